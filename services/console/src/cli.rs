@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_are_told_apart() {
+    fn commands_are_distinguished() {
         let command = |line: &[&str]| match read(line).unwrap() {
             Request::Command { command, .. } => command,
             other => panic!("{other:?}"),

@@ -53,7 +53,7 @@ impl Console {
         match setup::new_link(&*self.site.accounts, &base).await {
             Ok(Some(link)) => announce(&link),
             Ok(None) => {}
-            Err(error) => warn!("cannot say whether somebody is set up: {error}"),
+            Err(error) => warn!(%error, "user check failed"),
         }
         http::serve(Arc::clone(&self.site), listener).await;
         while self.tasks.join_next().await.is_some() {}
@@ -69,19 +69,19 @@ impl Console {
 /// Prints the link, which is a credential: not to the log.
 fn announce(link: &str) {
     let text = format!(
-        "\nNobody may use the console yet. Choose the first operator's name and password at\n\n  \
+        "\nThe console has no users yet. Choose the first operator's name and password at\n\n  \
          {link}\n\nThis works once. The next start, or `flexfeed-console setup-link`, makes another \
          link.\n\n"
     );
     let mut out = std::io::stdout().lock();
     let printed = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     match printed {
-        Ok(()) => info!(
-            "nobody may use the console yet: the link for the first operator is on standard output"
-        ),
+        Ok(()) => {
+            info!("no users yet: the setup link for the first operator is on standard output")
+        }
         Err(error) => warn!(
-            "nobody may use the console yet, and the link for the first operator could not be \
-             printed ({error}): `flexfeed-console setup-link` makes another one"
+            "no users yet, and the setup link could not be printed ({error}): \
+             `flexfeed-console setup-link` makes another one"
         ),
     }
 }
@@ -95,7 +95,7 @@ async fn trim(site: Arc<Site>) {
             tokio::time::sleep(pause).await;
             pause = TRIM;
             if let Err(error) = site.accounts.trim_accounts().await {
-                warn!("old sessions could not be forgotten: {error}");
+                warn!(%error, "removal of old sessions failed; retrying");
             }
         }
     };
@@ -109,7 +109,7 @@ async fn expire(site: Arc<Site>) {
         loop {
             if let Err(error) = site.records.expire_commands().await {
                 // The feeder logs database outages.
-                debug!("which commands have expired is noted later: {error}");
+                debug!(%error, "expiry of commands failed; retrying");
             }
             tokio::time::sleep(EXPIRE).await;
         }

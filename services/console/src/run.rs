@@ -72,7 +72,7 @@ async fn serve(settings: &Settings) -> Result<()> {
         .await
         .is_err()
     {
-        warn!("the database was not closed in time");
+        warn!("database not closed in time");
     }
     info!("stopped");
     Ok(())

@@ -14,7 +14,7 @@ use crate::api::overview::{Overview, unknown_since};
 use crate::auth::limit::Limits;
 use crate::auth::password::Passwords;
 use crate::config::{SecureCookies, SiteSettings};
-use crate::fleet::{BadCursor, Fleet, Page, Place, Selection};
+use crate::fleet::{BadCursor, Fleet, Page, PageStart, Selection};
 use crate::http::metrics::Metrics;
 use crate::live::Hub;
 use crate::live::board::Board;
@@ -162,7 +162,7 @@ impl Site {
     pub(crate) fn page(
         &self,
         selection: &Selection,
-        place: &Place,
+        place: &PageStart,
         limit: usize,
     ) -> Result<Page, BadCursor> {
         let page = self.fleet().page(selection, place, limit)?;

@@ -122,7 +122,7 @@ fn settings_are_checked() {
 }
 
 #[test]
-fn people_are_let_in_and_kept_out() {
+fn users_sign_in_and_strangers_do_not() {
     let (folder, url) = database();
     let (code, out, _) = run(&url, &["user", "list"], "");
     assert_eq!(
@@ -170,7 +170,7 @@ fn people_are_let_in_and_kept_out() {
 }
 
 #[test]
-fn it_answers_prints_the_link_and_stops_when_told() {
+fn the_program_answers_prints_the_link_and_stops_on_request() {
     let (_folder, url) = database();
     let link = ["setup-link", "--public-url", "https://c.example"];
     let (code, out, _) = run(&url, &link, "");

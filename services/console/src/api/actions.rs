@@ -14,7 +14,7 @@ use store::NewAudit;
 use super::problem::Problem;
 use crate::auth::caller::note;
 use crate::auth::client::Client;
-use crate::auth::trail::{self, Left};
+use crate::auth::trail::{self, TrailEnd};
 use crate::http::run;
 use crate::site::Site;
 
@@ -65,7 +65,7 @@ pub(crate) async fn follow(site: &Arc<Site>, request: Request, next: Next) -> Re
         return run(request, next).await;
     };
     let (mut parts, body) = request.into_parts();
-    let tried = Tried {
+    let tried = AuditedAction {
         action,
         target: target(&mut parts).await,
         client: Client::of(&parts, &site.settings.trusted_proxies),
@@ -105,15 +105,15 @@ async fn target(parts: &mut Parts) -> String {
 }
 
 /// An attempted action.
-struct Tried {
+struct AuditedAction {
     action: &'static str,
     target: String,
     client: Client,
 }
 
-impl Tried {
+impl AuditedAction {
     /// Notes that it failed. Only so many times: such requests cost nothing.
-    async fn note(self, site: &Site, left: Left, status: StatusCode, why: Option<String>) {
+    async fn note(self, site: &Site, left: TrailEnd, status: StatusCode, why: Option<String>) {
         let detail = json!({"status": status.as_u16()});
         let outcome = why.unwrap_or_else(|| format!("it was answered with {status}"));
         if let Some(caller) = left.caller {

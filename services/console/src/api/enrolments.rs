@@ -315,7 +315,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_is_what_receivers_read() {
+    fn links_parse_at_receivers() {
         let pins = ["sha256:A".to_owned(), "sha256:B".to_owned()];
         let channels = ["lore".to_owned(), "news".to_owned()];
         assert_eq!(
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_comes_with_what_is_wrong_with_its_address() {
+    fn a_link_comes_with_warnings_about_its_address() {
         let said = |texts: &[&str]| {
             let texts: Vec<String> = texts.iter().map(|text| (*text).to_owned()).collect();
             doubts(&texts)

@@ -22,7 +22,7 @@ use super::receivers::{MOST, ReceiversQuery, bad_cursor};
 use super::relays::Relay;
 use crate::auth::caller::Caller;
 use crate::auth::rights::Scope;
-use crate::fleet::{Filter, Order, Page, Place, Receiver, Rung, Selection, Sort};
+use crate::fleet::{Filter, Order, Page, PageStart, Receiver, Rung, Selection, Sort};
 use crate::live::{TopicKey, stream};
 use crate::site::Site;
 
@@ -133,7 +133,7 @@ impl EventsQuery {
                 ..Selection::default()
             };
             return Ok(TopicKey {
-                list: Some((selection, Place::Start, 1)),
+                list: Some((selection, PageStart::Start, 1)),
             });
         }
         let limit = match self.limit {

@@ -540,7 +540,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn of_those_who_add_a_feed_at_once_one_does() {
+    async fn concurrent_additions_of_a_feed_make_one() {
         let (_folder, site) = site().await;
         let all: Vec<NewFeed> = (0..8).map(|n| new(&format!("title {n}"))).collect();
         let done = join_all(all.iter().map(|new| add(&site, new))).await;
@@ -554,7 +554,7 @@ mod tests {
 
     /// Between reading and writing, others change and remove it.
     #[tokio::test]
-    async fn who_changes_a_feed_undoes_nothing_of_others() {
+    async fn concurrent_feed_edits_do_not_overwrite_each_other() {
         let (_folder, site) = site().await;
         let row = add(&site, &new("One")).await.unwrap();
         let title = FeedPatch {

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_part_is_refused() {
+    fn invalid_cursors_are_refused() {
         let items = || vec![1_i64, 2];
         let number = BASE64URL_NOPAD.encode(b"\"text\"");
         for cursor in ["", "!", "AAAA", &number] {

@@ -243,15 +243,15 @@ impl From<StoreError> for Problem {
                 "there are {limit} {what} already: let some go first"
             )),
             error if error.is_unavailable() => {
-                warn!("a request fails: {error}");
+                warn!(%error, "request failed");
                 Problem::unavailable("the database does not answer; try again in a moment")
             }
             error if error.is_full() => {
-                warn!("a request fails: {error}");
+                warn!(%error, "request failed");
                 Problem::unavailable("the database has no room left")
             }
             error => {
-                tracing::error!("a request fails: {error}");
+                tracing::error!(%error, "request failed");
                 Problem::internal()
             }
         }

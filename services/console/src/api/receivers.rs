@@ -17,7 +17,7 @@ use super::moves::{self, Moves};
 use super::problem::Problem;
 use crate::auth::caller::Caller;
 use crate::auth::rights::Scope;
-use crate::fleet::{Filter, Order, Page, Place, Receiver, Rung, Selection, Sort};
+use crate::fleet::{Filter, Order, Page, PageStart, Receiver, Rung, Selection, Sort};
 use crate::site::Site;
 
 /// The most that one answer has.
@@ -95,12 +95,12 @@ impl ReceiversQuery {
         })
     }
 
-    pub(super) fn place(&self) -> Result<Place, Problem> {
+    pub(super) fn place(&self) -> Result<PageStart, Problem> {
         match (&self.cursor, self.offset) {
             (Some(_), Some(_)) => Err(Problem::malformed("give cursor or offset, not both")),
-            (Some(cursor), None) => Ok(Place::After(cursor.clone())),
-            (None, Some(offset)) => Ok(Place::Offset(offset)),
-            (None, None) => Ok(Place::Start),
+            (Some(cursor), None) => Ok(PageStart::After(cursor.clone())),
+            (None, Some(offset)) => Ok(PageStart::Offset(offset)),
+            (None, None) => Ok(PageStart::Start),
         }
     }
 }

@@ -53,12 +53,12 @@ impl SessionUser {
 
 /// Client of a request without a session; refused from another site.
 #[derive(Debug)]
-pub struct Visitor {
+pub struct AnonymousClient {
     client: Client,
     agent: String,
 }
 
-impl FromRequestParts<Arc<Site>> for Visitor {
+impl FromRequestParts<Arc<Site>> for AnonymousClient {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, site: &Arc<Site>) -> Result<Self, Problem> {
@@ -120,7 +120,7 @@ pub struct SignIn {
     request_body = SignIn, responses((status = 200, body = SignedIn)))]
 pub async fn sign_in(
     State(site): State<Arc<Site>>,
-    visitor: Visitor,
+    visitor: AnonymousClient,
     Body(given): Body<SignIn>,
 ) -> Result<(HeaderMap, Json<SignedIn>), Problem> {
     let now = Instant::now();
@@ -176,7 +176,7 @@ async fn begin(
     site: &Site,
     user: &UserRow,
     password: String,
-    visitor: &Visitor,
+    visitor: &AnonymousClient,
 ) -> Result<Option<(HeaderMap, Json<SignedIn>)>, Problem> {
     let value = secret::new_secret()?;
     let csrf = secret::random()?;
@@ -260,7 +260,7 @@ pub struct FirstOperator {
     request_body = FirstOperator, responses((status = 201, body = SignedIn)))]
 pub async fn setup(
     State(site): State<Arc<Site>>,
-    visitor: Visitor,
+    visitor: AnonymousClient,
     Body(given): Body<FirstOperator>,
 ) -> Result<(StatusCode, HeaderMap, Json<SignedIn>), Problem> {
     let (now, address) = (Instant::now(), visitor.client.group());

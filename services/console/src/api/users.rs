@@ -142,7 +142,7 @@ pub async fn add_user(
     caller: Caller,
     Body(new): Body<NewUser>,
 ) -> Result<(StatusCode, Json<User>), Problem> {
-    may_make_people(&site, &caller, "user.add", &new.name).await?;
+    may_manage_users(&site, &caller, "user.add", &new.name).await?;
     let (name, role) = (new.name.clone(), new.role);
     let done = add(&site, new).await;
     // Later audit entries use their number.
@@ -154,7 +154,7 @@ pub async fn add_user(
 
 /// Checks that the caller may decide how users sign in. A program that may do so needs all rights
 /// that it could get by signing in as them.
-async fn may_make_people(
+async fn may_manage_users(
     site: &Site,
     caller: &Caller,
     action: &str,
@@ -217,7 +217,7 @@ pub async fn edit_user(
     Path(id): Path<i64>,
     Body(patch): Body<UserPatch>,
 ) -> Result<Json<User>, Problem> {
-    may_make_people(&site, &caller, "user.edit", &id.to_string()).await?;
+    may_manage_users(&site, &caller, "user.edit", &id.to_string()).await?;
     let mut detail = json!({
         "role": patch.role,
         "disabled": patch.disabled,

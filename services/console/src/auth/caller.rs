@@ -272,6 +272,6 @@ pub async fn note(site: &Site, audit: NewAudit) {
         audit.action
     );
     if let Err(error) = site.accounts.record_audit(&audit).await {
-        warn!("the audit log could not be written: {error}");
+        warn!(%error, "audit entry not written");
     }
 }

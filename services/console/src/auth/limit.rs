@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crowd_gives_nobody_new_tries() {
+    fn crowds_do_not_refill_an_exhausted_bucket() {
         let buckets = Buckets::new(3, Duration::from_secs(10));
         let now = Instant::now();
         for _ in 0..3 {
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_do_not_keep_somebody_out() {
+    fn strangers_cannot_lock_a_user_out() {
         let limits = Limits::default();
         let now = Instant::now();
         for stranger in 1..=90 {

@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn other_sites_are_told_apart() {
+    fn requests_of_other_sites_are_refused() {
         let host = ("host", "console.example:9470");
         assert!(!foreign(&[host], None));
         assert!(!foreign(

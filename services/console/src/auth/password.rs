@@ -130,7 +130,7 @@ impl Passwords {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
             return Err(busy());
         }
-        let _waiting = Waiting(&self.waiting);
+        let _waiting = QueueSlot(&self.waiting);
         let turn = Arc::clone(&self.turns).acquire_owned().await;
         let turn = turn.map_err(|_| busy())?;
         let done = tokio::task::spawn_blocking(move || {
@@ -139,15 +139,15 @@ impl Passwords {
             work()
         });
         done.await.map_err(|error| {
-            tracing::error!("a password could not be looked at: {error}");
+            tracing::error!(%error, "password check failed");
             Problem::internal()
         })
     }
 }
 
-struct Waiting<'a>(&'a AtomicUsize);
+struct QueueSlot<'a>(&'a AtomicUsize);
 
-impl Drop for Waiting<'_> {
+impl Drop for QueueSlot<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -159,7 +159,7 @@ impl Drop for Waiting<'_> {
 /// The system gives no random numbers.
 pub fn hash(password: &str) -> Result<String, Problem> {
     let failed = |what: &dyn std::fmt::Display| {
-        tracing::error!("a password cannot be hashed: {what}");
+        tracing::error!(error = %what, "password hashing failed");
         Problem::internal()
     };
     let random = secret::random()?;
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn weak_ones_are_told() {
+    fn weak_passwords_are_refused() {
         for weak in ["", "short", "aaaaaaaaaaaaaa", "operator-operator"] {
             assert!(weakness(weak, "Operator").is_some(), "{weak}");
         }

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scopes_are_what_they_say() {
+    fn scopes_parse_and_print() {
         for scope in Scope::ALL {
             assert_eq!(Scope::of_word(scope.word()), Some(scope));
             assert!(role_may(Role::Operator, scope));

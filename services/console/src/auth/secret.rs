@@ -24,7 +24,7 @@ const MOST: usize = 128;
 pub fn random() -> Result<[u8; BYTES], Problem> {
     let mut bytes = [0; BYTES];
     SystemRandom::new().fill(&mut bytes).map_err(|_| {
-        tracing::error!("the system gives no random numbers");
+        tracing::error!("system random source failed");
         Problem::internal()
     })?;
     Ok(bytes)

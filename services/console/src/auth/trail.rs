@@ -7,18 +7,18 @@ use std::future::Future;
 use super::caller::Caller;
 
 tokio::task_local! {
-    static TRAIL: Trail;
+    static TRAIL: AuditTrail;
 }
 
 #[derive(Debug, Default)]
-struct Trail {
+struct AuditTrail {
     caller: RefCell<Option<Caller>>,
     is_noted: Cell<bool>,
 }
 
 /// State at the end of a request.
 #[derive(Debug)]
-pub(crate) struct Left {
+pub(crate) struct TrailEnd {
     /// The caller, if known.
     pub(crate) caller: Option<Caller>,
     /// Whether something was noted.
@@ -26,16 +26,16 @@ pub(crate) struct Left {
 }
 
 /// Follows what answers a request.
-pub(crate) async fn follow<T>(answering: impl Future<Output = T>) -> (T, Left) {
+pub(crate) async fn follow<T>(answering: impl Future<Output = T>) -> (T, TrailEnd) {
     let whole = async {
         let answer = answering.await;
-        let left = TRAIL.with(|trail| Left {
+        let left = TRAIL.with(|trail| TrailEnd {
             caller: trail.caller.take(),
             is_noted: trail.is_noted.get(),
         });
         (answer, left)
     };
-    TRAIL.scope(Trail::default(), whole).await
+    TRAIL.scope(AuditTrail::default(), whole).await
 }
 
 /// Sets the caller.

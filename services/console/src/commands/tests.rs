@@ -15,7 +15,7 @@ async fn outcomes(accounts: &dyn Accounts) -> Vec<(String, String)> {
 }
 
 #[tokio::test]
-async fn what_failed_is_not_noted_as_done() {
+async fn failures_are_not_audited_as_successes() {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("sqlite://{}/console.db", folder.path().display());
     let opened = store::open_all(&url).await.unwrap();

@@ -143,7 +143,7 @@ fn values_are_understood_or_explained() {
 }
 
 #[test]
-fn doubts_are_told() {
+fn warnings_are_reported() {
     let doubts = |arguments: &[&str]| {
         let database = [("DATABASE_URL", "sqlite://x.db")];
         loaded(arguments, &database).unwrap().warnings
@@ -203,7 +203,7 @@ fn for_every_setting_flags_win_over_variables_and_variables_over_the_file() {
 }
 
 #[test]
-fn a_mistyped_variable_is_told() {
+fn mistyped_variables_are_reported() {
     let loaded = loaded(
         &[],
         &[

@@ -22,7 +22,7 @@ use uuid::Uuid;
 use crate::api::overview::Counts;
 pub use delta::{Delta, delta};
 pub use facts::{Facts, State};
-pub use page::{BadCursor, Page, Place};
+pub use page::{BadCursor, Page, PageStart};
 pub use query::{Filter, Order, Selection, Sort};
 pub use rung::Rung;
 pub use view::{Receiver, ReceiverChannel};

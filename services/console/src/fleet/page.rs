@@ -10,7 +10,7 @@ use super::{Entry, Fleet, Order, Receiver, Selection, Sort};
 
 /// Where a page begins.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub enum Place {
+pub enum PageStart {
     /// At the beginning.
     #[default]
     Start,
@@ -61,12 +61,12 @@ impl Fleet {
     pub fn page(
         &self,
         selection: &Selection,
-        place: &Place,
+        place: &PageStart,
         limit: usize,
     ) -> Result<Page, BadCursor> {
         let bytes;
         let after = match place {
-            Place::After(text) => {
+            PageStart::After(text) => {
                 bytes = BASE64URL_NOPAD
                     .decode(text.as_bytes())
                     .map_err(|_| BadCursor)?;
@@ -92,7 +92,7 @@ impl Fleet {
             found.retain(|(key, _)| key.compare(&last, selection.order).is_gt());
         }
         let offset = match place {
-            Place::Offset(offset) => *offset,
+            PageStart::Offset(offset) => *offset,
             _ => 0,
         };
         let end = offset.saturating_add(limit);

@@ -60,13 +60,13 @@ fn fleet(count: u64) -> Fleet {
 /// All pages of a selection, one after the other.
 fn walk(fleet: &Fleet, selection: &Selection, limit: usize) -> Vec<Uuid> {
     let mut all = Vec::new();
-    let mut place = Place::Start;
+    let mut place = PageStart::Start;
     loop {
         let page = fleet.page(selection, &place, limit).unwrap();
         assert!(page.items.len() <= limit);
         all.extend(page.items.iter().map(|row| row.id));
         match page.next_cursor {
-            Some(next) => place = Place::After(next),
+            Some(next) => place = PageStart::After(next),
             None => return all,
         }
     }
@@ -85,17 +85,20 @@ fn a_receiver_is_shown_with_the_worst_of_its_channels() {
     assert_eq!(names, ["aaa", "lore", "news"]);
     let mut selection = Selection::default();
     selection.filter.channel = Some("aaa".into());
-    let page = fleet.page(&selection, &Place::Start, 10).unwrap();
+    let page = fleet.page(&selection, &PageStart::Start, 10).unwrap();
     assert_eq!(page.items[0].rung, Rung::Amt);
     selection.filter.channel = Some("nowhere".into());
     assert_eq!(
-        fleet.page(&selection, &Place::Start, 10).unwrap().filtered,
+        fleet
+            .page(&selection, &PageStart::Start, 10)
+            .unwrap()
+            .filtered,
         0
     );
 }
 
 #[test]
-fn who_is_not_connected_falls_behind_with_the_channel() {
+fn a_disconnected_receiver_falls_behind_with_the_channel() {
     let mut fleet = fleet(0);
     fleet.put_receiver(facts(1));
     assert_eq!(fleet.receiver(id(1)).unwrap().behind_updates, None);
@@ -110,7 +113,7 @@ fn who_is_not_connected_falls_behind_with_the_channel() {
 
 /// A receiver's state may be read before the receiver itself.
 #[test]
-fn what_comes_before_a_receiver_is_kept_for_it() {
+fn states_read_before_their_receiver_are_kept() {
     let mut fleet = fleet(0);
     assert!(!fleet.put_state(id(1), state("lore", Rung::Unicast, 2)));
     assert!(!fleet.put_state(id(1), state("lore", Rung::Amt, 3)));
@@ -135,7 +138,7 @@ fn what_comes_before_a_receiver_is_kept_for_it() {
 }
 
 #[test]
-fn who_is_away_is_not_behind() {
+fn an_absent_receiver_is_not_behind() {
     let mut fleet = fleet(0);
     for number in 0..4 {
         fleet.put_receiver(facts(number));
@@ -178,7 +181,7 @@ fn a_channel_that_a_receiver_does_not_ask_for_any_more_does_not_count() {
     assert_eq!(shown(&fleet, 1), (names(&["lore"]), Rung::Multicast));
     let mut selection = Selection::default();
     selection.filter.channel = Some("news".into());
-    let page = fleet.page(&selection, &Place::Start, 9).unwrap();
+    let page = fleet.page(&selection, &PageStart::Start, 9).unwrap();
     assert_eq!(page.filtered, 0);
     // The requested channels may change.
     fleet.put_receiver(asking(&["lore", "news"]));
@@ -214,14 +217,17 @@ fn a_channel_that_is_gone_takes_its_states_along() {
 }
 
 #[test]
-fn filters_leave_what_they_say() {
+fn filters_select_matching_rows() {
     let fleet = fleet(1_000);
     let count = |filter: Filter| {
         let selection = Selection {
             filter,
             ..Selection::default()
         };
-        fleet.page(&selection, &Place::Start, 1).unwrap().filtered
+        fleet
+            .page(&selection, &PageStart::Start, 1)
+            .unwrap()
+            .filtered
     };
     assert_eq!(count(Filter::default()), 1_000);
     let of = |text: &str| Filter {
@@ -303,7 +309,7 @@ fn those_that_were_removed_are_a_list_of_their_own() {
             filter,
             ..Selection::default()
         };
-        let page = fleet.page(&selection, &Place::Start, 20).unwrap();
+        let page = fleet.page(&selection, &PageStart::Start, 20).unwrap();
         assert_eq!(fleet.all(&selection).len(), page.filtered);
         assert!(page.items.iter().all(|row| row.revoked == revoked));
         (page.total, page.filtered)
@@ -316,7 +322,7 @@ fn those_that_were_removed_are_a_list_of_their_own() {
     // A search by id finds the receiver.
     let mut selection = Selection::default();
     selection.filter.receiver = Some(id(5));
-    let page = fleet.page(&selection, &Place::Start, 1).unwrap();
+    let page = fleet.page(&selection, &PageStart::Start, 1).unwrap();
     assert!(page.items[0].revoked);
 }
 
@@ -324,8 +330,8 @@ fn those_that_were_removed_are_a_list_of_their_own() {
 fn a_cursor_of_another_order_is_refused() {
     let fleet = fleet(10);
     let selection = Selection::default();
-    let page = fleet.page(&selection, &Place::Start, 3).unwrap();
-    let next = Place::After(page.next_cursor.unwrap());
+    let page = fleet.page(&selection, &PageStart::Start, 3).unwrap();
+    let next = PageStart::After(page.next_cursor.unwrap());
     assert!(fleet.page(&selection, &next, 3).is_ok());
     let other = Selection {
         order: Order::Desc,
@@ -333,7 +339,7 @@ fn a_cursor_of_another_order_is_refused() {
     };
     assert_eq!(fleet.page(&other, &next, 3), Err(page::BadCursor));
     for bad in ["", "x", "e30", "%%%"] {
-        let bad = Place::After(bad.into());
+        let bad = PageStart::After(bad.into());
         assert_eq!(fleet.page(&selection, &bad, 3), Err(page::BadCursor));
     }
 }
@@ -348,13 +354,15 @@ fn an_offset_leads_to_the_same_as_cursors() {
     };
     let all = walk(&fleet, &selection, 50);
     assert_eq!(all, fleet.all(&selection));
-    let page = fleet.page(&selection, &Place::Offset(480), 50).unwrap();
+    let page = fleet.page(&selection, &PageStart::Offset(480), 50).unwrap();
     let ids: Vec<Uuid> = page.items.iter().map(|row| row.id).collect();
     assert_eq!(ids, all[480..]);
     assert_eq!(page.next_cursor, None);
-    let beyond = fleet.page(&selection, &Place::Offset(9_999), 50).unwrap();
+    let beyond = fleet
+        .page(&selection, &PageStart::Offset(9_999), 50)
+        .unwrap();
     assert!(beyond.items.is_empty());
-    let huge = fleet.page(&selection, &Place::Offset(usize::MAX), 50);
+    let huge = fleet.page(&selection, &PageStart::Offset(usize::MAX), 50);
     assert!(huge.unwrap().items.is_empty());
 }
 
@@ -372,7 +380,9 @@ fn a_hundred_thousand_are_paged_without_a_loss() {
         assert_eq!(all.len(), 100_000);
         assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), 100_000);
         let began = Instant::now();
-        let page = fleet.page(&selection, &Place::Offset(50_000), 100).unwrap();
+        let page = fleet
+            .page(&selection, &PageStart::Offset(50_000), 100)
+            .unwrap();
         assert_eq!(page.items.len(), 100);
         // A generous bound on what takes milliseconds.
         assert!(began.elapsed() < Duration::from_secs(60));
@@ -454,9 +464,9 @@ proptest! {
     ) {
         let mut fleet = Fleet::default();
         apply(&mut fleet, &first);
-        let old = fleet.page(&selection, &Place::Start, limit).unwrap();
+        let old = fleet.page(&selection, &PageStart::Start, limit).unwrap();
         apply(&mut fleet, &second);
-        let new = fleet.page(&selection, &Place::Start, limit).unwrap();
+        let new = fleet.page(&selection, &PageStart::Start, limit).unwrap();
         let delta = delta(&old.items, &new.items);
         prop_assert_eq!(delta.is_empty(), old.items == new.items);
         // A client's application of the difference.

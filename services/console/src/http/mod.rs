@@ -117,7 +117,7 @@ pub(crate) async fn run(request: Request, next: Next) -> Response {
     match AssertUnwindSafe(next.run(request)).catch_unwind().await {
         Ok(response) => response,
         Err(_) => {
-            error!("a request met a mistake of this program, which standard error says more about");
+            error!("request handler panicked; details on standard error");
             match is_private {
                 true => Problem::internal().into_response(),
                 false => StatusCode::INTERNAL_SERVER_ERROR.into_response(),

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn files_go_compressed_to_who_takes_that_and_not_again_to_who_has_them() {
+    fn files_are_compressed_and_revalidated() {
         let encoding = |accept: &str| {
             let page = get(TWO, "", &[("accept-encoding", accept)]);
             header(&page, "content-encoding").to_owned()

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use store::{Changes, ChannelRow, FeedEvent, FeedRow, MoveRow, PulseRow, RelayRow, SourceInfo};
 use tokio::time::Instant;
 
-use super::heard::Heard;
+use super::heard::SourceReport;
 use crate::clock::now_ms;
 
 /// So many moves are kept here; the database has more.
@@ -37,7 +37,7 @@ pub struct Board {
     /// The same by the clock that only goes on.
     as_of: Option<Instant>,
     /// When the source was heard last; `None` if there never was one.
-    pub heard: Option<Heard>,
+    pub heard: Option<SourceReport>,
     /// Grows with every change.
     pub version: u64,
 }
@@ -81,8 +81,10 @@ impl Board {
             self.version = before + 1;
             let (now, now_ms) = (Instant::now(), now_ms());
             self.heard = match &self.source {
-                None => Some(Heard::before(source.at_ms, now, now_ms)),
-                Some(before) if source.change > before.change => Some(Heard::at(now, now_ms)),
+                None => Some(SourceReport::before(source.at_ms, now, now_ms)),
+                Some(before) if source.change > before.change => {
+                    Some(SourceReport::at(now, now_ms))
+                }
                 Some(_) => self.heard,
             };
             self.source = Some(source);
@@ -200,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_seen_of_feeds_is_bounded_goes_with_them_and_is_kept_up() {
+    fn feed_states_are_bounded_removed_and_updated() {
         let mut board = Board::default();
         let all = (0..SEEN + 5).map(|n| n.to_string());
         board.take(&mut events(all, "error"), false);

@@ -31,7 +31,7 @@ const LONGEST: Duration = Duration::from_secs(10);
 
 /// Read position.
 #[derive(Debug, Clone, Copy)]
-struct Read {
+struct ReadPosition {
     epoch: i64,
     upto: u64,
 }
@@ -44,7 +44,7 @@ pub async fn follow(site: Arc<Site>) {
 
 async fn follow_forever(site: &Site) {
     let mut watch = site.records.watch(Topic::Changes);
-    let mut read: Option<Read> = None;
+    let mut read: Option<ReadPosition> = None;
     let mut settings_at: Option<Instant> = None;
     let mut seen = 0;
     let mut pause = PAUSE;
@@ -68,7 +68,7 @@ async fn follow_forever(site: &Site) {
             }
             Err(error) => {
                 if site.health.set_failing(true) {
-                    warn!("the console shows what it knew before: {error}");
+                    warn!(%error, "database read failed; showing the last state");
                     site.changed();
                 }
                 pause = (pause * 2).min(LONGEST);
@@ -95,7 +95,7 @@ async fn rest(site: &Site, watch: &mut Watch) {
 /// Takes in what is new. Returns whether channels and feeds were read, too.
 async fn look(
     site: &Site,
-    read: &mut Option<Read>,
+    read: &mut Option<ReadPosition>,
     mut with_settings: bool,
 ) -> Result<bool, StoreError> {
     loop {
@@ -106,14 +106,14 @@ async fn look(
                 if changes.epoch == before.epoch {
                     (changes, false)
                 } else {
-                    info!("the database was made anew: reading everything again");
+                    info!("database was replaced; reading everything again");
                     (site.records.snapshot().await?, true)
                 }
             }
         };
         let more = changes.more;
         with_settings |= anew;
-        *read = Some(Read {
+        *read = Some(ReadPosition {
             epoch: changes.epoch,
             upto: changes.upto,
         });

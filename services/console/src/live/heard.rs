@@ -10,7 +10,7 @@ const SILENT: Duration = Duration::from_secs(15);
 
 /// When the source was heard last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Heard {
+pub struct SourceReport {
     /// `None` for longer ago than this program knows.
     at: Option<Instant>,
     /// The same in Unix milliseconds, by the clock of this machine; of what was said before somebody
@@ -18,7 +18,7 @@ pub struct Heard {
     pub unix_ms: i64,
 }
 
-impl Heard {
+impl SourceReport {
     /// Returns the state for a report of time `said_ms` that is read for the first time. Its age is
     /// relative to the source's own clock; if that is wrong, the next report corrects it.
     #[must_use]
@@ -59,7 +59,7 @@ mod tests {
     fn silence_is_measured_here() {
         let now = Instant::now() + Duration::from_secs(100);
         let after = |seconds| now + Duration::from_secs(seconds);
-        let heard = Heard::at(now, NOW_MS);
+        let heard = SourceReport::at(now, NOW_MS);
         assert_eq!(heard.unix_ms, NOW_MS);
         assert!(!heard.is_silent(now) && !heard.is_silent(after(15)));
         assert!(heard.is_silent(after(16)));
@@ -68,9 +68,9 @@ mod tests {
     }
 
     #[test]
-    fn what_was_said_before_is_as_old_as_it_says() {
+    fn an_old_report_keeps_its_age() {
         let now = Instant::now() + Duration::from_secs(100);
-        let before = |ms: i64| Heard::before(NOW_MS - ms, now, NOW_MS);
+        let before = |ms: i64| SourceReport::before(NOW_MS - ms, now, NOW_MS);
         assert!(!before(14_000).is_silent(now));
         assert!(before(14_000).is_silent(now + Duration::from_secs(2)));
         assert!(before(16_000).is_silent(now));
@@ -80,7 +80,7 @@ mod tests {
         assert_eq!(ahead.unix_ms, NOW_MS);
         assert!(!ahead.is_silent(now));
         assert!(ahead.is_silent(now + Duration::from_secs(16)));
-        assert!(Heard::before(i64::MIN, now, NOW_MS).is_silent(now));
-        assert!(!Heard::before(i64::MAX, now, NOW_MS).is_silent(now));
+        assert!(SourceReport::before(i64::MIN, now, NOW_MS).is_silent(now));
+        assert!(!SourceReport::before(i64::MAX, now, NOW_MS).is_silent(now));
     }
 }

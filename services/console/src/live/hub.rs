@@ -18,7 +18,7 @@ use crate::api::feeds::Feed;
 use crate::api::moves::Move;
 use crate::api::overview::Overview;
 use crate::api::relays::Relay;
-use crate::fleet::{Page, Place, Selection, delta};
+use crate::fleet::{Page, PageStart, Selection, delta};
 use crate::site::Site;
 
 /// Between two events of a topic.
@@ -43,12 +43,12 @@ const IDLE: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct TopicKey {
     /// Which receivers, from where on, and how many.
-    pub list: Option<(Selection, Place, usize)>,
+    pub list: Option<(Selection, PageStart, usize)>,
 }
 
 /// Too many different things are watched, by this person or by all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TooMany;
+pub struct TooManyTopics;
 
 /// All that is watched.
 #[derive(Debug)]
@@ -57,12 +57,12 @@ pub struct Hub {
     run: String,
     next: AtomicU64,
     /// Held for a moment only: what is shown is found out before.
-    watched: Mutex<Watched>,
+    watched: Mutex<WatcherCounts>,
     clients: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
-struct Watched {
+struct WatcherCounts {
     topics: HashMap<TopicKey, Arc<Topic>>,
     /// Watchers of each topic, by user number.
     people: HashMap<i64, HashMap<u64, usize>>,
@@ -91,7 +91,7 @@ struct TopicState {
 
 /// Last state sent to all watchers.
 #[derive(Debug, Default)]
-struct Told {
+struct CommonState {
     overview: Option<Overview>,
     feeds: HashMap<String, Feed>,
     relays: Vec<Relay>,
@@ -109,7 +109,7 @@ impl Default for Hub {
     }
 }
 
-impl Watched {
+impl WatcherCounts {
     /// Makes room for another topic by dropping the oldest ones without watchers. Returns whether
     /// there is room.
     fn make_room(&mut self) -> bool {
@@ -125,10 +125,10 @@ impl Watched {
     }
 
     /// Somebody watches it, unless they watch too much.
-    fn join(&mut self, topic: &Topic, user: i64) -> Result<(), TooMany> {
+    fn join(&mut self, topic: &Topic, user: i64) -> Result<(), TooManyTopics> {
         let theirs = self.people.entry(user).or_default();
         if theirs.len() >= TOPICS_OF_ONE && !theirs.contains_key(&topic.number) {
-            return Err(TooMany);
+            return Err(TooManyTopics);
         }
         *theirs.entry(topic.number).or_default() += 1;
         topic.clients.fetch_add(1, Ordering::Relaxed);
@@ -167,7 +167,7 @@ impl Hub {
         self.watched().topics.len()
     }
 
-    fn watched(&self) -> MutexGuard<'_, Watched> {
+    fn watched(&self) -> MutexGuard<'_, WatcherCounts> {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -179,7 +179,7 @@ impl Hub {
         key: TopicKey,
         user: i64,
         last_event_id: Option<&str>,
-    ) -> Result<Watcher, TooMany> {
+    ) -> Result<Watcher, TooManyTopics> {
         let known = {
             let mut watched = self.watched();
             let known = watched.topics.get(&key).cloned();
@@ -213,7 +213,7 @@ impl Hub {
         key: TopicKey,
         user: i64,
         shown: impl FnOnce() -> Page,
-    ) -> Result<Arc<Topic>, TooMany> {
+    ) -> Result<Arc<Topic>, TooManyTopics> {
         let topic = Arc::new(Topic {
             number: self.next.fetch_add(1, Ordering::Relaxed),
             clients: AtomicUsize::new(0),
@@ -237,7 +237,7 @@ impl Hub {
         if is_new {
             if !watched.make_room() {
                 watched.leave(&topic, user);
-                return Err(TooMany);
+                return Err(TooManyTopics);
             }
             watched.topics.insert(key, Arc::clone(&topic));
         }
@@ -368,7 +368,7 @@ impl Topic {
     }
 }
 
-impl Told {
+impl CommonState {
     /// Returns the changes common to all watchers.
     fn update(&mut self, site: &Site) -> Update {
         let overview = site.overview();
@@ -426,7 +426,7 @@ pub(super) async fn tell_all(topics: &[Arc<Topic>], site: &Site, common: &Update
 pub async fn tell(site: Arc<Site>) {
     let stop = site.stop.clone();
     let telling = async {
-        let mut told = Told::default();
+        let mut told = CommonState::default();
         let mut news = site.news();
         // The initial state is no change.
         told.update(&site);

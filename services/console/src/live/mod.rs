@@ -13,5 +13,5 @@ mod stream;
 mod tests;
 
 pub use feeder::{facts, follow};
-pub use hub::{Hub, TooMany, TopicKey, tell};
+pub use hub::{Hub, TooManyTopics, TopicKey, tell};
 pub use stream::stream;

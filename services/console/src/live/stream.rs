@@ -10,7 +10,7 @@ use futures_util::stream::unfold;
 use tokio::sync::watch;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
-use super::hub::{TooMany, TopicKey, Watcher};
+use super::hub::{TooManyTopics, TopicKey, Watcher};
 use crate::auth::caller::Caller;
 use crate::site::Site;
 
@@ -42,7 +42,7 @@ pub fn stream(
     caller: Caller,
     key: TopicKey,
     last_event_id: Option<&str>,
-) -> Result<impl Stream<Item = Result<Bytes, Infallible>> + Send + 'static, TooMany> {
+) -> Result<impl Stream<Item = Result<Bytes, Infallible>> + Send + 'static, TooManyTopics> {
     let departures = site.departures();
     let watcher = site.hub.watch(&site, key, caller.user.id, last_event_id)?;
     let every = |time| {

@@ -12,18 +12,18 @@ use super::hub::{Hub, TopicKey, tell_all};
 use crate::api::events::Update;
 use crate::api::overview::Overview;
 use crate::config::SiteSettings;
-use crate::fleet::{Page, Place, Selection};
+use crate::fleet::{Page, PageStart, Selection};
 use crate::site::{Parts, Site};
 
 fn key(offset: usize) -> TopicKey {
     TopicKey {
-        list: Some((Selection::default(), Place::Offset(offset), 10)),
+        list: Some((Selection::default(), PageStart::Offset(offset), 10)),
     }
 }
 
 /// A long list takes a while; watchers of other topics go on.
 #[test]
-fn what_is_shown_is_found_out_while_others_begin() {
+fn topics_start_without_blocking_others() {
     let hub = Arc::new(Hub::default());
     let begun = hub.begin(key(0), 1, || {
         let (done, waiting) = mpsc::sync_channel(1);
@@ -64,7 +64,7 @@ async fn empty() -> (tempfile::TempDir, Site) {
 
 /// Else a page that nothing happens on would say for hours how it was when something did.
 #[tokio::test]
-async fn that_nothing_has_changed_is_told_at_times() {
+async fn unchanged_state_is_confirmed_at_intervals() {
     let (_folder, site) = empty().await;
     let overview = site.overview();
     let at = |ms: Option<i64>| Overview {
@@ -81,7 +81,7 @@ async fn that_nothing_has_changed_is_told_at_times() {
 
 /// Between two topics, everything else has its turn.
 #[tokio::test]
-async fn requests_go_on_while_it_is_told() {
+async fn requests_continue_during_updates() {
     const TOPICS: usize = 50;
     let (_folder, site) = empty().await;
     let topics: Vec<_> = (0..TOPICS)

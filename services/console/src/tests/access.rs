@@ -36,13 +36,13 @@ fn calls() -> Vec<(&'static str, String, String)> {
 }
 
 on_both! {
-    every_call_but_two_needs_somebody,
+    every_call_but_two_needs_authentication,
     a_viewer_looks_and_does_nothing,
-    what_changes_something_comes_from_this_site,
-    a_token_does_what_it_is_for,
+    changing_requests_come_from_this_site,
+    a_token_works_within_its_scopes,
 }
 
-async fn every_call_but_two_needs_somebody(place: bench::Place) {
+async fn every_call_but_two_needs_authentication(place: bench::TestDatabase) {
     let bench = Bench::start(place).await;
     let nobody = bench.nobody();
     let bad_cookie = nobody.with(
@@ -64,7 +64,7 @@ async fn every_call_but_two_needs_somebody(place: bench::Place) {
     }
 }
 
-async fn a_viewer_looks_and_does_nothing(place: bench::Place) {
+async fn a_viewer_looks_and_does_nothing(place: bench::TestDatabase) {
     let bench = Bench::start(place).await;
     bench.add_user("vera", Role::Viewer).await;
     let viewer = bench.sign_in("vera").await;
@@ -102,7 +102,7 @@ async fn a_viewer_looks_and_does_nothing(place: bench::Place) {
     }
 }
 
-async fn what_changes_something_comes_from_this_site(place: bench::Place) {
+async fn changing_requests_come_from_this_site(place: bench::TestDatabase) {
     let bench = Bench::start(place).await;
     let operator = bench.operator().await;
     let mut without = operator.clone();
@@ -134,7 +134,7 @@ async fn what_changes_something_comes_from_this_site(place: bench::Place) {
     assert_eq!(here.get("/api/v1/session").await.code, 200);
 }
 
-async fn a_token_does_what_it_is_for(place: bench::Place) {
+async fn a_token_works_within_its_scopes(place: bench::TestDatabase) {
     let bench = Bench::start(place).await;
     let operator = bench.operator().await;
     let new = |scopes: &[&str]| json!({"name": "robot", "scopes": scopes});

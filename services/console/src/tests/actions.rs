@@ -10,12 +10,12 @@ on_both! {
     channels_are_made,
     links_are_made_and_revoked,
     the_source_is_asked,
-    who_changes_something_finds_it_changed,
+    a_client_sees_its_own_change,
     two_at_once_make_one_channel,
     names_of_a_hundred_characters_are_kept_whole,
 }
 
-async fn receivers_are_named_held_and_removed(place: bench::Place) {
+async fn receivers_are_named_held_and_removed(place: bench::TestDatabase) {
     let bench = Bench::start(place).await;
     let operator = bench.operator().await;
     let [alpha, beta, gamma] = bench.populate().await;
@@ -93,7 +93,7 @@ async fn receivers_are_named_held_and_removed(place: bench::Place) {
     }
 }
 
-async fn channels_are_made(place: bench::Place) {
+async fn channels_are_made(place: bench::TestDatabase) {
     let bench = Bench::start(place).await;
     let operator = bench.operator().await;
     let path = "/api/v1/channels";
@@ -143,7 +143,7 @@ async fn channels_are_made(place: bench::Place) {
     unknown.is_problem(404, "not-found");
 }
 
-async fn links_are_made_and_revoked(place: bench::Place) {
+async fn links_are_made_and_revoked(place: bench::TestDatabase) {
     let bench = Bench::start(place).await;
     let operator = bench.operator().await;
     let path = "/api/v1/enrolments";
@@ -240,7 +240,7 @@ async fn links_are_made_and_revoked(place: bench::Place) {
     assert_eq!(made["warning"], Value::Null);
 }
 
-async fn the_source_is_asked(place: bench::Place) {
+async fn the_source_is_asked(place: bench::TestDatabase) {
     let bench = Bench::start(place).await;
     let operator = bench.operator().await;
     bench.populate().await;
@@ -291,7 +291,7 @@ async fn the_source_is_asked(place: bench::Place) {
         .is_problem(404, "not-found");
 }
 
-async fn who_changes_something_finds_it_changed(place: bench::Place) {
+async fn a_client_sees_its_own_change(place: bench::TestDatabase) {
     let bench = Bench::start(place).await;
     let operator = bench.operator().await;
     let [alpha, beta, gamma] = bench.populate().await;
@@ -336,7 +336,7 @@ async fn who_changes_something_finds_it_changed(place: bench::Place) {
     }
 }
 
-async fn two_at_once_make_one_channel(place: bench::Place) {
+async fn two_at_once_make_one_channel(place: bench::TestDatabase) {
     let bench = Bench::start(place).await;
     let operator = bench.operator().await;
     let make = async |name: String, group: Option<String>| {
@@ -381,7 +381,7 @@ async fn two_at_once_make_one_channel(place: bench::Place) {
     assert_eq!(again.json()["groups"], json!(["232.9.9.99:4434"]));
 }
 
-async fn names_of_a_hundred_characters_are_kept_whole(place: bench::Place) {
+async fn names_of_a_hundred_characters_are_kept_whole(place: bench::TestDatabase) {
     let bench = Bench::start(place).await;
     let operator = bench.operator().await;
     let [alpha, ..] = bench.populate().await;

@@ -9,12 +9,12 @@ use crate::api::actions::action_of;
 use crate::api::document;
 
 on_both! {
-    what_fails_before_it_is_begun_is_noted,
-    what_is_not_there_or_cannot_be_is_noted,
+    early_failures_are_audited,
+    impossible_actions_are_audited,
     strangers_are_noted_where_they_come_in,
-    what_became_of_a_command_is_noted,
-    what_nobody_carries_out_is_noted,
-    who_and_what_was_made_can_be_told_by_their_numbers,
+    command_results_are_audited,
+    expired_commands_are_marked,
+    audit_entries_name_created_objects_by_number,
 }
 
 /// The lines of an action, the newest first.
@@ -24,7 +24,7 @@ async fn lines(operator: &Client, action: &str) -> Vec<Value> {
     audit["items"].as_array().unwrap().clone()
 }
 
-async fn what_fails_before_it_is_begun_is_noted(place: bench::Place) {
+async fn early_failures_are_audited(place: bench::TestDatabase) {
     let bench = Bench::start(place).await;
     let operator = bench.operator().await;
     let (olga, _) = bench.opened.accounts.user("olga").await.unwrap().unwrap();
@@ -84,7 +84,7 @@ async fn what_fails_before_it_is_begun_is_noted(place: bench::Place) {
     assert!((30..40).contains(&(after - before)), "{before} {after}");
 }
 
-async fn what_is_not_there_or_cannot_be_is_noted(place: bench::Place) {
+async fn impossible_actions_are_audited(place: bench::TestDatabase) {
     let bench = Bench::start(place).await;
     let operator = bench.operator().await;
     let [alpha, ..] = bench.populate().await;
@@ -192,7 +192,7 @@ async fn what_is_not_there_or_cannot_be_is_noted(place: bench::Place) {
     assert!(!audit.body.contains("sesame") && !audit.body.contains("918273645"));
 }
 
-async fn strangers_are_noted_where_they_come_in(place: bench::Place) {
+async fn strangers_are_noted_where_they_come_in(place: bench::TestDatabase) {
     let bench = Bench::start(place).await;
     let operator = bench.operator().await;
     let nobody = bench.nobody();
@@ -213,7 +213,7 @@ async fn strangers_are_noted_where_they_come_in(place: bench::Place) {
     assert!(lines(&operator, "source.drain").await.is_empty());
 }
 
-async fn what_became_of_a_command_is_noted(place: bench::Place) {
+async fn command_results_are_audited(place: bench::TestDatabase) {
     let bench = Bench::start(place).await;
     let operator = bench.operator().await;
     let [alpha, ..] = bench.populate().await;
@@ -300,7 +300,7 @@ async fn run(url: &str, sql: &'static str) {
 }
 
 /// Without a source, and without further requests.
-async fn what_nobody_carries_out_is_noted(place: bench::Place) {
+async fn expired_commands_are_marked(place: bench::TestDatabase) {
     let opened = store::open_all(&place.url).await.unwrap();
     let asked = NewCommand {
         kind: "drain".to_owned(),
@@ -325,7 +325,7 @@ async fn what_nobody_carries_out_is_noted(place: bench::Place) {
 }
 
 /// Their numbers are all that later lines say of them, and names are not unique for ever.
-async fn who_and_what_was_made_can_be_told_by_their_numbers(place: bench::Place) {
+async fn audit_entries_name_created_objects_by_number(place: bench::TestDatabase) {
     let bench = Bench::start(place).await;
     let operator = bench.operator().await;
     let token = json!({"name": "backup", "scopes": ["read"]});

@@ -28,7 +28,7 @@ pub(super) const PASSWORD: &str = "correct horse battery";
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Where a test has its database.
-pub(super) struct Place {
+pub(super) struct TestDatabase {
     _folder: TempDir,
     pub(super) url: String,
 }
@@ -39,7 +39,7 @@ fn server() -> &'static Mutex<Postgres> {
     &SERVER
 }
 
-impl Place {
+impl TestDatabase {
     pub(super) fn sqlite() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite://{}/console.db", folder.path().display());
@@ -64,13 +64,13 @@ macro_rules! on_both {
         mod sqlite {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $name() {
-                super::$name(crate::tests::bench::Place::sqlite()).await;
+                super::$name(crate::tests::bench::TestDatabase::sqlite()).await;
             })+
         }
         mod postgres {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $name() {
-                super::$name(crate::tests::bench::Place::postgres()).await;
+                super::$name(crate::tests::bench::TestDatabase::postgres()).await;
             })+
         }
     };
@@ -79,7 +79,7 @@ pub(super) use on_both;
 
 /// A running console.
 pub(super) struct Bench {
-    _place: Place,
+    _place: TestDatabase,
     pub(super) opened: Opened,
     pub(super) site: Arc<Site>,
     pub(super) address: SocketAddr,
@@ -93,11 +93,11 @@ impl Drop for Bench {
 }
 
 impl Bench {
-    pub(super) async fn start(place: Place) -> Self {
+    pub(super) async fn start(place: TestDatabase) -> Self {
         Self::with(place, SiteSettings::default()).await
     }
 
-    pub(super) async fn with(place: Place, settings: SiteSettings) -> Self {
+    pub(super) async fn with(place: TestDatabase, settings: SiteSettings) -> Self {
         let opened = store::open_all(&place.url).await.unwrap();
         let stop = CancellationToken::new();
         let console = crate::mount(Parts {
@@ -323,13 +323,13 @@ pub(super) struct Client {
 
 /// A response.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct TestResponse {
     pub(super) code: u16,
     pub(super) headers: String,
     pub(super) body: String,
 }
 
-impl Answer {
+impl TestResponse {
     pub(super) fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.body))
     }
@@ -395,7 +395,7 @@ impl Client {
         stream
     }
 
-    pub(super) async fn send(&self, method: &str, path: &str, body: Option<&str>) -> Answer {
+    pub(super) async fn send(&self, method: &str, path: &str, body: Option<&str>) -> TestResponse {
         let mut stream = self.open(method, path, body).await;
         let mut bytes = Vec::new();
         let reading = stream.read_to_end(&mut bytes);
@@ -406,26 +406,26 @@ impl Client {
         let text = String::from_utf8(bytes).unwrap();
         let (headers, body) = text.split_once("\r\n\r\n").unwrap();
         let code = headers.split(' ').nth(1).unwrap().parse().unwrap();
-        Answer {
+        TestResponse {
             code,
             headers: headers.to_owned(),
             body: body.to_owned(),
         }
     }
 
-    pub(super) async fn get(&self, path: &str) -> Answer {
+    pub(super) async fn get(&self, path: &str) -> TestResponse {
         self.send("GET", path, None).await
     }
 
-    pub(super) async fn post(&self, path: &str, body: &Value) -> Answer {
+    pub(super) async fn post(&self, path: &str, body: &Value) -> TestResponse {
         self.send("POST", path, Some(&body.to_string())).await
     }
 
-    pub(super) async fn patch(&self, path: &str, body: &Value) -> Answer {
+    pub(super) async fn patch(&self, path: &str, body: &Value) -> TestResponse {
         self.send("PATCH", path, Some(&body.to_string())).await
     }
 
-    pub(super) async fn delete(&self, path: &str) -> Answer {
+    pub(super) async fn delete(&self, path: &str) -> TestResponse {
         self.send("DELETE", path, None).await
     }
 }

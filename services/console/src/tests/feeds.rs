@@ -38,7 +38,7 @@ on_both! {
     names_of_private_networks_are_refused_at_once,
 }
 
-async fn feeds_come_and_go(place: bench::Place) {
+async fn feeds_come_and_go(place: bench::TestDatabase) {
     let bench = Bench::start(place).await;
     let operator = bench.operator().await;
     bench.populate().await;
@@ -123,7 +123,7 @@ async fn feeds_come_and_go(place: bench::Place) {
     assert!(audit.body.contains("feed.remove"));
 }
 
-async fn a_feed_says_since_when_it_is_so_and_when_it_is_polled_next(place: bench::Place) {
+async fn a_feed_says_since_when_it_is_so_and_when_it_is_polled_next(place: bench::TestDatabase) {
     let bench = Bench::start(place).await;
     let operator = bench.operator().await;
     bench.populate().await;
@@ -185,7 +185,7 @@ async fn a_feed_says_since_when_it_is_so_and_when_it_is_polled_next(place: bench
     assert_eq!(paused["next_poll_ms"], json!(null));
 }
 
-async fn private_networks_are_not_reached(place: bench::Place) {
+async fn private_networks_are_not_reached(place: bench::TestDatabase) {
     let bench = Bench::start(place).await;
     let operator = bench.operator().await;
     bench.populate().await;
@@ -248,7 +248,7 @@ async fn private_networks_are_not_reached(place: bench::Place) {
     assert!(came.is_err(), "something was fetched");
 }
 
-async fn names_of_private_networks_are_refused_at_once(place: bench::Place) {
+async fn names_of_private_networks_are_refused_at_once(place: bench::TestDatabase) {
     let bench = Bench::start(place).await;
     let operator = bench.operator().await;
     bench.populate().await;
@@ -297,7 +297,7 @@ async fn feeds_are_looked_at_before_they_are_added() {
         allow_private_feeds: true,
         ..SiteSettings::default()
     };
-    let bench = Bench::with(bench::Place::sqlite(), settings).await;
+    let bench = Bench::with(bench::TestDatabase::sqlite(), settings).await;
     let operator = bench.operator().await;
     let look = async |url: String| {
         let answer = operator

@@ -12,7 +12,7 @@ on_both! {
     every_list_is_there_as_a_file,
 }
 
-async fn files_are_whole_and_harmless(place: bench::Place) {
+async fn files_are_whole_and_harmless(place: bench::TestDatabase) {
     let bench = Bench::start(place).await;
     let operator = bench.operator().await;
     bench.populate().await;
@@ -53,7 +53,7 @@ async fn files_are_whole_and_harmless(place: bench::Place) {
     }
 }
 
-async fn every_list_is_there_as_a_file(place: bench::Place) {
+async fn every_list_is_there_as_a_file(place: bench::TestDatabase) {
     let bench = Bench::start(place).await;
     let operator = bench.operator().await;
     bench.populate().await;
@@ -149,7 +149,7 @@ async fn every_list_is_there_as_a_file(place: bench::Place) {
 /// Tags may have whatever separates others.
 #[tokio::test(flavor = "multi_thread")]
 async fn tags_come_back_from_a_file() {
-    let bench = Bench::start(bench::Place::sqlite()).await;
+    let bench = Bench::start(bench::TestDatabase::sqlite()).await;
     let operator = bench.operator().await;
     let [alpha, ..] = bench.populate().await;
     let tags = json!({"tags": ["rack 3", "a,b", "plain"]});
@@ -163,8 +163,8 @@ async fn tags_come_back_from_a_file() {
 
 /// With a channel filter, rungs are those of that channel, as in the list.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_of_a_channel_says_how_it_is_there() {
-    let bench = Bench::start(bench::Place::sqlite()).await;
+async fn an_export_of_a_channel_has_its_rungs() {
+    let bench = Bench::start(bench::TestDatabase::sqlite()).await;
     let operator = bench.operator().await;
     bench.populate().await;
     bench.opened.store.open_channel("news").await.unwrap();

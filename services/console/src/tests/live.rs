@@ -18,7 +18,7 @@ use crate::auth::secret;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A watcher.
-struct Watching {
+struct EventReader {
     stream: TcpStream,
     text: String,
 }
@@ -31,7 +31,7 @@ struct Event {
     data: Value,
 }
 
-impl Watching {
+impl EventReader {
     async fn begin(client: &Client, path: &str) -> Self {
         let stream = client.open("GET", path, None).await;
         let mut watching = Self {
@@ -91,9 +91,9 @@ impl Watching {
 }
 
 on_both! {
-    a_snapshot_comes_first_and_then_what_is_different,
-    who_comes_back_goes_on_where_it_ended,
-    who_is_not_let_in_any_more_hears_nothing_more,
+    a_snapshot_comes_first_and_then_differences,
+    a_returning_watcher_continues,
+    a_revoked_watcher_gets_no_more_events,
 }
 
 fn rung(id: Uuid, rung: &str) -> Batch {
@@ -104,13 +104,13 @@ fn rung(id: Uuid, rung: &str) -> Batch {
     }
 }
 
-async fn a_snapshot_comes_first_and_then_what_is_different(place: bench::Place) {
+async fn a_snapshot_comes_first_and_then_differences(place: bench::TestDatabase) {
     let bench = Bench::start(place).await;
     let operator = bench.operator().await;
     let [alpha, beta, _] = bench.populate().await;
-    let mut all = Watching::begin(&operator, "/api/v1/events?limit=10&sort=rung").await;
-    let mut one = Watching::begin(&operator, &format!("/api/v1/events?receiver={beta}")).await;
-    let mut none = Watching::begin(&operator, "/api/v1/events").await;
+    let mut all = EventReader::begin(&operator, "/api/v1/events?limit=10&sort=rung").await;
+    let mut one = EventReader::begin(&operator, &format!("/api/v1/events?receiver={beta}")).await;
+    let mut none = EventReader::begin(&operator, "/api/v1/events").await;
     let snapshot = all.event().await;
     assert_eq!(snapshot.name, "snapshot");
     assert_eq!(
@@ -179,12 +179,12 @@ async fn a_snapshot_comes_first_and_then_what_is_different(place: bench::Place) 
     bench.until(|site| site.hub.clients() == 0).await;
 }
 
-async fn who_comes_back_goes_on_where_it_ended(place: bench::Place) {
+async fn a_returning_watcher_continues(place: bench::TestDatabase) {
     let bench = Bench::start(place).await;
     let operator = bench.operator().await;
     let [alpha, ..] = bench.populate().await;
     let path = "/api/v1/events?limit=10";
-    let mut first = Watching::begin(&operator, path).await;
+    let mut first = EventReader::begin(&operator, path).await;
     let snapshot = first.event().await;
     bench.write(rung(alpha, "amt")).await;
     let last = loop {
@@ -200,13 +200,13 @@ async fn who_comes_back_goes_on_where_it_ended(place: bench::Place) {
     drop(first);
     bench.write(rung(alpha, "replicated")).await;
     let back = operator.with("last-event-id", &last.id);
-    let mut back = Watching::begin(&back, path).await;
+    let mut back = EventReader::begin(&back, path).await;
     let event = back.event().await;
     assert_eq!(event.name, "delta");
     assert_eq!(event.data["moves"][0]["to"], "replicated");
     // From the beginning: every event that is there comes again.
     let again = operator.with("last-event-id", &snapshot.id);
-    let mut again = Watching::begin(&again, path).await;
+    let mut again = EventReader::begin(&again, path).await;
     assert_eq!(again.event().await.name, "delta");
     // An unknown id is no point to continue from, nor is one of another list.
     for id in [
@@ -217,22 +217,22 @@ async fn who_comes_back_goes_on_where_it_ended(place: bench::Place) {
         &last.id.replace('-', ""),
     ] {
         let client = operator.with("last-event-id", id);
-        let mut watching = Watching::begin(&client, path).await;
+        let mut watching = EventReader::begin(&client, path).await;
         assert_eq!(watching.event().await.name, "snapshot", "{id}");
     }
     let other = operator.with("last-event-id", &last.id);
-    let mut other = Watching::begin(&other, "/api/v1/events?limit=11").await;
+    let mut other = EventReader::begin(&other, "/api/v1/events?limit=11").await;
     assert_eq!(other.event().await.name, "snapshot");
 }
 
-async fn who_is_not_let_in_any_more_hears_nothing_more(place: bench::Place) {
+async fn a_revoked_watcher_gets_no_more_events(place: bench::TestDatabase) {
     let bench = Bench::start(place).await;
     let operator = bench.operator().await;
     let path = "/api/v1/events";
-    let mut others = Watching::begin(&operator, path).await;
+    let mut others = EventReader::begin(&operator, path).await;
     others.event().await;
     let watch = async |client: &Client| {
-        let mut watching = Watching::begin(client, path).await;
+        let mut watching = EventReader::begin(client, path).await;
         assert_eq!(watching.event().await.name, "snapshot");
         watching
     };
@@ -278,8 +278,8 @@ async fn who_is_not_let_in_any_more_hears_nothing_more(place: bench::Place) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_watched_is_refused() {
-    let bench = Bench::start(bench::Place::sqlite()).await;
+async fn invalid_topics_are_refused() {
+    let bench = Bench::start(bench::TestDatabase::sqlite()).await;
     let operator = bench.operator().await;
     for bad in [
         "limit=501",
@@ -295,12 +295,12 @@ async fn what_cannot_be_watched_is_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn many_watch_the_same_for_the_price_of_one() {
-    let bench = Bench::start(bench::Place::sqlite()).await;
+    let bench = Bench::start(bench::TestDatabase::sqlite()).await;
     let operator = bench.operator().await;
     let [alpha, ..] = bench.populate().await;
     let mut all = Vec::new();
     for _ in 0..50 {
-        all.push(Watching::begin(&operator, "/api/v1/events?limit=10").await);
+        all.push(EventReader::begin(&operator, "/api/v1/events?limit=10").await);
     }
     for watching in &mut all {
         assert_eq!(watching.event().await.name, "snapshot");
@@ -327,33 +327,33 @@ async fn many_watch_the_same_for_the_price_of_one() {
 
 /// One user has a share of the slots, and topics without watchers give way.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_watches_much_keeps_nobody_out() {
-    let bench = Bench::start(bench::Place::sqlite()).await;
+async fn a_heavy_watcher_does_not_exclude_others() {
+    let bench = Bench::start(bench::TestDatabase::sqlite()).await;
     let operator = bench.operator().await;
     bench.add_user("vera", store::Role::Viewer).await;
     let viewer = bench.sign_in("vera").await;
     let path = |n: usize| format!("/api/v1/events?limit=10&q=x{n}");
     let mut all = Vec::new();
     for n in 0..64 {
-        all.push(Watching::begin(&operator, &path(n)).await);
+        all.push(EventReader::begin(&operator, &path(n)).await);
     }
     operator.get(&path(64)).await.is_problem(429, "too-many");
     // A topic watched already costs no slot, and others have theirs.
-    all.push(Watching::begin(&operator, &path(63)).await);
-    Watching::begin(&viewer, &path(64)).await;
+    all.push(EventReader::begin(&operator, &path(63)).await);
+    EventReader::begin(&viewer, &path(64)).await;
     drop(all);
     bench.until(|site| site.hub.clients() == 0).await;
     for n in 0..300 {
-        Watching::begin(&viewer, &path(n)).await;
+        EventReader::begin(&viewer, &path(n)).await;
         bench.until(|site| site.hub.clients() == 0).await;
     }
     assert!(bench.site.hub.topics() <= 256);
-    Watching::begin(&operator, &path(1_000)).await;
+    EventReader::begin(&operator, &path(1_000)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn watching_is_not_being_busy() {
-    let place = bench::Place::sqlite();
+    let place = bench::TestDatabase::sqlite();
     let url = place.url.clone();
     let bench = Bench::start(place).await;
     let operator = bench.operator().await;
@@ -371,7 +371,7 @@ async fn watching_is_not_being_busy() {
         .await
         .unwrap();
     let before = session().await;
-    let mut watching = Watching::begin(&operator, "/api/v1/events").await;
+    let mut watching = EventReader::begin(&operator, "/api/v1/events").await;
     assert_eq!(watching.event().await.name, "snapshot");
     let caller = Caller {
         user: before.user.clone(),

@@ -10,8 +10,8 @@ use super::*;
 use crate::config::SiteSettings;
 
 on_both! {
-    what_feeds_say_is_cut,
-    what_operators_say_is_bounded_and_stays_as_it_is,
+    texts_of_feeds_are_cut,
+    operators_texts_are_bounded_and_kept,
 }
 
 /// A script, marks that turn the direction of what follows, and characters of four bytes.
@@ -22,7 +22,7 @@ fn long(bytes: usize) -> String {
     ODD.repeat(bytes / ODD.len())
 }
 
-async fn what_feeds_say_is_cut(place: bench::Place) {
+async fn texts_of_feeds_are_cut(place: bench::TestDatabase) {
     let bench = Bench::start(place).await;
     let operator = bench.operator().await;
     bench.populate().await;
@@ -86,7 +86,7 @@ async fn what_feeds_say_is_cut(place: bench::Place) {
     assert!(one.body.len() < 2 << 20, "{}", one.body.len());
 }
 
-async fn what_operators_say_is_bounded_and_stays_as_it_is(place: bench::Place) {
+async fn operators_texts_are_bounded_and_kept(place: bench::TestDatabase) {
     let bench = Bench::start(place).await;
     let operator = bench.operator().await;
     let [alpha, ..] = bench.populate().await;
@@ -123,7 +123,7 @@ async fn a_feed_with_a_huge_title_is_looked_at() {
         allow_private_feeds: true,
         ..SiteSettings::default()
     };
-    let bench = Bench::with(bench::Place::sqlite(), settings).await;
+    let bench = Bench::with(bench::TestDatabase::sqlite(), settings).await;
     let operator = bench.operator().await;
     let look = async |title: String| {
         let feed = format!(

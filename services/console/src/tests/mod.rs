@@ -16,4 +16,4 @@ mod surface;
 
 pub(crate) use feeds::lookup;
 
-use bench::{Answer, Bench, Client, on_both};
+use bench::{Bench, Client, TestResponse, on_both};

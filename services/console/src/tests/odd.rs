@@ -57,7 +57,7 @@ fn bodies(document: &Value, call: &Value, text: &str) -> Vec<Value> {
     all
 }
 
-async fn odd_texts_break_nothing(place: bench::Place) {
+async fn odd_texts_break_nothing(place: bench::TestDatabase) {
     let bench = Bench::start(place).await;
     let operator = bench.operator().await;
     let made = json!({"name": "odd", "scopes": ["operate", "admin"]});

@@ -15,7 +15,7 @@ use crate::clock::now_ms;
 use crate::fleet::{Facts, Rung, State};
 
 on_both! {
-    the_overview_says_what_there_is,
+    the_overview_shows_the_state,
     a_silent_source_is_noticed_whatever_its_clock_says,
     receivers_are_listed_and_found,
     moves_and_sessions_go_back_in_time,
@@ -23,7 +23,7 @@ on_both! {
     updates_are_shown_with_how_far_they_got,
 }
 
-async fn the_overview_says_what_there_is(place: bench::Place) {
+async fn the_overview_shows_the_state(place: bench::TestDatabase) {
     let bench = Bench::start(place).await;
     let operator = bench.operator().await;
     let empty = operator.get("/api/v1/overview").await.json();
@@ -95,7 +95,7 @@ async fn the_overview_says_what_there_is(place: bench::Place) {
     assert_eq!(counts, [3, 2, 2, 0]);
 }
 
-async fn a_silent_source_is_noticed_whatever_its_clock_says(place: bench::Place) {
+async fn a_silent_source_is_noticed_whatever_its_clock_says(place: bench::TestDatabase) {
     let bench = Bench::start(place).await;
     let operator = bench.operator().await;
     let shown = async || {
@@ -135,7 +135,7 @@ async fn a_silent_source_is_noticed_whatever_its_clock_says(place: bench::Place)
     assert_eq!(shown().await, ("ok".to_owned(), None));
 }
 
-async fn receivers_are_listed_and_found(place: bench::Place) {
+async fn receivers_are_listed_and_found(place: bench::TestDatabase) {
     let bench = Bench::start(place).await;
     let operator = bench.operator().await;
     let [alpha, ..] = bench.populate().await;
@@ -148,7 +148,7 @@ async fn receivers_are_listed_and_found(place: bench::Place) {
     assert_eq!(list["items"][2]["id"], alpha.to_string());
     assert_eq!(list["items"][2]["rtt_ms"], 12.3);
     assert!(list["next_cursor"].is_null());
-    let count = |answer: Answer| answer.json()["filtered"].clone();
+    let count = |answer: TestResponse| answer.json()["filtered"].clone();
     for (query, expected) in [
         ("q=ALPHA", 1),
         ("rung=amt", 1),
@@ -191,7 +191,7 @@ async fn receivers_are_listed_and_found(place: bench::Place) {
     }
 }
 
-async fn moves_and_sessions_go_back_in_time(place: bench::Place) {
+async fn moves_and_sessions_go_back_in_time(place: bench::TestDatabase) {
     let bench = Bench::start(place).await;
     let operator = bench.operator().await;
     let [alpha, beta, _] = bench.populate().await;
@@ -217,7 +217,7 @@ async fn moves_and_sessions_go_back_in_time(place: bench::Place) {
         }
     }
     assert_eq!(seen.len(), 7);
-    let count = |answer: Answer| answer.json()["items"].as_array().unwrap().len();
+    let count = |answer: TestResponse| answer.json()["items"].as_array().unwrap().len();
     let of = format!("/api/v1/receivers/{beta}/moves");
     assert_eq!(count(operator.get(&of).await), 6);
     assert_eq!(count(operator.get("/api/v1/moves?rung=amt").await), 1);
@@ -240,7 +240,7 @@ async fn moves_and_sessions_go_back_in_time(place: bench::Place) {
     operator.get(nobody).await.is_problem(404, "not-found");
 }
 
-async fn the_past_comes_in_steps(place: bench::Place) {
+async fn the_past_comes_in_steps(place: bench::TestDatabase) {
     let bench = Bench::start(place).await;
     let operator = bench.operator().await;
     bench.populate().await;
@@ -306,7 +306,7 @@ async fn the_past_comes_in_steps(place: bench::Place) {
     }
 }
 
-async fn updates_are_shown_with_how_far_they_got(place: bench::Place) {
+async fn updates_are_shown_with_how_far_they_got(place: bench::TestDatabase) {
     let bench = Bench::start(place).await;
     let operator = bench.operator().await;
     assert_eq!(operator.get("/api/v1/updates").await.code, 200);
@@ -409,7 +409,7 @@ async fn updates_are_shown_with_how_far_they_got(place: bench::Place) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_past_of_a_feed_is_shown() {
-    let bench = Bench::start(bench::Place::sqlite()).await;
+    let bench = Bench::start(bench::TestDatabase::sqlite()).await;
     let operator = bench.operator().await;
     bench.populate().await;
     let body = serde_json::json!({"channel": "lore", "url": "https://example.org/f"});
@@ -488,7 +488,7 @@ fn fill(bench: &Bench, all: usize) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hundred_thousand_are_paged() {
     const ALL: usize = 100_000;
-    let bench = Bench::start(bench::Place::sqlite()).await;
+    let bench = Bench::start(bench::TestDatabase::sqlite()).await;
     let operator = bench.operator().await;
     bench.opened.store.open_channel("lore").await.unwrap();
     fill(&bench, ALL);

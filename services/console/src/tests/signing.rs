@@ -12,14 +12,14 @@ use crate::setup;
 on_both! {
     the_first_operator_comes_by_the_link,
     a_session_begins_and_ends,
-    a_new_password_is_in_time_for_who_signs_in_with_the_old_one,
+    a_new_password_beats_a_pending_sign_in_with_the_old_one,
     guesses_run_out,
     guesses_at_many_names_run_out,
     tries_to_set_up_are_noted,
-    people_come_and_go,
+    users_are_added_and_removed,
 }
 
-async fn the_first_operator_comes_by_the_link(place: bench::Place) {
+async fn the_first_operator_comes_by_the_link(place: bench::TestDatabase) {
     let bench = Bench::start(place).await;
     let nobody = bench.nobody();
     let signed_out = nobody.get("/api/v1/session").await;
@@ -71,7 +71,7 @@ async fn the_first_operator_comes_by_the_link(place: bench::Place) {
     bench.sign_in("olga").await;
 }
 
-async fn a_session_begins_and_ends(place: bench::Place) {
+async fn a_session_begins_and_ends(place: bench::TestDatabase) {
     let bench = Bench::start(place).await;
     bench.add_user("vera", Role::Viewer).await;
     let nobody = bench.nobody();
@@ -129,7 +129,7 @@ async fn a_session_begins_and_ends(place: bench::Place) {
 }
 
 /// Looking at a password takes a while, and longer where many sign in.
-async fn a_new_password_is_in_time_for_who_signs_in_with_the_old_one(place: bench::Place) {
+async fn a_new_password_beats_a_pending_sign_in_with_the_old_one(place: bench::TestDatabase) {
     let bench = Bench::start(place).await;
     let vera = bench.add_user("vera", Role::Viewer).await;
     let accounts = &bench.opened.accounts;
@@ -157,12 +157,12 @@ async fn a_new_password_is_in_time_for_who_signs_in_with_the_old_one(place: benc
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cookies_are_for_https_where_that_is_what_people_use() {
+async fn cookies_are_secure_behind_https() {
     let settings = SiteSettings {
         public_url: Some(Url::parse("https://console.example").unwrap()),
         ..SiteSettings::default()
     };
-    let bench = Bench::with(bench::Place::sqlite(), settings).await;
+    let bench = Bench::with(bench::TestDatabase::sqlite(), settings).await;
     bench.add_user("vera", Role::Viewer).await;
     let body = json!({"name": "vera", "password": PASSWORD});
     let browser = bench.nobody().with("host", "console.example");
@@ -190,7 +190,7 @@ async fn cookies_are_for_https_where_that_is_what_people_use() {
     answer.is_problem(401, "signed-out");
 }
 
-async fn guesses_run_out(place: bench::Place) {
+async fn guesses_run_out(place: bench::TestDatabase) {
     let settings = SiteSettings {
         trusted_proxies: vec!["127.0.0.0/8".parse().unwrap()],
         ..SiteSettings::default()
@@ -236,7 +236,7 @@ async fn guesses_run_out(place: bench::Place) {
 
 /// A success in between, with a name of one's own, brings no further guesses at others' names,
 /// nor at one's own present password, which a stolen session would try.
-async fn guesses_at_many_names_run_out(place: bench::Place) {
+async fn guesses_at_many_names_run_out(place: bench::TestDatabase) {
     let bench = Bench::start(place).await;
     bench.add_user("vera", Role::Viewer).await;
     let vera = bench.sign_in("vera").await;
@@ -266,7 +266,7 @@ async fn guesses_at_many_names_run_out(place: bench::Place) {
 }
 
 /// Attempts to set up are audited, whatever their outcome.
-async fn tries_to_set_up_are_noted(place: bench::Place) {
+async fn tries_to_set_up_are_noted(place: bench::TestDatabase) {
     let bench = Bench::start(place).await;
     let nobody = bench.nobody();
     let path = "/api/v1/setup";
@@ -302,7 +302,7 @@ async fn tries_to_set_up_are_noted(place: bench::Place) {
     assert!(!audit.to_string().contains(PASSWORD));
 }
 
-async fn people_come_and_go(place: bench::Place) {
+async fn users_are_added_and_removed(place: bench::TestDatabase) {
     let bench = Bench::start(place).await;
     let operator = bench.operator().await;
     let path = "/api/v1/users";

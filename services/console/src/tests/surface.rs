@@ -12,8 +12,8 @@ use super::*;
 use crate::auth::caller::Caller;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whatever_is_wrong_is_a_problem() {
-    let bench = Bench::start(bench::Place::sqlite()).await;
+async fn every_error_is_a_problem_document() {
+    let bench = Bench::start(bench::TestDatabase::sqlite()).await;
     let operator = bench.operator().await;
     operator
         .get("/api/v1/nonsense")
@@ -54,7 +54,7 @@ async fn whatever_is_wrong_is_a_problem() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_are_safe_to_open() {
-    let bench = Bench::start(bench::Place::sqlite()).await;
+    let bench = Bench::start(bench::TestDatabase::sqlite()).await;
     let operator = bench.operator().await;
     for path in [
         "/api/v1/overview",
@@ -105,7 +105,7 @@ async fn answers_are_safe_to_open() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mistake_is_answered_and_noted() {
-    let bench = Bench::start(bench::Place::sqlite()).await;
+    let bench = Bench::start(bench::TestDatabase::sqlite()).await;
     let operator = bench.operator().await;
     // The same console with calls that are wrong; one in the place of one that changes something.
     let wrong = || async {
@@ -143,8 +143,8 @@ async fn a_mistake_is_answered_and_noted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_begun_is_done_and_noted_also_if_nobody_waits() {
-    let bench = Bench::start(bench::Place::sqlite()).await;
+async fn actions_complete_and_are_audited_without_a_client() {
+    let bench = Bench::start(bench::TestDatabase::sqlite()).await;
     let operator = bench.operator().await;
     bench.populate().await;
     let all = bench.site.lookups.available_permits();
@@ -168,8 +168,8 @@ async fn what_is_begun_is_done_and_noted_also_if_nobody_waits() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_says_how_it_is() {
-    let bench = Bench::start(bench::Place::sqlite()).await;
+async fn health_and_readiness_are_reported() {
+    let bench = Bench::start(bench::TestDatabase::sqlite()).await;
     let nobody = bench.nobody();
     assert_eq!(nobody.get("/healthz").await.body, "alive\n");
     assert_eq!(nobody.get("/readyz").await.code, 200);
@@ -192,7 +192,7 @@ async fn it_says_how_it_is() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_metrics_are_those_of_the_document() {
-    let bench = Bench::start(bench::Place::sqlite()).await;
+    let bench = Bench::start(bench::TestDatabase::sqlite()).await;
     let accept = "application/openmetrics-text;version=1.0.0,*/*;q=0.1";
     let scraper = bench.nobody().with("accept", accept);
     let looked = |text: &str| {

@@ -61,7 +61,7 @@ pub trait Parts: Send + 'static {
 }
 
 /// A file on its way.
-struct Sending<P: Parts> {
+struct ExportStream<P: Parts> {
     parts: P,
     /// Rows that were read already.
     part: Option<Part<P::Row>>,
@@ -84,7 +84,7 @@ pub async fn send<P: Parts>(
 ) -> Result<Response, Problem> {
     admit(connection)?;
     let first = parts.next().await?;
-    let sending = Sending {
+    let sending = ExportStream {
         parts,
         part: Some(first),
         sent: 0,
@@ -100,7 +100,7 @@ pub async fn send<P: Parts>(
     Ok(file(name, format, pieces))
 }
 
-impl<P: Parts> Sending<P> {
+impl<P: Parts> ExportStream<P> {
     async fn piece(&mut self) -> Option<String> {
         if self.is_over {
             return None;
@@ -112,7 +112,7 @@ impl<P: Parts> Sending<P> {
         let mut part = match read {
             Ok(part) => part,
             Err(problem) => {
-                warn!("the file of {} is cut short: {problem}", self.name);
+                warn!(list = self.name, %problem, "export truncated");
                 self.is_over = true;
                 // A truncated export is recognisable: JSON lacks its end, and CSV has a note.
                 return match self.format {

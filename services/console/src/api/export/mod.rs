@@ -234,7 +234,7 @@ pub async fn export_feeds(
 ) -> Result<Response, Problem> {
     caller.may(Scope::Read)?;
     let feeds = feeds::list(&site, query.channel.as_deref());
-    let parts = Whole(feeds);
+    let parts = CompleteList(feeds);
     send(connection, "feeds", query.format, parts).await
 }
 
@@ -251,9 +251,9 @@ pub struct FeedsExportQuery {
 }
 
 /// A list that is in memory.
-struct Whole<R>(Vec<R>);
+struct CompleteList<R>(Vec<R>);
 
-impl<R: Row + 'static> Parts for Whole<R> {
+impl<R: Row + 'static> Parts for CompleteList<R> {
     type Row = R;
 
     async fn next(&mut self) -> Result<Part<R>, Problem> {
