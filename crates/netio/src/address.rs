@@ -1,21 +1,22 @@
-//! Questions about addresses: which local one is used, and whether others can reach one.
+//! Local addresses of routes, and reachability of addresses.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 
 use crate::error::context;
 
-/// Any port: connecting a UDP socket sends nothing.
+/// Arbitrary port: connecting a UDP socket sends nothing.
 const UNUSED_PORT: u16 = 9;
 
-/// The local address that the kernel would send from towards `to` (a host or a multicast group).
+/// Returns the local address that the kernel would send from towards `to` (a host or a multicast
+/// group).
 ///
 /// Nothing is sent; the kernel only looks up its routes. For an IPv6 group it takes the first
-/// interface that does IPv6 multicast, unless a route says otherwise.
+/// interface with IPv6 multicast, unless a route says otherwise.
 ///
 /// # Errors
-/// There is no route towards `to`, or its link-local scope leaves open on which interface; the text
-/// names it and says what to do.
+/// There is no route towards `to`, or it is link-local, which leaves the interface open; the text says
+/// what to do.
 pub fn route_source(to: IpAddr) -> io::Result<IpAddr> {
     let to = to.to_canonical();
     let look_up = || {
@@ -30,7 +31,7 @@ pub fn route_source(to: IpAddr) -> io::Result<IpAddr> {
     let (kind, text) = match look_up() {
         Ok(local) => return Ok(local.ip().to_canonical()),
         Err(error) => match error.raw_os_error() {
-            // The last is the answer to a link-local address, which needs an interface.
+            // The last is the error for a link-local address, which needs an interface.
             Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::EINVAL) => (
                 error.kind(),
                 format!(
@@ -54,7 +55,7 @@ pub fn route_source(to: IpAddr) -> io::Result<IpAddr> {
     Err(io::Error::new(kind, text))
 }
 
-/// Whether hosts elsewhere on the Internet can reach `ip`, as far as the address itself tells.
+/// Whether hosts elsewhere on the Internet can reach `ip`, judged by the address alone.
 ///
 /// False for loopback, private (RFC 1918, RFC 4193), link-local, carrier-grade NAT (RFC 6598),
 /// documentation, benchmarking, multicast, reserved and unspecified addresses.

@@ -5,18 +5,18 @@ use std::net::{IpAddr, SocketAddr};
 
 use quinn_udp::{BATCH_SIZE, RecvMeta};
 
-/// Room for one message of the kernel: the largest UDP payload, and the largest coalesced (GRO)
-/// train, which Linux also bounds by 64 KiB. Nothing is ever truncated.
+/// Size of a kernel message's buffer: the largest UDP payload, and the largest coalesced (GRO) train,
+/// which Linux also bounds by 64 KiB. Nothing is ever truncated.
 const MESSAGE_BYTES: usize = 1 << 16;
 
-/// One received datagram, borrowed from a [`RecvBatch`].
+/// A received datagram, borrowed from a [`RecvBatch`].
 #[derive(Debug)]
 pub struct Datagram<'a> {
-    /// Who sent it. An IPv4 sender is an IPv4 address also on a dual-stack socket.
+    /// Sender. An IPv4 sender has an IPv4 address even on a dual-stack socket.
     pub from: SocketAddr,
-    /// The address that it was sent to (the group's on a multicast socket), where the kernel says.
+    /// Destination address (the group's on a multicast socket), if the kernel reports it.
     pub to: Option<IpAddr>,
-    /// Its payload; writable, because packet protection is removed in place. May be empty.
+    /// Payload; writable, because packet protection is removed in place. May be empty.
     pub data: &'a mut [u8],
 }
 
@@ -29,7 +29,7 @@ pub struct RecvBatch {
 }
 
 impl RecvBatch {
-    /// How many messages of the kernel one call yields at most.
+    /// Most kernel messages of one call.
     pub(crate) const MESSAGES: usize = BATCH_SIZE;
 
     /// Reserves the buffers (2 MiB of address space).
@@ -40,7 +40,7 @@ impl RecvBatch {
         }
     }
 
-    /// Lets `receive` fill the buffers; it answers how many messages it wrote.
+    /// Lets `receive` fill the buffers; returns its number of messages.
     pub(crate) fn fill(
         &mut self,
         receive: impl FnOnce(&mut [IoSliceMut<'_>], &mut [RecvMeta]) -> io::Result<usize>,
@@ -51,7 +51,7 @@ impl RecvBatch {
         receive(&mut slices, &mut self.meta)
     }
 
-    /// Hands out the first `messages` messages datagram by datagram; answers how many there were.
+    /// Passes the first `messages` messages on, datagram by datagram; returns the number of datagrams.
     pub(crate) fn for_each(
         &mut self,
         messages: usize,
@@ -100,8 +100,8 @@ impl std::fmt::Debug for RecvBatch {
     }
 }
 
-/// An IPv4 peer of a dual-stack socket comes as `::ffff:a.b.c.d`; peers are compared by address, so
-/// each has one spelling.
+/// Unmaps `::ffff:a.b.c.d`, the form of an IPv4 peer on a dual-stack socket: peers are compared by
+/// address.
 fn canonical(address: SocketAddr) -> SocketAddr {
     match address.ip().to_canonical() {
         IpAddr::V4(ip) => SocketAddr::from((ip, address.port())),

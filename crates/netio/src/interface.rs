@@ -1,4 +1,4 @@
-//! Finding an interface by one of its addresses, as IPv6 multicast names interfaces by number.
+//! Interfaces by name or address, and their numbers, by which IPv6 multicast identifies them.
 
 use std::ffi::CStr;
 use std::io;
@@ -7,13 +7,13 @@ use std::ptr::NonNull;
 
 /// One address of one interface of this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Assigned {
+struct InterfaceAddress {
     name: String,
     index: u32,
     ip: IpAddr,
 }
 
-/// The number of the interface that `text` names, by its name (`eth0`) or by one of its addresses.
+/// Returns the number of the interface with the name (`eth0`) or address `text`.
 ///
 /// # Errors
 /// There is no such interface, or several have that address; the text says what to give instead.
@@ -36,17 +36,17 @@ pub fn find_interface(text: &str) -> io::Result<u32> {
     ))
 }
 
-/// The number of the interface that has the address `ip`.
+/// Returns the number of the interface with the address `ip`.
 ///
 /// # Errors
-/// `AddrNotAvailable` when none has it; `InvalidInput` when several have it, as is common for
-/// link-local addresses. The text says which address to give instead.
+/// `AddrNotAvailable` if none has it; `InvalidInput` if several have it, as is common for link-local
+/// addresses. The text says which address to give instead.
 pub(crate) fn index_of(ip: IpAddr) -> io::Result<u32> {
-    index_among(&assigned()?, ip.to_canonical())
+    index_among(&interface_addresses()?, ip.to_canonical())
 }
 
-fn index_among(all: &[Assigned], ip: IpAddr) -> io::Result<u32> {
-    let mut owners: Vec<&Assigned> = all.iter().filter(|one| one.ip == ip).collect();
+fn index_among(all: &[InterfaceAddress], ip: IpAddr) -> io::Result<u32> {
+    let mut owners: Vec<&InterfaceAddress> = all.iter().filter(|one| one.ip == ip).collect();
     if owners.is_empty() && ip.is_loopback() {
         // All of 127.0.0.0/8 is local, but only 127.0.0.1 is listed.
         owners.extend(all.iter().filter(|one| one.ip.is_loopback()));
@@ -72,7 +72,7 @@ fn index_among(all: &[Assigned], ip: IpAddr) -> io::Result<u32> {
     }
 }
 
-/// What to say when no interface has an address.
+/// Returns the error text for an address that no interface has.
 pub(crate) fn no_such_address(ip: IpAddr) -> String {
     let family = if ip.is_ipv4() { 4 } else { 6 };
     format!(
@@ -80,8 +80,8 @@ pub(crate) fn no_such_address(ip: IpAddr) -> String {
     )
 }
 
-/// An address of the interface that `text` names, by its name (`eth0`) or by that address. Of
-/// several addresses of a family, one that others can reach goes before a link-local one.
+/// Returns an address of the interface with the name (`eth0`) or address `text`. Of several addresses
+/// of a family, a reachable one goes before a link-local one.
 ///
 /// # Errors
 /// There is no such interface, or it has no address of the family; the text says what to do.
@@ -97,7 +97,7 @@ pub fn interface_address(text: &str, ipv4: bool) -> io::Result<IpAddr> {
         }
         return index_of(ip).map(|_| ip);
     }
-    let all = assigned()?;
+    let all = interface_addresses()?;
     let mut of_name = all.iter().filter(|one| one.name == text).peekable();
     if of_name.peek().is_none() {
         return wrong(format!(
@@ -117,9 +117,9 @@ pub fn interface_address(text: &str, ipv4: bool) -> io::Result<IpAddr> {
     }
 }
 
-/// Every address of every interface.
-fn assigned() -> io::Result<Vec<Assigned>> {
-    let list = List::get()?;
+/// Returns every address of every interface.
+fn interface_addresses() -> io::Result<Vec<InterfaceAddress>> {
+    let list = AddressList::get()?;
     let mut found = Vec::new();
     let mut next = list.0;
     while let Some(entry) = next {
@@ -136,9 +136,9 @@ fn assigned() -> io::Result<Vec<Assigned>> {
         let name = unsafe { CStr::from_ptr(entry.ifa_name) };
         // SAFETY: as above; if_nametoindex(3) only reads the string.
         let index = unsafe { libc::if_nametoindex(entry.ifa_name) };
-        // 0: the interface went away meanwhile.
+        // 0: the interface has just disappeared.
         if index != 0 {
-            found.push(Assigned {
+            found.push(InterfaceAddress {
                 name: name.to_string_lossy().into_owned(),
                 index,
                 ip,
@@ -148,7 +148,7 @@ fn assigned() -> io::Result<Vec<Assigned>> {
     Ok(found)
 }
 
-/// The address in a `sockaddr`, if it is one of IPv4 or IPv6.
+/// Returns the address in a `sockaddr` of IPv4 or IPv6.
 ///
 /// # Safety
 /// `address` is null, or points to an initialised socket address of the size that its family has.
@@ -175,10 +175,10 @@ unsafe fn ip_of(address: *const libc::sockaddr) -> Option<IpAddr> {
 }
 
 /// A list of getifaddrs(3); freed when dropped.
-struct List(Option<NonNull<libc::ifaddrs>>);
+struct AddressList(Option<NonNull<libc::ifaddrs>>);
 
-impl List {
-    fn get() -> io::Result<List> {
+impl AddressList {
+    fn get() -> io::Result<AddressList> {
         let mut first = std::ptr::null_mut();
         // SAFETY: `first` is a place for one pointer, which getifaddrs(3) sets when it answers 0.
         if unsafe { libc::getifaddrs(&raw mut first) } != 0 {
@@ -187,11 +187,11 @@ impl List {
                 format_args!("cannot list this machine's addresses"),
             ));
         }
-        Ok(List(NonNull::new(first)))
+        Ok(AddressList(NonNull::new(first)))
     }
 }
 
-impl Drop for List {
+impl Drop for AddressList {
     fn drop(&mut self) {
         if let Some(first) = self.0 {
             // SAFETY: the pointer is from getifaddrs(3) and is freed once, here.
@@ -227,13 +227,13 @@ mod tests {
         for other in ["127.0.0.2", "127.9.9.9", "::ffff:127.0.0.1"] {
             assert_eq!(index_of(other.parse().unwrap()).unwrap(), lo, "{other}");
         }
-        let listed = assigned().unwrap();
+        let listed = interface_addresses().unwrap();
         assert!(listed.iter().any(|one| one.name == "lo"), "{listed:?}");
     }
 
     #[test]
     fn an_address_of_no_or_of_several_interfaces_is_explained() {
-        let one = |name: &str, index, ip: &str| Assigned {
+        let one = |name: &str, index, ip: &str| InterfaceAddress {
             name: name.into(),
             index,
             ip: ip.parse().unwrap(),

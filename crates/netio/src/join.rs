@@ -1,4 +1,4 @@
-//! Joining a multicast group as a receiver, source-specific or from any source.
+//! Multicast membership of a receiver, source-specific or from any source.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -11,22 +11,20 @@ use crate::error::context;
 use crate::interface::index_of;
 use crate::udp::{UdpSocket, new_socket};
 
-/// Joins a multicast group and returns the socket that its datagrams arrive on: source-specific
-/// (RFC 4607; IGMPv3 for IPv4, MLDv2 for IPv6) if `source` is given, else from any source.
+/// Joins a multicast group and returns the socket that receives its datagrams: source-specific (RFC
+/// 4607; IGMPv3 for IPv4, MLDv2 for IPv6) if `source` is given, else from any source.
 ///
-/// `interface` is an address of the interface to join on, in either family: an interface with both
-/// is found by each of them. Without one the kernel takes the interface of its route towards the
-/// group. An IPv6 group of link-local scope (`ff32::…`, `ff12::…`) needs an interface, given so or
-/// as the scope of `group`.
+/// `interface` is an address, of either family, of the interface to join on. Without one, the kernel
+/// takes the interface of its route towards the group. An IPv6 group of link-local scope (`ff32::…`,
+/// `ff12::…`) needs an interface, given so or as the scope of `group`.
 ///
-/// Several sockets and processes may join the same group and port; each gets every datagram, and
-/// none gets those of groups or sources that only others joined. Dropping the socket leaves the
-/// group.
+/// Several sockets and processes may join the same group and port; each gets every datagram, and none
+/// gets those of groups or sources that only others joined. Dropping the socket leaves the group.
 ///
 /// # Errors
-/// The address is not a multicast group, source and group are of different families, there is no
-/// such interface, no route towards the group, or a system limit is reached. The text names group
-/// and interface and says what to do.
+/// The address is not a multicast group, source and group are of different families, there is no such
+/// interface, no route towards the group, or a system limit is reached. The text names group and
+/// interface and says what to do.
 pub fn join(
     group: SocketAddr,
     source: Option<IpAddr>,
@@ -48,7 +46,7 @@ pub fn join(
     open().map_err(|error| what.explain(error))
 }
 
-/// What one wants to join, as error texts name it.
+/// Membership to join, and its description in error texts.
 struct Membership {
     group: SocketAddr,
     source: Option<IpAddr>,
@@ -119,7 +117,7 @@ impl Membership {
         let socket = new_socket(address)?;
         socket.set_reuse_address(true)?;
         socket.set_only_v6(true)?;
-        // As for IPv4; kernels before 4.20 lack it, and then the bind alone has to keep others out.
+        // As for IPv4; kernels before 4.20 lack it, and then the bind alone keeps others out.
         match socket.set_multicast_all_v6(false) {
             Err(error) if error.raw_os_error() != Some(libc::ENOPROTOOPT) => return Err(error),
             _ => {}
@@ -127,8 +125,8 @@ impl Membership {
         socket.bind(&address.into())?;
         if let Some(index) = NonZeroU32::new(index) {
             // Unlike for IPv4, the kernel does not compare the interface of an arriving datagram with
-            // that of the membership. An old one may forbid this (it takes a right before 5.7): then
-            // the group also comes from other interfaces where somebody else joined it.
+            // that of the membership. Kernels before 5.7 require a privilege for this; without it, the
+            // group also arrives from other interfaces where another process joined it.
             let _ = socket.bind_device_by_index_v6(Some(index));
         }
         match self.source {
@@ -191,14 +189,14 @@ fn v4_or_any(interface: Option<IpAddr>) -> Ipv4Addr {
     }
 }
 
-/// Whether a group means something else on each link: interface-local and link-local scope
-/// (RFC 4291, section 2.7).
+/// Whether a group is a different one on each link: interface-local and link-local scope (RFC 4291,
+/// section 2.7).
 fn is_link_scoped(group: Ipv6Addr) -> bool {
     matches!(group.octets(), [0xff, scope, ..] if matches!(scope & 0xf, 1 | 2))
 }
 
 /// Joins (`source`, `group`) on the interface with this number (0: by the kernel's routes), by the
-/// option that works alike for both address families (RFC 3678, section 5.1).
+/// option that is the same for both address families (RFC 3678, section 5.1).
 fn join_source(socket: &Socket, index: u32, group: SocketAddr, source: IpAddr) -> io::Result<()> {
     let level = if group.is_ipv4() {
         libc::IPPROTO_IP

@@ -1,30 +1,30 @@
-//! Which socket errors mean "this datagram is lost" and which mean "this socket is broken".
+//! Classification of socket errors: "this datagram is lost" or "this socket is broken".
 
 use std::io;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
-/// What a socket swallowed so far; a snapshot of counters that only grow.
+/// Snapshot of a socket's lost datagrams and hidden errors; the counters never decrease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Errors that the kernel reported while receiving, each caused by an earlier datagram of ours
-    /// (an ICMP message): nothing was lost on the receiving side.
+    /// Errors reported while receiving, each caused by a datagram sent earlier (an ICMP message):
+    /// nothing was lost on the receiving side.
     pub recv_errors: u64,
-    /// Datagrams that the kernel refused to send to their destination; they count as lost.
+    /// Datagrams that the kernel refused to send; they count as lost.
     pub send_lost: u64,
-    /// The `errno` of the latest of them, 0 if there was none.
+    /// `errno` of the latest of them, 0 if there was none.
     pub last_send_errno: i32,
     /// Trains that the kernel refused to segment and that were sent one by one instead.
     pub gso_refused: u64,
 }
 
 impl Counters {
-    /// The text of [`last_send_errno`](Self::last_send_errno), for a log line or a status page.
+    /// Returns the error of [`last_send_errno`](Self::last_send_errno), for a log line or a status page.
     pub fn last_send_error(&self) -> Option<io::Error> {
         (self.last_send_errno != 0).then(|| io::Error::from_raw_os_error(self.last_send_errno))
     }
 }
 
-/// The live counters behind [`Counters`].
+/// Live counters of [`Counters`].
 #[derive(Debug, Default)]
 pub(crate) struct Losses {
     recv_errors: AtomicU64,
@@ -59,8 +59,8 @@ impl Losses {
 
 /// Whether an error of a send or receive concerns a destination or a datagram, not the socket.
 ///
-/// The list holds what Linux makes of ICMP and ICMPv6 errors (`icmp_err_convert`), the refusals of
-/// routing and packet filters, and those of a single datagram's size or address.
+/// The list holds the errors that Linux makes of ICMP and ICMPv6 messages (`icmp_err_convert`), the
+/// refusals of routing and packet filters, and those of a single datagram's size or address.
 pub(crate) fn concerns_one_datagram(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),

@@ -1,4 +1,4 @@
-//! Sending multicast: a socket tied to one interface and one source address.
+//! Multicast sender: a socket tied to one interface and one source address.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -10,7 +10,7 @@ use crate::interface::{index_of, no_such_address};
 use crate::loss::Counters;
 use crate::udp::{UdpSocket, new_socket};
 
-/// A group of the range that flows use (source-specific, RFC 4607), to ask the kernel for its way.
+/// A source-specific group (RFC 4607), for asking the kernel for its route.
 const SOME_GROUP: Ipv6Addr = Ipv6Addr::new(0xff3e, 0, 0, 0, 0, 0, 0x8000, 1);
 
 /// A socket that sends to multicast groups by one interface, from that interface's address.
@@ -21,7 +21,7 @@ const SOME_GROUP: Ipv6Addr = Ipv6Addr::new(0xff3e, 0, 0, 0, 0, 0, 0x8000, 1);
 pub struct MulticastSender {
     socket: UdpSocket,
     source: IpAddr,
-    /// Memberships by which nothing is received: see [`MulticastSender::stay_inside`].
+    /// Memberships without reception: see [`MulticastSender::stay_inside`].
     inside: Vec<UdpSocket>,
 }
 
@@ -31,7 +31,7 @@ impl MulticastSender {
     /// also delivers to receivers on this machine.
     ///
     /// # Errors
-    /// No interface has that address, it cannot be used yet, the interface has no way for IPv6
+    /// No interface has that address, it cannot be used yet, the interface has no route for IPv6
     /// multicast, or `ttl` is above 255; the text says which and what to do.
     pub fn bind(interface: IpAddr, ttl: u32, loop_: bool) -> io::Result<Self> {
         let interface = interface.to_canonical();
@@ -68,27 +68,27 @@ impl MulticastSender {
         })
     }
 
-    /// Makes time-to-live 0 mean what it says for `group`: nothing leaves this machine. Linux stops
-    /// such datagrams at the interface only while somebody on this machine has joined their group, so
-    /// this sender joins it, until it is dropped. It gets none of them.
+    /// Enforces a time-to-live of 0 for `group`, so that nothing leaves this machine. Linux stops such
+    /// datagrams at the interface only while a process on this machine has joined their group, so
+    /// this sender joins it, until it is dropped. It receives none of them.
     ///
     /// # Errors
-    /// The group cannot be joined, as [`join`](crate::join); datagrams may leave then while nobody else
-    /// on this machine has joined it.
+    /// The group cannot be joined, as [`join`](crate::join); datagrams may leave then while no other
+    /// process on this machine has joined it.
     pub fn stay_inside(&mut self, group: IpAddr) -> io::Result<()> {
-        // Port 0 is some port to which nobody sends.
+        // Port 0: no datagrams are sent there.
         let nothing = SocketAddr::new(group, 0);
         let joined = crate::join(nothing, Some(self.source), Some(self.source))?;
         self.inside.push(joined);
         Ok(())
     }
 
-    /// The address that the datagrams come from: S of (S,G).
+    /// Returns the source address of the datagrams: S of (S,G).
     pub fn source(&self) -> IpAddr {
         self.source
     }
 
-    /// Sends to `group`; everything else as [`UdpSocket::try_send`].
+    /// Sends to `group`, otherwise like [`UdpSocket::try_send`].
     ///
     /// # Errors
     /// As [`UdpSocket::try_send`]; and `InvalidInput` for a group of the other address family.
@@ -124,17 +124,17 @@ impl MulticastSender {
         self.socket.writable().await
     }
 
-    /// What was lost so far.
+    /// Returns the counters of lost datagrams.
     pub fn counters(&self) -> Counters {
         self.socket.counters()
     }
 
-    /// The socket underneath.
+    /// Returns the underlying socket.
     pub fn socket(&self) -> &UdpSocket {
         &self.socket
     }
 
-    /// The kernel would count such a datagram as lost, for ever and without a word.
+    /// Rejects groups of the other family, whose datagrams the kernel would silently drop for ever.
     fn check_family(&self, group: SocketAddr) -> io::Result<()> {
         if group.is_ipv4() == self.source.is_ipv4() {
             return Ok(());
@@ -166,7 +166,7 @@ fn open_v4(ip: Ipv4Addr, ttl: u32, loop_: bool) -> io::Result<Socket> {
 
 fn open_v6(ip: Ipv6Addr, ttl: u32, loop_: bool) -> io::Result<Socket> {
     let index = index_of(ip.into())?;
-    // A link-local address says nothing without its interface; others need no scope.
+    // A link-local address is ambiguous without its interface; others need no scope.
     let scope = if ip.is_unicast_link_local() { index } else { 0 };
     let address = SocketAddr::from(SocketAddrV6::new(ip, 0, 0, scope));
     let socket = new_socket(address)?;
@@ -188,8 +188,8 @@ fn open_v6(ip: Ipv6Addr, ttl: u32, loop_: bool) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Makes sure that the interface takes IPv6 multicast: the loopback interface, as it comes, does not,
-/// and every datagram would be lost. Nothing is sent.
+/// Checks that the interface takes IPv6 multicast: by default, the loopback interface does not, and
+/// every datagram would be lost. Nothing is sent.
 fn check_way(ip: Ipv6Addr, index: u32) -> io::Result<()> {
     let to = SocketAddr::from((SOME_GROUP, 9));
     let socket = new_socket(to)?;
@@ -197,7 +197,7 @@ fn check_way(ip: Ipv6Addr, index: u32) -> io::Result<()> {
     socket
         .connect(&to.into())
         .map_err(|error| match error.raw_os_error() {
-            // Routes of other types over the loopback interface lead nowhere.
+            // Routes of other types over the loopback interface do not help.
             Some(libc::ENETUNREACH | libc::EHOSTUNREACH) if ip.is_loopback() => io::Error::new(
                 error.kind(),
                 "the loopback interface has no route for IPv6 multicast; choose another, or add one: `ip -6 route add local ff00::/8 dev lo`",

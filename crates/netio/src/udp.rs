@@ -1,4 +1,4 @@
-//! The UDP socket: segmented sends, batched and coalesced receives, readiness by tokio.
+//! UDP socket: segmented sends, batched and coalesced receives, readiness by tokio.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -12,8 +12,8 @@ use crate::batch::{Datagram, RecvBatch};
 use crate::error::context;
 use crate::loss::{Counters, Losses, concerns_one_datagram, may_refuse_segmentation};
 
-/// Size asked for both kernel buffers. The kernel grants at most `net.core.rmem_max` and
-/// `wmem_max`; less works, with more loss in bursts.
+/// Requested size of both kernel buffers. The kernel grants at most `net.core.rmem_max` and `wmem_max`;
+/// less works, with more loss in bursts.
 const KERNEL_BUFFER_BYTES: usize = 4 << 20;
 
 /// Most segments of one train that every kernel with GSO takes (`UDP_MAX_SEGMENTS`).
@@ -23,18 +23,18 @@ const MAX_TRAIN_SEGMENTS: usize = 64;
 const MAX_TRAIN_BYTES: usize = 65_487;
 
 /// Trains sent one by one after the kernel refused to segment one, before it is asked again: the
-/// refusal may come from one route (IPsec, a tunnel) while the others can do it.
+/// refusal may be due to one route (IPsec, a tunnel), while others support it.
 const TRAINS_WITHOUT_GSO: u32 = 1024;
 
-/// Pending errors that one receive call steps over before it lets other tasks run.
+/// Pending errors that one receive call skips before it lets other tasks run.
 const MAX_ERRORS_PER_RECEIVE: usize = 64;
 
-/// How [`UdpSocket::bind_with`] sets up a socket.
+/// Options of [`UdpSocket::bind_with`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BindOptions {
-    /// Sets `SO_REUSEADDR`: other sockets that also set it may bind the same address and port.
+    /// Whether `SO_REUSEADDR` is set: other sockets that also set it may bind the same address and port.
     pub reuse_address: bool,
-    /// Sets `IPV6_V6ONLY`: a socket of IPv4 may have the same port.
+    /// Whether `IPV6_V6ONLY` is set: an IPv4 socket may have the same port.
     pub only_v6: bool,
 }
 
@@ -45,23 +45,23 @@ pub struct UdpSocket {
     state: UdpSocketState,
     local: SocketAddr,
     losses: Losses,
-    /// Trains that still go out one by one, see [`TRAINS_WITHOUT_GSO`].
+    /// Trains still to be sent one by one, see [`TRAINS_WITHOUT_GSO`].
     without_gso: AtomicU32,
 }
 
 impl UdpSocket {
     /// Binds a socket with large kernel buffers (4 MiB each, as far as the kernel grants them).
     ///
-    /// `[::]` also takes IPv4 traffic. Port 0 lets the kernel choose one.
+    /// `[::]` also receives IPv4 traffic. With port 0, the kernel chooses one.
     ///
     /// # Errors
-    /// The address is in use, not one of this machine's, or not permitted; or this is not called
-    /// inside a tokio runtime. The text names the address.
+    /// The address is in use, not one of this machine's, or not permitted; or the call is not inside
+    /// a tokio runtime. The text names the address.
     pub fn bind(address: SocketAddr) -> io::Result<Self> {
         Self::bind_with(address, BindOptions::default())
     }
 
-    /// [`bind`](Self::bind) with options.
+    /// Binds a socket like [`bind`](Self::bind), with options.
     ///
     /// # Errors
     /// As [`bind`](Self::bind).
@@ -80,10 +80,10 @@ impl UdpSocket {
         bound().map_err(|error| context(error, format_args!("cannot open UDP socket {address}")))
     }
 
-    /// Takes over a socket of the standard library and makes it non-blocking.
+    /// Converts a socket of the standard library, which becomes non-blocking.
     ///
     /// # Errors
-    /// The socket refuses an option, or this is not called inside a tokio runtime.
+    /// The socket refuses an option, or the call is not inside a tokio runtime.
     pub fn from_std(socket: std::net::UdpSocket) -> io::Result<Self> {
         if tokio::runtime::Handle::try_current().is_err() {
             return Err(io::Error::other(
@@ -105,12 +105,12 @@ impl UdpSocket {
         })
     }
 
-    /// The address that the socket is bound to.
+    /// Returns the address that the socket is bound to.
     pub fn local_addr(&self) -> SocketAddr {
         self.local
     }
 
-    /// What was swallowed so far: lost datagrams and errors about earlier ones.
+    /// Returns the counters of lost datagrams and hidden errors.
     pub fn counters(&self) -> Counters {
         self.losses.snapshot()
     }
@@ -131,14 +131,14 @@ impl UdpSocket {
         self.io.writable().await
     }
 
-    /// Receives what one system call yields (up to 32 messages, each one datagram or a coalesced
-    /// train), and calls `each` for every single datagram. Returns how many there were, at least 1.
+    /// Receives the result of one system call (up to 32 messages, each one datagram or a coalesced
+    /// train), and calls `each` for every single datagram. Returns their number, at least 1.
     ///
     /// Errors that the kernel reports here about datagrams sent earlier (an ICMP "port
-    /// unreachable") are counted and stepped over.
+    /// unreachable") are counted and skipped.
     ///
     /// # Errors
-    /// `WouldBlock` when nothing is there; anything else means that the socket is unusable.
+    /// `WouldBlock` if there is no datagram; any other error means that the socket is unusable.
     pub fn try_recv(
         &self,
         batch: &mut RecvBatch,
@@ -151,8 +151,8 @@ impl UdpSocket {
                     self.state.recv(UdpSockRef::from(&self.io), slices, meta)
                 })?;
                 if messages < RecvBatch::MESSAGES {
-                    // The kernel looked behind these and found nothing: tokio is told now, and not
-                    // by another call that would only bring this answer.
+                    // The kernel found no more messages: tokio learns that now, without another call
+                    // that would only return this result.
                     return Err(io::ErrorKind::WouldBlock.into());
                 }
                 Ok(())
@@ -168,18 +168,18 @@ impl UdpSocket {
     }
 
     /// Sends `payload` to `to`: one datagram, or with `segment_size` a train of datagrams of that
-    /// many bytes each, the last of which may be shorter. Trains go out by GSO where the kernel
-    /// takes it and one by one where it does not.
+    /// many bytes each, the last of which may be shorter. Trains are sent by GSO if the kernel
+    /// supports it, and else one by one.
     ///
-    /// `Ok` means handed to the kernel or lost on the way there: see [`counters`](Self::counters)
-    /// for datagrams that the kernel refused because of their destination or size. If the kernel's
-    /// buffer fills up in the middle of a train, the rest of the train counts as lost too; who
-    /// cannot afford that uses [`try_send_some`](Self::try_send_some) or [`send`](Self::send).
+    /// `Ok` means passed to the kernel or lost on the way there: [`counters`](Self::counters) has the
+    /// datagrams that the kernel refused because of their destination or size. If the kernel's
+    /// buffer fills up in the middle of a train, the rest of the train counts as lost, too; where
+    /// that is not acceptable, use [`try_send_some`](Self::try_send_some) or [`send`](Self::send).
     ///
     /// # Errors
-    /// `WouldBlock` when nothing was sent because the kernel's buffer is full, or because the socket
-    /// is new and tokio does not know yet that it is [`writable`](Self::writable); `InvalidInput` for a
-    /// segment size of 0; anything else means that the socket is unusable.
+    /// `WouldBlock` if nothing was sent because the kernel's buffer is full, or because the socket is
+    /// new and tokio does not know yet that it is [`writable`](Self::writable); `InvalidInput` for a
+    /// segment size of 0; any other error means that the socket is unusable.
     pub fn try_send(
         &self,
         to: SocketAddr,
@@ -195,11 +195,11 @@ impl UdpSocket {
         Ok(())
     }
 
-    /// Like [`try_send`](Self::try_send), from the local address `from` if one is given (on a
+    /// Sends like [`try_send`](Self::try_send), from the local address `from` if one is given (on a
     /// socket bound to all addresses: the one that the peer wrote to, [`Datagram::to`]).
     ///
-    /// Returns the bytes that were taken, whole segments from the front of `payload`: fewer than
-    /// all when the kernel's buffer filled up in the middle of a train.
+    /// Returns the number of bytes taken, whole segments from the front of `payload`: fewer than all
+    /// if the kernel's buffer filled up in the middle of a train.
     ///
     /// # Errors
     /// As [`try_send`](Self::try_send).
@@ -237,7 +237,7 @@ impl UdpSocket {
         Ok(sent)
     }
 
-    /// Sends all of `payload` as [`try_send`](Self::try_send) would, waiting for room.
+    /// Sends all of `payload` like [`try_send`](Self::try_send), waiting for room.
     ///
     /// Cancelling may leave a train half sent.
     ///
@@ -272,7 +272,7 @@ impl UdpSocket {
         let Some(size) = segment.filter(|&size| size < train.len()) else {
             return self.send_single(to, from, train).map(|_| train.len());
         };
-        // Whether segmentation was tried; it was refused if the code after the match is reached.
+        // Whether segmentation was tried; if so, it was refused where the match is left.
         let refused = self.use_gso();
         if refused {
             match self.transmit(to, from, train, Some(size)) {
@@ -289,7 +289,7 @@ impl UdpSocket {
         let mut sent = 0;
         for datagram in train.chunks(size) {
             match self.send_single(to, from, datagram) {
-                // The same destination takes the datagram on its own: it was the segmentation.
+                // The same destination takes a single datagram: the segmentation was refused.
                 Ok(true) if refused && sent == 0 => self
                     .without_gso
                     .store(TRAINS_WITHOUT_GSO, Ordering::Relaxed),
@@ -302,7 +302,7 @@ impl UdpSocket {
         Ok(sent)
     }
 
-    /// Sends one datagram; `Ok(false)` when the kernel refused it and it was counted as lost.
+    /// Sends one datagram; `Ok(false)` if the kernel refused it and it was counted as lost.
     fn send_single(
         &self,
         to: SocketAddr,
@@ -331,7 +331,7 @@ impl UdpSocket {
             ecn: None,
             contents,
             segment_size,
-            // A datagram may have come to a group; nothing can be sent from one.
+            // A datagram may have arrived at a group, which cannot be a source.
             src_ip: from.filter(|ip| !ip.is_multicast() && !ip.is_unspecified()),
         };
         let mut tries = 0;
@@ -341,7 +341,7 @@ impl UdpSocket {
             });
             match sent {
                 // On a connected socket the kernel reports the ICMP answer to an earlier datagram
-                // in place of sending this one; the second attempt sends it.
+                // instead of sending this one; the second attempt sends it.
                 Err(error) if tries == 0 && error.kind() == io::ErrorKind::ConnectionRefused => {
                     tries += 1;
                 }
@@ -367,7 +367,7 @@ impl UdpSocket {
     }
 }
 
-/// A UDP socket of the address's family with large buffers, not bound yet.
+/// Creates a UDP socket of the address's family with large buffers, not bound yet.
 pub(crate) fn new_socket(address: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(
         Domain::for_address(address),

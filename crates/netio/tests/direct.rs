@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use netio::direct::{
-    Capture, Fanout, GroupPort, Inbox, InterfaceState, Memberships, PathError, Poller, Sent,
+    Capture, Fanout, GroupPort, Inbox, InterfaceState, Memberships, PathError, Poller, SendFailure,
     Target, UdpPort, interface_state, route_interface,
 };
 use netio::{MulticastSender, find_interface};
@@ -158,7 +158,7 @@ fn a_train_goes_to_many() {
     });
     assert_eq!(failed.len(), 1);
     assert!(
-        matches!(failed[0], (150, Sent::Lost { datagrams: 11, .. })),
+        matches!(failed[0], (150, SendFailure::Lost { datagrams: 11, .. })),
         "{failed:?}"
     );
     for (number, sink) in sinks.iter().enumerate() {
@@ -197,7 +197,7 @@ fn what_is_too_large_for_the_way_is_never_fragmented() {
                 std::iter::once(target),
                 |_, what| failed.push(what),
             );
-            assert_eq!(failed, [Sent::TooLarge], "{bytes}");
+            assert_eq!(failed, [SendFailure::TooLarge], "{bytes}");
         }
         let mut errors = Vec::new();
         port.path_errors(10, |error| errors.push(error)).unwrap();
@@ -311,7 +311,7 @@ fn a_full_buffer_is_waited_for_once_and_not_for_each_destination() {
         assert!(
             matches!(
                 what,
-                Sent::Lost {
+                SendFailure::Lost {
                     datagrams: 1..=3,
                     ..
                 }

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 
 use crate::{Family, Kind};
 
-/// What a row says.
+/// Cells of a row.
 type Row<'a> = [&'a str; 4];
 
-/// The name by which a family is asked for.
+/// Returns the name by which a family is queried.
 fn asked(name: &str, kind: Kind) -> String {
     match kind {
         Kind::Counter => format!("{name}_total"),
@@ -17,7 +17,7 @@ fn asked(name: &str, kind: Kind) -> String {
     }
 }
 
-/// The rows that describe these families.
+/// Returns the rows that describe these families.
 pub fn table(families: &BTreeMap<String, Family>) -> Vec<String> {
     let row = |(name, family): (&String, &Family)| {
         let labels: Vec<String> = family.labels().iter().map(|l| format!("`{l}`")).collect();
@@ -32,8 +32,8 @@ pub fn table(families: &BTreeMap<String, Family>) -> Vec<String> {
     families.iter().map(row).collect()
 }
 
-/// What a document and the families do not agree in. Only rows of names that begin with `prefix`
-/// count. Every family has to have samples, so that its labels are known.
+/// Returns the differences between a document and the families. Only rows of names that begin with
+/// `prefix` count. Every family must have samples, which show its labels.
 pub fn differences(
     document: &str,
     prefix: &str,

@@ -1,10 +1,10 @@
-//! The two forms in which a program shows the same metrics.
+//! Comparison of the two text formats of the same metrics.
 
 use crate::{Kind, parse, promtool};
 
-/// What is wrong with a program's metrics in Prometheus's text format (0.0.4) and as OpenMetrics: each has
-/// to be valid, to Prometheus's own reader also, and both have to show the same samples under the same
-/// names, so that it does not matter which one is scraped.
+/// Returns the errors of a program's metrics in Prometheus's text format (0.0.4) and as OpenMetrics.
+/// Each must be valid, also to Prometheus's own reader, and both must have the same samples under the
+/// same names, so that scrapes of either are equal.
 pub fn forms(plain: &str, open_metrics: &str) -> Vec<String> {
     let mut wrong = promtool::plain(plain);
     wrong.extend(promtool::open_metrics(open_metrics));
@@ -24,7 +24,7 @@ pub fn forms(plain: &str, open_metrics: &str) -> Vec<String> {
             return wrong;
         }
     };
-    // There a family is called as its samples are.
+    // In this format, a family has the name of its samples.
     let mut about: Vec<&str> = plain.lines().filter(|line| line.starts_with('#')).collect();
     for (name, family) in &families {
         let (suffix, kind) = match family.kind {

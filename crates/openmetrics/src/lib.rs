@@ -1,6 +1,6 @@
-//! What a program's `/metrics` says, read strictly, for tests: [`parse`] takes OpenMetrics 1.0 text
-//! and refuses what a scraper might read in another way, [`differences`] compares it with the
-//! document that lists the metrics, and [`forms`] looks at both text formats. [`promtool`] asks Prometheus.
+//! A strict reader of metrics, for tests: [`parse`] reads OpenMetrics 1.0 text and rejects ambiguous
+//! input, [`differences`] compares it with the document that lists the metrics, [`forms`] checks both
+//! text formats, and [`promtool`] asks Prometheus.
 
 mod document;
 mod forms;
@@ -16,16 +16,16 @@ use std::collections::{BTreeMap, BTreeSet};
 pub use document::{differences, table};
 pub use forms::forms;
 
-/// What a family is.
+/// Type of a metric family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// It only grows.
+    /// A value that never decreases.
     Counter,
-    /// It goes up and down.
+    /// A value that goes up and down.
     Gauge,
     /// Values in buckets.
     Histogram,
-    /// Labels that do not change.
+    /// Constant labels.
     Info,
 }
 
@@ -42,13 +42,13 @@ impl Kind {
         known.map(|(_, kind)| *kind)
     }
 
-    /// The word for it.
+    /// Returns the type's name.
     pub fn word(self) -> &'static str {
         let known = Self::ALL.iter().find(|(_, kind)| *kind == self);
         known.map_or("", |(name, _)| name)
     }
 
-    /// What the names of samples have behind the family's.
+    /// Returns the suffixes of sample names.
     fn suffixes(self) -> &'static [&'static str] {
         match self {
             Kind::Counter => &["_total", "_created"],
@@ -59,32 +59,32 @@ impl Kind {
     }
 }
 
-/// One line with a value.
+/// A sample.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
-    /// Behind the family's name, such as `_total`.
+    /// Suffix after the family's name, such as `_total`.
     pub suffix: String,
-    /// By name.
+    /// Labels by name.
     pub labels: BTreeMap<String, String>,
     /// The value.
     pub value: f64,
 }
 
-/// All samples of one name.
+/// A metric family: all samples of one name.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Family {
-    /// What it is.
+    /// Type of the metric.
     pub kind: Kind,
-    /// What it means.
+    /// Help text.
     pub help: String,
-    /// The unit, which is also the last part of the name.
+    /// Unit, which is also the last part of the name.
     pub unit: Option<String>,
-    /// In the order of the text.
+    /// Samples, in the order of the text.
     pub samples: Vec<Sample>,
 }
 
 impl Family {
-    /// The names of all labels that its samples have, without those that buckets have in any case.
+    /// Returns the names of all labels of the samples, except `le`.
     pub fn labels(&self) -> BTreeSet<&str> {
         let names = self.samples.iter().flat_map(|sample| sample.labels.keys());
         names
@@ -94,15 +94,15 @@ impl Family {
     }
 }
 
-/// Reads a text.
+/// Parses OpenMetrics text.
 ///
 /// # Errors
-/// The first thing that is wrong, with its line.
+/// The first error, with its line.
 pub fn parse(text: &str) -> Result<BTreeMap<String, Family>, String> {
     let Some(body) = text.strip_suffix("# EOF\n") else {
         return Err("the last line is not `# EOF`".into());
     };
-    let mut reader = Reader::default();
+    let mut reader = Parser::default();
     for (at, line) in body.split_terminator('\n').enumerate() {
         let wrong = |why: String| format!("line {}: {why}: {line}", at + 1);
         reader.line(line).map_err(wrong)?;
@@ -110,15 +110,15 @@ pub fn parse(text: &str) -> Result<BTreeMap<String, Family>, String> {
     reader.end()
 }
 
-/// What of a family is known while it is read.
+/// State of the parser.
 #[derive(Debug, Default)]
-struct Reader {
+struct Parser {
     done: BTreeMap<String, Family>,
-    current: Option<Begun>,
+    current: Option<OpenFamily>,
 }
 
 #[derive(Debug)]
-struct Begun {
+struct OpenFamily {
     name: String,
     kind: Option<Kind>,
     help: Option<String>,
@@ -126,7 +126,7 @@ struct Begun {
     samples: Vec<Sample>,
 }
 
-impl Reader {
+impl Parser {
     fn line(&mut self, line: &str) -> Result<(), String> {
         if let Some(comment) = line.strip_prefix("# ") {
             let mut parts = comment.splitn(3, ' ');
@@ -134,16 +134,16 @@ impl Reader {
             let rest = parts.next().unwrap_or("");
             return self.about(word, name, rest);
         }
-        let Some(begun) = &mut self.current else {
+        let Some(open) = &mut self.current else {
             return Err("a sample before any # TYPE".into());
         };
-        let Some(kind) = begun.kind else {
+        let Some(kind) = open.kind else {
             return Err("a sample of a family without # TYPE".into());
         };
         let (name, labels, value) = line::sample(line)?;
-        let suffix = name.strip_prefix(begun.name.as_str()).unwrap_or(name);
-        if !name.starts_with(&begun.name) || !kind.suffixes().contains(&suffix) {
-            return Err(format!("no sample of the {} {}", kind.word(), begun.name));
+        let suffix = name.strip_prefix(open.name.as_str()).unwrap_or(name);
+        if !name.starts_with(&open.name) || !kind.suffixes().contains(&suffix) {
+            return Err(format!("no sample of the {} {}", kind.word(), open.name));
         }
         let sample = Sample {
             suffix: suffix.to_owned(),
@@ -151,24 +151,24 @@ impl Reader {
             value,
         };
         let same = |other: &Sample| other.suffix == sample.suffix && other.labels == sample.labels;
-        if begun.samples.iter().any(same) {
+        if open.samples.iter().any(same) {
             return Err("there was the same sample before".into());
         }
-        begun.samples.push(sample);
+        open.samples.push(sample);
         Ok(())
     }
 
-    /// `# TYPE`, `# HELP` or `# UNIT`.
+    /// Parses `# TYPE`, `# HELP` or `# UNIT`.
     fn about(&mut self, word: &str, name: &str, rest: &str) -> Result<(), String> {
         if !line::is_name(name, true) {
             return Err(format!("{name:?} is no name of a metric"));
         }
-        if self.current.as_ref().is_none_or(|begun| begun.name != name) {
+        if self.current.as_ref().is_none_or(|open| open.name != name) {
             self.finish()?;
             if self.done.contains_key(name) {
                 return Err(format!("{name} was there before: a family stands together"));
             }
-            self.current = Some(Begun {
+            self.current = Some(OpenFamily {
                 name: name.to_owned(),
                 kind: None,
                 help: None,
@@ -176,19 +176,19 @@ impl Reader {
                 samples: Vec::new(),
             });
         }
-        let Some(begun) = &mut self.current else {
+        let Some(open) = &mut self.current else {
             return Ok(());
         };
-        if !begun.samples.is_empty() {
+        if !open.samples.is_empty() {
             return Err("it stands behind samples of its family".into());
         }
         let twice = match word {
             "TYPE" => {
                 let kind = Kind::read(rest).ok_or_else(|| format!("{rest:?} is no known type"))?;
-                begun.kind.replace(kind).is_some()
+                open.kind.replace(kind).is_some()
             }
-            "HELP" => begun.help.replace(line::unescape(rest)?).is_some(),
-            "UNIT" => begun.unit.replace(rest.to_owned()).is_some(),
+            "HELP" => open.help.replace(line::unescape(rest)?).is_some(),
+            "UNIT" => open.unit.replace(rest.to_owned()).is_some(),
             _ => return Err("no TYPE, HELP or UNIT".into()),
         };
         match twice {
@@ -198,17 +198,17 @@ impl Reader {
     }
 
     fn finish(&mut self) -> Result<(), String> {
-        let Some(begun) = self.current.take() else {
+        let Some(open) = self.current.take() else {
             return Ok(());
         };
-        let name = begun.name;
-        let kind = begun.kind.ok_or_else(|| format!("{name} has no # TYPE"))?;
-        let help = begun.help.ok_or_else(|| format!("{name} has no # HELP"))?;
+        let name = open.name;
+        let kind = open.kind.ok_or_else(|| format!("{name} has no # TYPE"))?;
+        let help = open.help.ok_or_else(|| format!("{name} has no # HELP"))?;
         let family = Family {
             kind,
             help,
-            unit: begun.unit,
-            samples: begun.samples,
+            unit: open.unit,
+            samples: open.samples,
         };
         rules::check(&name, &family).map_err(|why| format!("{name}: {why}"))?;
         self.done.insert(name, family);

@@ -1,17 +1,17 @@
-//! One line with a sample.
+//! Sample lines.
 
 use std::collections::BTreeMap;
 
-/// The name, the labels and the value.
+/// Name, labels and value of a sample.
 type Parts<'a> = (&'a str, BTreeMap<String, String>, f64);
 
-/// Whether it can be the name of a metric, or, without colons, of a label.
+/// Whether a text is a valid name of a metric or, without colons, of a label.
 pub(crate) fn is_name(name: &str, colons: bool) -> bool {
     let allowed = |c: char| c.is_ascii_alphanumeric() || c == '_' || (colons && c == ':');
     !name.is_empty() && name.chars().all(allowed) && !name.starts_with(|c: char| c.is_ascii_digit())
 }
 
-/// Takes a line apart: `name{label="value",…} value`.
+/// Parses a sample: `name{label="value",…} value`.
 pub(crate) fn sample(line: &str) -> Result<Parts<'_>, String> {
     let end = line
         .find(['{', ' '])
@@ -45,7 +45,7 @@ fn number(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Labels up to and with the closing brace, and what is behind it.
+/// Parses labels up to the closing brace; returns them and the rest.
 fn labels(text: &str) -> Result<(BTreeMap<String, String>, &str), String> {
     let mut labels = BTreeMap::new();
     let mut rest = text;
@@ -69,7 +69,7 @@ fn labels(text: &str) -> Result<(BTreeMap<String, String>, &str), String> {
     }
 }
 
-/// Where the closing quote is.
+/// Returns the position of the closing quote.
 fn closing(text: &str) -> Option<usize> {
     let mut escaped = false;
     for (at, c) in text.char_indices() {
@@ -83,7 +83,7 @@ fn closing(text: &str) -> Option<usize> {
     None
 }
 
-/// Undoes `\\`, `\"` and `\n`; nothing else may be escaped.
+/// Unescapes `\\`, `\"` and `\n`; other escapes are errors.
 pub(crate) fn unescape(text: &str) -> Result<String, String> {
     let mut plain = String::new();
     let mut chars = text.chars();

@@ -1,20 +1,20 @@
-//! What Prometheus itself says, by its `promtool`. Where that is missing, a check is skipped and says so;
-//! with `FLEXFEED_REQUIRE_PEERS` it fails.
+//! Checks by Prometheus's `promtool`. If it is missing, a check is skipped with a message; with
+//! `FLEXFEED_REQUIRE_PEERS` it fails.
 
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// With this variable nothing is skipped.
+/// Variable that forbids skipping.
 const REQUIRED: &str = "FLEXFEED_REQUIRE_PEERS";
 
 const MISSING: &str = "promtool is missing (Debian's package prometheus)";
 
-/// Runs promtool in `folder` with `input`: whether it is content, and what it says. `None` where it is
+/// Runs promtool in `folder` with `input`; returns whether it succeeded, and its output. `None` if it is
 /// missing.
 ///
 /// # Errors
-/// It cannot be run, or is missing though it must not be.
+/// It cannot be run, or is missing though required.
 pub fn run(arguments: &[&str], folder: &Path, input: &str) -> io::Result<Option<(bool, String)>> {
     let begun = Command::new("promtool")
         .args(arguments)
@@ -33,7 +33,7 @@ pub fn run(arguments: &[&str], folder: &Path, input: &str) -> io::Result<Option<
         }
     };
     if let Some(mut pipe) = child.stdin.take() {
-        // Who does not like the beginning need not read the rest; what it says then counts.
+        // promtool may reject the beginning without reading the rest; then its output counts.
         match pipe.write_all(input.as_bytes()) {
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error),
             _ => {}
@@ -45,16 +45,16 @@ pub fn run(arguments: &[&str], folder: &Path, input: &str) -> io::Result<Option<
     Ok(Some((done.status.success(), text)))
 }
 
-/// What is wrong with a text in Prometheus's text format, conventions for names included.
+/// Returns the errors of a text in Prometheus's text format, naming conventions included.
 pub(crate) fn plain(text: &str) -> Vec<String> {
     let run = run(&["check", "metrics"], Path::new("."), text);
     complaint(run)
 }
 
-/// What is wrong with an OpenMetrics text: promtool reads such ones only for a database, so one is made.
+/// Returns the errors of an OpenMetrics text, by way of a database: promtool reads the format only there.
 pub(crate) fn open_metrics(text: &str) -> Vec<String> {
     let made = tempfile::tempdir().and_then(|folder| {
-        // There every sample needs a time.
+        // For a database, every sample needs a time.
         let timed = text.lines().map(|line| match line.starts_with('#') {
             true => format!("{line}\n"),
             false => format!("{line} 1700000000\n"),

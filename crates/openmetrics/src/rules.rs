@@ -1,4 +1,4 @@
-//! What has to hold within a family, and the conventions for names.
+//! Rules within a family, and naming conventions.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ const NOT_BASE: [&str; 12] = [
     "percent",
 ];
 
-/// More samples than this are too many for one family of a small installation.
+/// Largest plausible number of samples of one family in a small installation.
 const MANY: usize = 500;
 
 pub(crate) fn check(name: &str, family: &Family) -> Result<(), String> {
@@ -68,7 +68,7 @@ pub(crate) fn check(name: &str, family: &Family) -> Result<(), String> {
     }
 }
 
-/// Buckets are in order, none has less than the one before, and the last has all.
+/// Checks that buckets are in order and cumulative, and that the last has all.
 fn histogram(family: &Family) -> Result<(), String> {
     let mut series: BTreeMap<BTreeMap<String, String>, Vec<&Sample>> = BTreeMap::new();
     for sample in &family.samples {

@@ -1,9 +1,9 @@
-//! Multicast packets as they are on an interface, by a packet socket with a ring in shared memory.
+//! Capture of the multicast packets of an interface, by a packet socket with a shared ring.
 //!
-//! The ring is of the second version (`TPACKET_V2`): each packet is there as soon as it arrives. The
-//! third hands packets over by blocks, when one is full or a timer fires, and a timer has no place
-//! between a packet and its gateways. Packets that are larger than a slot of the ring, such as trains
-//! of this host that the card would have segmented, come by the socket's queue.
+//! The ring is of the second version (`TPACKET_V2`): each packet is available as soon as it arrives.
+//! The third version passes packets in blocks, when one is full or a timer fires, which would delay
+//! packets to gateways. Packets larger than a slot, such as trains of this host that the card would
+//! have segmented, arrive by the socket's queue.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -17,46 +17,47 @@ use super::port::{enlarge, raw};
 use super::sys::{check, set};
 use crate::error::context;
 
-/// A slot: a packet of an Ethernet with what the kernel notes of it.
+/// Size of a slot: an Ethernet packet with the kernel's metadata.
 const SLOT_BYTES: usize = 2048;
 
-/// Slots that the kernel allocates at a time.
+/// Size of a block, which the kernel allocates at a time.
 const BLOCK_BYTES: usize = 1 << 18;
 
-/// 16 MiB: a tenth of a second of packets at 80,000 a second.
+/// Number of blocks: 16 MiB hold a tenth of a second of packets at 80,000 a second.
 const BLOCKS: usize = 64;
 
 const SLOTS: usize = BLOCKS * BLOCK_BYTES / SLOT_BYTES;
 
-/// No packet is larger, with the headers of link and `virtio`.
+/// Largest packet, with the headers of link and `virtio`.
 const LARGEST: usize = (1 << 16) + 256;
 
-/// The kernel's note of segmentation and checksum before each packet (`virtio_net_hdr`).
+/// Length of the kernel's metadata of segmentation and checksum before each packet
+/// (`virtio_net_hdr`).
 const VNET_BYTES: usize = 10;
 
-/// UDP that is still to be segmented.
+/// Unsegmented UDP.
 const GSO_UDP_L4: u8 = 5;
 
-/// The checksum is still to be made.
+/// The checksum is missing.
 const NEEDS_CHECKSUM: u8 = 1;
 
-/// A packet of the interface.
+/// A captured packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Captured<'a> {
-    /// From the IP header on; may have a few bytes more than the header says.
+pub struct CapturedPacket<'a> {
+    /// Bytes from the IP header on; possibly a few more than its length says.
     pub packet: &'a [u8],
-    /// It stands for several: UDP to be cut into datagrams with so many bytes of payload.
+    /// Payload size of the datagrams that an unsegmented UDP packet stands for.
     pub segment: Option<usize>,
-    /// Its UDP checksum is still to be made.
+    /// Whether the UDP checksum is still to be computed.
     pub checksum_missing: bool,
-    /// The number of the interface.
+    /// Number of the interface.
     pub interface: u32,
-    /// It came by the network; otherwise this host sends it.
+    /// Whether it arrived from the network, else this host sends it.
     pub arrived: bool,
 }
 
-/// A packet socket that sees the multicast of one interface or of all, what this host sends included.
-/// Needs CAP_NET_RAW.
+/// A packet socket that captures the multicast of one interface or of all, including packets of this
+/// host. Needs CAP_NET_RAW.
 #[derive(Debug)]
 pub struct Capture {
     socket: Socket,
@@ -64,7 +65,7 @@ pub struct Capture {
     next: usize,
     large: Vec<u8>,
     interface: u32,
-    /// Packets that were lost on the way from a slot to the caller.
+    /// Packets lost between a slot and the caller.
     lost: u64,
 }
 
@@ -72,11 +73,10 @@ impl Capture {
     /// Opens the socket on the interface with this number, or on all with 0.
     ///
     /// # Errors
-    /// `PermissionDenied` without CAP_NET_RAW; there is no such interface; there is no memory for the
-    /// ring.
+    /// `PermissionDenied` without CAP_NET_RAW; there is no such interface, or no memory for the ring.
     pub fn open(interface: u32) -> io::Result<Self> {
         let open = || {
-            // With no protocol it sees nothing until the filter is in place and it is bound.
+            // Without a protocol, nothing is captured until the filter is attached and the socket bound.
             let socket = Socket::new(Domain::PACKET, Type::RAW, None)?;
             socket.set_nonblocking(true)?;
             enlarge(&socket);
@@ -106,9 +106,8 @@ impl Capture {
         })
     }
 
-    /// Calls `each` for the packets that are there, at most for `most`. Returns how many slots of the
-    /// ring that were.
-    pub fn receive(&mut self, most: usize, mut each: impl FnMut(Captured<'_>)) -> usize {
+    /// Calls `each` for at most `most` packets. Returns the number of ring slots that they took.
+    pub fn receive(&mut self, most: usize, mut each: impl FnMut(CapturedPacket<'_>)) -> usize {
         for taken in 0..most {
             let Some(slot) = self.ring.slot(self.next) else {
                 return taken;
@@ -119,12 +118,12 @@ impl Capture {
             }
             let found = slot.found();
             let copied = status & libc::TP_STATUS_COPY != 0;
-            // It is taken from the queue whatever becomes of it: it belongs to this slot.
+            // The queue's head belongs to this slot, and is taken in any case.
             let large = copied.then(|| receive_large(&self.socket, &mut self.large));
             match (found, large) {
                 (Some(found), _) if found.twice => {}
                 (Some(found), Some(Some(frame))) => captured(frame, &found, &mut each),
-                // Without a copy, the socket's queue had no room for what the slot has none for.
+                // Without a copy, the socket's queue had no room for a packet larger than its slot.
                 (Some(found), None) if !found.truncated => captured(found.frame, &found, &mut each),
                 _ => self.lost += 1,
             }
@@ -134,13 +133,13 @@ impl Capture {
         most
     }
 
-    /// The number of the interface that it was opened on; 0 for all.
+    /// Returns the number of the interface it was opened on; 0 for all.
     #[must_use]
     pub fn interface(&self) -> u32 {
         self.interface
     }
 
-    /// Whether packets come by it as long as the interface is on: not any more once that was removed.
+    /// Whether the socket is still bound to its interface, as it is until that is removed.
     #[must_use]
     pub fn is_bound(&self) -> bool {
         // SAFETY: the structure is made of integers and a byte array: all zeroes is a value.
@@ -154,14 +153,14 @@ impl Capture {
     }
 
     /// Takes the error that makes a [`Poller`](super::Poller) report one, such as `ENETDOWN` when the
-    /// interface is switched off. Packets come again once it is on, but not by an interface that was
-    /// removed, whatever comes in its place.
+    /// interface is switched off. Packets arrive again once it is on, but not from an interface that
+    /// was removed, even if another one takes its place.
     #[must_use]
     pub fn take_error(&self) -> Option<io::Error> {
         self.socket.take_error().unwrap_or_else(Some)
     }
 
-    /// Packets that were lost for want of room since the last call. A train counts as one.
+    /// Returns the packets lost for want of room since the last call. A train counts as one.
     pub fn take_lost(&mut self) -> u64 {
         let lost = std::mem::take(&mut self.lost);
         // SAFETY: the structure is made of integers: all zeroes is a value.
@@ -191,8 +190,8 @@ impl AsFd for Capture {
     }
 }
 
-/// Hands out a frame that begins with the kernel's note and is what `found` describes.
-fn captured(frame: &[u8], found: &Found<'_>, each: &mut impl FnMut(Captured<'_>)) {
+/// Passes on a frame that begins with the kernel's metadata and that `found` describes.
+fn captured(frame: &[u8], found: &SlotContent<'_>, each: &mut impl FnMut(CapturedPacket<'_>)) {
     let offset = found.net_offset;
     let (Some(note), Some(packet)) = (frame.get(..VNET_BYTES), frame.get(VNET_BYTES + offset..))
     else {
@@ -206,9 +205,9 @@ fn captured(frame: &[u8], found: &Found<'_>, each: &mut impl FnMut(Captured<'_>)
         Some(&[a, b]) => usize::from(u16::from_ne_bytes([a, b])),
         _ => 0,
     };
-    each(Captured {
+    each(CapturedPacket {
         packet,
-        // The bit for ECN is no part of the kind.
+        // The ECN bit is not part of the type.
         segment: (kind & 0x7f == GSO_UDP_L4 && size > 0).then_some(size),
         checksum_missing: flags & NEEDS_CHECKSUM != 0,
         interface: found.interface,
@@ -216,7 +215,7 @@ fn captured(frame: &[u8], found: &Found<'_>, each: &mut impl FnMut(Captured<'_>)
     });
 }
 
-/// A packet that was too large for its slot.
+/// Receives a packet that was too large for its slot.
 fn receive_large<'a>(socket: &Socket, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
     // SAFETY: the kernel writes at most as many bytes as the buffer has.
     let len = unsafe {
@@ -234,7 +233,7 @@ fn bind(socket: &Socket, index: u32) -> io::Result<()> {
     // SAFETY: the structure is made of integers and a byte array: all zeroes is a value.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
     address.sll_family = libc::AF_PACKET as u16;
-    // All protocols: only those also see what this host sends.
+    // Only ETH_P_ALL also captures packets of this host.
     address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
     address.sll_ifindex = libc::c_int::try_from(index).unwrap_or_default();
     // SAFETY: the kernel reads a `sockaddr_ll`.
@@ -248,7 +247,7 @@ fn bind(socket: &Socket, index: u32) -> io::Result<()> {
     check(result).map(|_| ())
 }
 
-/// The memory that is shared with the kernel; unmapped when dropped.
+/// Memory shared with the kernel; unmapped when dropped.
 #[derive(Debug)]
 struct Ring(NonNull<u8>);
 
@@ -315,15 +314,15 @@ struct Slot<'a> {
     ring: std::marker::PhantomData<&'a Ring>,
 }
 
-/// What is in a slot.
-struct Found<'a> {
-    /// From the kernel's note on; empty if the packet came by the queue.
+/// Content of a slot.
+struct SlotContent<'a> {
+    /// Bytes from the kernel's metadata on; empty if the packet is in the queue.
     frame: &'a [u8],
-    /// The length of the link's header.
+    /// Offset of the network header.
     net_offset: usize,
-    /// Not all of it fits.
+    /// Whether the packet does not fit.
     truncated: bool,
-    /// It is what this host sends by the loopback interface, where it also arrives.
+    /// Whether the packet is one that this host sends by the loopback interface, where it also arrives.
     twice: bool,
     interface: u32,
     arrived: bool,
@@ -342,8 +341,8 @@ impl<'a> Slot<'a> {
         status
     }
 
-    /// Reads a slot that is the program's.
-    fn found(&self) -> Option<Found<'a>> {
+    /// Reads a slot that the program owns.
+    fn found(&self) -> Option<SlotContent<'a>> {
         // SAFETY: a slot that is the program's begins with a `tpacket2_hdr`, behind which, aligned to
         // 16 bytes, there is a `sockaddr_ll`; both are made of integers.
         let (header, link) = unsafe {
@@ -364,7 +363,7 @@ impl<'a> Slot<'a> {
         // SAFETY: the range is within the slot, and nobody writes there until it is given back.
         let frame =
             unsafe { std::slice::from_raw_parts(self.start.add(start).as_ptr(), end - start) };
-        Some(Found {
+        Some(SlotContent {
             frame,
             net_offset,
             truncated: header.tp_snaplen < header.tp_len,

@@ -1,4 +1,4 @@
-//! What the network answered to datagrams that were sent earlier.
+//! Answers of the network to datagrams sent earlier.
 
 use std::io;
 use std::net::IpAddr;
@@ -6,30 +6,30 @@ use std::net::IpAddr;
 use super::port::{UdpPort, raw};
 use super::sys::{Control, RawAddress, control_messages, read};
 
-/// An answer of the network.
+/// Answer of the network to a datagram sent earlier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PathError {
-    /// The way to `to` takes packets of `mtu` bytes at most.
+    /// The path to `to` has a smaller MTU than the datagram.
     TooLarge {
-        /// Where the datagram was going.
+        /// Destination of the datagram.
         to: IpAddr,
-        /// The largest IP packet in bytes.
+        /// Path MTU in bytes.
         mtu: u32,
     },
-    /// Something else, such as a port where nobody listens.
+    /// Another error, such as a closed port.
     Other {
-        /// Where the datagram was going.
+        /// Destination of the datagram.
         to: IpAddr,
-        /// What it amounts to.
+        /// Error that Linux makes of the ICMP message.
         errno: i32,
     },
 }
 
 impl UdpPort {
-    /// Takes up to `most` answers from the socket's error queue. Returns how many there were.
+    /// Takes up to `most` answers from the socket's error queue. Returns their number.
     ///
     /// # Errors
-    /// Only if the socket is unusable.
+    /// The socket is unusable.
     pub fn path_errors(&self, most: usize, mut each: impl FnMut(PathError)) -> io::Result<usize> {
         for taken in 0..most {
             let mut address = RawAddress::room();
@@ -56,7 +56,7 @@ impl UdpPort {
                     _ => Err(error),
                 };
             }
-            // The address is that of the datagram's destination.
+            // The address is the destination of the datagram.
             let Some(to) = address.get() else {
                 continue;
             };

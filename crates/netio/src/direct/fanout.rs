@@ -1,4 +1,4 @@
-//! Sending one train of datagrams to many destinations.
+//! Fan-out of one train of datagrams to many destinations.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use super::port::{UdpPort, raw};
 use super::sys::{Control, RawAddress, check};
 
-/// Messages of one system call.
+/// Messages per system call.
 const MESSAGES: usize = 128;
 
-/// Room for a source address and a segment size.
+/// Room for the control messages: a source address and a segment size.
 const CONTROL_BYTES: usize = 80;
 
 /// Most segments of one train that every kernel with GSO takes (`UDP_MAX_SEGMENTS`).
@@ -19,43 +19,43 @@ const MOST_SEGMENTS: usize = 64;
 /// Most payload bytes of one train over IPv6, the smaller of the two families.
 const MOST_BYTES: usize = 65_487;
 
-/// Trains that are sent one by one after the kernel refused to segment one.
+/// Trains sent one by one after the kernel refused to segment one.
 const TRAINS_WITHOUT_GSO: u32 = 1024;
 
-/// Where a train goes.
+/// Destination of a train.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Target {
-    /// The destination, of the socket's family.
+    /// Destination address, of the socket's family.
     pub to: SocketAddr,
-    /// The local address to send from; the kernel's choice without.
+    /// Local address to send from; without it, the kernel's choice.
     pub from: Option<IpAddr>,
 }
 
-/// What became of the datagrams for one destination, where not all were sent.
+/// Failure of sending to one destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sent {
-    /// They are larger than the way to it takes.
+pub enum SendFailure {
+    /// The datagrams exceed the path MTU.
     TooLarge,
-    /// The kernel refused so many of them, or had no room for them.
+    /// The kernel refused some datagrams, or had no room for them.
     Lost {
-        /// How many.
+        /// Number of lost datagrams.
         datagrams: usize,
-        /// The last error, as `errno`.
+        /// Last error, as `errno`.
         errno: i32,
     },
 }
 
-/// How long full send buffers are still waited for.
+/// Remaining time for waiting for room in send buffers.
 #[derive(Debug)]
 pub(super) struct Patience(Duration);
 
 impl Patience {
-    /// Not at all.
+    /// Returns a patience of zero.
     pub(super) fn none() -> Self {
         Self(Duration::ZERO)
     }
 
-    /// Waits until a socket can send again, or there is no patience left; whether it waited.
+    /// Waits until a socket can send again or the patience is used up; returns whether it waited.
     fn wait(&mut self, socket: &UdpPort) -> bool {
         // `poll` counts in milliseconds.
         let most = libc::c_int::try_from(self.0.as_millis()).unwrap_or(1);
@@ -75,12 +75,12 @@ impl Patience {
     }
 }
 
-/// Reusable room for [`send`](Self::send).
+/// Reusable buffers of [`send`](Self::send).
 pub struct Fanout {
     addresses: Vec<RawAddress>,
     controls: Vec<Control<CONTROL_BYTES>>,
     headers: Vec<libc::mmsghdr>,
-    /// Trains that still go out one by one; see [`TRAINS_WITHOUT_GSO`].
+    /// Trains still to be sent one by one; see [`TRAINS_WITHOUT_GSO`].
     without_gso: u32,
     patience: Patience,
 }
@@ -102,7 +102,7 @@ impl Default for Fanout {
 }
 
 impl Fanout {
-    /// Room for 128 destinations at a time; more go in several calls.
+    /// Allocates buffers for 128 destinations per call; for more, several calls are made.
     #[must_use]
     pub fn new() -> Self {
         // SAFETY: the structure is made of integers and pointers: all zeroes is a value.
@@ -116,30 +116,36 @@ impl Fanout {
         }
     }
 
-    /// From now on, full send buffers are waited for so long, in whole milliseconds: all together, and
-    /// not for each destination. Meanwhile what arrives waits in the receive buffers, whose size bounds
-    /// it. After that, what finds no room is lost at once. Without this call, nothing is waited for.
+    /// Sets the time for waiting for room in send buffers, in whole milliseconds and for all
+    /// destinations together. Meanwhile arriving packets wait in the receive buffers, whose size bounds
+    /// the time. After that, datagrams without room are lost at once. The default is zero.
     pub fn set_patience(&mut self, all: Duration) {
         self.patience = Patience(all);
     }
 
-    /// Sends one datagram, with what is left of the patience; what became of it if it was not sent.
-    pub fn send_one(&mut self, socket: &UdpPort, payload: &[u8], target: Target) -> Option<Sent> {
+    /// Sends one datagram, with the remaining patience; returns the failure, if it was not sent.
+    pub fn send_one(
+        &mut self,
+        socket: &UdpPort,
+        payload: &[u8],
+        target: Target,
+    ) -> Option<SendFailure> {
         let segment = payload.len().max(1);
         one_by_one(socket, payload, segment, target, &mut self.patience)
     }
 
-    /// How many datagrams of `segment` bytes fit one train.
+    /// Returns the number of datagrams of `segment` bytes in the longest train.
     #[must_use]
     pub fn train_len(segment: usize) -> usize {
         (MOST_BYTES / segment.max(1)).clamp(1, MOST_SEGMENTS)
     }
 
-    /// Sends `train`, datagrams of `segment` bytes of which the last may be shorter and of which there
-    /// are at most [`train_len`](Self::train_len), to each of `targets`. Calls `failed` with the number
-    /// of a target where not everything was sent.
+    /// Sends `train`, at most [`train_len`](Self::train_len) datagrams of `segment` bytes of which the
+    /// last may be shorter, to each of `targets`. Calls `failed` with the index of each target that did
+    /// not get everything.
     ///
-    /// The kernel segments the train where it can; where it cannot, the datagrams go one by one. One
+    /// The kernel segments the train if it can; else the datagrams are sent one by one. A destination
+    /// that fails does not keep the train from the others.
     /// destination that fails does not keep the train from the others.
     pub fn send(
         &mut self,
@@ -147,7 +153,7 @@ impl Fanout {
         train: &[u8],
         segment: usize,
         targets: impl Iterator<Item = Target>,
-        mut failed: impl FnMut(usize, Sent),
+        mut failed: impl FnMut(usize, SendFailure),
     ) {
         let segment = segment.max(1);
         let mut targets = targets.enumerate().peekable();
@@ -183,14 +189,14 @@ impl Fanout {
         }
     }
 
-    /// Sends the messages that were filled in.
+    /// Sends the prepared messages.
     fn send_batch(
         &mut self,
         socket: &UdpPort,
         train: &[u8],
         segment: usize,
         batch: &[(usize, Option<Target>)],
-        failed: &mut impl FnMut(usize, Sent),
+        failed: &mut impl FnMut(usize, SendFailure),
     ) {
         let mut vector = libc::iovec {
             iov_base: train.as_ptr().cast_mut().cast(),
@@ -237,7 +243,7 @@ impl Fanout {
         }
     }
 
-    /// What to make of the error of one destination.
+    /// Handles the error of one destination.
     fn refused(
         &mut self,
         socket: &UdpPort,
@@ -245,13 +251,13 @@ impl Fanout {
         segment: usize,
         target: Target,
         error: &io::Error,
-    ) -> Option<Sent> {
+    ) -> Option<SendFailure> {
         let datagrams = train.len().div_ceil(segment).max(1);
         let errno = error.raw_os_error().unwrap_or_default();
         let several = datagrams > 1;
         match errno {
-            // Segmentation may be what is refused, and the size of the datagrams what is too much: one
-            // alone tells, and its error comes with the MTU.
+            // Either the segmentation or the size of the datagrams is refused: a single datagram
+            // shows which, and its error comes with the MTU.
             libc::EINVAL | libc::EIO | libc::EMSGSIZE if several => {
                 let outcome = one_by_one(socket, train, segment, target, &mut self.patience);
                 if outcome.is_none() && errno != libc::EMSGSIZE {
@@ -259,12 +265,12 @@ impl Fanout {
                 }
                 outcome
             }
-            libc::EMSGSIZE => Some(Sent::TooLarge),
-            // What an earlier datagram brought back stands in place of this one.
+            libc::EMSGSIZE => Some(SendFailure::TooLarge),
+            // The error of an earlier datagram was reported in place of sending this one.
             libc::ECONNREFUSED | libc::EHOSTUNREACH | libc::ENETUNREACH => {
                 one_by_one(socket, train, segment, target, &mut self.patience)
             }
-            _ => Some(Sent::Lost { datagrams, errno }),
+            _ => Some(SendFailure::Lost { datagrams, errno }),
         }
     }
 
@@ -286,13 +292,13 @@ fn one_by_one(
     segment: usize,
     target: Target,
     patience: &mut Patience,
-) -> Option<Sent> {
+) -> Option<SendFailure> {
     let (mut lost, mut last) = (0, 0);
     for datagram in train.chunks(segment) {
         match send_one(socket, datagram, target.to, target.from, patience) {
             Ok(()) => {}
             Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => {
-                return Some(Sent::TooLarge);
+                return Some(SendFailure::TooLarge);
             }
             Err(error) => {
                 lost += 1;
@@ -300,13 +306,13 @@ fn one_by_one(
             }
         }
     }
-    (lost > 0).then_some(Sent::Lost {
+    (lost > 0).then_some(SendFailure::Lost {
         datagrams: lost,
         errno: last,
     })
 }
 
-/// Sends one datagram; waits for room as long as there is patience.
+/// Sends one datagram, and waits for room while there is patience.
 pub(super) fn send_one(
     socket: &UdpPort,
     payload: &[u8],
@@ -345,7 +351,7 @@ pub(super) fn send_one(
         }
         tries += 1;
         match error.raw_os_error() {
-            // What an earlier datagram brought back is told once, in place of sending this one.
+            // The error of an earlier datagram is reported once, in place of sending this one.
             Some(libc::ECONNREFUSED | libc::EHOSTUNREACH | libc::ENETUNREACH | libc::EINTR)
                 if tries == 1 => {}
             _ => return Err(error),

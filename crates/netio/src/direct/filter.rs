@@ -1,15 +1,15 @@
-//! The packet filter of a capture: multicast that routers forward, in either IP version, whatever it
-//! carries but the protocol that manages groups.
+//! Packet filter of a capture: multicast that routers forward, in either IP version, except group
+//! management.
 
 use std::io;
 use std::os::fd::BorrowedFd;
 
 use super::sys::set;
 
-/// Loads relative to the network header, whatever the link's header is.
+/// Base of loads relative to the network header, whatever the link's header is.
 const NET: u32 = libc::SKF_NET_OFF as u32;
 
-/// The protocol of the link, such as 0x0800.
+/// Offset of the link's protocol, such as 0x0800.
 const PROTOCOL: u32 = (libc::SKF_AD_OFF + libc::SKF_AD_PROTOCOL) as u32;
 
 const LOAD_BYTE: u32 = libc::BPF_LD | libc::BPF_B | libc::BPF_ABS;
@@ -20,7 +20,7 @@ const AT_LEAST: u32 = libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K;
 const AND: u32 = libc::BPF_ALU | libc::BPF_AND | libc::BPF_K;
 const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
 
-/// More than any packet.
+/// Accepted length, larger than any packet.
 const WHOLE: u32 = 0x4_0000;
 
 const fn step(code: u32, yes: u8, no: u8, k: u32) -> libc::sock_filter {
@@ -57,7 +57,7 @@ const PROGRAM: [libc::sock_filter; 17] = [
     /* 16 */ step(RETURN, 0, 0, 0),
 ];
 
-/// Attaches the filter.
+/// Attaches the filter to a socket.
 pub(super) fn attach(fd: BorrowedFd<'_>) -> io::Result<()> {
     let mut program = PROGRAM;
     let program = libc::sock_fprog {
@@ -73,7 +73,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// What the kernel would answer to an IP packet.
+    /// Whether the kernel would accept an IP packet.
     fn accepts(packet: &[u8]) -> bool {
         let protocol = match packet[0] >> 4 {
             4 => 0x0800,

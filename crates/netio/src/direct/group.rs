@@ -1,4 +1,4 @@
-//! Multicast groups: a socket that receives some on one port, and joins without receiving.
+//! Multicast groups: a socket that receives groups on one port, and joins without receiving.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -10,11 +10,10 @@ use super::port::{exclusive, new_socket, set_up};
 use super::sys::{RawAddress, dropped, set};
 use crate::error::context;
 
-/// A socket that is bound to one group and port and receives what its memberships ask for.
+/// A socket that is bound to one group and port and receives the packets of its memberships.
 ///
-/// Linux allows only so many sources of a group on one socket (`igmp_max_msf`); who needs more opens
-/// another socket for the same group and port. No two of them may have the same membership: each gets
-/// its own copy.
+/// Linux limits the sources of a group on one socket (`igmp_max_msf`); for more, open another socket
+/// for the same group and port. No two of them may have the same membership: each gets its own copy.
 #[derive(Debug)]
 pub struct GroupPort {
     socket: Socket,
@@ -25,11 +24,11 @@ pub struct GroupPort {
 }
 
 impl GroupPort {
-    /// Opens the socket, without any membership yet. `interface` is the number of the interface to
-    /// join on; with 0 the kernel takes that of its route.
+    /// Opens the socket, without any membership. `interface` is the number of the interface to join on;
+    /// with 0 the kernel takes the one of its route.
     ///
     /// # Errors
-    /// There is no such interface, or the port is held by a program that does not share it.
+    /// There is no such interface, or another program holds the port and does not share it.
     pub fn open(group: SocketAddr, interface: u32) -> io::Result<Self> {
         let open = || {
             let socket = new_socket(group)?;
@@ -58,25 +57,25 @@ impl GroupPort {
         open().map_err(|error| context(error, format_args!("cannot receive group {group}")))
     }
 
-    /// The group and port.
+    /// Returns the group and port.
     #[must_use]
     pub fn group(&self) -> SocketAddr {
         self.group
     }
 
-    /// The number of the interface to join on, as it was opened with.
+    /// Returns the number of the interface given to [`open`](Self::open).
     #[must_use]
     pub fn interface(&self) -> u32 {
         self.interface
     }
 
-    /// Whether it has no membership.
+    /// Whether there is no membership.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.sources == 0 && !self.any
     }
 
-    /// What the kernel has dropped so far for want of room in the socket's buffer, modulo 2³². A train
+    /// Returns the number of messages dropped because the socket's buffer was full, modulo 2³². A train
     /// counts as one.
     #[must_use]
     pub fn dropped(&self) -> u32 {
@@ -86,8 +85,8 @@ impl GroupPort {
     /// Joins the group from `source`, or from any.
     ///
     /// # Errors
-    /// As the kernel says. Any source and single ones do not go together on one socket; `ENOBUFS` when
-    /// it has as many as it can.
+    /// The error of the kernel. Any-source and single-source memberships exclude each other on one
+    /// socket; `ENOBUFS` if it can hold no more.
     pub fn join(&mut self, source: Option<IpAddr>) -> io::Result<()> {
         change(&self.socket, self.interface, self.group.ip(), source, true)?;
         match source {
@@ -97,10 +96,10 @@ impl GroupPort {
         Ok(())
     }
 
-    /// Leaves again.
+    /// Leaves the group from `source`, or from any.
     ///
     /// # Errors
-    /// As the kernel says.
+    /// The error of the kernel.
     pub fn leave(&mut self, source: Option<IpAddr>) -> io::Result<()> {
         change(&self.socket, self.interface, self.group.ip(), source, false)?;
         match source {
@@ -117,8 +116,8 @@ impl AsFd for GroupPort {
     }
 }
 
-/// Memberships that are held for another way to receive: routers and network cards let the groups
-/// through, and no socket gets them.
+/// Memberships for another way of receiving, such as [`Capture`](super::Capture): routers and network
+/// cards let the groups through, and no socket receives them.
 #[derive(Debug, Default)]
 pub struct Memberships {
     sockets: Vec<Holder>,
@@ -136,7 +135,7 @@ impl Memberships {
     /// the kernel's route.
     ///
     /// # Errors
-    /// There is no such interface or no route, or the machine's limits are reached.
+    /// There is no such interface or no route, or a limit of the machine is reached.
     pub fn join(
         &mut self,
         source: Option<IpAddr>,
@@ -144,7 +143,7 @@ impl Memberships {
         interface: u32,
     ) -> io::Result<()> {
         let what = |error| context(error, format_args!("cannot join group {group}"));
-        // Any source and single ones do not go together on one socket.
+        // Any-source and single-source memberships exclude each other on one socket.
         let fits = |holder: &&mut Holder| {
             let same = |held: &&(Option<IpAddr>, IpAddr)| held.1 == group;
             let mut others = holder.held.iter().filter(same);
@@ -156,7 +155,7 @@ impl Memberships {
                     holder.held.push((source, group));
                     return Ok(());
                 }
-                // It has as many as it can, or is of the other family.
+                // The socket can hold no more, or is of the other family.
                 Err(error) if is_full(&error) => {}
                 Err(error) => return Err(what(error)),
             }
@@ -181,7 +180,7 @@ impl Memberships {
         Ok(())
     }
 
-    /// Leaves what was joined; nothing happens if it was not.
+    /// Leaves a membership, if there is one.
     pub fn leave(&mut self, source: Option<IpAddr>, group: IpAddr) {
         let held = (source, group);
         for holder in &mut self.sockets {
@@ -204,12 +203,12 @@ fn is_full(error: &io::Error) -> bool {
     )
 }
 
-/// Whether a group means something else on each link (RFC 4291, section 2.7).
+/// Whether a group is a different one on each link (RFC 4291, section 2.7).
 fn is_link_scoped(group: Ipv6Addr) -> bool {
     matches!(group.octets(), [0xff, scope, ..] if matches!(scope & 0xf, 1 | 2))
 }
 
-/// Joins or leaves by the options that work alike for both families (RFC 3678, section 5.1).
+/// Joins or leaves by the options that are the same for both families (RFC 3678, section 5.1).
 fn change(
     socket: &Socket,
     index: u32,

@@ -1,4 +1,4 @@
-//! Telling the sender of a packet that it was too large.
+//! ICMP messages to senders of packets that are too large.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -17,7 +17,7 @@ pub struct IcmpPort {
 }
 
 impl IcmpPort {
-    /// Opens one for IPv4 (`v4`) or IPv6.
+    /// Opens a socket for IPv4 (`v4`) or IPv6.
     ///
     /// # Errors
     /// `PermissionDenied` without CAP_NET_RAW.
@@ -30,7 +30,7 @@ impl IcmpPort {
         let open = || {
             let socket = Socket::new(domain, Type::RAW, Some(protocol))?;
             socket.set_nonblocking(true)?;
-            // It only sends: what arrives would only fill its buffer. Bit set: type not delivered.
+            // The socket only sends: received messages would fill its buffer. Bit set: type not delivered.
             let none = [u32::MAX; 8];
             if v4 {
                 const ICMP_FILTER: libc::c_int = 1;
@@ -48,7 +48,7 @@ impl IcmpPort {
     /// Sends an ICMP message (without IP header) to `to`.
     ///
     /// # Errors
-    /// As the kernel says; `InvalidInput` for an address of the other family.
+    /// The error of the kernel; `InvalidInput` for an address of the other family.
     pub fn send(&self, message: &[u8], to: IpAddr) -> io::Result<()> {
         if to.is_ipv4() != self.v4 {
             return Err(io::ErrorKind::InvalidInput.into());

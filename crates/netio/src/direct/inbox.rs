@@ -1,4 +1,4 @@
-//! Receiving many datagrams in one system call, each with all that the kernel knows of it.
+//! Batched receives, with all control data of the kernel.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -7,35 +7,35 @@ use std::os::fd::AsFd;
 use super::port::raw;
 use super::sys::{Control, RawAddress, control_messages, read};
 
-/// Room for one message of the kernel: a datagram or a coalesced train, which Linux bounds by 64 KiB.
+/// Size of a kernel message's buffer: a datagram or a coalesced train, which Linux bounds by 64 KiB.
 const MESSAGE_BYTES: usize = 1 << 16;
 
-/// Room for the control messages of one.
+/// Room for the control messages of one message.
 const CONTROL_BYTES: usize = 192;
 
-/// One message of the kernel: a datagram, or a train of equally long ones from the same sender.
+/// A kernel message: a datagram, or a train of equally long ones from the same sender.
 #[derive(Debug)]
 pub struct Message<'a> {
-    /// Who sent it.
+    /// Sender.
     pub from: SocketAddr,
-    /// The address that it was sent to.
+    /// Destination address.
     pub to: Option<IpAddr>,
-    /// The number of the interface that it came by, 0 if unknown.
+    /// Number of the receiving interface, 0 if unknown.
     pub interface: u32,
-    /// Its TTL or hop limit.
+    /// TTL or hop limit.
     pub ttl: Option<u8>,
-    /// Its type of service or traffic class.
+    /// Type of service or traffic class.
     pub tos: Option<u8>,
-    /// The length of each datagram of the train but the last, in bytes; at least 1.
+    /// Length of each datagram of the train but the last, in bytes; at least 1.
     pub stride: usize,
-    /// The payload of all of them.
+    /// Payload of all datagrams.
     pub data: &'a [u8],
-    /// What the kernel had dropped for want of room in the socket's buffer by then, counted modulo 2³².
+    /// Number of datagrams dropped by then because the socket's buffer was full, modulo 2³².
     pub overflow: Option<u32>,
 }
 
-/// Reusable buffers for [`receive`](Self::receive): of 64 KiB for each message, of which only what is
-/// used becomes resident. One serves any number of sockets in turn.
+/// Reusable receive buffers of 64 KiB for each message, of which only what is used becomes resident.
+/// One inbox serves any number of sockets in turn.
 pub struct Inbox {
     buffer: Vec<u8>,
     addresses: Vec<RawAddress>,
@@ -56,7 +56,7 @@ impl std::fmt::Debug for Inbox {
 unsafe impl Send for Inbox {}
 
 impl Inbox {
-    /// Buffers for `messages` messages at a time.
+    /// Allocates buffers for `messages` messages.
     #[must_use]
     pub fn new(messages: usize) -> Self {
         // SAFETY: the structures are made of integers and pointers: all zeroes is a value.
@@ -71,11 +71,11 @@ impl Inbox {
         }
     }
 
-    /// Receives what is there, at most `most` messages and as many as fit, and calls `each` for every
-    /// one. Returns how many there were; 0 when nothing was there.
+    /// Receives at most `most` messages, as many as are there and fit, and calls `each` for every one.
+    /// Returns their number, possibly 0.
     ///
     /// # Errors
-    /// As the kernel says: an ICMP error of a datagram sent earlier is an error here, too.
+    /// The error of the kernel, including ICMP errors of datagrams sent earlier.
     pub fn receive(
         &mut self,
         socket: &impl AsFd,
@@ -148,7 +148,7 @@ impl Inbox {
 }
 
 impl Message<'_> {
-    /// The datagrams, one by one: at least one, which may be empty.
+    /// Returns the datagrams: at least one, which may be empty.
     pub fn datagrams(&self) -> impl Iterator<Item = &[u8]> {
         let empty = self.data.is_empty().then_some(self.data);
         self.data.chunks(self.stride).chain(empty)

@@ -1,4 +1,4 @@
-//! Waiting for several sockets in one thread.
+//! Readiness of several sockets in one thread.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -7,33 +7,32 @@ use std::time::Duration;
 
 use super::sys::check;
 
-/// Events that one wait takes.
+/// Most events of one wait.
 const EVENTS: usize = 64;
 
-/// The number of the waker, which no socket has.
+/// Token of the waker, which no socket has.
 const WAKER: u64 = u64::MAX;
 
-/// What is ready.
+/// Readiness of one socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ready {
-    /// The number that the socket was added with.
+pub struct Readiness {
+    /// Token of the socket, from [`Poller::add`].
     pub token: u64,
-    /// Something can be received.
+    /// Whether something can be received.
     pub readable: bool,
-    /// The kernel has an error to tell.
+    /// Whether the kernel has an error to report.
     pub error: bool,
 }
 
-/// Waits until one of the sockets that were added has something (epoll, level-triggered). A socket
-/// that is closed is forgotten.
+/// Readiness of a set of sockets (epoll, level-triggered). A closed socket leaves the set.
 #[derive(Debug)]
 pub struct Poller {
     epoll: OwnedFd,
     waker: Arc<OwnedFd>,
-    ready: Vec<Ready>,
+    ready: Vec<Readiness>,
 }
 
-/// Ends a [`Poller::wait`] from another thread.
+/// Handle that ends a [`Poller::wait`] from another thread.
 #[derive(Debug, Clone)]
 pub struct Waker(Arc<OwnedFd>);
 
@@ -42,13 +41,13 @@ impl Waker {
     pub fn wake(&self) {
         let one = 1_u64.to_ne_bytes();
         // SAFETY: the descriptor is open as long as `self` is; eight bytes are read. The only error is
-        // a counter that is full, and then it wakes anyway.
+        // a full counter, and then it wakes anyway.
         unsafe { libc::write(self.0.as_raw_fd(), one.as_ptr().cast(), one.len()) };
     }
 }
 
 impl Poller {
-    /// A poller without sockets.
+    /// Creates a poller without sockets.
     ///
     /// # Errors
     /// The process has no file descriptors left.
@@ -68,16 +67,16 @@ impl Poller {
         Ok(poller)
     }
 
-    /// What wakes it.
+    /// Returns a handle that ends a wait.
     #[must_use]
     pub fn waker(&self) -> Waker {
         Waker(Arc::clone(&self.waker))
     }
 
-    /// Also waits for `socket` from now on; `token` tells it from others (any number but the largest).
+    /// Adds `socket` with a `token` that identifies it (any number but the largest).
     ///
     /// # Errors
-    /// It is there already, or a system limit is reached.
+    /// The socket was added already, or a system limit is reached.
     pub fn add(&self, socket: &impl AsFd, token: u64) -> io::Result<()> {
         let mut event = libc::epoll_event {
             events: libc::EPOLLIN as u32,
@@ -95,13 +94,13 @@ impl Poller {
         check(result).map(|_| ())
     }
 
-    /// Waits until something is ready, at most for `most` (for ever without); empty when woken or when
-    /// the time is over.
+    /// Waits until a socket is ready, at most for `most` (for ever without); returns nothing when woken
+    /// or timed out.
     ///
     /// # Errors
-    /// Only if the poller is unusable.
-    pub fn wait(&mut self, most: Option<Duration>) -> io::Result<&[Ready]> {
-        // Rounded up: who comes too early would only wait again.
+    /// The poller is unusable.
+    pub fn wait(&mut self, most: Option<Duration>) -> io::Result<&[Readiness]> {
+        // Rounded up: waking up early would only cause another wait.
         let timeout = most.map_or(-1, |most| {
             i32::try_from(most.as_micros().div_ceil(1000)).unwrap_or(i32::MAX)
         });
@@ -128,7 +127,7 @@ impl Poller {
                 unsafe { libc::read(self.waker.as_raw_fd(), sink.as_mut_ptr().cast(), sink.len()) };
                 continue;
             }
-            self.ready.push(Ready {
+            self.ready.push(Readiness {
                 token: event.u64,
                 readable: event.events & libc::EPOLLIN as u32 != 0,
                 error: event.events & libc::EPOLLERR as u32 != 0,

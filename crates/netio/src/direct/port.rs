@@ -1,4 +1,4 @@
-//! A UDP socket that tells where each datagram was sent to, and whose datagrams are never fragmented.
+//! A UDP socket that reports each datagram's destination, and whose datagrams are never fragmented.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -10,12 +10,12 @@ use super::fanout::Patience;
 use super::sys::{set, switch_on};
 use crate::error::context;
 
-/// Size asked for both kernel buffers; less works, with more loss in bursts.
+/// Requested size of both kernel buffers; less works, with more loss in bursts.
 const KERNEL_BUFFER_BYTES: usize = 16 << 20;
 
-/// An unconnected UDP socket with path MTU discovery: what is larger than the way to its destination
-/// takes is refused, and [`path_errors`](Self::path_errors) tells how much that is. An IPv6 socket
-/// takes no IPv4, and neither takes multicast, whoever on this machine has joined it.
+/// An unconnected UDP socket with path MTU discovery: datagrams above the path MTU are refused, and
+/// [`path_errors`](Self::path_errors) returns that MTU. An IPv6 socket receives no IPv4, and neither
+/// receives multicast, whichever process on this machine has joined it.
 #[derive(Debug)]
 pub struct UdpPort {
     pub(super) socket: Socket,
@@ -42,10 +42,10 @@ impl UdpPort {
         open().map_err(|error| context(error, format_args!("cannot open UDP port {address}")))
     }
 
-    /// Takes over a socket that is bound already, as systemd hands them over.
+    /// Converts a bound socket, as systemd passes them.
     ///
     /// # Errors
-    /// It is no UDP socket.
+    /// The socket is not a UDP socket.
     pub fn from_std(socket: std::net::UdpSocket) -> io::Result<Self> {
         let local = socket.local_addr()?;
         let socket = Socket::from(socket);
@@ -59,7 +59,7 @@ impl UdpPort {
     /// Lets the network fragment packets, a fault for tests that must notice.
     ///
     /// # Errors
-    /// The kernel refuses.
+    /// The error of the kernel.
     #[cfg(feature = "fault-injection")]
     pub fn allow_fragments(&self) -> io::Result<()> {
         let fd = self.socket.as_fd();
@@ -73,13 +73,13 @@ impl UdpPort {
         }
     }
 
-    /// The address that it is bound to.
+    /// Returns the address that the socket is bound to.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.local
     }
 
-    /// What the kernel has dropped so far for want of room in the socket's buffer, modulo 2³².
+    /// Returns the number of datagrams dropped because the socket's buffer was full, modulo 2³².
     #[must_use]
     pub fn dropped(&self) -> u32 {
         super::sys::dropped(self.socket.as_fd())
@@ -88,8 +88,7 @@ impl UdpPort {
     /// Sends one datagram to `to`, from the address `from` if the socket is bound to all. Never waits.
     ///
     /// # Errors
-    /// As the kernel says; `EMSGSIZE` when it is too large for the way, `WouldBlock` when there is no
-    /// room.
+    /// The error of the kernel; `EMSGSIZE` above the path MTU, `WouldBlock` without room.
     pub fn send(&self, payload: &[u8], to: SocketAddr, from: Option<IpAddr>) -> io::Result<()> {
         super::fanout::send_one(self, payload, to, from, &mut Patience::none())
     }
@@ -101,7 +100,7 @@ impl AsFd for UdpPort {
     }
 }
 
-/// A non-blocking UDP socket of the address's family with large buffers.
+/// Creates a non-blocking UDP socket of the address's family with large buffers.
 pub(super) fn new_socket(address: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(
         Domain::for_address(address),
@@ -113,7 +112,7 @@ pub(super) fn new_socket(address: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Large buffers, as far as the kernel grants them: beyond its limits only to the privileged.
+/// Requests large buffers; above the kernel's limits, they need a privilege.
 pub(super) fn enlarge(socket: &Socket) {
     let fd = socket.as_fd();
     let bytes = KERNEL_BUFFER_BYTES as libc::c_int;
@@ -125,10 +124,10 @@ pub(super) fn enlarge(socket: &Socket) {
     }
 }
 
-/// What is told with each datagram; with `outer`, also that none is fragmented on the way out.
+/// Requests the control messages of each datagram and, with `outer`, path MTU discovery.
 pub(super) fn set_up(socket: &Socket, address: SocketAddr, outer: bool) -> io::Result<()> {
     let fd = socket.as_fd();
-    // Both are improvements: without coalescing there are more calls, and an old kernel does not count.
+    // Both are optional: without coalescing there are more calls, and an old kernel does not count.
     let _ = switch_on(fd, libc::SOL_UDP, libc::UDP_GRO);
     let _ = switch_on(fd, libc::SOL_SOCKET, libc::SO_RXQ_OVFL);
     if address.is_ipv4() {
@@ -154,7 +153,7 @@ pub(super) fn set_up(socket: &Socket, address: SocketAddr, outer: bool) -> io::R
     Ok(())
 }
 
-/// Without this, Linux also delivers groups that any other socket on the host joined.
+/// Stops the delivery of groups that other sockets on the host joined, which is Linux's default.
 pub(super) fn exclusive(socket: &Socket, address: IpAddr) -> io::Result<()> {
     if address.is_ipv4() {
         return socket.set_multicast_all_v4(false);
@@ -166,7 +165,7 @@ pub(super) fn exclusive(socket: &Socket, address: IpAddr) -> io::Result<()> {
     }
 }
 
-/// The descriptor, for system calls.
+/// Returns the descriptor, for system calls.
 pub(super) fn raw(socket: &impl AsFd) -> libc::c_int {
     socket.as_fd().as_raw_fd()
 }

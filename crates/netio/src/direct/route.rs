@@ -1,4 +1,4 @@
-//! Which interface the kernel's routes lead to, and how an interface is.
+//! Interfaces of routes, and the state of interfaces.
 
 use std::io;
 use std::net::IpAddr;
@@ -9,20 +9,20 @@ use socket2::Socket;
 use super::sys::check;
 use crate::error::context;
 
-/// A `nlmsghdr`, in bytes.
+/// Length of a `nlmsghdr`, in bytes.
 const HEADER: usize = 16;
 
-/// A `rtmsg`, in bytes.
+/// Length of a `rtmsg`, in bytes.
 const ROUTE: usize = 12;
 
-/// A `rtattr`, in bytes.
+/// Length of a `rtattr`, in bytes.
 const ATTRIBUTE: usize = 4;
 
-/// The number of the interface by which the kernel would send to `to`, a host or a group. A membership
+/// Returns the number of the interface of the kernel's route to `to`, a host or a group. A membership
 /// without an interface is made there.
 ///
 /// # Errors
-/// There is no route (`NetworkUnreachable`), or the process may not ask.
+/// There is no route (`NetworkUnreachable`), or the query is not permitted.
 pub fn route_interface(to: IpAddr) -> io::Result<u32> {
     let asked = || {
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
@@ -31,7 +31,7 @@ pub fn route_interface(to: IpAddr) -> io::Result<u32> {
             let fd = check(libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE))?;
             Socket::from(OwnedFd::from_raw_fd(fd))
         };
-        // It goes to the kernel, which answers before the call returns.
+        // The kernel answers before the call returns.
         socket.send(&question(to))?;
         let mut answer = Vec::with_capacity(4096);
         socket.recv(answer.spare_capacity_mut()).map(|len| {
@@ -43,7 +43,7 @@ pub fn route_interface(to: IpAddr) -> io::Result<u32> {
     asked().map_err(|error| context(error, format_args!("no route towards {to}")))
 }
 
-/// Asks for a route (`RTM_GETROUTE`) to one address.
+/// Returns a request for a route (`RTM_GETROUTE`) to one address.
 fn question(to: IpAddr) -> Vec<u8> {
     let (family, octets) = match to.to_canonical() {
         IpAddr::V4(ip) => (libc::AF_INET, ip.octets().to_vec()),
@@ -55,7 +55,7 @@ fn question(to: IpAddr) -> Vec<u8> {
     message.extend_from_slice(&((HEADER + ROUTE + attribute) as u32).to_ne_bytes());
     message.extend_from_slice(&libc::RTM_GETROUTE.to_ne_bytes());
     message.extend_from_slice(&(libc::NLM_F_REQUEST as u16).to_ne_bytes());
-    // Its number, and the sender's.
+    // Sequence number and sender.
     message.extend_from_slice(&[0; 8]);
     message.extend_from_slice(&[family as u8, bits]);
     message.extend_from_slice(&[0; ROUTE - 2]);
@@ -65,7 +65,7 @@ fn question(to: IpAddr) -> Vec<u8> {
     message
 }
 
-/// Reads the answer.
+/// Parses the interface of the answer.
 fn interface_of(answer: &[u8]) -> io::Result<u32> {
     let broken = || {
         io::Error::new(
@@ -95,7 +95,7 @@ fn bytes<const N: usize>(of: &[u8], at: usize) -> Option<[u8; N]> {
     of.get(at..at + N)?.try_into().ok()
 }
 
-/// Whether there is an interface with this number, and whether it is up.
+/// Returns the state of the interface with this number.
 #[must_use]
 pub fn interface_state(index: u32) -> InterfaceState {
     // SAFETY: the structure is made of integers and byte arrays: all zeroes is a value.
@@ -110,7 +110,7 @@ pub fn interface_state(index: u32) -> InterfaceState {
     let socket = unsafe {
         match check(libc::socket(libc::AF_INET, kind, 0)) {
             Ok(fd) => OwnedFd::from_raw_fd(fd),
-            // Nobody can tell; what is there may be up.
+            // Unknown: an existing interface may be up.
             Err(_) => return InterfaceState::Up,
         }
     };
@@ -126,12 +126,12 @@ pub fn interface_state(index: u32) -> InterfaceState {
     }
 }
 
-/// How an interface is.
+/// State of an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InterfaceState {
-    /// It can be used.
+    /// Usable.
     Up,
-    /// It is there, and switched off.
+    /// Switched off.
     Down,
     /// There is none with this number (any more).
     Gone,
@@ -158,7 +158,7 @@ mod tests {
         for len in 0..answer.len() {
             assert!(interface_of(&answer[..len]).is_err());
         }
-        // An attribute that says that it is empty does not hold up the reader.
+        // An attribute with length zero must not stop the parser.
         answer[28..30].copy_from_slice(&[0, 0]);
         assert!(interface_of(&answer).is_err());
     }

@@ -1,10 +1,10 @@
-//! The few system calls that all of these sockets use, and socket addresses as the kernel has them.
+//! System calls shared by these sockets, and socket addresses in the kernel's form.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// The answer of a system call, or its error.
+/// Converts the result of a system call.
 pub(super) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 {
         Err(io::Error::last_os_error())
@@ -13,11 +13,11 @@ pub(super) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     }
 }
 
-/// Lets the process have as many file descriptors as the system allows it, each group and port needs
-/// one; how many that is.
+/// Raises the limit of file descriptors to the system's maximum, as each group and port needs one;
+/// returns it.
 ///
 /// # Errors
-/// As the kernel says.
+/// The error of the kernel.
 pub fn raise_descriptor_limit() -> io::Result<u64> {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
@@ -53,9 +53,9 @@ pub(super) fn set<T: Copy>(
     check(result).map(|_| ())
 }
 
-/// What the kernel has dropped so far for want of room in a socket's buffer, modulo 2³².
+/// Returns the number of datagrams dropped because a socket's buffer was full, modulo 2³².
 pub(super) fn dropped(fd: BorrowedFd<'_>) -> u32 {
-    /// The place of the drops among the numbers of `SO_MEMINFO`.
+    /// Index of the drops in `SO_MEMINFO`.
     const DROPS: usize = 8;
     let mut numbers = [0_u32; DROPS + 1];
     let mut len = size_of_val(&numbers) as libc::socklen_t;
@@ -72,7 +72,7 @@ pub(super) fn dropped(fd: BorrowedFd<'_>) -> u32 {
     if result == 0 { numbers[DROPS] } else { 0 }
 }
 
-/// Switches an option on.
+/// Enables a boolean option.
 pub(super) fn switch_on(
     fd: BorrowedFd<'_>,
     level: libc::c_int,
@@ -84,13 +84,13 @@ pub(super) fn switch_on(
 /// A socket address of either family, as the kernel reads and writes it.
 #[derive(Clone, Copy)]
 pub(super) struct RawAddress {
-    /// Large enough for both families; an IPv4 address is at its beginning.
+    /// Large enough for both families; an IPv4 address is at its start.
     place: libc::sockaddr_in6,
     len: libc::socklen_t,
 }
 
 impl RawAddress {
-    /// Room for an address that the kernel writes.
+    /// Returns room for an address that the kernel writes.
     pub(super) fn room() -> Self {
         Self {
             // SAFETY: the structure is made of integers and byte arrays: all zeroes is a value.
@@ -134,7 +134,7 @@ impl RawAddress {
         self.len
     }
 
-    /// The address that the kernel wrote; an IPv4-mapped one as IPv4.
+    /// Returns the address that the kernel wrote; an IPv4-mapped one as IPv4.
     pub(super) fn get(&self) -> Option<SocketAddr> {
         match i32::from(self.place.sin6_family) {
             libc::AF_INET => {
@@ -158,7 +158,7 @@ impl RawAddress {
     }
 }
 
-/// A buffer for control messages, aligned as they have to be.
+/// Buffer for control messages, aligned as they require.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
 pub(super) struct Control<const N: usize>(pub(super) [u8; N]);
@@ -168,7 +168,8 @@ impl<const N: usize> Control<N> {
         Self([0; N])
     }
 
-    /// Appends a control message behind the first `at` bytes; the new length. Unchanged if it is full.
+    /// Appends a control message after the first `at` bytes; returns the new length, or `at` if it does
+    /// not fit.
     pub(super) fn push<T: Copy>(
         &mut self,
         at: usize,
@@ -203,7 +204,7 @@ impl<const N: usize> Control<N> {
     }
 }
 
-/// Calls `each` for every control message of a received message: level, type and the bytes.
+/// Calls `each` with level, type and bytes of every control message of a received message.
 pub(super) fn control_messages(
     header: &libc::msghdr,
     mut each: impl FnMut(libc::c_int, libc::c_int, &[u8]),
@@ -226,7 +227,7 @@ pub(super) fn control_messages(
     }
 }
 
-/// A value of a control message, if it is as long as it has to be.
+/// Reads a control message's value, if it has the right length.
 pub(super) fn read<T: Copy>(bytes: &[u8]) -> Option<T> {
     if bytes.len() < size_of::<T>() {
         return None;

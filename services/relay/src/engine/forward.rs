@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use amt::ip;
 use amt::relay::{Recipient, Recipients, Relay, TunnelId};
-use netio::direct::{Fanout, IcmpPort, PathError, Sent, Target, UdpPort};
+use netio::direct::{Fanout, IcmpPort, PathError, SendFailure, Target, UdpPort};
 use tracing::{debug, warn};
 
 use super::counters::Counters;
@@ -31,7 +31,7 @@ pub(super) struct Forwarder {
     counters: Arc<Counters>,
     icmp: Icmp,
     /// Recipients that did not get the last train, with what they lost of it.
-    failed: Vec<(usize, Sent)>,
+    failed: Vec<(usize, SendFailure)>,
     /// How many gateways the last train went to.
     last: usize,
     /// What the kernel had dropped of each port's messages.
@@ -131,11 +131,11 @@ impl Forwarder {
             let mut narrow: Vec<TunnelId> = Vec::new();
             for (number, what) in &self.failed {
                 let lost = match what {
-                    Sent::TooLarge => {
+                    SendFailure::TooLarge => {
                         narrow.extend(group.get(*number).map(|one| one.tunnel));
                         packets
                     }
-                    Sent::Lost { datagrams, errno } => {
+                    SendFailure::Lost { datagrams, errno } => {
                         let lost = *datagrams as u64;
                         self.counters.lost.refused.add(lost);
                         if let Some(recipient) = group.get(*number) {
@@ -254,8 +254,8 @@ impl Forwarder {
                     relay.sent(recipient.tunnel, 1, bytes);
                 }
                 // The way has become even narrower.
-                Some(Sent::TooLarge) => self.counters.lost.too_large.add(1),
-                Some(Sent::Lost { errno, .. }) => {
+                Some(SendFailure::TooLarge) => self.counters.lost.too_large.add(1),
+                Some(SendFailure::Lost { errno, .. }) => {
                     self.counters.lost.refused.add(1);
                     let error = io::Error::from_raw_os_error(errno);
                     debug!("a packet for {} was refused: {error}", to.to);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use amt::Message;
 use amt::relay::{DropReason, Event, LocalEndpoint, Outcome, Relay};
-use netio::direct::{Captured, Inbox, Poller};
+use netio::direct::{CapturedPacket, Inbox, Poller};
 use tokio::sync::oneshot;
 use tracing::{debug, warn};
 
@@ -252,7 +252,7 @@ impl Thread {
         };
         for _ in 0..CAPTURE_READS {
             let batch = way.forwarder.share(CAPTURE_BATCH);
-            let taken = capture.receive(batch, |captured: Captured<'_>| {
+            let taken = capture.receive(batch, |captured: CapturedPacket<'_>| {
                 way.push_captured(&captured, places);
             });
             if taken < batch || now.elapsed() >= TURN {

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Instant;
 
 use amt::relay::Relay;
-use netio::direct::Captured;
+use netio::direct::CapturedPacket;
 
 use super::counters::Counters;
 use super::forward::Forwarder;
@@ -59,7 +59,7 @@ impl Way<'_> {
     }
 
     /// Puts a packet of a capture on the way, or the packets that it stands for.
-    pub(super) fn push_captured(&mut self, captured: &Captured<'_>, places: &Places) {
+    pub(super) fn push_captured(&mut self, captured: &CapturedPacket<'_>, places: &Places) {
         let whole = amt::ip::addresses(captured.packet).ok();
         let whole =
             whole.and_then(|found| captured.packet.get(..found.2).map(|packet| (found, packet)));
