@@ -187,7 +187,7 @@ fn listen(
     is_ready
 }
 
-/// Publishes an update each few milliseconds until told to stop. Returns the head.
+/// Publishes an update each few milliseconds until asked to stop. Returns the head.
 async fn publish(
     handle: SourceHandle,
     shelf: Arc<Shelf>,

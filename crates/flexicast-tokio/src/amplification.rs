@@ -82,7 +82,7 @@ fn initials(datagram: &[u8]) -> usize {
     let mut packet = || -> Result<Option<u8>, octets::BufferTooShortError> {
         let first = octets.get_u8()?;
         if first & LONG == 0 || first & TYPE == RETRY {
-            // It has no length: the last one.
+            // A packet without a length is the last one.
             return Ok(None);
         }
         octets.skip(4)?;

@@ -1,4 +1,4 @@
-//! What both ends set in quiche, random bytes, and pins.
+//! quiche settings of both ends, random bytes, and pins.
 
 use boring::ssl::SslContextBuilder;
 use flexicast::ALPN;
@@ -8,8 +8,8 @@ use crate::Error;
 
 /// Length of the connection IDs that this crate issues, in bytes.
 pub(crate) const CID_LEN: usize = 16;
-/// Connection IDs of the peer that each end keeps, and the paths that quiche follows for one connection. A receiver behind a NAT can change its address so often
-/// before it has to connect anew.
+/// Connection IDs of the peer that each end keeps, and the paths that quiche follows for one
+/// connection: the number of address changes of a receiver behind a NAT before it has to reconnect.
 pub(crate) const ACTIVE_IDS: u64 = 16;
 /// UDP payload of unicast packets in bytes: fits an IPv6 path of the minimum MTU.
 pub(crate) const UDP_PAYLOAD: usize = 1232;

@@ -1,4 +1,4 @@
-//! What can go wrong when a source or a receiver is set up.
+//! Errors of setting up a source or a receiver.
 
 use std::io;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ pub enum Error {
         path: PathBuf,
         /// Certificate, private key or authorities.
         what: &'static str,
-        /// What the TLS library said.
+        /// Error of the TLS library.
         error: String,
     },
     /// The TLS library cannot be set up.
@@ -29,7 +29,7 @@ pub enum Error {
     /// A socket operation failed.
     #[error("{what}: {error}")]
     Io {
-        /// What was attempted, where.
+        /// The attempted operation, with its address.
         what: String,
         /// The system's answer.
         error: io::Error,
@@ -37,7 +37,7 @@ pub enum Error {
     /// The flow's key could not be made.
     #[error(transparent)]
     Key(#[from] flexicast::protect::KeyError),
-    /// Channels are told apart by their names.
+    /// Two channels with one name.
     #[error("two channels are called {0:?}; each needs a name of its own")]
     TwoChannels(String),
     /// The system gave no random bytes.

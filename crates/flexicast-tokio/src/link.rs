@@ -23,7 +23,7 @@ const MAX_WAITING: usize = 64;
 const MAX_WAITING_BYTES: usize = 128 << 10;
 /// Bytes of the control stream that may wait for a peer to read them.
 const MAX_CONTROL: usize = 256 << 10;
-/// What a session may send at once after a pause, in bytes.
+/// Burst of a session after a pause, in bytes.
 const BURST: usize = 32 * UDP_PAYLOAD;
 
 struct Outgoing {
@@ -268,7 +268,7 @@ impl Link {
         self.recall(socket, buffer, now).await?;
         self.held_until = None;
         let mut train = Train::default();
-        // Last words are not held back: nobody comes back to send them.
+        // A closing frame is not held back: there is no later chance to send it.
         let closing = self.conn.local_error().is_some();
         loop {
             let ready = self.bucket.ready_at(now);

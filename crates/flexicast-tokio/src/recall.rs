@@ -1,9 +1,11 @@
-//! What was on its way to a peer when the peer's address changed.
+//! Recovery of packets in flight to a peer whose address changed.
 //!
-//! quiche keeps account of packets by path, and takes one for lost only when a later one of the same path is acknowledged. After a NAT has changed its mind, the
-//! old path has no later packets, so all but the two that each probe timeout repeats would be missing for ever. The cure: one more packet is made on the old
-//! path, and sent to where the peer is now. It is a packet like any other to the peer, who acknowledges it, and with that the ones before it count as lost and
-//! are sent again. It is a PING: a PATH_CHALLENGE would let the answer from the new address speak for the old one.
+//! quiche keeps account of packets by path, and declares one lost only when a later one of the same
+//! path is acknowledged. After a NAT rebinding, the old path has no later packets, so all but the
+//! two that each probe timeout repeats would be missing for ever. The remedy: one more packet is
+//! made on the old path, and sent to the peer's new address. The peer acknowledges it like any
+//! other, and with that the earlier ones count as lost and are sent again. It is a PING: a
+//! PATH_CHALLENGE would let the answer from the new address validate the old one.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};

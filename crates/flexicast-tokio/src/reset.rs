@@ -25,12 +25,12 @@ pub(crate) struct Resets {
     negotiations: TokenBucket,
 }
 
-/// What becomes of a packet that belongs to no connection.
+/// Decision about a packet that belongs to no connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// Send this.
     Reset(Vec<u8>),
-    /// It would be answered, but so many were already.
+    /// Beyond the limit of answers.
     TooMany,
     /// Too small to be answered.
     NotAPacket,

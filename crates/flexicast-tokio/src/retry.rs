@@ -1,4 +1,5 @@
-//! Tokens of Retry packets (RFC 9000 section 8.1.2): who sends one back receives at the address that it claims. The source keeps nothing until then.
+//! Tokens of Retry packets (RFC 9000 section 8.1.2): a client that returns one receives at its
+//! claimed address. The source keeps no state until then.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -15,8 +16,8 @@ const TIME: usize = 8;
 /// The longest connection ID of QUIC version 1.
 const MAX_ID: usize = 20;
 
-/// Makes and checks tokens: the time, the connection ID that the receiver began with, and an HMAC-SHA-256 over both, its address, and the connection ID that the
-/// Retry told it to use.
+/// Makes and checks tokens: the time, the receiver's original destination connection ID, and an
+/// HMAC-SHA-256 over both, its address, and the connection ID given by the Retry.
 pub(crate) struct Retries {
     key: hmac::Key,
     start: Instant,
@@ -46,7 +47,8 @@ impl Retries {
         text
     }
 
-    /// The token for a receiver at `from` that began with the connection ID `original` and is told to go on with `id`.
+    /// Returns the token for a receiver at `from` with the original connection ID `original` and
+    /// the new one `id`.
     pub(crate) fn mint(
         &self,
         original: &[u8],

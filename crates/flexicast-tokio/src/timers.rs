@@ -3,10 +3,11 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
-/// Who wakes up so much later than intended was away itself: its machine stood still, or was busy with something else.
+/// Lateness of a wake-up beyond which the process itself was away: suspended, or starved.
 const LATE: Duration = Duration::from_millis(50);
 
-/// For how long somebody was away who is back at `now` and wanted to be at `wake`; `None` if that is nothing to speak of.
+/// Returns the absence of a process that is back at `now` and meant to wake at `wake`; `None` if it
+/// is negligible.
 pub(crate) fn away(wake: Instant, now: Instant) -> Option<Duration> {
     Some(now.saturating_duration_since(wake)).filter(|late| *late > LATE)
 }

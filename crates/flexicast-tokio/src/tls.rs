@@ -37,7 +37,7 @@ pub(crate) fn source(cert: &Path, key: &Path) -> Result<quiche::Config, Error> {
     quic_server(builder)
 }
 
-/// What the TLS library had against a source's certificate.
+/// The TLS library's objection to a source's certificate.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Complaint(Arc<Mutex<Option<String>>>);
 

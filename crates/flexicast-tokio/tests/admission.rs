@@ -1,4 +1,4 @@
-//! Who is let in: copies of a receiver, receivers that come back, and how a source ends.
+//! Admission: copies of a receiver, returning receivers, and the end of a source.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 mod site;
@@ -119,7 +119,8 @@ async fn the_same_program_is_let_in_however_it_comes_back() {
     assert_eq!((counters.ids_in_use, counters.refused), (0, 0));
 }
 
-/// What is published is delivered before a draining source says goodbye, to members and to who stands on unicast; nobody new comes in meanwhile.
+/// A draining source delivers published updates before its goodbye, to members and to unicast
+/// receivers; no new receiver is admitted meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_drain_delivers_what_is_published() {
     let site = Site::new();

@@ -1,4 +1,4 @@
-//! How a source proves who it is, and changes its certificate while it runs.
+//! Authentication of a source, and certificate changes while it runs.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 mod site;

@@ -11,7 +11,7 @@ use flexicast_tokio::source::Absence;
 use flexicast_tokio::{Error, Rung};
 use site::{Probe, Site, any_port};
 
-/// What the receiver is refused with next.
+/// Returns the receiver's next refusal.
 async fn refused(probe: &mut Probe) -> (u64, String, bool) {
     loop {
         if let Event::Refused {
@@ -59,7 +59,7 @@ async fn channels_come_and_go_under_traffic() {
             );
             let (code, reason, fatal) = refused(&mut listens).await;
             assert!(code == 2 && fatal, "{code} {reason}");
-            // Nobody's.
+            // Of no channel.
             let late = Bytes::from_static(b"late");
             source.handle.publish("news", round * 20 + 1, late).await;
             source.handle.set_first("news", 3).await;

@@ -10,7 +10,7 @@ use flexicast_tokio::Rung;
 use quiche::{ConnectionId, PROTOCOL_VERSION, RecvInfo, Shutdown};
 use site::{LIMIT, Site};
 
-/// The first packets of handshakes that nobody goes on with.
+/// Returns the first packets of handshakes that never continue.
 fn first_packets(server: SocketAddr, count: u32) -> Vec<Vec<u8>> {
     let mut config = quiche::Config::new(quiche::PROTOCOL_VERSION).unwrap();
     config.set_application_protos(&[b"flexfeed/1"]).unwrap();
@@ -44,7 +44,7 @@ async fn abandoned_handshakes_keep_nobody_out() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         }
-        // What its socket had no room for is lost.
+        // Packets beyond its socket buffer are lost.
         let counters = source.status().await.counters;
         if counters.retries >= 100 {
             break counters;

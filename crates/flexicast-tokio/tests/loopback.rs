@@ -181,7 +181,8 @@ async fn two_channels_share_a_connection_and_nothing_else() {
     assert_eq!((served, status.receivers.len()), (vec![1, 2], 2));
 }
 
-/// Who leaves is not given the next key; who stays loses nothing while keys change under traffic.
+/// A member that leaves is not given the next key; one that stays loses nothing while keys change
+/// under traffic.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn keys_change_under_traffic_and_nothing_is_lost() {
     let site = Site::new();
@@ -219,7 +220,7 @@ async fn keys_change_under_traffic_and_nothing_is_lost() {
     assert!(stays.by_flow("lore") >= 150, "{}", stays.by_flow("lore"));
 }
 
-/// What the retention has taken is told where it would have come.
+/// Updates removed by retention are announced as a gap in their place.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_gone_is_a_gap_in_its_place() {
     let site = Site::new();
@@ -273,7 +274,8 @@ async fn a_flow_is_withdrawn_replaced_and_carries_messages() {
     assert!(probe.disconnected.is_empty(), "{:?}", probe.disconnected);
 }
 
-/// Who is far behind does not wait for the pace of its own connection: at that alone this would take twice the time that is allowed here.
+/// A receiver far behind is not limited by the pace of its own connection: at that alone this would
+/// take twice the permitted time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_is_far_behind_has_a_share_of_the_unicast_rate() {
     let site = Site::new();
@@ -365,7 +367,8 @@ async fn a_source_that_was_away_itself_blames_nobody() {
     source.handle.shutdown().await;
 }
 
-/// The machine of both ends stands still, for longer than either may be silent: none of them gives the other one up.
+/// The machine of both ends stalls, for longer than either may be silent: neither gives the other
+/// up.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_machine_that_stood_still_moves_nobody() {
     let site = Arc::new(Site::new());

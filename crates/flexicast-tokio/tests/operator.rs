@@ -1,4 +1,4 @@
-//! What an operator does to single receivers, and the history that is told of it.
+//! Operations on single receivers, and their history.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 mod site;

@@ -57,7 +57,8 @@ async fn without_any_group_a_flow_lives_by_copies() {
     assert!(probe.by_flow("lore") >= 90, "{}", probe.by_flow("lore"));
 }
 
-/// The connection goes on from another address once the receiver has proved it; nothing is lost and nobody connects anew.
+/// The connection continues from another address once the receiver has proved it; nothing is lost,
+/// without a reconnection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_nat_that_changes_its_port_loses_nothing() {
     let site = Site::new();
@@ -96,7 +97,7 @@ async fn a_nat_that_changes_its_port_loses_nothing() {
     probe.until_seq(490).await;
 }
 
-/// What was on its way to the old address is sent to the new one, however much it was.
+/// Packets in flight to the old address are sent to the new one, however many.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_on_its_way_when_a_nat_changed_arrives() {
     let site = Site::new();
@@ -131,7 +132,8 @@ async fn what_was_on_its_way_when_a_nat_changed_arrives() {
     probe.until_seq(head).await;
 }
 
-/// Until a receiver has proved a new address, copies do not go there: an attacker who writes in its name makes nobody a target.
+/// Until a receiver has proved a new address, no replicated packets go there: an attacker that
+/// spoofs its address makes no victim.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn copies_stop_when_nothing_comes_back() {
     let site = Site::new();
@@ -158,7 +160,8 @@ async fn copies_stop_when_nothing_comes_back() {
     probe.until_rung(Rung::Replicated).await;
 }
 
-/// Who writes in a receiver's name from another address gets no copies, and of all else no more than three times what they sent (RFC 9000 section 8).
+/// A client that spoofs a receiver from another address gets no replicated packets, and of all else
+/// at most three times what it sent (RFC 9000 section 8).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_writes_in_anothers_name_gets_little() {
     let site = Site::new();

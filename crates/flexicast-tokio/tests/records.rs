@@ -1,4 +1,4 @@
-//! What others can read of it: qlog files, and captures that a packet analyser knows.
+//! Output for other tools: qlog files, and captures that a packet analyser dissects.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 mod site;

@@ -13,7 +13,7 @@ use flexicast_tokio::{Cause, Rung};
 use site::relay::Relay;
 use site::{Probe, Site};
 
-/// A receiver that only these relays reach, beside those that the source tells it of.
+/// A receiver reachable by these relays only, in addition to the announced ones.
 fn behind(site: &Site, server: SocketAddr, relays: &[SocketAddr]) -> Probe {
     let mut config = site.receiver_config(server);
     let configured = relays.iter().map(|relay| RelayName::Address(*relay));
@@ -226,7 +226,7 @@ async fn a_relay_that_empties_itself_is_left_without_a_gap() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_relay_that_brings_nothing_is_a_known_reason() {
     let site = Site::new();
-    // It answers, and forwards what nobody sends.
+    // Answers, and forwards a group without a sender.
     let deaf = Relay::start(site.group(7)).await;
     let source = site.source().await;
     let mut probe = behind(&site, source.addr, &[deaf.addr]);

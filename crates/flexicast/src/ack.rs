@@ -23,7 +23,7 @@ const REMEMBERED: usize = 256;
 pub struct PathAck {
     /// On which path the packets arrived.
     pub path: PathId,
-    /// How long the acknowledgement of the largest was held back.
+    /// Delay of the acknowledgement of the largest packet number.
     pub delay: Duration,
     /// The packet numbers, newest range first, disjoint and apart. Never empty.
     pub ranges: Vec<Range<u64>>,
@@ -88,7 +88,8 @@ impl PathAck {
     }
 }
 
-/// What a receiver knows of one path of a flow: which packet numbers arrived, and what it still has to say about them.
+/// A receiver's state of one path of a flow: packet numbers received, and those not acknowledged
+/// yet.
 #[derive(Debug, Clone)]
 pub struct AckTracker {
     received: RangeSet,
@@ -253,8 +254,8 @@ mod tests {
         assert_eq!(tracker.deadline(), None);
     }
 
-    /// Later packets neither hasten an acknowledgement nor put it off; a second copy makes room
-    /// for the news.
+    /// Later packets neither hasten an acknowledgement nor put it off; a duplicate makes room for
+    /// new ranges.
     #[test]
     fn the_first_packet_that_waits_draws_the_deadline() {
         let (start, ms) = (Instant::now(), Duration::from_millis(1));

@@ -27,7 +27,7 @@ impl fmt::Debug for FlowId {
     }
 }
 
-/// How a flow's packets reach a receiver, best first (design: the delivery ladder).
+/// Path of a flow's packets to a receiver, best first (design: the delivery ladder).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Rung {
     /// Native SSM or ASM join.
@@ -106,7 +106,7 @@ macro_rules! causes {
 }
 
 causes! {
-    /// It proved that packets arrive by a better rung.
+    /// Packets were proved to arrive by a better rung.
     Joined = 1 "joined",
     /// A better rung was tried and no packet arrived.
     ProbeTimeout = 2 "probe-timeout",
@@ -123,11 +123,11 @@ causes! {
     TooSlow = 7 "too-slow",
     /// Too many packets of the flow were invalid for it, or the flow was replaced.
     FlowInvalid = 8 "flow-invalid",
-    /// It did not confirm a new key in time.
+    /// A new key was not confirmed in time.
     RekeyMissed = 9 "rekey-missed",
     /// The source or its operator removed it from the flow.
     Ejected = 10 "ejected",
-    /// It left the flow by itself.
+    /// The receiver left the flow by itself.
     Left = 11 "left",
     /// Its network changed.
     NetworkChanged = 12 "network-changed",
@@ -156,18 +156,18 @@ impl fmt::Display for Via {
     }
 }
 
-/// How far a receiver's outputs reach in a channel (design section 5).
+/// Progress of a receiver's outputs in a channel (design section 5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cursor {
-    /// The channel's incarnation: a store that was restored or made anew has another one.
+    /// The channel's incarnation: another one after the store was restored or replaced.
     pub incarnation: Uuid,
     /// The last contiguous `seq` that the outputs hold; 0 for none.
     pub seq: u64,
 }
 
 impl Cursor {
-    /// What stands in the place of a cursor where there is none: so many of the last updates are asked for (protocol.md section 4.1). More than there are
-    /// means all.
+    /// Returns the substitute for a missing cursor: a request for the last `updates` (protocol.md
+    /// section 4.1). More than there are means all.
     #[must_use]
     pub fn of_last(updates: u64) -> Self {
         Cursor {
@@ -176,7 +176,7 @@ impl Cursor {
         }
     }
 
-    /// How many of the last updates this asks for in the place of a cursor; `None` if it is one.
+    /// Returns the number of last updates that this requests in place of a cursor; `None` for a real cursor.
     #[must_use]
     pub fn asked(&self) -> Option<u64> {
         self.incarnation.is_nil().then_some(self.seq)

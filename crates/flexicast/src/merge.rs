@@ -14,9 +14,9 @@ use crate::range::RangeSet;
 use crate::{MAX_UPDATE, Via};
 use assembly::{Assembly, Sizes};
 
-/// How far beyond the next update to be delivered a receiver takes bytes.
+/// Number of updates beyond the next one to be delivered for which bytes are accepted.
 pub const WINDOW: u64 = 4096;
-/// How many bytes of undelivered updates a receiver holds per channel. Flow packets that do not fit are not acknowledged, unicast streams are not read on.
+/// Bound on the bytes of undelivered updates per channel. Flow packets beyond it are not acknowledged, unicast streams not read on.
 pub const MAX_BUFFERED: usize = 32 << 20;
 
 /// Separate ranges of updates that are gone, which a receiver remembers until it comes to them.
@@ -62,13 +62,13 @@ pub struct Delivered {
     pub seq: u64,
     /// Its encoded bytes.
     pub encoded: Bytes,
-    /// How it came.
+    /// Path of the arrival.
     pub via: Via,
     /// The unicast path brought all of it.
     pub certain: bool,
 }
 
-/// What comes out of a merge, in order.
+/// Output of a merge, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output {
     /// An update.

@@ -192,7 +192,8 @@ impl PacketKey {
         Some(())
     }
 
-    /// What the header would say under this key: packet number and key phase bit. `None` if it cannot be this version's. Changes nothing.
+    /// Returns packet number and key phase bit of the header under this key; `None` if it cannot be
+    /// this version's. Changes nothing.
     pub fn peek(&self, expected_pn: u64, packet: &[u8]) -> Option<(u64, bool)> {
         let mask = self
             .header

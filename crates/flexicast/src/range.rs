@@ -92,7 +92,7 @@ impl RangeSet {
         self.insert(value..value.saturating_add(1))
     }
 
-    /// What of `within` is not in the set, ascending.
+    /// Returns the parts of `within` that are not in the set, ascending.
     pub fn gaps(&self, within: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
         let mut next = within.start;
         let from = self.ranges.partition_point(|r| r.end <= within.start);

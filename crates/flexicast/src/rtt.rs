@@ -56,7 +56,8 @@ impl RttEstimator {
         self.smoothed + (self.variance * 4).max(GRANULARITY) + max_ack_delay
     }
 
-    /// How long a packet below the largest acknowledged one may be late before it counts as lost (RFC 9002 section 6.1.2).
+    /// Returns the time after which a packet below the largest acknowledged one counts as lost (RFC
+    /// 9002 section 6.1.2).
     pub fn loss_delay(&self) -> Duration {
         (self.smoothed.max(self.latest) * 9 / 8).max(GRANULARITY)
     }

@@ -1,4 +1,4 @@
-//! What happened to each flow packet, for those who write it down (qlog).
+//! Outcomes of flow packets, for logs (qlog).
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -19,7 +19,7 @@ pub struct PacketTrace {
     pub flow: FlowId,
     /// By which path it arrived; the unicast path id where it was sent.
     pub path: PathId,
-    /// What became of it.
+    /// The outcome.
     pub outcome: Outcome,
     /// Its number, where it could be read.
     pub pn: Option<u64>,
@@ -31,7 +31,7 @@ pub struct PacketTrace {
     pub frames: Vec<TracedFrame>,
 }
 
-/// What became of a packet.
+/// Outcome of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// Sent.
@@ -55,7 +55,7 @@ pub enum TracedFrame {
         seq: u64,
         /// Where its bytes begin.
         offset: u64,
-        /// How many bytes.
+        /// Number of bytes.
         len: usize,
         /// Whether the update ends with them.
         fin: bool,
@@ -71,7 +71,7 @@ pub enum TracedFrame {
     },
     /// DATAGRAM.
     Datagram {
-        /// How many bytes.
+        /// Number of bytes.
         len: usize,
     },
     /// An extension that this version does not know.

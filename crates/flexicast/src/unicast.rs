@@ -49,7 +49,7 @@ pub fn put_catch_up_item(out: &mut Vec<u8>, seq: u64, len: usize) {
     out.put_varint(len as u64);
 }
 
-/// What a unicast stream yields.
+/// Output of a unicast stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Piece {
     /// Bytes of an update.
@@ -75,7 +75,7 @@ enum State {
     Start,
     Range {
         header: RangeHeader,
-        /// A range without bytes, as of an empty update, is told once.
+        /// Whether a range without bytes, as of an empty update, was emitted.
         told: bool,
     },
     CatchUp {

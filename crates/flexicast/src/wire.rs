@@ -1,4 +1,4 @@
-//! What every codec shares: the error, and reading and writing of the field types of RFC 9000.
+//! Common parts of all codecs: the error, and the field types of RFC 9000.
 
 use octets::Octets;
 
@@ -16,7 +16,7 @@ pub enum WireError {
     Invalid {
         /// The frame or structure that was being read.
         what: &'static str,
-        /// What is wrong with it.
+        /// The problem.
         why: &'static str,
     },
     /// A frame is longer than this end accepts.

@@ -330,7 +330,8 @@ fn the_vectors_make_a_source_promote_a_receiver_and_change_keys() {
     assert_eq!(source.replicas(0), [0; 0]);
 }
 
-/// What the transport reads of an encoded update: its first byte, which a range's head repeats, and its length.
+/// The transport's view of an encoded update: its first byte, which a range's head repeats, and its
+/// length.
 #[test]
 fn the_encoding_is_the_first_byte_of_the_update() {
     let now = Instant::now();

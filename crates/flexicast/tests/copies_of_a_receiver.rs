@@ -67,7 +67,7 @@ impl Scene {
         self.settle();
     }
 
-    /// Does what the source asks for; who is closed is gone at once.
+    /// Executes the source's requests; closed connections are gone at once.
     fn settle(&mut self) {
         while let Some(event) = self.source.poll_event() {
             match event {
@@ -101,7 +101,7 @@ impl Scene {
         self.source.sessions().map(|s| s.session).collect()
     }
 
-    /// What a session was told.
+    /// Returns the refusal sent to a session.
     fn refusal(&mut self, session: u64) -> Option<(u64, String)> {
         let mut reader = ControlReader::new();
         reader.push(&self.source.take_control(session));
@@ -147,12 +147,12 @@ fn who_does_not_answer_loses_its_id_within_a_second() {
     scene.pass(2 * MS);
     assert_eq!(scene.served(), [2]);
     assert_eq!(scene.closes, [(1, close::SUPERSEDED)]);
-    // What still comes of the old one changes nothing.
+    // Late input of the old session changes nothing.
     scene.heard(1);
     assert_eq!(scene.served(), [2]);
 }
 
-/// The source stands still while it waits: the owner's sign of life is still to be read then.
+/// The source stalls while it waits: the holder's sign of life is still to be read then.
 #[test]
 fn a_source_that_was_away_itself_hears_the_original_first() {
     let mut scene = Scene::new();
@@ -164,7 +164,7 @@ fn a_source_that_was_away_itself_hears_the_original_first() {
     assert_eq!(scene.served(), [1]);
     scene.heard(1);
     assert_eq!(scene.refusal(2).map(|r| r.0), Some(6));
-    // Once: where the source is always late, who has died loses its id all the same.
+    // Once only: with a source that is always late, a dead holder loses its id all the same.
     scene.source.closed(2, scene.now);
     scene.hello(3, Some(3));
     for _ in 0..10 {
@@ -213,7 +213,7 @@ fn several_newcomers_wait_for_one_answer() {
     for (session, instance) in [(2, 2), (3, 3), (4, 3)] {
         scene.hello(session, Some(instance));
     }
-    // Who gives up does not matter any more.
+    // A newcomer that gives up does not matter any more.
     scene.source.closed(2, scene.now);
     scene.pass(1001 * MS);
     assert_eq!(

@@ -1,7 +1,7 @@
-//! The secrets of key epochs are gone from this process's memory once their time is over.
+//! Secrets of key epochs are erased from this process's memory once their time is over.
 //!
-//! It looks for them where they would be found by whoever reads the memory of a running source or receiver: in all of the heap. It is alone in its file, and so
-//! in its process, since other tests would leave their own traces.
+//! The search covers all of the heap, as a reader of the process's memory would. Alone in its file,
+//! and so in its process, since other tests would leave traces of their own.
 #![allow(clippy::unwrap_used, missing_docs)]
 #![cfg(target_os = "linux")]
 
@@ -17,7 +17,7 @@ use flexicast::source::{ChannelConfig, Limits, Source, SourceConfig, SourceEvent
 use flexicast::{FlowId, Rung};
 use uuid::Uuid;
 
-/// What secrets are kept under here, so that the search does not find its own pattern.
+/// Mask of the secrets kept here, so that the search does not find its own pattern.
 const MASK: u8 = 0x5a;
 
 fn masked(n: u8) -> [u8; 32] {
@@ -34,7 +34,7 @@ fn secret(n: u8) -> FlowSecret {
     secret
 }
 
-/// How often a secret stands in the heap. Half of it is enough to count.
+/// Returns the number of copies of a secret in the heap. Half of one is enough to count.
 fn copies(n: u8) -> usize {
     let wanted = masked(n);
     let maps = BufReader::new(File::open("/proc/self/maps").unwrap());
@@ -66,7 +66,7 @@ fn copies(n: u8) -> usize {
         }
         bytes.iter_mut().for_each(|b| *b ^= MASK);
         found += bytes.windows(16).filter(|w| *w == &wanted[..16]).count();
-        // What was read must not be what the next search finds.
+        // The read buffer must not be found by the next search.
         bytes.fill(0);
         std::hint::black_box(&bytes);
     }

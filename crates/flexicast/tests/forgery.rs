@@ -163,7 +163,7 @@ fn a_request_waits_for_the_update() {
     assert!(worst.max().unwrap() < 60 * MS);
 }
 
-/// A forger who does it all the time forces the unicast rung, and no more.
+/// A permanent forger forces the unicast rung, and no more.
 #[test]
 fn a_flow_that_brings_nothing_but_forgeries_is_left() {
     let mut lab = members(false);

@@ -1,4 +1,4 @@
-//! What an operator does to single receivers: keeping them on unicast, letting them go again, ending their connections.
+//! Operations on single receivers: hold on unicast, release, disconnect.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod lab;
@@ -229,7 +229,7 @@ fn a_disconnected_receiver_may_come_back_at_once() {
     lab.assert_complete(1);
 }
 
-/// What the flow saves is counted, and what it cannot do.
+/// Savings of the flow are counted, and their limits.
 #[test]
 fn traffic_is_counted() {
     let mut lab = joined(7, 3);

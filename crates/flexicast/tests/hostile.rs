@@ -1,4 +1,5 @@
-//! One receiver, or whoever got the flow's key, does everything wrong: nobody else notices, the source counts it, and past a limit it is refused.
+//! One receiver, or a thief of the flow's key, does everything wrong: other receivers are
+//! unaffected, the source counts it, and past a limit it is refused.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -46,7 +47,8 @@ fn busy(lab: &mut Lab, span: Duration, mut act: impl FnMut(&mut Lab)) {
     }
 }
 
-/// They stayed members all the time, nothing is missing, and no update took longer than `most`.
+/// Requires that they stayed members all the time, nothing is missing, and no update took longer
+/// than `most`.
 fn undisturbed(lab: &Lab, nodes: &[usize], most: Duration) {
     for &i in nodes {
         assert_eq!(
@@ -224,7 +226,7 @@ fn packets_of_a_wrong_phase_or_key_are_dropped_and_counted() {
 #[test]
 fn forged_data_does_not_win_against_the_unicast_path() {
     let mut lab = lab();
-    // It listens, but its proofs do not reach the source.
+    // Listening, with proofs that do not reach the source.
     lab.nodes[BAD].says =
         Some(|frame| !matches!(frame, Control::State(state) if state.action == Action::Ready));
     lab.disconnect(BAD);
@@ -533,7 +535,7 @@ fn packets_of_an_older_epoch_are_dropped_once_it_is_over() {
     assert_eq!(lab.source.counters().invalid_acks, 0);
 }
 
-/// A forger who is quicker than the source takes the place of a packet, but does not keep out what it carried.
+/// A forger that is quicker than the source replaces a packet, but cannot keep out its content.
 #[test]
 fn a_forged_packet_in_the_place_of_a_real_one_keeps_nothing_out() {
     let mut lab = lab();

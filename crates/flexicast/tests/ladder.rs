@@ -106,7 +106,8 @@ fn a_lost_relay_is_told_at_once_and_costs_nothing() {
     }
 }
 
-/// Nobody says that the relay is dead: the missing acknowledgements do, and its user is asked to look after it.
+/// A dead relay is not reported: missing acknowledgements show it, and its user is asked to check
+/// it.
 #[test]
 fn a_relay_that_dies_silently_is_looked_after_at_once() {
     let mut lab = relayed(3, 1);
@@ -139,7 +140,7 @@ fn an_idle_flow_that_the_relay_brings_no_more_is_missed_by_its_heartbeats() {
     assert_eq!(lab.moves(0), [AMT, fell, AMT]);
 }
 
-/// What does not work is tried again at growing intervals.
+/// A failing rung is retried at growing intervals.
 #[test]
 fn a_relay_that_brings_nothing_is_looked_after_ever_more_seldom() {
     let mut lab = lab(5, 1);
@@ -290,7 +291,7 @@ fn a_relay_that_is_found_dead_later_explains_the_fall_back() {
     lab.nodes[0].relay = true;
     stream(&mut lab, 100);
     assert_eq!(lab.moves(0), [AMT, fell, AMT]);
-    // Who knows it first says it by the move.
+    // The first end to know reports it by the move.
     lab.relay_lost(0);
     lab.run(20 * MS);
     assert_eq!(lab.moves(0)[3], (Rung::Unicast, Cause::RelayLost));
@@ -303,7 +304,7 @@ fn a_relay_that_is_found_dead_later_explains_the_fall_back() {
 #[test]
 fn a_relay_that_still_brings_packets_explains_nothing() {
     let mut lab = relayed(11, 1);
-    // It falls back again and again, until it is not taken back for a while.
+    // Repeated fall-backs end in a back-off.
     lab.nodes[0].acks = false;
     let fell = (Rung::Unicast, Cause::AckTimeout);
     while lab.moves(0).len() < 4 {
@@ -356,7 +357,7 @@ fn what_was_tried_in_vain_is_told_once_and_goes_on() {
     }
     assert_eq!(lab.nodes[0].explained.len(), 2);
     assert_eq!(lab.moves(0), []);
-    // It listens all the same, by both.
+    // Still listening by both.
     lab.nodes[0].relay = true;
     stream(&mut lab, 200);
     assert_eq!(lab.moves(0), [AMT]);

@@ -28,7 +28,7 @@ fn channel(name: &str, seed: u64) -> ChannelConfig {
     }
 }
 
-/// A session beyond those of the lab's receivers asks for channels. Returns what it is told first.
+/// A session beyond the lab's receivers requests channels. Returns the first answer.
 fn ask(lab: &mut Lab, session: u64, channels: &[&str]) -> Control {
     lab.source.accept(session, lab.now);
     let hello = Hello {
@@ -124,7 +124,7 @@ fn sessions_of_a_removed_channel_are_sent_away_and_told_what_there_is() {
     assert_eq!(closed(&mut lab), [(600, close::CHANNEL_GONE)]);
     assert!(lab.source.is_served(601));
 
-    // What another source publishes is refused for now, what nobody has for good; together for good.
+    // A channel of another source is refused for now, an unknown one for good; together for good.
     assert_eq!(
         refusal(ask(&mut lab, 602, &["news"])),
         Some(Refusal::Unavailable)
@@ -174,7 +174,7 @@ fn sessions_of_a_removed_channel_are_sent_away_and_told_what_there_is() {
     assert_eq!((lab.source.head(1), lab.source.has_channel(1)), (0, false));
 }
 
-/// What the store answers after the channel is gone, and another stands in its place, is not taken for the other's.
+/// An answer of the store for a removed channel is not taken for its successor in the slot.
 #[test]
 fn late_answers_of_the_store_belong_to_nobody() {
     let mut lab = Lab::new(3, 0);

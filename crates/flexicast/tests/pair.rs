@@ -306,7 +306,8 @@ fn a_restart_of_the_source_loses_nothing() {
     (0..3).for_each(|i| assert_eq!(lab.moves(i).last(), Some(&(Rung::Multicast, Cause::Joined))));
 }
 
-/// A receiver that connects anew before the source noticed that its older connection is dead takes its place.
+/// A receiver that reconnects before the source noticed the end of its older connection replaces
+/// it.
 #[test]
 fn reconnecting_supersedes() {
     let mut lab = joined(11, 2);
@@ -418,7 +419,8 @@ fn a_fall_back_before_anything_is_published_replays_nothing() {
     assert_eq!(lab.nodes[0].core.stats(lab::CHANNEL).unwrap().duplicates, 0);
 }
 
-/// Whoever holds the flow's key can forge a packet with a number far ahead. Its victims leave the flow for a while; no connection ends by it.
+/// A holder of the flow's key can forge a packet with a number far ahead. Its victims leave the
+/// flow for a while; no connection ends by it.
 #[test]
 fn a_forged_packet_number_closes_no_connection() {
     use flexicast::protect::{HEADER_LEN, PacketKey, TAG_LEN};
@@ -472,11 +474,11 @@ fn a_replaced_flow_loses_nothing_and_closes_no_connection() {
     assert_eq!(lab.source.counters().invalid_acks, 0);
 }
 
-/// All machines stand still, or only the source's does: what was sent meanwhile is heard first, and on a machine that was away for long that takes longer. Who is
-/// silent after that falls back all the same.
+/// All machines stall, or only the source's: packets sent meanwhile are read first, and after a
+/// long absence that takes longer. A member that is silent after that falls back all the same.
 #[test]
 fn a_source_that_was_away_itself_blames_nobody_at_once() {
-    // How often an idle flow shows that it lives, for how long the source was away, and what members get then.
+    // Heartbeat, absence of the source, and the members' grace period.
     let cases = [
         (SECOND, 160 * MS, 160 * MS),
         (SECOND, 700 * MS, 700 * MS),
@@ -526,7 +528,7 @@ fn a_source_that_was_away_itself_blames_nobody_at_once() {
     }
 }
 
-/// A source that never gets round to anything in time would excuse everybody for ever, also where it is later each time.
+/// A source that is always late would grant grace for ever, also where it is later each time.
 #[test]
 fn a_source_that_is_always_late_blames_in_the_end() {
     for grows in [1, 2, 3] {
@@ -545,7 +547,7 @@ fn a_source_that_is_always_late_blames_in_the_end() {
     }
 }
 
-/// A short absence does not use up what a long one behind it excuses.
+/// A short absence does not use up the grace of a following long one.
 #[test]
 fn a_source_that_was_away_for_longer_the_second_time_blames_nobody_at_once() {
     for absences in [[100 * MS, 3 * SECOND], [600 * MS, 60 * SECOND]] {
@@ -564,8 +566,8 @@ fn a_source_that_was_away_for_longer_the_second_time_blames_nobody_at_once() {
     }
 }
 
-/// All machines stand still, for longer than a flow may be silent: it is given up, and the ways that bring it are tried anew, only when it is not heard within a
-/// heartbeat after that.
+/// All machines stall, for longer than a flow may be silent: the flow is given up, and its paths
+/// retried, only when it is not heard within a heartbeat after that.
 #[test]
 fn a_receiver_that_was_away_itself_leaves_no_flow_at_once() {
     for is_excused in [true, false] {

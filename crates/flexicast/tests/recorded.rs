@@ -43,14 +43,14 @@ struct Recorder {
     next_pn: u64,
 }
 
-/// What becomes of a packet on its way and at the receiver.
+/// Fate of a packet on its path and at the receiver.
 #[derive(Clone, Copy, PartialEq)]
 enum Fate {
     Taken,
     /// Not recorded at all.
     Lost,
     Damaged,
-    /// Of a flow that nobody announced.
+    /// Of an unknown flow.
     Foreign,
 }
 

@@ -26,7 +26,7 @@ enum Job {
     Close(u64),
 }
 
-/// What the files of one folder share.
+/// State shared by the files of one folder.
 struct Shared {
     /// Something went wrong: nothing is written any more.
     failed: AtomicBool,
@@ -118,7 +118,7 @@ pub(crate) struct Log {
     id: u64,
     shared: Arc<Shared>,
     jobs: SyncSender<Job>,
-    /// What was not handed over yet: it ends anywhere, but is handed over only at the end of a line.
+    /// Pending output: it may end anywhere, but is handed over only at the end of a line.
     records: Vec<u8>,
     handed_over: Instant,
 }

@@ -35,7 +35,7 @@ pub(crate) enum End {
 pub(crate) struct Qlog {
     folder: Folder,
     end: End,
-    /// What all file names begin with.
+    /// Prefix of all file names.
     who: String,
     flows: BTreeMap<FlowId, QlogStreamer>,
 }

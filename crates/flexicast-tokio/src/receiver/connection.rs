@@ -58,7 +58,7 @@ pub(super) struct End {
     pub(super) code: Option<u64>,
     /// Where the source was reached.
     pub(super) peer: Option<SocketAddr>,
-    /// What the source is told, if it still listens.
+    /// Close code for the source, if it still listens.
     pub(super) say: u64,
 }
 
@@ -97,7 +97,8 @@ impl Connection {
         // Random, so it does not begin with the ID of a flow (protocol.md section 5): 1 in 2^64 otherwise.
         let id: [u8; CID_LEN] = random()?;
         let host = host(&config.server);
-        // Names are told to the source, and checked by quiche; addresses are not to be told (RFC 6066 section 3), and are checked in `verify`.
+        // Names are sent to the source (SNI), and checked by quiche; addresses are not to be sent
+        // (RFC 6066 section 3), and are checked in `verify`.
         let name = host.parse::<IpAddr>().is_err().then_some(host);
         let mut conn = quiche::connect(
             name,
@@ -125,7 +126,8 @@ impl Connection {
         })
     }
 
-    /// Takes the handshake a step further; nothing is said to the source before it is done and the source has proved who it is. Returns whether that is so.
+    /// Advances the handshake; nothing is sent on streams before it is complete and the source is
+    /// authenticated. Returns whether that is so.
     pub(super) async fn handshake(
         &mut self,
         batch: &mut RecvBatch,
@@ -182,7 +184,7 @@ impl Connection {
     ) -> Result<(), End> {
         let (conn, peer, local) = (&mut self.link.conn, self.peer, self.local);
         let (mut heard, before) = (false, conn.stats().recv);
-        // What is left is read in the next round: a flood does not keep acknowledgements and timers waiting.
+        // The rest is read in the next round: a flood does not delay acknowledgements and timers.
         for _ in 0..BATCHES {
             let read = self.socket.try_recv(batch, |datagram| {
                 if datagram.from != peer {
@@ -210,8 +212,9 @@ impl Connection {
             }
         }
         self.answered |= heard;
-        // Only what the source itself has sent is a sign of life: where its address has become another source's, that one answers with resets that mean nothing
-        // here, and so may anybody who forges the address.
+        // Only a packet of the source itself is a sign of life: if its address has become another
+        // source's, that one answers with resets that mean nothing here, and so may anyone who
+        // forges the address.
         if conn.stats().recv > before {
             self.last_heard = now;
             self.answer_by = None;
@@ -439,7 +442,7 @@ impl Connection {
         .min()
     }
 
-    /// Tells the source that this is the end, and why.
+    /// Closes the connection with a code and a reason.
     pub(super) async fn close(&mut self, code: u64, reason: &str) {
         let _ = self.link.conn.close(true, code, reason.as_bytes());
         let _ = self.transmit(Instant::now()).await;

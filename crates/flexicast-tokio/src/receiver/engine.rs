@@ -35,7 +35,7 @@ const SETTLED: Duration = Duration::from_secs(10);
 const RETRY_MAX: Duration = Duration::from_secs(30);
 /// With so many events that the application does not take, no further connection is made.
 pub(super) const MAX_HELD: usize = 64;
-/// How often counters are told and the way to the source is looked at.
+/// Interval of counter events and of checks of the route to the source.
 const TICK: Duration = Duration::from_secs(1);
 
 /// The last cursor of each channel that the application confirmed.
@@ -68,13 +68,13 @@ pub(super) struct Engine {
     pub(super) handed: Handed,
     pub(super) retry_at: Option<Instant>,
     pause: Duration,
-    /// Connections that are given up and still have to be told.
+    /// Abandoned connections that still have to be closed.
     leaving: Vec<(Connection, u64, String)>,
     /// When the source began to serve this connection.
     pub(super) welcomed_at: Option<Instant>,
     /// REFUSED came with this code, so the close that follows says nothing new.
     pub(super) refused: Option<Refusal>,
-    /// What the source's name was last found to mean.
+    /// Last resolved addresses of the source's name.
     addresses: Vec<SocketAddr>,
     /// Those of them that refused to serve, or sent this receiver away, since it was served last.
     pub(super) shunned: Vec<SocketAddr>,
@@ -353,7 +353,7 @@ impl Engine {
     /// A connection that lives and brings nothing, although there is more, is replaced.
     fn look_for_a_stall(&mut self, now: Instant) {
         if self.connection.is_none() || !self.held.is_empty() {
-            // Who does not take updates is not waiting for them.
+            // An application that takes no updates is not waiting for them.
             self.stall.excuse(now);
             return;
         }
@@ -377,7 +377,7 @@ impl Engine {
             self.core.network_changed(now);
             connection.network_changed(now);
         } else if let Some(at) = &mut self.retry_at {
-            // What did not work before may work now.
+            // An earlier failure may not repeat.
             *at = now;
         }
     }
@@ -403,14 +403,14 @@ impl Engine {
         let mut reason = end.reason;
         let mut retry_in = None;
         if end.code == Some(close::REFUSED) && self.refused == Some(Refusal::IdInUse) {
-            // Whoever has the id has shown that it lives.
+            // The holder of the id has shown to be alive.
             retry_in = Some(RETRY_MAX.mul_f64(rand::rng().random_range(1.0..1.5)));
         } else if end.code == Some(close::REFUSED) && self.refused.is_some() {
             // REFUSED said why, and that another attempt may help: not at once, but for the source's other addresses.
             self.pause = self.pause.max(RETRY_FIRST * 8);
             retry_in = self.shun(end.peer);
         } else if matches!(end.code, Some(close::GOING_AWAY | close::CHANNEL_GONE)) {
-            // It sends away all its receivers at once: they do not come back all at once.
+            // The source dismisses all its receivers at once: they do not return all at once.
             let after = rand::rng().random_range(0.2..1.0);
             self.shun(end.peer);
             retry_in = Some(COME_BACK.mul_f64(after));
@@ -451,7 +451,7 @@ impl Engine {
 
     async fn say_goodbye(mut self) {
         let now = Instant::now();
-        // Cursors that were confirmed just before are still told.
+        // Cursors confirmed just before are still sent.
         self.confirm(now);
         self.core.handle_timeout(now + Duration::from_secs(2));
         let reason = "the receiver shuts down";

@@ -71,7 +71,7 @@ impl Groups {
         self.groups.insert(flow, group);
     }
 
-    /// Leaves and joins again: some networks forget who listens.
+    /// Leaves and joins again: some networks forget members.
     pub(super) fn rejoin(&mut self, flow: FlowId) {
         if let Some(group) = self.groups.remove(&flow) {
             drop(group.joined);

@@ -23,11 +23,11 @@ use uuid::Uuid;
 
 use engine::{Cursors, Engine};
 
-/// Events that wait for the application; when they are that many, the receiver takes no more from the network. Many, so that who is far behind can write many
-/// updates at once.
+/// Bound on events waiting for the application; beyond it, the receiver reads no more from the
+/// network. Large, so that an application far behind can write many updates at once.
 const EVENTS: usize = 4096;
 
-/// How the source proves who it is.
+/// Authentication of the source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verify {
     /// By its key: SHA-256 of the SubjectPublicKeyInfo, any one of these (two allow for rotation).
@@ -36,16 +36,16 @@ pub enum Verify {
     Roots,
     /// By a certificate for the host's name, or its address, of an authority in this PEM file.
     CaFile(PathBuf),
-    /// Not at all: for tests on a network that nobody else is on.
+    /// None: for tests on a private network.
     Insecure,
 }
 
-/// What a receiver needs.
+/// Configuration of a receiver.
 #[derive(Clone)]
 pub struct ReceiverConfig {
     /// `host:port` of the source; the name is looked up at each attempt, and all its addresses are tried.
     pub server: String,
-    /// How the source proves who it is.
+    /// Authentication of the source.
     pub verify: Verify,
     /// The enrolment token; may be empty once the source knows the receiver by its credential. Never sent before the source is verified.
     pub token: Vec<u8>,
@@ -75,7 +75,7 @@ pub struct ReceiverConfig {
     pub check: Option<Check>,
 }
 
-/// Where a receiver looks for AMT relays, beside those that the source tells it of.
+/// AMT relays of a receiver, in addition to those announced by the source.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Relays {
     /// These, in this order.
@@ -119,7 +119,7 @@ impl std::fmt::Debug for ReceiverConfig {
     }
 }
 
-/// What a receiver tells its application.
+/// Events for the application.
 #[derive(Debug, Clone)]
 pub enum Event {
     /// The source is verified and connected.
@@ -175,7 +175,7 @@ pub enum Event {
         seq: u64,
         /// Its encoded bytes.
         encoded: Bytes,
-        /// How it came.
+        /// Path of the arrival.
         via: Via,
     },
     /// The flow brought an update that is invalid or contradicts itself: a member forges packets,
@@ -187,11 +187,11 @@ pub enum Event {
         /// The update, and why.
         found: Distrust,
     },
-    /// A message to all who listen to the channel's flow. It may get lost.
+    /// A message to all listeners of the channel's flow. It may get lost.
     Datagram {
         /// The channel.
         channel: String,
-        /// What it says.
+        /// Content.
         data: Bytes,
     },
     /// The receiver stands on another rung.
@@ -209,8 +209,8 @@ pub enum Event {
     Explained {
         /// The channel.
         channel: String,
-        /// The rung: one that was tried and brought nothing ([`Cause::ProbeTimeout`]), or the one from which the receiver fell back last
-        /// ([`Cause::RelayLost`], which takes the place of the cause that was told then).
+        /// The rung: one that was tried without success ([`Cause::ProbeTimeout`]), or the one of
+        /// the last fall-back ([`Cause::RelayLost`], which replaces the cause given then).
         rung: Rung,
         /// Where the receiver stands.
         on: Rung,
@@ -225,7 +225,7 @@ pub enum Event {
         channel: String,
         /// The relay that it has.
         relay: Option<SocketAddr>,
-        /// What happened, for people.
+        /// Description for people.
         text: String,
         /// When.
         at: SystemTime,
@@ -240,7 +240,7 @@ pub enum Event {
         flow_packets: u64,
         /// Packets on the group that were not valid.
         flow_invalid: u64,
-        /// What arrived more than once.
+        /// Duplicates received.
         duplicates: u64,
         /// Times that bytes of an update contradicted each other.
         mismatches: u64,
@@ -263,8 +263,9 @@ pub enum Event {
 pub struct Receiver;
 
 impl Receiver {
-    /// Starts a receiver on the current tokio runtime. It connects by itself and reconnects for ever, with growing and jittered pauses. Events have to be read:
-    /// who does not read them stops the transport, and loses nothing.
+    /// Starts a receiver on the current tokio runtime. It connects by itself and reconnects for
+    /// ever, with growing and jittered pauses. Events have to be read: an application that does not
+    /// read them stops the transport, and loses nothing.
     pub fn start(config: ReceiverConfig) -> (ReceiverHandle, mpsc::Receiver<Event>) {
         Self::spawn(config, |_| ())
     }
@@ -299,7 +300,8 @@ pub struct ReceiverHandle {
 }
 
 impl ReceiverHandle {
-    /// The outputs hold everything up to `cursor` of the channel, durably. The source is told within about a second.
+    /// Confirms that the outputs hold everything up to `cursor` of the channel, durably. Sent
+    /// within about a second.
     pub fn confirm(&self, channel: &str, cursor: Cursor) {
         self.cursors.send_modify(|cursors| {
             cursors.insert(channel.to_owned(), cursor);

@@ -1,4 +1,5 @@
-//! One QUIC handshake with a source, for whoever looks for what is in the way: nothing is said to it, so it need not let anybody in.
+//! One QUIC handshake with a source, for diagnosis: no HELLO is sent, so the source need not admit
+//! anyone.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -14,14 +15,14 @@ use crate::config::spki_pin;
 /// The names of a certificate that are read.
 const MAX_NAMES: usize = 32;
 
-/// What a source showed.
+/// Result of the handshake.
 #[derive(Debug, Clone)]
 pub struct Answer {
-    /// How long the handshake took.
+    /// Time of the handshake.
     pub took: Duration,
     /// The certificate, if it can be read.
     pub certificate: Option<Certificate>,
-    /// Whether the source has proved who it is, as the configuration asks; if not, why, in words for people.
+    /// Whether the source is authentic, as configured; if not, why, in words for people.
     pub verified: Result<(), String>,
 }
 
@@ -44,7 +45,7 @@ pub struct Certificate {
 /// If no QUIC connection comes about, in words for people.
 pub async fn probe(config: &ReceiverConfig, peer: SocketAddr) -> Result<Answer, String> {
     let begun = Instant::now();
-    // First whoever it is, to see what it shows.
+    // Unauthenticated first, to see the certificate.
     let anybody = ReceiverConfig {
         verify: Verify::Insecure,
         ..config.clone()

@@ -1,4 +1,5 @@
-//! Connecting: all addresses of the source's name are tried, a little apart, and the first that answers and proves who it is is taken (in the manner of RFC 8305).
+//! Connecting: all addresses of the source's name are tried, a little apart, and the first that
+//! answers and is authentic is taken (in the manner of RFC 8305).
 
 use std::collections::VecDeque;
 use std::io;
@@ -32,13 +33,13 @@ pub(super) struct Race {
     next_at: Instant,
     running: Vec<Connection>,
     ended: Vec<End>,
-    /// Attempts that failed after the source had answered: it is told.
+    /// Attempts that failed after the source had answered, to be closed.
     over: Vec<(Connection, End)>,
 }
 
-/// How a race stands.
+/// State of a race.
 pub(super) enum Standing {
-    /// Nobody has won yet.
+    /// Undecided.
     Going,
     /// This one is verified. What is left of the others is to be closed.
     Won(Box<Connection>, Vec<Connection>),
@@ -70,7 +71,7 @@ impl Race {
         }
     }
 
-    /// What the name was found to mean.
+    /// Returns the resolved addresses.
     pub(super) fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
@@ -107,7 +108,7 @@ impl Race {
             return None;
         }
         let next = (!self.waiting.is_empty()).then_some(self.next_at);
-        // With nothing to wait for, the race is over and has to be told.
+        // With nothing to wait for, the race is over and has to be reported.
         let over = self.running.is_empty().then_some(self.next_at);
         let running = self.running.iter().map(Connection::handshake_deadline);
         running.chain(next).chain(over).min()
@@ -187,7 +188,7 @@ impl Race {
         end
     }
 
-    /// Attempts that failed since the last call; the source is to be told why.
+    /// Returns the attempts that failed since the last call, to be closed with the reason.
     pub(super) fn take_over(&mut self) -> Vec<(Connection, End)> {
         std::mem::take(&mut self.over)
     }

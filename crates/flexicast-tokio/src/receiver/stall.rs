@@ -8,7 +8,7 @@ const WITHIN: Duration = Duration::from_secs(60);
 /// However much else arrives, a channel that is behind has to move within this time. The largest update needs less by the slowest path worth the name.
 const MOVES_WITHIN: Duration = Duration::from_secs(300);
 
-/// How far each channel was handed out and when, and when something last happened.
+/// Progress of each channel with its time, and the time of the last event.
 pub(super) struct Stall {
     delivered: BTreeMap<String, (u64, Instant)>,
     last: Instant,

@@ -1,4 +1,4 @@
-//! What the application is told, and when.
+//! Delivery of events to the application.
 
 use std::collections::VecDeque;
 use std::time::{Instant, SystemTime};
@@ -40,7 +40,7 @@ impl Handed {
 }
 
 impl Engine {
-    /// Does and tells what the state machine asks.
+    /// Executes the state machine's requests and forwards its events.
     pub(super) fn core_events(&mut self) {
         while let Some(event) = self.core.poll_event() {
             match event {
@@ -123,7 +123,7 @@ impl Engine {
                     ));
                 }
                 ReceiverEvent::Datagram { channel, data } => {
-                    // Nobody promised that it arrives.
+                    // Messages are unreliable.
                     if self.held.len() < MAX_HELD {
                         self.held.push_back(Event::Datagram { channel, data });
                     }
@@ -148,7 +148,7 @@ impl Engine {
         }
     }
 
-    /// Tells what gateways found out.
+    /// Forwards the gateways' findings.
     pub(super) fn tell_relays(&mut self, all: impl IntoIterator<Item = Told>) {
         for told in all {
             self.held.push_back(Event::Relay {
@@ -183,7 +183,8 @@ impl Engine {
         }
     }
 
-    /// How much room there is when the application has taken a good part of what waits for it: it is not worth while to follow each event.
+    /// Returns the room at which a blocked delivery resumes, once the application has taken a good
+    /// part of the pending events: following each one is not worth it.
     pub(super) fn room_later(&self) -> usize {
         let (most, free) = (self.events.max_capacity(), self.events.capacity());
         if free > 0 && self.handed.bytes < WAITING_BYTES {
@@ -234,7 +235,7 @@ impl Engine {
                 copied_packets: now.copied_packets,
                 tunnelled_packets: now.tunnelled_packets,
             };
-            // Counters that find no room are told later.
+            // Counters without room are sent later.
             if let Ok(permit) = self.events.try_reserve() {
                 self.handed.push(&event);
                 permit.send(event);

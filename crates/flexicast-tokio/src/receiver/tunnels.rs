@@ -19,7 +19,7 @@ use tracing::{debug, warn};
 
 use super::Relays;
 
-/// Gateways at most: a source that tells of ever new addresses gets no more.
+/// Bound on gateways: a source that announces ever new addresses gets no more.
 const MAX_PLACES: usize = 32;
 
 /// A flow that is wanted through a relay.
@@ -29,31 +29,31 @@ struct Tunnel {
     relays: Vec<RelayHint>,
     /// Which of the endpoints is subscribed to.
     at: usize,
-    /// How often in a row it was doubted without a packet in between.
+    /// Consecutive liveness checks without a packet in between.
     silent: u32,
     subscription: Option<(Option<IpAddr>, SubscriptionId)>,
 }
 
-/// One gateway, and what was last told of it.
+/// One gateway, with the last event about it.
 struct Place {
     gateway: Gateway,
     relay: Option<SocketAddr>,
-    /// What was told last: that there is still no relay is no news.
+    /// Last event text: a continuing absence of relays is not repeated.
     told: String,
     /// By which subscriptions packets have come since they were doubted last.
     heard: BTreeSet<SubscriptionId>,
-    /// It found no relay when it looked last.
+    /// Whether it found no relay at its last discovery.
     without: bool,
     /// Whether the relay was lost for good, by an injected fault.
     abandoned: bool,
 }
 
-/// How the relay of a channel's flow is now.
+/// State of the relay of a channel's flow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Told {
     pub(super) channel: String,
     pub(super) relay: Option<SocketAddr>,
-    /// What happened, for people.
+    /// Description for people.
     pub(super) text: String,
 }
 
@@ -86,10 +86,11 @@ impl Tunnels {
         self.faults = faults;
     }
 
-    /// Gets a flow through a relay, or learns that it can be had elsewhere now. Returns the relay if there is one already.
+    /// Joins a flow through a relay, or updates its endpoints. Returns the relay if there is one
+    /// already.
     ///
     /// # Errors
-    /// It cannot even be tried; what is told says why.
+    /// The join cannot even be tried; the event says why.
     pub(super) fn open(
         &mut self,
         flow: FlowId,
@@ -103,7 +104,7 @@ impl Tunnels {
             self.hint();
             return Ok(None);
         }
-        // Told anew below.
+        // Reported again below.
         let _ = self.end(flow);
         let tunnel = Tunnel {
             channel: channel.clone(),
@@ -180,7 +181,7 @@ impl Tunnels {
         #[cfg(feature = "fault-injection")]
         place.gateway.inject_faults(self.faults.gateway);
         if place.told.is_empty() {
-            // Before anything is asked: that none is known would be told too soon.
+            // Hints come before any request: an absence of relays would be reported too soon.
             let hints: Vec<_> = tunnel.relays.iter().map(as_hint).collect();
             place.gateway.set_hints(&hints);
         }
@@ -195,7 +196,7 @@ impl Tunnels {
         Ok(())
     }
 
-    /// Tells each gateway which relays the sources of its flows know of.
+    /// Gives each gateway the relays announced by the sources of its flows.
     fn hint(&mut self) {
         for (source, place) in &mut self.places {
             let its = self.flows.values().filter(|tunnel| {
@@ -251,7 +252,7 @@ impl Tunnels {
         }
     }
 
-    /// The flow is not wanted by this way any more. Returns what is to be told of it.
+    /// Ends the flow's tunnel. Returns the event for it.
     pub(super) fn end(&mut self, flow: FlowId) -> Option<Told> {
         let tunnel = self.flows.remove(&flow)?;
         self.release(tunnel.subscription);
@@ -389,7 +390,7 @@ impl Tunnels {
     }
 }
 
-/// A relay that a source tells of, as a gateway takes it.
+/// Converts an announced relay to a gateway's hint.
 fn as_hint(relay: &RelayHint) -> Hint {
     Hint {
         host: match &relay.address {

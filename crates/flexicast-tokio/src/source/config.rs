@@ -1,4 +1,4 @@
-//! What a source is made with, and what it asks of the store.
+//! Configuration of a source, and its interface to the store.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use uuid::Uuid;
 /// Errors of the owner's own making that only need to be shown.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What a source needs.
+/// Configuration of a source.
 #[derive(Debug, Clone)]
 pub struct SourceConfig {
     /// Where receivers connect to. `[::]` also takes IPv4.
@@ -25,12 +25,12 @@ pub struct SourceConfig {
     pub reset_key: [u8; 32],
     /// The channels to begin with; their names differ. More come by [`super::SourceHandle::add_channel`].
     pub channels: Vec<ChannelConfig>,
-    /// Pacing of each receiver's own connection, in bit/s. Those who are far behind share half of
+    /// Pacing of each receiver's own connection, in bit/s. Receivers far behind share half of
     /// `unicast_rate_bps`, where that is more.
     pub rate_bps: u64,
     /// Pacing of the updates to all receivers' own connections together, in bit/s; `None` for no limit.
     pub unicast_rate_bps: Option<u64>,
-    /// How long receivers may hold acknowledgements back.
+    /// Maximum acknowledgement delay of receivers.
     pub ack_delay: Duration,
     /// `D_fb`.
     pub fall_back: Duration,
@@ -51,7 +51,7 @@ pub struct ChannelConfig {
     pub head: u64,
     /// The oldest stored `seq`, 1 if there is none.
     pub first: u64,
-    /// Who joins cannot decrypt what went before.
+    /// Whether new members cannot decrypt earlier packets.
     pub private: bool,
     /// Its flow; `None` for unicast only.
     pub flow: Option<FlowSettings>,
@@ -100,7 +100,7 @@ pub struct Admission {
     pub credential: Credential,
     /// Its id.
     pub receiver: Uuid,
-    /// What it is called; not to be relied upon.
+    /// Its name for people, unauthenticated.
     pub name: String,
     /// Its program and version; not to be relied upon.
     pub software: String,
@@ -117,11 +117,11 @@ pub enum Denied {
     Token(String),
     /// Another receiver has this id: the text is shown to the receiver, which tries again much later.
     InUse(String),
-    /// It cannot be decided now; the receiver tries again later.
+    /// Undecidable now; the receiver retries later.
     Unavailable(String),
 }
 
-/// What a source asks of the store.
+/// The source's interface to the store.
 #[async_trait]
 pub trait Backlog: Send + Sync + 'static {
     /// Stored updates of a channel with `from <= seq`, ascending, at most `limit` of them and about `max_bytes`, but at least one if there is one.

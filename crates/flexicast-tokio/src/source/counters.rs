@@ -1,4 +1,4 @@
-//! What a source counts since its start. Each limit has a counter.
+//! Counters of a source since its start. Each limit has a counter.
 
 use flexicast::source::SourceCounters;
 use serde::Serialize;
@@ -12,7 +12,7 @@ pub struct Counters {
     pub refused: u64,
     /// Handshakes that began.
     pub handshakes: u64,
-    /// Connections that ended before their receiver said who it is.
+    /// Connections that ended before their receiver's HELLO.
     pub handshakes_abandoned: u64,
     /// Retry packets: receivers that were asked to prove their address because many connections were not served yet.
     pub retries: u64,
@@ -22,7 +22,8 @@ pub struct Counters {
     pub resets: u64,
     /// Stateless resets that were not sent because there are too many.
     pub resets_withheld: u64,
-    /// Messages to all who listen to a flow that were dropped: too long for a packet, too many at once, or nobody listens.
+    /// Dropped messages to listeners of a flow: too long for a packet, too many at once, or without
+    /// a listener.
     pub messages_dropped: u64,
     /// Connections that were closed because the receiver violated the protocol.
     pub violations: u64,
@@ -84,7 +85,7 @@ pub struct Counters {
     pub rekeys: u64,
     /// Members that fell back because they did not confirm a key in time.
     pub rekeys_missed: u64,
-    /// Receivers that were told that updates are gone for good.
+    /// Receivers notified that updates are gone for good.
     pub gaps: u64,
     /// Times that updates on unicast paths had to wait for the rate of all of them together.
     pub unicast_held: u64,

@@ -1,4 +1,4 @@
-//! What has happened to receivers, in order and numbered, for who must not miss any of it.
+//! Events of receivers, in order and numbered, for readers that must not miss any.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::Move;
 
-/// What is kept: all receivers that a source serves may come, move and go within a moment.
+/// Bound on kept events: all receivers of a source may come, move and go within a moment.
 const KEPT: usize = 65_536;
 /// One answer holds no more than so much: the engine has packets to send.
 const PART: usize = 4_096;
@@ -19,11 +19,11 @@ pub struct Happening {
     pub number: u64,
     /// When, in Unix milliseconds.
     pub at_ms: u64,
-    /// What.
+    /// The event.
     pub what: What,
 }
 
-/// What happened.
+/// An event of a receiver.
 #[derive(Debug, Clone)]
 pub enum What {
     /// A receiver was let in.
@@ -43,13 +43,13 @@ pub enum What {
     },
     /// A receiver stands on another rung.
     Moved(Move),
-    /// A receiver tried a better rung in vain, and stays where it stands: the move that it could not make, from the rung that it tried to where it stands.
+    /// A failed attempt at a better rung: a move from that rung to the current one.
     Tried(Move),
-    /// It is known now why a move was.
+    /// The cause of a move became known.
     Explained {
         /// The move's number.
         moved: u64,
-        /// The cause, in place of the one that was told with it.
+        /// The cause, replacing the one given with the move.
         cause: String,
     },
     /// The connection of a receiver that had been let in is over.
@@ -70,7 +70,7 @@ pub struct History {
     pub happenings: Vec<Happening>,
     /// The number of the newest one that there is.
     pub last: u64,
-    /// How many before the first of these are forgotten already, of those that were asked for.
+    /// Requested updates before the first of these that are forgotten already.
     pub missed: u64,
 }
 
@@ -105,7 +105,7 @@ impl Chronicle {
         number
     }
 
-    /// What came behind the number `after`.
+    /// Returns the events after number `after`.
     pub(super) fn after(&self, after: u64) -> History {
         let last = *self.last.borrow();
         let first = self.kept.front().map_or(last + 1, |h| h.number);

@@ -42,7 +42,7 @@ pub use status::{
     SourceStatus,
 };
 
-/// How many questions wait for the engine.
+/// Requests that wait for the engine.
 const COMMANDS: usize = 64;
 
 /// By what way the updates of each channel come to the engine.
@@ -144,7 +144,7 @@ fn fresh_flow(config: &SourceConfig, flow: &FlowSettings) -> Result<FlowConfig, 
     })
 }
 
-/// What the state machine is told about a channel.
+/// Returns a channel's configuration for the state machine.
 fn core_channel(
     config: &SourceConfig,
     channel: &ChannelConfig,
@@ -207,8 +207,9 @@ impl SourceHandle {
             .await?
     }
 
-    /// Removes a channel with its flow. The connections of the receivers that listen to it are closed, whatever else they listen to: they come back and are
-    /// told what there is. Without such a channel, only what is said of it changes.
+    /// Removes a channel with its flow. The connections of its receivers are closed, whatever else
+    /// they subscribe to: they reconnect and get the current list. Without such a channel, only the
+    /// reason of its absence changes.
     pub async fn remove_channel(&self, channel: &str, absence: Absence) {
         let channel = channel.to_owned();
         let _ = self
@@ -216,7 +217,8 @@ impl SourceHandle {
             .await;
     }
 
-    /// Another source publishes this channel: receivers that ask for it here are told to come back later. Does nothing for a channel of this source.
+    /// Marks a channel as published by another source: requests for it are told to come back later.
+    /// Does nothing for a channel of this source.
     pub async fn elsewhere(&self, channel: &str) {
         let channel = channel.to_owned();
         let _ = self.commands.send(Command::Elsewhere(channel)).await;
@@ -233,8 +235,9 @@ impl SourceHandle {
             .await
     }
 
-    /// Ends [`Source::run`] gracefully: no receivers are taken any more (they are told to come back later), what is published already is delivered, and then all
-    /// are told goodbye, after `within` at the latest. Returns when the source has stopped.
+    /// Ends [`Source::run`] gracefully: new receivers are told to come back later, published
+    /// updates are delivered, and then all connections are closed, after `within` at the latest.
+    /// Returns when the source has stopped.
     pub async fn drain(&self, within: Duration) {
         let _ = self.ask(|answer| Command::Drain(within, answer)).await;
     }
@@ -250,13 +253,14 @@ impl SourceHandle {
         answered.await.map_err(|_| Error::Stopped)
     }
 
-    /// The store's retention has moved on: updates of the channel before `first` are gone. Receivers that still need one are told of the gap.
+    /// Reports the store's retention: updates of the channel before `first` are gone. Receivers
+    /// that still need one are notified of the gap.
     pub async fn set_first(&self, channel: &str, first: u64) {
         let channel = channel.to_owned();
         let _ = self.commands.send(Command::First(channel, first)).await;
     }
 
-    /// Tells receivers of these AMT relays from now on, instead of those that they were told of before: all channels' flows can be had by them.
+    /// Replaces the AMT relays announced to receivers, for the flows of all channels.
     pub async fn set_relays(&self, relays: Vec<RelayHint>) {
         let _ = self.commands.send(Command::Relays(relays)).await;
     }
@@ -283,7 +287,8 @@ impl SourceHandle {
         let _ = self.commands.send(Command::Hold(receivers)).await;
     }
 
-    /// What has happened to receivers since the happening with the number `after`, 0 for the source's start; `None` once the source has stopped.
+    /// Returns the events of receivers after number `after`, 0 for the source's start; `None` once
+    /// the source has stopped.
     pub async fn history(&self, after: u64) -> Option<History> {
         self.ask(|answer| Command::History(after, answer))
             .await
@@ -307,8 +312,8 @@ impl SourceHandle {
         let _ = self.commands.send(Command::Replace(channel)).await;
     }
 
-    /// Sends a message to all who listen to the channel's flow, once: it may get lost. Messages that do not fit into a packet, or for which there is no room, are
-    /// dropped and counted.
+    /// Sends a message to all listeners of the channel's flow, once: it may get lost. Messages that
+    /// do not fit into a packet, or for which there is no room, are dropped and counted.
     pub async fn message(&self, channel: &str, data: Bytes) {
         let channel = channel.to_owned();
         let _ = self.commands.send(Command::Message(channel, data)).await;
@@ -320,7 +325,7 @@ impl SourceHandle {
         let _ = self.commands.send(Command::Abandon(channel, seq)).await;
     }
 
-    /// What the source sees; `None` once it has stopped.
+    /// Returns the source's status; `None` once it has stopped.
     pub async fn status(&self) -> Option<SourceStatus> {
         self.ask(Command::Status).await.ok()
     }

@@ -48,14 +48,14 @@ pub(super) struct Peer {
 /// Items of a catch-up stream are handed to quiche in pieces of so many bytes: updates are small, and each piece costs.
 const PIECE: usize = 16 << 10;
 
-/// What a peer asks the engine to do.
+/// Requests of a peer to the engine.
 pub(super) struct Wish {
     pub(super) channel: ChannelIndex,
     pub(super) from: u64,
     pub(super) limit: usize,
 }
 
-/// What happened to a connection's paths.
+/// Changes of a connection's paths.
 #[derive(Default)]
 pub(super) struct PathNews {
     pub(super) migrations: u64,
@@ -296,7 +296,8 @@ impl Peer {
         now >= self.accepted_at + HELLO_WITHIN && core.receiver(session).is_none()
     }
 
-    /// Ends a connection that never said who it is. Before the handshake is done nothing may be left to send (RFC 9000 section 8.1): it is forgotten at once.
+    /// Ends a connection without a HELLO. Before the handshake is complete nothing may be left to
+    /// send (RFC 9000 section 8.1): it is dropped at once.
     pub(super) fn close_overdue(&mut self) {
         self.abandoned = !self.link.conn.is_established();
         self.close(close::PROTOCOL_VIOLATION, "no HELLO within 10 s");

@@ -1,4 +1,4 @@
-//! What a running source shows.
+//! Status of a running source.
 
 use flexicast::source::Traffic;
 use serde::Serialize;
@@ -12,7 +12,7 @@ pub struct SourceStatus {
     pub channels: Vec<ChannelStatus>,
     /// The receivers that are connected.
     pub receivers: Vec<ReceiverStatus>,
-    /// The last moves between rungs, oldest first, and the better rungs that receivers tried in vain.
+    /// The last moves between rungs, oldest first, with failed attempts at better ones.
     pub moves: Vec<Move>,
     /// The last times that many receivers fell back at once, oldest first.
     pub mass_fall_backs: Vec<MassFallBack>,
@@ -29,7 +29,7 @@ pub struct ChannelStatus {
     pub head: u64,
     /// Its flow; `None` for unicast only.
     pub flow: Option<FlowStatus>,
-    /// What it has cost since it was added, and what it would have cost by unicast alone.
+    /// Bytes sent since it was added, and those that unicast alone would have sent.
     pub bytes: ChannelBytes,
 }
 
@@ -44,7 +44,8 @@ pub struct ChannelBytes {
     pub unicast: u64,
     /// Ranges of updates on receivers' own connections that the flow had not brought.
     pub repairs: u64,
-    /// What unicast alone would have sent: the whole updates on receivers' own connections, and each update of the flow once for every member.
+    /// Bytes that unicast alone would have sent: the whole updates on receivers' own connections,
+    /// and each update of the flow once per member.
     pub by_unicast_alone: u64,
 }
 
@@ -140,7 +141,7 @@ pub struct Move {
     pub receiver: String,
     /// The receiver's name.
     pub name: String,
-    /// From which rung; the one that was tried in vain.
+    /// Previous rung; for a failed attempt, the one that was tried.
     pub from: String,
     /// To which rung; the one on which the receiver stands.
     pub to: String,
@@ -156,7 +157,7 @@ pub struct MassFallBack {
     pub at_ms: u64,
     /// The channel.
     pub channel: String,
-    /// How many members fell back.
+    /// Number of members that fell back.
     pub members: usize,
     /// Why.
     pub cause: String,

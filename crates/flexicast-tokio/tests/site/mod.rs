@@ -87,7 +87,7 @@ impl Backlog for Store {
     }
 }
 
-/// What an update of a channel holds.
+/// Returns the bytes of a channel's update.
 pub fn body(channel: &str, seq: u64) -> Bytes {
     let len = seq as usize * 211 % 9000 + channel.len();
     (0..len)
@@ -385,7 +385,7 @@ impl Probe {
         }
     }
 
-    /// How many updates of a channel came by its flow. What was repaired counts: a small receive buffer of a busy machine loses packets.
+    /// Returns the number of updates of a channel received by its flow, repaired ones included: a small receive buffer of a busy machine loses packets.
     pub fn by_flow(&self, channel: &str) -> usize {
         let via = self.via.get(channel).map_or(&[][..], |v| v);
         via.iter().filter(|v| **v != Via::Unicast).count()

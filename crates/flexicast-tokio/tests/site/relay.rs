@@ -19,7 +19,7 @@ pub struct Relay {
     pub addr: SocketAddr,
     /// Packets that it forwarded.
     pub forwarded: Arc<AtomicU64>,
-    /// It says that it takes no further gateways, and goes on with those that it has.
+    /// Whether it accepts no further gateways, and keeps those that it has.
     pub limited: Arc<AtomicBool>,
     /// Where its Updates came from.
     pub gateways: Arc<Mutex<Vec<SocketAddr>>>,
@@ -62,7 +62,7 @@ async fn serve(
 ) {
     let source = any_port().ip();
     let native = netio::join(group, Some(source), Some(source)).unwrap();
-    // Who wants the group: the last word of each gateway counts.
+    // Members of the group: the last report of each gateway counts.
     let mut wanted: BTreeMap<SocketAddr, bool> = BTreeMap::new();
     let (mut batch, mut buffer) = (RecvBatch::new(), [0; 2048]);
     loop {

@@ -42,13 +42,13 @@ pub struct Announce {
     pub relays: Vec<RelayHint>,
     /// Whether the source copies the flow's packets to receivers that ask for it (rung 3).
     pub copies: bool,
-    /// How long an acknowledgement may be held back.
+    /// Maximum acknowledgement delay.
     pub ack_delay: Duration,
     /// The flow's part of its path ids.
     pub flow_index: u64,
     /// The channel that it carries, by its number in WELCOME.
     pub channel: u64,
-    /// How often an idle flow shows that it is alive.
+    /// Interval of PINGs on an idle flow.
     pub heartbeat: Duration,
 }
 
@@ -186,7 +186,7 @@ impl Announce {
     }
 }
 
-/// What an FC_STATE says.
+/// Content of an FC_STATE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// The receiver wants to be on the flow and asks for its key.
@@ -204,7 +204,7 @@ pub struct State {
     pub flow: FlowId,
     /// Grows with each FC_STATE of the sender for this flow.
     pub sequence: u64,
-    /// What it does.
+    /// The action.
     pub action: Action,
     /// By which path; 0 where there is none yet.
     pub path: PathId,

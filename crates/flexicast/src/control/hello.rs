@@ -20,7 +20,7 @@ pub const CAPABILITY_AMT: u64 = 0x04;
 /// Bytes of an enrolment before its token: the receiver's credential and its instance.
 const ENROL_HEAD: usize = 32 + 8;
 
-/// What proves that a receiver may have the group key.
+/// Proof that a receiver may have the group key.
 #[derive(Clone, PartialEq, Eq, Zeroize, ZeroizeOnDrop)]
 pub enum Credential {
     /// None at all.
@@ -71,7 +71,7 @@ pub struct Hello {
     pub credential: Credential,
     /// The channels that it wants, each with how far it is.
     pub channels: Vec<(String, Option<Cursor>)>,
-    /// What it can do, as numbers of protocol.md section 4.1; unknown ones mean nothing.
+    /// Capabilities, as numbers of protocol.md section 4.1; unknown ones are ignored.
     pub capabilities: Vec<u64>,
 }
 

@@ -211,7 +211,7 @@ pub struct ControlReader {
     buffer: Zeroizing<Vec<u8>>,
     /// Up to where `buffer` was read; erased already.
     at: usize,
-    /// What of an unknown frame is still to come and to be ignored.
+    /// Remaining bytes of an unknown frame to skip.
     skip: u64,
     /// Unknown frames that were passed over since somebody asked.
     skipped: u64,
@@ -253,7 +253,7 @@ impl ControlReader {
         self.at = 0;
     }
 
-    /// How many unknown frames were passed over since the last call: they cost something, too.
+    /// Returns the number of unknown frames skipped since the last call, which count against the limits.
     pub fn take_skipped(&mut self) -> u64 {
         std::mem::take(&mut self.skipped)
     }

@@ -20,7 +20,7 @@ pub enum RelayAddress {
     Name(String),
 }
 
-/// An AMT relay that a source tells its receivers of.
+/// An AMT relay announced to receivers.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RelayHint {
     /// Lower ones are tried first; alike ones side by side.
@@ -42,7 +42,7 @@ impl fmt::Display for RelayHint {
 }
 
 impl RelayHint {
-    /// What is wrong with it, if it cannot be announced.
+    /// Returns why it cannot be announced, if so.
     fn fault(&self) -> Option<&'static str> {
         let bad_address = match &self.address {
             RelayAddress::Ip(ip) => ip.is_unspecified() || ip.is_multicast(),

@@ -196,7 +196,8 @@ fn an_announce_without_endpoints_withdraws() {
     );
 }
 
-/// A relay that nobody could ask is a violation, not something to be skipped: the rest of the list would be guesswork.
+/// An impossible relay address is a violation, not something to skip: the rest of the list would be
+/// guesswork.
 #[test]
 fn relays_that_cannot_be_are_violations() {
     let good = RelayHint {

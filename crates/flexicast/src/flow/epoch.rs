@@ -16,7 +16,8 @@ pub struct Epoch {
     pub sequence: u64,
     /// Its first packet number.
     pub first_pn: u64,
-    /// What the keys are derived from; erased when the epoch is dropped. In a place of its own, so that moving the epoch leaves no copy behind.
+    /// Secret of the keys; erased when the epoch is dropped. Boxed, so that moving the epoch leaves
+    /// no copy behind.
     pub secret: Box<FlowSecret>,
     pub(super) key: PacketKey,
 }

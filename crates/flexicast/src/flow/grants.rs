@@ -1,4 +1,5 @@
-//! Windows: the flow sends no further than the smallest grant of its members, and who stops granting falls back (protocol.md section 4.8).
+//! Windows: the flow sends no further than the smallest grant of its members; a member that stops
+//! granting falls back (protocol.md section 4.8).
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,7 @@ const LOW: u64 = INITIAL_WINDOW / 2;
 const MAX_INITIAL: u64 = 8 << 20;
 
 impl FlowSender {
-    /// Where the channel's bytes are counted from for whoever becomes a member now.
+    /// Returns the offset from which a new member's grants count the channel's bytes.
     pub fn anchor(&self) -> Anchor {
         Anchor {
             seq: self.next_seq(),
@@ -23,7 +24,8 @@ impl FlowSender {
         }
     }
 
-    /// What a new member is taken to grant: half a second of the flow's rate, so that its first FC_WINDOW comes in time.
+    /// Returns the initial grant of a new member: half a second of the flow's rate, so that its
+    /// first FC_WINDOW comes in time.
     pub(super) fn initial_window(&self) -> u64 {
         let half_second = self.config.rate.map_or(MAX_INITIAL, |rate| rate / 16);
         half_second.clamp(INITIAL_WINDOW, MAX_INITIAL)
@@ -45,7 +47,7 @@ impl FlowSender {
         }
     }
 
-    /// Takes the smallest grant anew; the flow goes on if it was waiting for it.
+    /// Recomputes the smallest grant; a flow blocked by it resumes.
     pub(super) fn regrant(&mut self) {
         let granted = self.members.values().map(|m| m.granted).min();
         let granted = granted.unwrap_or(u64::MAX);
@@ -64,7 +66,8 @@ impl FlowSender {
         }
     }
 
-    /// The next byte is beyond somebody's grant. Who had time enough to grant more leaves at once, so that nobody waits for it.
+    /// Handles a next byte beyond some member's grant. Members that had time enough to grant more
+    /// leave at once, so that the others do not wait.
     pub(super) fn block(&mut self, now: Instant) {
         if std::mem::replace(&mut self.blocked, true) {
             return;

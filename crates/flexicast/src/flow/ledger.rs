@@ -17,7 +17,7 @@ pub struct StreamRange {
     pub range: Range<u64>,
 }
 
-/// What a packet carried, as far as a repair needs to know.
+/// Content of a packet, as needed for a repair.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Contents {
     Ping,
@@ -43,7 +43,7 @@ impl Contents {
 pub(crate) struct Sent {
     pub(crate) at: Instant,
     pub(crate) contents: Contents,
-    /// How many members owe this packet, less how many owe the one before it (for the front: how many owe it).
+    /// Members that owe this packet, less those that owe the previous one (for the front: the former alone).
     delta: i64,
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct Ledger {
     packets: VecDeque<Sent>,
     /// Packet numbers at or above `base` that were never used, ascending: each new key epoch leaves some out.
     skipped: VecDeque<Range<u64>>,
-    /// How many members owe the last packet: the sum of all deltas.
+    /// Members that owe the last packet: the sum of all deltas.
     last_owed: i64,
 }
 
@@ -100,7 +100,7 @@ impl Ledger {
         self.skipped.iter().any(|s| s.contains(&pn))
     }
 
-    /// How many packets were sent with numbers from `base` up to and without `pn`.
+    /// Returns the number of packets sent in `base..pn`.
     fn index(&self, pn: u64) -> usize {
         let mut index = pn.saturating_sub(self.base);
         for gap in &self.skipped {
@@ -112,7 +112,7 @@ impl Ledger {
         index as usize
     }
 
-    /// How many packets were sent from `from` up to and without `to`.
+    /// Returns the number of packets sent in `from..to`.
     pub(crate) fn sent_between(&self, from: u64, to: u64) -> u64 {
         self.index(to.max(self.base))
             .saturating_sub(self.index(from.max(self.base))) as u64
@@ -159,7 +159,8 @@ impl Ledger {
         }
     }
 
-    /// Releases what nobody owes, from the front. Settling does not release by itself, so that times and contents can be read while a range is settled.
+    /// Releases packets owed by no member, from the front. Settling does not release by itself, so
+    /// that times and contents can be read while a range is settled.
     pub(crate) fn sweep(&mut self) {
         while let Some(front) = self.packets.front() {
             debug_assert!(front.delta >= 0, "more settled than owed");

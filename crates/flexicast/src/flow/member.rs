@@ -28,7 +28,7 @@ pub(crate) struct Member {
     pub(crate) rtt: RttEstimator,
     /// Everything below is acknowledged, settled, or from before the cut.
     low: u64,
-    /// What above `low` is acknowledged or settled.
+    /// Packets above `low` that are acknowledged or settled.
     resolved: RangeSet,
     largest: Option<u64>,
     /// When the first data packet was sent that this member did not acknowledge although it was repaired meanwhile.
@@ -42,14 +42,14 @@ pub(crate) struct Member {
     pub(crate) blocking_since: Option<Instant>,
 }
 
-/// What a look at a member's timers found.
+/// Result of checking a member's timers.
 #[derive(Debug, Default)]
 pub(crate) struct Checked {
     /// When to look again; `None` while it owes nothing.
     pub(crate) next: Option<Instant>,
-    /// It has to leave the flow.
+    /// Cause for which it has to leave the flow.
     pub(crate) fall_back: Option<Cause>,
-    /// It has not acknowledged data that is past its own probe timeout.
+    /// Whether data past its own probe timeout is unacknowledged.
     pub(crate) waiting: bool,
 }
 
@@ -88,7 +88,7 @@ impl Member {
         }
     }
 
-    /// These packet numbers are never sent: nobody owes them.
+    /// Marks packet numbers that are never sent: no member owes them.
     pub(crate) fn skip(&mut self, range: Range<u64>, ledger: &mut Ledger) {
         self.resolve(range, ledger);
     }

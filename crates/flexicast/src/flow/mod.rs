@@ -1,7 +1,7 @@
-//! The sending end of a flow: packets out, acknowledgements of all members in, what to repair and who falls back out.
+//! The sending end of a flow: packets out, acknowledgements of all members in; repairs and
+//! fall-backs out.
 //!
-//! [`FlowSender`] cuts updates into packets and paces them; [`ledger`] knows which packets somebody still owes an acknowledgement for; [`member`] holds what
-//! is particular to one receiver: round-trip time, losses, and when it has been silent for too long.
+//! [`FlowSender`] cuts updates into packets and paces them; [`ledger`] tracks packets that some member still owes an acknowledgement for; [`member`] is the state of one receiver: round-trip time, losses, and silence.
 
 mod epoch;
 mod grants;

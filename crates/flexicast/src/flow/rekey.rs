@@ -18,7 +18,8 @@ impl FlowSender {
         self.epochs.next.as_ref().map(|(epoch, _)| epoch)
     }
 
-    /// Announces another epoch. One that is announced already begins now, whoever has confirmed it, so that never more than two are alive.
+    /// Announces another epoch. A pending one begins now, confirmed or not, so that at most two are
+    /// alive.
     pub fn announce_epoch(&mut self, secret: FlowSecret, now: Instant) -> Result<(), KeyError> {
         self.switch(now);
         let (rate, payload) = (self.config.rate, self.config.udp_payload);
@@ -62,7 +63,8 @@ impl FlowSender {
         };
         let sequence = self.epochs.current.sequence;
         self.stats.epochs += 1;
-        // Who has not confirmed could not read what follows: it gets everything on its unicast path until it has.
+        // A member without a confirmation cannot read what follows: it gets everything on its
+        // unicast path until it has confirmed.
         let late = self.members.iter().filter(|(_, m)| m.confirmed < sequence);
         let late: Vec<_> = late.map(|(id, _)| *id).collect();
         for member in late {
@@ -73,7 +75,7 @@ impl FlowSender {
             member.skip(before..first_pn, &mut self.ledger);
         }
         self.events.push_back(FlowEvent::Switched { sequence });
-        // The first packet of an epoch follows soon, so that who waits for it is not kept waiting for a heartbeat.
+        // The first packet of an epoch follows soon, so that members do not wait for a heartbeat.
         self.probe_from(now);
     }
 }

@@ -17,24 +17,24 @@ use crate::{Cause, DEFAULT_UDP_PAYLOAD, FlowId, PathId};
 /// The caller's number for a member: unique among the members of a flow.
 pub type MemberId = u64;
 
-/// How often a newcomer's proof is helped along by a PING, and for how long after it asked to join.
+/// Interval of PINGs that help a newcomer's proof, and their time after its request to join.
 const PROBE_EVERY: Duration = Duration::from_millis(100);
 const PROBE_FOR: Duration = Duration::from_secs(1);
 /// After data, probes for acknowledgements come no faster than this.
 pub(super) const MIN_TAIL_PROBE: Duration = Duration::from_millis(5);
 /// Members have heard by then of what was announced, and what they held back before has arrived.
 const HEARD_BY: Duration = Duration::from_secs(3);
-/// What members get to be heard again by a source that was away itself: as long as it was, but at least this, which is several acknowledgement delays.
+/// Minimum of the grace period after the source itself was away: several acknowledgement delays.
 const EXCUSED_AT_LEAST: Duration = Duration::from_millis(100);
 /// And no longer than this or a heartbeat: one that has gone is found by then.
 const EXCUSED_AT_MOST: Duration = Duration::from_secs(2);
 /// An epoch asks for its successor when so many packets are left to it, or an eighth of all if that is less.
 const EPOCH_RESERVE: u64 = 1 << 16;
 
-/// What a new member lets the flow send before its first FC_WINDOW, in bytes, at least (protocol.md section 4.8).
+/// Minimum of a new member's grant before its first FC_WINDOW, in bytes (protocol.md section 4.8).
 pub const INITIAL_WINDOW: u64 = 1 << 20;
 
-/// What does not change during a flow's life.
+/// Constant parameters of a flow.
 #[derive(Debug, Clone)]
 pub struct FlowConfig {
     /// Fresh random for every flow.
@@ -47,11 +47,11 @@ pub struct FlowConfig {
     pub udp_payload: usize,
     /// Pacing in bit/s of UDP payload; `None` sends as fast as it is polled.
     pub rate: Option<u64>,
-    /// How long members may hold acknowledgements back.
+    /// Maximum acknowledgement delay of members.
     pub ack_delay: Duration,
     /// `D_fb`: data unacknowledged for so long moves a member to unicast.
     pub fall_back: Duration,
-    /// How often an idle flow sends a PING.
+    /// Interval of PINGs on an idle flow.
     pub heartbeat: Duration,
     /// Packets that one key epoch protects at most (RFC 9001 section 6.6).
     pub epoch_packets: u64,
@@ -74,23 +74,23 @@ impl FlowConfig {
     }
 }
 
-/// What the flow asks its owner to do.
+/// Requests of the flow to its owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FlowEvent {
     /// These bytes did not reach the member: send them on its unicast path.
     Repair {
-        /// Who misses them.
+        /// Member that misses the bytes.
         member: MemberId,
-        /// What it misses.
+        /// Missing bytes.
         range: StreamRange,
     },
     /// The member is off the flow.
     FellBack {
-        /// Who.
+        /// The member.
         member: MemberId,
         /// Why.
         cause: Cause,
-        /// What must now reach it on its unicast path.
+        /// Data that must now reach it on its unicast path.
         departure: Departure,
     },
     /// Another key epoch is in use.
@@ -131,7 +131,7 @@ pub struct FlowStats {
 /// An acknowledgement that cannot be right: the member made it up, or somebody with the flow's key forged a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AckError {
-    /// It acknowledges a packet that was never sent.
+    /// Acknowledgement of a packet that was never sent.
     #[error("acknowledges packet {pn}, but the next one to be sent is {next}")]
     Unsent {
         /// The largest packet number that it acknowledges.
@@ -175,7 +175,7 @@ pub struct FlowSender {
     pub(super) members: BTreeMap<MemberId, Member>,
     /// The smallest grant of all members.
     pub(super) granted: u64,
-    /// The flow stands still for want of a member's grant.
+    /// Whether the flow is blocked by a member's grant.
     pub(super) blocked: bool,
     /// Receivers that listen, members or not: while there is none, nothing is sent.
     listeners: usize,
@@ -190,7 +190,7 @@ pub struct FlowSender {
     probe_until: Option<Instant>,
     /// When the members' timers are looked at next. Never later than the earliest of them, so that nothing is done per packet and member.
     check_at: Option<Instant>,
-    /// They are not looked at before, since nobody could be heard for a while, and for how long that was so; until they have been.
+    /// Grace period of all members: its end, and the absence that it is for; until the next check.
     excused: Option<(Instant, Duration)>,
     pub(super) events: VecDeque<FlowEvent>,
     pub(super) stats: FlowStats,
@@ -259,7 +259,7 @@ impl FlowSender {
         })
     }
 
-    /// What it was made with; the secret is blanked out.
+    /// Returns its parameters; the secret is blanked out.
     pub fn config(&self) -> &FlowConfig {
         &self.config
     }
@@ -311,8 +311,9 @@ impl FlowSender {
         self.epoch_used() >= self.config.epoch_packets
     }
 
-    /// How many receivers listen. While nobody does, the flow is silent and what is published is not queued: all receivers get it on their unicast paths.
-    /// Members count as listeners in any case: what they would miss by silence nobody would repair.
+    /// Sets the number of listeners. Without any, the flow is silent and updates are not queued:
+    /// all receivers get them on their unicast paths. Members count as listeners in any case:
+    /// losses by silence would not be repaired.
     pub fn set_listeners(&mut self, listeners: usize, now: Instant) {
         let listeners = listeners.max(self.members.len());
         if listeners > self.listeners {
@@ -373,16 +374,18 @@ impl FlowSender {
         }
     }
 
-    /// How long members may hold acknowledgements back from now on.
+    /// Sets the maximum acknowledgement delay of members.
     ///
-    /// A longer delay counts at once, a shorter one only when the members have heard of it: until then they hold back as long as before.
+    /// A longer delay counts at once, a shorter one only when the members know it: until then they
+    /// delay as before.
     pub fn set_ack_delay(&mut self, delay: Duration, now: Instant) {
         self.config.ack_delay = delay;
         self.lower_ack_at = (delay < self.delays.ack).then(|| now + HEARD_BY);
         self.delays.ack = self.delays.ack.max(delay);
     }
 
-    /// Makes a receiver, who says that it holds the key epoch `confirmed`, a member from the next packet on (the cut), which is returned.
+    /// Makes a receiver that has confirmed key epoch `confirmed` a member from the next packet on
+    /// (the cut), which is returned.
     pub fn admit(&mut self, member: MemberId, path: PathId, rtt: Duration, confirmed: u64) -> u64 {
         let cut = self.next_pn();
         let granted = self.pushed + self.initial_window();
@@ -473,9 +476,10 @@ impl FlowSender {
         Some(self.excused.map_or(at, |(until, _)| at.max(until)))
     }
 
-    /// No member is blamed for its silence for a while: the source itself was away, for `away`, and what members have sent meanwhile is still to be read or under
-    /// way. An excuse that has put the look at them off is followed by another one before that look only for an absence of twice the length: a source that is always
-    /// late blames in the end.
+    /// Grants all members a grace period after the source itself was away for `away`:
+    /// acknowledgements sent meanwhile are still to be read or in flight. A grace period that has
+    /// postponed the check is followed by another before that check only for an absence of twice
+    /// the length: a source that is always late does fall members back in the end.
     pub fn excuse(&mut self, away: Duration, now: Instant) {
         let longest = EXCUSED_AT_MOST.min(self.config.heartbeat);
         let away = away.max(EXCUSED_AT_LEAST);

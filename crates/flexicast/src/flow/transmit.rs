@@ -128,7 +128,7 @@ impl FlowSender {
                 if self.blocked {
                     return;
                 }
-                // Those who held it up have left.
+                // The blocking members have left.
                 continue;
             }
             let data = &front.bytes[front.offset..granted.min(len)];
@@ -169,7 +169,8 @@ impl FlowSender {
         }
         self.ledger.push(now, contents, self.members.len());
         if self.ledger.len() > 0 {
-            // Nobody can be late before the acknowledgement delay is over. A look that is due later, as behind a heartbeat, comes forward.
+            // No member can be late before the acknowledgement delay is over. A later check, as
+            // after a heartbeat, comes forward.
             self.check_by(Some(now + self.config.ack_delay.max(MIN_TAIL_PROBE)));
         }
     }

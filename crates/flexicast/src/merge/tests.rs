@@ -138,7 +138,7 @@ fn what_is_far_ahead_makes_room_for_what_is_near() {
         merge.accepts(seq - 1, 0..100, true),
         "its bytes are asked for"
     );
-    // What the unicast path has brought stays, and gives way to nothing.
+    // Bytes of the unicast path stay, and give way to nothing.
     let mut merge = asking();
     for seq in 2..11 {
         merge.add_unicast(seq, 0, &body, MAX_UPDATE as u64);
@@ -175,7 +175,7 @@ fn memory_is_bounded_against_the_flow() {
         !merge.accepts(1, MAX_UPDATE as u64..MAX_UPDATE as u64 + 1, false),
         "too long"
     );
-    // What is taken is what came, wherever it belongs.
+    // Memory is counted by bytes received, wherever they belong.
     let far = MAX_UPDATE as u64 - 1;
     for seq in 1..WINDOW {
         assert!(merge.accepts(seq, far..far + 1, false));

@@ -1,4 +1,4 @@
-//! What a receiver does about flows: joins, keys, packets, proofs.
+//! A receiver's flows: joins, keys, packets, proofs.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ const MAX_INVALID: u64 = 100;
 const MAX_FLOWS: usize = 256;
 /// Missed heartbeats that mean the flow is gone.
 const HEARTBEATS: u32 = 3;
-/// A join by which nothing arrives is made anew after this time, doubling up to the maximum.
+/// Time after which a silent join is repeated, doubling up to the maximum.
 pub(super) const REJOIN_FIRST: Duration = Duration::from_secs(3);
 
 /// Copies are asked for so long after the native join, so that they are not sent where that works.
@@ -35,16 +35,17 @@ pub(super) const STAGGER: Duration = Duration::from_secs(1);
 const COPIES_AFTER_FALL_BACK: Duration = Duration::from_secs(3);
 /// Copies that do not arrive are asked for again after this time, doubling up to the maximum.
 const COPIES_AGAIN: Duration = Duration::from_secs(5);
-/// A better rung that works is told again after this time, should the source not have moved this receiver to it.
+/// Interval at which a READY for a better rung is repeated, should the source not have moved this
+/// receiver to it.
 const READY_AGAIN: Duration = Duration::from_secs(5);
-/// How far ahead of what was handed out a receiver lets the flow send, in bytes.
+/// Bytes that the flow may send beyond those handed out.
 const WINDOW: u64 = 16 << 20;
-/// Packets with messages that are remembered; those below the lowest count as told.
+/// Bound on remembered packets with messages; those below the lowest count as delivered.
 const MAX_TOLD: usize = 256;
 /// Messages that wait for the application.
 const MAX_DATAGRAMS: usize = 64;
 
-/// What a receiver grants a flow (protocol.md section 4.8).
+/// A receiver's grant for a flow (protocol.md section 4.8).
 #[derive(Debug)]
 struct Grant {
     anchor: Anchor,
@@ -66,7 +67,7 @@ pub(super) struct Flow {
     pub(super) state_sequence: u64,
     /// Packets from here on prove that the flow arrives.
     pub(super) proof_from: u64,
-    /// The paths by which it was proved since then, and when that was told.
+    /// Paths proved since then, and the time of the last READY.
     pub(super) ready_sent: BTreeMap<PathId, Instant>,
     pub(super) last_packet: Instant,
     /// When this receiver was found to have been away itself. It counts until a packet has come, and once until then.
@@ -74,7 +75,7 @@ pub(super) struct Flow {
     /// Since when it has a key.
     pub(super) keyed: Option<Instant>,
     pub(super) invalid: u64,
-    /// It was left for good.
+    /// Whether it was left for good.
     pub(super) left: bool,
     /// The source keeps this receiver off it for now.
     pub(super) held: bool,
@@ -84,15 +85,15 @@ pub(super) struct Flow {
     forgiven_at: u64,
     pub(super) rejoin_after: Duration,
     pub(super) rejoin_at: Option<Instant>,
-    /// What its native join has brought.
+    /// Probe of the native join.
     pub(super) native: Probe,
     pub(super) tunnel: Tunnel,
     /// When copies are asked for.
     pub(super) copies_at: Option<Instant>,
     copies_after: Duration,
-    /// It asked for copies since it last fell back.
+    /// Whether replication was requested since the last fall-back.
     asked: bool,
-    /// The newest key sequence that the source was told of.
+    /// Newest key sequence reported to the source.
     told_key: u64,
     grant: Option<Grant>,
     window_sequence: u64,
@@ -146,7 +147,7 @@ impl Flow {
         self.trackers.values().filter_map(AckTracker::largest).max()
     }
 
-    /// It is neither joined again nor are copies asked for.
+    /// Stops rejoining and requesting replication.
     pub(super) fn stop_asking(&mut self) {
         (self.rejoin_at, self.copies_at) = (None, None);
         self.asked = false;
@@ -331,7 +332,7 @@ impl Receiver {
         }
     }
 
-    /// What follows from a flow that is gone.
+    /// Cleans up after a flow that is gone.
     pub(super) fn forget(&mut self, mut flow: Flow, cause: Cause) {
         self.events.extend(tunnel::forgotten(&mut flow));
         if flow.joined {
@@ -358,7 +359,7 @@ impl Receiver {
             return;
         }
         self.channels[flow.channel].stats.keys += 1;
-        // A proof counts only with the key that is in use then: it is told again.
+        // A proof counts only with the current key, so READY is repeated.
         flow.ready_sent.clear();
         // The source waits for all members to say that they hold it before it uses it.
         confirm(flow, &mut self.control_out);
@@ -389,7 +390,8 @@ impl Receiver {
             flow.member = None;
             flow.proof_from = notice.first_pn;
             flow.ready_sent.clear();
-            // What arrived before proves nothing any more and is acknowledged no more: should a forged number have been among it, it is forgotten here.
+            // Earlier packets prove nothing any more and are not acknowledged again; a forged
+            // number among them is forgotten here.
             for tracker in flow.trackers.values_mut() {
                 *tracker = AckTracker::starting_at(notice.first_pn);
             }
@@ -436,7 +438,8 @@ impl Receiver {
         }
     }
 
-    /// How long the next acknowledgement waits: the announced delay with a quarter of jitter, so that members do not answer in chorus.
+    /// Returns the delay of the next acknowledgement: the announced delay with a quarter of jitter,
+    /// so that members do not answer in chorus.
     pub(super) fn hold(&mut self, flow: FlowId) -> Duration {
         let delay = self
             .flows
@@ -502,13 +505,15 @@ impl Receiver {
             seen.frames = crate::trace::frames(packet.frames);
         }
         let path = PathId::new(flow.announce.flow_index, rung);
-        // A packet comes natively and as a copy, and what arrived is forgotten at each fall-back: what is not merged by its place in an update is told once.
+        // A packet arrives natively and replicated, and received numbers are forgotten at each
+        // fall-back: frames that are not merged by their place in an update are delivered once.
         let again = packet.pn < flow.told_floor || flow.told.contains(packet.pn);
         let tracker = flow.trackers.entry(path).or_default();
         let before = channel.merge.stats().distrusted;
         if tracker.is_duplicate(packet.pn) {
             channel.stats.duplicates += 1;
-            // The first packet with this number may have been forged by a member: what this one brings is not thrown away, though it is not acknowledged anew.
+            // The first packet with this number may have been forged by a member: the content of
+            // this one is kept, though its number is not acknowledged again.
             for frame in Frames::new(packet.frames).flatten() {
                 if let Frame::Stream {
                     seq,
@@ -679,7 +684,7 @@ impl Receiver {
         }
     }
 
-    /// What is due for the flows: missed heartbeats, joins that brought nothing, copies, old keys.
+    /// Handles the flows' timers: missed heartbeats, silent joins, replication, old keys.
     pub(super) fn flow_timeouts(&mut self, now: Instant) {
         self.trust_again(now);
         let mut silent = Vec::new();
@@ -772,7 +777,7 @@ impl Receiver {
     }
 }
 
-/// What was found out about a packet on the way.
+/// Intermediate results about a packet.
 #[derive(Default)]
 struct Seen {
     pn: Option<u64>,

@@ -1,8 +1,9 @@
-//! The receiver's state machine: what it says on the control stream, which flow packets it takes, what it acknowledges, and the updates that come out.
+//! The receiver's state machine: control stream, flow packets, acknowledgements, and the resulting
+//! updates.
 //!
 //! It lives as long as the receiver does, across connections: [`Receiver::connected`] and
-//! [`Receiver::disconnected`] mark their ends. What is handed out, and what came by the unicast
-//! path, stays; bytes of the flow end with their connection.
+//! [`Receiver::disconnected`] mark their ends. Delivered updates and bytes of the unicast path
+//! stay; bytes of the flow end with their connection.
 
 mod flow;
 mod held;
@@ -46,7 +47,7 @@ const REJOIN_MAX: Duration = Duration::from_secs(300);
 struct Channel {
     name: String,
     incarnation: Option<Uuid>,
-    /// How much of what was before is asked for while there is no incarnation to have a cursor in.
+    /// History requested while there is no incarnation, and so no cursor.
     asks: Option<Cursor>,
     merge: Merge,
     /// Its number on this connection.
@@ -162,7 +163,7 @@ impl Receiver {
         has.map(|(_, capability)| capability).collect()
     }
 
-    /// What was handed over in order, as a cursor to go on from; before anything was, what is asked for.
+    /// Returns the cursor of delivered updates to resume from; before the first, the requested one.
     fn position(channel: &Channel) -> Option<Cursor> {
         let cursor = channel.incarnation.map(|incarnation| Cursor {
             incarnation,
@@ -209,7 +210,7 @@ impl Receiver {
         self.welcomed
     }
 
-    /// How often the source's flows show that they are alive; 1 s before any was announced.
+    /// Returns the heartbeat interval of the source's flows; 1 s before any was announced.
     pub fn heartbeat(&self) -> Duration {
         self.flows
             .values()
@@ -253,7 +254,7 @@ impl Receiver {
         self.tracer.set(on);
     }
 
-    /// What happened to flow packets since the last call, oldest first; the newest few thousand if there were more.
+    /// Returns the traces of flow packets since the last call, oldest first; the newest few thousand if there were more.
     pub fn take_trace(&mut self) -> Vec<PacketTrace> {
         self.tracer.take()
     }
@@ -270,7 +271,7 @@ impl Receiver {
         Some(stats)
     }
 
-    /// The outputs hold everything up to `cursor`, durably: the source is told within a second.
+    /// Confirms that the outputs hold everything up to `cursor`, durably; sent within a second.
     pub fn confirm(&mut self, channel: &str, cursor: Cursor, now: Instant) {
         let Some(channel) = self.channels.iter_mut().find(|c| c.name == channel) else {
             return;
@@ -351,7 +352,8 @@ impl Receiver {
                 .incarnation
                 .is_some_and(|known| known != w.incarnation || behind);
             if resync || channel.incarnation.is_none() {
-                // What was not handed out yet of the other history goes with it: delivery starts over.
+                // Undelivered bytes of the other incarnation are dropped with it: delivery starts
+                // over.
                 channel.incarnation = Some(w.incarnation);
                 channel.merge.restart(w.first);
                 channel.cursor_due = false;

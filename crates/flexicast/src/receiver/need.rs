@@ -117,8 +117,8 @@ pub(super) fn overdue_at(channel: &Channel) -> Option<Instant> {
     channel.waits.map(|waits| waits.since + OVERDUE)
 }
 
-/// Asks for what later updates have been waiting for: who forges a packet's number has its loss go
-/// unnoticed.
+/// Requests ranges that later updates are waiting for: a forged packet number hides the loss of the
+/// real one.
 fn look_for_what_waits(channel: &mut Channel, now: Instant) {
     let known = channel.waits;
     let waits = channel.merge.waits_for();

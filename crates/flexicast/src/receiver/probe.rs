@@ -25,7 +25,7 @@ impl Probe {
         self.since = Some(now);
     }
 
-    /// A packet has come, or nobody listens any more.
+    /// Ends the probe: a packet has arrived, or the path is not used any more.
     pub(super) fn end(&mut self) {
         self.since = None;
     }

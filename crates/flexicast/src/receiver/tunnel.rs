@@ -19,7 +19,7 @@ const NATIVE_PATIENCE: Duration = Duration::from_secs(3);
 /// The tunnel of a receiver that has come to native multicast stays open for this time: the flow may yet be lost there.
 const HOLD: Duration = Duration::from_secs(10);
 
-/// What a receiver does about one flow and relays.
+/// Relay state of one flow.
 #[derive(Debug)]
 pub(super) struct Tunnel {
     /// The owner was asked for it.
@@ -33,9 +33,9 @@ pub(super) struct Tunnel {
     until: Option<Instant>,
     /// When the last packet came natively.
     native: Option<Instant>,
-    /// What it has brought.
+    /// Probe of the tunnel.
     pub(super) probe: Probe,
-    /// The receiver fell back from it, and nobody knows yet whether its relay is to blame.
+    /// Whether the receiver fell back from it without knowing whether its relay is to blame.
     fell: bool,
 }
 
@@ -91,7 +91,7 @@ impl Tunnel {
         }
     }
 
-    /// Nobody wants it any more. Returns whether it was open.
+    /// Closes the tunnel. Returns whether it was open.
     pub(super) fn close(&mut self) -> bool {
         (self.at, self.until, self.wanted) = (None, None, None);
         self.after = REJOIN_FIRST;
@@ -191,7 +191,7 @@ impl Receiver {
         }
     }
 
-    /// Tells the owner by which endpoints and relays the flow can be had.
+    /// Requests a tunnel from the owner, with the flow's endpoints and relays.
     fn ask(&mut self, id: FlowId, now: Instant) {
         let rungs = self.config.rungs;
         let Some(flow) = self.flows.get_mut(&id) else {
@@ -224,7 +224,7 @@ impl Receiver {
         }
     }
 
-    /// What is due for a flow's tunnel.
+    /// Handles the timers of a flow's tunnel.
     pub(super) fn tunnel_timeout(&mut self, id: FlowId, now: Instant) {
         let later = self.rng.random_range(0.75..1.25);
         let Some(flow) = self.flows.get_mut(&id) else {
@@ -338,7 +338,7 @@ impl Receiver {
     }
 }
 
-/// What is told once a flow's tunnel is no more, together with the flow.
+/// Returns the event for a tunnel that is dropped together with its flow.
 pub(super) fn forgotten(flow: &mut Flow) -> Option<ReceiverEvent> {
     let id = flow.announce.flow;
     flow.tunnel

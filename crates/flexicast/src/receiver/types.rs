@@ -1,4 +1,4 @@
-//! What a receiver is made with and what it tells.
+//! Configuration and events of a receiver.
 
 use bytes::Bytes;
 use uuid::Uuid;
@@ -7,7 +7,7 @@ use crate::control::{Credential, Endpoint, RelayHint};
 use crate::merge::{Check, Distrust};
 use crate::{Cause, Cursor, FlowId, Rung};
 
-/// What a receiver is made with.
+/// Configuration of a receiver.
 #[derive(Debug, Clone)]
 pub struct ReceiverConfig {
     /// Made once and kept.
@@ -36,7 +36,7 @@ pub struct Rungs {
     pub multicast_v4: bool,
     /// Native multicast by IPv6.
     pub multicast_v6: bool,
-    /// IPv4 groups through an AMT relay. Whoever sets this minds [`ReceiverEvent::Tunnel`].
+    /// IPv4 groups through an AMT relay. Requires handling of [`ReceiverEvent::Tunnel`].
     pub amt_v4: bool,
     /// IPv6 groups through an AMT relay.
     pub amt_v6: bool,
@@ -64,7 +64,7 @@ impl Default for Rungs {
     }
 }
 
-/// What the owner of a receiver should know or do.
+/// Events and requests for the owner of a receiver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReceiverEvent {
     /// The source serves this channel.
@@ -162,7 +162,7 @@ pub enum ReceiverEvent {
         /// The update.
         seq: u64,
     },
-    /// A message to all who listen to the channel's flow.
+    /// A message to all listeners of the channel's flow.
     Datagram {
         /// The channel's name.
         channel: String,
@@ -171,18 +171,18 @@ pub enum ReceiverEvent {
     },
 }
 
-/// What became of a flow packet.
+/// Outcome of a flow packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FlowInput {
     /// Its frames were taken.
     Accepted,
-    /// It arrived before by the same path.
+    /// Received before by the same path.
     Duplicate,
     /// No flow with this ID is known, or its key is not here yet.
     UnknownFlow,
-    /// It did not verify under the flow's key.
+    /// Not authentic under the flow's key.
     Unverified,
-    /// It verified, but its frames make no sense.
+    /// Authentic, with invalid frames.
     Invalid,
     /// There is no room for its updates; it is not acknowledged, so the source repairs it on the unicast path.
     NoRoom,

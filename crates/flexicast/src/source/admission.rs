@@ -1,4 +1,4 @@
-//! Who is served: HELLOs, the owner's verdicts on them, and two receivers with one id.
+//! Admission: HELLOs, the owner's verdicts on them, and two receivers with one id.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -12,13 +12,13 @@ use super::{FIRST_UPDATES, SessionId, Source, SourceEvent, close};
 use crate::Cursor;
 use crate::control::{Control, Hello, Refusal, SOURCE_ANSWERS_NEED, Welcome, WelcomeChannel};
 
-/// Who has an id already has to show within this time that it lives.
+/// Time for the current holder of an id to show that it is alive.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
 
 /// A newcomer whose id is taken, until it is known whether its owner lives.
 #[derive(Debug)]
 pub(super) struct Doubt {
-    /// Who has the id.
+    /// Current holder of the id.
     holder: SessionId,
     pub(super) until: Instant,
     /// By how much it may still be put off, since this source was away itself.
@@ -74,9 +74,9 @@ impl Source {
         let Some(hello) = session.and_then(|s| s.hello.clone()) else {
             return;
         };
-        // Only those who may receive learn what there is.
+        // Only admitted receivers learn which channels exist.
         let absent = hello.channels.iter().filter_map(|(n, _)| self.absence(n));
-        // What will never be there weighs more than what is not there now.
+        // A permanent refusal outweighs a temporary one.
         let absent = absent.min_by_key(|(refusal, _)| *refusal as u64);
         if let Some((refusal, reason)) = absent {
             return self.refuse(id, refusal, reason);
@@ -168,7 +168,7 @@ impl Source {
         self.say_held_to(id);
     }
 
-    /// A receiver that connects anew has given up its older connection.
+    /// Closes the older connection of a receiver that reconnects.
     fn supersede(&mut self, id: SessionId, receiver: Uuid, now: Instant) {
         let old = self.by_receiver.insert(receiver, id);
         if let Some(session) = old.filter(|old| *old != id) {
@@ -195,7 +195,8 @@ impl Source {
         self.doubts.values().any(|doubt| doubt.holder == session)
     }
 
-    /// Something authentic arrived from a session that was probed, at this address: it lives, and who came with its id is turned away.
+    /// Reports an authentic packet of a probed session from this address: the session is alive, and
+    /// the newcomer with its id is refused.
     pub fn heard(&mut self, session: SessionId, from: SocketAddr) {
         let copies = self.doubts.iter().filter(|(_, d)| d.holder == session);
         let copies: Vec<_> = copies.map(|(id, _)| *id).collect();
@@ -219,11 +220,11 @@ impl Source {
         }
     }
 
-    /// Who has not shown that it lives has lost its id to the newcomer.
+    /// Gives the id of a holder that has not shown to be alive to the newcomer.
     pub(super) fn settle_doubts(&mut self, now: Instant) {
         let due = |doubt: &&Doubt| doubt.until <= now;
         while let Some(session) = self.doubts.values().find(due).map(|doubt| doubt.holder) {
-            // This admits all who wait for it.
+            // This admits all that wait for it.
             self.closed(session, now);
             self.events.push_back(SourceEvent::Close {
                 session,
@@ -233,7 +234,7 @@ impl Source {
         }
     }
 
-    /// A session has ended: whoever waited for its id does not wait any longer.
+    /// Ends a session: receivers waiting for its id wait no longer.
     pub(super) fn end_doubts(&mut self, session: SessionId, now: Instant) {
         self.doubts.remove(&session);
         let waiting = self.doubts.iter().filter(|(_, d)| d.holder == session);

@@ -1,4 +1,4 @@
-//! What one receiver still has to get on its unicast path: ranges of updates in order, and repairs.
+//! Pending unicast data of one receiver: ranges of updates in order, and repairs.
 
 use std::collections::VecDeque;
 
@@ -58,7 +58,7 @@ impl Backlog {
         self.updates.len() + self.repairs.len()
     }
 
-    /// How many updates are to be sent whole.
+    /// Returns the number of whole updates to send.
     pub(super) fn len(&self) -> u64 {
         self.updates.iter().map(|r| r.end - r.start).sum()
     }

@@ -31,7 +31,7 @@ struct Mass {
 
 #[derive(Debug)]
 pub(super) struct Channel {
-    /// Nobody's place: the channel was removed.
+    /// Whether the slot is free: the channel was removed.
     pub(super) vacant: bool,
     pub(super) name: String,
     pub(super) incarnation: Uuid,
@@ -42,7 +42,7 @@ pub(super) struct Channel {
     /// Head when the cursors were looked at last.
     pub(super) head_at_look: u64,
     pub(super) endpoints: Vec<Endpoint>,
-    /// AMT relays that receivers are told of.
+    /// AMT relays announced to receivers.
     pub(super) relays: Vec<RelayHint>,
     pub(super) recent: Recent,
     pub(super) flow: Option<FlowSender>,
@@ -53,15 +53,15 @@ pub(super) struct Channel {
     base_ack_delay: Duration,
     /// Sessions of which it may have changed whether they listen or get copies.
     pub(super) stale: BTreeSet<SessionId>,
-    /// How many listen.
+    /// Number of listeners.
     pub(super) listeners: usize,
-    /// Who gets copies.
+    /// Receivers of replicated packets.
     pub(super) replicas: Vec<SessionId>,
     /// Receivers that hold the key and are gone; `None` among them stands for more than are remembered.
     pub(super) leavers: BTreeSet<Option<Uuid>>,
-    /// When those who left are locked out.
+    /// Time at which receivers that left are locked out.
     pub(super) leave_rekey_at: Option<Instant>,
-    /// When those who wait for a private channel's key get one.
+    /// Time at which newcomers to a private channel get a key.
     pub(super) join_rekey_at: Option<Instant>,
     pub(super) last_rekey: Option<Instant>,
     /// [`SourceEvent::SecretWanted`] was said and not answered yet.
@@ -75,7 +75,7 @@ pub(super) struct Channel {
     pub(super) unicast_bytes: u64,
     /// Repairs on unicast paths, in bytes.
     pub(super) repair_bytes: u64,
-    /// What unicast alone would have sent, in bytes.
+    /// Bytes that unicast alone would have sent.
     pub(super) by_unicast_alone: u64,
 }
 
@@ -99,7 +99,7 @@ impl Channel {
         })
     }
 
-    /// What stands in the place of a removed channel.
+    /// Returns the placeholder of a removed channel.
     pub(super) fn vacant() -> Self {
         Channel {
             vacant: true,
@@ -206,7 +206,7 @@ impl Channel {
         };
         let acks = Duration::from_micros(flow.members() as u64 * 1_000_000 / ACKS_PER_S);
         let (wanted, known) = (base.max(acks), flow.config().ack_delay);
-        // In steps, so that not every member who comes or goes is news for all.
+        // In steps, so that not every change of membership is announced to all.
         let back = wanted == base && known != base && acks < base * 4 / 5;
         let moved = wanted > known * 5 / 4 || wanted * 5 / 4 < known || back;
         if moved {

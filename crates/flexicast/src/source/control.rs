@@ -1,4 +1,4 @@
-//! What receivers say: control frames and acknowledgements.
+//! Input of receivers: control frames and acknowledgements.
 
 use std::time::Instant;
 
@@ -52,7 +52,7 @@ impl Source {
                 }
                 Control::Hello(hello) => {
                     session.instance = hello.credential.instance();
-                    // The secret is for whoever decides, and not kept here.
+                    // The secret goes to the owner's decision, and is not kept here.
                     session.hello = Some(Hello {
                         credential: Credential::None,
                         ..hello.clone()
@@ -194,10 +194,11 @@ impl Source {
         });
     }
 
-    /// A DATAGRAM of a session. An error is a violation by the receiver: close the connection with it.
+    /// Handles a DATAGRAM of a session.
     ///
     /// # Errors
-    /// It begins like an acknowledgement and is none.
+    /// A violation by the receiver: the datagram begins like an acknowledgement and is none. Close
+    /// the connection with it.
     pub fn on_datagram(
         &mut self,
         id: SessionId,
@@ -226,7 +227,8 @@ impl Source {
             return Ok(());
         };
         if flow.on_ack(id, &ack, now).is_err() {
-            // Perhaps not its own fault: whoever holds the flow's key can forge packets, and nothing that arrives on the flow may close a connection.
+            // Possibly not the receiver's fault: any holder of the flow's key can forge packets,
+            // and nothing that arrives on the flow may close a connection.
             self.counters.invalid_acks += 1;
             if let Some(departure) = flow.dismiss(id) {
                 // One forged packet does this to all members at once.

@@ -23,7 +23,8 @@ impl Source {
         }
     }
 
-    /// Whether the session's present address is validated. Copies are paused while it is not: they would hit whoever has that address.
+    /// Sets whether the session's current address is validated. Replication is paused while it is
+    /// not: the packets could hit a third party.
     pub fn set_validated(&mut self, id: SessionId, validated: bool, now: Instant) {
         let Some(session) = self.sessions.get_mut(&id) else {
             return;

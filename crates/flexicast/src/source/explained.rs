@@ -1,4 +1,5 @@
-//! Why a rung does not hold: what receivers find out later, or about a rung that they only tried (protocol.md sections 8.1 and 8.5). Nobody moves by it.
+//! Causes found out late, or for rungs that were only tried (protocol.md sections 8.1 and 8.5).
+//! They move no receiver.
 
 use super::{ChannelIndex, SessionId, Source, SourceEvent};
 use crate::{Cause, PathId, Rung};
@@ -16,7 +17,7 @@ impl Source {
         if rung >= on || !subscription.listens_by(rung) {
             return;
         }
-        // Whoever says it again and again is heard once.
+        // Repetitions are ignored.
         let known = subscription.tried.get_mut(rung as usize);
         if known.is_none_or(|known| std::mem::replace(known, true)) {
             return;

@@ -10,8 +10,9 @@ use crate::control::Control;
 use crate::{Cause, PathId};
 
 impl Source {
-    /// Keeps these receivers on their unicast paths, and no others, until it is called again. Those that are members fall back with the cause
-    /// [`Cause::Held`]; whoever was held and is not any more may prove itself again. Who is not connected counts as well: it finds itself held when it comes.
+    /// Holds exactly these receivers on their unicast paths until the next call. Members among them
+    /// fall back with the cause [`Cause::Held`]; a released receiver may prove itself again.
+    /// Receivers that are not connected count as well: they are held when they connect.
     pub fn set_held(&mut self, held: BTreeSet<Uuid>, now: Instant) {
         if held == self.held {
             return;
@@ -73,7 +74,8 @@ impl Source {
         }
     }
 
-    /// Tells a receiver that it is on unicast, and why: packets from now on prove that the flow arrives.
+    /// Sends a receiver its move to unicast with the cause: packets from now on prove that the flow
+    /// arrives.
     fn say_path(&mut self, id: SessionId, c: ChannelIndex, cause: Cause) {
         let (Some(flow), Some(session)) = (&self.channels[c].flow, self.sessions.get_mut(&id))
         else {
@@ -88,7 +90,7 @@ impl Source {
         self.dirty.insert(id);
     }
 
-    /// Tells a receiver that has just come whether it is held.
+    /// Notifies a receiver that has just connected whether it is held.
     pub(super) fn say_held_to(&mut self, id: SessionId) {
         if self.sessions.get(&id).is_some_and(|s| s.held) {
             for c in self.channels_of(id) {
@@ -97,7 +99,7 @@ impl Source {
         }
     }
 
-    /// Tells the held receivers of a channel that they are not wanted on its new flow either.
+    /// Notifies the held receivers of a channel that they are held from its new flow, too.
     pub(super) fn say_held(&mut self, c: ChannelIndex) {
         let held = self.sessions.iter().filter(|(_, s)| s.held);
         let held: Vec<_> = held.map(|(id, _)| *id).collect();

@@ -1,4 +1,5 @@
-//! Who is on a flow: promotion on proof, fall-back, back-off, copies (protocol.md section 8).
+//! Membership of flows: promotion on proof, fall-back, back-off, replication (protocol.md section
+//! 8).
 
 use std::time::{Duration, Instant};
 
@@ -13,14 +14,16 @@ use crate::{Cause, FlowId, PathId, Rung};
 const FLAP: Duration = Duration::from_secs(10);
 const BACKOFF_FIRST: Duration = Duration::from_secs(1);
 const BACKOFF_MAX: Duration = Duration::from_secs(300);
-/// Copies to a receiver that does not prove that they arrive end after this time: the source reflects nothing at those who did not ask.
+/// Time limit for a receiver to prove that replicated packets arrive: the source reflects nothing
+/// at third parties.
 const COPIES_UNPROVED: Duration = Duration::from_secs(2);
 /// Copies to a receiver that proved that they arrive, and is no member yet, end after this time unless it proves it again.
 const COPIES_PROVED: Duration = Duration::from_secs(12);
-/// Updates that a member may owe on its unicast path, in pieces; who does not take them is no member.
+/// Bound on the pieces that a member may owe on its unicast path; beyond it, the receiver is no
+/// member.
 const MAX_OWED: usize = 512;
 
-/// How long a rung that did not hold for the `count`th time in a row is not tried again, without jitter.
+/// Returns the back-off, without jitter, of a rung after its `count`th consecutive failure.
 pub(super) fn backoff(count: u32) -> Duration {
     let doubled = 1 << count.saturating_sub(1).min(16);
     BACKOFF_FIRST.saturating_mul(doubled).min(BACKOFF_MAX)
@@ -52,7 +55,7 @@ impl Source {
             return;
         }
         subscription.state_sequence = Some(state.sequence);
-        // Nobody holds a key that was not sent to it.
+        // Only a key that was sent can be held.
         let confirmed = state.key_sequence.min(subscription.key_sent);
         subscription.confirmed = subscription.confirmed.max(confirmed);
         if let Some(flow) = &mut self.channels[c].flow {
@@ -146,7 +149,8 @@ impl Source {
             subscription.ready = Some((state.path, now));
         }
         if rung == Rung::Replicated {
-            // They arrive, even if it takes a while until the receiver is near enough to the head. It says so again now and then; who does not is gone.
+            // Packets arrive, even if the receiver takes a while to come near the head. It repeats
+            // its READY now and then; one that does not is gone.
             let until = now + COPIES_PROVED;
             subscription.copies_until = Some(until);
             self.alarms.insert((until, id, c, Alarm::Copies));
@@ -162,14 +166,15 @@ impl Source {
             | Cause::RekeyMissed
             | Cause::Ejected
             | Cause::Held => Cause::Left,
-            // It is off nothing by that.
+            // This leaves no rung.
             Cause::ProbeTimeout => return self.tried_in_vain(id, c, state.path),
             cause => cause,
         };
         // By these two paths one leaves that path alone.
         let one = state.path.rung();
         let one = one.filter(|rung| matches!(rung, Rung::Amt | Rung::Replicated));
-        // Who misses heartbeats, or has lost its relay, goes on listening for the flow's return; anybody else is off it.
+        // A receiver that misses heartbeats, or has lost its relay, keeps listening for the flow's
+        // return; with any other cause it is off the flow.
         let listens_on = matches!(cause, Cause::HeartbeatLost | Cause::RelayLost);
         let Some(subscription) = self.sessions.get_mut(&id).and_then(|s| s.subscription(c)) else {
             return;
@@ -211,7 +216,7 @@ impl Source {
             subscription.ready = None;
         }
         if !subscription.listens() {
-            // It has to ask for a key again, and gets the one that is in use then.
+            // The receiver has to ask for a key again, and gets the current one then.
             let keyed = subscription.key_sent > 0;
             (subscription.key_sent, subscription.confirmed) = (0, 0);
             subscription.awaits_key = false;
@@ -293,7 +298,7 @@ impl Source {
         };
         let Some(to) = path.rung() else { return };
         if !subscription.listens_by(to) {
-            // What proved it has ended since.
+            // The proved path has ended since.
             subscription.ready = None;
             return;
         }
@@ -380,7 +385,7 @@ impl Source {
             // A first membership that ends soon is a failure, only one after a return is flapping.
             let own = !matches!(cause, Cause::RekeyMissed | Cause::Held);
             let again = flaps.returned && lasted < FLAP && own;
-            // Who holds the flow up for all is kept from it for a while even the first time.
+            // A member that blocks the flow for all is kept off it for a while even the first time.
             let flapped = again || cause == Cause::TooSlow;
             flaps.returned = true;
             flaps.count = if flapped {

@@ -63,10 +63,10 @@ const READ_AHEAD: usize = 64;
 /// Bytes that a flow's queue holds before its owner should wait.
 const FLOW_ROOM: usize = 8 << 20;
 
-/// What is due later for one receiver on one channel.
+/// Timer of one receiver on one channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Alarm {
-    /// It flapped on a rung, and may prove itself again.
+    /// End of a back-off: the receiver may prove the rung again.
     Proof(Rung),
     /// Copies that were not proved to arrive end.
     Copies,
@@ -86,11 +86,11 @@ pub struct Source {
     /// Receivers that the operator keeps on their unicast paths, connected or not.
     held: BTreeSet<Uuid>,
     limits: Limits,
-    /// AMT relays that receivers are told of.
+    /// AMT relays announced to receivers.
     relays: Vec<RelayHint>,
     /// Newcomers whose id is taken.
     doubts: BTreeMap<SessionId, Doubt>,
-    /// Who is sent updates on a catch-up stream, of which channel.
+    /// Sessions with a catch-up stream, by channel.
     catching_up: BTreeSet<(SessionId, ChannelIndex)>,
     dirty: BTreeSet<SessionId>,
     events: VecDeque<SourceEvent>,
@@ -250,7 +250,7 @@ impl Source {
         self.sessions.get(&session).is_some_and(|s| s.served)
     }
 
-    /// What the unicast path measures; the flow starts from it.
+    /// Sets the RTT measured on the unicast path, from which the flow's estimate starts.
     pub fn set_rtt(&mut self, session: SessionId, rtt: Duration) {
         if let Some(session) = self.sessions.get_mut(&session) {
             session.rtt = rtt;
@@ -302,7 +302,7 @@ impl Source {
         })
     }
 
-    /// What a channel has cost; nothing if there is no such channel.
+    /// Returns the bytes sent for a channel; zero if there is no such channel.
     pub fn traffic(&self, channel: ChannelIndex) -> Traffic {
         let channel = self.channels.get(channel);
         channel.map(Channel::traffic).unwrap_or_default()
@@ -323,7 +323,7 @@ impl Source {
         }
     }
 
-    /// How many catch-up streams are open, on all sessions.
+    /// Returns the number of open catch-up streams, on all sessions.
     pub fn catching_up(&self) -> usize {
         self.catching_up.len()
     }
@@ -334,7 +334,7 @@ impl Source {
         session.is_some_and(|s| s.subscriptions.iter().any(|s| !s.backlog.is_empty()))
     }
 
-    /// What the receiver of a session said of itself, without its credential.
+    /// Returns the HELLO of a session, without its credential.
     pub fn hello(&self, session: SessionId) -> Option<&Hello> {
         self.sessions.get(&session)?.hello.as_ref()
     }
@@ -379,7 +379,7 @@ impl Source {
         let Some(session) = self.sessions.get_mut(&id).filter(|s| s.served) else {
             return Unicast::Idle;
         };
-        // Only who has something to send waits for its turn.
+        // Only sessions with data to send wait for a turn.
         let idle = session.subscriptions.iter().all(|s| s.backlog.is_empty());
         let mut its = self.catching_up.range((id, 0)..(id + 1, 0));
         if !idle && !self.pacing.may_send(id, its.next().is_some(), now) {
@@ -481,7 +481,7 @@ impl Source {
                 });
             }
             self.check_worn_out(at);
-            // The switch to another epoch can happen here, and moves who missed it.
+            // The switch to another epoch can happen here, and moves members that missed it.
             self.flow_events(at, now);
             return Some(at);
         }
@@ -560,7 +560,7 @@ impl Source {
         flows.for_each(|f| f.set_tracing(on));
     }
 
-    /// What happened to flow packets since the last call, oldest first; the newest few thousand if there were more.
+    /// Returns the traces of flow packets since the last call, oldest first; the newest few thousand if there were more.
     pub fn take_trace(&mut self) -> Vec<PacketTrace> {
         self.tracer.take()
     }

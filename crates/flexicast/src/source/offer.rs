@@ -1,4 +1,4 @@
-//! What a source offers while it runs: channels that come and go, and names that another source publishes.
+//! Channels added and removed at run time, and channels of another source.
 
 use std::time::Instant;
 
@@ -55,7 +55,8 @@ impl Source {
         }))
     }
 
-    /// Forgets a channel with its flow. The receivers that listen to it are disconnected, whatever else they listen to: they come back and are told what there is.
+    /// Removes a channel with its flow. Its receivers are disconnected, whatever else they
+    /// subscribe to: they reconnect and get the current list.
     pub fn remove_channel(&mut self, c: ChannelIndex, absence: Absence, now: Instant) {
         let Some(channel) = self.channels.get(c).filter(|c| !c.vacant) else {
             return;
@@ -76,7 +77,7 @@ impl Source {
                 reason: reason.clone(),
             });
         }
-        // What was said of it means another channel once the place is taken again.
+        // Pending events would mean another channel once the slot is reused.
         self.events.retain(|event| match event {
             SourceEvent::Moved { channel, .. }
             | SourceEvent::MassFallBack { channel, .. }

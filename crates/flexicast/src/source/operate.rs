@@ -1,4 +1,5 @@
-//! What an operator does to a running source: other endpoints, another flow or none, receivers removed, messages to all.
+//! Operations on a running source: other endpoints, another flow or none, removal of receivers,
+//! messages to all.
 
 use std::time::Instant;
 
@@ -22,7 +23,7 @@ impl Source {
         }
     }
 
-    /// Tells everybody how the flow can be had now.
+    /// Announces the flow's current endpoints and relays to all receivers.
     pub(super) fn announce(&mut self, c: ChannelIndex) {
         if let Some(announce) = self.channels[c].announcement(c) {
             self.tell_all(c, &announce);
@@ -39,8 +40,9 @@ impl Source {
         self.announce(c);
     }
 
-    /// Tells receivers of these AMT relays from now on, at most [`MAX_RELAYS`]; those that cannot be announced ([`RelayHint::is_valid`]) are left out. Whoever gets
-    /// a flow by one that is not among them stays there as long as it works.
+    /// Replaces the announced AMT relays, at most [`MAX_RELAYS`]; those that cannot be announced
+    /// ([`RelayHint::is_valid`]) are left out. A receiver on a relay that is removed stays there as
+    /// long as it works.
     pub fn set_relays(&mut self, relays: Vec<RelayHint>, _now: Instant) {
         let mut relays = relays;
         relays.retain(RelayHint::is_valid);
@@ -101,7 +103,8 @@ impl Source {
         self.end_flow(c, now);
     }
 
-    /// Withdraws a channel's flow, if it has one, and begins another one with a fresh Flow ID and secret: members go to unicast and prove themselves anew.
+    /// Withdraws a channel's flow, if it has one, and starts another one with a fresh Flow ID and
+    /// secret: members go to unicast and prove themselves again.
     ///
     /// # Errors
     /// The cryptographic library refuses the key; the old flow, if there is one, goes on.
@@ -142,7 +145,7 @@ impl Source {
             if subscription.key_sent > 0 {
                 keyed.push(subscription.channel);
             }
-            // What is announced from here on is not for it.
+            // Later announcements are not for it.
             (subscription.key_sent, subscription.awaits_key) = (0, false);
             subscription.forget_ways();
         }
@@ -211,7 +214,8 @@ impl Source {
         }
     }
 
-    /// Sends a message to all who listen to a channel's flow. It is not repaired and not sent on unicast paths. Returns whether there was room for it.
+    /// Sends a message to all listeners of a channel's flow. It is neither repaired nor sent on
+    /// unicast paths. Returns whether there was room for it.
     pub fn send_datagram(&mut self, c: ChannelIndex, data: Bytes) -> bool {
         let flow = self.channels.get_mut(c).and_then(|c| c.flow.as_mut());
         flow.is_some_and(|f| f.push_datagram(data))

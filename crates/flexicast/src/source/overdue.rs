@@ -1,5 +1,5 @@
-//! Updates that a receiver's outputs lack although the flow's ledger says that all of it arrived:
-//! who forges the number of a lost packet has it acknowledged. They are sent again, once each
+//! Updates that a receiver's outputs lack although the flow's ledger counts all of them as
+//! received: a forged packet number acknowledges the lost real one. They are sent again, once each
 //! (protocol.md section 7.3).
 
 use std::time::{Duration, Instant};

@@ -6,21 +6,21 @@ use std::time::Instant;
 use super::SessionId;
 use crate::pace::TokenBucket;
 
-/// What may go out at once after a pause, in bytes.
+/// Burst after a pause, in bytes.
 const BURST: usize = 256 << 10;
-/// Of so many turns one is for those who catch up, while others wait too.
+/// One of this many turns is for catch-up, while others wait too.
 const LATE_EVERY: u32 = 4;
 
 #[derive(Debug)]
 pub(super) struct Pacing {
     bucket: Option<TokenBucket>,
-    /// Who waits, in the order in which they came, each once.
+    /// Waiting sessions, in order of arrival, each once.
     queue: VecDeque<SessionId>,
-    /// The same of those who catch up: what is new does not wait behind what is old.
+    /// Waiting sessions that catch up: new updates do not wait for old ones.
     late: VecDeque<SessionId>,
     turns: u32,
     waiting: BTreeSet<SessionId>,
-    /// Whose turn it is.
+    /// Session whose turn it is.
     turn: Option<SessionId>,
 }
 
@@ -42,7 +42,7 @@ impl Pacing {
             return true;
         };
         let ready = bucket.ready_at(now) <= now;
-        // Nobody overtakes those who wait.
+        // Waiting sessions are not overtaken.
         if ready && (self.waiting.is_empty() || self.turn == Some(id)) {
             return true;
         }
@@ -66,7 +66,7 @@ impl Pacing {
         }
     }
 
-    /// It is gone, or has nothing to send.
+    /// Removes a session that is gone or has nothing to send.
     pub(super) fn forget(&mut self, id: SessionId) {
         if self.turn == Some(id) {
             self.turn = None;
@@ -142,7 +142,8 @@ mod tests {
         );
     }
 
-    /// Many who catch up leave room for those who want what is new, and are not starved by them.
+    /// Many catching-up sessions leave room for those that want new updates, and are not starved by
+    /// them.
     #[test]
     fn what_is_new_does_not_wait_behind_what_is_old() {
         let mut now = Instant::now();

@@ -1,4 +1,4 @@
-//! When a channel begins another key epoch, and who gets its key (protocol.md section 5.3).
+//! Start of key epochs, and distribution of their keys (protocol.md section 5.3).
 
 use std::time::{Duration, Instant};
 
@@ -10,11 +10,11 @@ use crate::control::{Control, Key};
 use crate::flow::{Epoch, FlowSender};
 use crate::protect::FlowSecret;
 
-/// Those who left are locked out together, once in this time (design section 5).
+/// Time within which receivers that left are locked out together (design section 5).
 const LEAVES_WITHIN: Duration = Duration::from_secs(10);
 /// Joins of a private channel are let in together, once in this time.
 const JOINS_WITHIN: Duration = Duration::from_secs(1);
-/// Receivers that are remembered as gone; should more leave, the rekey happens whoever comes back.
+/// Bound on remembered leavers; beyond it, the rekey happens even if some return.
 const MAX_LEAVERS: usize = 1024;
 
 fn key(flow: FlowId, algorithm: u64, epoch: &Epoch) -> Control {
@@ -112,8 +112,9 @@ impl Source {
         }
     }
 
-    /// Announces a key epoch with a fresh random secret to all who listen; it is in use once all members have confirmed it, or after a second. The answer to
-    /// [`SourceEvent::SecretWanted`]. A secret that the cryptographic library refuses leaves everything as it is.
+    /// Announces a key epoch with a fresh random secret to all listeners; it is in use once all
+    /// members have confirmed it, or after a second. The answer to [`SourceEvent::SecretWanted`]. A
+    /// secret that the cryptographic library refuses leaves everything as it is.
     pub fn rekey(&mut self, c: ChannelIndex, secret: FlowSecret, now: Instant) {
         let Some(channel) = self.channels.get_mut(c) else {
             return;

@@ -11,7 +11,7 @@ use super::{ChannelIndex, Limits};
 use crate::control::{Control, ControlReader, Hello, NEEDS_PER_S};
 use crate::pace::TokenBucket;
 
-/// What to send on a session's unicast path next.
+/// Next item for a session's unicast path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unicast {
     /// A new server-initiated stream: the head, then the body, then FIN. Streams are not interleaved: the one that was opened first goes first.
@@ -50,12 +50,12 @@ pub enum Unicast {
 
 #[derive(Debug)]
 pub(super) struct Session {
-    /// What it said, without its credential.
+    /// Its HELLO, without the credential.
     pub(super) hello: Option<Hello>,
     /// Which run of the receiver's program this is.
     pub(super) instance: Option<[u8; 8]>,
     pub(super) served: bool,
-    /// It is being closed: nothing that it says counts any more.
+    /// Whether it is being closed: its input is ignored.
     pub(super) closing: bool,
     pub(super) control: ControlReader,
     control_out: Zeroizing<Vec<u8>>,
@@ -72,7 +72,7 @@ pub(super) struct Session {
     pub(super) need_limit: TokenBucket,
 }
 
-/// How many seconds' worth of frames may come at once: a receiver of many channels joins them all in one go.
+/// Burst of frames, in seconds of their rate: a receiver of many channels joins all at once.
 const BURST_S: u64 = 5;
 
 /// A bucket that counts things, not bytes.

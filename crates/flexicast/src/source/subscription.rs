@@ -17,7 +17,7 @@ use crate::range::RangeSet;
 use crate::unicast::{RangeHeader, put_catch_up, put_catch_up_item};
 use crate::{Cause, Cursor, FlowId, PathId, Rung};
 
-/// How many updates are asked of the store at once, at most; its owner has a limit in bytes, too.
+/// Maximum of updates per request to the store; its owner has a limit in bytes, too.
 const FETCH: usize = 1024;
 /// A store that did not answer is asked again after this time.
 const RETRY: Duration = Duration::from_secs(1);
@@ -27,21 +27,21 @@ const PROVED: Duration = Duration::from_secs(12);
 /// Ranges of updates beyond the head that a receiver may need by unicast.
 const MAX_NEEDED: usize = 256;
 
-/// How often a rung did not hold, and until when it is not tried again.
+/// Consecutive failures of a rung, and the end of its back-off.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Flaps {
     pub(super) count: u32,
     pub(super) until: Option<Instant>,
-    /// It was a member by this rung before, on this connection.
+    /// Whether it was a member by this rung before, on this connection.
     pub(super) returned: bool,
 }
 
-/// What the store was asked for.
+/// Pending request to the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asked {
-    /// What is to be sent next.
+    /// For the next updates to send.
     Needed,
-    /// What comes behind that which was read already.
+    /// For updates after those read already.
     Ahead,
 }
 
@@ -57,11 +57,11 @@ pub(super) struct Subscription {
     pub(super) hello_cursor: u64,
     /// Updates that it needs by unicast as soon as they are published.
     pub(super) needed: RangeSet,
-    /// It asked to join and listens natively.
+    /// Whether it asked to join and listens natively.
     pub(super) joined: bool,
-    /// It asked to join and listens through an AMT relay.
+    /// Whether it asked to join and listens through an AMT relay.
     pub(super) tunnelled: bool,
-    /// It asked for copies and gets them.
+    /// Whether it asked for replication and gets it.
     pub(super) copies: bool,
     /// Whether it was counted as listening, and as getting copies.
     pub(super) counted: (bool, bool),
@@ -69,7 +69,7 @@ pub(super) struct Subscription {
     pub(super) copies_until: Option<Instant>,
     /// The highest key epoch that was sent to it; 0 for none.
     pub(super) key_sent: u64,
-    /// It waits for the next key epoch of a private channel.
+    /// Whether it waits for the next key epoch of a private channel.
     pub(super) awaits_key: bool,
     /// The newest key epoch that it says it holds; 0 for none.
     pub(super) confirmed: u64,
@@ -100,7 +100,7 @@ pub(super) struct Subscription {
     /// Reading ahead brought nothing: what is missing is found out when it is needed.
     ahead_failed: bool,
     catching_up: bool,
-    /// What was handed out last was a repair.
+    /// Whether the last item handed out was a repair.
     repairing: bool,
 }
 
@@ -169,7 +169,7 @@ impl Subscription {
         self.joined || self.tunnelled || self.copies
     }
 
-    /// It listens in no way any more.
+    /// Marks it as not listening by any path.
     pub(super) fn forget_ways(&mut self) {
         (self.joined, self.tunnelled, self.copies) = (false, false, false);
     }
@@ -254,7 +254,7 @@ impl Subscription {
         })
     }
 
-    /// What to ask the store for before it is needed, if that is due.
+    /// Returns the request that reads ahead, if that is due.
     fn read_ahead(&mut self, recent: &Recent) -> Option<Unicast> {
         if self.asked.is_some() || self.ahead_failed || self.fetched.len() >= self.enough {
             return None;
@@ -282,7 +282,7 @@ impl Subscription {
             self.fetched.remove(&seq);
             let range = range.start.min(bytes.len() as u64) as usize
                 ..range.end.min(bytes.len() as u64) as usize;
-            // A range beyond the end is answered by that end: who asked for it was deceived.
+            // A range beyond the end is answered by that end: the receiver was deceived.
             self.repairing = true;
             return stream(number, seq, &bytes, range);
         }
@@ -463,7 +463,8 @@ mod tests {
         assert!(matches!(next, Unicast::Fetch { from: 501, .. }), "{next:?}");
     }
 
-    /// What reading ahead does not find is no gap, and no reason to wait, until it is needed.
+    /// Reading ahead beyond the store's end is no gap, and no reason to wait, until the updates are
+    /// needed.
     #[test]
     fn a_gap_is_told_when_it_is_reached() {
         for ahead in [None, Some(Vec::new()), stored(900, 10)] {

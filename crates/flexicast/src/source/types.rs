@@ -1,4 +1,4 @@
-//! What a source is made with and what it tells.
+//! Configuration and events of a source.
 
 use std::time::{Duration, Instant};
 
@@ -9,14 +9,14 @@ use crate::control::{Endpoint, Hello};
 use crate::flow::FlowConfig;
 use crate::{Cause, Cursor, Rung};
 
-/// What a source is made with.
+/// Configuration of a source.
 #[derive(Debug, Clone)]
 pub struct SourceConfig {
     /// The channels; each keeps its place in this list as its [`ChannelIndex`].
     pub channels: Vec<ChannelConfig>,
     /// Bit/s of updates on all unicast paths together: so that many receivers that lose the flow at once do not stampede. `None` for no limit.
     pub unicast_rate: Option<u64>,
-    /// How much a single receiver may ask for.
+    /// Limits on a single receiver's requests.
     pub limits: Limits,
     /// For jitter.
     pub seed: u64,
@@ -43,7 +43,7 @@ pub struct ChannelConfig {
     pub head: u64,
     /// The oldest stored `seq`; 1 if there is none.
     pub first: u64,
-    /// Who joins its flow must not be able to read what went before: each join begins a key epoch.
+    /// Whether new members must not be able to read earlier packets: each join begins a key epoch.
     pub private: bool,
     /// Where the flow can be had by multicast, IPv4 and IPv6; may be empty.
     pub endpoints: Vec<Endpoint>,
@@ -56,13 +56,14 @@ pub struct ChannelConfig {
 /// Why a channel is not there any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Absence {
-    /// It was removed: who asks for it is told that there is no such channel.
+    /// Removed: requests for it are refused as unknown.
     Gone,
-    /// Another source publishes it: who asks for it is told to come back later.
+    /// Published by another source: requests for it are told to come back later.
     Elsewhere,
 }
 
-/// How much is taken from receivers. Past a limit a frame is refused and counted, and who goes on is disconnected.
+/// Limits on receivers' input. A frame beyond a limit is refused and counted, and repetition
+/// disconnects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Receivers that are served at once.
@@ -129,20 +130,20 @@ pub struct SourceCounters {
     pub rekeys: u64,
     /// Members that fell back because they did not confirm a key in time.
     pub rekeys_missed: u64,
-    /// Receivers that were told that updates are gone for good.
+    /// Receivers notified that updates are gone for good.
     pub gaps: u64,
     /// Times that updates on unicast paths had to wait for the rate of all of them together.
     pub unicast_held: u64,
 }
 
-/// What the owner of a source should do or know.
+/// Events and requests for the owner of a source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SourceEvent {
     /// Decide about this HELLO and call [`super::Source::authorised`].
     Authorise {
         /// The session.
         session: SessionId,
-        /// What it said.
+        /// Its HELLO.
         hello: Hello,
     },
     /// Ask this session's receiver for a sign of life, by something that it has to acknowledge: another one with its id has come. Call [`super::Source::heard`] if
@@ -182,8 +183,8 @@ pub enum SourceEvent {
         session: SessionId,
         /// The channel.
         channel: ChannelIndex,
-        /// The rung: one that was tried and brought nothing ([`Cause::ProbeTimeout`]), or the one from which the receiver fell back last ([`Cause::RelayLost`],
-        /// which takes the place of the cause that was told then).
+        /// The rung: one that was tried without success ([`Cause::ProbeTimeout`]), or the one of
+        /// the last fall-back ([`Cause::RelayLost`], which replaces the cause given then).
         rung: Rung,
         /// Where the receiver stands.
         on: Rung,
@@ -194,7 +195,7 @@ pub enum SourceEvent {
     MassFallBack {
         /// The channel.
         channel: ChannelIndex,
-        /// How many.
+        /// Number.
         members: usize,
         /// The cause of the first of them.
         cause: Cause,
@@ -223,7 +224,7 @@ pub mod close {
     pub const PROTOCOL_VIOLATION: u64 = 1;
     /// The HELLO was refused; REFUSED says why.
     pub const REFUSED: u64 = 2;
-    /// The same receiver has connected anew.
+    /// The same receiver has reconnected.
     pub const SUPERSEDED: u64 = 3;
     /// The source shuts down; come back soon.
     pub const GOING_AWAY: u64 = 4;
@@ -237,7 +238,7 @@ pub mod close {
     pub const RECONNECT: u64 = 8;
 }
 
-/// What a session looks like from outside.
+/// Status of a session.
 #[derive(Debug, Clone)]
 pub struct SessionStatus {
     /// The session.
@@ -248,7 +249,7 @@ pub struct SessionStatus {
     pub name: String,
     /// Its program and version, as it says.
     pub software: String,
-    /// What it subscribes to.
+    /// Its subscriptions.
     pub channels: Vec<SubscriptionStatus>,
 }
 
@@ -261,7 +262,8 @@ pub struct Traffic {
     pub unicast: u64,
     /// Ranges of updates that were handed to unicast paths because the flow had not brought them.
     pub repairs: u64,
-    /// What unicast alone would have sent: the whole updates of `unicast`, and each update that went to the flow once for every member.
+    /// Bytes that unicast alone would have sent: the whole updates of `unicast`, and each update on
+    /// the flow once per member.
     pub by_unicast_alone: u64,
 }
 
@@ -274,9 +276,10 @@ pub struct SubscriptionStatus {
     pub rung: Rung,
     /// Since when.
     pub since: Instant,
-    /// Why it stands there; `None` for one that has not moved since it connected, and has not said that it tried a better rung in vain.
+    /// Cause of the rung; `None` for a session that has not moved since it connected, and has not
+    /// reported a failed attempt at a better rung.
     pub cause: Option<Cause>,
-    /// What its outputs hold.
+    /// Cursor of its outputs.
     pub cursor: Option<Cursor>,
     /// Updates that it still has to get on its unicast path.
     pub backlog: u64,

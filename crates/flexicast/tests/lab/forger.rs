@@ -16,7 +16,7 @@ impl Lab {
         self.source.flow(0).unwrap().next_pn()
     }
 
-    /// A packet of the flow, made by somebody who holds the key of its first epoch.
+    /// Returns a packet of the flow, made by a holder of its first epoch's key.
     pub fn forge(&self, seed: u64, pn: u64, wrong_phase: bool, frames: &[u8]) -> Vec<u8> {
         let sequence = self.source.flow(0).unwrap().epoch().sequence;
         let secret = FlowSecret([seed as u8; SECRET_LEN]);

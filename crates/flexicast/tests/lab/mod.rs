@@ -52,7 +52,7 @@ pub struct Node {
     pub multicast: bool,
     /// A relay that brings flow packets can be reached.
     pub relay: bool,
-    /// What its owner was asked about tunnels, and when.
+    /// Tunnel requests to its owner, with their times.
     pub asked: Vec<(Duration, Asked)>,
     /// Of flow packets, in percent.
     pub loss: u32,
@@ -60,9 +60,9 @@ pub struct Node {
     pub moves: Vec<(Duration, Rung, Cause)>,
     /// Which rungs do not hold, where it stands meanwhile, and why.
     pub explained: Vec<(Duration, Rung, Rung, Cause)>,
-    /// What it says about the flow.
+    /// Its FC_STATEs.
     pub said: Vec<(Duration, State)>,
-    /// How often it left the flow's group to join it again.
+    /// Number of leaves of the flow's group followed by a join.
     pub rejoins: usize,
     /// Its acknowledgements are sent.
     pub acks: bool,
@@ -84,7 +84,7 @@ pub struct Node {
     catch_up: Option<u64>,
 }
 
-/// What a receiver wants of its owner as to relays.
+/// A receiver's relay request to its owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Asked {
     Tunnel(Vec<RelayHint>),
@@ -109,12 +109,12 @@ pub struct Lab {
     pub mass: Vec<(usize, Cause)>,
     /// Acknowledgements that all receivers have sent.
     pub acks: u64,
-    /// The same as the source is told it.
+    /// The same as reported by the source.
     pub explained: Vec<(u64, Rung, Rung, Cause)>,
     pub datagram_loss: u32,
     pub fetch_fails: bool,
     pub config: FlowConfig,
-    /// What receivers that are added from now on can do.
+    /// Rungs of receivers added from now on.
     pub rungs: Rungs,
     /// The validity check of receivers that are added from now on.
     pub check: Option<Check>,
@@ -631,7 +631,7 @@ impl Lab {
         self.schedule(at, Event::ToSource { node, life, what });
     }
 
-    /// A datagram that reaches a receiver as if it were of the flow, whoever sent it.
+    /// Delivers a datagram to a receiver as if it were of the flow.
     pub fn inject(&mut self, i: usize, packet: Vec<u8>) {
         self.send_down(i, Down::Flow(Rung::Multicast, packet));
     }

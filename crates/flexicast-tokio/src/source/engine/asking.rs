@@ -1,4 +1,4 @@
-//! What the engine is told, what it asks the store, and what the state machine asks of it.
+//! The engine's commands, its requests to the store, and the state machine's requests.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -25,7 +25,7 @@ const STORE_WITHIN: Duration = Duration::from_secs(10);
 const MOVES: usize = 256;
 const MASS_FALL_BACKS: usize = 32;
 
-/// What the store answered.
+/// Answer of the store.
 pub(super) enum Answer {
     Authorised {
         session: u64,
@@ -40,7 +40,7 @@ pub(super) enum Answer {
 }
 
 impl Engine {
-    /// What the owner wants.
+    /// Executes the owner's command.
     pub(super) fn command(&mut self, command: Command) {
         let now = Instant::now();
         match command {
@@ -146,7 +146,7 @@ impl Engine {
         };
         let conn = &mut peer.link.conn;
         if conn.is_draining() || conn.is_closed() {
-            // It has said goodbye.
+            // The receiver has said goodbye.
             self.core.closed(session, now);
         } else {
             let _ = conn.send_ack_eliciting();
@@ -256,7 +256,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Keeps a move, or what a receiver tried in vain.
+    /// Records a move, or a receiver's failed attempt.
     fn note_move(
         &mut self,
         session: SessionId,

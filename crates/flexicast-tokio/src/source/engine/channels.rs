@@ -12,10 +12,10 @@ use crate::Error;
 use crate::source::outlets::Outlets;
 use crate::source::{Absence, ChannelConfig, Senders, Updates, core_channel, fresh_flow};
 
-/// How many updates of each channel wait for the engine.
+/// Updates of each channel that wait for the engine.
 const UPDATES: usize = 256;
 
-/// What the engine has of a channel, beside the state machine.
+/// The engine's state of a channel, next to the state machine's.
 pub(in crate::source) struct Place {
     pub(super) config: ChannelConfig,
     /// Where its flow leaves by multicast.

@@ -1,4 +1,4 @@
-//! Packets of nobody: new receivers, receivers of an earlier life, noise.
+//! Packets of no connection: new receivers, receivers of an earlier life, noise.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::Instant;
@@ -15,14 +15,16 @@ use crate::source::peer::Peer;
 
 /// Connections whose receivers are not served yet.
 const MAX_UNSERVED: usize = 2_000;
-/// Connections at once; further ones are not answered. More than are served, so that who comes too late is told so.
+/// Bound on connections; further ones are not answered. More than are served, so that latecomers
+/// get a refusal.
 const MAX_PEERS: usize = 20_000 + MAX_UNSERVED;
 /// Those of one network that are not served yet: an IPv4 address, an IPv6 /64.
 const MAX_UNSERVED_PER_ADDRESS: usize = 250;
 /// With so many, new receivers have to prove their address first, at the cost of a round trip: handshakes that somebody begins in others' names end there.
 const RETRY_FROM: usize = 64;
 
-/// Whose connections are counted together: an IPv6 host has all addresses of its /64.
+/// Returns the network whose connections are counted together: an IPv6 host has all addresses of
+/// its /64.
 fn network(ip: IpAddr) -> IpAddr {
     match ip.to_canonical() {
         IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() & !u128::from(u64::MAX)).into(),
@@ -82,7 +84,7 @@ impl Engine {
             self.counters.over_limit += 1;
             return None;
         }
-        // Who was told to go on with an ID goes on with it.
+        // A client that was given an ID by a Retry continues with it.
         let id = match original {
             Some(_) => <[u8; CID_LEN]>::try_from(header.dcid.as_ref()).ok()?,
             None => self.resets.connection_id().ok()?,

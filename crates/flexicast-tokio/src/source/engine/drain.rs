@@ -1,4 +1,4 @@
-//! The graceful end: nobody new comes in, and what is published is delivered before the goodbye.
+//! Graceful shutdown: no new receivers, and published updates are delivered before the goodbye.
 
 use std::time::{Duration, Instant};
 
@@ -9,9 +9,9 @@ use super::Engine;
 
 /// An end that is under way.
 pub(super) struct Draining {
-    /// It does not take longer than that.
+    /// Time limit.
     pub(super) until: Instant,
-    /// Dropped when the source has stopped: whoever asked waits for it.
+    /// Dropped when the source has stopped: callers wait for it.
     pub(super) _done: Vec<oneshot::Sender<()>>,
 }
 

@@ -47,7 +47,8 @@ use crate::train::Packets;
 const ANSWERS: usize = 256;
 /// Batches of datagrams that are read before anything is sent.
 const BATCHES: usize = 8;
-/// What those who catch up have together of the rate of all unicast paths, as one part of so many: the others want what is new, and the processor some rest.
+/// Share of the total unicast rate for catch-up, as one part of so many: the other receivers want
+/// new updates, and the processor some rest.
 const CATCH_UP_PART: u64 = 2;
 /// After so many sessions the flow gets its turn again.
 const FLOW_EVERY: usize = 8;
@@ -73,7 +74,7 @@ pub(super) enum Command {
     Shutdown,
 }
 
-/// What a source is assembled from.
+/// Components of a source.
 pub(super) struct Parts {
     pub(super) quic: quiche::Config,
     pub(super) socket: UdpSocket,
@@ -225,7 +226,7 @@ impl Engine {
     }
 
     fn receive(&mut self, batch: &mut RecvBatch, buffer: &mut [u8]) -> Result<(), Error> {
-        // What a datagram answers is sent behind the loop: the socket is borrowed while it is read.
+        // Answers to a datagram are sent after the loop: the socket is borrowed while it is read.
         for _ in 0..BATCHES {
             let mut datagrams = Vec::new();
             match self
@@ -358,7 +359,8 @@ impl Engine {
             self.flush(session, buffer, now).await?;
             served += 1;
             if served % FLOW_EVERY == 0 {
-                // Many sessions that need something at once, as after a correlated failure, do not hold up those whom the flow still reaches.
+                // Many sessions that need data at once, as after a correlated failure, do not hold
+                // up the members of the flow.
                 self.flow(Instant::now()).await?;
             }
         }

@@ -1,4 +1,4 @@
-//! What the engine shows of itself.
+//! Status of the engine.
 
 use std::net::SocketAddr;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
