@@ -14,8 +14,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use flexicast_tokio::receiver::{Event, Receiver, ReceiverConfig, Verify};
 use flexicast_tokio::source::{
-    Admission, Backlog, BoxError, ChannelConfig, Denied, FlowEndpoint, FlowSettings, Source,
-    SourceConfig, SourceHandle,
+    Admission, AdmissionError, Backlog, BoxError, ChannelConfig, FlowEndpoint, FlowSettings,
+    Source, SourceConfig, SourceHandle,
 };
 use flexicast_tokio::{Cursor, Rung};
 use store::{Draft, Kind, Store};
@@ -106,7 +106,7 @@ impl Backlog for Shelf {
         }
     }
 
-    async fn authorise(&self, _request: &Admission) -> Result<(), Denied> {
+    async fn authorise(&self, _request: &Admission) -> Result<(), AdmissionError> {
         Ok(())
     }
 }

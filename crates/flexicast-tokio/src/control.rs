@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_sent_is_erased_at_once() {
+    fn sent_secrets_are_erased_at_once() {
         let mut outbox = Outbox::default();
         outbox.push(Zeroizing::new(vec![7; 10]));
         outbox.push(Zeroizing::new(Vec::new()));

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const ATTEMPTS: u32 = 6;
 
-struct Left {
+struct OldPath {
     local: SocketAddr,
     peer: SocketAddr,
     attempts: u32,
@@ -24,7 +24,7 @@ struct Left {
 /// Paths that a peer has left.
 #[derive(Default)]
 pub(crate) struct Recall {
-    left: Vec<Left>,
+    left: Vec<OldPath>,
 }
 
 impl Recall {
@@ -32,7 +32,7 @@ impl Recall {
     pub(crate) fn moved(&mut self, conn: &quiche::Connection, now: Instant) {
         let others = conn.path_stats().filter(|path| !path.active);
         self.left = others
-            .map(|path| Left {
+            .map(|path| OldPath {
                 local: path.local_addr,
                 peer: path.peer_addr,
                 attempts: 0,

@@ -27,7 +27,7 @@ pub(crate) struct Resets {
 
 /// Decision about a packet that belongs to no connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum ResetDecision {
     /// Send this.
     Reset(Vec<u8>),
     /// Beyond the limit of answers.
@@ -68,22 +68,22 @@ impl Resets {
     }
 
     /// The answer to a short-header packet for a connection that this source does not have: always smaller than what provoked it, and not too many per second.
-    pub(crate) fn answer(&mut self, packet: &[u8], now: Instant) -> Answer {
+    pub(crate) fn answer(&mut self, packet: &[u8], now: Instant) -> ResetDecision {
         let len = packet.len().saturating_sub(1).min(MAX_RESET);
         let id = packet.get(1..1 + CID_LEN);
         let Some(id) = id.filter(|_| len >= MIN_RESET) else {
-            return Answer::NotAPacket;
+            return ResetDecision::NotAPacket;
         };
         if !take_turn(&mut self.bucket, now) {
-            return Answer::TooMany;
+            return ResetDecision::TooMany;
         }
         let Ok(random) = random::<MAX_RESET>() else {
-            return Answer::TooMany;
+            return ResetDecision::TooMany;
         };
         let mut out = random[..len].to_vec();
         out[0] = 0x40 | (out[0] & 0x3f);
         out[len - TOKEN_LEN..].copy_from_slice(&self.token(id));
-        Answer::Reset(out)
+        ResetDecision::Reset(out)
     }
 }
 
@@ -109,7 +109,7 @@ mod tests {
         let mut packet = vec![0x41];
         packet.extend_from_slice(&id);
         packet.resize(60, 9);
-        let Answer::Reset(reset) = resets.answer(&packet, now) else {
+        let ResetDecision::Reset(reset) = resets.answer(&packet, now) else {
             panic!("no answer");
         };
         assert!(reset.len() < packet.len() && reset[0] & 0xc0 == 0x40);
@@ -117,14 +117,14 @@ mod tests {
         assert_eq!(reset[reset.len() - 16..], reborn.token(&id));
         assert_eq!(
             resets.answer(&packet[..20], now),
-            Answer::NotAPacket,
+            ResetDecision::NotAPacket,
             "too small to be answered"
         );
         let answered = (0..10_000)
-            .filter(|_| matches!(resets.answer(&packet, now), Answer::Reset(_)))
+            .filter(|_| matches!(resets.answer(&packet, now), ResetDecision::Reset(_)))
             .count();
         assert!(answered <= ANSWERS_PER_SECOND as usize, "{answered}");
-        assert_eq!(resets.answer(&packet, now), Answer::TooMany);
+        assert_eq!(resets.answer(&packet, now), ResetDecision::TooMany);
     }
 
     #[test]
@@ -134,6 +134,9 @@ mod tests {
         let answered = (0..10_000).filter(|_| resets.may_negotiate(now)).count();
         assert!((1..=ANSWERS_PER_SECOND as usize).contains(&answered));
         let packet = [0x41; 60];
-        assert!(matches!(resets.answer(&packet, now), Answer::Reset(_)));
+        assert!(matches!(
+            resets.answer(&packet, now),
+            ResetDecision::Reset(_)
+        ));
     }
 }

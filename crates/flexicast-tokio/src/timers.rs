@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_a_little_late_was_not_away() {
+    fn small_lateness_is_no_absence() {
         let wake = Instant::now();
         for (late, is_away) in [(0, false), (50, false), (51, true), (5000, true)] {
             let late = Duration::from_millis(late);

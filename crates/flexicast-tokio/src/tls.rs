@@ -39,9 +39,9 @@ pub(crate) fn source(cert: &Path, key: &Path) -> Result<quiche::Config, Error> {
 
 /// The TLS library's objection to a source's certificate.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Complaint(Arc<Mutex<Option<String>>>);
+pub(crate) struct CertificateObjection(Arc<Mutex<Option<String>>>);
 
-impl Complaint {
+impl CertificateObjection {
     fn note(&self, text: String) {
         let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         said.get_or_insert(text);
@@ -58,7 +58,9 @@ impl Complaint {
 ///
 /// # Errors
 /// The file cannot be used.
-pub(crate) fn trusting(authorities: Option<&Path>) -> Result<(quiche::Config, Complaint), Error> {
+pub(crate) fn trusting(
+    authorities: Option<&Path>,
+) -> Result<(quiche::Config, CertificateObjection), Error> {
     let mut builder = SslContextBuilder::new(SslMethod::tls()).map_err(|_| Error::Tls)?;
     match authorities {
         Some(path) => builder.set_ca_file(path).map_err(|error| Error::Pem {
@@ -68,7 +70,7 @@ pub(crate) fn trusting(authorities: Option<&Path>) -> Result<(quiche::Config, Co
         })?,
         None => builder.set_default_verify_paths().map_err(|_| Error::Tls)?,
     }
-    let complaint = Complaint::default();
+    let complaint = CertificateObjection::default();
     let noted = complaint.clone();
     let look = move |good: bool, context: &mut X509StoreContextRef| {
         if let (false, Err(error)) = (good, context.verify_result()) {

@@ -122,7 +122,7 @@ async fn the_same_program_is_let_in_however_it_comes_back() {
 /// A draining source delivers published updates before its goodbye, to members and to unicast
 /// receivers; no new receiver is admitted meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_drain_delivers_what_is_published() {
+async fn a_drain_delivers_published_updates() {
     let site = Site::new();
     let mut config = site.config(any_port());
     config.rate_bps = 2_000_000;

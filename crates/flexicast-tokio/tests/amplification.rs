@@ -84,7 +84,7 @@ const WHOLE: Duration = Duration::from_secs(11);
 /// A first packet in somebody else's name brings that address three times its bytes at most,
 /// however often the source repeats its answer; so does a second one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_address_that_answers_nothing_gets_three_times_what_came_from_it() {
+async fn a_silent_address_gets_at_most_three_times_its_bytes() {
     let site = Site::new();
     let source = site.source().await;
     let addr = source.addr;

@@ -96,7 +96,7 @@ async fn a_wrong_token_and_a_wrong_pin_are_named() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn garbage_disturbs_nobody_and_unicast_alone_is_enough() {
+async fn garbage_is_harmless_and_unicast_alone_suffices() {
     let site = Site::new();
     let source = site.source().await;
     let mut member = site.receiver(source.addr);
@@ -222,7 +222,7 @@ async fn keys_change_under_traffic_and_nothing_is_lost() {
 
 /// Updates removed by retention are announced as a gap in their place.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_gone_is_a_gap_in_its_place() {
+async fn removed_updates_are_a_gap_in_their_place() {
     let site = Site::new();
     let source = site.source().await;
     site.publish(&source.handle, 1500).await;
@@ -277,7 +277,7 @@ async fn a_flow_is_withdrawn_replaced_and_carries_messages() {
 /// A receiver far behind is not limited by the pace of its own connection: at that alone this would
 /// take twice the permitted time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_is_far_behind_has_a_share_of_the_unicast_rate() {
+async fn catch_up_gets_a_share_of_the_unicast_rate() {
     let site = Site::new();
     let mut config = site.config(any_port());
     config.rate_bps = 1_000_000;
@@ -344,7 +344,7 @@ impl Thread {
 /// The source's thread gets no processor for longer than a member may be silent, while updates are on their way: what members answered meanwhile is read
 /// before they are judged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_source_that_was_away_itself_blames_nobody() {
+async fn a_source_that_was_suspended_moves_no_member() {
     let site = Site::new();
     let mut config = site.config(any_port());
     config.fall_back = Duration::from_secs(2);
@@ -370,7 +370,7 @@ async fn a_source_that_was_away_itself_blames_nobody() {
 /// The machine of both ends stalls, for longer than either may be silent: neither gives the other
 /// up.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_machine_that_stood_still_moves_nobody() {
+async fn a_stalled_machine_moves_no_member() {
     let site = Arc::new(Site::new());
     let mut config = site.config(any_port());
     config.heartbeat = Duration::from_secs(1);
@@ -400,7 +400,7 @@ async fn a_machine_that_stood_still_moves_nobody() {
 
 /// A receiver's thread gets no processor for longer than the source may be silent: the source is not given up for what was sent meanwhile and not read yet.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_receiver_that_was_away_itself_gives_nobody_up() {
+async fn a_receiver_that_was_suspended_keeps_its_source() {
     let site = Arc::new(Site::new());
     let mut config = site.config(any_port());
     config.heartbeat = Duration::from_millis(500);

@@ -7,18 +7,18 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use flexicast_tokio::Rung;
-use flexicast_tokio::source::{Happening, Move, What};
+use flexicast_tokio::source::{HistoryEvent, HistoryEventKind, Move};
 use site::{Running, Site};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-async fn history(source: &Running) -> Vec<Happening> {
-    let mut all: Vec<Happening> = Vec::new();
+async fn history(source: &Running) -> Vec<HistoryEvent> {
+    let mut all: Vec<HistoryEvent> = Vec::new();
     loop {
         let after = all.last().map_or(0, |h| h.number);
         let part = source.handle.history(after).await.unwrap();
         assert_eq!(part.missed, 0);
-        all.extend(part.happenings);
+        all.extend(part.events);
         if all.last().map_or(0, |h| h.number) >= part.last {
             break;
         }
@@ -28,9 +28,9 @@ async fn history(source: &Running) -> Vec<Happening> {
     all
 }
 
-fn moves(history: &[Happening]) -> Vec<&Move> {
+fn moves(history: &[HistoryEvent]) -> Vec<&Move> {
     let moves = history.iter().filter_map(|h| match &h.what {
-        What::Moved(step) => Some((h, step)),
+        HistoryEventKind::Moved(step) => Some((h, step)),
         _ => None,
     });
     moves
@@ -133,7 +133,7 @@ async fn a_disconnected_receiver_comes_back_by_itself() {
         tokio::time::sleep(Duration::from_millis(20)).await;
         let all = history(&source).await;
         ended = all.into_iter().find_map(|h| match h.what {
-            What::Disconnected {
+            HistoryEventKind::Disconnected {
                 session,
                 receiver,
                 reason,
@@ -148,7 +148,7 @@ async fn a_disconnected_receiver_comes_back_by_itself() {
     let connected: Vec<_> = all
         .iter()
         .filter_map(|h| match &h.what {
-            What::Connected {
+            HistoryEventKind::Connected {
                 session,
                 receiver,
                 name,
@@ -177,7 +177,10 @@ async fn the_history_is_exact_in_time() {
     probe.until_rung(Rung::Multicast).await;
     latest.wait_for(|number| *number >= 2).await.unwrap();
     let all = history(&source).await;
-    assert!(matches!(all[0].what, What::Connected { .. }), "{all:?}");
+    assert!(
+        matches!(all[0].what, HistoryEventKind::Connected { .. }),
+        "{all:?}"
+    );
     let step = moves(&all)[0].clone();
     assert_eq!(
         (step.number, step.from.as_str(), step.to.as_str()),

@@ -22,7 +22,7 @@ fn behind(site: &Site, server: SocketAddr) -> Probe {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn copies_reach_who_has_no_multicast() {
+async fn replicated_packets_reach_receivers_without_multicast() {
     let site = Site::new();
     let source = site.source().await;
     let nat = Nat::new(source.addr).await;
@@ -99,7 +99,7 @@ async fn a_nat_that_changes_its_port_loses_nothing() {
 
 /// Packets in flight to the old address are sent to the new one, however many.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_on_its_way_when_a_nat_changed_arrives() {
+async fn packets_in_flight_during_a_nat_rebinding_arrive() {
     let site = Site::new();
     let source = site.source().await;
     let mut nat = Nat::new(source.addr).await;
@@ -163,7 +163,7 @@ async fn copies_stop_when_nothing_comes_back() {
 /// A client that spoofs a receiver from another address gets no replicated packets, and of all else
 /// at most three times what it sent (RFC 9000 section 8).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_writes_in_anothers_name_gets_little() {
+async fn spoofed_packets_gain_little() {
     let site = Site::new();
     let source = site.source().await;
     let mut nat = Nat::new(source.addr).await;
@@ -342,8 +342,8 @@ fn ip(arguments: &str) {
 
 /// A receiver whose own address changes goes on at once, on the same connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_receiver_that_moves_goes_on() {
-    if !inside("a_receiver_that_moves_goes_on", NETWORK) {
+async fn a_receiver_that_changes_its_address_continues() {
+    if !inside("a_receiver_that_changes_its_address_continues", NETWORK) {
         return;
     }
     let site = Site::new();

@@ -75,7 +75,7 @@ fn streams(packets: &[Packet]) -> BTreeMap<u64, u64> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn qlog_files_tell_what_happened() {
+async fn qlog_files_record_the_events() {
     let site = Site::new();
     let mut config = site.config(any_port());
     config.qlog = Some(site.path("qlog-source"));

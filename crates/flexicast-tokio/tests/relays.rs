@@ -34,7 +34,7 @@ fn hint(addr: SocketAddr, priority: u8) -> RelayHint {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_relay_reaches_who_has_no_multicast() {
+async fn a_relay_reaches_receivers_without_multicast() {
     let site = Site::new();
     let relay = Relay::start(site.group(0)).await;
     let source = site.source().await;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::PathId;
 use crate::range::RangeSet;
-use crate::wire::{Put, Reader, WireError};
+use crate::wire::{BufMutExt, Reader, WireError};
 
 /// The type of a PATH_ACK in a QUIC DATAGRAM.
 pub const PATH_ACK: u64 = 0x3e;

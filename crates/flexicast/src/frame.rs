@@ -1,6 +1,6 @@
 //! Frames on the flow (protocol.md section 6): the encodings of RFC 9000 section 19, and extensions as `type | length | body` that are skipped when unknown.
 
-use crate::wire::{Put, Reader, VARINT_MAX, WireError, varint_len};
+use crate::wire::{BufMutExt, Reader, VARINT_MAX, WireError, varint_len};
 
 const PADDING: u64 = 0x00;
 const PING: u64 = 0x01;

@@ -95,7 +95,7 @@ pub struct Distrust {
 
 /// Bytes that are asked of the source.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Missing {
+pub(crate) struct MissingRange {
     pub(crate) seq: u64,
     pub(crate) range: Range<u64>,
     pub(crate) reason: NeedReason,
@@ -116,7 +116,7 @@ pub struct MergeStats {
 
 /// An update that was handed on.
 #[derive(Debug)]
-struct Handed {
+struct DeliveredUpdate {
     seq: u64,
     encoded: Bytes,
     /// Different bytes of it have arrived since.
@@ -139,7 +139,7 @@ pub struct Merge {
     /// Bytes of what is in order and waits for the application.
     ready_bytes: usize,
     /// The last updates that left, ascending, within bounds.
-    handed: VecDeque<Handed>,
+    handed: VecDeque<DeliveredUpdate>,
     handed_bytes: usize,
     /// Updates to be requested, with the reason.
     needs: BTreeMap<u64, NeedReason>,
@@ -351,7 +351,7 @@ impl Merge {
     }
 
     /// The next request; each update is requested once per reason.
-    pub(crate) fn pop_need(&mut self) -> Option<Missing> {
+    pub(crate) fn pop_need(&mut self) -> Option<MissingRange> {
         while self.has_need() {
             let (seq, reason) = self.needs.pop_first()?;
             let range = match self.parts.get(&seq) {
@@ -360,7 +360,7 @@ impl Merge {
                 None => Some(0..u64::MAX),
             };
             if let Some(range) = range {
-                return Some(Missing { seq, range, reason });
+                return Some(MissingRange { seq, range, reason });
             }
         }
         None
@@ -632,7 +632,7 @@ impl Merge {
     /// Keeps an update that leaves, to be compared with what still arrives of it.
     fn remember(&mut self, seq: u64, encoded: Bytes) {
         self.handed_bytes += encoded.len();
-        self.handed.push_back(Handed {
+        self.handed.push_back(DeliveredUpdate {
             seq,
             encoded,
             disputed: false,

@@ -3,7 +3,7 @@
 use bytes::{Buf, Bytes, BytesMut};
 
 use crate::MAX_UPDATE;
-use crate::wire::{Put, Reader, WireError};
+use crate::wire::{BufMutExt, Reader, WireError};
 
 const RANGE: u64 = 0x01;
 const CATCH_UP: u64 = 0x02;

@@ -127,12 +127,12 @@ pub(crate) fn varint_len(value: u64) -> usize {
 pub(crate) const VARINT_MAX: u64 = (1 << 62) - 1;
 
 /// Appending of the field types to a vector.
-pub(crate) trait Put {
+pub(crate) trait BufMutExt {
     fn put_varint(&mut self, value: u64);
     fn put_prefixed(&mut self, bytes: &[u8]);
 }
 
-impl Put for Vec<u8> {
+impl BufMutExt for Vec<u8> {
     fn put_varint(&mut self, value: u64) {
         let value = value.min(VARINT_MAX);
         let len = varint_len(value);

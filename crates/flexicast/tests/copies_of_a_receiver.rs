@@ -138,7 +138,7 @@ fn a_copy_is_refused_while_the_original_lives() {
 }
 
 #[test]
-fn who_does_not_answer_loses_its_id_within_a_second() {
+fn a_silent_holder_loses_its_id_within_a_second() {
     let mut scene = Scene::new();
     scene.hello(1, Some(1));
     scene.hello(2, Some(2));
@@ -159,7 +159,7 @@ fn a_source_that_was_away_itself_hears_the_original_first() {
     scene.hello(1, Some(1));
     scene.hello(2, Some(2));
     scene.now += 3000 * MS;
-    scene.source.excuse(3000 * MS, scene.now);
+    scene.source.grant_grace(3000 * MS, scene.now);
     scene.pass(400 * MS);
     assert_eq!(scene.served(), [1]);
     scene.heard(1);
@@ -169,7 +169,7 @@ fn a_source_that_was_away_itself_hears_the_original_first() {
     scene.hello(3, Some(3));
     for _ in 0..10 {
         scene.now += 300 * MS;
-        scene.source.excuse(300 * MS, scene.now);
+        scene.source.grant_grace(300 * MS, scene.now);
         scene.pass(100 * MS);
     }
     assert_eq!(scene.served(), [3]);

@@ -429,7 +429,7 @@ fn says_no_need(frame: &Control) -> bool {
 
 /// An update that others wait for, and that is on its way by a slow unicast path, is not asked for.
 #[test]
-fn what_arrives_slowly_is_not_asked_for_again() {
+fn slow_ranges_are_not_requested_again() {
     let mut lab = members(false);
     lab.nodes[0].says = Some(says_no_need);
     lab.tolerates_forgery = true;
@@ -561,7 +561,7 @@ fn updates_that_a_receiver_cannot_judge_are_no_forgeries() {
 
 /// Packets that bring nothing do not make up for forged ones.
 #[test]
-fn empty_packets_do_not_excuse_forgeries() {
+fn empty_packets_do_not_make_up_for_forgeries() {
     let mut lab = members(false);
     for n in 0..101 {
         if n == 60 {

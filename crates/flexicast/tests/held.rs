@@ -109,7 +109,7 @@ fn nothing_is_lost_by_holding_and_releasing() {
 }
 
 #[test]
-fn it_is_held_again_when_it_comes_back_and_by_another_flow() {
+fn a_hold_survives_reconnections_and_flow_changes() {
     let mut lab = joined(2, 2);
     hold(&mut lab, &[0]);
     lab.disconnect(0);
@@ -167,7 +167,7 @@ fn proofs_of_one_that_is_held_change_nothing() {
 }
 
 #[test]
-fn a_flow_is_silent_when_all_who_listen_are_held() {
+fn a_flow_is_silent_when_all_listeners_are_held() {
     let mut lab = joined(4, 1);
     hold(&mut lab, &[0]);
     let sent = lab.flow_packets;

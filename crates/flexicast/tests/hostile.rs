@@ -249,7 +249,7 @@ fn forged_data_does_not_win_against_the_unicast_path() {
 }
 
 #[test]
-fn who_acknowledges_what_was_never_sent_is_moved_and_counted() {
+fn acks_of_unsent_packets_move_the_member_and_are_counted() {
     let mut lab = lab();
     busy(&mut lab, 10_000 * MS, |lab| {
         let far = next_pn(lab) + 1000;
@@ -272,7 +272,7 @@ fn who_acknowledges_what_was_never_sent_is_moved_and_counted() {
 }
 
 #[test]
-fn who_never_acknowledges_falls_back_and_holds_nothing() {
+fn a_member_without_acks_falls_back_and_blocks_nothing() {
     let mut lab = lab();
     lab.nodes[BAD].acks = false;
     busy(&mut lab, 20_000 * MS, |_| {});
@@ -436,7 +436,7 @@ fn floods_of_control_frames_are_refused() {
 }
 
 #[test]
-fn who_grants_nothing_falls_back_and_the_others_wait_no_longer_than_that() {
+fn a_member_without_grants_falls_back_and_delays_others_no_longer() {
     let mut lab = lab();
     lab.nodes[BAD].says = Some(|frame| !matches!(frame, Control::Window(_)));
     lab.disconnect(BAD);

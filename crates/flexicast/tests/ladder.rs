@@ -67,7 +67,7 @@ fn without_multicast_a_relay_brings_everything() {
 
 /// Also where the source is far away, so that the native join takes longer to show that it works than a relay is kept waiting.
 #[test]
-fn where_multicast_works_no_relay_is_bothered() {
+fn no_relay_is_used_with_working_multicast() {
     for delay in [MS, 50 * MS, 100 * MS] {
         let mut lab = lab(2, 2);
         lab.delay = delay;
@@ -84,7 +84,7 @@ fn where_multicast_works_no_relay_is_bothered() {
 }
 
 #[test]
-fn a_lost_relay_is_told_at_once_and_costs_nothing() {
+fn a_lost_relay_is_reported_at_once_and_costs_nothing() {
     for seed in 0..10 {
         let mut lab = relayed(seed, 2);
         stream(&mut lab, 50);
@@ -321,9 +321,9 @@ fn a_relay_that_still_brings_packets_explains_nothing() {
 }
 
 #[test]
-fn copies_are_asked_for_soon_once_the_relay_is_known_to_be_dead() {
+fn replication_is_requested_soon_after_the_relays_death() {
     let mut lab = lab(12, 1);
-    lab.offer_copies(12);
+    lab.offer_replication(12);
     lab.connect(0);
     lab.run(SECOND * 2);
     stream(&mut lab, 50);
@@ -344,7 +344,7 @@ fn copies_are_asked_for_soon_once_the_relay_is_known_to_be_dead() {
 
 /// "Why am I on unicast?"
 #[test]
-fn what_was_tried_in_vain_is_told_once_and_goes_on() {
+fn a_failed_attempt_is_reported_once_and_continues() {
     let mut lab = lab(13, 1);
     lab.nodes[0].relay = false;
     lab.connect(0);
@@ -400,7 +400,7 @@ fn without_a_key_nothing_is_known_of_a_rung() {
 
 /// Said without need, or again and again, it is heard once.
 #[test]
-fn who_says_for_ever_that_nothing_comes_is_heard_once() {
+fn repeated_probe_timeouts_count_once() {
     let mut lab = relayed(17, 1);
     let say = |lab: &mut Lab, sequence: u64, path: PathId| {
         let state = State {

@@ -96,7 +96,7 @@ fn other_channels_are_not_disturbed() {
 }
 
 #[test]
-fn sessions_of_a_removed_channel_are_sent_away_and_told_what_there_is() {
+fn sessions_of_a_removed_channel_are_closed_and_get_the_new_list() {
     let mut lab = Lab::new(2, 1);
     lab.connect(0);
     lab.run(SECOND);
@@ -176,7 +176,7 @@ fn sessions_of_a_removed_channel_are_sent_away_and_told_what_there_is() {
 
 /// An answer of the store for a removed channel is not taken for its successor in the slot.
 #[test]
-fn late_answers_of_the_store_belong_to_nobody() {
+fn late_answers_of_the_store_are_dropped() {
     let mut lab = Lab::new(3, 0);
     let mut old = channel("old", 5);
     old.head = 1000;

@@ -477,7 +477,7 @@ fn a_replaced_flow_loses_nothing_and_closes_no_connection() {
 /// All machines stall, or only the source's: packets sent meanwhile are read first, and after a
 /// long absence that takes longer. A member that is silent after that falls back all the same.
 #[test]
-fn a_source_that_was_away_itself_blames_nobody_at_once() {
+fn an_absence_of_the_source_grants_its_members_grace() {
     // Heartbeat, absence of the source, and the members' grace period.
     let cases = [
         (SECOND, 160 * MS, 160 * MS),
@@ -486,7 +486,7 @@ fn a_source_that_was_away_itself_blames_nobody_at_once() {
         (5 * SECOND, 8 * SECOND, 2 * SECOND),
         (60 * MS, 8 * SECOND, 100 * MS),
     ];
-    for (seed, (heartbeat, away, excused)) in (0..).zip(cases.into_iter().cycle().take(20)) {
+    for (seed, (heartbeat, away, grace)) in (0..).zip(cases.into_iter().cycle().take(20)) {
         for is_excused in [true, false] {
             let config = FlowConfig {
                 heartbeat,
@@ -501,13 +501,13 @@ fn a_source_that_was_away_itself_blames_nobody_at_once() {
             lab.nodes[1].acks = false;
             lab.now += away;
             // The others' acknowledgements take a good part of the time.
-            lab.delay = excused / 2;
+            lab.delay = grace / 2;
             let now = lab.now;
-            lab.nodes.iter_mut().for_each(|n| n.core.excuse(now));
+            lab.nodes.iter_mut().for_each(|n| n.core.grant_grace(now));
             if is_excused {
-                lab.source.excuse(away, now);
+                lab.source.grant_grace(away, now);
             }
-            lab.run(excused - 5 * MS);
+            lab.run(grace - 5 * MS);
             let stay = |lab: &Lab| {
                 let all = lab.source.sessions();
                 let on_flow = all.filter(|s| s.channels[0].rung == Rung::Multicast);
@@ -518,7 +518,7 @@ fn a_source_that_was_away_itself_blames_nobody_at_once() {
             lab.run(10 * MS);
             let expected: &[u64] = if is_excused { &[0, 2] } else { &[] };
             assert_eq!(stay(&lab), expected, "{heartbeat:?} {away:?} seed {seed}");
-            lab.run(excused);
+            lab.run(grace);
             assert_eq!(
                 lab.moves(1)[1],
                 (Rung::Unicast, Cause::AckTimeout),
@@ -538,7 +538,7 @@ fn a_source_that_is_always_late_blames_in_the_end() {
         for _ in 0..30 {
             lab.publish(500);
             lab.now += 80 * MS;
-            lab.source.excuse(away, lab.now);
+            lab.source.grant_grace(away, lab.now);
             lab.run(45 * MS);
             away = (away * grows).min(100 * SECOND);
         }
@@ -549,7 +549,7 @@ fn a_source_that_is_always_late_blames_in_the_end() {
 
 /// A short absence does not use up the grace of a following long one.
 #[test]
-fn a_source_that_was_away_for_longer_the_second_time_blames_nobody_at_once() {
+fn a_longer_second_absence_of_the_source_grants_grace_again() {
     for absences in [[100 * MS, 3 * SECOND], [600 * MS, 60 * SECOND]] {
         let mut lab = joined(1, 3);
         lab.publish(5_000);
@@ -557,8 +557,8 @@ fn a_source_that_was_away_for_longer_the_second_time_blames_nobody_at_once() {
         for away in absences {
             lab.now += away;
             let now = lab.now;
-            lab.source.excuse(away, now);
-            lab.nodes.iter_mut().for_each(|n| n.core.excuse(now));
+            lab.source.grant_grace(away, now);
+            lab.nodes.iter_mut().for_each(|n| n.core.grant_grace(now));
             lab.run(5 * MS);
         }
         lab.run(2 * SECOND);
@@ -584,9 +584,9 @@ fn a_receiver_that_was_away_itself_leaves_no_flow_at_once() {
             lab.nodes[1].multicast = false;
             lab.now += 8 * SECOND;
             let now = lab.now;
-            lab.source.excuse(8 * SECOND, now);
+            lab.source.grant_grace(8 * SECOND, now);
             if is_excused {
-                lab.nodes.iter_mut().for_each(|n| n.core.excuse(now));
+                lab.nodes.iter_mut().for_each(|n| n.core.grant_grace(now));
             }
             lab.run(1_200 * MS);
             let stayed = (0..4).filter(|i| lab.moves(*i).len() == 1).count();
@@ -621,7 +621,7 @@ fn a_receiver_that_is_always_late_leaves_in_the_end() {
     for _ in 0..15 {
         lab.now += 200 * MS;
         let now = lab.now;
-        lab.nodes.iter_mut().for_each(|n| n.core.excuse(now));
+        lab.nodes.iter_mut().for_each(|n| n.core.grant_grace(now));
         lab.run(200 * MS);
     }
     let left = |i: usize| {

@@ -459,7 +459,7 @@ fn the_document_is_this_recording() {
 }
 
 #[test]
-fn a_receiver_makes_of_the_recording_what_it_says() {
+fn a_receiver_reproduces_the_recording() {
     let now = Instant::now();
     let cursor = Cursor {
         incarnation: INCARNATION,

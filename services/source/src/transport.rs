@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use async_trait::async_trait;
 use bytes::Bytes;
 use flexicast_tokio::source::{
-    Admission, Backlog, BoxError, Credential, Denied, History, SourceHandle, SourceStatus,
+    Admission, AdmissionError, Backlog, BoxError, Credential, History, SourceHandle, SourceStatus,
 };
 use store::{Applicant, HeadMark, Store, Verdict};
 use tokio::sync::Semaphore;
@@ -164,12 +164,12 @@ impl Backlog for StoreBacklog {
     }
 
     // Only hashes are compared, so timing reveals nothing about a token.
-    async fn authorise(&self, request: &Admission) -> Result<(), Denied> {
+    async fn authorise(&self, request: &Admission) -> Result<(), AdmissionError> {
         let (token, secret) = match &request.credential {
             Credential::Enrol { token, secret, .. } => (token, secret),
             Credential::Token(_) => {
                 self.admissions.without_credential();
-                return Err(Denied::Token(
+                return Err(AdmissionError::Token(
                     "this receiver is too old: it shows its enrolment token instead of a credential \
                      of its own; upgrade it to the version of this source"
                         .into(),
@@ -177,7 +177,7 @@ impl Backlog for StoreBacklog {
             }
             Credential::None => {
                 self.admissions.without_credential();
-                return Err(Denied::Token(
+                return Err(AdmissionError::Token(
                     "this source admits only receivers that have enrolled: give the receiver an \
                      enrolment link"
                         .into(),
@@ -186,7 +186,7 @@ impl Backlog for StoreBacklog {
         };
         let Ok(place) = self.queue.try_acquire() else {
             self.admissions.too_many();
-            return Err(Denied::Unavailable(
+            return Err(AdmissionError::Unavailable(
                 "too many receivers ask this source to be let in at the moment; it will be tried again"
                     .into(),
             ));
@@ -196,7 +196,7 @@ impl Backlog for StoreBacklog {
         drop(place);
         if let Some(channel) = self.lapsed(&request.channels) {
             self.admissions.unavailable();
-            return Err(Denied::Unavailable(format!(
+            return Err(AdmissionError::Unavailable(format!(
                 "this source cannot say at the moment whether it publishes \"{channel}\" or another one \
                  does; it will be tried again"
             )));
@@ -220,7 +220,7 @@ impl Backlog for StoreBacklog {
                 // The receiver needs no details of our disk.
                 let from = request.from;
                 error!(%from, error = %failure, "credential check failed");
-                Err(Denied::Unavailable(
+                Err(AdmissionError::Unavailable(
                     "the source cannot check credentials at the moment; it will be tried again"
                         .into(),
                 ))
@@ -230,8 +230,8 @@ impl Backlog for StoreBacklog {
 }
 
 /// Returns a verdict for the receiver, with the remedy.
-fn judged(verdict: Verdict, request: &Admission, shows_token: bool) -> Result<(), Denied> {
-    let denied = |text: &str| Err(Denied::Token(text.to_owned()));
+fn judged(verdict: Verdict, request: &Admission, shows_token: bool) -> Result<(), AdmissionError> {
+    let denied = |text: &str| Err(AdmissionError::Token(text.to_owned()));
     match verdict {
         Verdict::Admitted { enrolled } => {
             if enrolled {
@@ -262,13 +262,13 @@ fn judged(verdict: Verdict, request: &Admission, shows_token: bool) -> Result<()
         Verdict::TokenRevoked => denied(
             "the enrolment link was revoked: ask the source's operator for a new one",
         ),
-        Verdict::Channel(channel) => Err(Denied::Token(format!(
+        Verdict::Channel(channel) => Err(AdmissionError::Token(format!(
             "the enrolment link that this receiver came with is not for the channel \"{channel}\""
         ))),
         #[cfg(feature = "fault-injection")]
         Verdict::Revoked if crate::faults::Fault::RevocationOff.is_injected() => Ok(()),
         Verdict::Revoked => denied("this receiver was revoked by the source's operator"),
-        Verdict::InUse => Err(Denied::InUse(
+        Verdict::InUse => Err(AdmissionError::InUse(
             "another receiver is enrolled with this id: give each receiver a data folder of its own; \
              if this one has lost its credential, have the source's operator forget it \
              (flexfeed-source receiver forget ID)"
@@ -413,8 +413,8 @@ mod tests {
         let ask = async |token: &[u8], receiver: Uuid, secret: [u8; 32]| {
             backlog.authorise(&admission(token, receiver, secret)).await
         };
-        let refused = |answer: Result<(), Denied>, words: &str| match answer {
-            Err(Denied::Token(text)) => assert!(text.contains(words), "{words} in {text}"),
+        let refused = |answer: Result<(), AdmissionError>, words: &str| match answer {
+            Err(AdmissionError::Token(text)) => assert!(text.contains(words), "{words} in {text}"),
             other => panic!("{words}: {other:?}"),
         };
         let ids: Vec<Uuid> = (0..4).map(|_| Uuid::new_v4()).collect();
@@ -427,7 +427,7 @@ mod tests {
         // From now on its credential says it all.
         assert_eq!(ask(b"", ids[0], [1; 32]).await, Ok(()));
         match ask(&good, ids[0], [2; 32]).await {
-            Err(Denied::InUse(text)) => assert!(text.contains("data folder"), "{text}"),
+            Err(AdmissionError::InUse(text)) => assert!(text.contains("data folder"), "{text}"),
             other => panic!("{other:?}"),
         }
         assert_eq!(ask(&single, ids[1], [1; 32]).await, Ok(()));
@@ -449,7 +449,9 @@ mod tests {
         refused(backlog.authorise(&none).await, "enrolment link");
         store.close().await;
         match ask(b"", ids[1], [1; 32]).await {
-            Err(Denied::Unavailable(text)) => assert!(!text.contains("flexfeed.db"), "{text}"),
+            Err(AdmissionError::Unavailable(text)) => {
+                assert!(!text.contains("flexfeed.db"), "{text}")
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -478,7 +480,7 @@ mod tests {
         );
         let request = admission(&presented(&token), Uuid::new_v4(), [1; 32]);
         match backlog.authorise(&request).await {
-            Err(Denied::Unavailable(text)) => assert!(text.contains("\"lore\""), "{text}"),
+            Err(AdmissionError::Unavailable(text)) => assert!(text.contains("\"lore\""), "{text}"),
             other => panic!("{other:?}"),
         }
         open.open("lore", incarnation, mark, lease(&*store, long()).await);
@@ -498,14 +500,14 @@ mod tests {
         // Beyond the bound, requests do not even wait.
         let places = backlog.queue.acquire_many(WAITING as u32).await.unwrap();
         match backlog.authorise(&request).await {
-            Err(Denied::Unavailable(text)) => assert!(text.contains("too many"), "{text}"),
+            Err(AdmissionError::Unavailable(text)) => assert!(text.contains("too many"), "{text}"),
             other => panic!("{other:?}"),
         }
         assert_eq!(backlog.admissions.counted("too-many"), 1);
         drop((turns, places));
         assert!(matches!(
             backlog.authorise(&request).await,
-            Err(Denied::Token(_))
+            Err(AdmissionError::Token(_))
         ));
     }
 }

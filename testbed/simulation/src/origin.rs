@@ -97,7 +97,7 @@ impl Origin {
             channels,
             unicast_rate: script.unicast_rate,
             limits: Limits {
-                copies: script.copies,
+                replicas: script.copies,
                 ..Limits::default()
             },
             seed: rng.random(),

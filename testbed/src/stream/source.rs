@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use async_trait::async_trait;
 use bytes::Bytes;
 use flexicast_tokio::source::{
-    Admission, Backlog, BoxError, ChannelConfig, Credential, Denied, Faults, FlowEndpoint,
+    Admission, AdmissionError, Backlog, BoxError, ChannelConfig, Credential, Faults, FlowEndpoint,
     FlowSettings, ReceiverStatus, Source, SourceConfig, SourceHandle, SourceStatus,
 };
 use tokio::time::{Instant, sleep, sleep_until};
@@ -71,11 +71,13 @@ impl Backlog for Store {
         Ok(self.0.stored(from, limit, max_bytes))
     }
 
-    async fn authorise(&self, request: &Admission) -> std::result::Result<(), Denied> {
+    async fn authorise(&self, request: &Admission) -> std::result::Result<(), AdmissionError> {
         if matches!(&request.credential, Credential::Enrol { token, .. } if token == TOKEN) {
             Ok(())
         } else {
-            Err(Denied::Token("not the token of a stream".to_owned()))
+            Err(AdmissionError::Token(
+                "not the token of a stream".to_owned(),
+            ))
         }
     }
 }

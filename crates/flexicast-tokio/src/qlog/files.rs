@@ -20,7 +20,7 @@ const WAITING: usize = 1024;
 const PIECE: usize = 32 << 10;
 const HAND_OVER: Duration = Duration::from_secs(1);
 
-enum Job {
+enum WriteJob {
     Open(u64, PathBuf),
     Append(u64, Vec<u8>),
     Close(u64),
@@ -36,14 +36,14 @@ struct Shared {
 }
 
 /// A folder of files.
-pub(crate) struct Folder {
+pub(crate) struct QlogFolder {
     path: PathBuf,
     shared: Arc<Shared>,
-    jobs: Option<SyncSender<Job>>,
+    jobs: Option<SyncSender<WriteJob>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Folder {
+impl QlogFolder {
     /// Begins to write into a folder, which is made if it is not there. Whatever goes wrong is logged once, and then nothing is written.
     pub(crate) fn new(path: PathBuf) -> Self {
         let shared = Arc::new(Shared {
@@ -64,7 +64,7 @@ impl Folder {
                 None
             }
         };
-        Folder {
+        QlogFolder {
             path,
             shared,
             jobs: Some(jobs),
@@ -92,7 +92,7 @@ impl Folder {
             handed_over: Instant::now(),
         };
         log.jobs
-            .try_send(Job::Open(id, self.path.join(name)))
+            .try_send(WriteJob::Open(id, self.path.join(name)))
             .ok()?;
         Some(log)
     }
@@ -117,7 +117,7 @@ impl Folder {
 pub(crate) struct Log {
     id: u64,
     shared: Arc<Shared>,
-    jobs: SyncSender<Job>,
+    jobs: SyncSender<WriteJob>,
     /// Pending output: it may end anywhere, but is handed over only at the end of a line.
     records: Vec<u8>,
     handed_over: Instant,
@@ -127,7 +127,12 @@ impl Log {
     fn hand_over(&mut self) {
         self.handed_over = Instant::now();
         let records = std::mem::take(&mut self.records);
-        if !records.is_empty() && self.jobs.try_send(Job::Append(self.id, records)).is_err() {
+        if !records.is_empty()
+            && self
+                .jobs
+                .try_send(WriteJob::Append(self.id, records))
+                .is_err()
+        {
             self.shared.left_out.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -154,7 +159,7 @@ impl Drop for Log {
     fn drop(&mut self) {
         self.hand_over();
         // A full queue only keeps the file open until the end.
-        let _ = self.jobs.try_send(Job::Close(self.id));
+        let _ = self.jobs.try_send(WriteJob::Close(self.id));
         self.shared.open.fetch_sub(1, Ordering::Relaxed);
     }
 }
@@ -165,7 +170,7 @@ fn give_up(shared: &Shared, path: &std::path::Path, error: &std::io::Error) {
     }
 }
 
-fn write_files(folder: &std::path::Path, shared: &Shared, inbox: &Receiver<Job>) {
+fn write_files(folder: &std::path::Path, shared: &Shared, inbox: &Receiver<WriteJob>) {
     if let Err(error) = std::fs::create_dir_all(folder) {
         give_up(shared, folder, &error);
     }
@@ -176,18 +181,18 @@ fn write_files(folder: &std::path::Path, shared: &Shared, inbox: &Receiver<Job>)
             continue;
         }
         match job {
-            Job::Open(id, path) => match File::create(&path) {
+            WriteJob::Open(id, path) => match File::create(&path) {
                 Ok(file) => drop(files.insert(id, (path, file))),
                 Err(error) => give_up(shared, &path, &error),
             },
-            Job::Append(id, records) => {
+            WriteJob::Append(id, records) => {
                 if let Some((path, file)) = files.get_mut(&id)
                     && let Err(error) = file.write_all(&records)
                 {
                     give_up(shared, path, &error);
                 }
             }
-            Job::Close(id) => drop(files.remove(&id)),
+            WriteJob::Close(id) => drop(files.remove(&id)),
         }
     }
 }
@@ -198,9 +203,9 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn files_hold_what_was_written_and_a_bad_folder_disturbs_nobody() {
+    async fn qlog_files_are_complete_and_a_bad_folder_is_harmless() {
         let place = tempfile::tempdir().unwrap();
-        let folder = Folder::new(place.path().join("new"));
+        let folder = QlogFolder::new(place.path().join("new"));
         let mut log = folder.create("a.sqlog").unwrap();
         log.write_all(b"{\"a\":1}\n").unwrap();
         log.write_all(b"{\"b\":").unwrap();
@@ -212,7 +217,7 @@ mod tests {
 
         let file = place.path().join("file");
         std::fs::write(&file, "in the way").unwrap();
-        let folder = Folder::new(file.join("below"));
+        let folder = QlogFolder::new(file.join("below"));
         // The thread finds out on its own; until then and after, writing goes nowhere and harms nothing.
         for _ in 0..100 {
             if let Some(mut log) = folder.create("a.sqlog") {
@@ -226,7 +231,7 @@ mod tests {
     #[test]
     fn open_files_are_bounded() {
         let place = tempfile::tempdir().unwrap();
-        let folder = Folder::new(place.path().to_owned());
+        let folder = QlogFolder::new(place.path().to_owned());
         let open: Vec<_> = (0..MAX_OPEN * 2)
             .filter_map(|i| folder.create(&i.to_string()))
             .collect();

@@ -19,31 +19,31 @@ use flexicast::receiver::FlowInput;
 use flexicast::trace::{Outcome, PacketTrace, TracedFrame};
 use flexicast::{FlowId, PathId};
 
-use files::Folder;
+use files::QlogFolder;
 
 /// Flows whose files are open at once.
 const MAX_FLOWS: usize = 128;
 
 /// Which end writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum LocalEnd {
     Source,
     Receiver,
 }
 
 /// The qlog files of one source or receiver.
 pub(crate) struct Qlog {
-    folder: Folder,
-    end: End,
+    folder: QlogFolder,
+    end: LocalEnd,
     /// Prefix of all file names.
     who: String,
     flows: BTreeMap<FlowId, QlogStreamer>,
 }
 
 impl Qlog {
-    pub(crate) fn new(path: PathBuf, end: End, who: String) -> Self {
+    pub(crate) fn new(path: PathBuf, end: LocalEnd, who: String) -> Self {
         Qlog {
-            folder: Folder::new(path),
+            folder: QlogFolder::new(path),
             end,
             who,
             flows: BTreeMap::new(),
@@ -93,8 +93,8 @@ impl Qlog {
         let vantage = VantagePoint {
             name: None,
             ty: match self.end {
-                End::Source => VantagePointType::Server,
-                End::Receiver => VantagePointType::Client,
+                LocalEnd::Source => VantagePointType::Server,
+                LocalEnd::Receiver => VantagePointType::Client,
             },
             flow: None,
         };
@@ -228,9 +228,13 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_was_not_taken_is_told_with_its_reason() {
+    async fn certificate_objections_are_reported() {
         let place = tempfile::tempdir().unwrap();
-        let mut qlog = Qlog::new(place.path().to_owned(), End::Receiver, "receiver-7".into());
+        let mut qlog = Qlog::new(
+            place.path().to_owned(),
+            LocalEnd::Receiver,
+            "receiver-7".into(),
+        );
         let packet = |pn, outcome, frames| PacketTrace {
             at: Instant::now(),
             flow: FlowId([0xab; 8]),

@@ -17,7 +17,7 @@ use crate::config::{ACTIVE_IDS, CID_LEN, CONTROL_STREAM, random, spki_pin};
 use crate::ids::replenish;
 use crate::link::Link;
 use crate::qlog::Qlog;
-use crate::tls::{self, Complaint};
+use crate::tls::{self, CertificateObjection};
 
 /// Batches of datagrams that are read before anything else is done.
 const BATCHES: usize = 16;
@@ -46,13 +46,13 @@ pub(super) struct Connection {
     answer_by: Option<Instant>,
     /// When this end was found to have been away itself. It counts until the source is heard, and once until then.
     back: Option<Instant>,
-    complaint: Complaint,
+    complaint: CertificateObjection,
     buffer: Vec<u8>,
 }
 
 /// Why a connection is over.
 #[derive(Debug, Clone)]
-pub(super) struct End {
+pub(super) struct CloseReason {
     pub(super) reason: String,
     /// The source closed with this code of protocol.md section 2.
     pub(super) code: Option<u64>,
@@ -62,9 +62,9 @@ pub(super) struct End {
     pub(super) say: u64,
 }
 
-impl End {
+impl CloseReason {
     pub(super) fn new(reason: impl Into<String>) -> Self {
-        End {
+        CloseReason {
             reason: reason.into(),
             code: None,
             peer: None,
@@ -92,7 +92,9 @@ impl Connection {
         let (mut quic, complaint) = match &config.verify {
             Verify::Roots => tls::trusting(None)?,
             Verify::CaFile(path) => tls::trusting(Some(path))?,
-            Verify::Pins(_) | Verify::Insecure => (tls::unverified()?, Complaint::default()),
+            Verify::Pins(_) | Verify::Insecure => {
+                (tls::unverified()?, CertificateObjection::default())
+            }
         };
         // Random, so it does not begin with the ID of a flow (protocol.md section 5): 1 in 2^64 otherwise.
         let id: [u8; CID_LEN] = random()?;
@@ -133,7 +135,7 @@ impl Connection {
         batch: &mut RecvBatch,
         config: &ReceiverConfig,
         now: Instant,
-    ) -> Result<bool, End> {
+    ) -> Result<bool, CloseReason> {
         self.on_timeout();
         self.receive_datagrams(batch, None, now)?;
         if self.link.conn.is_established() {
@@ -143,14 +145,14 @@ impl Connection {
         self.check_end()?;
         if now >= self.started + HANDSHAKE_WITHIN {
             let within = HANDSHAKE_WITHIN.as_secs();
-            return Err(End::new(format!(
+            return Err(CloseReason::new(format!(
                 "no answer from {} within {within} s",
                 self.peer
             )));
         }
         self.transmit(now).await?;
         if self.link.refused > 0 && !self.answered {
-            return Err(End::new(format!(
+            return Err(CloseReason::new(format!(
                 "this machine has no way to {}",
                 self.peer
             )));
@@ -170,7 +172,7 @@ impl Connection {
         batch: &mut RecvBatch,
         core: &mut Core,
         now: Instant,
-    ) -> Result<bool, End> {
+    ) -> Result<bool, CloseReason> {
         self.receive_datagrams(batch, Some(core), now)?;
         self.read(core, now)
     }
@@ -181,7 +183,7 @@ impl Connection {
         batch: &mut RecvBatch,
         mut core: Option<&mut Core>,
         now: Instant,
-    ) -> Result<(), End> {
+    ) -> Result<(), CloseReason> {
         let (conn, peer, local) = (&mut self.link.conn, self.peer, self.local);
         let (mut heard, before) = (false, conn.stats().recv);
         // The rest is read in the next round: a flood does not delay acknowledgements and timers.
@@ -208,7 +210,9 @@ impl Connection {
             match read {
                 Ok(_) => {}
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
-                Err(error) => return Err(End::new(format!("the UDP socket failed: {error}"))),
+                Err(error) => {
+                    return Err(CloseReason::new(format!("the UDP socket failed: {error}")));
+                }
             }
         }
         self.answered |= heard;
@@ -223,8 +227,8 @@ impl Connection {
     }
 
     /// Moves what quiche has into the state machine. Returns whether bytes of updates arrived.
-    pub(super) fn read(&mut self, core: &mut Core, now: Instant) -> Result<bool, End> {
-        let violation = |e: flexicast::WireError| End {
+    pub(super) fn read(&mut self, core: &mut Core, now: Instant) -> Result<bool, CloseReason> {
+        let violation = |e: flexicast::WireError| CloseReason {
             reason: format!("the source violates the protocol: {e}"),
             code: None,
             peer: None,
@@ -283,29 +287,29 @@ impl Connection {
         self.answer_by = Some(now + ANSWER_WITHIN);
     }
 
-    fn verify(&self, config: &ReceiverConfig) -> Result<(), End> {
+    fn verify(&self, config: &ReceiverConfig) -> Result<(), CloseReason> {
         let certificate = self.link.conn.peer_cert();
         let pins = match &config.verify {
             Verify::Pins(pins) => pins,
             Verify::Insecure => return Ok(()),
             Verify::Roots | Verify::CaFile(_) => {
                 return match host(&config.server).parse() {
-                    Ok(ip) if !certificate.is_some_and(|c| tls::is_for_address(c, ip)) => {
-                        Err(End::new(not_accepted(&format!("it is not for {ip}"))))
-                    }
+                    Ok(ip) if !certificate.is_some_and(|c| tls::is_for_address(c, ip)) => Err(
+                        CloseReason::new(not_accepted(&format!("it is not for {ip}"))),
+                    ),
                     _ => Ok(()),
                 };
             }
         };
-        let pin = certificate
-            .and_then(spki_pin)
-            .ok_or_else(|| End::new("the source presented no certificate that can be read"))?;
+        let pin = certificate.and_then(spki_pin).ok_or_else(|| {
+            CloseReason::new("the source presented no certificate that can be read")
+        })?;
         if pins.contains(&pin) {
             return Ok(());
         }
         let text = |pin: &[u8; 32]| format!("sha256:{}", BASE64URL_NOPAD.encode(pin));
         let expected: Vec<_> = pins.iter().map(text).collect();
-        Err(End::new(format!(
+        Err(CloseReason::new(format!(
             "wrong pin: the source at {} presented the key {}, but the enrolment link pins {}. Either the link is out of date (ask the operator for a new one) or \
              somebody is in between; nothing was sent to it",
             config.server,
@@ -314,13 +318,13 @@ impl Connection {
         )))
     }
 
-    fn check_end(&self) -> Result<(), End> {
+    fn check_end(&self) -> Result<(), CloseReason> {
         let conn = &self.link.conn;
         if !conn.is_closed() && !conn.is_draining() {
             return Ok(());
         }
         if let Some(complaint) = self.complaint.text() {
-            return Err(End::new(not_accepted(&complaint)));
+            return Err(CloseReason::new(not_accepted(&complaint)));
         }
         let text = |e: &quiche::ConnectionError| String::from_utf8_lossy(&e.reason).into_owned();
         Err(match (conn.peer_error(), conn.local_error()) {
@@ -334,27 +338,29 @@ impl Connection {
                         error.error_code
                     ),
                 };
-                End {
+                CloseReason {
                     reason,
                     code: error.is_app.then_some(error.error_code),
                     peer: Some(self.peer),
                     say: close::DONE,
                 }
             }
-            (None, Some(error)) => End::new(format!(
+            (None, Some(error)) => CloseReason::new(format!(
                 "the connection failed with QUIC error {:#x} {}",
                 error.error_code,
                 text(error)
             )),
-            (None, None) if conn.is_timed_out() => End::new("the source does not answer any more"),
-            (None, None) => End::new(
+            (None, None) if conn.is_timed_out() => {
+                CloseReason::new("the source does not answer any more")
+            }
+            (None, None) => CloseReason::new(
                 "the source has restarted and does not know this connection (stateless reset)",
             ),
         })
     }
 
     /// Moves the state machine's words to the wire.
-    pub(super) async fn flush(&mut self, core: &mut Core, now: Instant) -> Result<(), End> {
+    pub(super) async fn flush(&mut self, core: &mut Core, now: Instant) -> Result<(), CloseReason> {
         self.link.control(core.take_control());
         while let Some((_, ack)) = core.poll_datagram(now) {
             // An older acknowledgement of the same path that did not leave yet is covered by this one: the bytes of type and path id are the same.
@@ -365,7 +371,7 @@ impl Connection {
             let _ = self.link.conn.dgram_send(&ack);
         }
         if !core.is_welcomed() && now >= self.started + WELCOME_WITHIN {
-            return Err(End::new(format!(
+            return Err(CloseReason::new(format!(
                 "the source at {} does not answer the HELLO",
                 self.peer
             )));
@@ -374,10 +380,10 @@ impl Connection {
         self.transmit(now).await
     }
 
-    async fn transmit(&mut self, now: Instant) -> Result<(), End> {
+    async fn transmit(&mut self, now: Instant) -> Result<(), CloseReason> {
         let (socket, buffer) = (&self.socket, &mut self.buffer);
         let sent = self.link.transmit(socket, buffer, now).await;
-        sent.map_err(|error| End::new(format!("cannot send to {}: {error}", self.peer)))
+        sent.map_err(|error| CloseReason::new(format!("cannot send to {}: {error}", self.peer)))
     }
 
     /// When this end was found to have been away since the source was last heard.
@@ -395,7 +401,7 @@ impl Connection {
 
     /// This end itself was away, and has read what came meanwhile: the source, which may have stood still as well, has the time to be heard again. It counts once
     /// until it is: a receiver that is always late gives up in the end.
-    pub(super) fn excuse(&mut self, core: &Core, now: Instant) {
+    pub(super) fn grant_grace(&mut self, core: &Core, now: Instant) {
         let heartbeat = core.heartbeat();
         let silent = self.silent_at(heartbeat) < now + heartbeat + heartbeat / 2;
         let soon = now + ANSWER_WITHIN / 2;
@@ -408,15 +414,15 @@ impl Connection {
     }
 
     /// A source that is silent is asked each heartbeat for a sign of life, and given up after three.
-    fn keep_alive(&mut self, core: &Core, now: Instant) -> Result<(), End> {
+    fn keep_alive(&mut self, core: &Core, now: Instant) -> Result<(), CloseReason> {
         if self.answer_by.is_some_and(|at| at <= now) {
-            return Err(End::new(
+            return Err(CloseReason::new(
                 "this machine's network has changed, and the source does not answer from there",
             ));
         }
         let heartbeat = core.heartbeat();
         if now >= self.silent_at(heartbeat) {
-            return Err(End::new(format!(
+            return Err(CloseReason::new(format!(
                 "nothing was heard from the source for {SILENT_HEARTBEATS} heartbeats"
             )));
         }

@@ -15,15 +15,15 @@ use rand::RngExt;
 use tokio::sync::{mpsc, watch};
 use tracing::{debug, info};
 
-use super::connection::{Connection, End};
+use super::connection::{CloseReason, Connection};
+use super::delivery::DeliveryState;
 use super::groups::Groups;
-use super::race::{Race, Standing};
+use super::race::{Race, RaceState};
 use super::route::Route;
 use super::stall::Stall;
-use super::telling::Handed;
 use super::tunnels::Tunnels;
 use super::{Event, ReceiverConfig};
-use crate::qlog::{End as Vantage, Qlog};
+use crate::qlog::{LocalEnd as Vantage, Qlog};
 use crate::timers::away;
 
 /// The first pause after a failed attempt; it doubles up to the maximum.
@@ -41,7 +41,7 @@ const TICK: Duration = Duration::from_secs(1);
 /// The last cursor of each channel that the application confirmed.
 pub(super) type Cursors = BTreeMap<String, Cursor>;
 
-enum Woken {
+enum WakeReason {
     Unicast(std::io::Result<()>),
     Cursors(bool),
     Room(bool),
@@ -65,7 +65,7 @@ pub(super) struct Engine {
     told: Cursors,
     /// Events that did not fit into the channel yet: few, for updates are taken from the state machine only when there is room.
     pub(super) held: VecDeque<Event>,
-    pub(super) handed: Handed,
+    pub(super) handed: DeliveryState,
     pub(super) retry_at: Option<Instant>,
     pause: Duration,
     /// Abandoned connections that still have to be closed.
@@ -131,7 +131,7 @@ impl Engine {
             cursors,
             told: Cursors::new(),
             held: VecDeque::new(),
-            handed: Handed::default(),
+            handed: DeliveryState::default(),
             retry_at: Some(now),
             pause: RETRY_FIRST,
             leaving: Vec::new(),
@@ -160,24 +160,24 @@ impl Engine {
             let deadline = self.deadline();
             let (full, room) = (!self.held.is_empty(), self.room_later());
             let woken = tokio::select! {
-                ready = readable(self.connection.as_ref()) => Woken::Unicast(ready),
-                () = woken(self.race.as_mut()) => Woken::Ready,
-                () = self.groups.readable() => Woken::Ready,
-                () = self.tunnels.ready() => Woken::Ready,
-                changed = self.cursors.changed() => Woken::Cursors(changed.is_ok()),
-                room = self.events.reserve_many(room), if full => Woken::Room(room.is_ok()),
-                () = tokio::time::sleep_until(deadline.into()) => Woken::Ready,
+                ready = readable(self.connection.as_ref()) => WakeReason::Unicast(ready),
+                () = woken(self.race.as_mut()) => WakeReason::Ready,
+                () = self.groups.readable() => WakeReason::Ready,
+                () = self.tunnels.ready() => WakeReason::Ready,
+                changed = self.cursors.changed() => WakeReason::Cursors(changed.is_ok()),
+                room = self.events.reserve_many(room), if full => WakeReason::Room(room.is_ok()),
+                () = tokio::time::sleep_until(deadline.into()) => WakeReason::Ready,
             };
             match woken {
-                Woken::Unicast(Err(error)) => {
-                    self.disconnected(End::new(format!("the UDP socket failed: {error}")))
+                WakeReason::Unicast(Err(error)) => {
+                    self.disconnected(CloseReason::new(format!("the UDP socket failed: {error}")))
                 }
-                Woken::Cursors(true) => self.confirm(Instant::now()),
+                WakeReason::Cursors(true) => self.confirm(Instant::now()),
                 // The application is done, or does not read events any more.
-                Woken::Cursors(false) | Woken::Room(false) => {
+                WakeReason::Cursors(false) | WakeReason::Room(false) => {
                     return self.say_goodbye().await;
                 }
-                Woken::Unicast(Ok(())) | Woken::Room(true) | Woken::Ready => {}
+                WakeReason::Unicast(Ok(())) | WakeReason::Room(true) | WakeReason::Ready => {}
             }
             // Which branch was taken is chance. What is known to have come is read before the source is blamed for being silent; and the flow before the unicast path,
             // so that a repair is mostly not taken before what it repairs. Not always: the runtime may not have noticed yet that the flow's socket can be read.
@@ -188,9 +188,9 @@ impl Engine {
             // The source is judged by this time: should the machine stand still from here on, the next round finds that it did.
             let now = Instant::now();
             if away(deadline, now).is_some() {
-                self.core.excuse(now);
+                self.core.grant_grace(now);
                 if let Some(connection) = &mut self.connection {
-                    connection.excuse(&self.core, now);
+                    connection.grant_grace(&self.core, now);
                 }
             }
             self.drive(&mut batch, now).await;
@@ -302,7 +302,7 @@ impl Engine {
         if let Some(reason) = self.reconnect.take()
             && self.connection.is_some()
         {
-            self.disconnected(End::new(reason));
+            self.disconnected(CloseReason::new(reason));
         }
         self.hand_out();
         if let Some(qlog) = &mut self.qlog {
@@ -326,12 +326,12 @@ impl Engine {
         for (connection, end) in race.take_over() {
             self.leaving.push((connection, end.say, end.reason));
         }
-        if !matches!(standing, Standing::Going) {
+        if !matches!(standing, RaceState::Going) {
             self.addresses = race.addresses().to_vec();
         }
         match standing {
-            Standing::Going => {}
-            Standing::Won(winner, losers) => {
+            RaceState::Going => {}
+            RaceState::Won(winner, losers) => {
                 self.race = None;
                 let reason = "another address of the source was faster";
                 let losers = losers.into_iter();
@@ -343,7 +343,7 @@ impl Engine {
                 self.connection = Some(*winner);
                 self.core.connected();
             }
-            Standing::Lost(end) => {
+            RaceState::Lost(end) => {
                 self.race = None;
                 self.disconnected(end);
             }
@@ -354,7 +354,7 @@ impl Engine {
     fn look_for_a_stall(&mut self, now: Instant) {
         if self.connection.is_none() || !self.held.is_empty() {
             // An application that takes no updates is not waiting for them.
-            self.stall.excuse(now);
+            self.stall.grant_grace(now);
             return;
         }
         let stuck = self.config.channels.iter().find(|(channel, _)| {
@@ -363,8 +363,8 @@ impl Engine {
         });
         if let Some((channel, _)) = stuck {
             let reason = format!("the source has updates of {channel} that do not arrive");
-            self.stall.excuse(now);
-            self.disconnected(End::new(reason));
+            self.stall.grant_grace(now);
+            self.disconnected(CloseReason::new(reason));
         }
     }
 
@@ -382,7 +382,7 @@ impl Engine {
         }
     }
 
-    fn disconnected(&mut self, end: End) {
+    fn disconnected(&mut self, end: CloseReason) {
         if let Some(connection) = self.connection.take() {
             self.leaving.push((connection, end.say, end.reason.clone()));
         }

@@ -12,14 +12,14 @@ use flexicast::control::Endpoint;
 use netio::UdpSocket;
 use tracing::{debug, info, warn};
 
-struct Joined {
+struct JoinedGroup {
     endpoint: Endpoint,
     socket: UdpSocket,
 }
 
 struct Group {
     endpoints: Vec<Endpoint>,
-    joined: Vec<Joined>,
+    joined: Vec<JoinedGroup>,
 }
 
 /// The sockets of the flows that are listened to: at first one per address family, then the one that packets come by.
@@ -51,7 +51,7 @@ impl Groups {
                     Ok(socket) => {
                         info!(%flow, "listening to {}", name(endpoint));
                         let endpoint = *endpoint;
-                        group.joined.push(Joined { endpoint, socket });
+                        group.joined.push(JoinedGroup { endpoint, socket });
                         break;
                     }
                     Err(error) => failures.push(format!("{}: {error}", name(endpoint))),

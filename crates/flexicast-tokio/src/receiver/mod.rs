@@ -1,13 +1,13 @@
 //! A receiver over real sockets: one connection to a source that is kept alive, the flow beside it, and the updates that come out.
 
 mod connection;
+mod delivery;
 mod engine;
 mod groups;
 pub mod probe;
 mod race;
 mod route;
 mod stall;
-mod telling;
 mod tunnels;
 
 use std::net::{IpAddr, SocketAddr};

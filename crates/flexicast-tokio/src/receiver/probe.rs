@@ -8,7 +8,7 @@ use flexicast::source::close;
 use netio::RecvBatch;
 use x509_parser::extensions::GeneralName;
 
-use super::connection::{Connection, End};
+use super::connection::{CloseReason, Connection};
 use super::{ReceiverConfig, Verify};
 use crate::config::spki_pin;
 
@@ -17,7 +17,7 @@ const MAX_NAMES: usize = 32;
 
 /// Result of the handshake.
 #[derive(Debug, Clone)]
-pub struct Answer {
+pub struct ProbeResult {
     /// Time of the handshake.
     pub took: Duration,
     /// The certificate, if it can be read.
@@ -43,7 +43,7 @@ pub struct Certificate {
 ///
 /// # Errors
 /// If no QUIC connection comes about, in words for people.
-pub async fn probe(config: &ReceiverConfig, peer: SocketAddr) -> Result<Answer, String> {
+pub async fn probe(config: &ReceiverConfig, peer: SocketAddr) -> Result<ProbeResult, String> {
     let begun = Instant::now();
     // Unauthenticated first, to see the certificate.
     let anybody = ReceiverConfig {
@@ -64,7 +64,7 @@ pub async fn probe(config: &ReceiverConfig, peer: SocketAddr) -> Result<Answer, 
             Err(reason) => Err(reason),
         },
     };
-    Ok(Answer {
+    Ok(ProbeResult {
         took,
         certificate,
         verified,
@@ -82,7 +82,7 @@ async fn connect(config: &ReceiverConfig, peer: SocketAddr) -> Result<Connection
         {
             Ok(true) => return Ok(connection),
             Ok(false) => {}
-            Err(End { reason, .. }) => return Err(reason),
+            Err(CloseReason { reason, .. }) => return Err(reason),
         }
         let due = connection.handshake_deadline();
         tokio::select! {

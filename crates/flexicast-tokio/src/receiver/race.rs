@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use tracing::debug;
 
 use super::ReceiverConfig;
-use super::connection::{Connection, End};
+use super::connection::{CloseReason, Connection};
 use crate::qlog::Qlog;
 
 /// The next address is tried when the one before has not answered for so long.
@@ -32,19 +32,19 @@ pub(super) struct Race {
     shunned: Vec<SocketAddr>,
     next_at: Instant,
     running: Vec<Connection>,
-    ended: Vec<End>,
+    ended: Vec<CloseReason>,
     /// Attempts that failed after the source had answered, to be closed.
-    over: Vec<(Connection, End)>,
+    over: Vec<(Connection, CloseReason)>,
 }
 
 /// State of a race.
-pub(super) enum Standing {
+pub(super) enum RaceState {
     /// Undecided.
     Going,
     /// This one is verified. What is left of the others is to be closed.
     Won(Box<Connection>, Vec<Connection>),
     /// All have failed.
-    Lost(End),
+    Lost(CloseReason),
 }
 
 impl Race {
@@ -86,8 +86,12 @@ impl Race {
                     self.waiting = in_order(found, &self.shunned);
                     self.addresses = self.waiting.iter().copied().collect();
                 }
-                Ok(Err(error)) => self.ended.push(End::new(format!("name lookup: {error}"))),
-                Err(error) => self.ended.push(End::new(format!("name lookup: {error}"))),
+                Ok(Err(error)) => self
+                    .ended
+                    .push(CloseReason::new(format!("name lookup: {error}"))),
+                Err(error) => self
+                    .ended
+                    .push(CloseReason::new(format!("name lookup: {error}"))),
             }
             return;
         }
@@ -121,9 +125,9 @@ impl Race {
         config: &ReceiverConfig,
         qlog: Option<&Qlog>,
         now: Instant,
-    ) -> Standing {
+    ) -> RaceState {
         if self.lookup.is_some() {
-            return Standing::Going;
+            return RaceState::Going;
         }
         let mut at = 0;
         while let Some(connection) = self.running.get_mut(at) {
@@ -131,7 +135,7 @@ impl Race {
                 Ok(true) => {
                     let winner = self.running.swap_remove(at);
                     let losers = std::mem::take(&mut self.running);
-                    return Standing::Won(Box::new(winner), losers);
+                    return RaceState::Won(Box::new(winner), losers);
                 }
                 Ok(false) => at += 1,
                 Err(end) => {
@@ -152,7 +156,7 @@ impl Race {
                     Ok(_) => Ok(connection),
                     Err(end) => Err(end),
                 },
-                Err(error) => Err(End::new(format!("{peer}: {error}"))),
+                Err(error) => Err(CloseReason::new(format!("{peer}: {error}"))),
             };
             match begun {
                 Ok(connection) => self.running.push(connection),
@@ -160,23 +164,23 @@ impl Race {
             }
         }
         if self.running.is_empty() && self.waiting.is_empty() {
-            return Standing::Lost(self.lost(config));
+            return RaceState::Lost(self.lost(config));
         }
-        Standing::Going
+        RaceState::Going
     }
 
     /// Another address is tried at once.
-    fn failed(&mut self, end: End, now: Instant) {
+    fn failed(&mut self, end: CloseReason, now: Instant) {
         self.ended.push(end);
         self.next_at = now;
     }
 
-    fn lost(&mut self, config: &ReceiverConfig) -> End {
+    fn lost(&mut self, config: &ReceiverConfig) -> CloseReason {
         let ended = std::mem::take(&mut self.ended);
         let mut reasons: Vec<_> = ended.iter().map(|end| end.reason.clone()).collect();
         reasons.dedup();
         let code = ended.iter().find_map(|end| end.code);
-        let mut end = End::new(match reasons.is_empty() {
+        let mut end = CloseReason::new(match reasons.is_empty() {
             true => format!("{} has no address", config.server),
             false => format!(
                 "cannot connect to {}: {}",
@@ -189,7 +193,7 @@ impl Race {
     }
 
     /// Returns the attempts that failed since the last call, to be closed with the reason.
-    pub(super) fn take_over(&mut self) -> Vec<(Connection, End)> {
+    pub(super) fn take_over(&mut self) -> Vec<(Connection, CloseReason)> {
         std::mem::take(&mut self.over)
     }
 
@@ -254,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn who_sent_the_receiver_away_is_tried_last() {
+    fn a_source_that_dismissed_the_receiver_is_tried_last() {
         let found = parse(&["[::1]:1", "1.1.1.1:1", "1.1.1.2:1"]);
         let order = in_order(found.clone(), &parse(&["[::1]:1"]));
         assert_eq!(order, parse(&["1.1.1.1:1", "1.1.1.2:1", "[::1]:1"]));

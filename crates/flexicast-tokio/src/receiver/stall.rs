@@ -37,7 +37,7 @@ impl Stall {
     }
 
     /// There is a reason why nothing moves: a new connection, or an application that takes nothing.
-    pub(super) fn excuse(&mut self, now: Instant) {
+    pub(super) fn grant_grace(&mut self, now: Instant) {
         self.last = now;
         self.delivered.values_mut().for_each(|(_, at)| *at = now);
     }
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_who_is_behind_and_hears_nothing_is_stuck() {
+    fn only_a_silent_receiver_that_is_behind_is_stuck() {
         let start = Instant::now();
         let at = |s| start + Duration::from_secs(s);
         let mut stall = Stall::new(start);
@@ -83,7 +83,7 @@ mod tests {
             stall.is_stuck("lore", 7, at(600)),
             "but never what is missing"
         );
-        stall.excuse(at(600));
+        stall.grant_grace(at(600));
         assert!(!stall.is_stuck("lore", 7, at(600)));
     }
 }

@@ -35,7 +35,7 @@ struct Tunnel {
 }
 
 /// One gateway, with the last event about it.
-struct Place {
+struct GatewaySlot {
     gateway: Gateway,
     relay: Option<SocketAddr>,
     /// Last event text: a continuing absence of relays is not repeated.
@@ -50,7 +50,7 @@ struct Place {
 
 /// State of the relay of a channel's flow.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct RelayStatus {
     pub(super) channel: String,
     pub(super) relay: Option<SocketAddr>,
     /// Description for people.
@@ -61,7 +61,7 @@ pub(super) struct Told {
 pub(super) struct Tunnels {
     relays: Option<Relays>,
     memory: Option<Arc<MemoryFile>>,
-    places: BTreeMap<Option<IpAddr>, Place>,
+    places: BTreeMap<Option<IpAddr>, GatewaySlot>,
     flows: BTreeMap<FlowId, Tunnel>,
     #[cfg(feature = "fault-injection")]
     faults: super::Faults,
@@ -97,7 +97,7 @@ impl Tunnels {
         channel: String,
         endpoints: Vec<Endpoint>,
         relays: Vec<RelayHint>,
-    ) -> Result<Option<Told>, Told> {
+    ) -> Result<Option<RelayStatus>, RelayStatus> {
         let known = self.flows.get_mut(&flow);
         if let Some(known) = known.filter(|known| known.endpoints == endpoints) {
             known.relays = relays;
@@ -115,7 +115,7 @@ impl Tunnels {
             subscription: None,
         };
         self.flows.insert(flow, tunnel);
-        self.subscribe(flow).map_err(|error| Told {
+        self.subscribe(flow).map_err(|error| RelayStatus {
             channel: channel.clone(),
             relay: None,
             text: format!("cannot begin to look for a relay: {error}"),
@@ -123,11 +123,13 @@ impl Tunnels {
         self.hint();
         let tunnel = self.flows.get(&flow);
         let place = tunnel.and_then(|t| self.places.get(&t.subscription.as_ref()?.0));
-        Ok(place.and_then(|place| place.relay).map(|relay| Told {
-            channel,
-            relay: Some(relay),
-            text: format!("the AMT relay {relay} is there already"),
-        }))
+        Ok(place
+            .and_then(|place| place.relay)
+            .map(|relay| RelayStatus {
+                channel,
+                relay: Some(relay),
+                text: format!("the AMT relay {relay} is there already"),
+            }))
     }
 
     /// Whether a lost relay is replaced by another one, as it always is but for an injected fault.
@@ -168,7 +170,7 @@ impl Tunnels {
                     }),
                     ..Config::default()
                 })?;
-                free.insert(Place {
+                free.insert(GatewaySlot {
                     gateway,
                     relay: None,
                     told: String::new(),
@@ -253,7 +255,7 @@ impl Tunnels {
     }
 
     /// Ends the flow's tunnel. Returns the event for it.
-    pub(super) fn end(&mut self, flow: FlowId) -> Option<Told> {
+    pub(super) fn end(&mut self, flow: FlowId) -> Option<RelayStatus> {
         let tunnel = self.flows.remove(&flow)?;
         self.release(tunnel.subscription);
         self.hint();
@@ -264,7 +266,7 @@ impl Tunnels {
             };
             self.places.retain(|source, _| used(source));
         }
-        Some(Told {
+        Some(RelayStatus {
             channel: tunnel.channel,
             relay: None,
             text: "no AMT relay is needed now".to_owned(),
@@ -300,7 +302,7 @@ impl Tunnels {
     }
 
     /// Takes what came through the relays, and what the gateways found out. Returns what is to be told of it.
-    pub(super) fn receive(&mut self, batch: &mut RecvBatch, core: &mut Core) -> Vec<Told> {
+    pub(super) fn receive(&mut self, batch: &mut RecvBatch, core: &mut Core) -> Vec<RelayStatus> {
         let now = Instant::now();
         let fails_over = self.fails_over();
         let mut told = Vec::new();
@@ -370,7 +372,7 @@ impl Tunnels {
                     if !news {
                         continue;
                     }
-                    told.push(Told {
+                    told.push(RelayStatus {
                         channel: tunnel.channel.clone(),
                         relay: place.relay,
                         text: text.clone(),

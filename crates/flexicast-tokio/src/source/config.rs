@@ -112,7 +112,7 @@ pub struct Admission {
 
 /// Why a HELLO is turned away.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Denied {
+pub enum AdmissionError {
     /// The token or the credential is not valid; the text is shown to the receiver, which gives up.
     Token(String),
     /// Another receiver has this id: the text is shown to the receiver, which tries again much later.
@@ -133,5 +133,5 @@ pub trait Backlog: Send + Sync + 'static {
         max_bytes: usize,
     ) -> Result<Vec<(u64, Bytes)>, BoxError>;
     /// Whether this receiver may receive. Asked once per connection.
-    async fn authorise(&self, request: &Admission) -> Result<(), Denied>;
+    async fn authorise(&self, request: &Admission) -> Result<(), AdmissionError>;
 }

@@ -14,18 +14,18 @@ const PART: usize = 4_096;
 
 /// Something that happened to a receiver.
 #[derive(Debug, Clone)]
-pub struct Happening {
+pub struct HistoryEvent {
     /// Counts from 1 without a gap from the source's start.
     pub number: u64,
     /// When, in Unix milliseconds.
     pub at_ms: u64,
     /// The event.
-    pub what: What,
+    pub what: HistoryEventKind,
 }
 
 /// An event of a receiver.
 #[derive(Debug, Clone)]
-pub enum What {
+pub enum HistoryEventKind {
     /// A receiver was let in.
     Connected {
         /// Its connection's number.
@@ -67,7 +67,7 @@ pub enum What {
 #[derive(Debug, Clone, Default)]
 pub struct History {
     /// In order. If the last one's number is lower than `last`, there is more to be asked for.
-    pub happenings: Vec<Happening>,
+    pub events: Vec<HistoryEvent>,
     /// The number of the newest one that there is.
     pub last: u64,
     /// Requested updates before the first of these that are forgotten already.
@@ -76,27 +76,27 @@ pub struct History {
 
 /// The engine's own.
 #[derive(Debug)]
-pub(super) struct Chronicle {
-    kept: VecDeque<Happening>,
+pub(super) struct EventLog {
+    kept: VecDeque<HistoryEvent>,
     last: watch::Sender<u64>,
 }
 
-impl Chronicle {
+impl EventLog {
     pub(super) fn new(last: watch::Sender<u64>) -> Self {
-        Chronicle {
+        EventLog {
             kept: VecDeque::new(),
             last,
         }
     }
 
     /// Adds what `what` makes of its number. Returns that number.
-    pub(super) fn add(&mut self, at_ms: u64, what: impl FnOnce(u64) -> What) -> u64 {
+    pub(super) fn add(&mut self, at_ms: u64, what: impl FnOnce(u64) -> HistoryEventKind) -> u64 {
         let number = *self.last.borrow() + 1;
         if self.kept.len() >= KEPT {
             self.kept.pop_front();
         }
         let what = what(number);
-        self.kept.push_back(Happening {
+        self.kept.push_back(HistoryEvent {
             number,
             at_ms,
             what,
@@ -112,7 +112,7 @@ impl Chronicle {
         let from = first.max(after.saturating_add(1));
         let skipped = usize::try_from(from - first).unwrap_or(usize::MAX);
         History {
-            happenings: self.kept.iter().skip(skipped).take(PART).cloned().collect(),
+            events: self.kept.iter().skip(skipped).take(PART).cloned().collect(),
             last,
             missed: from - after.saturating_add(1).min(from),
         }
@@ -123,10 +123,10 @@ impl Chronicle {
 mod tests {
     use super::*;
 
-    fn chronicle(count: usize) -> Chronicle {
-        let mut chronicle = Chronicle::new(watch::Sender::new(0));
+    fn chronicle(count: usize) -> EventLog {
+        let mut chronicle = EventLog::new(watch::Sender::new(0));
         for n in 1..=count as u64 {
-            let number = chronicle.add(n, |_| What::Disconnected {
+            let number = chronicle.add(n, |_| HistoryEventKind::Disconnected {
                 session: n,
                 receiver: Uuid::nil(),
                 reason: String::new(),
@@ -137,13 +137,13 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_told_once_and_in_order() {
+    fn events_are_delivered_once_in_order() {
         let mut chronicle = chronicle(10_000);
         let mut seen = 0;
         loop {
             let part = chronicle.after(seen);
             assert_eq!((part.missed, part.last), (0, 10_000));
-            for one in &part.happenings {
+            for one in &part.events {
                 assert_eq!(one.number, seen + 1);
                 seen += 1;
             }
@@ -151,25 +151,25 @@ mod tests {
                 break;
             }
         }
-        assert!(chronicle.after(10_000).happenings.is_empty());
-        assert!(chronicle.after(u64::MAX).happenings.is_empty());
-        chronicle.add(1, |_| What::Disconnected {
+        assert!(chronicle.after(10_000).events.is_empty());
+        assert!(chronicle.after(u64::MAX).events.is_empty());
+        chronicle.add(1, |_| HistoryEventKind::Disconnected {
             session: 1,
             receiver: Uuid::nil(),
             reason: String::new(),
         });
-        assert_eq!(chronicle.after(10_000).happenings[0].number, 10_001);
+        assert_eq!(chronicle.after(10_000).events[0].number, 10_001);
     }
 
     #[test]
-    fn what_was_forgotten_is_counted() {
+    fn forgotten_events_are_counted() {
         let chronicle = chronicle(KEPT + 100);
         assert_eq!(chronicle.kept.len(), KEPT);
         let part = chronicle.after(0);
-        assert_eq!((part.missed, part.happenings[0].number), (100, 101));
+        assert_eq!((part.missed, part.events[0].number), (100, 101));
         let part = chronicle.after(60);
-        assert_eq!((part.missed, part.happenings[0].number), (40, 101));
+        assert_eq!((part.missed, part.events[0].number), (40, 101));
         let part = chronicle.after(100);
-        assert_eq!((part.missed, part.happenings[0].number), (0, 101));
+        assert_eq!((part.missed, part.events[0].number), (0, 101));
     }
 }

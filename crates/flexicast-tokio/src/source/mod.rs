@@ -29,14 +29,15 @@ use crate::{Error, tls};
 #[cfg(feature = "fault-injection")]
 pub use config::Faults;
 pub use config::{
-    Admission, Backlog, BoxError, ChannelConfig, Denied, FlowEndpoint, FlowSettings, SourceConfig,
+    Admission, AdmissionError, Backlog, BoxError, ChannelConfig, FlowEndpoint, FlowSettings,
+    SourceConfig,
 };
 pub use counters::Counters;
-use engine::{Command, Engine, Parts, Place};
+use engine::{Command, Engine, EngineParts, Place};
 pub use flexicast::control::Credential;
 pub use flexicast::source::Absence;
-use history::Chronicle;
-pub use history::{Happening, History, What};
+use history::EventLog;
+pub use history::{History, HistoryEvent, HistoryEventKind};
 pub use status::{
     ChannelBytes, ChannelStatus, FlowStatus, MassFallBack, Move, ReceiverChannel, ReceiverStatus,
     SourceStatus,
@@ -88,7 +89,7 @@ impl Source {
             commands,
             latest,
         };
-        let parts = Parts {
+        let parts = EngineParts {
             quic,
             socket,
             places,
@@ -96,7 +97,7 @@ impl Source {
             backlog,
             senders,
             inbox,
-            chronicle: Chronicle::new(last),
+            chronicle: EventLog::new(last),
         };
         Ok(Source {
             engine: Engine::new(config, parts)?,

@@ -49,7 +49,7 @@ pub(super) struct Peer {
 const PIECE: usize = 16 << 10;
 
 /// Requests of a peer to the engine.
-pub(super) struct Wish {
+pub(super) struct PeerRequest {
     pub(super) channel: ChannelIndex,
     pub(super) from: u64,
     pub(super) limit: usize,
@@ -57,14 +57,14 @@ pub(super) struct Wish {
 
 /// Changes of a connection's paths.
 #[derive(Default)]
-pub(super) struct PathNews {
+pub(super) struct PathChanges {
     pub(super) migrations: u64,
     pub(super) failed: u64,
 }
 
 /// Connection IDs that lead to a peer from now on, and those that do not any more.
 #[derive(Default)]
-pub(super) struct IdNews {
+pub(super) struct IdChanges {
     pub(super) added: Vec<Vec<u8>>,
     pub(super) gone: Vec<Vec<u8>>,
 }
@@ -139,8 +139,8 @@ impl Peer {
     }
 
     /// Follows the receiver to another address: until it has proved that it receives there, no copies go to it.
-    pub(super) fn follow(&mut self, session: u64, core: &mut Source, now: Instant) -> PathNews {
-        let mut news = PathNews::default();
+    pub(super) fn follow(&mut self, session: u64, core: &mut Source, now: Instant) -> PathChanges {
+        let mut news = PathChanges::default();
         while let Some(event) = self.link.conn.path_event_next() {
             match event {
                 quiche::PathEvent::PeerMigrated(..) => news.migrations += 1,
@@ -167,9 +167,9 @@ impl Peer {
     }
 
     /// Gives the receiver spare connection IDs, and forgets those that it has retired.
-    pub(super) fn renew_ids(&mut self, resets: &Resets) -> IdNews {
+    pub(super) fn renew_ids(&mut self, resets: &Resets) -> IdChanges {
         let conn = &mut self.link.conn;
-        let mut news = IdNews::default();
+        let mut news = IdChanges::default();
         while let Some(id) = conn.retired_scid_next() {
             self.ids.retain(|known| known[..] != id[..]);
             news.gone.push(id.to_vec());
@@ -191,7 +191,7 @@ impl Peer {
         session: u64,
         core: &mut Source,
         now: Instant,
-    ) -> (u64, Vec<Wish>) {
+    ) -> (u64, Vec<PeerRequest>) {
         self.link.control(core.take_control(session));
         let (mut taken, mut wishes) = (0, Vec::new());
         let mut piece = Piece::default();
@@ -231,7 +231,7 @@ impl Peer {
                     channel,
                     from,
                     limit,
-                } => wishes.push(Wish {
+                } => wishes.push(PeerRequest {
                     channel,
                     from,
                     limit,

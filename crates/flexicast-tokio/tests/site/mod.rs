@@ -16,8 +16,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use flexicast_tokio::receiver::{Event, Receiver, ReceiverConfig, ReceiverHandle, Verify};
 use flexicast_tokio::source::{
-    Admission, Backlog, BoxError, ChannelConfig, Credential, Denied, FlowEndpoint, FlowSettings,
-    Source, SourceConfig, SourceHandle, SourceStatus,
+    Admission, AdmissionError, Backlog, BoxError, ChannelConfig, Credential, FlowEndpoint,
+    FlowSettings, Source, SourceConfig, SourceHandle, SourceStatus,
 };
 use flexicast_tokio::{Cursor, Rung, Via, spki_pin};
 use tokio::sync::mpsc;
@@ -78,11 +78,11 @@ impl Backlog for Store {
             .collect())
     }
 
-    async fn authorise(&self, request: &Admission) -> Result<(), Denied> {
+    async fn authorise(&self, request: &Admission) -> Result<(), AdmissionError> {
         if matches!(&request.credential, Credential::Enrol { token, .. } if token == b"good") {
             Ok(())
         } else {
-            Err(Denied::Token("this token is not valid".into()))
+            Err(AdmissionError::Token("this token is not valid".into()))
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::relay::RelayHint;
 use super::{MAX_FRAME, MAX_NAME};
 use crate::protect::FlowSecret;
-use crate::wire::{Put, Reader, WireError};
+use crate::wire::{BufMutExt, Reader, WireError};
 use crate::{Cause, FlowId, PathId};
 
 const TLV_FLOW_INDEX: u64 = 0x01;

@@ -6,7 +6,7 @@ use zeroize::{Zeroize, ZeroizeOnDrop};
 
 use super::{MAX_CHANNELS, MAX_NAME};
 use crate::Cursor;
-use crate::wire::{Put, Reader, WireError};
+use crate::wire::{BufMutExt, Reader, WireError};
 
 /// A capability that a HELLO may list: the receiver can join IPv4 multicast groups.
 pub const CAPABILITY_MULTICAST_IPV4: u64 = 0x01;

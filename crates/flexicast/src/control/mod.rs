@@ -18,7 +18,7 @@ pub use need::{Need, NeedReason};
 pub use relay::{MAX_RELAYS, RelayAddress, RelayHint};
 
 use crate::Cursor;
-use crate::wire::{Put, Reader, WireError};
+use crate::wire::{BufMutExt, Reader, WireError};
 
 /// The longest body of a control frame that an end accepts, in bytes.
 pub const MAX_FRAME: usize = 64 << 10;

@@ -1,6 +1,6 @@
 //! NEED: bytes of an update that a receiver asks for (protocol.md section 4.4).
 
-use crate::wire::{Put, Reader, WireError};
+use crate::wire::{BufMutExt, Reader, WireError};
 
 /// Requests of one receiver per second.
 pub(crate) const NEEDS_PER_S: u64 = 20;

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use super::MAX_NAME;
 use super::flow::{ip, put_ip, version_of};
-use crate::wire::{Put, Reader, WireError};
+use crate::wire::{BufMutExt, Reader, WireError};
 
 /// The most relays that one FC_ANNOUNCE names.
 pub const MAX_RELAYS: usize = 16;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use crate::protect::FlowSecret;
-use crate::wire::Put;
+use crate::wire::BufMutExt;
 use crate::{Cause, FlowId, PathId};
 use proptest::prelude::*;
 

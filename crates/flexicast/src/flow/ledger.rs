@@ -19,30 +19,30 @@ pub struct StreamRange {
 
 /// Content of a packet, as needed for a repair.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Contents {
+pub(crate) enum PacketContents {
     Ping,
     One(StreamRange),
     Many(Box<[StreamRange]>),
 }
 
-impl Contents {
+impl PacketContents {
     pub(crate) fn ranges(&self) -> &[StreamRange] {
         match self {
-            Contents::Ping => &[],
-            Contents::One(range) => std::slice::from_ref(range),
-            Contents::Many(ranges) => ranges,
+            PacketContents::Ping => &[],
+            PacketContents::One(range) => std::slice::from_ref(range),
+            PacketContents::Many(ranges) => ranges,
         }
     }
 
     pub(crate) fn is_data(&self) -> bool {
-        !matches!(self, Contents::Ping)
+        !matches!(self, PacketContents::Ping)
     }
 }
 
 #[derive(Debug)]
 pub(crate) struct Sent {
     pub(crate) at: Instant,
-    pub(crate) contents: Contents,
+    pub(crate) contents: PacketContents,
     /// Members that owe this packet, less those that owe the previous one (for the front: the former alone).
     delta: i64,
 }
@@ -130,7 +130,7 @@ impl Ledger {
     }
 
     /// Notes the next packet, which `members` members owe from now on.
-    pub(crate) fn push(&mut self, at: Instant, contents: Contents, members: usize) {
+    pub(crate) fn push(&mut self, at: Instant, contents: PacketContents, members: usize) {
         let members = members as i64;
         self.packets.push_back(Sent {
             at,
@@ -201,7 +201,7 @@ mod tests {
             for (op, member, start, len) in ops {
                 match op {
                     0 | 1 => {
-                        ledger.push(now, Contents::Ping, members.len());
+                        ledger.push(now, PacketContents::Ping, members.len());
                         owed.extend(members.iter().map(|m| (*m, next)));
                         next += 1;
                     }

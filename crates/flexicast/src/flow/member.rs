@@ -44,7 +44,7 @@ pub(crate) struct Member {
 
 /// Result of checking a member's timers.
 #[derive(Debug, Default)]
-pub(crate) struct Checked {
+pub(crate) struct TimerCheck {
     /// When to look again; `None` while it owes nothing.
     pub(crate) next: Option<Instant>,
     /// Cause for which it has to leave the flow.
@@ -178,13 +178,13 @@ impl Member {
         ledger: &mut Ledger,
         now: Instant,
         lost: &mut Vec<StreamRange>,
-    ) -> Checked {
+    ) -> TimerCheck {
         if self.loss_at.is_some_and(|at| at <= now) {
             self.detect_loss(ledger, now, lost);
         }
-        let mut out = Checked {
+        let mut out = TimerCheck {
             next: self.loss_at,
-            ..Checked::default()
+            ..TimerCheck::default()
         };
         let mut due = |at: Instant| out.next = Some(out.next.map_or(at, |next| next.min(at)));
         let tail_delay = self.rtt.pto(delays.ack) * 2;

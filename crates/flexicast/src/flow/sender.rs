@@ -25,7 +25,7 @@ pub(super) const MIN_TAIL_PROBE: Duration = Duration::from_millis(5);
 /// Members have heard by then of what was announced, and what they held back before has arrived.
 const HEARD_BY: Duration = Duration::from_secs(3);
 /// Minimum of the grace period after the source itself was away: several acknowledgement delays.
-const EXCUSED_AT_LEAST: Duration = Duration::from_millis(100);
+const MIN_GRACE: Duration = Duration::from_millis(100);
 /// And no longer than this or a heartbeat: one that has gone is found by then.
 const EXCUSED_AT_MOST: Duration = Duration::from_secs(2);
 /// An epoch asks for its successor when so many packets are left to it, or an eighth of all if that is less.
@@ -191,7 +191,7 @@ pub struct FlowSender {
     /// When the members' timers are looked at next. Never later than the earliest of them, so that nothing is done per packet and member.
     check_at: Option<Instant>,
     /// Grace period of all members: its end, and the absence that it is for; until the next check.
-    excused: Option<(Instant, Duration)>,
+    grace: Option<(Instant, Duration)>,
     pub(super) events: VecDeque<FlowEvent>,
     pub(super) stats: FlowStats,
     /// The stream ranges of the packet in the making.
@@ -245,7 +245,7 @@ impl FlowSender {
             waiting: false,
             probe_until: None,
             check_at: None,
-            excused: None,
+            grace: None,
             events: VecDeque::new(),
             stats: FlowStats {
                 epochs: 1,
@@ -473,20 +473,20 @@ impl FlowSender {
     /// When the members' timers are looked at next.
     fn check_due(&self) -> Option<Instant> {
         let at = self.check_at?;
-        Some(self.excused.map_or(at, |(until, _)| at.max(until)))
+        Some(self.grace.map_or(at, |(until, _)| at.max(until)))
     }
 
     /// Grants all members a grace period after the source itself was away for `away`:
     /// acknowledgements sent meanwhile are still to be read or in flight. A grace period that has
     /// postponed the check is followed by another before that check only for an absence of twice
     /// the length: a source that is always late does fall members back in the end.
-    pub fn excuse(&mut self, away: Duration, now: Instant) {
+    pub fn grant_grace(&mut self, away: Duration, now: Instant) {
         let longest = EXCUSED_AT_MOST.min(self.config.heartbeat);
-        let away = away.max(EXCUSED_AT_LEAST);
+        let away = away.max(MIN_GRACE);
         let counts =
             |(at, (until, known)): (Instant, (Instant, Duration))| at <= until && away / 2 < known;
-        if !self.check_at.zip(self.excused).is_some_and(counts) {
-            self.excused = Some((now + away.min(longest).max(EXCUSED_AT_LEAST), away));
+        if !self.check_at.zip(self.grace).is_some_and(counts) {
+            self.grace = Some((now + away.min(longest).max(MIN_GRACE), away));
         }
     }
 
@@ -555,7 +555,7 @@ impl FlowSender {
         if self.check_due().is_none_or(|at| at > now) {
             return;
         }
-        (self.check_at, self.excused) = (None, None);
+        (self.check_at, self.grace) = (None, None);
         self.waiting = false;
         let (mut next, mut pto) = (None, MIN_TAIL_PROBE);
         let mut gone = Vec::new();

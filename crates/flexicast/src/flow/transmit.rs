@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::ledger::{Contents, StreamRange};
+use super::ledger::{PacketContents, StreamRange};
 use super::sender::{FlowEvent, FlowSender, MIN_TAIL_PROBE};
 use crate::frame;
 use crate::protect::{BLOCK_LEN, HEADER_LEN, OVERHEAD, TAG_LEN};
@@ -71,9 +71,12 @@ impl FlowSender {
         self.scratch.clear();
         self.put_frames(now, out);
         let contents = match self.scratch.len() {
-            0 => Contents::Ping,
-            1 => self.scratch.pop().map_or(Contents::Ping, Contents::One),
-            _ => Contents::Many(self.scratch.drain(..).collect()),
+            0 => PacketContents::Ping,
+            1 => self
+                .scratch
+                .pop()
+                .map_or(PacketContents::Ping, PacketContents::One),
+            _ => PacketContents::Many(self.scratch.drain(..).collect()),
         };
         if out.len() == HEADER_LEN {
             if self.blocked && self.ping_at().is_some_and(|at| at > now) {
@@ -152,7 +155,7 @@ impl FlowSender {
         }
     }
 
-    fn note_sent(&mut self, pn: u64, contents: Contents, now: Instant, len: usize) {
+    fn note_sent(&mut self, pn: u64, contents: PacketContents, now: Instant, len: usize) {
         self.stats.packets += 1;
         self.stats.bytes += len as u64;
         self.last_sent = Some(now);

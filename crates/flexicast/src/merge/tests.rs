@@ -10,7 +10,7 @@ fn pop(merge: &mut Merge) -> Option<Delivered> {
 }
 
 #[test]
-fn what_is_gone_is_passed_over_and_what_is_here_is_not() {
+fn removed_updates_are_skipped_and_present_ones_are_not() {
     let mut merge = Merge::new(1, None);
     for seq in [3, 7] {
         merge.add_flow(seq, 0, b"x", Some(1));
@@ -114,7 +114,7 @@ fn a_packet_that_fills_the_merge_is_taken_whole() {
 /// Only a forger fills the memory with what is far ahead: it makes room for what is near,
 /// counted as a contradiction, and is had by the unicast path.
 #[test]
-fn what_is_far_ahead_makes_room_for_what_is_near() {
+fn updates_far_ahead_make_room_for_near_ones() {
     let mut merge = asking();
     let mut seq = 3000;
     let body = vec![0; MAX_UPDATE - 1000];
@@ -207,8 +207,8 @@ fn found(merge: &mut Merge) -> Vec<(u64, NeedReason, bool)> {
     all.map(|d| (d.seq, d.reason, d.handed)).collect()
 }
 
-fn need(seq: u64, range: Range<u64>, reason: NeedReason) -> Option<Missing> {
-    Some(Missing { seq, range, reason })
+fn need(seq: u64, range: Range<u64>, reason: NeedReason) -> Option<MissingRange> {
+    Some(MissingRange { seq, range, reason })
 }
 
 /// Ten forged bytes before the true ones: nothing of the flow is believed, and the unicast
@@ -234,7 +234,7 @@ fn forged_bytes_ahead_of_the_true_ones_lose_nothing() {
 }
 
 #[test]
-fn what_is_whole_and_not_valid_is_asked_for_again() {
+fn whole_but_invalid_updates_are_requested_again() {
     let mut merge = asking();
     merge.add_flow(2, 0, b"garbage", Some(7));
     assert_eq!(found(&mut merge), [(2, NeedReason::Invalid, false)]);
@@ -253,7 +253,7 @@ fn what_is_whole_and_not_valid_is_asked_for_again() {
 
 /// Bytes of the unicast path are the source's own, whatever the application thinks of them.
 #[test]
-fn what_came_by_unicast_is_handed_on_as_it_is() {
+fn bytes_of_the_unicast_path_are_delivered_unchanged() {
     let mut merge = asking();
     merge.add_unicast(1, 0, b"garbage", 7);
     merge.add_unicast(2, 0, b"", 0);
@@ -294,7 +294,7 @@ fn a_whole_forgery_that_waits_is_contradicted_by_the_true_one() {
 }
 
 #[test]
-fn what_was_handed_on_is_remembered_within_bounds() {
+fn delivered_updates_are_remembered_within_bounds() {
     let mut merge = asking();
     merge.check = None;
     for seq in 1..2000 {
@@ -381,7 +381,7 @@ fn a_forgery_that_is_ready_is_replaced() {
 /// An update that the unicast path brought all of is the source's, though the flow was faster with
 /// some of it.
 #[test]
-fn what_the_unicast_path_completes_is_certain() {
+fn updates_completed_by_the_unicast_path_are_trusted() {
     let mut merge = asking();
     let right = update(2, 10);
     merge.add_flow(2, 0, &right[..4], None);
@@ -482,7 +482,7 @@ proptest! {
             prop_assert!(merge.accepts(seq, 0..len as u64, true));
             merge.add_flow(seq, 0, &whole, Some(len as u64));
         }
-        while let Some(Missing { seq, range, .. }) = merge.pop_need() {
+        while let Some(MissingRange { seq, range, .. }) = merge.pop_need() {
             let whole = update(seq, len);
             let range = range.start as usize..range.end.min(len as u64) as usize;
             merge.add_unicast(seq, range.start as u64, &whole[range], len as u64);

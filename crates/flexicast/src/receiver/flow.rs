@@ -154,7 +154,7 @@ impl Flow {
     }
 
     /// Copies are to be asked for later, and were not yet.
-    pub(super) fn awaits_copies(&self) -> bool {
+    pub(super) fn awaits_replication(&self) -> bool {
         self.copies_at.is_some() && !self.asked
     }
 
@@ -168,7 +168,7 @@ impl Flow {
     }
 
     /// The receiver itself was away: what the flow has sent meanwhile is still under way, or was never sent, if its source stood still, too.
-    fn excuse(&mut self, now: Instant) {
+    fn grant_grace(&mut self, now: Instant) {
         let heartbeat = self.announce.heartbeat;
         let in_time = silent_at(self) >= now + heartbeat_and_jitter(heartbeat);
         if self.member.is_none() || self.back().is_some() || in_time {
@@ -251,7 +251,7 @@ impl Receiver {
             let offered = announce.copies && !known.announce.copies;
             known.announce = announce;
             if offered && !moved && known.member.is_none() {
-                self.want_copies(id, now + STAGGER);
+                self.want_replication(id, now + STAGGER);
             } else if moved && !known.is_off() {
                 if std::mem::take(&mut known.joined) {
                     known.rejoin_at = None;
@@ -318,11 +318,11 @@ impl Receiver {
         } else {
             Duration::ZERO
         };
-        self.want_copies(id, now + wait);
+        self.want_replication(id, now + wait);
     }
 
     /// Asks for copies at `at`, if nothing better comes before.
-    pub(super) fn want_copies(&mut self, id: FlowId, at: Instant) {
+    pub(super) fn want_replication(&mut self, id: FlowId, at: Instant) {
         if let Some(flow) = self.flows.get_mut(&id)
             && flow.announce.copies
             && self.config.rungs.replicated
@@ -399,7 +399,7 @@ impl Receiver {
             flow.asked = false;
             if was.is_some() && flow.copies_at.is_none() {
                 let at = now + COPIES_AFTER_FALL_BACK.mul_f64(later);
-                self.want_copies(notice.flow, at);
+                self.want_replication(notice.flow, at);
             }
         } else {
             flow.member = Some(notice.path);
@@ -458,7 +458,7 @@ impl Receiver {
         let Some(id) = peek_flow_id(datagram) else {
             return FlowInput::UnknownFlow;
         };
-        let mut seen = Seen::default();
+        let mut seen = PacketFindings::default();
         let len = datagram.len();
         let input = self.take_packet(id, rung, datagram, now, &mut seen);
         if let Some(flow) = self.flows.get(&id) {
@@ -486,7 +486,7 @@ impl Receiver {
         rung: Rung,
         datagram: &mut [u8],
         now: Instant,
-        seen: &mut Seen,
+        seen: &mut PacketFindings,
     ) -> FlowInput {
         let hold = self.hold(id);
         let readable = |f: &&mut Flow| !f.keys.is_empty() && f.off_until.is_none();
@@ -744,9 +744,9 @@ impl Receiver {
 
     /// The caller itself was away, and has read what came meanwhile: no flow that should have been heard is given up before it had the time for one more
     /// heartbeat. It counts once until something of the flow arrives: a receiver that is always late leaves in the end.
-    pub fn excuse(&mut self, now: Instant) {
+    pub fn grant_grace(&mut self, now: Instant) {
         for flow in self.flows.values_mut() {
-            flow.excuse(now);
+            flow.grant_grace(now);
         }
     }
 
@@ -763,7 +763,7 @@ impl Receiver {
                 self.events.push_back(ReceiverEvent::Rejoin { flow: id });
             }
             let (none, joined) = (flow.member.is_none(), flow.joined);
-            self.tunnel_anew(id, now);
+            self.reopen_tunnel(id, now);
             if none {
                 let tunnel = self.flows.get(&id).and_then(|f| f.tunnel.deadline());
                 let wait = if joined || tunnel.is_some() {
@@ -771,7 +771,7 @@ impl Receiver {
                 } else {
                     Duration::ZERO
                 };
-                self.want_copies(id, now + wait);
+                self.want_replication(id, now + wait);
             }
         }
     }
@@ -779,7 +779,7 @@ impl Receiver {
 
 /// Intermediate results about a packet.
 #[derive(Default)]
-struct Seen {
+struct PacketFindings {
     pn: Option<u64>,
     key_sequence: u64,
     frames: Vec<TracedFrame>,

@@ -9,7 +9,7 @@ use crate::protect::{Algorithm, Opened, PacketKey};
 const OVERLAP: Duration = Duration::from_secs(3);
 
 #[derive(Debug)]
-struct Live {
+struct LiveKey {
     sequence: u64,
     first_pn: u64,
     packet: PacketKey,
@@ -17,7 +17,7 @@ struct Live {
 
 #[derive(Debug, Default)]
 pub(super) struct Keys {
-    live: Vec<Live>,
+    live: Vec<LiveKey>,
     retire_at: Option<Instant>,
 }
 
@@ -37,7 +37,7 @@ impl Keys {
         let (sequence, first_pn) = (key.sequence, key.first_pn);
         // The secret itself is not needed any more: it is erased here.
         drop(key);
-        let live = Live {
+        let live = LiveKey {
             sequence,
             first_pn,
             packet,

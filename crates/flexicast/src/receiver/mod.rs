@@ -33,7 +33,7 @@ use crate::trace::{PacketTrace, Tracer};
 use crate::unicast::{Piece, StreamReader};
 use crate::{Cursor, FlowId, PathId, WireError};
 use flow::Flow;
-use need::Waits;
+use need::BlockedUpdate;
 use trust::Trust;
 pub use types::{ChannelStats, FlowInput, ReceiverConfig, ReceiverEvent, Rungs};
 
@@ -56,7 +56,7 @@ struct Channel {
     cursor: Option<Cursor>,
     cursor_due: bool,
     /// The update that later ones wait for.
-    waits: Option<Waits>,
+    waits: Option<BlockedUpdate>,
     trust: Trust,
     /// Updates that were cleared when that was last looked at.
     cleared: u64,

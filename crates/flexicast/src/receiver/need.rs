@@ -15,7 +15,7 @@ const MAX_FINDINGS: usize = 64;
 
 /// An update that later ones wait for.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Waits {
+pub(super) struct BlockedUpdate {
     seq: u64,
     /// Bytes of it that the unicast path has brought.
     progress: usize,
@@ -38,7 +38,7 @@ impl Receiver {
         }
         for at in 0..self.channels.len() {
             self.clear(at);
-            look_for_what_waits(&mut self.channels[at], now);
+            find_missing_ranges(&mut self.channels[at], now);
         }
         for at in 0..self.channels.len() {
             while self.channels[at].merge.has_need() {
@@ -119,12 +119,12 @@ pub(super) fn overdue_at(channel: &Channel) -> Option<Instant> {
 
 /// Requests ranges that later updates are waiting for: a forged packet number hides the loss of the
 /// real one.
-fn look_for_what_waits(channel: &mut Channel, now: Instant) {
+fn find_missing_ranges(channel: &mut Channel, now: Instant) {
     let known = channel.waits;
     let waits = channel.merge.waits_for();
     channel.waits = waits.map(|(seq, progress)| match known {
         Some(known) if (known.seq, known.progress) == (seq, progress) => known,
-        _ => Waits {
+        _ => BlockedUpdate {
             seq,
             progress,
             since: now,

@@ -251,7 +251,7 @@ impl Receiver {
     }
 
     /// The host's network has changed: a relay may be near now, or the one in use far.
-    pub(super) fn tunnel_anew(&mut self, id: FlowId, now: Instant) {
+    pub(super) fn reopen_tunnel(&mut self, id: FlowId, now: Instant) {
         let Some(flow) = self.flows.get_mut(&id) else {
             return;
         };
@@ -302,7 +302,7 @@ impl Receiver {
                 rung: Rung::Unicast,
                 cause,
             });
-            self.want_copies(id, at);
+            self.want_replication(id, at);
         } else if fell {
             // Copies were put off, for the flow might have come back by itself. It does not.
             flow.copies_at = flow.copies_at.map(|known| known.min(at));
@@ -331,9 +331,9 @@ impl Receiver {
         self.relay_lost(id, now);
         if let Some(flow) = self.flows.get(&id)
             && !flow.joined
-            && flow.awaits_copies()
+            && flow.awaits_replication()
         {
-            self.want_copies(id, now);
+            self.want_replication(id, now);
         }
     }
 }

@@ -17,7 +17,7 @@ const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
 
 /// A newcomer whose id is taken, until it is known whether its owner lives.
 #[derive(Debug)]
-pub(super) struct Doubt {
+pub(super) struct IdDispute {
     /// Current holder of the id.
     holder: SessionId,
     pub(super) until: Instant,
@@ -59,7 +59,7 @@ impl Source {
         now: Instant,
     ) {
         let asked = |s: &&Session| !s.served && !s.closing && s.hello.is_some();
-        if self.sessions.get(&id).filter(asked).is_none() || self.doubts.contains_key(&id) {
+        if self.sessions.get(&id).filter(asked).is_none() || self.disputes.contains_key(&id) {
             return;
         }
         match verdict {
@@ -84,12 +84,12 @@ impl Source {
         let holder = self.by_receiver.get(&hello.receiver).copied();
         if let Some(holder) = holder.filter(|holder| self.is_a_copy(id, *holder)) {
             let until = now + SIGN_OF_LIFE;
-            let doubt = Doubt {
+            let doubt = IdDispute {
                 holder,
                 until,
                 grace: SIGN_OF_LIFE / 2,
             };
-            self.doubts.insert(id, doubt);
+            self.disputes.insert(id, doubt);
             let probe = SourceEvent::Probe { session: holder };
             return self.events.push_back(probe);
         }
@@ -165,7 +165,7 @@ impl Source {
         }
         session.subscriptions = subscriptions;
         self.dirty.insert(id);
-        self.say_held_to(id);
+        self.send_held_to(id);
     }
 
     /// Closes the older connection of a receiver that reconnects.
@@ -192,16 +192,16 @@ impl Source {
 
     /// Whether it matters that something arrives from this session: see [`SourceEvent::Probe`].
     pub fn is_probed(&self, session: SessionId) -> bool {
-        self.doubts.values().any(|doubt| doubt.holder == session)
+        self.disputes.values().any(|doubt| doubt.holder == session)
     }
 
     /// Reports an authentic packet of a probed session from this address: the session is alive, and
     /// the newcomer with its id is refused.
     pub fn heard(&mut self, session: SessionId, from: SocketAddr) {
-        let copies = self.doubts.iter().filter(|(_, d)| d.holder == session);
+        let copies = self.disputes.iter().filter(|(_, d)| d.holder == session);
         let copies: Vec<_> = copies.map(|(id, _)| *id).collect();
         for id in copies {
-            self.doubts.remove(&id);
+            self.disputes.remove(&id);
             self.counters.ids_in_use += 1;
             let name = self.receiver(id).map_or("", |(_, name)| name);
             let reason = format!(
@@ -212,8 +212,8 @@ impl Source {
     }
 
     /// This source was away itself: what shows that the owner of an id lives may still be to be read, or under way.
-    pub(super) fn excuse_doubts(&mut self, away: Duration, now: Instant) {
-        for doubt in self.doubts.values_mut() {
+    pub(super) fn extend_id_disputes(&mut self, away: Duration, now: Instant) {
+        for doubt in self.disputes.values_mut() {
             let more = away.min(doubt.grace);
             doubt.grace -= more;
             doubt.until = doubt.until.max(now) + more;
@@ -221,9 +221,9 @@ impl Source {
     }
 
     /// Gives the id of a holder that has not shown to be alive to the newcomer.
-    pub(super) fn settle_doubts(&mut self, now: Instant) {
-        let due = |doubt: &&Doubt| doubt.until <= now;
-        while let Some(session) = self.doubts.values().find(due).map(|doubt| doubt.holder) {
+    pub(super) fn settle_disputes(&mut self, now: Instant) {
+        let due = |doubt: &&IdDispute| doubt.until <= now;
+        while let Some(session) = self.disputes.values().find(due).map(|doubt| doubt.holder) {
             // This admits all that wait for it.
             self.closed(session, now);
             self.events.push_back(SourceEvent::Close {
@@ -235,12 +235,12 @@ impl Source {
     }
 
     /// Ends a session: receivers waiting for its id wait no longer.
-    pub(super) fn end_doubts(&mut self, session: SessionId, now: Instant) {
-        self.doubts.remove(&session);
-        let waiting = self.doubts.iter().filter(|(_, d)| d.holder == session);
+    pub(super) fn end_disputes(&mut self, session: SessionId, now: Instant) {
+        self.disputes.remove(&session);
+        let waiting = self.disputes.iter().filter(|(_, d)| d.holder == session);
         let waiting: Vec<_> = waiting.map(|(id, _)| *id).collect();
         for id in waiting {
-            self.doubts.remove(&id);
+            self.disputes.remove(&id);
             self.admit(id, now);
         }
     }

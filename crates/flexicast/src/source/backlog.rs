@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_behind_an_update() {
+    fn trailing_bytes_after_an_update() {
         let mut backlog = Backlog::default();
         backlog.start(5, 9);
         backlog.insert(20, 20);

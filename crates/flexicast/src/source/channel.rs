@@ -22,7 +22,7 @@ const ACKS_PER_S: u64 = 20_000;
 
 /// Fall-backs that may turn out to be one event.
 #[derive(Debug)]
-struct Mass {
+struct MassFallBack {
     since: Instant,
     count: usize,
     members: usize,
@@ -68,7 +68,7 @@ pub(super) struct Channel {
     pub(super) secret_wanted: bool,
     /// Another epoch is due as soon as the announced one has begun.
     pub(super) rekey_again: bool,
-    mass: Option<Mass>,
+    mass: Option<MassFallBack>,
     /// UDP payload of the flows before the present one.
     former_flows: u64,
     /// Whole updates on unicast paths, in bytes.
@@ -219,7 +219,7 @@ impl Channel {
     /// Notes a member that fell back by the flow's own timers.
     pub(super) fn count_fall_back(&mut self, cause: Cause, now: Instant) {
         let members = self.flow.as_ref().map_or(0, FlowSender::members);
-        let mass = self.mass.get_or_insert(Mass {
+        let mass = self.mass.get_or_insert(MassFallBack {
             since: now,
             count: 0,
             members: members + 1,

@@ -6,7 +6,7 @@ use crate::{Cause, PathId, Rung};
 
 impl Source {
     /// A receiver listens by a better rung than the one on which it stands, and nothing comes. It goes on listening.
-    pub(super) fn tried_in_vain(&mut self, id: SessionId, c: ChannelIndex, path: PathId) {
+    pub(super) fn record_failed_attempt(&mut self, id: SessionId, c: ChannelIndex, path: PathId) {
         let ours = path.flow_index() == self.channels[c].flow_index;
         let session = self.sessions.get_mut(&id);
         let subscription = session.and_then(|s| s.subscription(c));

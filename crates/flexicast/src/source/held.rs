@@ -51,11 +51,11 @@ impl Source {
             match flow.and_then(|f| f.dismiss(id)) {
                 // This says so, too.
                 Some(departure) => self.fell_back(id, c, Cause::Held, departure, now),
-                None => self.say_path(id, c, Cause::Held),
+                None => self.send_path(id, c, Cause::Held),
             }
             let session = self.sessions.get_mut(&id);
             if let Some(subscription) = session.and_then(|s| s.subscription(c)) {
-                (subscription.ready, subscription.copies) = (None, false);
+                (subscription.ready, subscription.replicated) = (None, false);
             }
             self.recount(id, c);
             self.flow_events(c, now);
@@ -69,14 +69,14 @@ impl Source {
                 subscription.last_cause = Cause::Left;
                 subscription.cause = None;
             }
-            self.say_path(id, c, Cause::Left);
+            self.send_path(id, c, Cause::Left);
             self.recount(id, c);
         }
     }
 
     /// Sends a receiver its move to unicast with the cause: packets from now on prove that the flow
     /// arrives.
-    fn say_path(&mut self, id: SessionId, c: ChannelIndex, cause: Cause) {
+    fn send_path(&mut self, id: SessionId, c: ChannelIndex, cause: Cause) {
         let (Some(flow), Some(session)) = (&self.channels[c].flow, self.sessions.get_mut(&id))
         else {
             return;
@@ -91,20 +91,20 @@ impl Source {
     }
 
     /// Notifies a receiver that has just connected whether it is held.
-    pub(super) fn say_held_to(&mut self, id: SessionId) {
+    pub(super) fn send_held_to(&mut self, id: SessionId) {
         if self.sessions.get(&id).is_some_and(|s| s.held) {
             for c in self.channels_of(id) {
-                self.say_path(id, c, Cause::Held);
+                self.send_path(id, c, Cause::Held);
             }
         }
     }
 
     /// Notifies the held receivers of a channel that they are held from its new flow, too.
-    pub(super) fn say_held(&mut self, c: ChannelIndex) {
+    pub(super) fn send_held(&mut self, c: ChannelIndex) {
         let held = self.sessions.iter().filter(|(_, s)| s.held);
         let held: Vec<_> = held.map(|(id, _)| *id).collect();
         for id in held {
-            self.say_path(id, c, Cause::Held);
+            self.send_path(id, c, Cause::Held);
         }
     }
 }

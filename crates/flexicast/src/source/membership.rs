@@ -75,7 +75,7 @@ impl Source {
         let channel = &self.channels[c];
         let copies = path == PathId::new(channel.flow_index, Rung::Replicated);
         let tunnel = PathId::new(channel.flow_index, Rung::Amt);
-        let full = channel.replicas.len() >= self.limits.copies;
+        let full = channel.replicas.len() >= self.limits.replicas;
         let offered = channel.replicate;
         let Some(session) = self.sessions.get_mut(&id) else {
             return;
@@ -86,14 +86,14 @@ impl Source {
         };
         let new = if copies {
             // Copies that are on already stay on; the time that is left to prove them does not grow by asking again.
-            let refused = !offered || !validated || (full && !subscription.copies);
+            let refused = !offered || !validated || (full && !subscription.replicated);
             let needless = held || subscription.rung() < Rung::Replicated;
             let backing_off = subscription.is_backing_off(Rung::Replicated, now);
             if refused || needless || backing_off {
                 self.counters.copies_refused += u64::from(refused && !held);
                 return;
             }
-            let new = !std::mem::replace(&mut subscription.copies, true);
+            let new = !std::mem::replace(&mut subscription.replicated, true);
             if new {
                 let until = now + COPIES_UNPROVED;
                 subscription.copies_until = Some(until);
@@ -167,7 +167,7 @@ impl Source {
             | Cause::Ejected
             | Cause::Held => Cause::Left,
             // This leaves no rung.
-            Cause::ProbeTimeout => return self.tried_in_vain(id, c, state.path),
+            Cause::ProbeTimeout => return self.record_failed_attempt(id, c, state.path),
             cause => cause,
         };
         // By these two paths one leaves that path alone.
@@ -208,8 +208,8 @@ impl Source {
         };
         match one {
             Some(Rung::Amt) => subscription.tunnelled = false,
-            Some(_) => subscription.copies = false,
-            None => subscription.forget_ways(),
+            Some(_) => subscription.replicated = false,
+            None => subscription.leave_all_paths(),
         }
         let proved = subscription.ready.and_then(|(path, _)| path.rung());
         if proved.is_some_and(|rung| !subscription.listens_by(rung)) {
@@ -241,7 +241,7 @@ impl Source {
             let stale = std::mem::take(&mut self.channels[c].stale);
             if !stale.is_empty() {
                 stale.into_iter().for_each(|id| self.count(id, c));
-                self.tell_flow(c, now);
+                self.announce_flow(c, now);
             }
         }
     }
@@ -260,13 +260,13 @@ impl Source {
         // Nothing is sent for the sake of one that takes nothing from the flow.
         let is = match held {
             true => (false, false),
-            false => (subscription.listens(), subscription.copies && reachable),
+            false => (subscription.listens(), subscription.replicated && reachable),
         };
         let was = std::mem::replace(&mut subscription.counted, is);
         channel.adjust(id, was, is);
     }
 
-    fn tell_flow(&mut self, c: ChannelIndex, now: Instant) {
+    fn announce_flow(&mut self, c: ChannelIndex, now: Instant) {
         let channel = &mut self.channels[c];
         if let Some(flow) = &mut channel.flow {
             flow.set_listeners(channel.listeners, now);
@@ -329,7 +329,7 @@ impl Source {
         subscription.cause = Some(Cause::Joined);
         subscription.backlog.set_live(false);
         if to != Rung::Replicated {
-            subscription.copies = false;
+            subscription.replicated = false;
         }
         subscription.copies_until = None;
         let notice =
@@ -378,7 +378,7 @@ impl Source {
         subscription.backlog.set_live(true);
         if from == Rung::Replicated {
             // No acknowledgement, no copies: it asks for them again.
-            subscription.copies = false;
+            subscription.replicated = false;
         }
         let lasted = now.saturating_duration_since(subscription.since);
         if let Some(flaps) = subscription.flaps.get_mut(from as usize) {

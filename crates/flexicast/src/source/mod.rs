@@ -8,7 +8,6 @@ mod admission;
 mod backlog;
 mod channel;
 mod control;
-mod copies;
 mod explained;
 mod held;
 mod membership;
@@ -18,6 +17,7 @@ mod overdue;
 mod pacing;
 mod recent;
 mod rekey;
+mod replication;
 mod session;
 mod subscription;
 mod types;
@@ -36,7 +36,7 @@ use crate::flow::FlowSender;
 use crate::protect::KeyError;
 use crate::trace::{Outcome, PacketTrace, Tracer};
 use crate::{Cause, PathId, Rung};
-use admission::Doubt;
+use admission::IdDispute;
 use channel::Channel;
 use pacing::Pacing;
 use session::Session;
@@ -89,7 +89,7 @@ pub struct Source {
     /// AMT relays announced to receivers.
     relays: Vec<RelayHint>,
     /// Newcomers whose id is taken.
-    doubts: BTreeMap<SessionId, Doubt>,
+    disputes: BTreeMap<SessionId, IdDispute>,
     /// Sessions with a catch-up stream, by channel.
     catching_up: BTreeSet<(SessionId, ChannelIndex)>,
     dirty: BTreeSet<SessionId>,
@@ -137,7 +137,7 @@ impl Source {
             held: BTreeSet::new(),
             limits: config.limits,
             relays: Vec::new(),
-            doubts: BTreeMap::new(),
+            disputes: BTreeMap::new(),
             catching_up: BTreeSet::new(),
             dirty: BTreeSet::new(),
             events: VecDeque::new(),
@@ -242,7 +242,7 @@ impl Source {
             }
             self.flow_events(c, now);
         }
-        self.end_doubts(id, now);
+        self.end_disputes(id, now);
     }
 
     /// Whether the receiver of a session is served.
@@ -504,18 +504,18 @@ impl Source {
         });
         let alarm = self.alarms.first().map(|(at, ..)| *at);
         let pacing = self.pacing.next(now);
-        let doubt = self.doubts.values().map(|doubt| doubt.until).min();
+        let doubt = self.disputes.values().map(|doubt| doubt.until).min();
         let others = [alarm, pacing, doubt].into_iter().flatten();
         channels.chain(others).chain(overdue).min()
     }
 
     /// Blames no receiver for its silence for about as long as the caller itself was `away`, so that what receivers have sent meanwhile is still to be read or
     /// under way. A second call counts only after the receivers have been looked at again, or for twice the time.
-    pub fn excuse(&mut self, away: Duration, now: Instant) {
+    pub fn grant_grace(&mut self, away: Duration, now: Instant) {
         for flow in self.channels.iter_mut().filter_map(|c| c.flow.as_mut()) {
-            flow.excuse(away, now);
+            flow.grant_grace(away, now);
         }
-        self.excuse_doubts(away, now);
+        self.extend_id_disputes(away, now);
     }
 
     /// Does what is due.
@@ -536,7 +536,7 @@ impl Source {
             let (_, id, channel, what) = alarm;
             match what {
                 Alarm::Proof(rung) => self.ask_for_proof(id, channel, rung, now),
-                Alarm::Copies => self.end_unproved_copies(id, channel, now),
+                Alarm::Copies => self.end_unproved_replication(id, channel, now),
                 Alarm::Retry => {
                     let session = self.sessions.get_mut(&id);
                     if let Some(subscription) = session.and_then(|s| s.subscription(channel)) {
@@ -546,7 +546,7 @@ impl Source {
                 }
             }
         }
-        self.settle_doubts(now);
+        self.settle_disputes(now);
         self.resend_overdue(now);
         if let Some(id) = self.pacing.release(now) {
             self.dirty.insert(id);

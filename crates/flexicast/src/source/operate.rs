@@ -14,7 +14,7 @@ use crate::flow::FlowConfig;
 use crate::protect::KeyError;
 
 impl Source {
-    fn tell_all(&mut self, c: ChannelIndex, announce: &Announce) {
+    fn announce_to_all(&mut self, c: ChannelIndex, announce: &Announce) {
         for (id, session) in self.sessions.iter_mut().filter(|(_, s)| s.served) {
             if session.subscription(c).is_some() {
                 session.say(&Control::Announce(announce.clone()));
@@ -26,7 +26,7 @@ impl Source {
     /// Announces the flow's current endpoints and relays to all receivers.
     pub(super) fn announce(&mut self, c: ChannelIndex) {
         if let Some(announce) = self.channels[c].announcement(c) {
-            self.tell_all(c, &announce);
+            self.announce_to_all(c, &announce);
         }
     }
 
@@ -82,7 +82,7 @@ impl Source {
             }
         }
         self.flow_events(c, now);
-        self.tell_all(c, &withdrawn);
+        self.announce_to_all(c, &withdrawn);
         let channel = &mut self.channels[c];
         channel.drop_flow();
         channel.replicas.clear();
@@ -131,7 +131,7 @@ impl Source {
             flow.set_fall_back_off(self.faults.fall_back_off);
         }
         self.announce(c);
-        self.say_held(c);
+        self.send_held(c);
         Ok(())
     }
 
@@ -147,7 +147,7 @@ impl Source {
             }
             // Later announcements are not for it.
             (subscription.key_sent, subscription.awaits_key) = (0, false);
-            subscription.forget_ways();
+            subscription.leave_all_paths();
         }
         let channels: Vec<_> = session.subscriptions.iter().map(|s| s.channel).collect();
         for c in channels {
@@ -192,7 +192,7 @@ impl Source {
             let mut channels = Vec::new();
             for subscription in &mut session.subscriptions {
                 (subscription.member, subscription.ready) = (None, None);
-                subscription.forget_ways();
+                subscription.leave_all_paths();
                 channels.push(subscription.channel);
             }
             for c in channels {

@@ -71,7 +71,7 @@ impl Source {
                 let Some(channel) = self.channels.get(subscription.channel) else {
                     continue;
                 };
-                match subscription.look_for_overdue(*id, channel) {
+                match subscription.find_overdue(*id, channel) {
                     Finding::Settled => {}
                     Finding::Open => self.cursors_open = true,
                     Finding::Overdue(_) if !repairs => {}
@@ -95,7 +95,7 @@ impl Source {
 }
 
 impl super::subscription::Subscription {
-    fn look_for_overdue(&mut self, id: SessionId, channel: &Channel) -> Finding {
+    fn find_overdue(&mut self, id: SessionId, channel: &Channel) -> Finding {
         let at = self
             .cursor
             .map_or(0, |c| c.seq)

@@ -145,7 +145,7 @@ mod tests {
     /// Many catching-up sessions leave room for those that want new updates, and are not starved by
     /// them.
     #[test]
-    fn what_is_new_does_not_wait_behind_what_is_old() {
+    fn new_updates_do_not_wait_for_old_ones() {
         let mut now = Instant::now();
         let mut pacing = Pacing::new(Some(8_000_000));
         pacing.sent(BURST + 1000);

@@ -38,7 +38,7 @@ pub(super) struct Flaps {
 
 /// Pending request to the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Asked {
+enum StoreRequest {
     /// For the next updates to send.
     Needed,
     /// For updates after those read already.
@@ -62,7 +62,7 @@ pub(super) struct Subscription {
     /// Whether it asked to join and listens through an AMT relay.
     pub(super) tunnelled: bool,
     /// Whether it asked for replication and gets it.
-    pub(super) copies: bool,
+    pub(super) replicated: bool,
     /// Whether it was counted as listening, and as getting copies.
     pub(super) counted: (bool, bool),
     /// Copies end here unless they are proved to arrive.
@@ -94,7 +94,7 @@ pub(super) struct Subscription {
     pub(super) cause: Option<Cause>,
     pub(super) retry_at: Option<Instant>,
     fetched: BTreeMap<u64, Bytes>,
-    asked: Option<Asked>,
+    asked: Option<StoreRequest>,
     /// From how many fetched updates on the next ones are not asked for yet.
     enough: usize,
     /// Reading ahead brought nothing: what is missing is found out when it is needed.
@@ -116,7 +116,7 @@ impl Subscription {
             needed: RangeSet::new(),
             joined: false,
             tunnelled: false,
-            copies: false,
+            replicated: false,
             counted: (false, false),
             copies_until: None,
             key_sent: 0,
@@ -153,7 +153,7 @@ impl Subscription {
         match rung {
             Rung::Multicast => self.joined,
             Rung::Amt => self.tunnelled,
-            Rung::Replicated => self.copies,
+            Rung::Replicated => self.replicated,
             Rung::Unicast => false,
         }
     }
@@ -166,12 +166,12 @@ impl Subscription {
 
     /// Whether it listens to the flow in any way.
     pub(super) fn listens(&self) -> bool {
-        self.joined || self.tunnelled || self.copies
+        self.joined || self.tunnelled || self.replicated
     }
 
     /// Marks it as not listening by any path.
-    pub(super) fn forget_ways(&mut self) {
-        (self.joined, self.tunnelled, self.copies) = (false, false, false);
+    pub(super) fn leave_all_paths(&mut self) {
+        (self.joined, self.tunnelled, self.replicated) = (false, false, false);
     }
 
     /// Whether what [`Subscription::poll_unicast`] handed out last was a repair of what the flow had not brought.
@@ -186,7 +186,7 @@ impl Subscription {
 
     /// The flow that it was on, or on the way to, is gone.
     pub(super) fn forget_flow(&mut self) {
-        self.forget_ways();
+        self.leave_all_paths();
         self.copies_until = None;
         (self.key_sent, self.awaits_key, self.confirmed) = (0, false, 0);
         self.ready = None;
@@ -246,7 +246,7 @@ impl Subscription {
         if self.asked.is_some() || self.retry_at.is_some() {
             return Err(Unicast::Idle);
         }
-        self.asked = Some(Asked::Needed);
+        self.asked = Some(StoreRequest::Needed);
         Err(Unicast::Fetch {
             channel: self.channel,
             from: seq,
@@ -264,7 +264,7 @@ impl Subscription {
         if recent.get(from).is_some() {
             return None;
         }
-        self.asked = Some(Asked::Ahead);
+        self.asked = Some(StoreRequest::Ahead);
         Some(Unicast::Fetch {
             channel: self.channel,
             from,
@@ -341,7 +341,7 @@ impl Subscription {
         first: u64,
         now: Instant,
     ) -> Option<(u64, u64)> {
-        if self.asked.take() == Some(Asked::Ahead) {
+        if self.asked.take() == Some(StoreRequest::Ahead) {
             let begins = |updates: &Vec<(u64, Bytes)>| updates.first().is_some_and(|u| u.0 == from);
             let updates = updates.filter(begins);
             self.ahead_failed = updates.is_none();
@@ -466,7 +466,7 @@ mod tests {
     /// Reading ahead beyond the store's end is no gap, and no reason to wait, until the updates are
     /// needed.
     #[test]
-    fn a_gap_is_told_when_it_is_reached() {
+    fn a_gap_is_announced_when_it_is_reached() {
         for ahead in [None, Some(Vec::new()), stored(900, 10)] {
             let (mut subscription, recent, now) = behind();
             take(&mut subscription, &recent);

@@ -69,7 +69,7 @@ pub struct Limits {
     /// Receivers that are served at once.
     pub receivers: usize,
     /// Receivers that get copies of one channel's flow at once.
-    pub copies: usize,
+    pub replicas: usize,
     /// Control frames of one receiver per second; those of five seconds at once.
     pub control_per_s: u64,
     /// Acknowledgements of one receiver per second; those of five seconds at once.
@@ -80,7 +80,7 @@ impl Default for Limits {
     fn default() -> Self {
         Limits {
             receivers: 20_000,
-            copies: 2_000,
+            replicas: 2_000,
             control_per_s: 200,
             acks_per_s: 1_000,
         }

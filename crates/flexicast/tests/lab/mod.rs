@@ -596,7 +596,7 @@ impl Lab {
     }
 
     /// The source offers copies of the flow's packets, which get lost here. Before anybody connects.
-    pub fn offer_copies(&mut self, seed: u64) {
+    pub fn offer_replication(&mut self, seed: u64) {
         let mut config = source_config(seed, 0, self.config.clone());
         config.channels[0].replicate = true;
         self.source = Source::new(config).unwrap();

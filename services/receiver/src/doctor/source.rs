@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use flexicast_tokio::receiver::probe::{Answer, Certificate, probe};
+use flexicast_tokio::receiver::probe::{Certificate, ProbeResult, probe};
 use flexicast_tokio::receiver::{ReceiverConfig, Verify};
 use jiff::Timestamp;
 
@@ -132,7 +132,12 @@ fn advice_for(address: SocketAddr, reason: &str) -> String {
 }
 
 /// Looks at what the source showed. Returns whether it is the right one.
-fn certificate(settings: &Settings, answer: &Answer, no_link: bool, report: &mut Report) -> bool {
+fn certificate(
+    settings: &Settings,
+    answer: &ProbeResult,
+    no_link: bool,
+    report: &mut Report,
+) -> bool {
     let shown = answer.certificate.as_ref().map(|shown| Pin(shown.pin));
     let shown = shown.map_or_else(|| "no readable certificate".into(), |pin| pin.to_string());
     match &answer.verified {

@@ -14,8 +14,8 @@ use feed::payload;
 use feed::{Entry, Kind};
 use flexfeed_receiver::link::Pin;
 use flexicast_tokio::source::{
-    Admission, Backlog, BoxError, ChannelConfig, Credential, Denied, FlowEndpoint, FlowSettings,
-    Source, SourceConfig, SourceHandle,
+    Admission, AdmissionError, Backlog, BoxError, ChannelConfig, Credential, FlowEndpoint,
+    FlowSettings, Source, SourceConfig, SourceHandle,
 };
 use flexicast_tokio::spki_pin;
 use tempfile::TempDir;
@@ -53,23 +53,23 @@ impl Backlog for Store {
         Ok(updates.map(|(seq, b)| (*seq, b.clone())).collect())
     }
 
-    async fn authorise(&self, request: &Admission) -> Result<(), Denied> {
+    async fn authorise(&self, request: &Admission) -> Result<(), AdmissionError> {
         let Credential::Enrol { token, secret, .. } = &request.credential else {
-            return Err(Denied::Token("this receiver is too old".into()));
+            return Err(AdmissionError::Token("this receiver is too old".into()));
         };
         let mut receivers = self.receivers.lock().unwrap();
         if self.revoked.lock().unwrap().contains(&request.receiver) {
-            return Err(Denied::Token("this receiver was revoked".into()));
+            return Err(AdmissionError::Token("this receiver was revoked".into()));
         }
         match receivers.get(&request.receiver) {
             Some(known) if known == secret => Ok(()),
-            Some(_) => Err(Denied::InUse("another receiver has this id".into())),
+            Some(_) => Err(AdmissionError::InUse("another receiver has this id".into())),
             None if token == TOKEN.as_bytes() => {
                 self.enrolled.fetch_add(1, Ordering::Relaxed);
                 receivers.insert(request.receiver, *secret);
                 Ok(())
             }
-            None => Err(Denied::Token("there is no such token".into())),
+            None => Err(AdmissionError::Token("there is no such token".into())),
         }
     }
 }

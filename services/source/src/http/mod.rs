@@ -82,7 +82,7 @@ impl View {
         let counting = async {
             while let Some(history) = self.transport.history(metrics.counted()).await {
                 metrics.count(&history);
-                if history.happenings.is_empty() || metrics.counted() >= history.last {
+                if history.events.is_empty() || metrics.counted() >= history.last {
                     break;
                 }
             }

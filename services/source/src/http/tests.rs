@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use async_trait::async_trait;
 use bytes::Bytes;
 use flexicast_tokio::source::{
-    ChannelBytes, ChannelStatus, Counters, FlowStatus, Happening, History, MassFallBack, Move,
-    ReceiverChannel, ReceiverStatus, What,
+    ChannelBytes, ChannelStatus, Counters, FlowStatus, History, HistoryEvent, HistoryEventKind,
+    MassFallBack, Move, ReceiverChannel, ReceiverStatus,
 };
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -46,13 +46,13 @@ impl Transport for Fake {
 
     async fn history(&self, after: u64) -> Option<History> {
         let seen = self.status().await?;
-        let all = seen.moves.into_iter().map(|step| Happening {
+        let all = seen.moves.into_iter().map(|step| HistoryEvent {
             number: step.number,
             at_ms: step.at_ms,
-            what: What::Moved(step),
+            what: HistoryEventKind::Moved(step),
         });
         Some(History {
-            happenings: all.filter(|h| h.number > after).collect(),
+            events: all.filter(|h| h.number > after).collect(),
             last: 1,
             missed: 0,
         })

@@ -14,7 +14,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use flexicast_tokio::Rung;
-use flexicast_tokio::source::{FlowStatus, History, ReceiverChannel, SourceStatus, What};
+use flexicast_tokio::source::{
+    FlowStatus, History, HistoryEventKind, ReceiverChannel, SourceStatus,
+};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::counter::Counter;
@@ -327,12 +329,12 @@ impl Metrics {
     /// Counts the moves of a part of the transport's history, each once, whoever brings it how often.
     pub fn count(&self, history: &History) {
         let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
-        for happening in &history.happenings {
-            if happening.number <= *counted {
+        for event in &history.events {
+            if event.number <= *counted {
                 continue;
             }
-            *counted = happening.number;
-            if let What::Moved(step) | What::Tried(step) = &happening.what {
+            *counted = event.number;
+            if let HistoryEventKind::Moved(step) | HistoryEventKind::Tried(step) = &event.what {
                 let labels = MoveLabels {
                     channel: step.channel.clone(),
                     from: step.from.clone(),

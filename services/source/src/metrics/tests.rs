@@ -4,7 +4,7 @@ use crate::ingest::IngestStatus;
 use crate::run::board::{ChannelView, DatabaseState, FeedView, Phase, Role};
 use crate::run::relays::RelayView;
 use flexicast_tokio::source::{
-    ChannelBytes, ChannelStatus, Counters, FlowStatus, Happening, Move, ReceiverStatus,
+    ChannelBytes, ChannelStatus, Counters, FlowStatus, HistoryEvent, Move, ReceiverStatus,
 };
 
 /// One channel with one feed.
@@ -59,16 +59,16 @@ fn step(number: u64, to: &str) -> Move {
 }
 
 fn history(steps: &[(u64, &str)]) -> History {
-    let happening = |(number, to): &(u64, &str)| Happening {
+    let event = |(number, to): &(u64, &str)| HistoryEvent {
         number: *number,
         at_ms: 7,
-        what: What::Moved(step(*number, to)),
+        what: HistoryEventKind::Moved(step(*number, to)),
     };
-    let happenings: Vec<Happening> = steps.iter().map(happening).collect();
+    let events: Vec<HistoryEvent> = steps.iter().map(event).collect();
     History {
-        last: happenings.last().map_or(0, |h| h.number),
+        last: events.last().map_or(0, |h| h.number),
         missed: 0,
-        happenings,
+        events,
     }
 }
 

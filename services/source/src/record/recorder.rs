@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use flexicast_tokio::source::{Happening, Move, SourceStatus, What};
+use flexicast_tokio::source::{HistoryEvent, HistoryEventKind, Move, SourceStatus};
 use store::{Fence, MoveRow, RelayRow, SessionRow};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
@@ -236,11 +236,11 @@ impl Recorder {
                 self.parts.metrics.dropped("moves", lost);
                 self.taken += count;
             }
-            for happening in &history.happenings {
-                self.taken = happening.number;
-                self.take(happening);
+            for event in &history.events {
+                self.taken = event.number;
+                self.take(event);
             }
-            if history.happenings.is_empty() || self.taken >= history.last {
+            if history.events.is_empty() || self.taken >= history.last {
                 break;
             }
         }
@@ -251,13 +251,13 @@ impl Recorder {
         }
     }
 
-    fn take(&mut self, happening: &Happening) {
+    fn take(&mut self, event: &HistoryEvent) {
         let progress = &self.progress;
         let head = |channel: &str| progress.get(channel).map_or(0, Progress::head);
-        let at_ms = i64::try_from(happening.at_ms).unwrap_or(i64::MAX);
+        let at_ms = i64::try_from(event.at_ms).unwrap_or(i64::MAX);
         let leads = !self.held.is_empty();
-        match &happening.what {
-            What::Connected {
+        match &event.what {
+            HistoryEventKind::Connected {
                 session,
                 receiver,
                 name,
@@ -282,14 +282,14 @@ impl Recorder {
                 self.fleet
                     .connected(*receiver, (*session, row), channels, head);
             }
-            What::Moved(step) => {
+            HistoryEventKind::Moved(step) => {
                 self.fleet.moved(step);
                 self.tallies.moved(&step.channel);
-                self.tell(happening.number, at_ms, step);
+                self.tell(event.number, at_ms, step);
             }
             // Not a move, but it explains why there was none.
-            What::Tried(step) => self.tell(happening.number, at_ms, step),
-            What::Explained { moved, cause } => {
+            HistoryEventKind::Tried(step) => self.tell(event.number, at_ms, step),
+            HistoryEventKind::Explained { moved, cause } => {
                 if leads && !self.outbox.explain(*moved, cause) {
                     // The written row stays; the explanation follows it.
                     let known = self.told.iter().find(|(number, _)| number == moved);
@@ -300,17 +300,17 @@ impl Recorder {
                             cause: cause.clone(),
                             ..row.clone()
                         };
-                        self.outbox.step(happening.number, now);
+                        self.outbox.step(event.number, now);
                     }
                 }
             }
-            What::Disconnected {
+            HistoryEventKind::Disconnected {
                 session,
                 receiver,
                 reason,
             } => {
                 self.fleet
-                    .disconnected(*receiver, *session, happening.at_ms, reason, head);
+                    .disconnected(*receiver, *session, event.at_ms, reason, head);
                 if let Some(mut row) = self.sessions.remove(session) {
                     row.ended_ms = Some(at_ms);
                     row.end_cause = Some(reason.clone());

@@ -17,7 +17,7 @@ use flexfeed_receiver::sink::{ChannelFiles, Layout, Sink};
 use flexfeed_receiver::status::file as status_file;
 use flexicast::{Cursor, Via};
 use flexicast_tokio::source::{
-    Admission, Backlog, BoxError, ChannelConfig, Denied, Source, SourceConfig, SourceHandle,
+    Admission, AdmissionError, Backlog, BoxError, ChannelConfig, Source, SourceConfig, SourceHandle,
 };
 use jiff::Timestamp;
 use testbed::binaries::Binaries;
@@ -243,7 +243,7 @@ impl Backlog for Store {
         Ok(fitting.collect())
     }
 
-    async fn authorise(&self, _: &Admission) -> std::result::Result<(), Denied> {
+    async fn authorise(&self, _: &Admission) -> std::result::Result<(), AdmissionError> {
         Ok(())
     }
 }

@@ -1,11 +1,11 @@
 //! The source's loop: one task owns the sockets, all connections and the state machine.
 
-mod asking;
 mod channels;
-mod door;
 mod drain;
 mod flow;
+mod handshakes;
 mod report;
+mod requests;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::future::poll_fn;
@@ -22,22 +22,22 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::{debug, info, warn};
 use uuid::Uuid;
 
-use super::history::{Chronicle, History, What};
+use super::history::{EventLog, History, HistoryEventKind};
 use super::peer::{HELLO_WITHIN, Peer};
 use super::{
     Absence, Backlog, ChannelConfig, Counters, MassFallBack, Move, Senders, SourceConfig,
     SourceStatus,
 };
-use asking::Answer;
 pub(super) use channels::Place;
 use drain::Draining;
 pub(super) use report::unix_ms_at;
 use report::{address, end_of, unix_ms};
+use requests::StoreAnswer;
 
 use crate::Error;
 use crate::config::CID_LEN;
 use crate::link::Link;
-use crate::qlog::{End, Qlog};
+use crate::qlog::{LocalEnd, Qlog};
 use crate::reset::Resets;
 use crate::retry::Retries;
 use crate::timers::{Timers, away};
@@ -75,7 +75,7 @@ pub(super) enum Command {
 }
 
 /// Components of a source.
-pub(super) struct Parts {
+pub(super) struct EngineParts {
     pub(super) quic: quiche::Config,
     pub(super) socket: UdpSocket,
     /// By channel.
@@ -84,7 +84,7 @@ pub(super) struct Parts {
     pub(super) backlog: Arc<dyn Backlog>,
     pub(super) senders: Senders,
     pub(super) inbox: mpsc::Receiver<Command>,
-    pub(super) chronicle: Chronicle,
+    pub(super) chronicle: EventLog,
 }
 
 pub(super) struct Engine {
@@ -103,7 +103,7 @@ pub(super) struct Engine {
     turn: ChannelIndex,
     inbox: mpsc::Receiver<Command>,
     /// Answers of the store come by a way of their own: they are taken even while no further update is.
-    answers: (mpsc::Sender<Answer>, mpsc::Receiver<Answer>),
+    answers: (mpsc::Sender<StoreAnswer>, mpsc::Receiver<StoreAnswer>),
     peers: HashMap<u64, Peer>,
     by_id: HashMap<Vec<u8>, u64>,
     next_session: u64,
@@ -116,7 +116,7 @@ pub(super) struct Engine {
     timers: Timers,
     /// Flow packets on their way out.
     packets: Packets,
-    chronicle: Chronicle,
+    chronicle: EventLog,
     moves: VecDeque<Move>,
     mass_fall_backs: VecDeque<MassFallBack>,
     counters: Counters,
@@ -126,8 +126,8 @@ pub(super) struct Engine {
 }
 
 impl Engine {
-    pub(super) fn new(config: SourceConfig, parts: Parts) -> Result<Self, Error> {
-        let Parts {
+    pub(super) fn new(config: SourceConfig, parts: EngineParts) -> Result<Self, Error> {
+        let EngineParts {
             quic,
             socket,
             places,
@@ -140,7 +140,7 @@ impl Engine {
         let qlog = config
             .qlog
             .clone()
-            .map(|path| Qlog::new(path, End::Source, "source".into()));
+            .map(|path| Qlog::new(path, LocalEnd::Source, "source".into()));
         core.set_tracing(qlog.is_some());
         Ok(Engine {
             resets: Resets::new(&config.reset_key, 0),
@@ -216,7 +216,7 @@ impl Engine {
             // All are judged by this time: should the machine stand still from here on, the next round finds that it did.
             let now = Instant::now();
             if let Some(span) = away(wake, now) {
-                self.core.excuse(span, now);
+                self.core.grant_grace(span, now);
             }
             self.drive(&mut buffer, now).await?;
             if self.has_drained(Instant::now()) {
@@ -442,12 +442,13 @@ impl Engine {
         };
         if let Some((receiver, _)) = peer.receiver {
             let reason = end_of(&peer.link.conn);
-            self.chronicle
-                .add(unix_ms(SystemTime::now()), |_| What::Disconnected {
+            self.chronicle.add(unix_ms(SystemTime::now()), |_| {
+                HistoryEventKind::Disconnected {
                     session,
                     receiver,
                     reason,
-                });
+                }
+            });
         }
         match self.core.receiver(session) {
             Some((_, name)) => {

@@ -7,7 +7,7 @@ use flexicast::source::ChannelIndex;
 use tracing::info;
 
 use super::Engine;
-use crate::source::history::What;
+use crate::source::history::HistoryEventKind;
 use crate::source::peer::Peer;
 use crate::source::{
     ChannelBytes, ChannelStatus, FlowEndpoint, FlowStatus, ReceiverChannel, ReceiverStatus,
@@ -26,7 +26,7 @@ impl Engine {
         peer.receiver = Some((hello.receiver, at_ms));
         let (ip, from) = (peer.ip, address(peer));
         info!(receiver = hello.name, %from, "connected");
-        self.chronicle.add(at_ms, |_| What::Connected {
+        self.chronicle.add(at_ms, |_| HistoryEventKind::Connected {
             session,
             receiver: hello.receiver,
             name: hello.name.clone(),

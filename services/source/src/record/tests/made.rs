@@ -5,8 +5,8 @@ use std::sync::Mutex;
 use async_trait::async_trait;
 use bytes::Bytes;
 use flexicast_tokio::source::{
-    ChannelBytes, ChannelStatus, Counters, Happening, History, Move, ReceiverChannel,
-    ReceiverStatus, SourceStatus, What,
+    ChannelBytes, ChannelStatus, Counters, History, HistoryEvent, HistoryEventKind, Move,
+    ReceiverChannel, ReceiverStatus, SourceStatus,
 };
 use tokio::sync::watch;
 use uuid::Uuid;
@@ -27,7 +27,7 @@ pub struct Made {
 pub struct Seen {
     pub head: u64,
     receivers: Vec<ReceiverStatus>,
-    pub history: Vec<Happening>,
+    pub history: Vec<HistoryEvent>,
     next_session: u64,
 }
 
@@ -37,10 +37,10 @@ pub fn id(n: usize) -> Uuid {
 }
 
 impl Made {
-    fn add(&self, seen: &mut Seen, what: impl FnOnce(u64, u64) -> What) {
+    fn add(&self, seen: &mut Seen, what: impl FnOnce(u64, u64) -> HistoryEventKind) {
         let number = seen.history.len() as u64 + 1;
         let at_ms = u64::try_from(clock::now_ms()).unwrap();
-        seen.history.push(Happening {
+        seen.history.push(HistoryEvent {
             number,
             at_ms,
             what: what(number, at_ms),
@@ -57,7 +57,7 @@ impl Made {
         let mut since = 0;
         self.add(&mut seen, |_, at_ms| {
             since = at_ms;
-            What::Connected {
+            HistoryEventKind::Connected {
                 session,
                 receiver: id(n),
                 name: name.clone(),
@@ -100,7 +100,7 @@ impl Made {
         let mut since = 0;
         self.add(&mut seen, |number, at_ms| {
             since = at_ms;
-            What::Moved(Move {
+            HistoryEventKind::Moved(Move {
                 number,
                 at_ms,
                 channel: CHANNEL.into(),
@@ -127,7 +127,7 @@ impl Made {
             .position(|r| r.id == receiver)
             .unwrap();
         let session = seen.receivers.remove(at).session;
-        self.add(&mut seen, |_, _| What::Disconnected {
+        self.add(&mut seen, |_, _| HistoryEventKind::Disconnected {
             session,
             receiver: id(n),
             reason: "gone".into(),
@@ -169,7 +169,7 @@ impl Transport for Made {
         let seen = self.seen.lock().unwrap();
         let new = seen.history.iter().filter(|h| h.number > after);
         Some(History {
-            happenings: new.take(1000).cloned().collect(),
+            events: new.take(1000).cloned().collect(),
             last: seen.history.len() as u64,
             missed: 0,
         })

@@ -13,9 +13,9 @@ use super::report::{address, unix_ms};
 use super::{Command, Engine};
 use crate::Error;
 use crate::config::random;
-use crate::source::history::What;
-use crate::source::peer::Wish;
-use crate::source::{Absence, Admission, Denied, MassFallBack, Move};
+use crate::source::history::HistoryEventKind;
+use crate::source::peer::PeerRequest;
+use crate::source::{Absence, Admission, AdmissionError, MassFallBack, Move};
 
 /// Bytes of one read of the store for one session.
 const FETCH_BYTES: usize = 256 << 10;
@@ -26,10 +26,10 @@ const MOVES: usize = 256;
 const MASS_FALL_BACKS: usize = 32;
 
 /// Answer of the store.
-pub(super) enum Answer {
+pub(super) enum StoreAnswer {
     Authorised {
         session: u64,
-        verdict: Result<(), Denied>,
+        verdict: Result<(), AdmissionError>,
     },
     Fetched {
         session: u64,
@@ -107,11 +107,11 @@ impl Engine {
         }
     }
 
-    pub(super) fn answer(&mut self, answer: Answer) {
+    pub(super) fn answer(&mut self, answer: StoreAnswer) {
         let now = Instant::now();
         match answer {
-            Answer::Authorised { session, verdict } => self.authorised(session, verdict, now),
-            Answer::Fetched {
+            StoreAnswer::Authorised { session, verdict } => self.authorised(session, verdict, now),
+            StoreAnswer::Fetched {
                 session,
                 channel,
                 from,
@@ -123,17 +123,17 @@ impl Engine {
         }
     }
 
-    fn authorised(&mut self, session: u64, verdict: Result<(), Denied>, now: Instant) {
+    fn authorised(&mut self, session: u64, verdict: Result<(), AdmissionError>, now: Instant) {
         let verdict = match (verdict, &self.draining) {
-            (Ok(()), Some(_)) => Err(Denied::Unavailable(
+            (Ok(()), Some(_)) => Err(AdmissionError::Unavailable(
                 "the source is shutting down; come back a little later".into(),
             )),
             (verdict, _) => verdict,
         };
         let verdict = verdict.map_err(|denied| match denied {
-            Denied::Token(reason) => (Refusal::BadCredential, reason),
-            Denied::InUse(reason) => (Refusal::IdInUse, reason),
-            Denied::Unavailable(reason) => (Refusal::Unavailable, reason),
+            AdmissionError::Token(reason) => (Refusal::BadCredential, reason),
+            AdmissionError::InUse(reason) => (Refusal::IdInUse, reason),
+            AdmissionError::Unavailable(reason) => (Refusal::Unavailable, reason),
         });
         self.core.authorised(session, verdict, now);
         self.touched.insert(session);
@@ -281,8 +281,8 @@ impl Engine {
         self.chronicle.add(at_ms, |number| {
             step.number = number;
             match cause {
-                Cause::ProbeTimeout => What::Tried(step.clone()),
-                _ => What::Moved(step.clone()),
+                Cause::ProbeTimeout => HistoryEventKind::Tried(step.clone()),
+                _ => HistoryEventKind::Moved(step.clone()),
             }
         });
         if self.moves.len() >= MOVES {
@@ -304,7 +304,7 @@ impl Engine {
             return;
         };
         last.cause = cause.to_string();
-        let what = What::Explained {
+        let what = HistoryEventKind::Explained {
             moved: last.number,
             cause: cause.to_string(),
         };
@@ -328,20 +328,22 @@ impl Engine {
         tokio::spawn(async move {
             let asked = backlog.authorise(&request);
             let late = || {
-                Err(Denied::Unavailable(
+                Err(AdmissionError::Unavailable(
                     "the source's store does not answer".into(),
                 ))
             };
             let answer = tokio::time::timeout(STORE_WITHIN, asked).await;
             let verdict = answer.unwrap_or_else(|_| late());
-            let _ = answers.send(Answer::Authorised { session, verdict }).await;
+            let _ = answers
+                .send(StoreAnswer::Authorised { session, verdict })
+                .await;
         });
     }
 
     /// Asks the store for updates, without waiting for them here.
-    pub(super) fn fetch(&self, session: u64, wish: Wish) {
+    pub(super) fn fetch(&self, session: u64, wish: PeerRequest) {
         let (backlog, answers) = (self.backlog.clone(), self.answers.0.clone());
-        let Wish {
+        let PeerRequest {
             channel,
             from,
             limit,
@@ -361,7 +363,7 @@ impl Engine {
                 }
             };
             let _ = answers
-                .send(Answer::Fetched {
+                .send(StoreAnswer::Fetched {
                     session,
                     channel,
                     from,

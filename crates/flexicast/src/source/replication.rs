@@ -8,13 +8,18 @@ use crate::{Cause, Rung};
 
 impl Source {
     /// Nothing shows that the copies arrive: they end.
-    pub(super) fn end_unproved_copies(&mut self, id: SessionId, c: ChannelIndex, now: Instant) {
+    pub(super) fn end_unproved_replication(
+        &mut self,
+        id: SessionId,
+        c: ChannelIndex,
+        now: Instant,
+    ) {
         let Some(subscription) = self.sessions.get_mut(&id).and_then(|s| s.subscription(c)) else {
             return;
         };
         if subscription.copies_until.is_some_and(|until| until <= now) {
             subscription.copies_until = None;
-            subscription.copies = false;
+            subscription.replicated = false;
             let flaps = &mut subscription.flaps[Rung::Replicated as usize];
             flaps.count = flaps.count.saturating_add(1);
             flaps.until = Some(now + backoff(flaps.count));
@@ -44,7 +49,7 @@ impl Source {
         let Some(subscription) = self.sessions.get_mut(&id).and_then(|s| s.subscription(c)) else {
             return;
         };
-        if !std::mem::replace(&mut subscription.copies, false) {
+        if !std::mem::replace(&mut subscription.replicated, false) {
             return;
         }
         subscription.copies_until = None;

@@ -8,19 +8,19 @@ use flexicast::receiver::{Output, ReceiverEvent};
 
 use super::Event;
 use super::engine::{Engine, MAX_HELD};
-use super::tunnels::Told;
+use super::tunnels::RelayStatus;
 
 /// Bytes of updates that wait for the application, beside the number of events.
 const WAITING_BYTES: usize = 16 << 20;
 
 /// The events that were handed to the application and not taken by it yet.
 #[derive(Default)]
-pub(super) struct Handed {
+pub(super) struct DeliveryState {
     sizes: VecDeque<usize>,
     bytes: usize,
 }
 
-impl Handed {
+impl DeliveryState {
     fn push(&mut self, event: &Event) {
         let size = match event {
             Event::Update { encoded, .. } => encoded.len(),
@@ -149,7 +149,7 @@ impl Engine {
     }
 
     /// Forwards the gateways' findings.
-    pub(super) fn tell_relays(&mut self, all: impl IntoIterator<Item = Told>) {
+    pub(super) fn tell_relays(&mut self, all: impl IntoIterator<Item = RelayStatus>) {
         for told in all {
             self.held.push_back(Event::Relay {
                 channel: told.channel,
@@ -258,7 +258,7 @@ mod tests {
             encoded: vec![0; len].into(),
             via: crate::Via::Unicast,
         };
-        let mut handed = Handed::default();
+        let mut handed = DeliveryState::default();
         for len in [5, 7, 11] {
             handed.push(&update(len));
         }

@@ -10,7 +10,7 @@ use super::Engine;
 use crate::amplification::Amplification;
 use crate::config::CID_LEN;
 use crate::link::Link;
-use crate::reset::Answer;
+use crate::reset::ResetDecision;
 use crate::source::peer::Peer;
 
 /// Connections whose receivers are not served yet.
@@ -45,12 +45,12 @@ impl Engine {
         if header.ty == quiche::Type::Short {
             self.counters.stray_datagrams += 1;
             match self.resets.answer(data, now) {
-                Answer::Reset(reset) => {
+                ResetDecision::Reset(reset) => {
                     self.counters.resets += 1;
                     self.reply(from, to, &reset);
                 }
-                Answer::TooMany => self.counters.resets_withheld += 1,
-                Answer::NotAPacket => {}
+                ResetDecision::TooMany => self.counters.resets_withheld += 1,
+                ResetDecision::NotAPacket => {}
             }
             return None;
         }
