@@ -18,7 +18,7 @@ use feed::fetch::FetchConfig;
 use feed::{Entry, Kind, payload, schedule};
 use flexfeed_source::ingest::{Bounds, GapSettings, Hooks, Ingest, IngestSettings};
 use flexfeed_source::metrics::Metrics;
-use flexfeed_source::publish::{Publisher, Taken, Tenure, Terms, Works};
+use flexfeed_source::publish::{Acquisition, LeaseGuard, LeaseTerms, Publisher, PublisherParts};
 use flexfeed_source::transport::Transport;
 use flexicast_tokio::source::{History, SourceStatus};
 use jiff::Timestamp;
@@ -209,11 +209,12 @@ async fn publish(url: &str, folder: &Path, batch: usize) -> Result<f64> {
         id: Uuid::new_v4(),
         name: "bench".to_owned(),
     };
-    let Taken::Held(tenure) = Tenure::take(&*store, CHANNEL, &holder, Terms::default()).await?
+    let Acquisition::Held(lease) =
+        LeaseGuard::take(&*store, CHANNEL, &holder, LeaseTerms::default()).await?
     else {
         bail!("somebody else publishes the channel of a new database");
     };
-    let fence = Some(tenure.fence());
+    let fence = Some(lease.fence());
     let mark = folder.join(format!("{}.head", Uuid::new_v4()));
     let adopted = HeadMark::adopt(&mark, &*store, CHANNEL, fence).await?;
     let incarnation = adopted.channel.incarnation;
@@ -222,10 +223,10 @@ async fn publish(url: &str, folder: &Path, batch: usize) -> Result<f64> {
     let (_keep, keep) = watch::channel(Retention::default());
     let mut publisher = Publisher::new(
         adopted,
-        Works {
+        PublisherParts {
             store: Arc::clone(&store),
             transport: Arc::clone(&counter) as Arc<dyn Transport>,
-            tenure,
+            lease,
             wake: Arc::clone(&wake),
             keep,
             metrics: Metrics::default().channel(CHANNEL),
