@@ -16,8 +16,8 @@ pub struct Config {
     pub relays: Vec<RelayName>,
     /// DNS settings for looking up the relays of subscribed sources (RFC 8777); `None` for no
     /// lookups. Relays found for one source also serve the others: a program with flows of several
-    /// sources whose relays differ starts a gateway for each, and one whose relays serve only one of
-    /// its two address families starts one for each family.
+    /// sources whose relays differ starts a gateway for each, and one whose relays serve only one
+    /// of its two address families starts one for each family.
     pub dns: Option<discovery::Config>,
     /// Whether the anycast addresses are tried when all others fail (RFC 7450, section 7.1).
     pub anycast: bool,

@@ -266,8 +266,8 @@ impl Gateway {
         }
     }
 
-    /// Receives a batch, passes the packets of flows in their order of arrival to `each`, and handles
-    /// timers and messages. Never waits. Returns the number of packets.
+    /// Receives a batch, passes the packets of flows in their order of arrival to `each`, and
+    /// handles timers and messages. Never waits. Returns the number of packets.
     ///
     /// # Errors
     /// A socket failed. The next call continues with a new one.

@@ -7,12 +7,12 @@
 //! [`Gateway::receive`] passes it the packets of whole batches (`recvmmsg`, GRO) one by one, and
 //! [`Gateway::poll_event`] returns what changed.
 //!
-//! Relays come from four sources, tried in this order: [`Config::relays`], hints of the flow's source
-//! ([`Gateway::set_hints`]), the DNS ([`discovery`]) and anycast.
+//! Relays come from four sources, tried in this order: [`Config::relays`], hints of the flow's
+//! source ([`Gateway::set_hints`]), the DNS ([`discovery`]) and anycast.
 //!
-//! The gateway needs no privileges: it uses ordinary sockets, on ports that the kernel chooses unless
-//! one is configured or kept from the previous run ([`MemoryFile`]), and returns the payloads of the
-//! datagrams inside the tunnel.
+//! The gateway needs no privileges: it uses ordinary sockets, on ports that the kernel chooses
+//! unless one is configured or kept from the previous run ([`MemoryFile`]), and returns the
+//! payloads of the datagrams inside the tunnel.
 //!
 //! # The parts
 //!

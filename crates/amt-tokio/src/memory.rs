@@ -1,8 +1,8 @@
 //! State of a gateway for its next run: its local ports and its tunnel.
 //!
-//! A relay of Linux serves one port of each address until the tunnel there has expired, and any relay
-//! sends to an abandoned tunnel until then. So the run after a kill continues from the same port or,
-//! if that is taken, sends a Teardown.
+//! A relay of Linux serves one port of each address until the tunnel there has expired, and any
+//! relay sends to an abandoned tunnel until then. So the run after a kill continues from the same
+//! port or, if that is taken, sends a Teardown.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};

@@ -28,7 +28,8 @@ pub enum RelayName {
 /// Error in the name of a relay.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{text:?} names no AMT relay: {why}; write HOST, HOST:PORT, an address, [IPV6]:PORT, or `anycast`"
+    "{text:?} names no AMT relay: {why}; write HOST, HOST:PORT, an address, [IPV6]:PORT, or \
+     `anycast`"
 )]
 pub struct ParseRelayNameError {
     text: String,

@@ -54,7 +54,8 @@ pub enum ProbeError {
     },
     /// No answer arrived in time.
     #[error(
-        "the relay {name} did not answer within {within:?}: see that it runs, and that UDP port {port} is open on the way"
+        "the relay {name} did not answer within {within:?}: see that it runs, and that UDP port \
+         {port} is open on the way"
     )]
     Silence {
         /// Name of the relay.
@@ -78,9 +79,9 @@ pub async fn probe(
     Prober::new(name.clone(), mld).ask(within).await
 }
 
-/// Repeated probes of one relay, always from the same local ports and, if they are free, also in the
-/// next run of the program: a Linux relay answers each address of this machine only on the port that
-/// asked first, for minutes.
+/// Repeated probes of one relay, always from the same local ports and, if they are free, also in
+/// the next run of the program: a Linux relay answers each address of this machine only on the port
+/// that asked first, for minutes.
 #[derive(Debug)]
 pub struct Prober {
     name: RelayName,
@@ -169,13 +170,13 @@ impl Prober {
     }
 }
 
-/// First preferred local port of probers, and the number of such ports: above those that Linux gives
-/// to sockets without a port of their own.
+/// First preferred local port of probers, and the number of such ports: above those that Linux
+/// gives to sockets without a port of their own.
 const FIRST_PORT: u16 = 61_000;
 const PORTS: u64 = 4536;
 
-/// Returns the local port for probes of this relay, the same in each run of the program: a Linux relay
-/// would answer another one only after minutes.
+/// Returns the local port for probes of this relay, the same in each run of the program: a Linux
+/// relay would answer another one only after minutes.
 fn usual_port(relay: SocketAddr) -> u16 {
     // Stability between versions of the program is not needed.
     let mut hasher = std::hash::DefaultHasher::new();
@@ -206,9 +207,9 @@ async fn open(
     Ok(socket)
 }
 
-/// Asks one address until it answers. The P flag of the first Request is at `first`, and alternates in
-/// repetitions, since some relays read only one of the two positions. Returns the address, the answered
-/// position and the answer.
+/// Asks one address until it answers. The P flag of the first Request is at `first`, and alternates
+/// in repetitions, since some relays read only one of the two positions. Returns the address, the
+/// answered position and the answer.
 async fn ask(
     socket: Arc<UdpSocket>,
     relay: SocketAddr,

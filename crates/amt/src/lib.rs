@@ -32,14 +32,14 @@
 //!
 //! # Driving a state machine
 //!
-//! The crate opens no socket, reads no clock, spawns no task and draws no entropy. The caller passes
-//! in datagrams, the time and random seeds. After every call it takes what `poll_transmit` and
-//! `poll_event` return, and it calls `handle_timeout` at the time of `poll_timeout`. The same inputs
-//! and seeds give the same outputs.
+//! The crate opens no socket, reads no clock, spawns no task and draws no entropy. The caller
+//! passes in datagrams, the time and random seeds. After every call it takes what `poll_transmit`
+//! and `poll_event` return, and it calls `handle_timeout` at the time of `poll_timeout`. The same
+//! inputs and seeds give the same outputs.
 //!
 //! A panic is a bug, whatever is passed in. All state is bounded. The codecs are strict in writing
-//! and lenient in parsing; `docs/amt.md` of the repository lists the differences between programs in
-//! the field.
+//! and lenient in parsing; `docs/amt.md` of the repository lists the differences between programs
+//! in the field.
 
 pub mod discovery;
 pub mod gateway;

@@ -1,5 +1,5 @@
-//! The response MAC, by which a stateless relay recognises that a gateway received its Query (RFC 7450,
-//! section 5.3.5).
+//! The response MAC, by which a stateless relay recognises that a gateway received its Query (RFC
+//! 7450, section 5.3.5).
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -21,8 +21,8 @@ impl fmt::Debug for Mac {
     }
 }
 
-/// A relay's secrets for MACs over address, port and nonce. A MAC is valid for at least one lifetime
-/// and at most two.
+/// A relay's secrets for MACs over address, port and nonce. A MAC is valid for at least one
+/// lifetime and at most two.
 ///
 /// A gateway may repeat its Update with one MAC for a whole query interval, so a lifetime must be
 /// longer than that. For a gateway that never asks again (VLC), the relay remembers the MAC of its
@@ -92,13 +92,14 @@ impl Secrets {
         }
     }
 
-    /// Returns the MAC for a Query to `address` (port included) that answers a Request with `nonce`.
+    /// Returns the MAC for a Query to `address` (port included) that answers a Request with
+    /// `nonce`.
     pub fn mac(&self, address: SocketAddr, nonce: u32) -> Mac {
         mac(&self.current, address, nonce)
     }
 
-    /// Whether `found` is the MAC for this address, port and nonce, with the current or the previous
-    /// secret. The time of the comparison with one secret does not depend on the result.
+    /// Whether `found` is the MAC for this address, port and nonce, with the current or the
+    /// previous secret. The time of the comparison with one secret does not depend on the result.
     pub fn check(&self, address: SocketAddr, nonce: u32, found: &Mac, now: Instant) -> bool {
         if equal(&mac(&self.current, address, nonce), found) {
             return true;

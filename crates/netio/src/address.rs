@@ -15,8 +15,8 @@ const UNUSED_PORT: u16 = 9;
 /// interface with IPv6 multicast, unless a route says otherwise.
 ///
 /// # Errors
-/// There is no route towards `to`, or it is link-local, which leaves the interface open; the text says
-/// what to do.
+/// There is no route towards `to`, or it is link-local, which leaves the interface open; the text
+/// says what to do.
 pub fn route_source(to: IpAddr) -> io::Result<IpAddr> {
     let to = to.to_canonical();
     let look_up = || {
@@ -35,13 +35,15 @@ pub fn route_source(to: IpAddr) -> io::Result<IpAddr> {
             Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::EINVAL) => (
                 error.kind(),
                 format!(
-                    "this machine has no route towards {to}; name the local address to use, or add a route"
+                    "this machine has no route towards {to}; name the local address to use, or add \
+                     a route"
                 ),
             ),
             Some(libc::EADDRNOTAVAIL) => (
                 error.kind(),
                 format!(
-                    "this machine's route towards {to} leads over an interface without an address to use; name the local address to use, or add a route over another interface"
+                    "this machine's route towards {to} leads over an interface without an address \
+                     to use; name the local address to use, or add a route over another interface"
                 ),
             ),
             _ => {

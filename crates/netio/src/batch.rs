@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use quinn_udp::{BATCH_SIZE, RecvMeta};
 
-/// Size of a kernel message's buffer: the largest UDP payload, and the largest coalesced (GRO) train,
-/// which Linux also bounds by 64 KiB. Nothing is ever truncated.
+/// Size of a kernel message's buffer: the largest UDP payload, and the largest coalesced (GRO)
+/// train, which Linux also bounds by 64 KiB. Nothing is ever truncated.
 const MESSAGE_BYTES: usize = 1 << 16;
 
 /// A received datagram, borrowed from a [`RecvBatch`].
@@ -51,7 +51,8 @@ impl RecvBatch {
         receive(&mut slices, &mut self.meta)
     }
 
-    /// Passes the first `messages` messages on, datagram by datagram; returns the number of datagrams.
+    /// Passes the first `messages` messages on, datagram by datagram; returns the number of
+    /// datagrams.
     pub(crate) fn for_each(
         &mut self,
         messages: usize,

@@ -39,8 +39,8 @@ pub fn find_interface(text: &str) -> io::Result<u32> {
 /// Returns the number of the interface with the address `ip`.
 ///
 /// # Errors
-/// `AddrNotAvailable` if none has it; `InvalidInput` if several have it, as is common for link-local
-/// addresses. The text says which address to give instead.
+/// `AddrNotAvailable` if none has it; `InvalidInput` if several have it, as is common for
+/// link-local addresses. The text says which address to give instead.
 pub(crate) fn index_of(ip: IpAddr) -> io::Result<u32> {
     index_among(&interface_addresses()?, ip.to_canonical())
 }
@@ -64,7 +64,8 @@ fn index_among(all: &[InterfaceAddress], ip: IpAddr) -> io::Result<u32> {
             Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
                 format!(
-                    "the interfaces {} all have the address {ip}; give an address that only one of them has",
+                    "the interfaces {} all have the address {ip}; give an address that only one of \
+                     them has",
                     names.join(", ")
                 ),
             ))
@@ -76,12 +77,13 @@ fn index_among(all: &[InterfaceAddress], ip: IpAddr) -> io::Result<u32> {
 pub(crate) fn no_such_address(ip: IpAddr) -> String {
     let family = if ip.is_ipv4() { 4 } else { 6 };
     format!(
-        "no interface of this machine has the address {ip}; choose one that `ip -{family} addr` lists"
+        "no interface of this machine has the address {ip}; choose one that `ip -{family} addr` \
+         lists"
     )
 }
 
-/// Returns an address of the interface with the name (`eth0`) or address `text`. Of several addresses
-/// of a family, a reachable one goes before a link-local one.
+/// Returns an address of the interface with the name (`eth0`) or address `text`. Of several
+/// addresses of a family, a reachable one goes before a link-local one.
 ///
 /// # Errors
 /// There is no such interface, or it has no address of the family; the text says what to do.
@@ -112,7 +114,8 @@ pub fn interface_address(text: &str, ipv4: bool) -> io::Result<IpAddr> {
     match of_family.min_by_key(is_link_local) {
         Some(ip) => Ok(ip),
         None => wrong(format!(
-            "the interface {text} has no IPv{family} address; give it one (`ip -{family} addr add`), or choose another"
+            "the interface {text} has no IPv{family} address; give it one (`ip -{family} addr \
+             add`), or choose another"
         )),
     }
 }
@@ -123,12 +126,12 @@ fn interface_addresses() -> io::Result<Vec<InterfaceAddress>> {
     let mut found = Vec::new();
     let mut next = list.0;
     while let Some(entry) = next {
-        // SAFETY: `entry` comes from a list of getifaddrs(3) that `list` keeps alive; its entries are
-        // initialised and are not changed by anybody.
+        // SAFETY: `entry` comes from a list of getifaddrs(3) that `list` keeps alive; its entries
+        // are initialised and are not changed by anybody.
         let entry = unsafe { entry.as_ref() };
         next = NonNull::new(entry.ifa_next);
-        // SAFETY: as above; `ifa_addr` is null or points to a socket address of the list, as large as
-        // its family says.
+        // SAFETY: as above; `ifa_addr` is null or points to a socket address of the list, as large
+        // as its family says.
         let Some(ip) = (unsafe { ip_of(entry.ifa_addr) }) else {
             continue;
         };
@@ -166,7 +169,8 @@ unsafe fn ip_of(address: *const libc::sockaddr) -> Option<IpAddr> {
             Some(Ipv4Addr::from(octets).into())
         }
         libc::AF_INET6 => {
-            // SAFETY: the family says that it is a `sockaddr_in6`; read without regard to alignment.
+            // SAFETY: the family says that it is a `sockaddr_in6`; read without regard to
+            // alignment.
             let address = unsafe { address.cast::<libc::sockaddr_in6>().read_unaligned() };
             Some(Ipv6Addr::from(address.sin6_addr.s6_addr).into())
         }

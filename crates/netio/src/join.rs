@@ -14,17 +14,18 @@ use crate::udp::{UdpSocket, new_socket};
 /// Joins a multicast group and returns the socket that receives its datagrams: source-specific (RFC
 /// 4607; IGMPv3 for IPv4, MLDv2 for IPv6) if `source` is given, else from any source.
 ///
-/// `interface` is an address, of either family, of the interface to join on. Without one, the kernel
-/// takes the interface of its route towards the group. An IPv6 group of link-local scope (`ff32::…`,
-/// `ff12::…`) needs an interface, given so or as the scope of `group`.
+/// `interface` is an address, of either family, of the interface to join on. Without one, the
+/// kernel takes the interface of its route towards the group. An IPv6 group of link-local scope
+/// (`ff32::…`, `ff12::…`) needs an interface, given so or as the scope of `group`.
 ///
-/// Several sockets and processes may join the same group and port; each gets every datagram, and none
-/// gets those of groups or sources that only others joined. Dropping the socket leaves the group.
+/// Several sockets and processes may join the same group and port; each gets every datagram, and
+/// none gets those of groups or sources that only others joined. Dropping the socket leaves the
+/// group.
 ///
 /// # Errors
-/// The address is not a multicast group, source and group are of different families, there is no such
-/// interface, no route towards the group, or a system limit is reached. The text names group and
-/// interface and says what to do.
+/// The address is not a multicast group, source and group are of different families, there is no
+/// such interface, no route towards the group, or a system limit is reached. The text names group
+/// and interface and says what to do.
 pub fn join(
     group: SocketAddr,
     source: Option<IpAddr>,
@@ -106,7 +107,8 @@ impl Membership {
             if index == 0 {
                 return Err(io::Error::new(
                     io::ErrorKind::InvalidInput,
-                    "a group of link-local scope is another group on each link; name the interface by its address",
+                    "a group of link-local scope is another group on each link; name the interface \
+                     by its address",
                 ));
             }
             index
@@ -124,9 +126,9 @@ impl Membership {
         }
         socket.bind(&address.into())?;
         if let Some(index) = NonZeroU32::new(index) {
-            // Unlike for IPv4, the kernel does not compare the interface of an arriving datagram with
-            // that of the membership. Kernels before 5.7 require a privilege for this; without it, the
-            // group also arrives from other interfaces where another process joined it.
+            // Unlike for IPv4, the kernel does not compare the interface of an arriving datagram
+            // with that of the membership. Kernels before 5.7 require a privilege for this; without
+            // it, the group also arrives from other interfaces where another process joined it.
             let _ = socket.bind_device_by_index_v6(Some(index));
         }
         match self.source {
@@ -150,17 +152,25 @@ impl Membership {
                     }
                 };
                 format!(
-                    "this machine has no route towards the group; name the interface by its address, or add a route (`{route}`)"
+                    "this machine has no route towards the group; name the interface by its \
+                     address, or add a route (`{route}`)"
                 )
             }
-            (Some(libc::ENOBUFS | libc::ENOMEM), _) if v4 => "this machine's limit of memberships is reached; raise net.ipv4.igmp_max_memberships or igmp_max_msf".to_owned(),
-            (Some(libc::ENOBUFS | libc::ENOMEM), _) => "this machine's limit of memberships is reached; raise net.core.optmem_max or net.ipv6.mld_max_msf".to_owned(),
+            (Some(libc::ENOBUFS | libc::ENOMEM), _) if v4 => "this machine's limit of memberships \
+                 is reached; raise net.ipv4.igmp_max_memberships or igmp_max_msf"
+                .to_owned(),
+            (Some(libc::ENOBUFS | libc::ENOMEM), _) => "this machine's limit of memberships is \
+                 reached; raise net.core.optmem_max or net.ipv6.mld_max_msf"
+                .to_owned(),
             (Some(libc::EADDRINUSE), _) => format!(
-                "port {} is held by a socket that does not share it (no SO_REUSEADDR); stop that program or choose another port",
+                "port {} is held by a socket that does not share it (no SO_REUSEADDR); stop that \
+                 program or choose another port",
                 self.group.port()
             ),
             (Some(libc::EAFNOSUPPORT), _) if !v4 => {
-                "this machine has IPv6 switched off; switch it on (net.ipv6.conf.all.disable_ipv6, kernel option ipv6.disable) or use an IPv4 group".to_owned()
+                "this machine has IPv6 switched off; switch it on (net.ipv6.conf.all.disable_ipv6, \
+                 kernel option ipv6.disable) or use an IPv4 group"
+                    .to_owned()
             }
             _ => return context(error, format_args!("cannot join {self}")),
         };
@@ -208,8 +218,8 @@ fn join_source(socket: &Socket, index: u32, group: SocketAddr, source: IpAddr) -
     request.gsr_interface = index;
     copy_into(&mut request.gsr_group, &group.into());
     copy_into(&mut request.gsr_source, &SocketAddr::new(source, 0).into());
-    // SAFETY: the descriptor is open as long as `socket` is borrowed, and the option's value is a live
-    // `group_source_req` of the size given, which the kernel only reads.
+    // SAFETY: the descriptor is open as long as `socket` is borrowed, and the option's value is a
+    // live `group_source_req` of the size given, which the kernel only reads.
     let result = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),

@@ -1,24 +1,24 @@
-//! UDP sockets for protocols that move many datagrams, on Linux: GSO, GRO and batches, and multicast
-//! over IPv4 and IPv6.
+//! UDP sockets for protocols that move many datagrams, on Linux: GSO, GRO and batches, and
+//! multicast over IPv4 and IPv6.
 //!
 //! # The model
 //!
 //! A *train* is a run of datagrams of one size to one destination. Sending a train costs one system
-//! call where the kernel segments it (GSO), and receiving returns many datagrams per call (`recvmmsg`
-//! with GRO, split again into datagrams).
+//! call where the kernel segments it (GSO), and receiving returns many datagrams per call
+//! (`recvmmsg` with GRO, split again into datagrams).
 //!
-//! An error that concerns one destination or one datagram (an ICMP message, a refusal of the firewall,
-//! a datagram above the MTU) never ends a loop over a socket that many peers share: such a datagram
-//! counts as lost, as UDP allows, and [`UdpSocket::counters`] shows it. Any other error means that the
-//! socket is unusable.
+//! An error that concerns one destination or one datagram (an ICMP message, a refusal of the
+//! firewall, a datagram above the MTU) never ends a loop over a socket that many peers share: such
+//! a datagram counts as lost, as UDP allows, and [`UdpSocket::counters`] shows it. Any other error
+//! means that the socket is unusable.
 //!
 //! # The parts
 //!
 //! - [`UdpSocket`]: a non-blocking socket under tokio, with [`RecvBatch`] as its receive buffers.
-//! - [`MulticastSender`] and [`join`]: the two ends of a multicast flow, source-specific (RFC 4607) or
-//!   any-source.
-//! - [`route_source`], [`is_routable`], [`find_interface`]: local addresses of routes, reachability of
-//!   addresses, interfaces by name.
+//! - [`MulticastSender`] and [`join`]: the two ends of a multicast flow, source-specific (RFC 4607)
+//!   or any-source.
+//! - [`route_source`], [`is_routable`], [`find_interface`]: local addresses of routes, reachability
+//!   of addresses, interfaces by name.
 //! - [`direct`]: sockets for a thread of its own, without a runtime, such as a relay's packet loop.
 
 mod address;

@@ -18,7 +18,8 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Returns the error of [`last_send_errno`](Self::last_send_errno), for a log line or a status page.
+    /// Returns the error of [`last_send_errno`](Self::last_send_errno), for a log line or a status
+    /// page.
     pub fn last_send_error(&self) -> Option<io::Error> {
         (self.last_send_errno != 0).then(|| io::Error::from_raw_os_error(self.last_send_errno))
     }

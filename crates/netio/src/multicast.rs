@@ -39,7 +39,8 @@ impl MulticastSender {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
                 format!(
-                    "cannot send multicast from {interface}: give the address of the interface that the flow leaves by"
+                    "cannot send multicast from {interface}: give the address of the interface \
+                     that the flow leaves by"
                 ),
             ));
         }
@@ -68,13 +69,13 @@ impl MulticastSender {
         })
     }
 
-    /// Enforces a time-to-live of 0 for `group`, so that nothing leaves this machine. Linux stops such
-    /// datagrams at the interface only while a process on this machine has joined their group, so
-    /// this sender joins it, until it is dropped. It receives none of them.
+    /// Enforces a time-to-live of 0 for `group`, so that nothing leaves this machine. Linux stops
+    /// such datagrams at the interface only while a process on this machine has joined their group,
+    /// so this sender joins it, until it is dropped. It receives none of them.
     ///
     /// # Errors
-    /// The group cannot be joined, as [`join`](crate::join); datagrams may leave then while no other
-    /// process on this machine has joined it.
+    /// The group cannot be joined, as [`join`](crate::join); datagrams may leave then while no
+    /// other process on this machine has joined it.
     pub fn stay_inside(&mut self, group: IpAddr) -> io::Result<()> {
         // Port 0: no datagrams are sent there.
         let nothing = SocketAddr::new(group, 0);
@@ -142,7 +143,8 @@ impl MulticastSender {
         Err(io::Error::new(
             io::ErrorKind::InvalidInput,
             format!(
-                "cannot send to {group} from {}: they are of different address families; open a sender for each family",
+                "cannot send to {group} from {}: they are of different address families; open a \
+                 sender for each family",
                 self.source
             ),
         ))
@@ -176,7 +178,9 @@ fn open_v6(ip: Ipv6Addr, ttl: u32, loop_: bool) -> io::Result<Socket> {
             Some(libc::EADDRNOTAVAIL) => io::Error::new(
                 error.kind(),
                 format!(
-                    "the address {ip} cannot be used yet: its check for duplicates is not over or failed; try again in some seconds, and look for `tentative` or `dadfailed` in `ip -6 addr`"
+                    "the address {ip} cannot be used yet: its check for duplicates is not over or \
+                     failed; try again in some seconds, and look for `tentative` or `dadfailed` in \
+                     `ip -6 addr`"
                 ),
             ),
             _ => error,
@@ -200,12 +204,14 @@ fn check_way(ip: Ipv6Addr, index: u32) -> io::Result<()> {
             // Routes of other types over the loopback interface do not help.
             Some(libc::ENETUNREACH | libc::EHOSTUNREACH) if ip.is_loopback() => io::Error::new(
                 error.kind(),
-                "the loopback interface has no route for IPv6 multicast; choose another, or add one: `ip -6 route add local ff00::/8 dev lo`",
+                "the loopback interface has no route for IPv6 multicast; choose another, or add \
+                 one: `ip -6 route add local ff00::/8 dev lo`",
             ),
             Some(libc::ENETUNREACH | libc::EHOSTUNREACH) => io::Error::new(
                 error.kind(),
                 format!(
-                    "the interface of {ip} has no route for IPv6 multicast; choose another, or add one: `ip -6 route add multicast ff00::/8 dev INTERFACE table local`"
+                    "the interface of {ip} has no route for IPv6 multicast; choose another, or add \
+                     one: `ip -6 route add multicast ff00::/8 dev INTERFACE table local`"
                 ),
             ),
             _ => error,

@@ -12,8 +12,8 @@ use crate::batch::{Datagram, RecvBatch};
 use crate::error::context;
 use crate::loss::{Counters, Losses, concerns_one_datagram, may_refuse_segmentation};
 
-/// Requested size of both kernel buffers. The kernel grants at most `net.core.rmem_max` and `wmem_max`;
-/// less works, with more loss in bursts.
+/// Requested size of both kernel buffers. The kernel grants at most `net.core.rmem_max` and
+/// `wmem_max`; less works, with more loss in bursts.
 const KERNEL_BUFFER_BYTES: usize = 4 << 20;
 
 /// Most segments of one train that every kernel with GSO takes (`UDP_MAX_SEGMENTS`).
@@ -32,7 +32,8 @@ const MAX_ERRORS_PER_RECEIVE: usize = 64;
 /// Options of [`UdpSocket::bind_with`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BindOptions {
-    /// Whether `SO_REUSEADDR` is set: other sockets that also set it may bind the same address and port.
+    /// Whether `SO_REUSEADDR` is set: other sockets that also set it may bind the same address and
+    /// port.
     pub reuse_address: bool,
     /// Whether `IPV6_V6ONLY` is set: an IPv4 socket may have the same port.
     pub only_v6: bool,
@@ -55,8 +56,8 @@ impl UdpSocket {
     /// `[::]` also receives IPv4 traffic. With port 0, the kernel chooses one.
     ///
     /// # Errors
-    /// The address is in use, not one of this machine's, or not permitted; or the call is not inside
-    /// a tokio runtime. The text names the address.
+    /// The address is in use, not one of this machine's, or not permitted; or the call is not
+    /// inside a tokio runtime. The text names the address.
     pub fn bind(address: SocketAddr) -> io::Result<Self> {
         Self::bind_with(address, BindOptions::default())
     }
@@ -151,8 +152,8 @@ impl UdpSocket {
                     self.state.recv(UdpSockRef::from(&self.io), slices, meta)
                 })?;
                 if messages < RecvBatch::MESSAGES {
-                    // The kernel found no more messages: tokio learns that now, without another call
-                    // that would only return this result.
+                    // The kernel found no more messages: tokio learns that now, without another
+                    // call that would only return this result.
                     return Err(io::ErrorKind::WouldBlock.into());
                 }
                 Ok(())
@@ -171,15 +172,15 @@ impl UdpSocket {
     /// many bytes each, the last of which may be shorter. Trains are sent by GSO if the kernel
     /// supports it, and else one by one.
     ///
-    /// `Ok` means passed to the kernel or lost on the way there: [`counters`](Self::counters) has the
-    /// datagrams that the kernel refused because of their destination or size. If the kernel's
+    /// `Ok` means passed to the kernel or lost on the way there: [`counters`](Self::counters) has
+    /// the datagrams that the kernel refused because of their destination or size. If the kernel's
     /// buffer fills up in the middle of a train, the rest of the train counts as lost, too; where
     /// that is not acceptable, use [`try_send_some`](Self::try_send_some) or [`send`](Self::send).
     ///
     /// # Errors
-    /// `WouldBlock` if nothing was sent because the kernel's buffer is full, or because the socket is
-    /// new and tokio does not know yet that it is [`writable`](Self::writable); `InvalidInput` for a
-    /// segment size of 0; any other error means that the socket is unusable.
+    /// `WouldBlock` if nothing was sent because the kernel's buffer is full, or because the socket
+    /// is new and tokio does not know yet that it is [`writable`](Self::writable); `InvalidInput`
+    /// for a segment size of 0; any other error means that the socket is unusable.
     pub fn try_send(
         &self,
         to: SocketAddr,
@@ -198,8 +199,8 @@ impl UdpSocket {
     /// Sends like [`try_send`](Self::try_send), from the local address `from` if one is given (on a
     /// socket bound to all addresses: the one that the peer wrote to, [`Datagram::to`]).
     ///
-    /// Returns the number of bytes taken, whole segments from the front of `payload`: fewer than all
-    /// if the kernel's buffer filled up in the middle of a train.
+    /// Returns the number of bytes taken, whole segments from the front of `payload`: fewer than
+    /// all if the kernel's buffer filled up in the middle of a train.
     ///
     /// # Errors
     /// As [`try_send`](Self::try_send).

@@ -337,7 +337,8 @@ fn an_answer_does_not_wait() {
     let port = full_port();
     let begun = Instant::now();
     let send = || port.send(&[0; 1000], at("10.1.0.2:9"), None);
-    // Whether there is room for one now and then is another matter; one that waits for it loses none.
+    // Whether there is room for one now and then is another matter; one that waits for it loses
+    // none.
     let lost = (0..1000).filter(|_| send().is_err()).count();
     assert!(lost > 900, "{lost}");
     // With 20 ms for each of them it would be more.

@@ -16,8 +16,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// One that nobody is given who asks for any: those are above 32,767.
 const PORT: u16 = 27_011;
 
-/// A group that no other process of these tests uses on this machine; `range` is its first byte, and
-/// `number` says which one it is.
+/// A group that no other process of these tests uses on this machine; `range` is its first byte,
+/// and `number` says which one it is.
 fn group(range: u8, number: u8) -> SocketAddr {
     let [.., a, b] = std::process::id().to_be_bytes();
     SocketAddr::from((Ipv4Addr::new(range, a, b, number), PORT))

@@ -151,9 +151,9 @@ async fn a_batch_that_is_not_full_was_the_last_one() {
 
 #[tokio::test]
 async fn an_icmp_error_does_not_stop_sending_or_receiving() {
-    // A connected socket is what the kernel reports ICMP "port unreachable" to.
-    // Nobody else is to get that port before it is used again: it is not one of those that are given
-    // to who asks for any, and at an address of this process.
+    // A connected socket is what the kernel reports ICMP "port unreachable" to. Nobody else is to
+    // get that port before it is used again: it is not one of those that are given to who asks for
+    // any, and at an address of this process.
     let [.., a, b] = std::process::id().to_be_bytes();
     let gone = SocketAddr::from((Ipv4Addr::new(127, 77, a, b), 20_077));
     let std_socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();

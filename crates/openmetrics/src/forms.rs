@@ -2,9 +2,9 @@
 
 use crate::{Kind, parse, promtool};
 
-/// Returns the errors of a program's metrics in Prometheus's text format (0.0.4) and as OpenMetrics.
-/// Each must be valid, also to Prometheus's own reader, and both must have the same samples under the
-/// same names, so that scrapes of either are equal.
+/// Returns the errors of a program's metrics in Prometheus's text format (0.0.4) and as
+/// OpenMetrics. Each must be valid, also to Prometheus's own reader, and both must have the same
+/// samples under the same names, so that scrapes of either are equal.
 pub fn forms(plain: &str, open_metrics: &str) -> Vec<String> {
     let mut wrong = promtool::plain(plain);
     wrong.extend(promtool::open_metrics(open_metrics));

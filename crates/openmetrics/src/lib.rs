@@ -1,6 +1,6 @@
-//! A strict reader of metrics, for tests: [`parse`] reads OpenMetrics 1.0 text and rejects ambiguous
-//! input, [`differences`] compares it with the document that lists the metrics, [`forms`] checks both
-//! text formats, and [`promtool`] asks Prometheus.
+//! A strict reader of metrics, for tests: [`parse`] reads OpenMetrics 1.0 text and rejects
+//! ambiguous input, [`differences`] compares it with the document that lists the metrics, [`forms`]
+//! checks both text formats, and [`promtool`] asks Prometheus.
 
 mod document;
 mod forms;

@@ -10,8 +10,8 @@ const REQUIRED: &str = "FLEXFEED_REQUIRE_PEERS";
 
 const MISSING: &str = "promtool is missing (Debian's package prometheus)";
 
-/// Runs promtool in `folder` with `input`; returns whether it succeeded, and its output. `None` if it is
-/// missing.
+/// Runs promtool in `folder` with `input`; returns whether it succeeded, and its output. `None` if
+/// it is missing.
 ///
 /// # Errors
 /// It cannot be run, or is missing though required.
@@ -51,7 +51,8 @@ pub(crate) fn plain(text: &str) -> Vec<String> {
     complaint(run)
 }
 
-/// Returns the errors of an OpenMetrics text, by way of a database: promtool reads the format only there.
+/// Returns the errors of an OpenMetrics text, by way of a database: promtool reads the format only
+/// there.
 pub(crate) fn open_metrics(text: &str) -> Vec<String> {
     let made = tempfile::tempdir().and_then(|folder| {
         // For a database, every sample needs a time.

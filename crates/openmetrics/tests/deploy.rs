@@ -1,5 +1,5 @@
-//! What `deploy/` says about the programs is true of them: metrics exist, alerts have runbooks, and the rules fire when they
-//! should.
+//! What `deploy/` says about the programs is true of them: metrics exist, alerts have runbooks, and
+//! the rules fire when they should.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::collections::BTreeSet;
@@ -34,7 +34,8 @@ fn metrics(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// The metrics that the programs have, as docs/metrics.md lists them; the programs' own tests compare that list with them.
+/// The metrics that the programs have, as docs/metrics.md lists them; the programs' own tests
+/// compare that list with them.
 fn known() -> BTreeSet<String> {
     let listed = read("docs/metrics.md");
     let rows = listed

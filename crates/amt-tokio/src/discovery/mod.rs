@@ -1,8 +1,8 @@
-//! Relays that a source publishes in the DNS (RFC 8777): AMTRELAY records under the reverse name of its
-//! address.
+//! Relays that a source publishes in the DNS (RFC 8777): AMTRELAY records under the reverse name of
+//! its address.
 //!
-//! CNAMEs are followed, truncated answers are fetched again over TCP, and names of relays are resolved
-//! to addresses. Records and names per answer are bounded, and so is the time.
+//! CNAMEs are followed, truncated answers are fetched again over TCP, and names of relays are
+//! resolved to addresses. Records and names per answer are bounded, and so is the time.
 
 #[cfg(test)]
 mod tests;
@@ -47,8 +47,8 @@ const INCOMPLETE: Duration = Duration::from_secs(60);
 pub struct Config {
     /// Name servers; those of the system if empty.
     pub nameservers: Vec<SocketAddr>,
-    /// Time limit of one discovery. An unresponsive name server is asked again within it; once there
-    /// is a relay, a fifth of it remains for the names of others.
+    /// Time limit of one discovery. An unresponsive name server is asked again within it; once
+    /// there is a relay, a fifth of it remains for the names of others.
     pub timeout: Duration,
 }
 
@@ -66,7 +66,8 @@ impl Default for Config {
 pub enum DiscoveryError {
     /// The system's name servers are unknown.
     #[error(
-        "the system's name servers are not known ({0}); correct /etc/resolv.conf, or configure relays"
+        "the system's name servers are not known ({0}); correct /etc/resolv.conf, or configure \
+         relays"
     )]
     System(NetError),
     /// The lookup failed.
@@ -101,8 +102,8 @@ pub struct Relays {
     pub valid_until: Instant,
 }
 
-/// Caching resolver of relays. It keeps the name servers of its creation: replace it when the network
-/// changes.
+/// Caching resolver of relays. It keeps the name servers of its creation: replace it when the
+/// network changes.
 #[derive(Clone)]
 pub struct Resolver {
     inner: TokioResolver,

@@ -30,7 +30,8 @@ impl Drop for Named {
     }
 }
 
-/// A port that is free for UDP and TCP, and that nobody is given who asks for any: those are above 32,767.
+/// A port that is free for UDP and TCP, and that nobody is given who asks for any: those are above
+/// 32,767.
 fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     for _ in 0..1000 {

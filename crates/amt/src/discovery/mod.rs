@@ -1,7 +1,7 @@
 //! Discovery of relays and the order of attempts (RFC 8777).
 //!
-//! A source may publish its relays in the DNS, as [`AmtRelay`] records under the reverse name of its
-//! address ([`reverse_name`]). [`order`] merges them with relays known from elsewhere, all as
+//! A source may publish its relays in the DNS, as [`AmtRelay`] records under the reverse name of
+//! its address ([`reverse_name`]). [`order`] merges them with relays known from elsewhere, all as
 //! [`RankedRelay`].
 
 mod order;

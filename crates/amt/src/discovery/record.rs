@@ -68,8 +68,8 @@ pub enum RdataError {
     /// An unknown relay type; such a record is ignored (RFC 8777, section 4.2.3).
     #[error("AMTRELAY record: relay type {0} is not known")]
     Type(u8),
-    /// The relay's name is not a host name: truncated, compressed, too long, or with characters other
-    /// than letters, digits, `-` and `_`.
+    /// The relay's name is not a host name: truncated, compressed, too long, or with characters
+    /// other than letters, digits, `-` and `_`.
     #[error("AMTRELAY record: the relay's name is not one of a host")]
     Name,
 }
@@ -107,8 +107,8 @@ impl AmtRelay {
         })
     }
 
-    /// Appends the data of the record. A name is written as it is: names from [`AmtRelay::parse`], or
-    /// of such labels, are valid.
+    /// Appends the data of the record. A name is written as it is: names from [`AmtRelay::parse`],
+    /// or of such labels, are valid.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let kind = match &self.relay {
             RelayTarget::None => 0,

@@ -234,9 +234,9 @@ impl Association {
         }
     }
 
-    /// Takes the Requests that are due: returns their nonce and, for each family, the position of the
-    /// P flag. Requests that go out together share a nonce, since a relay may remember only the last.
-    /// `known` is the position that the relay reads.
+    /// Takes the Requests that are due: returns their nonce and, for each family, the position of
+    /// the P flag. Requests that go out together share a nonce, since a relay may remember only the
+    /// last. `known` is the position that the relay reads.
     pub(super) fn due(
         &mut self,
         known: Option<PFlag>,

@@ -113,7 +113,8 @@ impl Candidates {
         }
     }
 
-    /// Notes that the relay in use stopped answering: for a while it is probed instead of held down.
+    /// Notes that the relay in use stopped answering: for a while it is probed instead of held
+    /// down.
     pub(super) fn missed(
         &mut self,
         addr: SocketAddr,
@@ -161,8 +162,8 @@ impl Candidates {
         let unanswered = matches!(why, RelayFailure::Timeout | RelayFailure::Unreachable);
         if unanswered && known.is_missed(timing, now) {
             known.failed = Some(why);
-            // A Request that timed out has waited for its answer already; one that could not even be
-            // sent has not.
+            // A Request that timed out has waited for its answer already; one that could not even
+            // be sent has not.
             let pause = match why {
                 RelayFailure::Timeout => entropy.around(timing.probe, 0.02, 0.25),
                 _ => entropy.around(timing.probe, 0.75, 1.25),

@@ -89,8 +89,8 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// Creates a gateway without subscriptions and candidates. `seed` must be random and secret: with
-    /// it, an attacker could answer in place of a relay.
+    /// Creates a gateway without subscriptions and candidates. `seed` must be random and secret:
+    /// with it, an attacker could answer in place of a relay.
     pub fn new(timing: Timing, seed: [u8; 32]) -> Self {
         Self {
             patience: timing.silence,
@@ -112,8 +112,8 @@ impl Gateway {
         }
     }
 
-    /// Replaces the candidates, the preferred ones first. A relay in use stays in use while it works.
-    /// Candidates after the first [`MAX_CANDIDATES`] are ignored.
+    /// Replaces the candidates, the preferred ones first. A relay in use stays in use while it
+    /// works. Candidates after the first [`MAX_CANDIDATES`] are ignored.
     pub fn set_candidates(
         &mut self,
         candidates: impl IntoIterator<Item = Candidate>,
@@ -139,8 +139,8 @@ impl Gateway {
         self.teardown(tunnel);
     }
 
-    /// Continues the tunnel of an earlier run, from the same local port. It is torn down if its relay
-    /// sees this gateway at another address now, or another relay is chosen.
+    /// Continues the tunnel of an earlier run, from the same local port. It is torn down if its
+    /// relay sees this gateway at another address now, or another relay is chosen.
     pub fn resume(&mut self, tunnel: TunnelProof) {
         self.past = Some(tunnel);
     }
@@ -201,10 +201,10 @@ impl Gateway {
         self.membership.subscription(id)
     }
 
-    /// Reports that the application misses packets. The relay is asked whether it is alive. If it has
-    /// brought nothing for [`Timing::silence`], other candidates are asked as well, and the first that
-    /// answers becomes the relay even if the old one is alive; each time in a row, that period
-    /// doubles. May be called at any rate.
+    /// Reports that the application misses packets. The relay is asked whether it is alive. If it
+    /// has brought nothing for [`Timing::silence`], other candidates are asked as well, and the
+    /// first that answers becomes the relay even if the old one is alive; each time in a row, that
+    /// period doubles. May be called at any rate.
     pub fn suspect(&mut self, now: Instant) {
         if let Some(association) = &mut self.current {
             association.ask(&self.timing, now);
@@ -213,8 +213,8 @@ impl Gateway {
         self.handle_timeout(now);
     }
 
-    /// Reports that packets leave by another network than before: failed candidates may work now, and
-    /// the relay sees another address.
+    /// Reports that packets leave by another network than before: failed candidates may work now,
+    /// and the relay sees another address.
     pub fn network_changed(&mut self, now: Instant) {
         self.candidates.release();
         self.retry = None;

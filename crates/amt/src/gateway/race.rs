@@ -100,8 +100,8 @@ impl Race {
         due.chain(begin).min()
     }
 
-    /// Sends due messages and returns the candidates that have failed. `known` returns the position of
-    /// the P flag that a relay reads, and `missed` whether a candidate is being probed.
+    /// Sends due messages and returns the candidates that have failed. `known` returns the position
+    /// of the P flag that a relay reads, and `missed` whether a candidate is being probed.
     pub(super) fn handle_timeout(
         &mut self,
         timing: &Timing,

@@ -170,8 +170,8 @@ impl Gateway {
         }
     }
 
-    /// Ends the time of the previous relay. If it answers and brings flows that the new one does not,
-    /// it is used again.
+    /// Ends the time of the previous relay. If it answers and brings flows that the new one does
+    /// not, it is used again.
     pub(super) fn end_overlap(&mut self, now: Instant) {
         let works = |r: &Retiring| {
             !r.alone.is_empty() && matches!(r.why, RelayFailure::Limited | RelayFailure::NoTraffic)

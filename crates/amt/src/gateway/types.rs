@@ -20,7 +20,8 @@ pub const MAX_SOURCES_PER_GROUP: usize = 64;
 pub struct Timing {
     /// Pause before the next candidate is asked alongside the unanswered ones.
     pub stagger: Duration,
-    /// First wait for an answer from a relay of unknown round-trip time; doubles with each repetition.
+    /// First wait for an answer from a relay of unknown round-trip time; doubles with each
+    /// repetition.
     pub first_wait: Duration,
     /// Longest wait between two repetitions.
     pub longest_wait: Duration,
@@ -42,8 +43,8 @@ pub struct Timing {
     /// The same for a relay that was left although it answers. If it then still brings packets that
     /// the new one does not, it is used again.
     pub longest_overlap: Duration,
-    /// Time without packets after which a suspected relay is left for another one; doubles each time
-    /// in a row (RFC 8777, section 2.5.4.1).
+    /// Time without packets after which a suspected relay is left for another one; doubles each
+    /// time in a row (RFC 8777, section 2.5.4.1).
     pub silence: Duration,
     /// Longest such time.
     pub longest_silence: Duration,
@@ -104,7 +105,8 @@ pub struct Candidate {
     pub origin: Origin,
 }
 
-/// Proof by which a gateway can tear its tunnel down (RFC 7450, section 5.1.7), even in a later run.
+/// Proof by which a gateway can tear its tunnel down (RFC 7450, section 5.1.7), even in a later
+/// run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TunnelProof {
     /// Address of the relay.
@@ -171,7 +173,8 @@ pub enum SubscribeError {
     NoPort,
     /// The bound on subscriptions, or on sources of one group, is reached.
     #[error(
-        "a gateway takes {MAX_SUBSCRIPTIONS} subscriptions, and {MAX_SOURCES_PER_GROUP} sources of one group"
+        "a gateway takes {MAX_SUBSCRIPTIONS} subscriptions, and {MAX_SOURCES_PER_GROUP} sources of \
+         one group"
     )]
     TooMany,
 }

@@ -8,9 +8,9 @@ pub struct Checksum(u64);
 impl Checksum {
     /// Adds bytes.
     ///
-    /// Words are added in native byte order, since a ones' complement sum is the same in either order.
-    /// Half words in four lanes compile to vector instructions; no lane can overflow below 16 GiB of
-    /// input.
+    /// Words are added in native byte order, since a ones' complement sum is the same in either
+    /// order. Half words in four lanes compile to vector instructions; no lane can overflow below
+    /// 16 GiB of input.
     #[must_use]
     pub fn with(self, bytes: &[u8]) -> Self {
         let (blocks, rest) = bytes.as_chunks::<32>();

@@ -10,12 +10,12 @@ const OFFSET: u16 = 0x1fff;
 /// Flag of an option's type: copied into every fragment.
 const COPIED: u8 = 0x80;
 
-/// Cuts an IPv4 packet into fragments of at most `mtu` bytes and passes each to `each`; a packet that
-/// fits is passed as it is. Bytes after the packet are ignored.
+/// Cuts an IPv4 packet into fragments of at most `mtu` bytes and passes each to `each`; a packet
+/// that fits is passed as it is. Bytes after the packet are ignored.
 ///
 /// # Errors
-/// The packet is not IPv4, is too large and has DF set, or `mtu` has no room for eight bytes after the
-/// header. No fragment was passed then.
+/// The packet is not IPv4, is too large and has DF set, or `mtu` has no room for eight bytes after
+/// the header. No fragment was passed then.
 pub fn fragment_v4(packet: &[u8], mtu: usize, mut each: impl FnMut(&[u8])) -> Result<(), IpError> {
     if let Some(version) = packet.first().map(|first| first >> 4).filter(|v| *v != 4) {
         return Err(IpError::Version(version));

@@ -156,7 +156,8 @@ impl<'a> Header<'a> {
     }
 }
 
-/// Returns the sum of the pseudo header for a payload of `len` bytes (RFC 768; RFC 8200, section 8.1).
+/// Returns the sum of the pseudo header for a payload of `len` bytes (RFC 768; RFC 8200, section
+/// 8.1).
 pub(crate) fn pseudo(source: IpAddr, destination: IpAddr, protocol: u8, len: u32) -> Checksum {
     let sum = Checksum::default();
     let sum = match source {
@@ -179,8 +180,8 @@ pub(crate) struct V4Fields {
     pub(crate) tos: u8,
 }
 
-/// Appends an IPv4 header, with checksum, for a payload of `payload` bytes; with a Router Alert (RFC
-/// 2113) if `alert`.
+/// Appends an IPv4 header, with checksum, for a payload of `payload` bytes; with a Router Alert
+/// (RFC 2113) if `alert`.
 pub(crate) fn put_v4(out: &mut Vec<u8>, fields: &V4Fields, payload: usize, alert: bool) {
     const ROUTER_ALERT: [u8; 4] = [0x94, 4, 0, 0];
     let len = V4_HEADER + if alert { ROUTER_ALERT.len() } else { 0 };

@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use super::header::{V4Fields, put_v4, put_v6, v4};
 use super::{Checksum, ICMP, ICMP_V6, V6_HEADER, addresses, pseudo};
 
-/// Largest ICMP error, its IP header included, in bytes (RFC 1812, section 4.3.2.3; RFC 4443, section
-/// 3.2).
+/// Largest ICMP error, its IP header included, in bytes (RFC 1812, section 4.3.2.3; RFC 4443,
+/// section 3.2).
 const MOST_V4: usize = 576;
 const MOST_V6: usize = 1280;
 
@@ -15,12 +15,13 @@ const TTL: u8 = 64;
 /// Mask of the offset in the IPv4 fragment field.
 const OFFSET: u16 = 0x1fff;
 
-/// Appends the packet by which a router at `from` reports to the source of `packet` that it does not
-/// fit into `mtu` bytes: ICMPv4 type 3 code 4 (RFC 1191), or ICMPv6 type 2 (RFC 4443, section 3.2).
+/// Appends the packet by which a router at `from` reports to the source of `packet` that it does
+/// not fit into `mtu` bytes: ICMPv4 type 3 code 4 (RFC 1191), or ICMPv6 type 2 (RFC 4443, section
+/// 3.2).
 ///
 /// Nothing is appended if `packet` is not valid, if `from` is of the other family, if the source is
-/// not a host (unspecified, multicast, broadcast), or for a fragment other than the first (RFC 1812,
-/// section 4.3.2.7).
+/// not a host (unspecified, multicast, broadcast), or for a fragment other than the first (RFC
+/// 1812, section 4.3.2.7).
 pub fn icmp_too_big(packet: &[u8], from: IpAddr, mtu: u32, out: &mut Vec<u8>) {
     let Ok((source, _, total)) = addresses(packet) else {
         return;

@@ -19,7 +19,8 @@ const MAX_PACKETS: usize = 64;
 /// Most bytes of all fragments together.
 const MAX_BYTES: usize = 1 << 20;
 
-/// Most fragments of one packet: the largest packet in the smallest fragments that networks have (576).
+/// Most fragments of one packet: the largest packet in the smallest fragments that networks have
+/// (576).
 const MAX_PARTS: usize = 128;
 
 /// Largest packet, in bytes.
@@ -62,8 +63,8 @@ struct Parts {
 }
 
 impl Reassembly {
-    /// Adds a fragment. A packet whose fragments contradict one another is dropped, so that no attacker
-    /// can slip bytes into it (RFC 1858).
+    /// Adds a fragment. A packet whose fragments contradict one another is dropped, so that no
+    /// attacker can slip bytes into it (RFC 1858).
     ///
     /// # Errors
     /// The fragment is damaged, or cannot be part of a packet.

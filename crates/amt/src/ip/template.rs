@@ -21,7 +21,8 @@ pub struct UdpTemplate {
 }
 
 impl UdpTemplate {
-    /// Creates a template for datagrams from `from` to `to`; `None` if they are of different families.
+    /// Creates a template for datagrams from `from` to `to`; `None` if they are of different
+    /// families.
     pub fn new(from: SocketAddr, to: SocketAddr) -> Option<Self> {
         let mut header = Vec::with_capacity(V6_HEADER + UDP_HEADER);
         match (from.ip(), to.ip()) {
@@ -62,8 +63,8 @@ impl UdpTemplate {
     }
 
     /// Writes the packet with `payload` to the start of `out`; `ttl` is the hop limit and `tos` the
-    /// traffic class of IPv6. Returns the packet's length in bytes; 0, with nothing written, if it does
-    /// not fit into `out` or into an IP packet.
+    /// traffic class of IPv6. Returns the packet's length in bytes; 0, with nothing written, if it
+    /// does not fit into `out` or into an IP packet.
     ///
     /// An IPv4 packet may be fragmented on its path: DF is not set, and each packet has its own
     /// identification.

@@ -18,8 +18,8 @@ pub(crate) const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1
 /// Destination of reports of version 2.
 pub(crate) const ROUTERS_V2: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x16);
 
-/// Hop-by-Hop header: ICMPv6 as next header, a Router Alert with the value of MLD (RFC 2711), and two
-/// bytes of padding.
+/// Hop-by-Hop header: ICMPv6 as next header, a Router Alert with the value of MLD (RFC 2711), and
+/// two bytes of padding.
 pub(crate) const ROUTER_ALERT: [u8; 8] = [ICMP_V6, 0, 5, 2, 0, 0, 1, 0];
 
 /// Length of a query of version 2 without sources, in bytes.

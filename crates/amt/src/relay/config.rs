@@ -11,10 +11,11 @@ pub struct Config {
     /// Most tunnels at once. At this number, Queries to other gateways carry the L flag (RFC 7450,
     /// section 5.1.4.4), and their Updates are ignored.
     pub max_gateways: usize,
-    /// Most memberships of one tunnel: each wanted or excluded source and each any-source group is one.
+    /// Most memberships of one tunnel: each wanted or excluded source and each any-source group is
+    /// one.
     pub max_groups_per_gateway: usize,
-    /// Most memberships of all tunnels together, and so joins on the native side: each source of each
-    /// group, even beside an any-source join, and each any-source group.
+    /// Most memberships of all tunnels together, and so joins on the native side: each source of
+    /// each group, even beside an any-source join, and each any-source group.
     pub max_joins: usize,
     /// Discoveries and Requests answered per second and address (IPv6: per /64) on average, with a
     /// burst of twice as many; the limit of Updates is four times as high. Each tunnel has four
@@ -48,8 +49,8 @@ impl Default for Config {
             max_joins: 4096,
             requests_per_second: 1000,
             query_interval: Duration::from_secs(125),
-            // A tunnel has one host behind it: a long delay spreads no load, and a gateway in a kernel
-            // waits for a part of it before its first report.
+            // A tunnel has one host behind it: a long delay spreads no load, and a gateway in a
+            // kernel waits for a part of it before its first report.
             max_response: Duration::from_secs(1),
             robustness: 2,
             gateway_address: GatewayAddress::Off,

@@ -1,10 +1,10 @@
 //! Membership of the one host behind a tunnel: the router's side of IGMPv3 and MLDv2 (RFC 3376
 //! section 6, RFC 3810 section 7).
 //!
-//! A router queries the other hosts of a link before it stops forwarding. A tunnel has a single host
-//! at its end, so a leave takes effect at once, without a query. Only where a host needs several
-//! reports for one list (the second does not name the sources of the first) do sources that are not
-//! named stay for a moment.
+//! A router queries the other hosts of a link before it stops forwarding. A tunnel has a single
+//! host at its end, so a leave takes effect at once, without a query. Only where a host needs
+//! several reports for one list (the second does not name the sources of the first) do sources that
+//! are not named stay for a moment.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -109,9 +109,9 @@ impl Membership {
         self.groups.values().filter_map(Group::until).min()
     }
 
-    /// Applies a record, whose memberships last for `lasting`. Existing memberships are renewed in any
-    /// case; new ones are limited to `most` in total and to those that `admit` accepts (`None` for any
-    /// source).
+    /// Applies a record, whose memberships last for `lasting`. Existing memberships are renewed in
+    /// any case; new ones are limited to `most` in total and to those that `admit` accepts (`None`
+    /// for any source).
     pub(super) fn apply(
         &mut self,
         record: &Record,
@@ -239,8 +239,8 @@ impl Membership {
     }
 }
 
-/// Returns as many of the excluded sources as there is room for, known ones first, and whether these
-/// are all. Without the others, some unwanted packets are forwarded.
+/// Returns as many of the excluded sources as there is room for, known ones first, and whether
+/// these are all. Without the others, some unwanted packets are forwarded.
 fn shortened(sources: &[IpAddr], old: Option<&Group>, room: usize) -> (BTreeSet<IpAddr>, bool) {
     let named: BTreeSet<IpAddr> = sources.iter().copied().collect();
     let before = |source: &&IpAddr| match old {

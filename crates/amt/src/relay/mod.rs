@@ -1,10 +1,10 @@
 //! The relay: from messages of gateways to tunnels, and from tunnels to recipients of packets.
 //!
-//! A [`Relay`] handles messages of gateways ([`Relay::handle`], with at most one answer), reports the
-//! joins on the native side ([`Relay::poll_event`]), and returns the gateways that get the packets of
-//! an (S,G) ([`Relay::recipients`]). It keeps no state of a gateway before the response MAC of a Query
-//! proves that the gateway is at its source address (RFC 7450, section 5.3.3): a Discovery or a
-//! Request allocates nothing, and its answer is one message of the RFC's size.
+//! A [`Relay`] handles messages of gateways ([`Relay::handle`], with at most one answer), reports
+//! the joins on the native side ([`Relay::poll_event`]), and returns the gateways that get the
+//! packets of an (S,G) ([`Relay::recipients`]). It keeps no state of a gateway before the response
+//! MAC of a Query proves that the gateway is at its source address (RFC 7450, section 5.3.3): a
+//! Discovery or a Request allocates nothing, and its answer is one message of the RFC's size.
 //!
 //! A tunnel is a gateway's address **and port**: gateways behind one NAT have one each.
 
@@ -62,8 +62,8 @@ impl std::fmt::Debug for Relay {
 }
 
 impl Relay {
-    /// Creates a relay without tunnels. `seed` must be random and secret: the response MACs are made
-    /// with it.
+    /// Creates a relay without tunnels. `seed` must be random and secret: the response MACs are
+    /// made with it.
     #[must_use]
     pub fn new(config: Config, seed: [u8; 32], now: Instant) -> Self {
         // The tables' key is derived from the seed as well; it never leaves the relay.
@@ -153,9 +153,9 @@ impl Relay {
         }
     }
 
-    /// Whether a MAC is that of a Query to `gateway`, made with a current secret or remembered by the
-    /// gateway's tunnel: some gateways repeat their Update for as long as they play and never send a
-    /// second Request.
+    /// Whether a MAC is that of a Query to `gateway`, made with a current secret or remembered by
+    /// the gateway's tunnel: some gateways repeat their Update for as long as they play and never
+    /// send a second Request.
     fn is_right(&self, gateway: SocketAddr, proof: Proof, now: Instant) -> bool {
         #[cfg(any(test, feature = "fault-injection"))]
         if self.faults.mac_check_off {
@@ -398,8 +398,8 @@ impl Relay {
         self.tunnels.sent(tunnel, packets, bytes);
     }
 
-    /// Notes that the path to `gateway` has an MTU of `mtu` bytes, for ten minutes. The MTU never grows
-    /// by this, nor falls below IP's minimum.
+    /// Notes that the path to `gateway` has an MTU of `mtu` bytes, for ten minutes. The MTU never
+    /// grows by this, nor falls below IP's minimum.
     pub fn path_mtu(&mut self, gateway: IpAddr, mtu: u16, now: Instant) {
         for id in self.tunnels.narrow(gateway.to_canonical(), mtu, now) {
             self.table.forget_lists(self.tunnels.groups(id));
@@ -450,8 +450,8 @@ impl Relay {
 /// Nonce and response MAC of a Query, as its answer repeats them.
 type Proof = (u32, Mac);
 
-/// Completes the address in a Teardown, which has no scope: a link-local one is on the link that the
-/// message came by.
+/// Completes the address in a Teardown, which has no scope: a link-local one is on the link that
+/// the message came by.
 fn on_link_of(from: SocketAddr, gateway: SocketAddr) -> SocketAddr {
     match (from, gateway) {
         (SocketAddr::V6(from), SocketAddr::V6(mut gateway))
@@ -464,9 +464,9 @@ fn on_link_of(from: SocketAddr, gateway: SocketAddr) -> SocketAddr {
     }
 }
 
-/// Returns the inner source address of a Query. For IPv4 it is unspecified: a gateway in a kernel would
-/// need a route back to any other (`rp_filter`). For MLD it must be link-local (RFC 3810, section
-/// 5.1.14).
+/// Returns the inner source address of a Query. For IPv4 it is unspecified: a gateway in a kernel
+/// would need a route back to any other (`rp_filter`). For MLD it must be link-local (RFC 3810,
+/// section 5.1.14).
 fn querier(mld: bool) -> IpAddr {
     if mld {
         // fe80::2268, after the port: no gateway has to reach it.

@@ -26,7 +26,8 @@ pub struct Recipient {
     pub tunnel: TunnelId,
 }
 
-/// Recipients of an (S,G). The list is immutable: a holder sees the same gateways until it asks again.
+/// Recipients of an (S,G). The list is immutable: a holder sees the same gateways until it asks
+/// again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recipients {
     /// The gateways, in the order of their sockets.
@@ -53,12 +54,12 @@ pub enum Event {
     Leave(Join),
 }
 
-/// Most cached lists of one group. Any-source groups have a list per sender, and anybody can send: at
-/// this number all of the group's lists are dropped.
+/// Most cached lists of one group. Any-source groups have a list per sender, and anybody can send:
+/// at this number all of the group's lists are dropped.
 const MOST_LISTS: usize = 1024;
 
-/// Most leaves that wait for joins: beyond, they take turns, so that the native side never holds much
-/// more than is wanted.
+/// Most leaves that wait for joins: beyond, they take turns, so that the native side never holds
+/// much more than is wanted.
 const MOST_LEAVES: usize = 1024;
 
 #[derive(Debug, Default)]
@@ -77,14 +78,14 @@ impl Group {
         only.chain(any.map(|(tunnel, _)| *tunnel))
     }
 
-    /// Returns the number of memberships that count against the limit: each source counts even while an
-    /// any-source membership covers it, as its join returns when that one ends.
+    /// Returns the number of memberships that count against the limit: each source counts even
+    /// while an any-source membership covers it, as its join returns when that one ends.
     fn size(&self) -> usize {
         self.only.len() + usize::from(!self.any.is_empty())
     }
 
-    /// Replaces the interest of `tunnel`; returns the sources that gained their first tunnel and those
-    /// that lost their last.
+    /// Replaces the interest of `tunnel`; returns the sources that gained their first tunnel and
+    /// those that lost their last.
     fn replace(&mut self, tunnel: TunnelId, old: &Interest, new: &Interest) -> SourceChanges {
         let mut changed = SourceChanges::default();
         let none = BTreeSet::new();
@@ -125,8 +126,8 @@ struct SourceChanges {
     gone: Vec<IpAddr>,
 }
 
-/// Pending changes for the native side, each with the gateway that caused it. A change that is undone
-/// while it waits is dropped.
+/// Pending changes for the native side, each with the gateway that caused it. A change that is
+/// undone while it waits is dropped.
 #[derive(Debug, Default)]
 struct Events {
     joins: BTreeMap<Join, SocketAddr>,
@@ -148,8 +149,8 @@ impl Events {
         }
     }
 
-    /// Takes the next change. Joins go first, so that traffic that a join and a leave both cover is not
-    /// interrupted; any-source joins are the very first.
+    /// Takes the next change. Joins go first, so that traffic that a join and a leave both cover is
+    /// not interrupted; any-source joins are the very first.
     fn next(&mut self) -> Option<(Event, SocketAddr)> {
         let many = self.leaves.len() > MOST_LEAVES && !self.left;
         self.left = many || self.joins.is_empty();
@@ -221,8 +222,9 @@ impl Table {
         }
     }
 
-    /// Returns the number of memberships of the record's group that `tunnel` may add until all tunnels
-    /// together have `most`. Memberships of this tunnel alone that the record ends count as free.
+    /// Returns the number of memberships of the record's group that `tunnel` may add until all
+    /// tunnels together have `most`. Memberships of this tunnel alone that the record ends count as
+    /// free.
     pub(super) fn room(&self, tunnel: TunnelId, record: &Record, most: usize) -> usize {
         let given_up = self.groups.get(&record.group).map_or(0, |group| {
             let alone =

@@ -201,8 +201,8 @@ impl Tunnels {
         left.is_some()
     }
 
-    /// Applies a record, as far as `admit` has room for it; returns the tunnel's interest in the group
-    /// before and after.
+    /// Applies a record, as far as `admit` has room for it; returns the tunnel's interest in the
+    /// group before and after.
     #[allow(clippy::type_complexity)] // before, result, after
     pub(super) fn apply(
         &mut self,

@@ -1,8 +1,8 @@
 //! Membership queries and reports: IGMP over IPv4 and MLD over IPv6 behind one interface.
 //!
 //! Writes IGMPv3 (RFC 3376) and MLDv2 (RFC 3810), with a Router Alert. Accepts these and, as far as
-//! they have an equivalent, the earlier versions, with or without a Router Alert and from any source
-//! address: many gateways use `0.0.0.0` and `::`.
+//! they have an equivalent, the earlier versions, with or without a Router Alert and from any
+//! source address: many gateways use `0.0.0.0` and `::`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -57,7 +57,8 @@ impl RecordKind {
         }
     }
 
-    /// Whether several records with a part of the sources each mean the same as one with all of them.
+    /// Whether several records with a part of the sources each mean the same as one with all of
+    /// them.
     fn divisible(self) -> bool {
         !matches!(self, RecordKind::IsEx | RecordKind::ToEx)
     }
@@ -118,7 +119,8 @@ impl GeneralQuery {
     }
 }
 
-/// Decodes an 8-bit code of IGMPv3, with mantissa and exponent from 128 on (RFC 3376, section 4.1.1).
+/// Decodes an 8-bit code of IGMPv3, with mantissa and exponent from 128 on (RFC 3376, section
+/// 4.1.1).
 pub(crate) fn float8(code: u8) -> u32 {
     if code < 0x80 {
         return u32::from(code);
@@ -189,9 +191,9 @@ pub fn parse_query(packet: &[u8]) -> Result<GeneralQuery, IpError> {
 }
 
 /// Parses an IP packet with a report: IGMPv3 and MLDv2, and those of earlier versions, whose joins
-/// become [`RecordKind::IsEx`] and whose leaves [`RecordKind::ToIn`], both without sources. Records of
-/// unknown kinds, or for addresses that are not groups, are ignored. ALLOW and BLOCK with only the
-/// unspecified address, outside of source-specific groups, are a join and a leave as well.
+/// become [`RecordKind::IsEx`] and whose leaves [`RecordKind::ToIn`], both without sources. Records
+/// of unknown kinds, or for addresses that are not groups, are ignored. ALLOW and BLOCK with only
+/// the unspecified address, outside of source-specific groups, are a join and a leave as well.
 ///
 /// # Errors
 /// A length or checksum is wrong, the packet is no report, or it has too many records or sources.
@@ -202,8 +204,8 @@ pub fn parse_report(packet: &[u8]) -> Result<Vec<Record>, IpError> {
     }
 }
 
-/// Appends an IP packet with a general query of IGMPv3 or MLDv2 from `from`, or from the unspecified
-/// address if `from` is of the other family.
+/// Appends an IP packet with a general query of IGMPv3 or MLDv2 from `from`, or from the
+/// unspecified address if `from` is of the other family.
 pub fn write_query(mld: bool, from: IpAddr, query: &GeneralQuery, out: &mut Vec<u8>) {
     if mld {
         let from = match from {
@@ -221,12 +223,12 @@ pub fn write_query(mld: bool, from: IpAddr, query: &GeneralQuery, out: &mut Vec<
     }
 }
 
-/// Passes IP packets with IGMPv3 or MLDv2 reports of `records` to `each`, from the unspecified address
-/// and at most `max_len` bytes long. Records of the other family are ignored.
+/// Passes IP packets with IGMPv3 or MLDv2 reports of `records` to `each`, from the unspecified
+/// address and at most `max_len` bytes long. Records of the other family are ignored.
 ///
 /// A record with too many sources is divided, or truncated where division would change its meaning
-/// ([`RecordKind::IsEx`], [`RecordKind::ToEx`]; RFC 3376, section 4.2.16). A record of which not even
-/// one source fits is left out.
+/// ([`RecordKind::IsEx`], [`RecordKind::ToEx`]; RFC 3376, section 4.2.16). A record of which not
+/// even one source fits is left out.
 pub fn write_report(mld: bool, records: &[Record], max_len: usize, mut each: impl FnMut(&[u8])) {
     let limits = Limits::new(mld, max_len);
     let mut message = Message::new(mld);
@@ -295,8 +297,8 @@ impl Limits {
         }
     }
 
-    /// Returns the room for sources of one more record after `used` bytes; `None` if the record does
-    /// not fit.
+    /// Returns the room for sources of one more record after `used` bytes; `None` if the record
+    /// does not fit.
     fn sources(&self, used: usize) -> Option<usize> {
         let room = self.message.checked_sub(used + self.record)?;
         Some((room / self.source).min(MAX_SOURCES))
@@ -399,8 +401,8 @@ fn records(
     Ok(records)
 }
 
-/// Returns the meaning of ALLOW and BLOCK with only the unspecified address, which is no source: VLC
-/// sends them over IPv6 to join and leave any source.
+/// Returns the meaning of ALLOW and BLOCK with only the unspecified address, which is no source:
+/// VLC sends them over IPv6 to join and leave any source.
 fn any_source(record: Record) -> Record {
     let unspecified = matches!(record.sources.as_slice(), [one] if one.is_unspecified());
     let kind = match record.kind {

@@ -30,8 +30,8 @@ pub enum PFlag {
     /// The lowest bit of its byte (section 5.1.3.4).
     #[default]
     Rfc,
-    /// The highest bit. Linux reads and sends the flag there; its relay drops a Request with any other
-    /// bit of that byte set.
+    /// The highest bit. Linux reads and sends the flag there; its relay drops a Request with any
+    /// other bit of that byte set.
     Linux,
 }
 
@@ -86,9 +86,9 @@ pub enum Message<'a> {
         nonce: u32,
         /// IP packet with the IGMP or MLD query.
         packet: &'a [u8],
-        /// Address of the gateway as the relay saw it, for a Teardown (G flag). In a parsed message,
-        /// an IPv4 address that the relay wrote as `::ffff:a.b.c.d` remains in that form, in which
-        /// the gateway returns it.
+        /// Address of the gateway as the relay saw it, for a Teardown (G flag). In a parsed
+        /// message, an IPv4 address that the relay wrote as `::ffff:a.b.c.d` remains in that form,
+        /// in which the gateway returns it.
         gateway: Option<SocketAddr>,
     },
     /// Membership Update: a gateway reports its groups (section 5.1.5).
@@ -309,7 +309,8 @@ impl<'a> Message<'a> {
         self.encode_with(PFlag::Rfc, out);
     }
 
-    /// Appends the message to `out` like [`encode`](Self::encode), with the P flag of a Request at `p`.
+    /// Appends the message to `out` like [`encode`](Self::encode), with the P flag of a Request at
+    /// `p`.
     pub fn encode_with(&self, p: PFlag, out: &mut Vec<u8>) {
         out.reserve(self.len());
         match *self {

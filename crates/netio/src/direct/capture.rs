@@ -1,9 +1,9 @@
 //! Capture of the multicast packets of an interface, by a packet socket with a shared ring.
 //!
-//! The ring is of the second version (`TPACKET_V2`): each packet is available as soon as it arrives.
-//! The third version passes packets in blocks, when one is full or a timer fires, which would delay
-//! packets to gateways. Packets larger than a slot, such as trains of this host that the card would
-//! have segmented, arrive by the socket's queue.
+//! The ring is of the second version (`TPACKET_V2`): each packet is available as soon as it
+//! arrives. The third version passes packets in blocks, when one is full or a timer fires, which
+//! would delay packets to gateways. Packets larger than a slot, such as trains of this host that
+//! the card would have segmented, arrive by the socket's queue.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -56,8 +56,8 @@ pub struct CapturedPacket<'a> {
     pub arrived: bool,
 }
 
-/// A packet socket that captures the multicast of one interface or of all, including packets of this
-/// host. Needs CAP_NET_RAW.
+/// A packet socket that captures the multicast of one interface or of all, including packets of
+/// this host. Needs CAP_NET_RAW.
 #[derive(Debug)]
 pub struct Capture {
     socket: Socket,
@@ -73,10 +73,12 @@ impl Capture {
     /// Opens the socket on the interface with this number, or on all with 0.
     ///
     /// # Errors
-    /// `PermissionDenied` without CAP_NET_RAW; there is no such interface, or no memory for the ring.
+    /// `PermissionDenied` without CAP_NET_RAW; there is no such interface, or no memory for the
+    /// ring.
     pub fn open(interface: u32) -> io::Result<Self> {
         let open = || {
-            // Without a protocol, nothing is captured until the filter is attached and the socket bound.
+            // Without a protocol, nothing is captured until the filter is attached and the socket
+            // bound.
             let socket = Socket::new(Domain::PACKET, Type::RAW, None)?;
             socket.set_nonblocking(true)?;
             enlarge(&socket);
@@ -100,7 +102,9 @@ impl Capture {
         open().map_err(|error: io::Error| match error.kind() {
             io::ErrorKind::PermissionDenied => io::Error::new(
                 error.kind(),
-                "cannot capture packets without the capability CAP_NET_RAW; give it to the program (AmbientCapabilities=CAP_NET_RAW with systemd, --cap-add NET_RAW with containers) or receive by UDP ports",
+                "cannot capture packets without the capability CAP_NET_RAW; give it to the program \
+                 (AmbientCapabilities=CAP_NET_RAW with systemd, --cap-add NET_RAW with containers) \
+                 or receive by UDP ports",
             ),
             _ => context(error, format_args!("cannot capture packets")),
         })
@@ -152,9 +156,9 @@ impl Capture {
         result == 0 && u32::try_from(address.sll_ifindex) == Ok(self.interface)
     }
 
-    /// Takes the error that makes a [`Poller`](super::Poller) report one, such as `ENETDOWN` when the
-    /// interface is switched off. Packets arrive again once it is on, but not from an interface that
-    /// was removed, even if another one takes its place.
+    /// Takes the error that makes a [`Poller`](super::Poller) report one, such as `ENETDOWN` when
+    /// the interface is switched off. Packets arrive again once it is on, but not from an interface
+    /// that was removed, even if another one takes its place.
     #[must_use]
     pub fn take_error(&self) -> Option<io::Error> {
         self.socket.take_error().unwrap_or_else(Some)
@@ -268,7 +272,8 @@ impl Ring {
             libc::PACKET_RX_RING,
             &request,
         )?;
-        // SAFETY: a new mapping at an address of the kernel's choice; the socket has a ring of this size.
+        // SAFETY: a new mapping at an address of the kernel's choice; the socket has a ring of this
+        // size.
         let memory = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -291,8 +296,8 @@ impl Ring {
         if number >= SLOTS {
             return None;
         }
-        // SAFETY: there are `SLOTS` slots of `SLOT_BYTES` in the mapping; blocks hold a whole number of
-        // slots, so that they follow each other without gaps.
+        // SAFETY: there are `SLOTS` slots of `SLOT_BYTES` in the mapping; blocks hold a whole
+        // number of slots, so that they follow each other without gaps.
         let start = unsafe { self.0.add(number * SLOT_BYTES) };
         Some(Slot {
             start,
@@ -322,7 +327,8 @@ struct SlotContent<'a> {
     net_offset: usize,
     /// Whether the packet does not fit.
     truncated: bool,
-    /// Whether the packet is one that this host sends by the loopback interface, where it also arrives.
+    /// Whether the packet is one that this host sends by the loopback interface, where it also
+    /// arrives.
     twice: bool,
     interface: u32,
     arrived: bool,
@@ -330,8 +336,8 @@ struct SlotContent<'a> {
 
 impl<'a> Slot<'a> {
     fn status_word(&self) -> &'a AtomicU32 {
-        // SAFETY: a slot begins with the status, a number of 32 bits, aligned, which kernel and program
-        // hand to each other; it is only used as an atomic.
+        // SAFETY: a slot begins with the status, a number of 32 bits, aligned, which kernel and
+        // program hand to each other; it is only used as an atomic.
         unsafe { self.start.cast::<AtomicU32>().as_ref() }
     }
 
@@ -343,8 +349,8 @@ impl<'a> Slot<'a> {
 
     /// Reads a slot that the program owns.
     fn found(&self) -> Option<SlotContent<'a>> {
-        // SAFETY: a slot that is the program's begins with a `tpacket2_hdr`, behind which, aligned to
-        // 16 bytes, there is a `sockaddr_ll`; both are made of integers.
+        // SAFETY: a slot that is the program's begins with a `tpacket2_hdr`, behind which, aligned
+        // to 16 bytes, there is a `sockaddr_ll`; both are made of integers.
         let (header, link) = unsafe {
             let header = self.start.cast::<libc::tpacket2_hdr>().read();
             let behind = size_of::<libc::tpacket2_hdr>().next_multiple_of(libc::TPACKET_ALIGNMENT);

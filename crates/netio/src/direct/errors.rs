@@ -40,8 +40,8 @@ impl UdpPort {
             header.msg_namelen = address.len();
             header.msg_control = control.0.as_mut_ptr().cast();
             header.msg_controllen = control.0.len() as _;
-            // SAFETY: the header leads to locals that outlive the call; without buffers, the datagram
-            // itself is not copied.
+            // SAFETY: the header leads to locals that outlive the call; without buffers, the
+            // datagram itself is not copied.
             let result = unsafe {
                 libc::recvmsg(
                     raw(self),

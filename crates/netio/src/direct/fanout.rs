@@ -68,7 +68,8 @@ impl Patience {
             revents: 0,
         };
         let begun = Instant::now();
-        // SAFETY: one `pollfd` that lives until the call returns. Its answer shows in the next attempt.
+        // SAFETY: one `pollfd` that lives until the call returns. Its answer shows in the next
+        // attempt.
         unsafe { libc::poll(&raw mut poll, 1, most) };
         self.0 = self.0.saturating_sub(begun.elapsed());
         true
@@ -91,8 +92,8 @@ impl std::fmt::Debug for Fanout {
     }
 }
 
-// SAFETY: the pointers in `headers` lead to the other fields' heap memory or to arguments of the call
-// that wrote them, and are written anew before each use.
+// SAFETY: the pointers in `headers` lead to the other fields' heap memory or to arguments of the
+// call that wrote them, and are written anew before each use.
 unsafe impl Send for Fanout {}
 
 impl Default for Fanout {
@@ -117,8 +118,8 @@ impl Fanout {
     }
 
     /// Sets the time for waiting for room in send buffers, in whole milliseconds and for all
-    /// destinations together. Meanwhile arriving packets wait in the receive buffers, whose size bounds
-    /// the time. After that, datagrams without room are lost at once. The default is zero.
+    /// destinations together. Meanwhile arriving packets wait in the receive buffers, whose size
+    /// bounds the time. After that, datagrams without room are lost at once. The default is zero.
     pub fn set_patience(&mut self, all: Duration) {
         self.patience = Patience(all);
     }
@@ -140,13 +141,13 @@ impl Fanout {
         (MOST_BYTES / segment.max(1)).clamp(1, MOST_SEGMENTS)
     }
 
-    /// Sends `train`, at most [`train_len`](Self::train_len) datagrams of `segment` bytes of which the
-    /// last may be shorter, to each of `targets`. Calls `failed` with the index of each target that did
-    /// not get everything.
+    /// Sends `train`, at most [`train_len`](Self::train_len) datagrams of `segment` bytes of which
+    /// the last may be shorter, to each of `targets`. Calls `failed` with the index of each target
+    /// that did not get everything.
     ///
-    /// The kernel segments the train if it can; else the datagrams are sent one by one. A destination
-    /// that fails does not keep the train from the others.
-    /// destination that fails does not keep the train from the others.
+    /// The kernel segments the train if it can; else the datagrams are sent one by one. A
+    /// destination that fails does not keep the train from the others. destination that fails does
+    /// not keep the train from the others.
     pub fn send(
         &mut self,
         socket: &UdpPort,
@@ -212,8 +213,9 @@ impl Fanout {
                 return;
             }
             let count = libc::c_uint::try_from(rest.len()).unwrap_or_default();
-            // SAFETY: each header leads to an address and a control buffer of `self` and to `vector`,
-            // which leads to `train`; all live until the call returns, and the kernel only reads them.
+            // SAFETY: each header leads to an address and a control buffer of `self` and to
+            // `vector`, which leads to `train`; all live until the call returns, and the kernel
+            // only reads them.
             let result = unsafe {
                 libc::sendmmsg(
                     raw(socket),

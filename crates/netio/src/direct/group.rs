@@ -12,8 +12,9 @@ use crate::error::context;
 
 /// A socket that is bound to one group and port and receives the packets of its memberships.
 ///
-/// Linux limits the sources of a group on one socket (`igmp_max_msf`); for more, open another socket
-/// for the same group and port. No two of them may have the same membership: each gets its own copy.
+/// Linux limits the sources of a group on one socket (`igmp_max_msf`); for more, open another
+/// socket for the same group and port. No two of them may have the same membership: each gets its
+/// own copy.
 #[derive(Debug)]
 pub struct GroupPort {
     socket: Socket,
@@ -24,8 +25,8 @@ pub struct GroupPort {
 }
 
 impl GroupPort {
-    /// Opens the socket, without any membership. `interface` is the number of the interface to join on;
-    /// with 0 the kernel takes the one of its route.
+    /// Opens the socket, without any membership. `interface` is the number of the interface to join
+    /// on; with 0 the kernel takes the one of its route.
     ///
     /// # Errors
     /// There is no such interface, or another program holds the port and does not share it.
@@ -75,8 +76,8 @@ impl GroupPort {
         self.sources == 0 && !self.any
     }
 
-    /// Returns the number of messages dropped because the socket's buffer was full, modulo 2³². A train
-    /// counts as one.
+    /// Returns the number of messages dropped because the socket's buffer was full, modulo 2³². A
+    /// train counts as one.
     #[must_use]
     pub fn dropped(&self) -> u32 {
         dropped(self.socket.as_fd())
@@ -116,8 +117,8 @@ impl AsFd for GroupPort {
     }
 }
 
-/// Memberships for another way of receiving, such as [`Capture`](super::Capture): routers and network
-/// cards let the groups through, and no socket receives them.
+/// Memberships for another way of receiving, such as [`Capture`](super::Capture): routers and
+/// network cards let the groups through, and no socket receives them.
 #[derive(Debug, Default)]
 pub struct Memberships {
     sockets: Vec<Holder>,
@@ -131,8 +132,8 @@ struct Holder {
 }
 
 impl Memberships {
-    /// Joins `group` from `source`, or from any, on the interface with this number or, with 0, that of
-    /// the kernel's route.
+    /// Joins `group` from `source`, or from any, on the interface with this number or, with 0, that
+    /// of the kernel's route.
     ///
     /// # Errors
     /// There is no such interface or no route, or a limit of the machine is reached.
@@ -225,7 +226,8 @@ fn change(
         // SAFETY: the structure is made of integers and byte arrays: all zeroes is a value.
         let mut storage: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
         let mut address = RawAddress::new(SocketAddr::new(ip, 0));
-        // SAFETY: an address is never longer than a `sockaddr_storage`, of which any bytes are a value.
+        // SAFETY: an address is never longer than a `sockaddr_storage`, of which any bytes are a
+        // value.
         unsafe {
             std::ptr::copy_nonoverlapping(
                 address.as_mut_ptr().cast::<u8>(),

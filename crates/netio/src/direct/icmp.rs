@@ -30,7 +30,8 @@ impl IcmpPort {
         let open = || {
             let socket = Socket::new(domain, Type::RAW, Some(protocol))?;
             socket.set_nonblocking(true)?;
-            // The socket only sends: received messages would fill its buffer. Bit set: type not delivered.
+            // The socket only sends: received messages would fill its buffer. Bit set: type not
+            // delivered.
             let none = [u32::MAX; 8];
             if v4 {
                 const ICMP_FILTER: libc::c_int = 1;

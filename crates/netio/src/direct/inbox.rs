@@ -7,7 +7,8 @@ use std::os::fd::AsFd;
 use super::port::raw;
 use super::sys::{Control, RawAddress, control_messages, read};
 
-/// Size of a kernel message's buffer: a datagram or a coalesced train, which Linux bounds by 64 KiB.
+/// Size of a kernel message's buffer: a datagram or a coalesced train, which Linux bounds by 64
+/// KiB.
 const MESSAGE_BYTES: usize = 1 << 16;
 
 /// Room for the control messages of one message.
@@ -34,8 +35,8 @@ pub struct Message<'a> {
     pub overflow: Option<u32>,
 }
 
-/// Reusable receive buffers of 64 KiB for each message, of which only what is used becomes resident.
-/// One inbox serves any number of sockets in turn.
+/// Reusable receive buffers of 64 KiB for each message, of which only what is used becomes
+/// resident. One inbox serves any number of sockets in turn.
 pub struct Inbox {
     buffer: Vec<u8>,
     addresses: Vec<RawAddress>,
@@ -52,7 +53,8 @@ impl std::fmt::Debug for Inbox {
 }
 
 // SAFETY: the pointers in `vectors` and `headers` lead to the other fields' heap memory and nowhere
-// else; they are written anew before each use, so they are only ever used by the thread that has `self`.
+// else; they are written anew before each use, so they are only ever used by the thread that has
+// `self`.
 unsafe impl Send for Inbox {}
 
 impl Inbox {
@@ -71,8 +73,8 @@ impl Inbox {
         }
     }
 
-    /// Receives at most `most` messages, as many as are there and fit, and calls `each` for every one.
-    /// Returns their number, possibly 0.
+    /// Receives at most `most` messages, as many as are there and fit, and calls `each` for every
+    /// one. Returns their number, possibly 0.
     ///
     /// # Errors
     /// The error of the kernel, including ICMP errors of datagrams sent earlier.
@@ -103,8 +105,8 @@ impl Inbox {
             header.msg_hdr.msg_flags = 0;
         }
         let count = libc::c_uint::try_from(most).unwrap_or_default();
-        // SAFETY: each of the first `count` headers leads to a buffer, an address and a control buffer of its own, all alive
-        // and as long as it says.
+        // SAFETY: each of the first `count` headers leads to a buffer, an address and a control
+        // buffer of its own, all alive and as long as it says.
         let received = unsafe {
             libc::recvmmsg(
                 raw(socket),

@@ -40,8 +40,8 @@ impl Waker {
     /// Ends the wait in progress, or else the next one.
     pub fn wake(&self) {
         let one = 1_u64.to_ne_bytes();
-        // SAFETY: the descriptor is open as long as `self` is; eight bytes are read. The only error is
-        // a full counter, and then it wakes anyway.
+        // SAFETY: the descriptor is open as long as `self` is; eight bytes are read. The only error
+        // is a full counter, and then it wakes anyway.
         unsafe { libc::write(self.0.as_raw_fd(), one.as_ptr().cast(), one.len()) };
     }
 }
@@ -94,8 +94,8 @@ impl Poller {
         check(result).map(|_| ())
     }
 
-    /// Waits until a socket is ready, at most for `most` (for ever without); returns nothing when woken
-    /// or timed out.
+    /// Waits until a socket is ready, at most for `most` (for ever without); returns nothing when
+    /// woken or timed out.
     ///
     /// # Errors
     /// The poller is unusable.

@@ -14,8 +14,8 @@ use crate::error::context;
 const KERNEL_BUFFER_BYTES: usize = 16 << 20;
 
 /// An unconnected UDP socket with path MTU discovery: datagrams above the path MTU are refused, and
-/// [`path_errors`](Self::path_errors) returns that MTU. An IPv6 socket receives no IPv4, and neither
-/// receives multicast, whichever process on this machine has joined it.
+/// [`path_errors`](Self::path_errors) returns that MTU. An IPv6 socket receives no IPv4, and
+/// neither receives multicast, whichever process on this machine has joined it.
 #[derive(Debug)]
 pub struct UdpPort {
     pub(super) socket: Socket,
@@ -85,7 +85,8 @@ impl UdpPort {
         super::sys::dropped(self.socket.as_fd())
     }
 
-    /// Sends one datagram to `to`, from the address `from` if the socket is bound to all. Never waits.
+    /// Sends one datagram to `to`, from the address `from` if the socket is bound to all. Never
+    /// waits.
     ///
     /// # Errors
     /// The error of the kernel; `EMSGSIZE` above the path MTU, `WouldBlock` without room.

@@ -18,8 +18,8 @@ const ROUTE: usize = 12;
 /// Length of a `rtattr`, in bytes.
 const ATTRIBUTE: usize = 4;
 
-/// Returns the number of the interface of the kernel's route to `to`, a host or a group. A membership
-/// without an interface is made there.
+/// Returns the number of the interface of the kernel's route to `to`, a host or a group. A
+/// membership without an interface is made there.
 ///
 /// # Errors
 /// There is no route (`NetworkUnreachable`), or the query is not permitted.
@@ -115,7 +115,8 @@ pub fn interface_state(index: u32) -> InterfaceState {
         }
     };
     let fd = super::port::raw(&socket);
-    // SAFETY: the kernel reads the name of an `ifreq` that lives until the call returns, and writes to it.
+    // SAFETY: the kernel reads the name of an `ifreq` that lives until the call returns, and writes
+    // to it.
     let asked = unsafe { check(libc::ioctl(fd, libc::SIOCGIFFLAGS, &raw mut request)) };
     // SAFETY: the kernel has written the flags, of which any bits are a value.
     let flags = unsafe { request.ifr_ifru.ifru_flags };

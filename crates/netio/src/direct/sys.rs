@@ -39,8 +39,8 @@ pub(super) fn set<T: Copy>(
     name: libc::c_int,
     value: &T,
 ) -> io::Result<()> {
-    // SAFETY: the descriptor is open while it is borrowed; the kernel reads `size_of::<T>()` bytes at
-    // `value`, which is that long.
+    // SAFETY: the descriptor is open while it is borrowed; the kernel reads `size_of::<T>()` bytes
+    // at `value`, which is that long.
     let result = unsafe {
         libc::setsockopt(
             fd.as_raw_fd(),
@@ -138,7 +138,8 @@ impl RawAddress {
     pub(super) fn get(&self) -> Option<SocketAddr> {
         match i32::from(self.place.sin6_family) {
             libc::AF_INET => {
-                // SAFETY: the family says that a `sockaddr_in` was written; it fits, and is aligned.
+                // SAFETY: the family says that a `sockaddr_in` was written; it fits, and is
+                // aligned.
                 let v4 = unsafe { (&raw const self.place).cast::<libc::sockaddr_in>().read() };
                 let ip = Ipv4Addr::from(v4.sin_addr.s_addr.to_ne_bytes());
                 Some(SocketAddr::from((ip, u16::from_be(v4.sin_port))))
@@ -168,8 +169,8 @@ impl<const N: usize> Control<N> {
         Self([0; N])
     }
 
-    /// Appends a control message after the first `at` bytes; returns the new length, or `at` if it does
-    /// not fit.
+    /// Appends a control message after the first `at` bytes; returns the new length, or `at` if it
+    /// does not fit.
     pub(super) fn push<T: Copy>(
         &mut self,
         at: usize,
@@ -193,8 +194,8 @@ impl<const N: usize> Control<N> {
             cmsg_level: level,
             cmsg_type: kind,
         };
-        // SAFETY: `room` is `CMSG_SPACE` bytes of a buffer that is aligned for headers, at a multiple of
-        // that alignment: it holds a header and, at `CMSG_DATA`, a `T`.
+        // SAFETY: `room` is `CMSG_SPACE` bytes of a buffer that is aligned for headers, at a
+        // multiple of that alignment: it holds a header and, at `CMSG_DATA`, a `T`.
         unsafe {
             let place = room.as_mut_ptr().cast::<libc::cmsghdr>();
             place.write_unaligned(header);
@@ -232,7 +233,7 @@ pub(super) fn read<T: Copy>(bytes: &[u8]) -> Option<T> {
     if bytes.len() < size_of::<T>() {
         return None;
     }
-    // SAFETY: there are enough bytes; `T` is one of the kernel's structures or a number, of which any
-    // bytes are a value.
+    // SAFETY: there are enough bytes; `T` is one of the kernel's structures or a number, of which
+    // any bytes are a value.
     Some(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
 }

@@ -98,7 +98,8 @@ fn what_was_told_while_the_relay_was_asked_is_told_again() {
     world.run(ms(10));
     world.subscribe(ssm("10.0.0.7", "232.7.7.7", 5000));
     world.subscribe(ssm("2001:db8::7", "ff3e::8000:7", 5000));
-    // The relay is further away than it was thought: Requests were repeated, and the last one counts.
+    // The relay is further away than it was thought: Requests were repeated, and the last one
+    // counts.
     world.run(secs(2));
     assert_eq!(world.tunnel(A).len(), 4);
     assert!(world.relay(A).requests.len() > 6);
