@@ -42,7 +42,7 @@ mod tests {
     const A_MOMENT: Duration = Duration::from_millis(20);
 
     #[tokio::test]
-    async fn it_rings_at_the_time_that_was_said_last() {
+    async fn an_alarm_rings_at_the_last_deadline() {
         let mut alarm = Alarm::default();
         let late = Instant::now() + Duration::from_secs(3600);
         for round in 0..3 {

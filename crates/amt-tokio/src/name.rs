@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_relay_is_refused_with_a_reason() {
+    fn invalid_relay_names_are_rejected_with_a_reason() {
         for (text, why) in [
             ("", "neither an address nor a name"),
             ("relay.example:", "port"),

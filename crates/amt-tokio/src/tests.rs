@@ -1,9 +1,9 @@
 //! The driver against a scripted relay on loopback.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod finding;
 pub(crate) mod nameserver;
 mod runs;
+mod search;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -18,14 +18,13 @@ use tokio::sync::mpsc;
 
 use crate::{Config, Gateway, Hint, Prober, RelayName, probe};
 
-/// Longer than a system looks for a name whose name servers are silent: some ask two of them twice,
-/// for 5 s each.
+/// Longer than a lookup with silent name servers: some systems ask two of them twice, for 5 s each.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Held by tests with probers: two relays may share the usual port of those that ask them.
 static PROBERS: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
-/// What the relay was sent.
+/// Messages received by the relay.
 #[derive(Debug, PartialEq)]
 enum Heard {
     Request,
@@ -33,7 +32,7 @@ enum Heard {
     Teardown,
 }
 
-/// A relay that answers Requests, on a port of its own; it tells what it hears.
+/// A relay that answers Requests on its own port and passes on the messages that it receives.
 struct Relay {
     name: RelayName,
     addr: SocketAddr,
@@ -48,7 +47,7 @@ impl Drop for Relay {
     }
 }
 
-/// A Query.
+/// Returns a Query.
 fn answer(mld: bool, nonce: u32, limited: bool, gateway: Option<SocketAddr>) -> Vec<u8> {
     let (mut packet, mut out) = (Vec::new(), Vec::new());
     let us = if mld { "fe80::1" } else { "192.0.2.1" };
@@ -81,7 +80,7 @@ async fn relay(at: &str, limited: bool) -> Relay {
                 }
                 Message::Update { .. } => Heard::Update(from),
                 Message::Teardown { gateway, .. } => {
-                    // Of before, where the socket was replaced.
+                    // An earlier message, where the socket was replaced.
                     assert_eq!(gateway.ip(), from.ip());
                     Heard::Teardown
                 }
@@ -162,7 +161,7 @@ async fn event(gateway: &mut Gateway) -> Event {
         .expect("no event")
 }
 
-/// Runs the gateway until packets came.
+/// Runs the gateway until packets arrive.
 async fn packets(gateway: &mut Gateway, count: usize) -> Vec<(SocketAddr, Vec<u8>)> {
     let mut batch = RecvBatch::new();
     let mut all = Vec::new();
@@ -276,7 +275,7 @@ async fn a_name_is_looked_up_without_waiting_for_it() {
 }
 
 #[tokio::test]
-async fn hints_that_come_after_the_subscription_are_in_time() {
+async fn hints_after_the_subscription_are_used() {
     let relay = relay("127.0.0.1:0", false).await;
     let mut gateway = gateway(&[]);
     gateway.subscribe(flow()).unwrap();
@@ -318,9 +317,9 @@ async fn a_wait_that_is_cancelled_loses_nothing() {
     assert_eq!(got, 200);
 }
 
-/// The protection, and the fault that takes it off.
+/// The protection works, and the fault takes it off.
 #[tokio::test]
-async fn packets_of_others_than_the_relay_are_dropped() {
+async fn packets_of_strangers_are_dropped() {
     for source_check_off in [false, true] {
         let mut first = relay("127.0.0.1:0", false).await;
         let stranger = relay("127.0.0.1:0", false).await;
@@ -351,7 +350,7 @@ async fn packets_of_others_than_the_relay_are_dropped() {
 }
 
 #[tokio::test]
-async fn without_subscriptions_it_sleeps() {
+async fn a_gateway_without_subscriptions_sleeps() {
     let mut relay = relay("127.0.0.1:0", false).await;
     let mut gateway = gateway(&[&relay]);
     let ready = tokio::time::timeout(Duration::from_millis(100), gateway.ready()).await;
@@ -360,7 +359,7 @@ async fn without_subscriptions_it_sleeps() {
 }
 
 #[tokio::test]
-async fn a_probe_says_whether_a_relay_is_there() {
+async fn a_probe_reports_whether_a_relay_answers() {
     let _alone = PROBERS.lock().await;
     for limited in [false, true] {
         let relay = relay("127.0.0.1:0", limited).await;
@@ -380,7 +379,7 @@ async fn a_probe_says_whether_a_relay_is_there() {
     assert!(error.to_string().contains("was not found"), "{error}");
 }
 
-/// A Linux relay sends what it has for an address to the port that asked first.
+/// A Linux relay sends the packets of an address to the port that asked first.
 #[tokio::test]
 async fn a_prober_asks_from_the_same_port_again() {
     let _alone = PROBERS.lock().await;
@@ -409,7 +408,7 @@ async fn a_prober_asks_from_the_same_port_again() {
     relay.abort();
 }
 
-/// A Linux relay drops a Request with P where the RFC has it.
+/// A Linux relay drops a Request with the P flag at the RFC's position.
 #[tokio::test]
 async fn a_prober_finds_where_a_relay_reads_p_and_remembers() {
     let _alone = PROBERS.lock().await;
@@ -443,9 +442,9 @@ async fn a_prober_finds_where_a_relay_reads_p_and_remembers() {
     assert_eq!(sent[2], 0x80, "it is remembered");
 }
 
-/// The relay hears of the new port at once, not with the next query.
+/// The relay learns the new port at once, not with the next query.
 #[tokio::test]
-async fn after_a_socket_that_failed_to_send_the_relay_is_asked_from_another() {
+async fn a_failed_socket_is_replaced() {
     let mut relay = relay("127.0.0.1:0", false).await;
     let mut gateway = gateway(&[&relay]);
     gateway.subscribe(flow()).unwrap();

@@ -51,7 +51,7 @@ alias2  IN CNAME relays
 ";
 
 fn server() -> Option<Named> {
-    // More than 512 bytes: whoever asks over UDP is told to come back over TCP.
+    // More than 512 bytes: truncated over UDP, whole over TCP.
     let many: String = (0..60)
         .map(|n| {
             format!(
@@ -101,7 +101,7 @@ async fn relays(resolver: &Resolver, source: &str) -> Relays {
         .unwrap_or_else(|error| panic!("{source}: {error}"))
 }
 
-/// How long from now the answer is valid, in seconds.
+/// Returns the remaining validity of the answer, in seconds.
 fn valid_for(relays: &Relays) -> u64 {
     relays
         .valid_until
@@ -140,7 +140,7 @@ async fn records_of_all_kinds() {
     let found = relays(&resolver, "198.51.100.3").await;
     assert_eq!(found.candidates, [candidate("203.0.113.3:2268", false)]);
 
-    // A chain of CNAMEs behind the relay's name, which two records have: the better one counts.
+    // A chain of CNAMEs from the relay's name, which two records have: the better one counts.
     let found = relays(&resolver, "198.51.100.10").await;
     let both = [
         candidate("[2001:db8::128]:2268", false),
@@ -150,7 +150,7 @@ async fn records_of_all_kinds() {
 }
 
 #[tokio::test]
-async fn a_source_may_refuse_relays() {
+async fn a_source_may_forbid_relays() {
     let Some(named) = server() else { return };
     let resolver = resolver(&named);
     let found = relays(&resolver, "198.51.100.4").await;
@@ -224,7 +224,7 @@ async fn a_truncated_answer_is_fetched_over_tcp() {
 }
 
 #[tokio::test]
-async fn a_server_that_fails_is_an_error_and_says_what() {
+async fn a_failing_name_server_is_an_error_with_its_cause() {
     let Some(named) = server() else { return };
     let error = resolver(&named)
         .relays(ip("203.0.113.1"))
@@ -237,9 +237,9 @@ async fn a_server_that_fails_is_an_error_and_says_what() {
 }
 
 #[tokio::test]
-async fn answers_are_remembered_no_longer_than_they_say() {
+async fn answers_are_cached_within_their_ttl() {
     let Some(named) = server() else { return };
-    // Short, since at the end it passes in vain.
+    // A short timeout, since the last question times out.
     let resolver = resolver_with(&named, Duration::from_secs(3));
     // A busy name server may need more than one try.
     let found = async |source| {
@@ -253,7 +253,7 @@ async fn answers_are_remembered_no_longer_than_they_say() {
     let long = found("198.51.100.3").await;
     let first = found("198.51.100.11").await;
     assert_eq!(first.candidates, [candidate("203.0.113.11:2268", false)]);
-    // Nobody answers any more.
+    // The server has ended.
     drop(named);
     let again = relays(&resolver, "198.51.100.3").await;
     assert_eq!(again.candidates, long.candidates, "still valid");

@@ -1,5 +1,5 @@
-//! Has tshark's own dissectors read what the crate writes: a second opinion on every field and
-//! checksum. Where there is no tshark, the tests say so and pass; with the variable
+//! The crate's messages read by tshark's dissectors: a second opinion on every field and checksum.
+//! If tshark is not installed, the tests say so and pass; with the variable
 //! `FLEXFEED_REQUIRE_PEERS` they fail.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
@@ -12,7 +12,7 @@ use amt::ip::{self, Udp, UdpTemplate};
 use amt::report::{self, GeneralQuery, Record, RecordKind};
 use amt::{Mac, Message, PORT};
 
-/// The variable that forbids to go without tshark.
+/// Variable that forbids skipping.
 const REQUIRED: &str = "FLEXFEED_REQUIRE_PEERS";
 
 /// Packets without a link layer (LINKTYPE_RAW).
@@ -38,13 +38,13 @@ fn capture(packets: &[Vec<u8>]) -> Vec<u8> {
     file
 }
 
-/// The values of `fields` in each packet, each field's joined by commas. `None` without tshark.
+/// Returns the values of `fields` in each packet, joined by commas. `None` without tshark.
 fn dissect(packets: &[Vec<u8>], fields: &[&str]) -> Option<Vec<Vec<String>>> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("amt.pcap");
     std::fs::write(&path, capture(packets)).unwrap();
     let mut command = Command::new("tshark");
-    // Checksums are not looked at unless it is asked to.
+    // By default, tshark does not check checksums.
     for option in ["ip.check_checksum", "udp.check_checksum"] {
         command.args(["-o", &format!("{option}:TRUE")]);
     }
@@ -83,7 +83,7 @@ fn address(text: &str) -> SocketAddr {
 const MAC: Mac = Mac([1, 2, 3, 4, 5, 6]);
 const NONCE: u32 = 0xfeed_0001;
 
-/// The message in a UDP datagram, over IPv4 or IPv6; from the relay or to it.
+/// Returns the message in a UDP datagram, over IPv4 or IPv6; from the relay or to it.
 fn outer(message: &Message<'_>, v6: bool, from_relay: bool) -> Vec<u8> {
     let mut payload = Vec::new();
     message.encode(&mut payload);
@@ -164,7 +164,7 @@ fn data(v6: bool) -> Vec<u8> {
     packet
 }
 
-/// No dissector finds anything wrong: neither a checksum nor anything else.
+/// Checks that no dissector finds an error, in checksums or elsewhere.
 fn assert_sound(packets: &[Vec<u8>]) {
     const FIELDS: [&str; 6] = [
         "ip.checksum.status",
@@ -190,7 +190,7 @@ fn assert_sound(packets: &[Vec<u8>]) {
             good && checksums.iter().any(|c| c.contains('1')),
             "{row:?}: {packet:02x?}"
         );
-        // That a TTL is small is what multicast is like.
+        // A small TTL is normal for multicast.
         let complaints = expert
             .split(',')
             .filter(|e| !e.is_empty() && !e.contains("Time To Live"));

@@ -1,5 +1,4 @@
-//! Gateways and relays of this crate against each other, in a time of their own: what one says is
-//! what the other understands.
+//! Gateways and relays of this crate against each other, in virtual time.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 #[path = "pair/network.rs"]
@@ -25,7 +24,7 @@ fn told() -> Config {
 }
 
 #[test]
-fn all_families_outside_and_inside_and_any_source_too() {
+fn all_outer_and_inner_families_work_with_and_without_a_source() {
     for (relay, host) in [(V4, "203.0.113.9:40000"), (V6, "[2001:db8:9::9]:40000")] {
         for ((source, single), shared) in [(SSM4, "239.1.1.1"), (SSM6, "ff1e::1")] {
             for any in [false, true] {
@@ -89,7 +88,7 @@ fn several_gateways_behind_one_address_each_get_everything_and_one_that_leaves_s
 }
 
 #[test]
-fn a_tunnel_lives_as_long_as_its_gateway_asks_and_ends_when_that_is_gone() {
+fn a_tunnel_lives_as_long_as_its_gateway() {
     let config = Config {
         query_interval: secs(20),
         ..Config::default()
@@ -116,7 +115,7 @@ fn a_tunnel_lives_as_long_as_its_gateway_asks_and_ends_when_that_is_gone() {
 }
 
 #[test]
-fn a_rebound_address_is_followed_and_the_old_tunnel_ends_at_once_if_the_relay_tells() {
+fn a_rebound_address_is_followed_and_a_reporting_relay_ends_the_old_tunnel_at_once() {
     for (config, tells) in [(told(), true), (Config::default(), false)] {
         let mut network = Network::new([(V4, config)]);
         let gateway = network.gateway("203.0.113.9:40000", &[V4]);
@@ -146,7 +145,7 @@ fn a_rebound_address_is_followed_and_the_old_tunnel_ends_at_once_if_the_relay_te
 }
 
 #[test]
-fn a_full_relay_keeps_those_it_has_and_sends_others_on() {
+fn a_full_relay_keeps_its_gateways_and_redirects_others() {
     let config = Config {
         max_gateways: 2,
         ..told()
@@ -198,12 +197,12 @@ fn a_draining_relay_is_left_by_all_without_loss() {
 }
 
 #[test]
-fn a_relay_that_starts_again_is_found_again() {
+fn a_restarted_relay_is_found_again() {
     let mut network = Network::new([(V4, told())]);
     let gateway = network.gateway("203.0.113.9:40000", &[V4]);
     network.subscribe(gateway, subscription(Some(SSM4.0), SSM4.1));
     network.run(secs(5));
-    // Other secrets, and no tunnels.
+    // New secrets, and no tunnels.
     network.restart(V4, told());
     network.suspect(gateway);
     network.run(secs(3));
@@ -213,7 +212,7 @@ fn a_relay_that_starts_again_is_found_again() {
 }
 
 #[test]
-fn whatever_is_lost_on_the_way_they_agree_in_the_end() {
+fn any_losses_converge() {
     for seed in 0..40 {
         let config = Config {
             query_interval: secs(15),

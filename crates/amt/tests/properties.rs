@@ -1,5 +1,5 @@
-//! What holds for any input: round trips, no panic, and agreement with the etherparse crate, which
-//! reads and writes IP and UDP on its own.
+//! Properties for any input: round trips, no panic, and agreement with the etherparse crate, an
+//! independent implementation of IP and UDP.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -32,8 +32,8 @@ fn endpoints() -> impl Strategy<Value = (SocketAddr, SocketAddr)> {
         .prop_map(|((a, b), (p, q))| (SocketAddr::new(a, p), SocketAddr::new(b, q)))
 }
 
-/// An endpoint as a gateway has one: no IPv4 address that begins with zero, which the messages
-/// cannot tell from an IPv6 one.
+/// An endpoint of a gateway: no IPv4 address that begins with zero, which the messages cannot tell
+/// from an IPv6 one.
 fn gateway() -> impl Strategy<Value = SocketAddr> {
     let v4 = (1u8.., any::<[u8; 3]>())
         .prop_map(|(a, [b, c, d])| IpAddr::from(Ipv4Addr::new(a, b, c, d)));
@@ -63,8 +63,8 @@ fn check(message: Message<'_>) {
     message.encode(&mut bytes);
     assert_eq!(bytes.len(), message.len());
     assert_eq!(Message::parse(&bytes), Ok(message));
-    // Bytes behind a message are ignored where it has no packet at its end, whose own length then
-    // says the same.
+    // Bytes after a message are ignored unless it ends with a packet, whose own length then
+    // ends it.
     bytes.push(0x55);
     let longer = Message::parse(&bytes).unwrap();
     match (message, longer) {
@@ -80,14 +80,14 @@ fn check(message: Message<'_>) {
         ) => assert_eq!(longer[..packet.len()], *packet),
         _ => assert_eq!(longer, message),
     }
-    // No message is complete without its last byte, but for those that end with a packet.
+    // No message is complete without its last byte, except those that end with a packet.
     bytes.truncate(message.len() - 1);
     let has_packet = matches!(
         message,
         Message::Data { .. } | Message::Update { .. } | Message::Query { gateway: None, .. }
     );
     match Message::parse(&bytes) {
-        // What is left of an IPv6 address begins with an IPv4 one.
+        // The rest of an IPv6 address begins with an IPv4 one.
         Ok(Message::Advertisement { relay, .. }) => assert!(relay.is_ipv4()),
         Ok(_) => assert!(has_packet),
         Err(error) => assert!(!has_packet && error.reason() == "truncated"),

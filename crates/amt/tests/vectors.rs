@@ -1,6 +1,5 @@
-//! Holds the crate to the test vectors in `docs/amt.md`: each is read from there, parsed, and
-//! written again where it is one that we send. A vector without a check fails, and so does a check
-//! without a vector.
+//! Test vectors in `docs/amt.md`: each is parsed and, if this crate sends such a message, also
+//! written. A vector without a check fails, and so does a check without a vector.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 mod document;
@@ -17,14 +16,14 @@ use amt::{Mac, Message, PFlag};
 const MAC: Mac = Mac([0xa1, 0xb2, 0xc3, 0xd4, 0xe5, 0xf6]);
 const NONCE: u32 = 0x0bad_cafe;
 
-/// Of all queries.
+/// General query of all vectors.
 const QUERY: GeneralQuery = GeneralQuery {
     qrv: 2,
     qqic: Duration::from_secs(125),
     max_response: Duration::from_secs(10),
 };
 
-/// The vectors that nobody has checked yet.
+/// Unchecked vectors.
 struct Unchecked(BTreeMap<String, Vec<u8>>);
 
 impl Unchecked {
@@ -34,18 +33,18 @@ impl Unchecked {
             .unwrap_or_else(|| panic!("no vector {name}, or checked twice"))
     }
 
-    /// Reads as the message.
+    /// Checks that the vector parses as the message.
     fn taken(&mut self, name: &str, message: Message<'_>) {
         let bytes = self.take(name);
         assert_eq!(Message::parse(&bytes), Ok(message), "{name}");
     }
 
-    /// Reads as the message, and is what we send.
+    /// Checks that the vector parses as the message, and is what this crate sends.
     fn sent(&mut self, name: &str, message: Message<'_>) {
         self.sent_with(name, message, PFlag::Rfc);
     }
 
-    /// The same with P of a Request at `p`.
+    /// Checks the same with the P flag of a Request at `p`.
     fn sent_with(&mut self, name: &str, message: Message<'_>, p: PFlag) {
         let mut written = Vec::new();
         message.encode_with(p, &mut written);
@@ -54,7 +53,7 @@ impl Unchecked {
         self.taken(name, message);
     }
 
-    /// A Query with [`QUERY`] inside.
+    /// Returns a Query with [`QUERY`] inside.
     fn query(&mut self, name: &str, is_limited: bool, at: Option<&str>) -> Vec<u8> {
         let bytes = self.take(name);
         let Ok(Message::Query {
@@ -73,7 +72,7 @@ impl Unchecked {
         bytes
     }
 
-    /// An Update with these records; returns the packet.
+    /// Checks an Update with these records; returns the packet.
     fn update(&mut self, name: &str, records: &[Record]) -> Vec<u8> {
         let bytes = self.take(name);
         let Ok(Message::Update { mac, nonce, packet }) = Message::parse(&bytes) else {
@@ -105,7 +104,7 @@ fn record(kind: RecordKind, group: &str, sources: &[&str]) -> Record {
     }
 }
 
-/// A Query as we send it.
+/// Returns a Query as this crate sends it.
 fn our_query(mld: bool, from: &str, limited: bool, gateway: Option<&str>) -> Vec<u8> {
     let (mut packet, mut message) = (Vec::new(), Vec::new());
     report::write_query(mld, ip(from), &QUERY, &mut packet);
@@ -148,12 +147,12 @@ fn the_vectors_of_the_document() {
     let mapped = Some("[::ffff:203.0.113.5]:40001");
     let query = v.query("query-igmp", false, None);
     assert_eq!(query, our_query(false, "192.0.2.1", false, None));
-    // VLC takes no other length.
+    // VLC accepts no other length.
     assert_eq!(query.len(), 48);
     let query = v.query("query-igmp-gateway", false, gateway);
     assert_eq!(query, our_query(false, "192.0.2.1", false, gateway));
     assert_eq!(query.len(), 66);
-    // A relay's own form goes back to it as it came.
+    // A relay's own form is returned to it unchanged.
     let query = v.query("query-igmp-gateway-mapped", false, mapped);
     assert_eq!(query, our_query(false, "192.0.2.1", false, mapped));
     let query = v.query("query-mld", false, None);

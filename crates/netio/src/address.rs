@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_that_others_cannot_reach_are_told_apart() {
+    fn unreachable_addresses_are_recognised() {
         for ip in [
             "127.0.0.1",
             "0.0.0.0",
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn the_way_to_this_machine_is_loopback() {
+    fn the_route_to_this_machine_is_loopback() {
         for text in ["127.0.0.1", "::ffff:127.0.0.1"] {
             let ip = route_source(text.parse().unwrap()).unwrap();
             assert_eq!(ip, IpAddr::from(Ipv4Addr::LOCALHOST));
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_local_address_alone_leads_nowhere() {
+    fn a_link_local_address_alone_has_no_route() {
         let error = route_source("fe80::1234".parse().unwrap()).unwrap_err();
         let text = error.to_string();
         assert!(text.contains("no route towards fe80::1234"), "{text}");

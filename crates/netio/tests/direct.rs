@@ -13,10 +13,10 @@ use netio::{MulticastSender, find_interface};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Set inside the namespace.
+/// Variable that is set inside the namespace.
 const INSIDE: &str = "NETIO_DIRECT_NAMESPACE";
 
-/// A narrow interface behind which nobody answers.
+/// An interface with a small MTU and no hosts.
 const NETWORK: &str = "set -e
 ip link set lo up
 ip link add narrow mtu 1280 type veth peer name other mtu 1280
@@ -26,7 +26,7 @@ ip addr add fd00:1::1/64 dev narrow nodad
 exec \"$0\" --exact \"$1\" --nocapture
 ";
 
-/// Whether this is already the process inside the namespace; otherwise runs it there to its end.
+/// Whether this is the process inside the namespace; otherwise runs it there.
 fn inside(test: &str) -> bool {
     if std::env::var_os(INSIDE).is_some() {
         return true;
@@ -70,7 +70,7 @@ fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// What comes until there are `count` datagrams: sender, address, payload.
+/// Receives `count` datagrams: sender, address, payload.
 fn take(
     socket: &impl std::os::fd::AsFd,
     count: usize,
@@ -96,7 +96,7 @@ fn take(
 }
 
 #[test]
-fn it_is_told_where_a_datagram_came_from_and_went_to() {
+fn both_addresses_of_a_datagram_are_reported() {
     if !inside("it_is_told_where_a_datagram_came_from_and_went_to") {
         return;
     }
@@ -113,7 +113,7 @@ fn it_is_told_where_a_datagram_came_from_and_went_to() {
         let mut inbox = Inbox::new(1);
         let mut got = None;
         let begun = Instant::now();
-        // An address that is only just there may not be reached yet: it is sent again.
+        // A new address may not be reachable yet: retry.
         while got.is_none() {
             assert!(begun.elapsed() < PATIENCE, "{to} is not reached");
             one.send(b"hello", target, Some(ip(from))).unwrap();
@@ -149,7 +149,7 @@ fn a_train_goes_to_many() {
             from: Some(ip("127.0.0.1")),
         })
         .collect();
-    // One in the middle that the kernel refuses: the others are not touched.
+    // The kernel refuses the one in the middle: the others are not affected.
     targets[150].to = at("255.255.255.255:9");
     let train: Vec<u8> = (0..10_500_u32).map(|n| (n / 1000) as u8).collect();
     let mut failed = Vec::new();
@@ -175,7 +175,7 @@ fn a_train_goes_to_many() {
 }
 
 #[test]
-fn what_is_too_large_for_the_way_is_never_fragmented() {
+fn datagrams_above_the_path_mtu_are_never_fragmented() {
     if !inside("what_is_too_large_for_the_way_is_never_fragmented") {
         return;
     }
@@ -247,7 +247,7 @@ fn a_group_port_gets_its_group_and_source_only() {
 }
 
 #[test]
-fn a_port_gets_no_multicast_whoever_has_joined() {
+fn a_port_gets_no_multicast() {
     if !inside("a_port_gets_no_multicast_whoever_has_joined") {
         return;
     }
@@ -264,7 +264,7 @@ fn a_port_gets_no_multicast_whoever_has_joined() {
         let mut memberships = Memberships::default();
         memberships.join(None, ip(group), narrow).unwrap();
         let port = UdpPort::bind(at(any)).unwrap();
-        // An ordinary socket gets it; this is what the other one would get.
+        // An ordinary socket receives what the port does not.
         let ordinary = std::net::UdpSocket::bind(at(any)).unwrap();
         let sender = netio::MulticastSender::bind(ip(source), 1, true).unwrap();
         for to in [port.local_addr(), ordinary.local_addr().unwrap()] {
@@ -279,7 +279,7 @@ fn a_port_gets_no_multicast_whoever_has_joined() {
     }
 }
 
-/// A port whose send buffer is full for seconds: nobody answers whom its datagrams wait for.
+/// A port whose send buffer is full for seconds: no host answers its neighbour requests.
 fn full_port() -> UdpPort {
     let port = UdpPort::bind(at("10.1.0.1:0")).unwrap();
     socket2::SockRef::from(&port)
@@ -320,7 +320,7 @@ fn a_full_buffer_is_waited_for_once_and_not_for_each_destination() {
         );
         lost += 1;
     });
-    // For each of them it would be 100 seconds. What had room meanwhile is not lost.
+    // For each of them it would be 100 seconds. Datagrams with room meanwhile are not lost.
     assert!(
         begun.elapsed() < Duration::from_secs(20),
         "{:?}",
@@ -330,7 +330,7 @@ fn a_full_buffer_is_waited_for_once_and_not_for_each_destination() {
 }
 
 #[test]
-fn an_answer_does_not_wait() {
+fn send_one_does_not_wait_without_patience() {
     if !inside("an_answer_does_not_wait") {
         return;
     }
@@ -350,7 +350,7 @@ fn an_answer_does_not_wait() {
 }
 
 #[test]
-fn a_port_says_what_it_lost() {
+fn a_port_counts_its_losses() {
     if !inside("a_port_says_what_it_lost") {
         return;
     }
@@ -387,7 +387,7 @@ fn the_route_of_a_group_is_found_and_interfaces_come_and_go() {
     assert_eq!(interface_state(narrow), InterfaceState::Gone);
 }
 
-/// How many packets have left by an interface.
+/// Returns the number of packets that have left by an interface.
 fn left_by(interface: &str) -> u64 {
     let path = format!("/sys/class/net/{interface}/statistics/tx_packets");
     let text = std::fs::read_to_string(path).unwrap();
@@ -435,7 +435,7 @@ fn a_time_to_live_of_0_stays_inside() {
 }
 
 #[test]
-fn a_capture_says_what_it_lost_on_the_way() {
+fn a_capture_counts_its_losses() {
     if !inside("a_capture_says_what_it_lost_on_the_way") {
         return;
     }

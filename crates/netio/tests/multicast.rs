@@ -13,17 +13,17 @@ const LO: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const OTHER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// One that nobody is given who asks for any: those are above 32,767.
+/// A port below 32,768, where the kernel's automatic ports begin.
 const PORT: u16 = 27_011;
 
-/// A group that no other process of these tests uses on this machine; `range` is its first byte,
-/// and `number` says which one it is.
+/// Returns a group that no other process of these tests uses on this machine, by its first byte
+/// (`range`) and a number.
 fn group(range: u8, number: u8) -> SocketAddr {
     let [.., a, b] = std::process::id().to_be_bytes();
     SocketAddr::from((Ipv4Addr::new(range, a, b, number), PORT))
 }
 
-/// Receives until the datagram `last` came; the payloads, with it.
+/// Receives until the datagram `last` arrives; returns the payloads, with it.
 async fn until(socket: &UdpSocket, last: &[u8]) -> Vec<Vec<u8>> {
     let mut batch = RecvBatch::new();
     let mut got: Vec<Vec<u8>> = Vec::new();
@@ -126,7 +126,7 @@ async fn dropping_the_socket_leaves_the_group() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_joined_is_explained() {
+async fn failed_joins_are_explained() {
     let group = group(232, 16);
     // An address for documentation: no interface has it.
     let nowhere = IpAddr::from([203, 0, 113, 77]);

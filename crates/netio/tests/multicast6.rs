@@ -1,7 +1,7 @@
 //! Real joins and real IPv6 multicast, each test in a network namespace of its own.
 //!
-//! As it comes, the loopback interface takes no IPv6 multicast, and a test must not change the
-//! machine's routes; so a test starts itself again inside a fresh namespace.
+//! By default, the loopback interface has no IPv6 multicast, and a test must not change the
+//! machine's routes; so a test restarts itself inside a fresh namespace.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::io;
@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Set inside the namespace.
+/// Variable that is set inside the namespace.
 const INSIDE: &str = "NETIO_TEST_NAMESPACE";
 
 /// Two interfaces with both address families, the first with two addresses, the second also with a
@@ -32,7 +32,7 @@ ip addr add fe80::2/64 dev a2 nodad
 exec \"$0\" --exact \"$1\" --nocapture
 ";
 
-/// Whether this is already the process inside the namespace; otherwise runs it there to its end.
+/// Whether this is the process inside the namespace; otherwise runs it there.
 fn inside(test: &str) -> bool {
     if std::env::var_os(INSIDE).is_some() {
         return true;
@@ -66,7 +66,7 @@ fn sender(interface: &str) -> MulticastSender {
     MulticastSender::bind(ip(interface), 1, true).unwrap()
 }
 
-/// Receives until the datagram `last` came; the payloads, with it.
+/// Receives until the datagram `last` arrives; returns the payloads, with it.
 async fn until(socket: &UdpSocket, last: &[u8]) -> Vec<Vec<u8>> {
     let mut batch = RecvBatch::new();
     let mut got: Vec<Vec<u8>> = Vec::new();
@@ -265,7 +265,7 @@ async fn dropping_the_socket_leaves_the_group() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_joined_or_sent_is_explained() {
+async fn failed_joins_and_sends_are_explained() {
     if !inside("what_cannot_be_joined_or_sent_is_explained") {
         return;
     }
@@ -317,7 +317,7 @@ async fn what_cannot_be_joined_or_sent_is_explained() {
         .await
         .unwrap_err();
     assert!(error.to_string().contains("each family"), "{error}");
-    // Without any interface that does IPv6 multicast there is no way to a group.
+    // Without an interface with IPv6 multicast, there is no route to a group.
     for interface in ["a1", "a2", "b1", "b2"] {
         let mut down = Command::new("ip");
         down.args(["link", "set", interface, "down"]);

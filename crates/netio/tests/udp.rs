@@ -21,7 +21,7 @@ struct Got {
     data: Vec<u8>,
 }
 
-/// Receives until `count` datagrams are there.
+/// Receives `count` datagrams.
 async fn receive(socket: &UdpSocket, count: usize) -> Vec<Got> {
     let mut batch = RecvBatch::new();
     let mut got = Vec::new();
@@ -46,7 +46,7 @@ async fn receive(socket: &UdpSocket, count: usize) -> Vec<Got> {
     got
 }
 
-/// `length` bytes that differ from datagram to datagram and from place to place.
+/// Returns `length` bytes that differ from datagram to datagram and from place to place.
 fn pattern(length: usize) -> Vec<u8> {
     (0..length)
         .map(|i| (i.wrapping_mul(2_654_435_761) >> 8) as u8)
@@ -122,7 +122,7 @@ async fn a_thousand_datagrams_arrive_in_order_when_paced() {
 }
 
 #[tokio::test]
-async fn nothing_there_is_would_block() {
+async fn an_empty_socket_returns_would_block() {
     let socket = local();
     let error = socket
         .try_recv(&mut RecvBatch::new(), |_| panic!("nothing was sent"))
@@ -130,7 +130,7 @@ async fn nothing_there_is_would_block() {
     assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
 }
 
-/// One call takes what there is and learns that there is no more; what comes later wakes again.
+/// One call receives everything and learns that there is no more; later datagrams wake again.
 #[tokio::test]
 async fn a_batch_that_is_not_full_was_the_last_one() {
     let (a, b) = (local(), local());
@@ -151,9 +151,9 @@ async fn a_batch_that_is_not_full_was_the_last_one() {
 
 #[tokio::test]
 async fn an_icmp_error_does_not_stop_sending_or_receiving() {
-    // A connected socket is what the kernel reports ICMP "port unreachable" to. Nobody else is to
-    // get that port before it is used again: it is not one of those that are given to who asks for
-    // any, and at an address of this process.
+    // The kernel reports ICMP "port unreachable" to a connected socket. No other process must get
+    // that port before it is used again: it is outside the range of automatic ports, and at an
+    // address of this process.
     let [.., a, b] = std::process::id().to_be_bytes();
     let gone = SocketAddr::from((Ipv4Addr::new(127, 77, a, b), 20_077));
     let std_socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -165,7 +165,7 @@ async fn an_icmp_error_does_not_stop_sending_or_receiving() {
         .try_recv(&mut RecvBatch::new(), |_| panic!("nothing was sent"))
         .unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
-    // Each of these meets the error that the one before provoked.
+    // Each of these meets the error caused by the one before.
     for _ in 0..3 {
         socket.send(gone, b"to nobody", None).await.unwrap();
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -178,10 +178,10 @@ async fn an_icmp_error_does_not_stop_sending_or_receiving() {
 }
 
 #[tokio::test]
-async fn destinations_that_the_kernel_refuses_are_counted_and_disturb_nobody() {
+async fn refused_destinations_are_counted_and_do_not_affect_others() {
     let (a, b) = (local(), local());
     a.writable().await.unwrap();
-    // Nobody can be written to at port 0, but anybody can claim to write from there.
+    // Port 0 is a valid source, but not a valid destination.
     let impossible = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     a.try_send(impossible, &pattern(5000), Some(1200)).unwrap();
     assert_eq!(a.counters().send_lost, 5);
@@ -192,7 +192,7 @@ async fn destinations_that_the_kernel_refuses_are_counted_and_disturb_nobody() {
         a.counters().last_send_error().unwrap().raw_os_error(),
         Some(libc::EMSGSIZE)
     );
-    // None of that made the socket give up segmentation for the peers that can be reached.
+    // None of that made the socket give up segmentation for reachable peers.
     let refused = a.counters().gso_refused;
     a.try_send(b.local_addr(), &pattern(5000), Some(1200))
         .unwrap();
@@ -273,7 +273,7 @@ async fn an_address_in_use_is_named_and_reuse_is_optional() {
 }
 
 #[test]
-fn outside_a_runtime_it_is_an_error_and_no_panic() {
+fn outside_a_runtime_binding_is_an_error_and_no_panic() {
     let error = UdpSocket::bind("127.0.0.1:0".parse().unwrap()).unwrap_err();
     assert!(error.to_string().contains("tokio runtime"), "{error}");
 }
@@ -295,7 +295,7 @@ fn refuse_segmentation(socket: &std::net::UdpSocket) {
 }
 
 #[tokio::test]
-async fn a_train_that_the_kernel_will_not_segment_goes_out_one_by_one() {
+async fn an_unsegmented_train_is_sent_one_by_one() {
     let std_socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     refuse_segmentation(&std_socket);
     let a = UdpSocket::from_std(std_socket).unwrap();

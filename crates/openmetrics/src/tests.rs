@@ -25,7 +25,7 @@ a_time_seconds_count{x=\"1\"} 3
 ";
 
 #[test]
-fn a_good_text_is_read() {
+fn valid_text_is_parsed() {
     let families = parse(GOOD).unwrap();
     assert_eq!(families.len(), 4);
     let size = &families["a_size_bytes"];
@@ -42,7 +42,7 @@ fn a_good_text_is_read() {
 }
 
 #[test]
-fn what_a_scraper_might_read_differently_is_refused() {
+fn ambiguous_text_is_rejected() {
     for (from, to) in [
         ("# EOF\n", ""),
         ("# EOF\n", "# EOF\nmore 1\n# EOF"),
@@ -163,7 +163,7 @@ a_time_seconds_count{x=\"1\"} 3
 ";
 
 #[test]
-fn both_forms_say_the_same() {
+fn both_text_formats_are_compared() {
     assert_eq!(forms(PLAIN, GOOD), Vec::<String>::new());
     for (bad, expected) in [
         (
@@ -189,9 +189,9 @@ fn both_forms_say_the_same() {
     assert!(forms(PLAIN, PLAIN).iter().any(|w| w.contains("# EOF")));
 }
 
-/// The forms are not mistaken for each other, and the other conventions are looked at.
+/// The forms are not mistaken for each other, and naming conventions are checked.
 #[test]
-fn promtool_refuses_what_is_wrong() {
+fn promtool_rejects_invalid_text() {
     let folder = std::path::Path::new(".");
     if promtool::run(&["--version"], folder, "").unwrap().is_none() {
         return;

@@ -1,5 +1,5 @@
-//! What `deploy/` says about the programs is true of them: metrics exist, alerts have runbooks, and
-//! the rules fire when they should.
+//! Checks of `deploy/` against the programs: metrics exist, alerts have runbooks, and the rules
+//! fire when they should.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::collections::BTreeSet;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use flexfeed_openmetrics::promtool;
 
-/// Where the rules say that runbooks are, until an operator says better: no such host can be.
+/// Placeholder host of runbook links, which an operator replaces; such a host cannot exist.
 const RUNBOOKS: &str = "https://flexfeed.example/docs/operations.md";
 
 fn root() -> PathBuf {
@@ -19,7 +19,7 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// All words of `text` that can be names of metrics of ours.
+/// Returns all words of `text` that can be names of flexfeed's metrics.
 fn metrics(text: &str) -> BTreeSet<String> {
     text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
         .filter(|word| {
@@ -34,8 +34,8 @@ fn metrics(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// The metrics that the programs have, as docs/metrics.md lists them; the programs' own tests
-/// compare that list with them.
+/// Returns the programs' metrics as docs/metrics.md lists them; the programs' own tests compare
+/// that list with the exported metrics.
 fn known() -> BTreeSet<String> {
     let listed = read("docs/metrics.md");
     let rows = listed
@@ -99,7 +99,7 @@ fn every_alert_has_a_runbook_and_every_runbook_an_alert() {
 }
 
 #[test]
-fn the_dashboard_is_whole() {
+fn the_dashboard_is_complete() {
     let board: serde_json::Value =
         serde_json::from_str(&read("deploy/grafana/flexfeed.json")).unwrap();
     let panels = board["panels"].as_array().unwrap();

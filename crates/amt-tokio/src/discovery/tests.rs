@@ -1,4 +1,4 @@
-//! Against name servers that a test plays itself; `tests/discovery.rs` asks a real one.
+//! Discovery against scripted name servers; `tests/discovery.rs` asks a real one.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::net::UdpSocket;
@@ -8,7 +8,7 @@ use crate::tests::nameserver::{A, AAAA, AMTRELAY, Answer, NameServer, relay_at, 
 
 /// RFC 8305, section 3.
 #[tokio::test]
-async fn names_that_are_not_answered_for_do_not_delay_relays_that_are() {
+async fn unanswered_names_do_not_delay_other_relays() {
     let server = NameServer::start().await;
     let config = Config {
         nameservers: vec![server.addr],
@@ -37,7 +37,7 @@ async fn names_that_are_not_answered_for_do_not_delay_relays_that_are() {
         );
         (candidates, found.unresolved)
     };
-    // Nobody says anything of its IPv6 addresses.
+    // The server is silent about its IPv6 addresses.
     server.says(
         "half.example.",
         A,
@@ -48,7 +48,7 @@ async fn names_that_are_not_answered_for_do_not_delay_relays_that_are() {
     let (candidates, unresolved) = found(std::slice::from_ref(&half)).await;
     assert_eq!(candidates, ["192.0.2.5:2268"]);
     assert_eq!(unresolved, []);
-    // And nothing at all of this one.
+    // The server is silent about this name.
     let silent = relay_named(0, "silent.example.");
     let with_address = relay_at(9, [192, 0, 2, 9].into());
     let (candidates, unresolved) = found(&[silent, half, with_address]).await;
@@ -58,7 +58,7 @@ async fn names_that_are_not_answered_for_do_not_delay_relays_that_are() {
 }
 
 #[tokio::test]
-async fn a_name_server_that_is_silent_costs_no_more_than_the_timeout() {
+async fn a_silent_name_server_costs_at_most_the_timeout() {
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     let config = Config {
         nameservers: vec![silent.local_addr().unwrap()],
@@ -67,7 +67,7 @@ async fn a_name_server_that_is_silent_costs_no_more_than_the_timeout() {
     let resolver = Resolver::new(&config).unwrap();
     let started = Instant::now();
     let error = resolver.relays([198, 51, 100, 7].into()).await.unwrap_err();
-    // With the timeouts that hickory has by itself it would be ten seconds.
+    // With hickory's own timeouts it would be ten seconds.
     assert!(started.elapsed() < Duration::from_secs(9));
     let text = error.to_string();
     assert!(text.contains("7.100.51.198.in-addr.arpa."), "{text}");

@@ -1,4 +1,4 @@
-//! What becomes a candidate, and when names are looked up again.
+//! Candidates, and repeated lookups of names.
 #![allow(clippy::unwrap_used)]
 use super::*;
 
@@ -17,7 +17,7 @@ fn hint(host: &str, priority: u8) -> Hint {
 }
 
 #[tokio::test]
-async fn configured_ones_go_before_hints_and_anycast_is_last() {
+async fn configured_relays_precede_hints_and_anycast_is_last() {
     let relays = ["192.0.2.1", "anycast", "localhost:7"];
     let relays = relays.map(|r| r.parse().unwrap()).into();
     let mut finder = Finder::new(relays, None, false, PAUSE, 1);
@@ -49,8 +49,8 @@ async fn configured_ones_go_before_hints_and_anycast_is_last() {
 }
 
 #[tokio::test]
-async fn a_source_in_the_dns_is_asked_for_once_and_may_forbid_anycast() {
-    // Nobody answers there; the answers are put in by hand.
+async fn a_source_is_looked_up_once_and_may_forbid_anycast() {
+    // No server answers there; the answers are put in by hand.
     let nowhere = discovery::Config {
         nameservers: vec![addr("127.0.0.1:9")],
         timeout: Duration::from_millis(20),
@@ -86,7 +86,7 @@ async fn a_source_in_the_dns_is_asked_for_once_and_may_forbid_anycast() {
 }
 
 #[tokio::test]
-async fn a_name_that_is_not_found_says_why_and_is_tried_again() {
+async fn a_failed_lookup_has_a_reason_and_is_repeated() {
     let mut finder = Finder::new(
         vec!["relay.invalid".parse().unwrap()],
         None,
@@ -114,7 +114,7 @@ async fn a_name_that_is_not_found_says_why_and_is_tried_again() {
 }
 
 #[tokio::test]
-async fn an_answer_without_relays_is_asked_for_again_when_it_is_out_of_date() {
+async fn an_expired_answer_without_relays_is_repeated() {
     let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let dns = discovery::Config {
         nameservers: vec![silent.local_addr().unwrap()],
@@ -155,7 +155,7 @@ async fn nothing_is_looked_up_twice_at_once() {
 }
 
 #[tokio::test]
-async fn sources_beyond_the_bound_are_said_to_be_and_have_their_turn_later() {
+async fn sources_beyond_the_bound_are_deferred() {
     let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let dns = discovery::Config {
         nameservers: vec![silent.local_addr().unwrap()],
@@ -173,7 +173,7 @@ async fn sources_beyond_the_bound_are_said_to_be_and_have_their_turn_later() {
             .count()
     };
     assert_eq!((finder.status().len(), is_deferred(&finder)), (18, 2));
-    // One is wanted by two flows.
+    // Two flows share one source.
     finder.wants(source(3));
     assert!(!finder.forgets(source(3)));
     assert_eq!(is_deferred(&finder), 2);

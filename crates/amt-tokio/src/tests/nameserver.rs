@@ -1,4 +1,4 @@
-//! A name server that answers as a test wants it to.
+//! A scripted name server.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -10,22 +10,22 @@ pub const A: u16 = 1;
 pub const AAAA: u16 = 28;
 pub const AMTRELAY: u16 = 260;
 
-/// What it says to one question.
+/// Answer to one question.
 #[derive(Clone, Debug)]
 pub enum Answer {
     Silence,
-    /// The data of records of the type that was asked for; none is an answer, too.
+    /// Data of records of the requested type; possibly none.
     Records(Vec<Vec<u8>>),
 }
 
 #[derive(Debug, Default)]
 struct Book {
-    /// By name (with a dot at its end) and type; silence is the answer to all other questions.
+    /// Answers by name (with a final dot) and type; other questions get no answer.
     answers: BTreeMap<(String, u16), Answer>,
     asked: Vec<(String, u16)>,
 }
 
-/// It ends with this value.
+/// A running server, which ends when dropped.
 pub struct NameServer {
     pub addr: SocketAddr,
     book: Arc<Mutex<Book>>,
@@ -61,7 +61,7 @@ impl NameServer {
         book.answers.insert((name.to_owned(), kind), answer);
     }
 
-    /// How often it was asked for records of this type.
+    /// Returns how many questions for records of this type arrived.
     pub fn asked(&self, kind: u16) -> usize {
         let book = self.book.lock().unwrap();
         book.asked

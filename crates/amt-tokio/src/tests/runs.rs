@@ -1,4 +1,4 @@
-//! One run after another: what a run that was killed has left.
+//! Consecutive runs: the state that a killed run leaves.
 
 use std::path::Path;
 
@@ -7,12 +7,12 @@ use rand::RngExt;
 use super::*;
 use crate::MemoryFile;
 
-/// A runtime; the relay has one, and the gateways of all runs another.
+/// Creates a runtime; the relay has one, and the gateways of all runs another.
 fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Runtime::new().unwrap()
 }
 
-/// A free port outside the range of those that the kernel chooses.
+/// Returns a free port outside the kernel's range of automatic ports.
 fn free_port() -> std::net::UdpSocket {
     let mut ports = std::iter::repeat_with(|| rand::rng().random_range(10_000..30_000));
     let bound = ports.find_map(|port: u16| std::net::UdpSocket::bind(("::", port)).ok());
@@ -30,8 +30,8 @@ fn start(path: &Path, relay: &RelayName, port: Option<u16>) -> Gateway {
     Gateway::start(config).unwrap()
 }
 
-/// Starts a gateway and waits for its first Update at the relay; gives what the relay heard
-/// before, too.
+/// Starts a gateway and waits for its first Update at the relay; also returns the earlier messages
+/// at the relay.
 async fn run(
     path: &Path,
     relay: &mut Relay,
@@ -56,7 +56,7 @@ async fn written(gateway: &Gateway, path: &Path) -> serde_json::Value {
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
 }
 
-/// A first run, killed: outside of a runtime, a gateway is dropped without a word to the relay.
+/// Kills a first run: dropped outside of a runtime, a gateway sends nothing to the relay.
 fn killed(runs: &tokio::runtime::Runtime, path: &Path, relay: &mut Relay) -> SocketAddr {
     let port = free_port().local_addr().unwrap().port();
     let (gateway, from) = runs.block_on(async {
@@ -75,7 +75,7 @@ fn killed(runs: &tokio::runtime::Runtime, path: &Path, relay: &mut Relay) -> Soc
 }
 
 #[test]
-fn a_run_that_was_killed_is_followed_by_one_from_the_same_port() {
+fn the_run_after_a_kill_uses_the_same_port() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("amt.json");
     let (relays, runs) = (runtime(), runtime());
@@ -98,7 +98,7 @@ fn a_run_that_was_killed_is_followed_by_one_from_the_same_port() {
                 "port_v6"
             };
             assert_eq!(entry[port], first.port(), "{file}");
-            // Nothing is left to take down, and the port is the same again.
+            // No tunnel is left to tear down, and the port is the same again.
             let (gateway, third, before) = run(&path, &mut relay, None).await;
             assert_eq!(third, first);
             assert!(!before.contains(&Heard::Teardown));
@@ -108,7 +108,7 @@ fn a_run_that_was_killed_is_followed_by_one_from_the_same_port() {
 }
 
 #[test]
-fn where_the_port_is_taken_the_old_tunnel_is_taken_down_first() {
+fn an_old_tunnel_is_torn_down_if_its_port_is_taken() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("amt.json");
     let (relays, runs) = (runtime(), runtime());
@@ -130,7 +130,7 @@ fn where_the_port_is_taken_the_old_tunnel_is_taken_down_first() {
 }
 
 #[tokio::test]
-async fn both_families_have_the_port_that_is_set() {
+async fn both_families_use_the_configured_port() {
     let port = free_port().local_addr().unwrap().port();
     let mut sockets = crate::sockets::Sockets::new([vec![port], vec![port]]);
     for to in ["127.0.0.1:9", "[::1]:9"] {
@@ -140,7 +140,7 @@ async fn both_families_have_the_port_that_is_set() {
 }
 
 #[tokio::test]
-async fn the_port_that_is_set_is_used_where_it_is_free() {
+async fn the_configured_port_is_used_if_free() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("amt.json");
     let mut relay = relay("127.0.0.1:0", false).await;
@@ -156,7 +156,7 @@ async fn the_port_that_is_set_is_used_where_it_is_free() {
 }
 
 #[tokio::test]
-async fn a_file_of_any_content_is_no_obstacle() {
+async fn any_file_content_is_tolerated() {
     let folder = tempfile::tempdir().unwrap();
     let tunnel = |relay: &str| {
         format!(
@@ -186,12 +186,12 @@ async fn a_file_of_any_content_is_no_obstacle() {
         let (gateway, from, before) = run(&path, &mut relay, None).await;
         assert!(!before.contains(&Heard::Teardown), "{content}");
         assert_eq!(gateway.counters().teardowns, 0, "{content}");
-        // The file is sound again.
+        // The file is valid again.
         let file = written(&gateway, &path).await;
         assert_eq!(file["gateways"]["flows"]["port_v4"], from.port(), "{file}");
         assert!(file["gateways"].as_object().unwrap().len() <= 64);
     }
-    // Where nothing can be read or written, nothing is kept.
+    // An unreadable and unwritable file keeps nothing.
     let nowhere = [folder.path().to_owned(), "/proc/self/nothing/here".into()];
     for path in nowhere {
         let mut relay = relay("127.0.0.1:0", false).await;

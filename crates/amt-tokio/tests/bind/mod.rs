@@ -1,5 +1,5 @@
 //! A real name server: `named` of bind9, on a port of the loopback interface, with zones that the
-//! test writes. Where it is not installed, the test says so and passes; with the variable
+//! test writes. If it is not installed, the test says so and passes; with the variable
 //! `FLEXFEED_REQUIRE_PEERS` it fails.
 
 use std::fs;
@@ -10,13 +10,13 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// The programs' places where a user without administration has no PATH to them.
+/// Folders of the program that are not on the PATH of ordinary users.
 const NAMED: [&str; 3] = ["named", "/usr/sbin/named", "/usr/local/sbin/named"];
 
-/// The variable that forbids to go without it.
+/// Variable that forbids skipping.
 const REQUIRED: &str = "FLEXFEED_REQUIRE_PEERS";
 
-/// A running server, which ends with this value.
+/// A running server, which ends when dropped.
 pub struct Named {
     child: Child,
     pub address: SocketAddr,
@@ -30,8 +30,8 @@ impl Drop for Named {
     }
 }
 
-/// A port that is free for UDP and TCP, and that nobody is given who asks for any: those are above
-/// 32,767.
+/// Returns a port that is free for UDP and TCP, below 32,768, where the kernel's automatic ports
+/// begin.
 fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     for _ in 0..1000 {
@@ -45,8 +45,8 @@ fn free_port() -> u16 {
     panic!("no free port");
 }
 
-/// Starts the server with zones of (name, records). A zone without records is one whose file is
-/// missing: the server answers with SERVFAIL. `None` where there is no `named`.
+/// Starts the server with zones of (name, records). For a zone without records, the file is
+/// missing, and the server answers with SERVFAIL. `None` without `named`.
 pub fn start(zones: &[(&str, &str)]) -> Option<Named> {
     let program = NAMED.into_iter().find(|named| {
         let mut command = Command::new(named);
@@ -116,7 +116,7 @@ pub fn start(zones: &[(&str, &str)]) -> Option<Named> {
 }
 
 impl Named {
-    /// Waits until the zone is served: the server takes queries before it has loaded its zones.
+    /// Waits until the zone is served: the server accepts queries before it has loaded its zones.
     fn wait(&mut self, zone: &str) {
         let started = Instant::now();
         let served = |answer: Vec<u8>| {
@@ -147,7 +147,7 @@ impl Named {
         }
     }
 
-    /// The answer to one question over UDP, or none within a short time.
+    /// Returns the answer to one question over UDP, if it arrives within a short time.
     pub fn ask(&self, name: &str, kind: u16, class: u16) -> Option<Vec<u8>> {
         let mut query = vec![0x12, 0x34, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0];
         for label in name.trim_end_matches('.').split('.') {

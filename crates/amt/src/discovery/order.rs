@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn by_origin_then_preference_then_families_in_turn() {
+    fn relays_are_ordered_by_origin_preference_and_alternating_family() {
         let mut all = vec![
             found("192.0.2.41:2268", Origin::Dns, 128),
             found("192.0.2.31:2268", Origin::Dns, 10),
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn chance_decides_among_equals_of_a_family() {
+    fn equal_relays_of_a_family_are_shuffled() {
         let all: Vec<_> = (1..=4)
             .map(|n| found(&format!("192.0.2.{n}:2268"), Origin::Dns, 10))
             .chain([found("[2001:db8::1]:2268", Origin::Dns, 10)])
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_relay_is_left_out() {
+    fn impossible_relay_addresses_are_left_out() {
         for addr in [
             "0.0.0.0:2268",
             "[::]:2268",

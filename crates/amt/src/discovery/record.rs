@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn data_of_the_wrong_length_is_refused() {
+    fn data_of_the_wrong_length_is_rejected() {
         for (data, kind) in [
             (&[][..], 0),
             (&[10], 0),
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_none_are_refused() {
+    fn invalid_names_are_rejected() {
         let long: Vec<u8> = [&[1, b'a'].repeat(127)[..], &[0]].concat();
         assert_eq!(long.len(), 255);
         let with = |name: &[u8]| AmtRelay::parse(&[&[1, 3], name].concat());

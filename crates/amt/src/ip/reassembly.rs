@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn in_any_order_and_with_repetitions() {
+    fn fragments_arrive_in_any_order_and_repeatedly() {
         let now = Instant::now();
         let payload: Vec<u8> = (0..4000u16).map(|n| n as u8).collect();
         let sent = packet(7, &payload);
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn overlaps_give_the_packet_up() {
+    fn overlapping_fragments_drop_the_packet() {
         let now = Instant::now();
         let sent = packet(7, &[7; 2000]);
         let parts = fragments(&sent, 600);
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_hold_whoever_sends() {
+    fn bounds_hold_for_any_sender() {
         let mut now = Instant::now();
         let mut reassembly = Reassembly::default();
         for id in 0..1000 {
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn options_of_the_first_do_not_make_more_than_a_packet() {
+    fn options_of_the_first_fragment_do_not_exceed_the_packet_size() {
         let now = Instant::now();
         let mut reassembly = Reassembly::default();
         let largest = packet(5, &[0; MAX_PACKET - 28]);
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_ones_are_refused() {
+    fn damaged_fragments_are_rejected() {
         let now = Instant::now();
         let mut reassembly = Reassembly::default();
         let mut first = fragments(&packet(5, &[0; 900]), 500)[0].clone();

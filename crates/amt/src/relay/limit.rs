@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn however_many_ask_the_table_stays_as_it_is() {
+    fn the_table_never_grows() {
         let start = Instant::now();
         let mut limiter = Limiter::new(7, 1, start);
         for n in 0..200_000_u32 {

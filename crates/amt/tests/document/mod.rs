@@ -1,11 +1,11 @@
-//! Reads the test vectors out of `docs/amt.md`.
+//! Reader of the test vectors in `docs/amt.md`.
 #![allow(dead_code)] // each test file uses a part
 
 use std::collections::BTreeMap;
 
 const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/amt.md");
 
-/// Bytes from hexadecimal digits, with spaces anywhere.
+/// Parses hexadecimal digits, with spaces anywhere.
 pub fn hex(text: &str) -> Vec<u8> {
     let digits: Vec<u8> = text
         .chars()
@@ -19,7 +19,7 @@ pub fn hex(text: &str) -> Vec<u8> {
         .collect()
 }
 
-/// All vectors, by name.
+/// Returns all vectors, by name.
 pub fn vectors() -> BTreeMap<String, Vec<u8>> {
     let text =
         std::fs::read_to_string(DOCUMENT).unwrap_or_else(|error| panic!("{DOCUMENT}: {error}"));

@@ -1,4 +1,4 @@
-//! A network of gateways and relays, where time passes only in [`Network::run`].
+//! A network of gateways and relays, whose time passes only in [`Network::run`].
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -11,9 +11,9 @@ use amt::gateway::{
 use amt::ip::{Udp, write_udp};
 use amt::relay::{Config, LocalEndpoint, Outcome, Relay};
 
-/// One way.
+/// Delay in one direction.
 const DELAY: Duration = ms(15);
-/// The port of all flows.
+/// Port of all flows.
 const PORT: u16 = 5000;
 
 pub const fn ms(ms: u64) -> Duration {
@@ -38,7 +38,7 @@ pub fn subscription(source: Option<&str>, group: &str) -> Subscription {
 
 struct Host {
     gateway: Gateway,
-    /// Where relays see it.
+    /// Address at which relays see it.
     at: SocketAddr,
     got: Vec<Vec<u8>>,
     events: Vec<Event>,
@@ -58,7 +58,7 @@ pub struct Network {
     hosts: Vec<Host>,
     flying: Vec<Flying>,
     refused: Vec<&'static str>,
-    /// So many tenths of all messages are lost.
+    /// Loss of all messages, in tenths.
     pub loss: u64,
     pub seed: u64,
 }
@@ -80,7 +80,7 @@ impl Network {
         }
     }
 
-    /// A gateway on a host, which knows these relays; gives its number.
+    /// Adds a gateway on a host, with these relays; returns its number.
     pub fn gateway(&mut self, at: &str, relays: &[&str]) -> usize {
         let mut seed = [self.hosts.len() as u8; 32];
         seed[1] = self.seed as u8;
@@ -105,7 +105,7 @@ impl Network {
         self.relays.get_mut(&address(at)).unwrap()
     }
 
-    /// The relay's program ends and begins again.
+    /// Restarts the relay's program.
     pub fn restart(&mut self, at: &str, config: Config) {
         *self.relay(at) = Relay::new(config, [99; 32], self.now);
     }
@@ -129,12 +129,12 @@ impl Network {
         self.hosts[gateway].gateway.stop();
     }
 
-    /// The host is switched off.
+    /// Switches the host off.
     pub fn vanish(&mut self, gateway: usize) {
         self.hosts[gateway].gone = true;
     }
 
-    /// The address translator forgets the host's mapping, and makes another.
+    /// Makes the NAT forget the host's mapping, and create another one.
     pub fn rebind(&mut self, gateway: usize, at: &str) {
         self.hosts[gateway].at = address(at);
     }
@@ -155,12 +155,12 @@ impl Network {
         &self.hosts[gateway].events
     }
 
-    /// Messages that relays would not take.
+    /// Returns the messages that relays dropped.
     pub fn refused(&self) -> usize {
         self.refused.len()
     }
 
-    /// A packet arrives at all relays by multicast.
+    /// Delivers a packet to all relays by multicast.
     pub fn multicast(&mut self, source: &str, group: &str, payload: &[u8]) {
         let (source, group): (IpAddr, IpAddr) = (source.parse().unwrap(), group.parse().unwrap());
         let (mut packet, mut bytes) = (Vec::new(), Vec::new());
@@ -190,7 +190,7 @@ impl Network {
         }
     }
 
-    /// Whether a message is lost: by chance, which the seed decides.
+    /// Whether a message is lost, by a chance that the seed determines.
     fn is_lost(&mut self) -> bool {
         self.seed = self
             .seed

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn multicast_that_is_forwarded_passes_and_nothing_else() {
+    fn only_forwardable_multicast_passes() {
         assert!(accepts(&v4([232, 1, 2, 3], 17)));
         assert!(accepts(&v4([239, 255, 255, 255], 17)));
         assert!(accepts(&v4([224, 0, 1, 0], 6)));

@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_way_to_this_machine_is_its_loopback_interface() {
+    fn the_route_to_this_machine_uses_the_loopback_interface() {
         let lo = crate::find_interface("lo").unwrap();
         assert_eq!(route_interface(Ipv4Addr::LOCALHOST.into()).unwrap(), lo);
         assert_eq!(interface_state(lo), InterfaceState::Up);
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_cut_short_is_an_error() {
+    fn a_truncated_answer_is_an_error() {
         let mut answer = question(Ipv6Addr::LOCALHOST.into());
         for len in 0..answer.len() {
             assert!(interface_of(&answer[..len]).is_err());

@@ -1,4 +1,4 @@
-//! Which packets are taken.
+//! Acceptance of data packets.
 
 use super::world::*;
 use crate::gateway::*;
@@ -110,7 +110,7 @@ fn damaged_packets_are_dropped() {
 }
 
 #[test]
-fn nothing_is_taken_after_the_subscription_or_before_the_relay() {
+fn no_data_is_accepted_after_the_subscription_or_before_the_relay() {
     let (mut world, ids) = connected(&[ssm("10.0.0.1", "232.1.1.1", 5000)]);
     let good = data("10.0.0.1:4000", "232.1.1.1:5000", b"good");
     assert!(matches!(world.handle(A, &good), Input::Data { .. }));
@@ -131,7 +131,7 @@ fn nothing_is_taken_after_the_subscription_or_before_the_relay() {
 }
 
 #[test]
-fn what_was_too_large_for_the_way_is_put_together() {
+fn fragments_are_reassembled() {
     let (mut world, ids) = connected(&[ssm("10.0.0.1", "232.1.1.1", 5000)]);
     let payload: Vec<u8> = (0..3000u16).map(|n| n as u8).collect();
     let cut = |source: &str, group: &str| {
@@ -148,7 +148,7 @@ fn what_was_too_large_for_the_way_is_put_together() {
     };
     let ours = cut("10.0.0.1:4000", "232.1.1.1:5000");
     assert_eq!(ours.len(), 3);
-    // From another relay, they are nobody's.
+    // Fragments from another relay belong to no packet.
     let other = world.handle(B, &ours[2]);
     assert_eq!(other, Input::Dropped(DropReason::NotTheRelay));
     for waiting in [&ours[2], &ours[0]] {
@@ -167,7 +167,7 @@ fn what_was_too_large_for_the_way_is_put_together() {
         payload: payload.clone(),
     };
     assert_eq!(world.handle(A, &ours[1]), whole);
-    // To another port: known when it is whole.
+    // To another port, which shows when the packet is complete.
     let other = cut("10.0.0.1:4000", "232.1.1.1:5001");
     assert_eq!(world.handle(A, &other[0]), Input::Fragment);
     assert_eq!(world.handle(A, &other[1]), Input::Fragment);

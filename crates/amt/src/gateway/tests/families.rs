@@ -13,7 +13,7 @@ fn v6() -> Subscription {
     ssm("2001:db8::5", "ff3e::8000:1", 5000)
 }
 
-/// Both families, one subscribed some time after the other.
+/// Subscribes to both families, one some time after the other.
 fn connected(relay: ModelRelay, apart: std::time::Duration) -> World {
     let mut world = World::new([(A, relay)]);
     world.candidates([configured(A)]);
@@ -35,7 +35,7 @@ fn linux() -> ModelRelay {
 }
 
 #[test]
-fn a_changed_address_that_one_family_notices_is_told_for_both() {
+fn a_changed_address_noticed_by_one_family_is_reported_for_both() {
     for apart in [0, 5, 11, 30] {
         let mut world = connected(ModelRelay::default(), secs(apart));
         let before = world.here;
@@ -73,7 +73,7 @@ fn a_relay_that_keeps_one_nonce_serves_both_after_suspicions_and_changes() {
 }
 
 #[test]
-fn changes_of_one_family_are_told_after_the_other_one_asked() {
+fn changes_of_one_family_are_reported_after_a_request_of_the_other() {
     let mut world = connected(linux(), secs(13));
     for round in 0..40_u8 {
         let source = format!("10.0.1.{round}");
@@ -89,17 +89,16 @@ fn changes_of_one_family_are_told_after_the_other_one_asked() {
     assert_eq!(world.relay(A).forged, 0);
 }
 
-/// What was told between a Request and its answer has a nonce that such a relay has forgotten.
+/// A report between a Request and its answer has a nonce that such a relay has forgotten.
 #[test]
-fn what_was_told_while_the_relay_was_asked_is_told_again() {
+fn reports_during_a_request_are_repeated() {
     let mut world = connected(linux(), secs(0));
     world.delay = ms(400);
     world.gateway.suspect(world.now);
     world.run(ms(10));
     world.subscribe(ssm("10.0.0.7", "232.7.7.7", 5000));
     world.subscribe(ssm("2001:db8::7", "ff3e::8000:7", 5000));
-    // The relay is further away than it was thought: Requests were repeated, and the last one
-    // counts.
+    // The relay is farther away than assumed: Requests were repeated, and the last one counts.
     world.run(secs(2));
     assert_eq!(world.tunnel(A).len(), 4);
     assert!(world.relay(A).requests.len() > 6);
@@ -117,13 +116,13 @@ fn by_mld_alone(relay: ModelRelay) -> World {
 }
 
 #[test]
-fn a_relay_that_reads_p_in_the_other_bit_is_asked_so() {
+fn the_p_flag_follows_the_position_that_the_relay_reads() {
     let mut world = by_mld_alone(linux());
     assert_eq!(world.relay(A).mld_flags, [0x01, 0x80]);
     let requests = &world.relay(A).requests;
     let (first, second) = (requests[0].0, requests[1].0);
     assert!(second - first < ms(700), "the usual repetition");
-    // It is remembered, also beyond the tunnel.
+    // The position is remembered, even beyond the tunnel.
     let id = world.gateway.subscribe(v6(), world.now).unwrap();
     for _ in 0..2 {
         world.gateway.unsubscribe(id, world.now);
@@ -141,7 +140,7 @@ fn a_relay_that_reads_p_in_the_other_bit_is_asked_so() {
 }
 
 #[test]
-fn a_relay_that_reads_p_where_the_rfc_has_it_is_found_behind_a_lost_request() {
+fn the_rfc_position_of_p_is_found_after_a_lost_request() {
     let strict = || ModelRelay {
         reads_p: ReadsP::Rfc,
         ..ModelRelay::default()
@@ -155,7 +154,7 @@ fn a_relay_that_reads_p_where_the_rfc_has_it_is_found_behind_a_lost_request() {
     world.candidates([configured(A)]);
     world.subscribe(v6());
     world.run(ms(300));
-    // The first one went nowhere, and the second is read as one for IGMP.
+    // The first one was lost, and the second is read as a Request for IGMP.
     world.relays.insert(addr(A), strict());
     world.run(secs(3));
     assert_eq!(world.relay(A).mld_flags, [0x80, 0x01]);
@@ -163,9 +162,9 @@ fn a_relay_that_reads_p_where_the_rfc_has_it_is_found_behind_a_lost_request() {
     assert_eq!(world.tunnel(A).len(), 1);
 }
 
-/// One relay takes another's place at an address; whatever was learnt of that one is no obstacle.
+/// A relay takes another one's place at an address; the learnt position does not matter.
 #[test]
-fn a_relay_of_another_make_at_the_same_address_is_served_by() {
+fn a_replaced_relay_program_at_the_same_address_is_recognised() {
     for (before, after) in [(ReadsP::Linux, ReadsP::Rfc), (ReadsP::Rfc, ReadsP::Linux)] {
         let mut world = by_mld_alone(ModelRelay {
             reads_p: before,
@@ -185,7 +184,7 @@ fn a_relay_of_another_make_at_the_same_address_is_served_by() {
 }
 
 #[test]
-fn ipv6_groups_come_through_a_relay_of_linux_beside_ipv4_groups() {
+fn a_linux_relay_brings_ipv4_and_ipv6_groups() {
     for apart in [0, 7] {
         let mut world = connected(linux(), secs(apart));
         world.run(secs(600));
@@ -195,7 +194,7 @@ fn ipv6_groups_come_through_a_relay_of_linux_beside_ipv4_groups() {
         let told = world.events.iter();
         let unanswered = |e: &&(_, Event)| matches!(e.1, Event::Unanswered { .. });
         assert_eq!(told.filter(unanswered).count(), 0);
-        // Once it was not known, and then it was.
+        // Once unknown, and then known.
         let flags = &world.relay(A).mld_flags;
         let rfc = flags.iter().filter(|flags| **flags == 0x01).count();
         assert_eq!((rfc, flags[0]), (1, 0x01));
@@ -220,7 +219,7 @@ fn a_discovered_relay_of_linux_brings_ipv6_groups() {
 }
 
 #[test]
-fn both_families_are_asked_for_together() {
+fn both_families_are_requested_together() {
     let mut world = connected(ModelRelay::default(), secs(7));
     world.run(secs(200));
     let begin = world.begin;

@@ -1,4 +1,4 @@
-//! Answers that are none, and garbage.
+//! Invalid answers, and garbage.
 
 use super::world::*;
 use crate::gateway::*;
@@ -28,7 +28,7 @@ fn query(nonce: u32, mld: bool, limited: bool) -> Vec<u8> {
     bytes
 }
 
-/// A gateway that has just sent its first Request, and the nonce of it.
+/// Returns a gateway that has just sent its first Request, and the nonce of it.
 fn asked() -> (World, u32) {
     let mut world = World::new([]);
     world.candidates([configured(A)]);
@@ -96,7 +96,7 @@ fn messages_of_gateways_are_not_for_gateways() {
     }
 }
 
-/// Bytes that nearly are messages, from the relay itself: nothing grows, and the gateway goes on.
+/// Bytes that resemble messages, from the relay itself: nothing grows, and the gateway goes on.
 #[test]
 fn garbage_changes_nothing() {
     let mut world = World::new([(A, ModelRelay::default())]);
@@ -132,10 +132,10 @@ fn garbage_changes_nothing() {
     assert!(requests < 10, "{requests}");
 }
 
-/// Who sends queries with the right nonce is the relay; whatever it says, the gateway stays within
-/// its bounds.
+/// A sender of queries with the right nonce is the relay; whatever they contain, the gateway stays
+/// within its bounds.
 #[test]
-fn a_relay_with_an_interval_of_nothing_is_not_asked_without_end() {
+fn a_query_interval_of_zero_does_not_cause_a_request_loop() {
     let relay = ModelRelay {
         query: GeneralQuery {
             qrv: 7,
@@ -153,7 +153,7 @@ fn a_relay_with_an_interval_of_nothing_is_not_asked_without_end() {
 }
 
 #[test]
-fn events_that_nobody_takes_do_not_pile_up() {
+fn untaken_events_are_bounded() {
     let mut gateway = Gateway::new(Timing::default(), [3; 32]);
     let mut now = std::time::Instant::now();
     gateway.subscribe(asm("239.1.1.1", 5000), now).unwrap();

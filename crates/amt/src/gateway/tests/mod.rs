@@ -1,12 +1,12 @@
-//! The gateway against relays that are models, in a time of their own.
+//! The gateway against model relays, in virtual time.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod data;
+mod failover;
 mod families;
-mod finding;
 mod hostile;
-mod moving;
 mod random;
+mod reporting;
+mod search;
 mod silence;
-mod telling;
 mod world;

@@ -1,4 +1,4 @@
-//! Anything at any time: in the end, everything that is wanted comes.
+//! Random histories: in the end, every wanted flow arrives.
 
 use super::world::*;
 use crate::gateway::*;
@@ -36,8 +36,8 @@ impl Random {
     }
 }
 
-/// A second in which each flow has ten packets; the application suspects the relay after it if one
-/// that it wants did not come.
+/// Runs a second in which each flow has ten packets; then the application suspects the relay if a
+/// wanted flow brought none.
 fn second(world: &mut World, wanted: &[Option<SubscriptionId>; 4]) {
     world.data.clear();
     for _ in 0..10 {
@@ -53,7 +53,7 @@ fn second(world: &mut World, wanted: &[Option<SubscriptionId>; 4]) {
 }
 
 #[test]
-fn in_the_end_everything_that_is_wanted_comes() {
+fn every_wanted_flow_arrives_in_the_end() {
     for seed in 1..9_u8 {
         let mut random = Random(u64::from(seed).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let one_nonce = seed % 3 == 0;
@@ -102,7 +102,7 @@ fn in_the_end_everything_that_is_wanted_comes() {
         for (at, wanted) in wanted.iter_mut().enumerate() {
             wanted.get_or_insert_with(|| world.subscribe(subscription(at)));
         }
-        // Relays that failed are held down for a minute, and silence is suffered for two at most.
+        // Failed relays are held down for a minute, and silence lasts for two at most.
         for _ in 0..200 {
             second(&mut world, &wanted);
         }

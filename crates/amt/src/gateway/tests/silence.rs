@@ -1,4 +1,4 @@
-//! Relays that answer and bring nothing, or not everything.
+//! Relays that answer and bring no packets, or not those of every flow.
 
 use super::world::*;
 use crate::gateway::*;
@@ -25,8 +25,8 @@ fn world(relays: Vec<(&'static str, ModelRelay)>) -> World {
     world
 }
 
-/// Sends numbered packets of the groups, ten each second; the application suspects the relay once
-/// a second in which nothing came. Gives how many there were of each group.
+/// Sends numbered packets of the groups, ten each second; the application suspects the relay after
+/// each second without any. Returns the number of packets of each group.
 fn stream(world: &mut World, groups: &[&str], tenths: u32) -> u32 {
     let mut got = world.data.len();
     for n in 0..tenths {
@@ -45,7 +45,7 @@ fn stream(world: &mut World, groups: &[&str], tenths: u32) -> u32 {
     tenths
 }
 
-/// The different packets that came.
+/// Distinct packets that arrived.
 fn different(world: &World) -> usize {
     let mut all: Vec<_> = world.data.iter().map(|(_, _, bytes)| bytes).collect();
     all.sort();
@@ -79,7 +79,7 @@ fn all_are_tried_until_one_brings_packets() {
 }
 
 #[test]
-fn while_the_source_is_at_rest_relays_change_ever_more_rarely() {
+fn an_idle_source_causes_ever_fewer_relay_changes() {
     let mut world = world(vec![(A, ModelRelay::default()), (B, ModelRelay::default())]);
     for _ in 0..1800 {
         world.run(secs(1));
@@ -94,7 +94,7 @@ fn while_the_source_is_at_rest_relays_change_ever_more_rarely() {
     let sent = stream(&mut world, &[FIRST], 600);
     assert_eq!(different(&world), sent as usize);
     assert_eq!(world.lost(), []);
-    // It is fast again the next time.
+    // The next loss is noticed fast again.
     for relay in [A, B] {
         if world.using() == Some(addr(relay)) {
             world.relay(relay).deaf = true;
@@ -126,7 +126,7 @@ fn a_relay_that_was_left_for_a_deaf_one_is_used_again() {
 }
 
 #[test]
-fn where_there_is_no_other_a_silent_relay_is_kept() {
+fn a_silent_relay_is_kept_without_an_alternative() {
     let mut world = world(vec![(A, deaf())]);
     stream(&mut world, &[FIRST], 3000);
     assert_eq!(world.using(), Some(addr(A)));
@@ -134,7 +134,7 @@ fn where_there_is_no_other_a_silent_relay_is_kept() {
 }
 
 #[test]
-fn a_new_subscription_has_time() {
+fn a_new_subscription_restarts_the_silence_period() {
     let mut world = world(vec![(A, ModelRelay::default()), (B, ModelRelay::default())]);
     world.run(secs(60));
     world.subscribe(ssm("10.0.0.1", "232.1.1.2", 5000));
@@ -154,7 +154,7 @@ fn a_relay_that_fills_up_is_kept_until_the_other_one_brings_every_flow() {
         world.relay(A).limited = true;
         world.relay(B).joins_within = ms(slow);
         if let [_, _] = groups {
-            // The relay has that one anyway.
+            // The relay has that group anyway.
             let begin = world.begin;
             let first = addr(FIRST).ip();
             world.relay(B).joined.insert(first, begin);
@@ -199,7 +199,7 @@ fn a_full_relay_is_used_again_where_the_other_one_ends_at_once() {
         sent += stream(&mut world, &[FIRST], 10);
     }
     assert_eq!(world.using(), Some(addr(A)));
-    // Numbers begin anew with each part.
+    // Each part restarts the numbers.
     assert_eq!(world.data.len(), sent as usize);
 }
 

@@ -1,4 +1,4 @@
-//! A network with model relays, where time passes only in [`World::run`].
+//! A network with model relays, whose time passes only in [`World::run`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -53,7 +53,7 @@ pub fn anycast(text: &str) -> Candidate {
     }
 }
 
-/// What the model relay was told of one group.
+/// A group's state at the model relay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Heard {
     pub any: bool,
@@ -62,10 +62,10 @@ pub struct Heard {
 
 pub type Groups = BTreeMap<IpAddr, Heard>;
 
-/// The bits of a Request's flags that a relay reads as P.
+/// Flag bits of a Request that a relay reads as P.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadsP {
-    /// Ours.
+    /// Both, like the relay of this crate.
     Either,
     /// The RFC's alone; others are reserved, and ignored.
     Rfc,
@@ -74,7 +74,7 @@ pub enum ReadsP {
 }
 
 impl ReadsP {
-    /// Whether the query is to be one of MLD; `None` if the Request is dropped.
+    /// Whether a query of MLD is requested; `None` if the Request is dropped.
     fn mld(self, flags: u8) -> Option<bool> {
         match self {
             ReadsP::Either => Some(flags & 0x81 != 0),
@@ -84,7 +84,7 @@ impl ReadsP {
     }
 }
 
-/// A relay that does what the RFC says, and what a test wants it to do.
+/// A relay that follows the RFC, with variations for tests.
 pub struct ModelRelay {
     pub answers: bool,
     pub limited: bool,
@@ -94,30 +94,30 @@ pub struct ModelRelay {
     pub reads_p: ReadsP,
     pub query: GeneralQuery,
     pub advertises: Option<IpAddr>,
-    /// It answers, and forwards nothing.
+    /// Whether it answers but forwards nothing.
     pub deaf: bool,
-    /// It takes Updates with the nonce of a gateway's last Request alone, as Linux does.
+    /// Whether it accepts Updates with the last Request's nonce alone, as Linux does.
     pub one_nonce: bool,
     pub last_nonce: BTreeMap<SocketAddr, u32>,
-    /// How long it takes until packets of a group come that nobody had asked for.
+    /// Delay of the first packets of a new group.
     pub joins_within: Duration,
-    /// When it was asked for each group first.
+    /// Time of the first report of each group.
     pub joined: BTreeMap<IpAddr, Instant>,
     /// Each gateway's groups, by its address.
     pub tunnels: BTreeMap<SocketAddr, Groups>,
-    /// When each gateway named each group (and source) last.
+    /// Time of each gateway's last report of each group (and source).
     pub named: BTreeMap<(SocketAddr, IpAddr, Option<IpAddr>), Instant>,
-    /// Updates and Teardowns that were taken.
+    /// Accepted Updates and Teardowns.
     pub updates: Vec<(Instant, SocketAddr, Vec<Record>)>,
-    /// Bytes of the shortest MLD message in an Update.
+    /// Length of the shortest MLD message in an Update, in bytes.
     pub shortest_mld: Option<usize>,
     pub teardowns: Vec<(Instant, SocketAddr)>,
-    /// Requests: when, nonce, MLD.
+    /// Requests: time, nonce, MLD.
     pub requests: Vec<(Instant, u32, bool)>,
-    /// The flags of those for MLD.
+    /// Flags of the Requests for MLD.
     pub mld_flags: Vec<u8>,
     pub discoveries: Vec<Instant>,
-    /// Messages with a MAC that is not one.
+    /// Messages with a wrong MAC.
     pub forged: usize,
 }
 
@@ -154,7 +154,7 @@ impl Default for ModelRelay {
     }
 }
 
-/// A MAC that depends on all that it has to.
+/// Returns a MAC that depends on everything that it must.
 fn mac(gateway: SocketAddr, nonce: u32) -> Mac {
     let text = format!("{}-{nonce}", SocketAddr::new(gateway.ip(), gateway.port()));
     let mut mac = [0_u8; 6];
@@ -211,7 +211,7 @@ impl ModelRelay {
                 }
                 let records = parse_report(packet).unwrap();
                 if packet.first() == Some(&0x60) {
-                    // Behind the IPv6 header and the one with the Router Alert.
+                    // After the IPv6 header and the one with the Router Alert.
                     let len = packet.len() - 48;
                     self.shortest_mld = Some(self.shortest_mld.map_or(len, |s| s.min(len)));
                 }
@@ -247,7 +247,7 @@ impl ModelRelay {
 }
 
 impl ModelRelay {
-    /// Forgets what no Update named for longer than a relay waits.
+    /// Expires memberships that no Update has renewed.
     fn expire(&mut self, now: Instant) {
         let patience = self.query.qqic * u32::from(self.query.qrv) + self.query.max_response;
         let named = &self.named;
@@ -293,12 +293,12 @@ pub struct World {
     pub begin: Instant,
     pub now: Instant,
     pub gateway: Gateway,
-    /// Where relays see the gateway.
+    /// Address at which relays see the gateway.
     pub here: SocketAddr,
     pub relays: BTreeMap<SocketAddr, ModelRelay>,
-    /// One way.
+    /// Delay in one direction.
     pub delay: Duration,
-    /// Each so many messages of the gateway, one is lost.
+    /// Interval of lost messages of the gateway.
     pub lose_every: Option<usize>,
     flying: Vec<Flying>,
     sent: usize,
@@ -343,7 +343,7 @@ impl World {
         self.relays.get_mut(&addr(at)).unwrap()
     }
 
-    /// What the relay would forward to the gateway.
+    /// Returns the groups that the relay would forward to the gateway.
     pub fn tunnel(&mut self, at: &str) -> Groups {
         let (here, now) = (self.here, self.now);
         self.relay(at).expire(now);
@@ -354,7 +354,7 @@ impl World {
             .unwrap_or_default()
     }
 
-    /// Since the world began.
+    /// Returns the time since the start.
     pub fn elapsed(&self) -> Duration {
         self.now - self.begin
     }
@@ -379,7 +379,7 @@ impl World {
         }
     }
 
-    /// Puts a datagram on its way to the gateway.
+    /// Schedules the arrival of a datagram at the gateway.
     pub fn send(&mut self, from: &str, bytes: Vec<u8>) {
         self.flying.push(Flying {
             at: self.now + self.delay,
@@ -389,13 +389,13 @@ impl World {
         });
     }
 
-    /// A packet of a flow, sent by a relay.
+    /// Sends a packet of a flow by one relay.
     pub fn send_data(&mut self, relay: &str, source: &str, group: &str, payload: &[u8]) {
         let bytes = data(source, group, payload);
         self.send(relay, bytes);
     }
 
-    /// A packet of a flow, forwarded by every relay that was asked for it and can.
+    /// Sends a packet of a flow by every relay that forwards its group.
     pub fn multicast(&mut self, source: &str, group: &str, payload: &[u8]) {
         let (sender, to) = (addr(source).ip(), addr(group).ip());
         let all: Vec<SocketAddr> = self.relays.keys().copied().collect();
@@ -413,7 +413,7 @@ impl World {
         }
     }
 
-    /// Which relays were given up, and why.
+    /// Returns the lost relays and the reasons.
     pub fn lost(&self) -> Vec<(SocketAddr, RelayFailure)> {
         let lost = self.events.iter().filter_map(|(_, event)| match event {
             Event::Lost { relay, why } => Some((*relay, *why)),
@@ -422,7 +422,7 @@ impl World {
         lost.collect()
     }
 
-    /// Hands a datagram to the gateway now.
+    /// Passes a datagram to the gateway now.
     pub fn handle(&mut self, from: &str, bytes: &[u8]) -> Input {
         let input = self.gateway.handle(addr(from), bytes, self.now);
         self.flush();
@@ -491,13 +491,13 @@ impl World {
         }
     }
 
-    /// The relay in use.
+    /// Returns the relay in use.
     pub fn using(&self) -> Option<SocketAddr> {
         self.gateway.status().relay.map(|r| r.addr)
     }
 }
 
-/// Multicast Data from `source`, an address with port, to `group`, a group with port.
+/// Returns Multicast Data from `source`, an address with port, to `group`, a group with port.
 pub fn data(source: &str, group: &str, payload: &[u8]) -> Vec<u8> {
     let mut packet = Vec::new();
     let udp = Udp {

@@ -1,4 +1,4 @@
-//! Gateways that speak to a relay, without sockets.
+//! Gateways that talk to a relay, without sockets.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -46,7 +46,7 @@ pub fn v6_local() -> LocalEndpoint {
     }
 }
 
-/// A report with these records as a packet.
+/// Returns a report with these records as a packet.
 pub fn report(records: &[Record]) -> Vec<u8> {
     let mld = records.iter().any(|record| record.group.is_ipv6());
     let mut packets = Vec::new();
@@ -91,7 +91,7 @@ impl Lab {
         }
     }
 
-    /// Asks, and returns the MAC of the Query and whether it has the L flag.
+    /// Sends a Request, and returns the MAC of the Query and whether it has the L flag.
     pub fn request(&mut self, from: SocketAddr, nonce: u32, mld: bool) -> (Mac, bool) {
         let handled = self.send(from, &Message::Request { nonce, mld });
         assert_eq!(handled, Outcome::Answer);
@@ -121,7 +121,7 @@ impl Lab {
         self.send(from, &Message::Update { mac, nonce, packet })
     }
 
-    /// The whole exchange.
+    /// Runs the whole exchange.
     pub fn join(&mut self, from: SocketAddr, records: &[Record]) -> Outcome {
         let mld = records.iter().any(|record| record.group.is_ipv6());
         let nonce = u32::from(from.port()) ^ 0x5555_0000;
@@ -129,7 +129,7 @@ impl Lab {
         self.update(from, nonce, mac, records)
     }
 
-    /// Lets time pass, with all timeouts on the way.
+    /// Lets time pass, with all timeouts.
     pub fn pass(&mut self, time: Duration) {
         let end = self.now + time;
         while let Some(at) = self.relay.poll_timeout().filter(|at| *at <= end) {
@@ -145,7 +145,7 @@ impl Lab {
         self.now = end;
     }
 
-    /// The gateways that get what `source` sends to `group`.
+    /// Returns the gateways that get packets of `source` to `group`.
     pub fn receivers(&mut self, source: &str, group: &str) -> Vec<SocketAddr> {
         let list = self.relay.recipients(ip(source), ip(group));
         let list = list.map(|list| list.all.to_vec()).unwrap_or_default();

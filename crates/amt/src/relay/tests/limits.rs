@@ -1,4 +1,4 @@
-//! Limits: what does not fit is refused, and what is there goes on.
+//! Limits: what exceeds them is refused, and present state continues.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -14,7 +14,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const INTERVAL: Duration = Duration::from_secs(125);
 
 #[test]
-fn at_capacity_nobody_new_and_everybody_old_is_served() {
+fn at_capacity_only_present_gateways_are_served() {
     let mut lab = Lab::new(Config {
         max_gateways: 2,
         ..Config::default()
@@ -42,7 +42,7 @@ fn at_capacity_nobody_new_and_everybody_old_is_served() {
 }
 
 #[test]
-fn who_wants_too_much_gets_what_fits() {
+fn a_gateway_beyond_its_limit_gets_the_memberships_that_fit() {
     let mut lab = Lab::new(Config {
         max_groups_per_gateway: 4,
         ..Config::default()
@@ -63,11 +63,11 @@ fn who_wants_too_much_gets_what_fits() {
     assert_eq!(lab.receivers(S, "232.1.1.1"), [from]);
     assert!(lab.receivers("192.0.2.2", "232.1.1.1").is_empty());
     assert!(lab.receivers(S, "239.1.1.2").is_empty());
-    // What is not to come does not fit any more, and the rest of the group does.
+    // An excluded source does not fit any more, and the rest of the group does.
     let handled = lab.join(from, &[record(ToEx, "239.1.1.1", &[S])]);
     assert_eq!(handled, dropped(DropReason::TooManyGroups));
     assert_eq!(lab.receivers("192.0.2.9", "239.1.1.1"), [from]);
-    // Leaving is never too much.
+    // Leaving is always possible.
     assert_eq!(lab.join(from, &[record(Block, G, &[S])]), Outcome::Accepted);
     let handled = lab.join(from, &[record(ToEx, "239.1.1.1", &[S])]);
     assert_eq!(handled, Outcome::Accepted);
@@ -75,7 +75,7 @@ fn who_wants_too_much_gets_what_fits() {
 }
 
 #[test]
-fn a_gateway_that_wants_more_than_it_may_keeps_what_it_has() {
+fn a_gateway_at_its_limit_keeps_its_memberships() {
     let mut lab = Lab::new(Config::default());
     let from = at("203.0.113.5:1");
     let sources: Vec<String> = (1..=65).map(|n| format!("192.0.2.{n}")).collect();
@@ -94,14 +94,14 @@ fn a_gateway_that_wants_more_than_it_may_keeps_what_it_has() {
         }
         lab.pass(INTERVAL);
     }
-    // One that begins with too much has as much as there is room for.
+    // A gateway that starts with too many gets as many as there is room for.
     let second = at("203.0.113.5:2");
     lab.join(second, &[record(IsIn, G, &sources)]);
     let got = sources
         .iter()
         .filter(|source| lab.receivers(source, G).contains(&second));
     assert_eq!(got.count(), 64);
-    // A new list replaces the old one also where both do not fit.
+    // A new list replaces the old one even if both do not fit.
     let other: Vec<String> = (1..=64).map(|n| format!("198.51.100.{n}")).collect();
     let other: Vec<&str> = other.iter().map(String::as_str).collect();
     let handled = lab.join(second, &[record(ToIn, G, &other)]);
@@ -110,7 +110,7 @@ fn a_gateway_that_wants_more_than_it_may_keeps_what_it_has() {
 }
 
 #[test]
-fn at_a_full_relay_what_is_there_goes_on() {
+fn present_memberships_continue_at_a_full_relay() {
     let mut lab = Lab::new(Config {
         max_joins: 3,
         ..Config::default()
@@ -135,7 +135,7 @@ fn at_a_full_relay_what_is_there_goes_on() {
         assert_eq!(lab.receivers(S, "239.1.1.2"), [two]);
         lab.pass(INTERVAL);
     }
-    // Who gives up one for another is not refused.
+    // Replacing one membership by another is possible.
     let all = [
         record(IsEx, "239.1.1.1", &[]),
         record(IsIn, "239.1.1.2", &[S]),
@@ -147,7 +147,7 @@ fn at_a_full_relay_what_is_there_goes_on() {
     assert_eq!(handled, Outcome::Accepted);
     assert_eq!(lab.receivers(S, "239.1.1.1"), [two]);
     assert_eq!(lab.receivers("192.0.2.77", "239.1.1.2"), [two]);
-    // Somebody wants the same source: any other does not fit, and this one stays.
+    // Another tunnel wants the same source: a further one does not fit, and this one stays.
     lab.join(one, &[record(IsIn, "239.1.1.1", &[S])]);
     for _ in 0..3 {
         let all = [record(IsIn, G, &[S]), record(IsIn, "239.1.1.1", &[S])];
@@ -161,7 +161,7 @@ fn at_a_full_relay_what_is_there_goes_on() {
 }
 
 #[test]
-fn all_together_want_no_more_than_can_be_joined() {
+fn the_limit_of_joins_covers_all_tunnels() {
     let mut lab = Lab::new(Config {
         max_joins: 2,
         ..Config::default()
@@ -170,7 +170,7 @@ fn all_together_want_no_more_than_can_be_joined() {
     lab.join(one, &[record(IsIn, G, &[S, "192.0.2.2"])]);
     let handled = lab.join(two, &[record(IsIn, "232.1.1.1", &[S])]);
     assert_eq!(handled, dropped(DropReason::TooManyGroups));
-    // What is joined already is for everybody.
+    // A present join serves every tunnel.
     assert_eq!(lab.join(two, &[record(IsIn, G, &[S])]), Outcome::Accepted);
     assert_eq!(lab.receivers(S, G), [one, two]);
     lab.join(one, &[record(ToIn, G, &[])]);
@@ -208,12 +208,12 @@ fn sources_beside_any_source_count_before_they_have_to_be_joined() {
 }
 
 #[test]
-fn the_native_side_may_be_told_late_and_is_told_no_more_than_it_has_to_be() {
+fn late_native_changes_are_merged() {
     let mut lab = Lab::new(Config::default());
     let from = at("203.0.113.5:1");
     let packet = |kind, source: &str| super::lab::report(&[record(kind, G, &[source])]);
     let (mac, _) = lab.request(from, 1, false);
-    // Nobody asks for events meanwhile: joins that are taken back leave nothing.
+    // Events are not taken meanwhile: joins that are undone leave nothing.
     let local = super::lab::v4_local();
     let mut answer = Vec::new();
     for n in 0..3000_u32 {
@@ -290,7 +290,7 @@ fn updates_of_one_address_are_bounded() {
 }
 
 #[test]
-fn who_has_a_tunnel_is_answered_whatever_others_at_its_address_ask() {
+fn a_gateway_with_a_tunnel_has_a_limit_of_its_own() {
     let mut lab = Lab::new(Config {
         requests_per_second: 10,
         ..Config::default()

@@ -1,4 +1,4 @@
-//! What records do to a tunnel's groups.
+//! Effects of records on a tunnel's groups.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ const A: &str = "192.0.2.1";
 const B: &str = "192.0.2.2";
 const C: &str = "192.0.2.3";
 
-/// Which of three sources get through after these records.
+/// Returns which of three sources are forwarded after these records.
 fn after(group: &str, records: &[(crate::report::RecordKind, &[&str])]) -> String {
     let mut lab = Lab::new(Config::default());
     let from = at("203.0.113.5:1");
@@ -38,7 +38,7 @@ fn lists_grow_and_shrink() {
 }
 
 #[test]
-fn everything_but_a_list() {
+fn an_exclude_list_takes_everything_else() {
     assert_eq!(after(ASM, &[(IsEx, &[])]), "abc");
     assert_eq!(after(ASM, &[(ToEx, &[A])]), "bc");
     assert_eq!(after(ASM, &[(ToEx, &[A]), (Allow, &[A])]), "abc");
@@ -57,7 +57,7 @@ fn a_list_in_several_reports_is_one_list() {
     lab.join(from, &[record(ToIn, SSM, &[B])]);
     assert_eq!(lab.receivers(A, SSM), [from]);
     assert_eq!(lab.receivers(B, SSM), [from]);
-    // The host wants only the second: the first goes by itself.
+    // The host wants only the second: the first expires by itself.
     lab.pass(Duration::from_secs(3));
     assert!(lab.receivers(A, SSM).is_empty());
     assert_eq!(lab.receivers(B, SSM), [from]);
@@ -68,7 +68,7 @@ fn a_list_in_several_reports_is_one_list() {
 }
 
 #[test]
-fn groups_that_are_not_forwarded_are_refused() {
+fn groups_that_are_not_forwarded_are_rejected() {
     let mut lab = Lab::new(Config::default());
     let from = at("203.0.113.5:1");
     for bad in [
@@ -84,7 +84,7 @@ fn groups_that_are_not_forwarded_are_refused() {
         assert_eq!(handled, dropped(DropReason::Report), "{bad:?}");
     }
     assert_eq!(lab.relay.tunnels(), 0);
-    // What is right beside it counts.
+    // Neighbouring addresses count.
     let handled = lab.join(
         from,
         &[record(IsEx, "224.0.0.1", &[]), record(IsIn, SSM, &[A])],
@@ -130,7 +130,7 @@ fn the_native_side_joins_the_sum_of_all() {
     expect(&mut lab, &[Event::Join(join(Some(A)))]);
     lab.join(two, &[record(IsIn, ASM, &[A, B])]);
     expect(&mut lab, &[Event::Join(join(Some(B)))]);
-    // Any source covers each; it is there before they go.
+    // Any source covers each; its join precedes their leaves.
     lab.join(one, &[record(ToEx, ASM, &[C])]);
     let any = [
         Event::Join(join(None)),
@@ -160,7 +160,7 @@ fn senders_to_an_any_source_group_fill_no_memory() {
     for n in 0..50_000_u32 {
         let source = std::net::Ipv4Addr::from(0x0a00_0000 + n).into();
         assert!(lab.relay.recipients(source, ip(ASM)).is_some());
-        // Nor do groups that nobody wants.
+        // Groups without members leave nothing either.
         let group = std::net::Ipv4Addr::from(0xef80_0000 + n).into();
         assert!(lab.relay.recipients(source, group).is_none());
     }

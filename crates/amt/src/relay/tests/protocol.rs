@@ -17,7 +17,7 @@ fn lab() -> Lab {
 }
 
 #[test]
-fn discovery_is_answered_by_where_it_was_sent_to() {
+fn a_discovery_is_answered_with_the_address_it_was_sent_to() {
     let mut lab = lab();
     let handled = lab.send(at("203.0.113.5:4000"), &Message::Discovery { nonce: 9 });
     assert_eq!(handled, Outcome::Answer);
@@ -76,7 +76,7 @@ fn a_query_has_the_size_that_gateways_expect() {
 }
 
 #[test]
-fn who_ignores_a_query_with_its_address_gets_one_without() {
+fn a_gateway_that_ignores_a_query_with_its_address_gets_one_without() {
     let mut lab = Lab::new(Config {
         gateway_address: GatewayAddress::UntilUnanswered,
         ..Config::default()
@@ -156,7 +156,7 @@ fn one_nonce_serves_a_whole_query_interval() {
 }
 
 #[test]
-fn who_never_asks_again_is_served_for_as_long_as_it_reports() {
+fn a_gateway_without_further_requests_is_served_while_it_reports() {
     let config = Config {
         query_interval: SECOND,
         max_response: SECOND / 2,
@@ -168,14 +168,14 @@ fn who_never_asks_again_is_served_for_as_long_as_it_reports() {
     let wanted_v6 = [record(IsIn, "ff3e::8000:1", &["2001:db8:9::1"])];
     let (mac, _) = lab.request(from, 1, false);
     let (mac_v6, _) = lab.request(from, 2, true);
-    // Three times as long as a secret is honoured.
+    // Three times the lifetime of a secret.
     for _ in 0..3 * 540 {
         assert_eq!(lab.update(from, 1, mac, &wanted), Outcome::Accepted);
         assert_eq!(lab.update(from, 2, mac_v6, &wanted_v6), Outcome::Accepted);
         lab.pass(SECOND);
     }
     assert_eq!(lab.receivers(S, G), [from]);
-    // By now it holds for this tunnel and nothing else.
+    // By now the MAC is valid for this tunnel alone.
     for (wrong, nonce, mac) in [
         (other, 1, mac),
         (at("203.0.113.6:4000"), 1, mac),
@@ -192,7 +192,7 @@ fn who_never_asks_again_is_served_for_as_long_as_it_reports() {
     };
     assert_eq!(lab.send(other, &teardown), Outcome::Accepted);
     assert_eq!(lab.relay.tunnels(), 0);
-    // With the tunnel goes what it proved.
+    // The tunnel's end forgets its proofs.
     let handled = lab.update(from, 1, mac, &wanted);
     assert_eq!(handled, dropped(DropReason::Mac));
 }
@@ -233,7 +233,7 @@ fn without_reports_a_membership_expires_and_the_tunnel_with_it() {
 }
 
 #[test]
-fn with_expiry_off_it_stays() {
+fn with_expiry_off_a_tunnel_stays() {
     let mut lab = Lab::new(Config::default());
     lab.relay.inject_faults(Faults {
         expiry_off: true,
@@ -287,7 +287,7 @@ fn gateways_behind_one_address_have_a_tunnel_each() {
 }
 
 #[test]
-fn a_draining_relay_takes_nobody_new() {
+fn a_draining_relay_accepts_no_new_gateway() {
     let mut lab = lab();
     let (one, two) = (at("203.0.113.5:1"), at("203.0.113.6:1"));
     lab.join(one, &[record(IsIn, G, &[S])]);
@@ -303,7 +303,7 @@ fn a_draining_relay_takes_nobody_new() {
 }
 
 #[test]
-fn lists_say_who_is_served() {
+fn allow_and_deny_lists_select_gateways() {
     let mut lab = Lab::new(Config {
         allow: vec![
             "203.0.113.0/24".parse().unwrap(),
@@ -335,7 +335,7 @@ fn lists_say_who_is_served() {
 }
 
 #[test]
-fn what_is_no_message_of_a_gateway_changes_nothing() {
+fn messages_of_relays_are_ignored() {
     let mut lab = lab();
     let from = at("203.0.113.5:1");
     for bytes in [&[][..], &[0x11], &[0x06, 0], &[0x13; 40], &[0xff; 1500]] {
@@ -354,7 +354,7 @@ fn what_is_no_message_of_a_gateway_changes_nothing() {
 }
 
 #[test]
-fn outside_and_inside_go_together_in_all_ways() {
+fn inner_and_outer_families_combine_freely() {
     let mut lab = lab();
     let (v4, v6) = (at("203.0.113.5:1"), at("[2001:db8:5::5]:1"));
     for from in [v4, v6] {
@@ -389,7 +389,7 @@ fn a_narrow_path_narrows_all_tunnels_over_it_for_a_while() {
     assert_eq!(room(&mut lab), 1470);
     lab.relay.path_mtu(ip("203.0.113.5"), 1280, lab.now);
     assert_eq!(room(&mut lab), 1250);
-    // Nobody can make it useless.
+    // No message can make the path unusable.
     lab.relay.path_mtu(ip("203.0.113.5"), 68, lab.now);
     assert_eq!(room(&mut lab), 552 - 30);
     lab.relay.path_mtu(ip("203.0.113.5"), 9000, lab.now);
@@ -402,9 +402,9 @@ fn a_narrow_path_narrows_all_tunnels_over_it_for_a_while() {
 }
 
 #[test]
-fn the_report_may_come_from_no_address() {
+fn a_report_may_have_an_unspecified_source() {
     let packet = report(&[record(IsIn, G, &[S])]);
-    // What VLC and Linux do; the writer of reports does it, too.
+    // As VLC and Linux do, and the writer of reports, too.
     assert_eq!(&packet[12..16], &[0; 4]);
 }
 

@@ -20,7 +20,7 @@ impl Random {
     }
 }
 
-/// What a host wants of a group.
+/// Sources of a group that a host wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Wish {
     Only(BTreeSet<IpAddr>),
@@ -36,7 +36,7 @@ impl Wish {
     }
 }
 
-/// A host: what it wants, and until when the relay believes it.
+/// A host: its groups, and the time until which the relay believes it.
 #[derive(Default)]
 struct Host {
     wishes: BTreeMap<IpAddr, Wish>,
@@ -92,10 +92,10 @@ fn one_history(seed: u64) {
             sources: some.into_iter().collect(),
         };
         lab.join(end, &[record]);
-        // Sources that a new list leaves out go after two seconds.
+        // Sources missing from a new list expire after two seconds.
         lab.pass(Duration::from_secs(3));
         if random.next(10) == 0 {
-            // Everybody repeats what it wants; nothing changes by it.
+            // Every host repeats its state, which changes nothing.
             lab.pass(Duration::from_secs(60));
             let all: Vec<(SocketAddr, Vec<Record>)> = hosts
                 .iter()
@@ -155,7 +155,7 @@ fn current(host: &Host) -> Vec<Record> {
 }
 
 #[test]
-fn whatever_hosts_say_they_get_what_they_want() {
+fn random_reports_yield_the_wanted_groups() {
     for seed in 0..100 {
         one_history(seed);
     }

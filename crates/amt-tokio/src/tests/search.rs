@@ -1,4 +1,4 @@
-//! Relays that are looked for: names, the DNS, and what happens while nobody answers.
+//! Search for relays: names, the DNS, and servers that do not answer.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -15,7 +15,7 @@ fn quickly() -> amt::gateway::Timing {
     }
 }
 
-/// Runs the gateway for one step, whatever it is.
+/// Runs the gateway for one step.
 async fn step(gateway: &mut Gateway, batch: &mut RecvBatch) {
     let wait = tokio::time::timeout(PATIENCE, gateway.ready());
     wait.await.expect("it sleeps for ever");
@@ -23,7 +23,7 @@ async fn step(gateway: &mut Gateway, batch: &mut RecvBatch) {
 }
 
 #[tokio::test]
-async fn that_no_name_is_found_is_said_once_with_the_reason_and_it_is_tried_again() {
+async fn a_lack_of_relays_is_reported_once_with_the_reason_and_retried() {
     let config = Config {
         relays: vec!["relay.invalid".parse().unwrap()],
         dns: None,
@@ -55,9 +55,9 @@ async fn that_no_name_is_found_is_said_once_with_the_reason_and_it_is_tried_agai
 }
 
 #[tokio::test]
-async fn a_name_server_that_answers_late_is_asked_until_it_does() {
+async fn a_late_name_server_is_asked_until_it_answers() {
     let server = NameServer::start().await;
-    // On the port that relays have, at an address that nobody else uses.
+    // The standard port, at an address that no other test uses.
     let relay = loop {
         let [.., a, b, c] = rand::rng().random::<[u8; 4]>();
         let ip = Ipv4Addr::new(127, a | 1, b, c);
@@ -97,7 +97,7 @@ async fn a_name_server_that_answers_late_is_asked_until_it_does() {
 }
 
 #[tokio::test]
-async fn what_is_told_during_a_subscription_wakes_the_program() {
+async fn events_during_a_subscription_wake_the_program() {
     let config = Config {
         dns: None,
         ..Config::default()
@@ -112,7 +112,7 @@ async fn what_is_told_during_a_subscription_wakes_the_program() {
 }
 
 #[tokio::test]
-async fn relays_of_sources_that_nobody_wants_any_more_are_forgotten() {
+async fn relays_of_unsubscribed_sources_are_forgotten() {
     let server = NameServer::start().await;
     let records = vec![relay_at(1, "192.0.2.77".parse::<IpAddr>().unwrap())];
     server.says("1.0.0.10.in-addr.arpa.", AMTRELAY, Answer::Records(records));

@@ -1,4 +1,4 @@
-//! Relays that end, fill up or come back, and addresses that change.
+//! Relays that end, fill up or return, and addresses that change.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ fn a_relay_that_ends_is_replaced_at_the_next_query() {
     assert_eq!(events[0], lost);
     assert!(matches!(events[1], Event::Connected { relay, .. } if relay == addr(B)));
     assert_eq!(events.len(), 2);
-    // It is left, as far as that can be told to it.
+    // The gateway tears the tunnel down, in case that the relay still hears it.
     assert_eq!(world.tunnel(A).len(), 0);
 }
 
@@ -45,7 +45,7 @@ fn a_suspicion_finds_the_loss_within_a_second() {
     world.gateway.suspect(world.now);
     world.run(ms(1200));
     assert_eq!(world.using(), Some(addr(B)));
-    // Suspicions all the time ask no more often than they may.
+    // Continuous suspicions do not exceed the bound on Requests.
     let before = world.relay(B).requests.len();
     for _ in 0..100 {
         world.gateway.suspect(world.now);
@@ -56,7 +56,7 @@ fn a_suspicion_finds_the_loss_within_a_second() {
 }
 
 #[test]
-fn without_another_relay_the_loss_is_told_and_the_return_found() {
+fn without_another_relay_the_loss_is_reported_and_the_return_noticed() {
     let mut world = World::new([(A, ModelRelay::default())]);
     world.candidates([configured(A)]);
     world.subscribe(ssm("10.0.0.1", "232.1.1.1", 5000));
@@ -82,7 +82,7 @@ fn without_another_relay_the_loss_is_told_and_the_return_found() {
     assert_eq!(world.tunnel(A).len(), 1);
 }
 
-/// A world after a run was killed: its tunnel is still at the relay; with the proof.
+/// Returns a world after a run was killed, whose tunnel is still at the relay, and its proof.
 fn killed() -> (World, TunnelProof) {
     let mut world = connected();
     let proof = world.gateway.tunnel().unwrap();
@@ -101,7 +101,7 @@ fn start_again(world: &mut World) {
 }
 
 #[test]
-fn the_tunnel_of_a_run_with_another_port_is_taken_down_first() {
+fn the_tunnel_of_a_run_with_another_port_is_torn_down_first() {
     let (mut world, proof) = killed();
     let before = world.here;
     world.here.set_port(41_000);
@@ -117,7 +117,7 @@ fn the_tunnel_of_a_run_with_another_port_is_taken_down_first() {
 }
 
 #[test]
-fn a_tunnel_that_goes_on_in_the_next_run_is_taken_down_only_if_its_address_changed() {
+fn a_resumed_tunnel_is_torn_down_only_if_its_address_changed() {
     for moved in [false, true] {
         let (mut world, proof) = killed();
         let before = world.here;
@@ -137,7 +137,7 @@ fn a_tunnel_that_goes_on_in_the_next_run_is_taken_down_only_if_its_address_chang
 }
 
 #[test]
-fn the_tunnel_to_another_relay_than_the_one_in_use_is_taken_down() {
+fn the_tunnel_to_a_relay_that_is_not_in_use_is_torn_down() {
     let (mut world, proof) = killed();
     world.gateway.resume(TunnelProof {
         relay: addr(B),
@@ -148,8 +148,8 @@ fn the_tunnel_to_another_relay_than_the_one_in_use_is_taken_down() {
     assert_eq!(world.relay(B).teardowns.len(), 1);
 }
 
-/// A gateway at a relay, which is killed; the application misses packets once a second. `others`
-/// are candidates that never answer.
+/// Kills the relay of a gateway whose application misses packets once a second. `others` are
+/// candidates that never answer.
 fn bereft(seed: u8, others: &[&'static str]) -> World {
     let mut world = World::seeded(seed, [(A, ModelRelay::default())]);
     world.candidates([configured(A)]);
@@ -166,7 +166,7 @@ fn bereft(seed: u8, others: &[&'static str]) -> World {
     world
 }
 
-/// Lets a second pass at most, until the relay has a tunnel.
+/// Runs at most a second, until the relay has a tunnel.
 fn second(world: &mut World) -> bool {
     world.gateway.suspect(world.now);
     (0..100).any(|_| {
@@ -175,7 +175,7 @@ fn second(world: &mut World) -> bool {
     })
 }
 
-/// Returns the time until a relay that was killed and is back serves the gateway again.
+/// Returns the time until a killed relay serves the gateway again after its return.
 fn until_it_serves_again(world: &mut World, away: Duration) -> Duration {
     let end = world.now + away;
     while world.now + secs(1) <= end {
@@ -191,7 +191,7 @@ fn until_it_serves_again(world: &mut World, away: Duration) -> Duration {
 }
 
 #[test]
-fn a_relay_that_was_killed_and_is_back_serves_again_within_three_seconds() {
+fn a_killed_relay_serves_again_within_three_seconds_of_its_return() {
     let mut longest = Duration::ZERO;
     for seed in 1..=20 {
         for away in [700, 1900, 3300, 4700, 6100, 9500, 14_900, 21_300, 29_000] {
@@ -212,7 +212,7 @@ fn a_relay_that_was_killed_and_is_back_serves_again_within_three_seconds() {
 }
 
 #[test]
-fn gateways_do_not_come_back_all_at_once() {
+fn gateways_return_at_random_times() {
     let mut took: Vec<_> = (1..=200)
         .map(|seed| until_it_serves_again(&mut bereft(seed, &[]), secs(10)))
         .collect();
@@ -223,7 +223,7 @@ fn gateways_do_not_come_back_all_at_once() {
 }
 
 #[test]
-fn a_relay_that_stays_away_is_asked_ever_more_rarely_and_told_of_now_and_then() {
+fn requests_to_an_absent_relay_back_off() {
     let mut world = bereft(3, &[]);
     for _ in 0..35 {
         second(&mut world);
@@ -243,7 +243,7 @@ fn a_relay_that_stays_away_is_asked_ever_more_rarely_and_told_of_now_and_then() 
 }
 
 #[test]
-fn a_relay_whose_packets_come_is_kept_though_it_does_not_answer() {
+fn a_relay_whose_packets_arrive_is_kept_although_it_does_not_answer() {
     let mut world = World::new([(A, ModelRelay::default())]);
     world.candidates([configured(A)]);
     world.subscribe(ssm("10.0.0.1", "232.1.1.1", 5000));
@@ -261,7 +261,7 @@ fn a_relay_whose_packets_come_is_kept_though_it_does_not_answer() {
         .iter()
         .any(|(_, e)| matches!(e, Event::Lost { .. }));
     assert!(!lost);
-    // And when they end, it is given up.
+    // When the packets end, the relay is given up.
     world.run(secs(60));
     assert_eq!(world.using(), None);
 }
@@ -271,7 +271,7 @@ fn a_relay_that_fills_up_is_left_for_another_one_without_a_gap() {
     let mut world = connected();
     world.relay(A).limited = true;
     let mut sent = 0;
-    // Both relays forward what they were asked for.
+    // Both relays forward the requested groups.
     for _ in 0..300 {
         for relay in [A, B] {
             if !world.tunnel(relay).is_empty() {
@@ -294,7 +294,7 @@ fn a_relay_that_fills_up_is_left_for_another_one_without_a_gap() {
 }
 
 #[test]
-fn where_all_are_full_the_tunnel_that_is_there_goes_on() {
+fn the_present_tunnel_continues_if_all_relays_are_full() {
     let mut world = connected();
     world.relay(A).limited = true;
     world.relay(B).limited = true;
@@ -354,7 +354,7 @@ fn a_changed_address_is_torn_down_with_the_values_before() {
 }
 
 #[test]
-fn a_change_of_the_network_asks_at_once() {
+fn a_network_change_causes_a_request_at_once() {
     let mut world = connected();
     world.here = addr("203.0.113.77:50000");
     world.gateway.network_changed(world.now);
@@ -364,7 +364,7 @@ fn a_change_of_the_network_asks_at_once() {
 }
 
 #[test]
-fn an_address_that_was_told_only_before_is_remembered() {
+fn an_address_missing_from_later_queries_is_remembered() {
     let mut world = connected();
     let before = world.here;
     world.relay(A).tells_address = false;
@@ -411,7 +411,7 @@ fn a_relay_that_left_the_list_is_kept_while_it_works() {
 }
 
 #[test]
-fn many_seeds_and_losses_end_well() {
+fn many_seeds_and_losses_converge() {
     for seed in 0..60_u8 {
         let relay = || ModelRelay {
             one_nonce: seed % 2 == 1,

@@ -1,4 +1,4 @@
-//! What relays are told, and when.
+//! Reports to relays, and their times.
 
 use std::collections::BTreeSet;
 
@@ -72,7 +72,7 @@ fn the_first_report_is_repeated_and_then_each_query_has_one_answer() {
 }
 
 #[test]
-fn a_long_interval_is_cut_short_and_a_missing_one_is_the_usual() {
+fn a_long_query_interval_is_shortened_and_a_missing_one_gets_the_default() {
     for qqic in [secs(31_744), secs(0)] {
         let relay = ModelRelay {
             query: GeneralQuery {
@@ -90,7 +90,7 @@ fn a_long_interval_is_cut_short_and_a_missing_one_is_the_usual() {
 }
 
 #[test]
-fn changes_are_told_at_once_and_again_within_a_second() {
+fn changes_are_reported_at_once_and_repeated_within_a_second() {
     let first = ssm("10.0.0.1", "232.1.1.1", 5000);
     let (mut world, ids) = connected(ModelRelay::default(), &[first]);
     let before = world.relay(A).updates.len();
@@ -112,7 +112,7 @@ fn changes_are_told_at_once_and_again_within_a_second() {
 }
 
 #[test]
-fn another_port_of_a_group_is_nothing_new_to_the_relay() {
+fn another_port_of_a_group_is_not_reported() {
     let (mut world, ids) = connected(ModelRelay::default(), &[ssm("10.0.0.1", "232.1.1.1", 5000)]);
     let before = world.relay(A).updates.len();
     let other = world.subscribe(ssm("10.0.0.1", "232.1.1.1", 5001));
@@ -200,7 +200,7 @@ fn a_stop_leaves_at_once() {
 }
 
 #[test]
-fn a_relay_that_tells_no_address_works_and_gets_no_teardown() {
+fn a_relay_that_reports_no_address_works_and_gets_no_teardown() {
     let relay = ModelRelay {
         tells_address: false,
         ..ModelRelay::default()
@@ -214,7 +214,7 @@ fn a_relay_that_tells_no_address_works_and_gets_no_teardown() {
 }
 
 #[test]
-fn many_subscriptions_are_told_in_several_packets_and_no_more_are_taken() {
+fn many_subscriptions_are_reported_in_several_packets_up_to_the_bound() {
     let mut world = World::new([(A, ModelRelay::default())]);
     world.candidates([configured(A)]);
     for n in 0..MAX_SUBSCRIPTIONS {
@@ -237,7 +237,7 @@ fn many_subscriptions_are_told_in_several_packets_and_no_more_are_taken() {
 }
 
 #[test]
-fn what_no_relay_could_serve_is_refused() {
+fn subscriptions_that_no_relay_could_serve_are_rejected() {
     let mut world = World::new([]);
     for (wrong, text) in [
         (asm("10.0.0.1", 1), "not a multicast group"),
@@ -261,7 +261,7 @@ fn what_no_relay_could_serve_is_refused() {
 }
 
 #[test]
-fn a_lost_update_is_made_up_for() {
+fn a_lost_update_is_repeated() {
     let mut world = World::new([(A, ModelRelay::default())]);
     world.lose_every = Some(2);
     world.candidates([configured(A)]);

@@ -1,4 +1,4 @@
-//! Finding a relay: candidates, races, discovery, hold-downs.
+//! Search for a relay: candidates, races, discovery, hold-downs.
 
 use super::world::*;
 use crate::gateway::*;
@@ -8,7 +8,7 @@ const B: &str = "[2001:db8::2]:2268";
 const ANYCAST: &str = "192.52.193.1:2268";
 
 #[test]
-fn nothing_is_sent_before_something_is_wanted() {
+fn nothing_is_sent_before_the_first_subscription() {
     let mut world = World::new([(A, ModelRelay::default())]);
     world.candidates([configured(A)]);
     world.run(secs(600));
@@ -29,7 +29,7 @@ fn nothing_is_sent_before_something_is_wanted() {
 }
 
 #[test]
-fn the_first_that_answers_is_taken_and_the_others_are_left_alone() {
+fn the_first_relay_that_answers_wins() {
     let dead = ModelRelay {
         answers: false,
         ..ModelRelay::default()
@@ -47,7 +47,7 @@ fn the_first_that_answers_is_taken_and_the_others_are_left_alone() {
 }
 
 #[test]
-fn a_slow_relay_wins_when_the_others_are_slower_still() {
+fn the_least_slow_relay_wins() {
     let silent = || ModelRelay {
         answers: false,
         ..ModelRelay::default()
@@ -63,7 +63,7 @@ fn a_slow_relay_wins_when_the_others_are_slower_still() {
 }
 
 #[test]
-fn an_anycast_address_is_asked_for_a_relay_first() {
+fn relay_discovery_goes_to_an_anycast_address_first() {
     let mut found = ModelRelay {
         advertises: Some("198.51.100.1".parse().unwrap()),
         ..ModelRelay::default()
@@ -83,7 +83,7 @@ fn an_anycast_address_is_asked_for_a_relay_first() {
 }
 
 #[test]
-fn advertisements_of_others_and_of_nonsense_are_dropped() {
+fn advertisements_from_strangers_or_with_impossible_addresses_are_dropped() {
     let mut world = World::new([]);
     world.candidates([anycast(ANYCAST)]);
     world.subscribe(ssm("10.0.0.1", "232.1.1.1", 5000));
@@ -140,7 +140,7 @@ fn advertisements_of_others_and_of_nonsense_are_dropped() {
 }
 
 #[test]
-fn requests_back_off_and_failed_candidates_are_held_down_longer_and_longer() {
+fn requests_back_off_and_hold_downs_grow() {
     let dead = ModelRelay {
         answers: false,
         ..ModelRelay::default()
@@ -175,7 +175,7 @@ fn requests_back_off_and_failed_candidates_are_held_down_longer_and_longer() {
                 .iter()
                 .all(|(_, e)| matches!(e, Event::NoRelay { .. }))
     );
-    // Back: it is found when it is tried next, and a change of the network is a reason to try.
+    // A returned relay is found at the next attempt, which a change of the network causes.
     world.relay(A).answers = true;
     world.gateway.network_changed(world.now);
     world.run(ms(100));
@@ -183,7 +183,7 @@ fn requests_back_off_and_failed_candidates_are_held_down_longer_and_longer() {
 }
 
 #[test]
-fn a_full_relay_is_passed_over_at_once() {
+fn a_full_relay_is_skipped_at_once() {
     let full = ModelRelay {
         limited: true,
         ..ModelRelay::default()
@@ -203,7 +203,7 @@ fn a_full_relay_is_passed_over_at_once() {
 }
 
 #[test]
-fn an_address_without_a_way_there_is_passed_over_at_once() {
+fn an_unreachable_address_is_skipped_at_once() {
     let mut world = World::new([(B, ModelRelay::default())]);
     world.candidates([configured(A), configured(B)]);
     world.subscribe(ssm("10.0.0.1", "232.1.1.1", 5000));
@@ -216,7 +216,7 @@ fn an_address_without_a_way_there_is_passed_over_at_once() {
 }
 
 #[test]
-fn no_candidate_is_said_once_and_one_that_comes_later_is_used() {
+fn a_lack_of_candidates_is_reported_once_and_a_later_one_is_used() {
     let mut world = World::new([(A, ModelRelay::default())]);
     world.subscribe(ssm("10.0.0.1", "232.1.1.1", 5000));
     world.subscribe(ssm("10.0.0.1", "232.1.1.2", 5000));
@@ -234,7 +234,7 @@ fn no_candidate_is_said_once_and_one_that_comes_later_is_used() {
 }
 
 #[test]
-fn of_many_candidates_the_first_count_and_each_once() {
+fn candidates_are_bounded_and_deduplicated() {
     let mut world = World::new([]);
     let many = (0..200).map(|n| configured(&format!("198.51.100.{}:2268", n / 2)));
     world.candidates(many);
@@ -247,7 +247,7 @@ fn of_many_candidates_the_first_count_and_each_once() {
 }
 
 #[test]
-fn a_candidate_that_is_new_to_the_list_joins_a_race_under_way() {
+fn a_new_candidate_joins_a_running_race() {
     let dead = ModelRelay {
         answers: false,
         ..ModelRelay::default()
