@@ -29,6 +29,7 @@ const AGAIN_MAX: Duration = Duration::from_secs(300);
 
 /// State of a lookup.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Lookup {
     /// In progress.
     UnderWay,
@@ -40,6 +41,7 @@ pub enum Lookup {
 
 /// Status of a lookup, for a status page.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct NameStatus {
     /// Name of the relay or, for [`Origin::Dns`], source address.
     pub name: String,

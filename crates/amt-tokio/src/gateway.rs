@@ -44,6 +44,7 @@ pub struct Packet<'a> {
 
 /// Snapshot of a gateway, for a status page.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Status {
     /// Relay in use.
     pub relay: Option<RelayStatus>,
@@ -467,7 +468,7 @@ impl Gateway {
             Event::Connected { .. } | Event::Idle { .. } => self.finder.settled(),
             Event::NoRelay { .. } => self.finder.needs_more(now),
             Event::Lost { .. } => self.finder.look_up(true),
-            Event::AddressChanged { .. } | Event::Unanswered { .. } => {}
+            _ => {}
         }
         if self.events.len() >= MAX_EVENTS {
             self.events.pop_front();

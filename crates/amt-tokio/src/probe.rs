@@ -22,6 +22,7 @@ const MAX_ANSWER: usize = 2048;
 
 /// ProbeReply of a relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ProbeReply {
     /// Address of the relay.
     pub relay: SocketAddr,
@@ -35,6 +36,7 @@ pub struct ProbeReply {
 
 /// Error of a probe.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ProbeError {
     /// The name was not found.
     #[error("the relay's name {name} was not found: {error}; check the name, or give an address")]

@@ -11,6 +11,7 @@ const MESSAGE_BYTES: usize = 1 << 16;
 
 /// A received datagram, borrowed from a [`RecvBatch`].
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Datagram<'a> {
     /// Sender. An IPv4 sender has an IPv4 address even on a dual-stack socket.
     pub from: SocketAddr,

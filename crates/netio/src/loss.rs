@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 /// Snapshot of a socket's lost datagrams and hidden errors; the counters never decrease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Counters {
     /// Errors reported while receiving, each caused by a datagram sent earlier (an ICMP message):
     /// nothing was lost on the receiving side.

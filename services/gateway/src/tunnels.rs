@@ -158,8 +158,6 @@ fn tell(event: &Event, place: Place, gateway: &Gateway) {
             );
         }
         Event::Lost { .. } | Event::Unanswered { .. } => warn!("{event}{whose}"),
-        Event::Connected { .. } | Event::AddressChanged { .. } | Event::Idle { .. } => {
-            info!("{event}{whose}");
-        }
+        _ => info!("{event}{whose}"),
     }
 }

@@ -63,6 +63,7 @@ impl Default for Config {
 
 /// Error of a discovery. A source without relays is no error.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum DiscoveryError {
     /// The system's name servers are unknown.
     #[error(
@@ -90,6 +91,7 @@ pub enum DiscoveryError {
 
 /// Relays of a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Relays {
     /// Candidates, the preferred ones first; all of [`Origin::Dns`].
     pub candidates: Vec<Candidate>,

@@ -56,6 +56,7 @@ pub struct AmtRelay {
 
 /// Error in the data of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum RdataError {
     /// The length does not suit the type.
     #[error("AMTRELAY record: {len} bytes cannot be one of type {kind}")]

@@ -72,6 +72,7 @@ impl Default for Timing {
 
 /// Source of knowledge of a relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum Origin {
     /// The configuration.
     Configured,
@@ -145,6 +146,7 @@ pub struct SubscriptionId(pub(super) u64);
 
 /// Reason for rejecting a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum SubscribeError {
     /// The group is not a multicast address.
     #[error("{0} is not a multicast group (224.0.0.0 to 239.255.255.255, or ff00::/8)")]
@@ -210,6 +212,7 @@ pub enum Input {
 
 /// Reason for dropping a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum DropReason {
     /// Not an AMT message.
     Malformed(WireError),
@@ -263,6 +266,7 @@ impl DropReason {
 
 /// Reason for not using a relay (any more).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum RelayFailure {
     /// The relay does not answer.
     Timeout,
@@ -287,6 +291,7 @@ impl fmt::Display for RelayFailure {
 
 /// A change of the gateway's relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Event {
     /// A relay was selected, and the subscriptions were reported to it.
     Connected {
@@ -363,6 +368,7 @@ impl fmt::Display for Event {
 
 /// Counters of a gateway; they never decrease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Counters {
     /// Packets of flows handed to the caller.
     pub data: u64,
@@ -393,6 +399,7 @@ impl Counters {
 
 /// Snapshot of a gateway, for a status page.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Status {
     /// Relay in use.
     pub relay: Option<RelayStatus>,
@@ -406,6 +413,7 @@ pub struct Status {
 
 /// Status of the relay in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RelayStatus {
     /// Address of the relay.
     pub addr: SocketAddr,
@@ -429,6 +437,7 @@ pub struct RelayStatus {
 
 /// Status of one candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CandidateStatus {
     /// The candidate.
     pub candidate: Candidate,
@@ -440,6 +449,7 @@ pub struct CandidateStatus {
 
 /// State of a candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum CandidateState {
     /// Not needed, or not tried yet.
     Waiting,

@@ -41,6 +41,7 @@ pub(crate) const DESTINATION: u8 = 60;
 
 /// Error in a packet inside a tunnel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum IpError {
     /// The packet ends inside a header, or before the length that a header claims.
     #[error("{what}: {len} bytes, but {need} are needed")]

@@ -85,6 +85,7 @@ impl Config {
 ///
 /// The fields are optional in the RFC, and some gateways ignore a Query that has them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum GatewayAddress {
     /// None.
     #[default]

@@ -15,6 +15,7 @@ pub enum Outcome {
 
 /// Reason for ignoring a gateway's message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum DropReason {
     /// Not an AMT message.
     Malformed(WireError),

@@ -49,6 +49,7 @@ struct Tunnel {
 
 /// Status of a gateway with a tunnel.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct GatewayView {
     /// Address and port of the gateway.
     pub gateway: SocketAddr,

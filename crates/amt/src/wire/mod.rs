@@ -118,6 +118,7 @@ pub enum Message<'a> {
 
 /// Error in an AMT message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum WireError {
     /// The datagram ends inside the fixed fields.
     #[error("AMT {what}: {len} bytes, but {need} are needed")]

@@ -43,6 +43,7 @@ const NEEDS_CHECKSUM: u8 = 1;
 
 /// A captured packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CapturedPacket<'a> {
     /// Bytes from the IP header on; possibly a few more than its length says.
     pub packet: &'a [u8],

@@ -16,6 +16,7 @@ const CONTROL_BYTES: usize = 192;
 
 /// A kernel message: a datagram, or a train of equally long ones from the same sender.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Message<'a> {
     /// Sender.
     pub from: SocketAddr,

@@ -15,6 +15,7 @@ const WAKER: u64 = u64::MAX;
 
 /// Readiness of one socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Readiness {
     /// Token of the socket, from [`Poller::add`].
     pub token: u64,

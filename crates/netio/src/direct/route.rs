@@ -129,6 +129,7 @@ pub fn interface_state(index: u32) -> InterfaceState {
 
 /// State of an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum InterfaceState {
     /// Usable.
     Up,
