@@ -109,7 +109,7 @@ impl Model {
         };
         let limits = Limits {
             receivers: RECEIVERS,
-            copies: COPIES,
+            replicas: COPIES,
             control_per_s: 40,
             acks_per_s: 40,
         };
