@@ -89,7 +89,7 @@ kind_of() {
 # pack_documents: the documents, each where links from others find it, and a page that says what this is.
 pack_documents() {
 	mkdir -p "$documents/helm" "$documents/testbed" "$documents/deploy"
-	cp "$root"/README.md "$root"/ARCHITECTURE.md "$documents/"
+	cp "$root"/README.md "$root"/ARCHITECTURE.md "$root"/SECURITY.md "$root"/CHANGELOG.md "$documents/"
 	cp "$root/testbed/README.md" "$documents/testbed/"
 	cp -R "$root/docs" "$documents/"
 	cp -R "$root/helm/flexfeed" "$documents/helm/"
