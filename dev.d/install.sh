@@ -1,10 +1,10 @@
 # Part of ./dev: installs what needs.sh found missing, or says how.
 # shellcheck shell=sh disable=SC2154 # missing, packages, rust, components; yes, command; say, step, fail: from needs.sh and ../dev
 
-# Rust is installed in the version that Cargo.toml asks for, not the newest: everybody then has the same compiler and the same
-# lints, and that version is proved to be enough. A newer one that is already here is used as it is.
+# Rust is installed in the version of rust-toolchain.toml. Another one that is already here and new
+# enough is used as it is.
 toolchain_options='--profile minimal --component rustfmt --component clippy'
-rustup_options="--no-modify-path --default-toolchain $rust_needed $toolchain_options"
+rustup_options="--no-modify-path --default-toolchain $rust_pinned $toolchain_options"
 
 # needs KIND...: returns when everything is there; else installs it, or says what to do and ends with code 2.
 needs() {
@@ -72,7 +72,7 @@ rust_line() {
 	elif [ "$rust" = ok ]; then
 		printf '%s\n' "rustup component add${RUSTUP_TOOLCHAIN:+ --toolchain $RUSTUP_TOOLCHAIN} rustfmt clippy"
 	else
-		printf '%s\n' "rustup toolchain install $rust_needed $toolchain_options"
+		printf '%s\n' "rustup toolchain install $rust_pinned $toolchain_options"
 	fi
 }
 
@@ -129,11 +129,11 @@ install_rust() {
 		step 'Adding rustfmt and clippy'
 		rustup component add rustfmt clippy || fail 1 'rustup could not add rustfmt and clippy; the reason is above'
 	else
-		step "Installing Rust $rust_needed beside the present one (rustup)"
+		step "Installing Rust $rust_pinned alongside the present one (rustup)"
 		# Unquoted: several arguments.
 		# shellcheck disable=SC2086
-		rustup toolchain install "$rust_needed" $toolchain_options ||
-			fail 1 "rustup could not install Rust $rust_needed; the reason is above"
+		rustup toolchain install "$rust_pinned" $toolchain_options ||
+			fail 1 "rustup could not install Rust $rust_pinned; the reason is above"
 	fi
 }
 

@@ -7,8 +7,10 @@ sysroot=${FLEXFEED_DEV_SYSROOT:-}
 # Ordinary users of Debian do not have these on their PATH, but ip, nft and ldconfig may be there.
 PATH=$PATH:$sysroot/usr/sbin:$sysroot/sbin
 
-# The one home of the Rust version is Cargo.toml.
+# The oldest Rust that works, from Cargo.toml, and the one that CI uses, which is installed where
+# there is none: everybody then has the same compiler and the same lints.
 rust_needed=$(sed -n 's/^rust-version *= *"\([0-9.]*\)".*/\1/p' "$root/Cargo.toml")
+rust_pinned=$(sed -n 's/^channel *= *"\([0-9.]*\)".*/\1/p' "$root/rust-toolchain.toml")
 
 cargo_home=${CARGO_HOME:-${HOME:-/nonexistent}/.cargo}
 
@@ -99,8 +101,10 @@ at_least() {
 }
 
 # version_of COMMAND...: the second word of what it prints, such as 1.95.0; nothing if it fails.
+# rustup would install the toolchain of rust-toolchain.toml by itself: ./dev asks first, and makes do
+# with another one that is new enough.
 version_of() {
-	"$@" 2>/dev/null | sed -n '1s/^[^ ]* \([^ ]*\).*/\1/p'
+	RUSTUP_AUTO_INSTALL=0 "$@" 2>/dev/null | sed -n '1s/^[^ ]* \([^ ]*\).*/\1/p'
 }
 
 # find_rust: sets `rust` to ok, old or missing, and `rust_version`. Looks on the PATH, then where rustup puts it, then for
@@ -114,7 +118,7 @@ find_rust() {
 		rust_here && return
 	fi
 	have rustup || return 0
-	for toolchain in "$rust_needed" stable; do
+	for toolchain in "$rust_pinned" "$rust_needed" stable; do
 		if at_least "$(version_of rustup run "$toolchain" rustc --version)" "$rust_needed"; then
 			export RUSTUP_TOOLCHAIN="$toolchain"
 			rust_here && return

@@ -19,6 +19,7 @@ mkdir -p "$clone/web" "$clone/services/console"
 echo 'echo "fuzzed $* with $FUZZ_SEED"' >"$clone/services/console/fuzz-api.sh"
 echo "{}" >"$clone/web/package-lock.json"
 printf '[workspace.package]\nversion = "0.1.0"\nrust-version = "1.94"\n' >"$clone/Cargo.toml"
+printf '[toolchain]\nchannel = "1.95.0"\n' >"$clone/rust-toolchain.toml"
 mkdir -p "$clone/crates/service/src"
 cp "$source_root/crates/service/src/faults.rs" "$clone/crates/service/src/"
 mkdir -p "$clone/fuzz/targets" "$clone/docs" "$clone/testbed/docker"
@@ -189,7 +190,7 @@ wrong() {
 
 # As sudo does: runs the command, found on the caller's PATH.
 obliging_sudo='PATH=${0%/*}; [ "$1" != -n ] || shift; "$@"'
-rustup_line="curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y --no-modify-path --default-toolchain 1.94"
+rustup_line="curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y --no-modify-path --default-toolchain 1.95.0"
 
 # --- help and usage, on a machine with nothing
 machine
@@ -252,7 +253,7 @@ called_not curl
 dev demo --yes
 ends 7
 called 'sudo -n env DEBIAN_FRONTEND=noninteractive apt-get'
-called 'installer -y --no-modify-path --default-toolchain 1.94 --profile minimal --component rustfmt --component clippy'
+called 'installer -y --no-modify-path --default-toolchain 1.95.0 --profile minimal --component rustfmt --component clippy'
 called 'cargo build --locked -p flexfeed-source -p flexfeed-receiver -p flexfeed-relay -p flexfeed-gateway -p flexfeed-console -p flexfeed-testbed'
 says 'the demo ran with 3' 'Everything needed is there now.' 'first build' 'about 9 to 12 minutes on 2 cores'
 dev demo
@@ -323,7 +324,7 @@ says 'Rust 1.75.0 is here' "  $rustup_line"
 stand_in rustup 'exit 1'
 dev demo
 ends 2
-says '  rustup toolchain install 1.94 --profile minimal'
+says '  rustup toolchain install 1.95.0 --profile minimal'
 stand_in rustup 'case $* in "run stable rustc --version") echo "rustc 1.94.0 (x)" ;; esac'
 stand_in rustc '[ "${RUSTUP_TOOLCHAIN:-}" = stable ] && echo "rustc 1.94.0 (x)" || echo "rustc 1.75.0 (x)"'
 dev demo

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Part of the Dockerfile: installs what a stage needs and its base does not have, from the distribution or, for Rust, by rustup.
-#   install.sh node | rust CARGO_TOML | certificates
+#   install.sh node | rust RUST_TOOLCHAIN_TOML | certificates
 set -eu
 
 have() {
@@ -21,8 +21,7 @@ node)
 rust)
 	packages ca-certificates clang cmake curl g++ git libclang-dev make pkg-config
 	have cargo && exit
-	# The version that the code is known to build with.
-	version=$(sed -n 's/^rust-version *= *"\([0-9.]*\)".*/\1/p' "$2")
+	version=$(sed -n 's/^channel *= *"\([0-9.]*\)".*/\1/p' "$2")
 	for address in https://sh.rustup.rs https://static.rust-lang.org/rustup/rustup-init.sh; do
 		curl --proto '=https' --tlsv1.2 -sSf --retry 3 -o /tmp/rustup.sh "$address" && break
 	done
