@@ -1,15 +1,12 @@
 //! Updates that a receiver acknowledged for a forged packet and does not have are sent again.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod lab;
-
 use std::time::Duration;
 
 use flexicast::control::Control;
 use flexicast::frame::put_ping;
 use flexicast::{Cause, Rung, Via};
-use lab::Lab;
+
+use crate::lab::Lab;
 
 const MS: Duration = Duration::from_millis(1);
 const SEED: u64 = 7;

@@ -1,5 +1,4 @@
 //! Holds the limits in section 9 of `docs/protocol.md` to the crate's.
-#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 use flexicast::ack::MAX_RANGES;
 use flexicast::control::{MAX_CHANNELS, MAX_FRAME, MAX_NAME};
@@ -23,7 +22,7 @@ fn grouped(number: u64) -> String {
 
 #[test]
 fn the_document_names_the_limits_of_the_crate() {
-    let text = include_str!("../../../docs/protocol.md");
+    let text = include_str!("../../../../docs/protocol.md");
     let limits = Limits::default();
     let rows = [
         ("body of a control frame", MAX_FRAME as u64),

@@ -1,17 +1,11 @@
 //! Holds the crate to the test vectors in `docs/protocol.md`: each is read from there, decoded and encoded. A vector without a check fails, and so does a check
 //! without a vector. `conversation.rs` plays them as the two ends would.
-#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
-
-mod document;
-#[path = "document/packet.rs"]
-mod packet;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bytes::Bytes;
 use data_encoding::HEXLOWER;
-use document::{Vector, named, vectors};
 use flexicast::ack::PathAck;
 use flexicast::control::{
     Action, Anchor, Announce, CAPABILITY_COPIES, CAPABILITY_MULTICAST_IPV4,
@@ -25,6 +19,8 @@ use flexicast::unicast::{Piece, RangeHeader, StreamReader, put_catch_up, put_cat
 use flexicast::{ALPN, Cause, Cursor, FlowId, PathId, Rung};
 use ring::aead::quic;
 use uuid::Uuid;
+
+use crate::document::{Vector, named, packet, vectors};
 
 const INCARNATION: Uuid = Uuid::from_u128(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff);
 const RECEIVER: Uuid = Uuid::from_u128(0x5f1e_0c1a_6b1d_4c8e_9a53_0d4b_7c2e_8f10);

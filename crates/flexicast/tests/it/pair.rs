@@ -1,7 +1,4 @@
 //! Source and receivers together, in virtual time.
-#![allow(clippy::unwrap_used, missing_docs)]
-
-mod lab;
 
 use std::time::Duration;
 
@@ -9,7 +6,8 @@ use flexicast::control::Action;
 use flexicast::flow::FlowConfig;
 use flexicast::source::Faults;
 use flexicast::{Cause, Cursor, Rung, Via};
-use lab::{INCARNATION, Lab};
+
+use crate::lab::{CHANNEL, INCARNATION, Lab, flow_config};
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -416,7 +414,7 @@ fn a_fall_back_before_anything_is_published_replays_nothing() {
         lab.moves(0).last(),
         Some(&(Rung::Unicast, Cause::HeartbeatLost))
     );
-    assert_eq!(lab.nodes[0].core.stats(lab::CHANNEL).unwrap().duplicates, 0);
+    assert_eq!(lab.nodes[0].core.stats(CHANNEL).unwrap().duplicates, 0);
 }
 
 /// A holder of the flow's key can forge a packet with a number far ahead. Its victims leave the
@@ -490,7 +488,7 @@ fn an_absence_of_the_source_grants_its_members_grace() {
         for is_excused in [true, false] {
             let config = FlowConfig {
                 heartbeat,
-                ..lab::flow_config(seed)
+                ..flow_config(seed)
             };
             let mut lab = Lab::with_config(seed, 3, config);
             (0..3).for_each(|i| lab.connect(i));

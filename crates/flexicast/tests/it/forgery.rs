@@ -1,10 +1,6 @@
 //! A member forges updates with the flow's key: none of the source's is lost, and what is wrong is
 //! counted.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod lab;
-
 use std::time::Duration;
 
 use flexicast::control::{Control, Need, NeedReason};
@@ -12,7 +8,8 @@ use flexicast::frame::{put_ping, put_stream};
 use flexicast::receiver::{ChannelStats, FlowInput, Validity};
 use flexicast::unicast::RangeHeader;
 use flexicast::{Cause, Cursor, Rung, Via};
-use lab::{CHANNEL, INCARNATION, Lab, VIOLATION};
+
+use crate::lab::{CHANNEL, INCARNATION, Lab, VIOLATION};
 
 const MS: Duration = Duration::from_millis(1);
 const SEED: u64 = 7;

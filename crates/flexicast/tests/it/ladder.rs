@@ -1,14 +1,12 @@
 //! Relays among the other ways to a flow: when one is asked, when it counts, and what its loss costs.
-#![allow(clippy::unwrap_used, missing_docs)]
-
-mod lab;
 
 use std::time::Duration;
 
 use flexicast::control::{Action, Control, RelayAddress, RelayHint, State};
 use flexicast::receiver::Rungs;
 use flexicast::{Cause, Cursor, PathId, Rung, Via};
-use lab::{Asked, Lab};
+
+use crate::lab::{Asked, CHANNEL, INCARNATION, Lab};
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -58,7 +56,7 @@ fn without_multicast_a_relay_brings_everything() {
     lab.assert_complete(1);
     for node in &lab.nodes {
         assert!(node.got.iter().all(|(_, via, _)| *via == Via::Flow));
-        let stats = node.core.stats(lab::CHANNEL).unwrap();
+        let stats = node.core.stats(CHANNEL).unwrap();
         assert_eq!(stats.tunnelled_packets, stats.flow_packets);
     }
     let owed = lab.source.flow(0).unwrap().outstanding();
@@ -222,7 +220,7 @@ fn a_proof_counts_only_for_the_path_that_was_asked_for() {
     });
     lab.connect(0);
     stream(&mut lab, 200);
-    assert!(lab.nodes[0].core.stats(lab::CHANNEL).unwrap().flow_packets > 50);
+    assert!(lab.nodes[0].core.stats(CHANNEL).unwrap().flow_packets > 50);
     assert!(lab.source.counters().proofs_ignored > 0);
     assert_eq!(lab.moves(0), []);
     lab.run(SECOND);
@@ -441,7 +439,7 @@ fn repeated_probe_timeouts_count_once() {
 fn behind(seed: u64) -> Lab {
     let mut lab = lab(seed, 0);
     let cursor = Cursor {
-        incarnation: lab::INCARNATION,
+        incarnation: INCARNATION,
         seq: 1,
     };
     lab.add_node(0, Some(cursor));

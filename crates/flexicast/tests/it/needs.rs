@@ -1,14 +1,11 @@
 //! Requests for bytes at the source: which are answered, and which prove a forgery.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod lab;
-
 use std::time::Duration;
 
 use flexicast::Via;
 use flexicast::control::{Control, Need, NeedReason};
-use lab::Lab;
+
+use crate::lab::Lab;
 
 const MS: Duration = Duration::from_millis(1);
 const SEED: u64 = 7;

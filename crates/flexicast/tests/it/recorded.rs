@@ -2,15 +2,10 @@
 //! `docs/vectors/recorded-flow.md`. The recording is made here, byte for byte the same each time; the crate's receiver is held to it, and so is
 //! `docs/decode_flow.py`, which knows nothing but `docs/protocol.md`.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod document;
-
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use data_encoding::HEXLOWER;
-use document::{RECORDING, recorded};
 use flexicast::control::{
     Anchor, Announce, Control, Credential, Endpoint, Key, RungNotice, Welcome, WelcomeChannel,
 };
@@ -20,6 +15,8 @@ use flexicast::receiver::{FlowInput, Output, Receiver, ReceiverConfig, Rungs};
 use flexicast::unicast::RangeHeader;
 use flexicast::{Cause, Cursor, FlowId, PathId, Rung};
 use uuid::Uuid;
+
+use crate::document::{RECORDING, recorded};
 
 const INCARNATION: Uuid = Uuid::from_u128(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff);
 const FLOW: FlowId = FlowId([0x4f, 0x1d, 0x26, 0x90, 0xa7, 0x5c, 0xe3, 0x18]);
@@ -436,7 +433,7 @@ What one receiver saw, in the order in which it arrived: frames of the source's 
 the updates that come out. `docs/protocol.md` says what the bytes mean, its section 1 how vectors are written. Each vector has the fields that its bytes decode
 to, so that a decoder can be checked step by step.
 
-`crates/flexicast/tests/recorded.rs` makes this file and holds the crate to it; `docs/decode_flow.py` decodes it without the crate.
+`crates/flexicast/tests/it/recorded.rs` makes this file and holds the crate to it; `docs/decode_flow.py` decodes it without the crate.
 
 The receiver is at update 300. The packet numbers pass 2^32. Of the first update's packets two are lost and one is damaged, one is overtaken, and one comes
 twice; a packet of another flow comes along. In the middle of the second update the source changes keys, from AES-128-GCM to ChaCha20-Poly1305, and leaves out

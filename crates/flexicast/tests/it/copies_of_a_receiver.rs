@@ -1,5 +1,4 @@
 //! Two programs with one receiver id: a copy of a data folder, or the same receiver come back.
-#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 use std::time::{Duration, Instant};
 

@@ -1,13 +1,9 @@
 //! Plays the test vectors in `docs/protocol.md` as a conversation, once with the crate's receiver and once with its source: what either says is the next vector.
-#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
-
-mod document;
 
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use data_encoding::HEXLOWER;
-use document::{named, vectors};
 use flexicast::control::{Control, ControlReader, Credential, Endpoint, Hello, Refusal};
 use flexicast::flow::FlowConfig;
 use flexicast::protect::FlowSecret;
@@ -16,6 +12,8 @@ use flexicast::source::{ChannelConfig, Limits, Source, SourceConfig, SourceEvent
 use flexicast::unicast::{Piece, StreamReader};
 use flexicast::{Cursor, FlowId, PathId, Rung, Via};
 use uuid::Uuid;
+
+use crate::document::{named, vectors};
 
 const INCARNATION: Uuid = Uuid::from_u128(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff);
 const MS: Duration = Duration::from_millis(1);

@@ -1,14 +1,11 @@
 //! Acknowledgement rates of members (protocol.md sections 4.5 and 4.9).
 
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod lab;
-
 use std::time::Duration;
 
 use flexicast::flow::FlowConfig;
 use flexicast::{Cause, Rung};
-use lab::{Lab, flow_config};
+
+use crate::lab::{Lab, flow_config};
 
 const MS: Duration = Duration::from_millis(1);
 /// The delay that a source announces for 1,000 members.

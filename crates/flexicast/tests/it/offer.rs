@@ -1,7 +1,4 @@
 //! Channels that come and go while a source runs.
-#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
-
-mod lab;
 
 use std::time::{Duration, Instant};
 
@@ -9,8 +6,9 @@ use bytes::Bytes;
 use flexicast::control::{Control, ControlReader, Credential, Hello, Refusal};
 use flexicast::source::{Absence, ChannelConfig, SourceEvent, close};
 use flexicast::{Cause, Rung};
-use lab::{Lab, flow_config};
 use uuid::Uuid;
+
+use crate::lab::{Lab, flow_config};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MS: Duration = Duration::from_millis(1);

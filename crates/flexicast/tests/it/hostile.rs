@@ -1,10 +1,6 @@
 //! One receiver, or a thief of the flow's key, does everything wrong: other receivers are
 //! unaffected, the source counts it, and past a limit it is refused.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod lab;
-
 use std::time::Duration;
 
 use flexicast::ack::PathAck;
@@ -14,8 +10,9 @@ use flexicast::protect::{FlowSecret, SECRET_LEN};
 use flexicast::receiver::ChannelStats;
 use flexicast::source::close;
 use flexicast::{Cause, Cursor, FlowId, PathId, Rung};
-use lab::{CHANNEL, INCARNATION, Lab, VIOLATION, forger};
 use uuid::Uuid;
+
+use crate::lab::{CHANNEL, INCARNATION, Lab, VIOLATION, forger};
 
 const MS: Duration = Duration::from_millis(1);
 /// The one that misbehaves, or in whose name somebody does.

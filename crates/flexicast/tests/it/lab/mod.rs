@@ -2,7 +2,6 @@
 //!
 //! The unicast path is modelled as what QUIC gives: an ordered control stream, ordered server streams and unreliable datagrams, all with a delay. The flow's
 //! packets take a link per receiver that can lose, reorder and be cut.
-#![allow(dead_code)] // each test file uses a part
 
 pub mod forger;
 

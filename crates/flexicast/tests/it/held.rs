@@ -1,7 +1,4 @@
 //! Operations on single receivers: hold on unicast, release, disconnect.
-#![allow(clippy::unwrap_used, missing_docs)]
-
-mod lab;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,8 +9,9 @@ use flexicast::protect::FlowSecret;
 use flexicast::receiver::Rungs;
 use flexicast::source::{SubscriptionStatus, close};
 use flexicast::{Cause, FlowId, PathId, Rung, Via};
-use lab::{Asked, Lab};
 use uuid::Uuid;
+
+use crate::lab::{Asked, Lab};
 
 const SECOND: Duration = Duration::from_secs(1);
 const HELD: (Rung, Cause) = (Rung::Unicast, Cause::Held);

@@ -1,0 +1,20 @@
+//! Integration tests, one program: the crate against its document, and both ends in virtual time.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod acks;
+mod conversation;
+mod copies_of_a_receiver;
+mod document;
+mod erased;
+mod forgery;
+mod held;
+mod hostile;
+mod lab;
+mod ladder;
+mod limits;
+mod needs;
+mod offer;
+mod overdue;
+mod pair;
+mod recorded;
+mod vectors;
