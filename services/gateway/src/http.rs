@@ -192,26 +192,24 @@ impl Default for Metrics {
         started.set(now.unwrap_or_default().as_secs_f64());
         let help = "Unix time of the start";
         r.register_with_unit("start_timestamp", help, Unit::Seconds, started);
-        let help =
-            "Tunnels that there should be: one, or one for each source with relays of its own";
+        let help = "Configured tunnels: one, or one for each source with relays of its own";
         r.register("tunnels", help, metrics.tunnels.clone());
-        let help = "Tunnels that have a relay";
+        let help = "Tunnels connected to a relay";
         r.register("connected_tunnels", help, metrics.connected.clone());
-        let help = "Flows that are asked for";
+        let help = "Subscribed flows";
         r.register("flows", help, metrics.flows.clone());
-        let help = "Packets of flows that came";
+        let help = "Received flow packets";
         r.register("received_packets", help, metrics.received.clone());
-        let help = "Bytes of the payload of packets of flows that came";
+        let help = "Payload bytes of received flow packets";
         let bytes = metrics.received_bytes.clone();
         r.register_with_unit("received", help, Unit::Bytes, bytes);
-        let help = "Datagrams that were dropped, by reason";
+        let help = "Datagrams dropped, by reason";
         r.register("dropped_packets", help, metrics.dropped.clone());
-        let help = "Packets that were sent on";
+        let help = "Forwarded packets";
         r.register("sent_packets", help, metrics.sent.clone());
-        let help = "Packets that could not be sent on";
+        let help = "Packets that could not be forwarded";
         r.register("lost_packets", help, metrics.lost.clone());
-        let help =
-            "Packets that a relay brought back after they had been sent on, and that were left out";
+        let help = "Forwarded packets that came back through a relay and were dropped";
         r.register("own_packets", help, metrics.own.clone());
         Self {
             registry,

@@ -142,8 +142,7 @@ impl Metrics {
         metrics.register();
         metrics.channels.register(&mut metrics.registry);
         metrics.hooks.register(&mut metrics.registry);
-        let help =
-            "From storing at the source until the outputs held it, by two clocks, of live updates";
+        let help = "Time from storing at the source to the receiver's outputs, by two clocks, of live updates";
         let latencies = board.latencies().family();
         metrics
             .registry
@@ -157,31 +156,32 @@ impl Metrics {
         r.register("build", "The program", Info::new(version));
         let help = "Unix time of the process's start";
         r.register_with_unit("start_timestamp", help, Unit::Seconds, self.started.clone());
-        let help = "Whether the source has let the receiver in on the present connection";
+        let help = "Whether the receiver is admitted on the present connection";
         r.register("connected", help, self.connected.clone());
-        let help = "Whether something is wrong: no connection, or outputs that cannot be written";
+        let help =
+            "Whether the receiver is failing: no connection, or outputs that cannot be written";
         r.register("failing", help, self.failing.clone());
-        let help = "Connections on which the source let the receiver in";
+        let help = "Connections on which the source admitted the receiver";
         r.register("connections", help, self.connections_made.clone());
-        let help = "Connections to the source, and attempts at one, that failed or ended";
+        let help = "Connections to the source, or attempts, that failed or ended";
         r.register("disconnects", help, self.disconnects.clone());
-        let help = "Times that the source refused the receiver";
+        let help = "Refusals by the source";
         r.register("refusals", help, self.refusals.clone());
-        let help = "Attempts to write the outputs that failed";
+        let help = "Failed attempts to write the outputs";
         r.register("storage_failures", help, self.storage_failures.clone());
-        let help = "Answers to HTTP requests by page and status code";
+        let help = "HTTP responses, by page and status code";
         r.register("http_answers", help, self.answers.clone());
-        let help = "Clients that listen to /events";
+        let help = "Clients connected to /events";
         r.register("event_clients", help, self.clients.clone());
         let help = "Events sent to clients of /events";
         r.register("events_sent", help, self.events.clone());
-        let help = "Clients of /events that were dropped because they took too little";
+        let help = "Clients of /events dropped because they read too slowly";
         r.register("event_clients_dropped", help, self.dropped.clone());
-        let help = "Clients of /events that were refused because there were too many";
+        let help = "Clients of /events refused because there were too many";
         r.register("event_clients_refused", help, self.refused.clone());
         let help = "HTTP connections";
         r.register("http_connections", help, self.connections.clone());
-        let help = "HTTP requests and connections that were refused or cut short, by the bound that they met";
+        let help = "HTTP requests and connections refused or cut short, by limit";
         r.register("http_limited", help, self.limits.clone());
     }
 
@@ -234,33 +234,33 @@ impl Metrics {
 
 impl Channels {
     fn register(&self, r: &mut Registry) {
-        let help = "The seq of the source's last update, as far as it is known";
+        let help = "Seq of the source's last known update";
         r.register("head_seq", help, self.head.clone());
-        let help = "The seq up to which the outputs are complete";
+        let help = "Seq up to which the outputs are complete";
         r.register("cursor_seq", help, self.cursor.clone());
         let help = "Updates between the head and the cursor";
         r.register("lag_updates", help, self.lag.clone());
-        let help = "The rung that the channel is on: 1 for that one";
+        let help = "The channel's rung: 1 for that one";
         r.register("rung", help, self.rung.clone());
-        let help = "Whether there is an AMT relay for the channel, be it in use or held ready";
+        let help = "Whether the channel has an AMT relay, in use or on standby";
         r.register("amt_relay", help, self.relay.clone());
-        let help = "Moves of the channel to a rung; what a lost connection ends is none";
+        let help = "Moves of the channel to a rung; the end of a connection is none";
         r.register("rung_moves", help, self.moves.clone());
-        let help = "Updates put out since the start, by the way they came";
+        let help = "Updates written to the outputs since the start, by the path they came on";
         r.register("updates", help, self.updates.clone());
-        let help = "Updates that made no sense and were passed over";
+        let help = "Updates that could not be decoded and were skipped";
         r.register("undecodable_updates", help, self.undecodable.clone());
-        let help = "Updates that were gone at the source before they could be received";
+        let help = "Updates gone at the source before they could be received";
         r.register("missing_updates", help, self.missing.clone());
-        let help = "Flow packets that were taken";
+        let help = "Flow packets accepted";
         r.register("flow_packets", help, self.packets.clone());
-        let help = "Packets to the group that were no valid packets of the flow";
+        let help = "Packets to the group that were not valid packets of the flow";
         r.register("flow_invalid_packets", help, self.invalid.clone());
-        let help = "Things that arrived more than once";
+        let help = "Packets and ranges that arrived more than once";
         r.register("duplicates", help, self.duplicates.clone());
-        let help = "Times that bytes of an update contradicted each other";
+        let help = "Contradictions between bytes of an update";
         r.register("mismatches", help, self.mismatches.clone());
-        let help = "Updates whose bytes from the flow were dropped, and fetched again by unicast";
+        let help = "Updates whose bytes from the flow were dropped and fetched again by unicast";
         r.register("refetched_updates", help, self.refetched.clone());
         let help = "Records in the journal";
         r.register("journal_records", help, self.journal_records.clone());
@@ -334,22 +334,21 @@ impl Channels {
 
 impl Hooks {
     fn register(&self, r: &mut Registry) {
-        let help = "Updates that a webhook or command has not got yet";
+        let help = "Updates not delivered to the hook yet";
         r.register("hook_pending_updates", help, self.pending.clone());
-        let help = "Deliveries to it in progress";
+        let help = "Deliveries in progress";
         r.register("hook_running_attempts", help, self.running.clone());
-        let help = "Updates delivered to it";
+        let help = "Updates delivered to the hook";
         r.register("hook_delivered_updates", help, self.delivered.clone());
-        let help = "Attempts that failed";
+        let help = "Failed delivery attempts";
         r.register("hook_failed_attempts", help, self.failed.clone());
-        let help = "Updates that were given up and are in its dead letters";
+        let help = "Updates given up and kept as dead letters";
         r.register("hook_dead_letters", help, self.dead.clone());
-        let help =
-            "Dead letters that were dropped, as the oldest ones, because there were too many";
+        let help = "Dead letters dropped, oldest first, because there were too many";
         r.register("hook_dropped_dead_letters", help, self.dropped.clone());
-        let help = "Updates that could not be read back from the journal for it";
+        let help = "Updates that could not be read back from the journal";
         r.register("hook_lost_updates", help, self.lost.clone());
-        let help = "Whether delivery to it is off until the next start";
+        let help = "Whether delivery to the hook is disabled until the next start";
         r.register("hook_disabled", help, self.disabled.clone());
     }
 

@@ -41,20 +41,20 @@ pub(super) struct Metrics {
 type Plain = (&'static str, &'static str, fn(&Counters) -> &Count);
 
 const PLAIN: [Plain; 14] = [
-    ("answers", "Answers sent to gateways", |c| &c.answers),
+    ("answers", "Messages sent to gateways", |c| &c.answers),
     (
         "answers_refused",
-        "Answers to gateways that the kernel refused to send",
+        "Messages to gateways that the kernel refused to send",
         |c| &c.answers_refused,
     ),
     (
         "native_packets",
-        "Multicast packets that a gateway wants",
+        "Multicast packets wanted by a gateway",
         |c| &c.native_packets,
     ),
     (
         "native_bytes",
-        "Bytes of multicast packets that a gateway wants, with IP headers",
+        "Bytes of multicast packets wanted by a gateway, with IP headers",
         |c| &c.native_bytes,
     ),
     (
@@ -62,17 +62,19 @@ const PLAIN: [Plain; 14] = [
         "Multicast packets that arrived and that no gateway wants",
         |c| &c.unwanted,
     ),
-    ("broken_packets", "Captured packets that are none", |c| {
-        &c.broken
-    }),
+    (
+        "broken_packets",
+        "Captured packets that are malformed",
+        |c| &c.broken,
+    ),
     (
         "messages_lost",
-        "Messages of gateways that the kernel had no room for before the relay could read them; several that came as one train count as one",
+        "Messages of gateways lost in the kernel's queue; several that came as one train count as one",
         |c| &c.lost.messages,
     ),
     (
         "sent_packets",
-        "Packets sent to gateways, each counted for each gateway",
+        "Packets sent to gateways, counted per gateway",
         |c| &c.sent_packets,
     ),
     (
@@ -82,29 +84,27 @@ const PLAIN: [Plain; 14] = [
     ),
     (
         "fragmented_packets",
-        "Inner packets that were fragmented to fit the way to a gateway",
+        "Inner packets fragmented to fit the path to a gateway",
         |c| &c.fragmented,
     ),
     (
         "icmp_messages",
-        "Sources that were told that a packet is too large",
+        "ICMP messages to sources that a packet is too large",
         |c| &c.icmp,
     ),
     (
         "icmp_unsent",
-        "Times that a source was not told: too many, or no right to",
+        "ICMP messages not sent: rate limit, or missing privilege",
         |c| &c.icmp_unsent,
     ),
     (
         "path_mtu_changes",
-        "Times that the network said that the way to a gateway takes less",
+        "Path MTU reductions reported by the network",
         |c| &c.narrowed,
     ),
-    (
-        "join_failures",
-        "Joins of multicast groups that failed",
-        |c| &c.join_failures,
-    ),
+    ("join_failures", "Failed joins of multicast groups", |c| {
+        &c.join_failures
+    }),
 ];
 
 impl Default for Metrics {
@@ -128,11 +128,11 @@ impl Default for Metrics {
         started.set(now.unwrap_or_default().as_secs_f64());
         let help = "Unix time of the start";
         r.register_with_unit("start_timestamp", help, Unit::Seconds, started);
-        let help = "Messages of gateways by type";
+        let help = "Messages of gateways, by type";
         r.register("messages", help, metrics.messages.clone());
-        let help = "Messages of gateways that came to nothing, by reason";
+        let help = "Messages of gateways dropped, by reason";
         r.register("messages_dropped", help, metrics.dropped.clone());
-        let help = "Packets that did not get to a gateway, by reason; those of overrun were lost before they were read, those of expired had to stay in their network; both are counted once for all gateways";
+        let help = "Packets not delivered to a gateway, by reason; overrun: lost before they were read, expired: TTL too small to leave their network; both are counted once for all gateways";
         r.register("lost_packets", help, metrics.lost.clone());
         for ((name, help, _), counter) in PLAIN.iter().zip(&metrics.plain) {
             match name.strip_suffix("_bytes") {
@@ -140,11 +140,11 @@ impl Default for Metrics {
                 None => r.register(*name, *help, counter.clone()),
             }
         }
-        let help = "Gateways that are served";
+        let help = "Gateways served";
         r.register("gateways", help, metrics.gateways.clone());
-        let help = "Multicast groups that are joined, each with each of its sources";
+        let help = "Joined multicast groups, counted per source";
         r.register("joins", help, metrics.joins.clone());
-        let help = "Multicast groups that gateways want and that cannot be joined";
+        let help = "Multicast groups wanted by gateways that cannot be joined";
         r.register("joins_missing", help, metrics.joins_missing.clone());
         Self {
             registry,

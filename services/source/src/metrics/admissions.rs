@@ -46,7 +46,7 @@ impl Default for Admissions {
 
 impl Admissions {
     pub(super) fn register(&self, registry: &mut Registry) {
-        let help = "Receivers that asked to be let in, by what came of it";
+        let help = "Admission requests of receivers, by result";
         registry.register("admissions", help, self.0.clone());
     }
 

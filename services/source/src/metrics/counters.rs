@@ -16,39 +16,39 @@ type Known = (&'static str, &'static str, Value);
 const KNOWN: &[Known] = &[
     (
         "connections",
-        "Receivers that connected and were let in",
+        "Connections on which a receiver was admitted",
         |c| c.connections,
     ),
     (
         "refused",
-        "Receivers turned away, for example with a wrong token",
+        "Receivers refused, for example for a wrong token",
         |c| c.refused,
     ),
-    ("handshakes", "Handshakes that began", |c| c.handshakes),
+    ("handshakes", "Handshakes started", |c| c.handshakes),
     (
         "handshakes_abandoned",
-        "Connections that ended before their receiver said who it is",
+        "Connections that ended before their HELLO",
         |c| c.handshakes_abandoned,
     ),
     (
         "retries",
-        "Receivers that had to prove their address first, because many were connecting",
+        "Retry packets sent because many receivers were connecting",
         |c| c.retries,
     ),
     (
         "stray_datagrams",
-        "Datagrams on the QUIC port that belong to nothing",
+        "Datagrams on the QUIC port that match no connection",
         |c| c.stray_datagrams,
     ),
     ("stateless_resets", "Stateless resets sent", |c| c.resets),
     (
         "stateless_resets_withheld",
-        "Stateless resets not sent because there were too many",
+        "Stateless resets not sent because of the rate limit",
         |c| c.resets_withheld,
     ),
     (
         "messages_dropped",
-        "Messages to all listeners of a flow that found no room or nobody",
+        "Messages to all listeners of a flow dropped for lack of room or listeners",
         |c| c.messages_dropped,
     ),
     (
@@ -58,22 +58,22 @@ const KNOWN: &[Known] = &[
     ),
     (
         "over_limit",
-        "Connections turned away because there were too many",
+        "Connections refused because there were too many",
         |c| c.over_limit,
     ),
     (
         "migrations",
-        "Times that a receiver moved to another address and proved it",
+        "Address changes of receivers, validated",
         |c| c.migrations,
     ),
     (
         "failed_paths",
-        "Addresses of receivers that did not prove themselves",
+        "Addresses of receivers that failed path validation",
         |c| c.failed_paths,
     ),
     (
         "unknown_paths",
-        "Packets of connections from addresses that were not followed, forged ones among them",
+        "Packets of connections from unknown addresses, forged ones among them",
         |c| c.unknown_paths,
     ),
     (
@@ -83,17 +83,17 @@ const KNOWN: &[Known] = &[
     ),
     (
         "multicast_errors",
-        "Packets that the kernel refused to send to a group",
+        "Flow packets that the kernel refused to send to a group",
         |c| c.multicast_errors,
     ),
     (
         "copies",
-        "Copies of flow packets for single receivers, those that could not be sent included",
+        "Flow packets replicated to single receivers, unsent ones included",
         |c| c.copies,
     ),
     (
         "copy_errors",
-        "Copies of flow packets that the kernel refused to send",
+        "Replicated flow packets that the kernel refused to send",
         |c| c.copy_errors,
     ),
     (
@@ -103,7 +103,7 @@ const KNOWN: &[Known] = &[
     ),
     (
         "needs",
-        "Requests of receivers for bytes that the flow brought wrong or that are not published",
+        "NEED requests of receivers, for bytes that were wrong on the flow or are not published",
         |c| c.needs,
     ),
     (
@@ -113,7 +113,7 @@ const KNOWN: &[Known] = &[
     ),
     (
         "hellos_ahead",
-        "Receivers that connected with a cursor beyond the head of the same history",
+        "Receivers that connected with a cursor beyond the head of the same incarnation",
         |c| c.hellos_ahead,
     ),
     (
@@ -123,37 +123,37 @@ const KNOWN: &[Known] = &[
     ),
     (
         "excess_control",
-        "Receivers disconnected because they sent too many control frames",
+        "Receivers disconnected for too many control frames",
         |c| c.excess_control,
     ),
     (
         "excess_needs",
-        "Requests of receivers for bytes not answered because there were too many",
+        "NEED requests of receivers not answered because there were too many",
         |c| c.excess_needs,
     ),
     (
         "too_many",
-        "Receivers turned away because as many as allowed were served",
+        "Receivers refused because the limit was reached",
         |c| c.too_many,
     ),
     (
         "ids_in_use",
-        "Receivers turned away because one with their id was connected",
+        "Receivers refused because their id was connected already",
         |c| c.ids_in_use,
     ),
     (
         "copies_refused",
-        "Requests for copies refused because as many as allowed got them",
+        "Requests for replication refused because the limit was reached",
         |c| c.copies_refused,
     ),
     (
         "copies_unproved",
-        "Receivers whose copies ended because nothing proved that they arrive",
+        "Receivers whose replication ended because no arrival was proved",
         |c| c.copies_unproved,
     ),
     (
         "copies_failed",
-        "Receivers whose copies ended because they could not be sent",
+        "Receivers whose replication ended because packets could not be sent",
         |c| c.copies_failed,
     ),
     (
@@ -168,13 +168,13 @@ const KNOWN: &[Known] = &[
     ),
     (
         "resent_updates",
-        "Updates sent again because a receiver acknowledged them and its cursor stayed before them",
+        "Updates sent again because they were acknowledged but the cursor stayed before them",
         |c| c.resent_updates,
     ),
     ("promotions", "Moves to a better rung", |c| c.promotions),
     (
         "fall_backs",
-        "Moves back to a receiver's own connection",
+        "Fall-backs to a receiver's own connection",
         |c| c.fall_backs,
     ),
     (
@@ -182,22 +182,22 @@ const KNOWN: &[Known] = &[
         "Times that many receivers fell back at once",
         |c| c.mass_fall_backs,
     ),
-    ("rekeys", "Key epochs of flows after their first", |c| {
+    ("rekeys", "Key epochs of flows after the first", |c| {
         c.rekeys
     }),
     (
         "rekeys_missed",
-        "Receivers that fell back because they did not confirm a key in time",
+        "Fall-backs of receivers that did not confirm a key in time",
         |c| c.rekeys_missed,
     ),
     (
         "receiver_gaps",
-        "Times that a receiver was told that updates are gone for good",
+        "Notifications of receivers that updates are gone for good",
         |c| c.gaps,
     ),
     (
         "unicast_held",
-        "Times that updates waited for the rate of all receivers' own connections together",
+        "Waits of updates for the rate limit of all unicast paths together",
         |c| c.unicast_held,
     ),
 ];
@@ -205,7 +205,7 @@ const KNOWN: &[Known] = &[
 /// The same in bytes.
 const KNOWN_BYTES: &[Known] = &[(
     "unicast",
-    "Updates handed to the receivers' own connections, repairs included",
+    "Bytes of updates written to the receivers' own connections, repairs included",
     |c| c.unicast_bytes,
 )];
 

@@ -128,7 +128,7 @@ pub struct ChannelMetrics {
     pub open_gaps: Counter,
     /// Failed attempts to store something.
     pub store_failures: Counter,
-    /// Times that a mistake of this program made it pass an entry over, or begin a feed anew.
+    /// Internal errors that skipped an entry or restarted a feed's ingest.
     pub breakdowns: Counter,
     polls: Family<PollLabels, Counter>,
 }
@@ -213,25 +213,25 @@ impl Metrics {
         self.records.register(r);
         let help = "Updates published since the start";
         r.register("updates", help, self.updates.clone());
-        let help = "New or changed entries that were too large to be sent";
+        let help = "New or changed entries too large to be sent";
         r.register("updates_oversized", help, self.oversized.clone());
-        let help = "Polls of the channel's feeds by result";
+        let help = "Polls of the channel's feeds, by result";
         r.register("polls", help, self.polls.clone());
         let help = "Time to fetch a feed";
         let unit = Unit::Seconds;
         r.register_with_unit("poll_duration", help, unit, self.poll_seconds.clone());
-        let help = "Documents that shared no entry with the one before: entries may be missing";
+        let help =
+            "Documents without an entry in common with the one before: entries may be missing";
         r.register("suspected_gaps", help, self.suspected_gaps.clone());
-        let help = "Entries that were found in suspected gaps, or arrived with old dates";
+        let help = "Entries found in suspected gaps, or arrived with old dates";
         r.register("gap_entries", help, self.gap_entries.clone());
-        let help = "Suspected gaps that could not be filled wholly: entries may be missing";
+        let help = "Suspected gaps that could not be filled completely: entries may be missing";
         r.register("open_gaps", help, self.open_gaps.clone());
         let help = "Failed attempts to store updates";
         r.register("store_failures", help, self.store_failures.clone());
-        let help =
-            "Times that a mistake of this program made it pass an entry over, or begin a feed anew";
+        let help = "Internal errors that skipped an entry or restarted a feed's ingest";
         r.register("breakdowns", help, self.breakdowns.clone());
-        let help = "Unix time of the end of the certificate that receivers are shown";
+        let help = "Unix time at which the certificate shown to receivers expires";
         let (name, end) = ("certificate_not_after_timestamp", &self.certificate_end);
         r.register_with_unit(name, help, Unit::Seconds, end.clone());
     }
@@ -241,23 +241,24 @@ impl Metrics {
         let f = &self.flows;
         let help = "Receivers of the channel by rung";
         r.register("receivers", help, self.receivers.clone());
-        let help = "Connected receivers, whatever channels they receive";
+        let help = "Connected receivers, of any channel";
         r.register("connected_receivers", help, self.connected.clone());
-        let help = "Updates between the head and the last confirmed cursor furthest behind it, of connected receivers";
+        let help =
+            "Updates between the head and the lowest confirmed cursor of a connected receiver";
         r.register("receiver_lag_max_updates", help, self.receiver_lag.clone());
         let help = "Moves of receivers between rungs";
         r.register("moves", help, self.moves.clone());
         let help = "Receivers that owe acknowledgements on the flow";
         r.register("flow_members", help, f.members.clone());
-        let help = "Receivers that are sent copies of the flow's packets";
+        let help = "Receivers that the flow's packets are replicated to";
         r.register("flow_replicas", help, f.replicas.clone());
         let help = "Packets sent on the flow, each counted once";
         r.register("flow_packets", help, f.packets.clone());
         let help = "UDP payload sent on the flow, each packet counted once";
         r.register_with_unit("flow", help, Unit::Bytes, f.bytes.clone());
-        let help = "Packets of the flow that somebody still owes an acknowledgement for";
+        let help = "Flow packets with an acknowledgement outstanding";
         r.register("flow_outstanding_packets", help, f.outstanding.clone());
-        let help = "The key epoch that the flow is sent in";
+        let help = "Key epoch in use on the flow";
         r.register("flow_key_sequence", help, f.key_sequence.clone());
     }
 

@@ -65,16 +65,16 @@ impl RecordMetrics {
         let inner = &self.0;
         let help = "Rows written for the console";
         r.register("records_written", help, inner.written.clone());
-        let help = "Rows for the console that were not written, because the database was away for too long, another source took over, or too many came at once";
+        let help = "Rows for the console dropped because the database was away too long, another source took over, or too many came at once";
         r.register("records_dropped", help, inner.dropped.clone());
-        let help = "Rows for the console that wait to be written";
+        let help = "Rows for the console waiting to be written";
         r.register("records_waiting", help, inner.waiting.clone());
         let help = "Failed attempts to write rows for the console";
         r.register("records_failures", help, inner.failures.clone());
         let help = "Time to write rows for the console, failed attempts included";
         let (name, unit) = ("records_write_duration", Unit::Seconds);
         r.register_with_unit(name, help, unit, inner.seconds.clone());
-        let help = "What operators asked of this source, by what came of it";
+        let help = "Operators' commands to this source, by result";
         r.register("commands", help, inner.commands.clone());
     }
 

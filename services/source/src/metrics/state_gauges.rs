@@ -31,28 +31,28 @@ impl StateGauges {
     pub(super) fn register(&self, r: &mut Registry) {
         let help = "Whether the database answers";
         r.register("database_up", help, self.database_up.clone());
-        let help = "Whether the AMT relay answers, so that receivers are told of it";
+        let help = "Whether the AMT relay answers and is announced to receivers";
         r.register("relay_up", help, self.relay_up.clone());
-        let help = "Whether this source publishes the channel: it has the lease";
+        let help = "Whether this source holds the channel's lease and publishes it";
         r.register("lease_held", help, self.lease_held.clone());
-        let help = "The number of the lease that this source has; it grows each time that the lease goes to a source";
+        let help = "Fence of the lease that this source holds; grows each time that a source acquires the lease";
         r.register("lease_fence", help, self.lease_fence.clone());
-        let help = "The seq of the last stored update";
+        let help = "Seq of the last stored update";
         r.register("head_seq", help, self.head.clone());
-        let help = "The seq of the last update that this source has published";
+        let help = "Seq of the last update that this source published";
         r.register("published_seq", help, self.published.clone());
-        let help = "The seq of the oldest update that is kept";
+        let help = "Seq of the oldest update kept";
         r.register("first_seq", help, self.first.clone());
-        let help = "Whether updates of the channel cannot be stored or read at the moment";
+        let help = "Whether reading or storing updates of the channel fails at the moment";
         r.register("store_failing", help, self.failing.clone());
-        let help = "Entries that are held in memory until they can be stored";
+        let help = "Entries held in memory until they can be stored";
         r.register("held_entries", help, self.held.clone());
-        let help = "Feeds by how their last poll went";
+        let help = "Feeds by result of their last poll";
         r.register("feeds", help, self.feeds.clone());
         let help = "Unix time of the end of the last poll of any feed of the channel";
         let unit = Unit::Seconds;
         r.register_with_unit("last_poll_timestamp", help, unit, self.last_poll.clone());
-        let help = "Unix time of the last poll that could read the feed, of the feed for which that is the longest ago";
+        let help = "Unix time of the last successful poll of the feed with the oldest one";
         let (name, unit) = ("feed_last_success_timestamp", Unit::Seconds);
         r.register_with_unit(name, help, unit, self.last_success.clone());
     }
