@@ -61,7 +61,7 @@ class Parts(unittest.TestCase):
 
     def test_the_line_of_the_console_installs_a_receiver_and_nothing_else(self):
         link = f"flexfeed://TOKEN@feeds.example.org:4433?pin={PIN}&pin={PIN}&ch=lore&ch=news"
-        line = (ROOT / "services/console/src/api/enrolments.rs").read_text()
+        line = (ROOT / "crates/console/src/api/enrolments.rs").read_text()
         for part in ("helm install flexfeed-receiver ./helm/flexfeed --set source.enabled=false",
                      "--set relay.enabled=false --set console.enabled=false --set receiver.enabled=true",
                      "--set-string receiver.link='{link}'"):

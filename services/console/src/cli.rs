@@ -228,6 +228,14 @@ mod tests {
     }
 
     #[test]
+    fn help_names_every_setting() {
+        let help = command().render_long_help().to_string();
+        for setting in TABLE.settings {
+            assert!(help.contains(&format!("--{}", setting.flag)), "{help}");
+        }
+    }
+
+    #[test]
     fn serve_is_the_default() {
         for line in [&["--listen", ":1"][..], &["serve", "--listen", ":1"]] {
             let Ok(Request::Serve(layer)) = read(line) else {

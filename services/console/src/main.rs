@@ -1,14 +1,20 @@
-//! `flexfeed-console`: see the library `console`.
+//! `flexfeed-console`: the program around the library `console`.
+
+mod cli;
+mod commands;
+mod config;
+mod notify;
+mod run;
 
 use std::process::ExitCode;
 
-use console::cli::{Request, parse};
-use console::commands::{self, Failure};
-use console::config::{check, load, load_listen};
-use console::run;
 use service::health::{self, Whom};
 use service::program::{FAILURE, USAGE, check_settings, complain, misused, print};
 use service::settings::Environment;
+
+use cli::{Request, parse};
+use commands::Failure;
+use config::{check, load, load_listen};
 
 /// The program that `health` asks.
 const WHOM: Whom = Whom {

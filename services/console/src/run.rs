@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use console::Parts;
 use service::listen::listen;
 use service::signals::{self, Manners};
 use store::Opened;
@@ -11,8 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::config::Settings;
-use crate::site::Parts;
-use crate::{mount, notify};
+use crate::notify;
 
 /// A database that is not there yet is waited for at most so long: containers start in any order.
 const WAIT: Duration = Duration::from_secs(120);
@@ -56,7 +56,7 @@ async fn serve(settings: &Settings) -> Result<()> {
     };
     #[cfg(feature = "fault-injection")]
     service::faults::inject_from_environment()?;
-    let console = mount(Parts {
+    let console = console::mount(Parts {
         store: opened.store.clone(),
         records: opened.records,
         accounts: opened.accounts,
@@ -64,7 +64,7 @@ async fn serve(settings: &Settings) -> Result<()> {
         stop: stop.clone(),
     });
     let done = CancellationToken::new();
-    let told = tokio::spawn(notify::keep(console.site().clone(), done.clone()));
+    let told = tokio::spawn(notify::keep(console.site().clone(), stop, done.clone()));
     console.serve(listener).await;
     done.cancel();
     let _ = told.await;

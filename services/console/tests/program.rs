@@ -224,12 +224,3 @@ fn the_program_answers_prints_the_link_and_stops_on_request() {
     };
     assert!(status.success());
 }
-
-#[test]
-fn help_names_every_setting() {
-    let (code, out, _) = run("", &["--help"], "");
-    assert_eq!(code, 0);
-    for setting in console::config::TABLE.settings {
-        assert!(out.contains(&format!("--{}", setting.flag)), "{out}");
-    }
-}

@@ -7,14 +7,14 @@ mod tests;
 
 use std::path::PathBuf;
 
+use console::api::users::check_name;
+use console::auth::password as passwords;
+use console::setup;
 use serde_json::json;
 use service::settings::{Environment, Layer};
 use store::{Accounts, NewAudit, NewUser, Opened, Role, StoreError, UserChange, UserEdit, UserRow};
 
-use crate::api::users::check_name;
-use crate::auth::password as passwords;
 use crate::config::load_database;
-use crate::setup;
 
 /// A user command.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,11 +3,11 @@
 use std::fs::File;
 use std::io::{BufRead, BufReader, IsTerminal, Read, Write, stderr, stdin};
 
+use console::auth::password::MOST;
 use crossterm::event::{Event, KeyCode, KeyEventKind, KeyModifiers, read as next};
 use crossterm::terminal::{disable_raw_mode, enable_raw_mode};
 
 use super::Password;
-use crate::auth::password::MOST;
 
 /// Reads the password.
 ///

@@ -5,12 +5,10 @@ use std::io::Read;
 use std::net::SocketAddr;
 use std::path::Path;
 
+use console::config::{LISTEN, SecureCookies, SiteSettings, prefix, public_url};
 use service::settings::{Environment, Layer, Problems, Taker};
 
-use super::{DatabaseUrl, Loaded, SecureCookies, Settings, SiteSettings, TABLE, values};
-
-/// Default HTTP address.
-pub const LISTEN: ([u8; 4], u16) = ([127, 0, 0, 1], 9470);
+use super::{DatabaseUrl, Loaded, Settings, TABLE, values};
 
 /// No such file is longer, in bytes.
 const MAX_SECRET: u64 = 64 << 10;
@@ -94,13 +92,11 @@ fn database(taker: &mut Taker<'_>) -> DatabaseUrl {
 fn site(taker: &mut Taker<'_>) -> SiteSettings {
     let default = SiteSettings::default();
     SiteSettings {
-        public_url: taker.value("public_url", values::public_url),
+        public_url: taker.value("public_url", public_url),
         secure_cookies: taker
             .value("secure_cookies", values::secure_cookies)
             .unwrap_or(default.secure_cookies),
-        trusted_proxies: taker
-            .list("trusted_proxy", values::prefix)
-            .unwrap_or_default(),
+        trusted_proxies: taker.list("trusted_proxy", prefix).unwrap_or_default(),
         session_time: taker
             .value("session_time", values::session_time)
             .unwrap_or(default.session_time),

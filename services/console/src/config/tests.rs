@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+use std::time::Duration;
+
+use console::config::SecureCookies;
 use service::settings::{Environment, Form, Layer, Layers, Origin, Problems};
 
 use super::*;

@@ -145,6 +145,20 @@ impl Site {
         self.board.write().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns the status in a line, for systemd.
+    #[must_use]
+    pub fn status_line(&self) -> String {
+        let trouble = match self.health.is_failing() {
+            true => ", the database does not answer",
+            false => "",
+        };
+        format!(
+            "{} receivers, {} pages watch{trouble}",
+            self.fleet().len(),
+            self.hub.clients()
+        )
+    }
+
     /// Returns a receiver's name for people, if known.
     pub(crate) fn name_of(&self, id: Uuid) -> Option<String> {
         self.fleet().name_of(id).map(str::to_owned)

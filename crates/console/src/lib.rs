@@ -2,21 +2,17 @@
 //!
 //! `live` follows the database, which the source writes; `fleet` and `live::board` hold the state
 //! in memory; `api` answers from there, and gives the source commands through the database; `auth`
-//! authenticates and authorises; `http` is everything around. The program is in `run`, `cli`,
-//! `config` and `commands`; a source with its own console calls [`mount`].
+//! authenticates and authorises; `http` is everything around. Both the program `flexfeed-console` and
+//! a source with its own console call [`mount`].
 
 pub mod api;
 pub mod auth;
-pub mod cli;
 mod clock;
-pub mod commands;
 pub mod config;
 pub mod fleet;
 pub mod http;
 pub mod live;
 mod mount;
-mod notify;
-pub mod run;
 pub mod setup;
 mod site;
 #[cfg(test)]
