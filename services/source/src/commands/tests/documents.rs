@@ -156,7 +156,10 @@ fn the_log_lines_in_the_document_are_in_the_code() {
         .iter()
         .map(|folder| code(&root.join(folder)))
         .collect();
-    let section = OPERATIONS.split("## Log lines of trouble").nth(1).unwrap();
+    let section = OPERATIONS
+        .split("## Troubleshooting: log messages")
+        .nth(1)
+        .unwrap();
     let section = section.split("\n## ").next().unwrap();
     let rows = section.lines().filter(|line| line.starts_with("| `"));
     let lines: Vec<&str> = rows.map(|row| row.split('`').nth(1).unwrap()).collect();
