@@ -1,4 +1,4 @@
-//! Where the programs under test are.
+//! Locations of the programs under test.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

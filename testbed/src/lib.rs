@@ -1,7 +1,9 @@
-//! Where flexfeed is put to the test: networks made of namespaces, a feed like lore's that grows on command, the services run in them, independent readers of what
-//! they write, and the scenarios, demo and fault runner built from these.
+//! Test environment of flexfeed: networks made of namespaces, a feed generator like lore, the
+//! services run in them, independent readers of their output, and the scenarios, demo and fault
+//! runner built from these.
 //!
-//! The library is made of threads and processes; the feed generator's server and the streams alone use tokio. `testbed/README.md` says how to run one scenario.
+//! The library is made of threads and processes; the feed generator's server and the streams alone
+//! use tokio. `testbed/README.md` explains how to run one scenario.
 
 pub mod binaries;
 pub mod delay;

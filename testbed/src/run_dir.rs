@@ -30,7 +30,7 @@ impl RunDir {
         Ok(RunDir { path, keep: true })
     }
 
-    /// Where it is.
+    /// Returns the path.
     pub fn path(&self) -> &Path {
         &self.path
     }

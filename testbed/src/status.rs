@@ -98,7 +98,7 @@ pub struct Move {
     pub from: String,
     /// The rung taken.
     pub to: String,
-    /// Why, e.g. `joined`, `ack-timeout`.
+    /// Cause, e.g. `joined`, `ack-timeout`.
     pub cause: String,
 }
 
@@ -149,7 +149,7 @@ pub struct FlowStatus {
 pub struct SourceReceiver {
     /// Its configured name.
     pub name: String,
-    /// Where its connection comes from.
+    /// Remote address of its connection.
     pub addr: SocketAddr,
     /// `multicast`, `unicast`, …
     pub rung: String,

@@ -56,8 +56,8 @@ impl Until {
     }
 }
 
-/// A program, started with `--until-closed`, that reports line by line, and ends when its standard
-/// input is closed: by [`Talker::told`], or on drop.
+/// Program started with `--until-closed`, which reports line by line and ends when its standard
+/// input is closed: by [`Talker::finish`], or on drop.
 #[derive(Debug)]
 pub struct Talker {
     child: Child,
@@ -109,7 +109,7 @@ impl Talker {
     ///
     /// # Errors
     /// When it fails.
-    pub fn told(mut self) -> Result<Vec<String>> {
+    pub fn finish(mut self) -> Result<Vec<String>> {
         self.close();
         let lines = self.lines.collect::<std::io::Result<_>>()?;
         let status = self.child.wait()?;
@@ -123,13 +123,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_talker_is_heard_and_told_to_end() {
+    fn a_talker_reports_lines_and_ends_on_request() {
         let mut command = Command::new("sh");
         command.args(["-c", "echo joined; echo one; cat; echo two"]);
         let mut talker = Talker::start(command).unwrap();
         talker.joined().unwrap();
         assert_eq!(talker.line().unwrap(), "one");
-        assert_eq!(talker.told().unwrap(), ["two"]);
+        assert_eq!(talker.finish().unwrap(), ["two"]);
     }
 
     #[test]
@@ -141,7 +141,7 @@ mod tests {
         };
         assert!(talk("echo other").joined().is_err());
         assert!(talk("exit 0").joined().is_err());
-        assert!(talk("cat; exit 3").told().is_err());
+        assert!(talk("cat; exit 3").finish().is_err());
     }
 
     #[test]

@@ -152,13 +152,13 @@ fn beyond_the_border_there_is_unicast_and_no_multicast() {
             ],
         );
         answer(sent);
-        assert_eq!(here.told().unwrap(), ["50"]);
-        assert_eq!(there.told().unwrap(), ["0"]);
+        assert_eq!(here.finish().unwrap(), ["50"]);
+        assert_eq!(there.finish().unwrap(), ["0"]);
         if group == V4 {
             let tell = site.talker(&site.source, &["tell", "--listen", to_source]);
             let mut ask = site.talker(&far, &["ask", "--to", to_source]);
             assert!(ask.line().unwrap().starts_with("10.78.0.20:"));
-            tell.told().unwrap();
+            tell.finish().unwrap();
         }
     }
     site.done();
@@ -185,7 +185,7 @@ fn who_is_behind_one_router_is_seen_with_one_address() {
         .into_iter()
         .zip(before.into_iter().zip(after))
         .map(|(ask, (before, after))| {
-            let more = ask.told().unwrap();
+            let more = ask.finish().unwrap();
             [before, after]
                 .iter()
                 .chain(&more)
@@ -193,7 +193,7 @@ fn who_is_behind_one_router_is_seen_with_one_address() {
                 .collect()
         })
         .collect();
-    tell.told().unwrap();
+    tell.finish().unwrap();
     for one in &seen {
         assert_eq!(one.len(), 2, "{seen:?}");
         assert_eq!(
@@ -281,7 +281,7 @@ fn an_independent_relay_serves_and_refuses_as_it_should() {
     let flooded: Flooded = serde_json::from_str(&answer(flooded)).unwrap();
     assert_eq!(flooded.sent, 200);
     assert!(flooded.answers > 0 && flooded.longest <= 66, "{flooded:?}");
-    sender.told().unwrap();
+    sender.finish().unwrap();
     site.done();
 }
 
@@ -305,7 +305,7 @@ fn an_independent_gateway_brings_the_group_beyond_the_border() {
     let count = site.probe(&node, &[&args[..], &count, &until].concat());
     let sender = site.send();
     let arrived: u32 = answer(count).parse().unwrap();
-    sender.told().unwrap();
+    sender.finish().unwrap();
     assert!(arrived > 0, "{}", gateway.log_tail());
     site.done();
 }

@@ -180,7 +180,7 @@ fn multicast_passes_a_slow_cable_and_only_where_it_was_joined() {
     assert!(command.status().unwrap().success());
     // The cable is a program, which may be late too.
     pause(Duration::from_millis(1500));
-    assert_eq!(joined.told().unwrap(), ["200"]);
-    assert_eq!(stranger.told().unwrap(), ["0"]);
+    assert_eq!(joined.finish().unwrap(), ["200"]);
+    assert_eq!(stranger.finish().unwrap(), ["0"]);
     bench.run.discard();
 }

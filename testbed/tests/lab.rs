@@ -126,7 +126,7 @@ fn joined(counters: &mut [Talker]) {
 }
 
 fn answer(counter: Talker) -> u32 {
-    counter.told().unwrap().concat().parse().unwrap()
+    counter.finish().unwrap().concat().parse().unwrap()
 }
 
 /// The switch, not the node, holds a group back: the third node's cable stays quiet.
@@ -227,16 +227,16 @@ fn a_router_hides_its_node_and_forgets_its_translations_on_command() {
     ask.args(["--until-closed", "--for-ms", "60000"]);
     let mut ask = Talker::start(ask).unwrap();
     let outage = Duration::from_secs(1);
-    let mut told = vec![ask.line().unwrap()];
+    let mut lines = vec![ask.line().unwrap()];
     nat.rebind(Rebinding::Port, outage).unwrap();
     assert_eq!(nat.outside(), first);
-    told.push(ask.line().unwrap());
+    lines.push(ask.line().unwrap());
     nat.rebind(Rebinding::Address, outage).unwrap();
     let second = nat.outside();
-    told.push(ask.line().unwrap());
-    told.extend(ask.told().unwrap());
-    tell.told().unwrap();
-    let seen: Vec<std::net::SocketAddr> = told.iter().map(|line| line.parse().unwrap()).collect();
+    lines.push(ask.line().unwrap());
+    lines.extend(ask.finish().unwrap());
+    tell.finish().unwrap();
+    let seen: Vec<std::net::SocketAddr> = lines.iter().map(|line| line.parse().unwrap()).collect();
     let [before, other_port, other_address] = seen.as_slice() else {
         panic!("seen from outside as {seen:?}")
     };

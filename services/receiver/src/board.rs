@@ -69,7 +69,7 @@ pub struct Board {
 struct State {
     address: Option<String>,
     connected: bool,
-    /// Why there is no connection.
+    /// Error of the connection.
     connection_error: Option<String>,
     http: Option<SocketAddr>,
     leaving: bool,

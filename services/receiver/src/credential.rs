@@ -45,7 +45,7 @@ impl fmt::Debug for Credential {
     }
 }
 
-/// Why there is no credential to go by.
+/// Error reading the credential.
 #[derive(Debug, Error)]
 pub enum CredentialError {
     /// The file cannot be read or written.
@@ -76,7 +76,7 @@ pub enum CredentialError {
     },
 }
 
-/// Where the credential is, in the folder of states.
+/// Returns the path of the credential in the state folder.
 #[must_use]
 pub fn path(state: &Path) -> PathBuf {
     state.join(NAME)

@@ -19,7 +19,7 @@ use crate::durable::{FileError, make_folder, replace};
 const LOCK_TRIES: u32 = 5;
 const LOCK_PAUSE: Duration = Duration::from_millis(40);
 
-/// Why a data folder cannot be used.
+/// Error opening a data folder.
 #[derive(Debug, Error)]
 pub enum DataError {
     /// The folder cannot be made or written to.
@@ -153,19 +153,19 @@ impl DataFolder {
         })
     }
 
-    /// Where it is.
+    /// Returns the path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.folder
     }
 
-    /// Where cursors are kept.
+    /// Returns the folder of cursors.
     #[must_use]
     pub fn state(&self) -> PathBuf {
         state_folder(&self.folder)
     }
 
-    /// Where local ports and tunnels to AMT relays are kept.
+    /// Returns the file of local ports and tunnels to AMT relays.
     #[must_use]
     pub fn amt_path(&self) -> PathBuf {
         self.state().join("amt.json")
@@ -203,7 +203,7 @@ pub fn is_running(folder: &Path) -> Result<bool, FileError> {
     }
 }
 
-/// Where cursors, the id and the credential are kept.
+/// Returns the folder of cursors, id and credential.
 pub(crate) fn state_folder(folder: &Path) -> PathBuf {
     folder.join("state")
 }

@@ -58,8 +58,8 @@ pub(crate) fn after(cursor: Option<Cursor>, item: &Item) -> Cursor {
         seq: match item.kind {
             // An update that came twice does not take it back.
             ItemKind::Update(_) | ItemKind::Gap { .. } => before.max(item.seq),
-            // Where the source says that delivery begins counts, also before where it was: a store
-            // that was restored from an older backup gives its numbers again.
+            // The position announced by the source counts, also when it is earlier: a store that
+            // was restored from an older backup assigns its numbers again.
             ItemKind::Begins { .. } => item.seq,
         },
     }

@@ -182,7 +182,7 @@ pub(crate) fn mend(file: &mut File, opening: &[u8], longest: u64) -> io::Result<
     Ok(len + 1)
 }
 
-/// Where the last line begins, which is `len` after a whole one. `None` if it is too long.
+/// Returns the offset of the last line, given `len` after a whole one; `None` if it is too long.
 fn last_line(file: &mut File, len: u64, longest: u64) -> io::Result<Option<u64>> {
     let first = len.saturating_sub(longest);
     let mut at = len;

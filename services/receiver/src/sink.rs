@@ -1,8 +1,7 @@
-//! Where the updates of one channel end up: the journal, the Atom and JSON Feed files, the delivery
-//! log, the cursor.
+//! Outputs of one channel: the journal, the Atom and JSON Feed files, the delivery log, the cursor.
 //!
 //! The journal is the durable output. The feed files are derived from it: they follow in their own
-//! time ([`Schedule`]), and what they lack is taken from the journal at the next start.
+//! time ([`Schedule`]), and the next start fills them up from the journal.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::SocketAddr;
@@ -70,7 +69,7 @@ pub trait Sink: Send + 'static {
     fn write_files(&mut self) -> anyhow::Result<()>;
 }
 
-/// Which files a channel has, and where.
+/// Files of a channel and their paths.
 #[derive(Debug, Clone, Copy)]
 pub struct Layout<'a> {
     /// The data folder.
@@ -85,7 +84,7 @@ pub struct Layout<'a> {
     pub json: bool,
     /// Most entries that each feed file keeps.
     pub keep: usize,
-    /// Where the files are served, if they are.
+    /// Address at which the files are served, if they are.
     pub served: Option<SocketAddr>,
     /// The journal's bounds.
     pub journal: Limits,
@@ -231,7 +230,7 @@ impl ChannelFiles {
             if is_enough {
                 info!(path = %path.display(), "rebuilding the feed file from the journal");
             } else if let Some(cursor) = &mut cursor {
-                // Where a refill goes on, its beginning counts: kills do not move it further back.
+                // A continued refill keeps its start: kills do not move it further back.
                 let until = *refill.get_or_insert(*cursor);
                 let first = until.seq.saturating_sub(layout.keep as u64);
                 cursor.seq = cursor.seq.min(first);
@@ -349,8 +348,8 @@ impl ChannelFiles {
     }
 }
 
-/// Where a channel begins that has both a cursor file and a journal, and up to where its feed files
-/// are being filled again.
+/// Returns the starting position of a channel that has both a cursor file and a journal, and the
+/// end of the refill of its feed files.
 fn begin(
     channel: &str,
     noted: FeedFileCursor,

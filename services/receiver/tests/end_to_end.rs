@@ -507,7 +507,7 @@ async fn an_older_backup_at_the_source_is_followed_again() {
     each.sort_unstable();
     assert_eq!(each, in_order(8), "{entries:?}");
 
-    // Where it is now survives a restart.
+    // The present position survives a restart.
     let running = home.start();
     home.cursor(7).await;
     site.publish(8).await;

@@ -48,7 +48,7 @@ rm -rf "$2"
 /// Options of a server.
 #[derive(Debug, Default)]
 pub struct Options {
-    /// Where its folder goes, instead of the folder for temporary files.
+    /// Parent of its data folder; by default the folder for temporary files.
     pub place: Option<PathBuf>,
     /// Lines of `postgresql.conf`, such as `ssl = on`. File names are relative to the data folder.
     pub settings: Vec<String>,

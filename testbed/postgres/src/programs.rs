@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-/// Where Debian and Ubuntu put the programs of each version, beside the search path.
+/// Folder of each version's programs on Debian and Ubuntu, outside the search path.
 const VERSIONS: &str = "/usr/lib/postgresql";
 
 /// The programs that are used, and the user that they run as.

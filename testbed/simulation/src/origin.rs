@@ -25,7 +25,7 @@ pub(crate) struct Origin {
     pub(crate) core: Option<Source>,
     pub(crate) boot: u64,
     pub(crate) stores: Vec<Store>,
-    /// Where each flow's packets are sent.
+    /// Endpoints of each flow.
     pub(crate) endpoints: Vec<Vec<Endpoint>>,
     /// The channels' flows, by their present name.
     pub(crate) flows: Vec<Option<flexicast::FlowId>>,

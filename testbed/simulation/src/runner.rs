@@ -10,7 +10,7 @@ use crate::{Fault, Report, Script, Violation, play, run_twice};
 /// Options of a batch of runs.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// Which seeds.
+    /// Seeds to run.
     pub seeds: Range<u64>,
     /// Runs in parallel.
     pub threads: usize,

@@ -69,7 +69,7 @@ pub struct ChannelPlan {
 /// One receiver.
 #[derive(Debug, Clone)]
 pub struct ReceiverPlan {
-    /// When it first connects.
+    /// Time of the first connection.
     pub joins_at: Duration,
     /// Indices into [`Script::channels`], ascending.
     pub channels: Vec<usize>,
@@ -104,14 +104,14 @@ pub struct ReceiverPlan {
 pub enum Act {
     /// The feed has something new.
     Publish {
-        /// Where.
+        /// Channel index.
         channel: usize,
         /// Length of the encoded update.
         len: usize,
     },
     /// A message to all on the flow, unreliable.
     Message {
-        /// Where.
+        /// Channel index.
         channel: usize,
         /// Length in bytes.
         len: usize,
@@ -169,7 +169,7 @@ pub enum Act {
     },
     /// A receiver's process dies and starts again from the last cursor that it wrote.
     RestartReceiver {
-        /// Which.
+        /// Receiver index.
         receiver: usize,
         /// Downtime.
         down: Duration,
@@ -178,36 +178,36 @@ pub enum Act {
     },
     /// A receiver goes for good. It goes on listening to the flow.
     Leave {
-        /// Which.
+        /// Receiver index.
         receiver: usize,
         /// The source learns of it at once.
         politely: bool,
     },
     /// The operator throws a receiver out. It goes on listening to the flow.
     Eject {
-        /// Which.
+        /// Receiver index.
         receiver: usize,
     },
     /// The operator wants new keys.
     Rekey {
-        /// Where.
+        /// Channel index.
         channel: usize,
     },
     /// The flow is withdrawn and another is announced a while later.
     Withdraw {
-        /// Where.
+        /// Channel index.
         channel: usize,
         /// Duration of the absence.
         span: Duration,
     },
     /// The flow is replaced by another at once.
     ReplaceFlow {
-        /// Where.
+        /// Channel index.
         channel: usize,
     },
     /// The flow moves to other endpoints.
     Endpoints {
-        /// Where.
+        /// Channel index.
         channel: usize,
         /// IPv4 among them.
         v4: bool,
@@ -225,7 +225,7 @@ pub enum Act {
     },
     /// The store forgets all but the last updates.
     Retain {
-        /// Where.
+        /// Channel index.
         channel: usize,
         /// Number of updates kept.
         keep: u64,
@@ -239,7 +239,7 @@ pub enum Act {
     },
     /// The flow sends no more of the newest update.
     Abandon {
-        /// Where.
+        /// Channel index.
         channel: usize,
     },
     /// All hosts stand still: every clock leaps.
@@ -254,26 +254,26 @@ pub enum Act {
     },
     /// Suspends a receiver's host.
     Suspend {
-        /// Which.
+        /// Receiver index.
         receiver: usize,
         /// Duration.
         span: Duration,
     },
     /// A receiver appears at another address.
     Moves {
-        /// Which.
+        /// Receiver index.
         receiver: usize,
         /// Delay until that address is validated.
         validated_after: Duration,
     },
     /// A receiver learns that its network changed.
     NetworkChanged {
-        /// Which.
+        /// Receiver index.
         receiver: usize,
     },
     /// A relay dies and comes back without knowing anybody.
     RelayFails {
-        /// Which.
+        /// Relay index.
         relay: usize,
         /// Duration of the absence.
         span: Duration,
@@ -290,7 +290,7 @@ pub enum Act {
     /// All native listeners get a packet with bytes that the source did not send, of an update
     /// that is not published yet or just was.
     Forge {
-        /// Where.
+        /// Channel index.
         channel: usize,
         /// The update, counted from the head.
         ahead: u64,

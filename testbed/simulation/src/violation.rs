@@ -62,7 +62,7 @@ pub struct Violation {
     pub seed: u64,
     /// Virtual time since its beginning.
     pub at: Duration,
-    /// Which promise.
+    /// Broken promise.
     pub promise: Promise,
     /// Observed violation.
     pub what: String,

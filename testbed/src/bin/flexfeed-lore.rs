@@ -41,7 +41,7 @@ enum Client {
 
 #[derive(Debug, Args)]
 struct Server {
-    /// Where to listen
+    /// Address to listen on
     #[arg(long, default_value = "127.0.0.1:8070")]
     listen: SocketAddr,
     /// Entries shown from the start (at most 25)

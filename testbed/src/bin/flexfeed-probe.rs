@@ -77,7 +77,7 @@ enum What {
     },
     /// Answer each datagram with the address that it came from
     Tell {
-        /// Where to listen
+        /// Address to listen on
         #[arg(long)]
         listen: SocketAddr,
         /// Duration, in milliseconds
@@ -95,7 +95,7 @@ enum What {
     },
     /// Send datagrams that no service can use
     Garbage {
-        /// Where to, a group or a single address
+        /// Destination, a group or a single address
         #[arg(long)]
         to: SocketAddr,
         /// Number.

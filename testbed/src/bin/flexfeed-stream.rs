@@ -20,10 +20,10 @@ struct Arguments {
 enum What {
     /// Publish, when enough receivers are members
     Source {
-        /// Where receivers connect to
+        /// Address that receivers connect to
         #[arg(long, default_value = "0.0.0.0:4433")]
         listen: SocketAddr,
-        /// Where the flow goes to
+        /// Destination of the flow
         #[arg(long)]
         group: SocketAddr,
         /// The address of the interface it leaves by

@@ -13,7 +13,7 @@ use testbed::until::Until;
 #[derive(Debug, Parser)]
 #[command(name = "flexfeed-tunnel", version)]
 struct Arguments {
-    /// Where the relay is
+    /// Address of the relay
     #[arg(long, global = true)]
     relay: Option<SocketAddr>,
     #[command(flatten)]

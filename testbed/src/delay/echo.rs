@@ -12,7 +12,7 @@ use crate::waiting::pause;
 /// Parameters of the sender.
 #[derive(Debug, Clone, Copy)]
 pub struct Trip {
-    /// Where to.
+    /// Destination.
     pub to: SocketAddr,
     /// Number.
     pub count: u32,

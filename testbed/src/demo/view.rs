@@ -155,7 +155,7 @@ impl View {
         lines.push("last moves".to_owned());
         let moves = status.map_or(&[][..], |status| status.moves.as_slice());
         for step in moves.iter().rev().take(MOVES) {
-            lines.push(self.told(step));
+            lines.push(self.describe(step));
         }
         lines.push(String::new());
         lines.push("Atom files, always up to date:".to_owned());
@@ -172,7 +172,7 @@ impl View {
         text
     }
 
-    fn told(&self, step: &Move) -> String {
+    fn describe(&self, step: &Move) -> String {
         let colour = if step.to == "multicast" {
             GREEN
         } else {

@@ -38,7 +38,7 @@ pub enum Rebinding {
 pub(super) struct Outside {
     /// The network that it is on.
     pub(super) net: Net,
-    /// Where what is not on that network goes, if it goes anywhere.
+    /// Default gateway, if there is one.
     pub(super) way: Option<Ipv4Addr>,
     /// Its address now.
     pub(super) current: u8,
@@ -51,7 +51,7 @@ pub(super) struct Outside {
 pub struct Nat {
     router: Node,
     outside: Outside,
-    /// Which of [`PORTS`] new translations are from.
+    /// Index into [`PORTS`] for new translations.
     ports: usize,
     next: u8,
 }

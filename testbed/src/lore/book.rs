@@ -15,7 +15,7 @@ use super::ledger::Ledger;
 use super::mails::{Mail, Writer};
 use super::recorded::Recorded;
 
-/// Where entries come from.
+/// Origin of entries.
 #[derive(Debug)]
 pub enum Origin {
     /// Made up from a seed.

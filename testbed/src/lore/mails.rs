@@ -23,7 +23,7 @@ pub struct Mail {
     pub author: String,
     /// The author's address.
     pub email: String,
-    /// When it was sent.
+    /// Time of sending.
     pub updated: Timestamp,
     /// Id and page of the mail that it answers.
     pub parent: Option<(String, String)>,

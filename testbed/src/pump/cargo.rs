@@ -16,7 +16,7 @@ pub struct Cargo {
 pub struct Checked {
     /// Its number, from 0.
     pub number: u64,
-    /// When it was sent, in ns of the machine's clock.
+    /// Send time, in ns of the machine's clock.
     pub sent_ns: u64,
 }
 

@@ -55,7 +55,7 @@ impl Drained {
 /// A group, or an address, and its permitted sender.
 #[derive(Debug, Clone, Copy)]
 pub struct Address {
-    /// Where.
+    /// Destination.
     pub to: SocketAddr,
     /// Permitted sender.
     pub from: IpAddr,

@@ -12,7 +12,7 @@ use crate::waiting::pause;
 /// Parameters of the sender.
 #[derive(Debug, Clone, Copy)]
 pub struct SendPlan {
-    /// Where to, a group or a single address, and from which address.
+    /// Destination, a group or a single address, and source address.
     pub address: Address,
     /// Bytes in each packet.
     pub size: usize,

@@ -20,14 +20,14 @@ use super::{Address, Cargo, Drained, nanoseconds, now_ns, thread_time};
 pub enum How {
     /// Over so many tunnels of a relay, each with a socket of its own that only counts.
     Tunnels {
-        /// Where the relay is.
+        /// Address of the relay.
         relay: SocketAddr,
         /// Number.
         count: u16,
     },
     /// Over a tunnel of the gateway that receivers have.
     Gateway {
-        /// Where the relay is.
+        /// Address of the relay.
         relay: SocketAddr,
     },
     /// By a join.

@@ -16,15 +16,15 @@ const DELAYED_MS: f64 = 10.0;
 /// Multicast to one receiver failed.
 #[derive(Debug, Clone, Copy)]
 pub struct Cut {
-    /// Which receiver, from 0.
+    /// Index of the receiver, from 0.
     pub link: usize,
     /// Just before the command that cut it.
     pub from_ns: u64,
     /// When that command had done its work.
     pub done_ns: u64,
-    /// When it was to come back, and, once it has, just before the command that restored it.
+    /// Planned end; once it is over, the time just before the restoring command.
     pub until_ns: u64,
-    /// When it was back.
+    /// Time of restoration.
     restored_ns: Option<u64>,
 }
 

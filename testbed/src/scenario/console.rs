@@ -17,7 +17,7 @@ use crate::process::{Launch, Service};
 use crate::scenario::Fault;
 use crate::waiting::{pause, wait_for};
 
-/// Where the console answers, in the source's node.
+/// Address of the console, in the source's node.
 const CONSOLE: &str = "127.0.0.1:9470";
 const DATABASE: &str = "console";
 const USER: &str = "ada";

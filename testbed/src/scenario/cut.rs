@@ -12,10 +12,10 @@ const ALL: [&str; 3] = ["r1", "r2", "r3"];
 /// Heartbeats so far apart that a receiver which stood still for a while together with the machine does not say first that they stay away.
 pub(super) const RARE_HEARTBEATS: [&str; 2] = ["--heartbeat-ms", "5000"];
 
-/// Why a member that hears nothing any more is taken off while updates flow.
+/// Causes of dismissing a member that receives nothing while updates flow.
 const CUT_OFF: &[&str] = &["ack-timeout"];
 
-/// Why it comes back.
+/// Causes of its return.
 const PROOF: &[&str] = &["joined"];
 
 /// The longest silence allowed at a receiver that is not touched while updates flow at [`RATE`], in ms: for a busy machine. That such a receiver does not wait for the one that

@@ -66,7 +66,7 @@ fn one_number_space(stage: &mut Stage) -> Result<()> {
     v4.close();
     v6.close();
     // One line for each packet, in order.
-    let (v4, v6) = (v4.told()?, v6.told()?);
+    let (v4, v6) = (v4.finish()?, v6.finish()?);
     let common = |list: &[String], other: &[String]| -> Vec<String> {
         // The two did not begin and end at the same moment.
         let first = list.iter().position(|one| other.contains(one));

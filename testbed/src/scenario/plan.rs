@@ -33,15 +33,15 @@ pub const SSM_GROUP6: &str = "[ff3e::4646:1]:4434";
 /// The group of any-source scenarios over IPv6, of site-local scope (RFC 4291).
 pub const ASM_GROUP6: &str = "[ff15::4646:1]:4434";
 
-/// Where the source takes connections.
+/// QUIC port of the source.
 pub(super) const PORT: u16 = 4433;
 
-/// Where the generator listens, in the source's node.
+/// Address of the feed generator, in the source's node.
 pub(super) const LORE: &str = "127.0.0.1:8070";
-/// Where the source's status page is, in its node.
+/// Address of the source's status page, in its node.
 pub(super) const STATUS_PAGE: &str = "127.0.0.1:8090";
 
-/// Where the feed of a scenario comes from.
+/// Origin of a scenario's feed.
 #[derive(Debug, Clone)]
 pub enum FeedPlan {
     /// Made-up mails from a seed, with this many at the start.
@@ -64,7 +64,7 @@ pub enum FeedPlan {
     },
 }
 
-/// Where a receiver is.
+/// Location of a receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Place {
     /// On the switch, with the source.
@@ -87,7 +87,7 @@ pub struct SeatPlan {
     pub multicast: Multicast,
     /// Address families of its node; `None` for all of the lab's.
     pub families: Option<Families>,
-    /// Where its node is.
+    /// Location of its node.
     pub place: Place,
     /// Further arguments.
     pub args: Vec<&'static str>,

@@ -39,8 +39,8 @@ pub fn a_restored_backup_is_noticed(fault: Option<Fault>) -> Result<()> {
         }
         stage.kill_source()?;
         put_back(stage, &backup)?;
-        // They push some lost entries out of the feed's window, where they cannot be fetched again;
-        // so later entries get other numbers than before.
+        // These push some lost entries out of the feed's window, where they cannot be fetched
+        // again; so later entries get other numbers than before.
         stage.grow(u32::try_from(DOWN)?)?;
         let gone = old + DOWN - WINDOW;
         stage.restart_source()?;

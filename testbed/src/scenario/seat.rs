@@ -96,7 +96,7 @@ impl Seat {
         &self.name
     }
 
-    /// Where it is in the lab.
+    /// Returns its node in the lab.
     pub fn node(&self) -> &Node {
         &self.node
     }

@@ -14,7 +14,7 @@ pub const PREVIOUS: &str = "FLEXFEED_PREVIOUS";
 
 const DATABASE: &str = "upgrade";
 
-/// Where a source keeps its updates.
+/// Database of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kept {
     /// In its own file.

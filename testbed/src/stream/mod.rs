@@ -56,7 +56,7 @@ pub struct StreamMove {
     pub name: String,
     /// The rung it came to.
     pub to: String,
-    /// Why.
+    /// Reason.
     pub cause: String,
 }
 

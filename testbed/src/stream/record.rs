@@ -25,7 +25,7 @@ pub enum Way {
 pub struct Arrival {
     /// Its number.
     pub seq: u64,
-    /// When it was published, by [`now_ns`](super::now_ns).
+    /// Time of publication, by [`now_ns`](super::now_ns).
     pub sent_ns: u64,
     /// When the application got it, by the same clock.
     pub received_ns: u64,

@@ -25,9 +25,9 @@ const LOOK: Duration = Duration::from_millis(500);
 /// Options of a stream's source.
 #[derive(Debug, Clone)]
 pub struct SourceSettings {
-    /// Where receivers connect to.
+    /// Address that receivers connect to.
     pub listen: SocketAddr,
-    /// Where the flow goes to.
+    /// Destination of the flow.
     pub group: SocketAddr,
     /// The address of the interface it leaves by.
     pub interface: IpAddr,

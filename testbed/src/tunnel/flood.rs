@@ -28,7 +28,7 @@ pub enum Wave {
 /// A flood.
 #[derive(Debug, Clone)]
 pub struct Flood {
-    /// Where the relay is.
+    /// Address of the relay.
     pub relay: SocketAddr,
     /// Payload to send.
     pub wave: Wave,

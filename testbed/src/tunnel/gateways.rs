@@ -26,8 +26,8 @@ pub enum Leave {
 
 /// Time for packets in flight after a gateway has left.
 const ON_THE_WAY: Duration = Duration::from_secs(1);
-/// Where one leaves before the others, the others run for at least this long after that: it shows
-/// who still gets data.
+/// Minimum time that the other gateways run after one has left: it shows which of them still get
+/// data.
 const AFTER_LEAVING: Duration = Duration::from_secs(2);
 /// Bound on the extension of the run for that.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -35,7 +35,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Script of the gateways.
 #[derive(Debug, Clone)]
 pub struct GatewaysPlan {
-    /// Where the relay is.
+    /// Address of the relay.
     pub relay: SocketAddr,
     /// The address to send from; the kernel's choice if none is given.
     pub from: Option<IpAddr>,

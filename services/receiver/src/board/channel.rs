@@ -37,9 +37,9 @@ pub(super) struct ChannelState {
     pub(super) moves: VecDeque<Move>,
     /// All moves since the start, by the rung that they led to.
     pub(super) moved: BTreeMap<String, u64>,
-    /// Why it cannot be put out.
+    /// Error writing the outputs.
     pub(super) storage_error: Option<String>,
-    /// Why its feed files cannot be written.
+    /// Error writing the feed files.
     pub(super) files_error: Option<String>,
 }
 

@@ -77,7 +77,7 @@ pub struct Webhook {
     /// In the status, in metrics, and of its files; no other webhook or command has it. One that
     /// nobody chose follows from the URL.
     pub name: String,
-    /// Where to.
+    /// Destination.
     pub url: Url,
     /// What it is signed with.
     pub secret: Option<Secret>,

@@ -28,7 +28,7 @@ pub(crate) enum Call {
 #[derive(Debug, Default, Clone)]
 pub(crate) struct FakeSink {
     pub(crate) calls: Arc<Mutex<Vec<Call>>>,
-    /// Which step fails, and how often.
+    /// Step that fails, and the number of failures.
     pub(crate) failing: Arc<Mutex<Option<(Step, u32)>>>,
     /// When the feed files are due, and how often writing them fails.
     pub(crate) files: Arc<Mutex<(Option<Instant>, u32)>>,

@@ -321,7 +321,7 @@ fn examine_channel(channel: &str, seen: &ChannelProbe, settings: &Settings, repo
     }
 }
 
-/// Why there is no multicast.
+/// Reports the reason for missing multicast.
 fn multicast(
     settings: &Settings,
     machine: &Machine,

@@ -145,7 +145,7 @@ impl Machine {
         }
     }
 
-    /// Why packets of groups that were joined may not have arrived between two looks at the counters.
+    /// Explains missing packets of joined groups by two readings of the counters.
     pub(super) fn explain(
         &self,
         joined: &[Membership],

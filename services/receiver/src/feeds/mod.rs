@@ -40,7 +40,7 @@ impl Feeds {
         }
     }
 
-    /// Where the Atom file is.
+    /// Returns the path of the Atom file.
     #[must_use]
     pub fn atom_path(&self) -> PathBuf {
         lock(&self.atom).path().to_owned()

@@ -38,11 +38,11 @@ pub struct Letter {
     pub seq: u64,
     /// When the receiver put the update out, Unix time in ms.
     pub received_ms: u64,
-    /// When it was given up, Unix time in ms.
+    /// Time of giving up, Unix time in ms.
     pub given_up_ms: u64,
     /// Attempts made; 0 if unknown.
     pub attempts: u32,
-    /// Why it was given up.
+    /// Reason for giving up.
     pub reason: String,
     /// The CloudEvents event.
     pub event: Value,

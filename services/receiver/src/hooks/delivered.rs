@@ -1,7 +1,7 @@
-//! Which updates a hook is through with, out of order: ranges of positions.
+//! Updates that a hook is done with, out of order: ranges of positions.
 //!
-//! One update that waits long has all that comes after it in here. That is one range, however many
-//! they are: there are never more of them than updates in hand.
+//! An update that waits long keeps all later ones in here, as a single range however many they are:
+//! there are never more ranges than updates in flight.
 
 use std::collections::BTreeMap;
 

@@ -50,14 +50,14 @@ pub enum Verdict {
     Done,
     /// Failed; a later attempt may succeed.
     Again {
-        /// Why, in words.
+        /// Reason, in words.
         reason: String,
         /// Not before so long.
         after: Option<Duration>,
     },
     /// The other side wants no more of them, until the receiver starts again.
     Disable {
-        /// Why, in words.
+        /// Reason, in words.
         reason: String,
     },
 }

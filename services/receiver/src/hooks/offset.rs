@@ -53,7 +53,7 @@ pub(super) struct HookOffset {
     pub(super) done: DeliveredSet,
 }
 
-/// Where a place is kept.
+/// File of a hook's offset.
 #[derive(Debug, Clone)]
 pub(super) struct OffsetFile {
     path: PathBuf,

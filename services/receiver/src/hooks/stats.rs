@@ -17,7 +17,7 @@ pub struct HookStats {
     pub(super) lost: AtomicU64,
     pub(super) running: AtomicU64,
     disabled: AtomicBool,
-    /// Why the last attempt failed, of each channel where it did.
+    /// Error of the last attempt, for each channel where it failed.
     errors: Mutex<BTreeMap<String, String>>,
     letters: Arc<DeadLetters>,
     lanes: Mutex<Vec<Arc<dyn PendingCounter>>>,
@@ -53,7 +53,7 @@ pub struct HookStatus {
     pub lost: u64,
     /// Whether delivery is off until the next start.
     pub disabled: bool,
-    /// Why the last attempt failed, until one succeeds; of the first channel where that is so.
+    /// Error of the last attempt, until one succeeds; of the first such channel.
     pub error: Option<String>,
 }
 

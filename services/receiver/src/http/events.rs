@@ -104,7 +104,7 @@ pub(super) async fn events(
     }
     // One portion waits, one is being made: a slow client costs no more.
     let (out, body) = mpsc::channel(1);
-    // Where a client goes on is found by looking through the journals.
+    // Finding a client's position reads the journals.
     let found = spawn_blocking(move || ClientStream::new(wanted, wish.last.as_deref()));
     let client = match found.await {
         Ok(client) => client,

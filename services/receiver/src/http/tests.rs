@@ -128,7 +128,7 @@ impl Bench {
             text: String::new(),
             id: None,
         };
-        // Where it is, before anything happens.
+        // The present position, before any event.
         let greeting = stream.block().await;
         assert!(greeting.contains("retry: "), "{greeting}");
         stream

@@ -75,7 +75,7 @@ pub fn folder(data: &Path, channel: &str) -> PathBuf {
     data.join("journal").join(channel)
 }
 
-/// Why a journal cannot be written.
+/// Error writing a journal.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
     /// A file of it.

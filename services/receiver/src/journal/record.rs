@@ -22,7 +22,7 @@ pub const OVERHEAD: usize = PREFIX + FIXED;
 /// No body is longer: an update is refused before it comes here.
 const MAX_BODY: usize = FIXED + MAX_EVENT_BYTES + 1;
 
-/// Why updates are missing.
+/// Reason for missing updates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Missing {
     /// The source does not have them any more.
@@ -57,7 +57,7 @@ pub enum Kind {
     Missing {
         /// The first one.
         from: u64,
-        /// Why.
+        /// Reason.
         why: Missing,
     },
     /// Numbers begin after this record's.

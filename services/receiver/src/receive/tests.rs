@@ -126,7 +126,7 @@ async fn pending_updates_are_one_batch_confirmed_after_the_cursor() {
     assert_eq!(
         bench.sink.calls(),
         [
-            // Where it begins, before anything else.
+            // The starting position, before anything else.
             Call::Begin(0),
             Call::Log(vec![]),
             Call::Journal,

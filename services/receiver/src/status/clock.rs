@@ -5,11 +5,11 @@ use jiff::tz::TimeZone;
 
 pub(super) const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 
-/// What time it is, and how times are told from there.
+/// Clock and time zone that times are formatted with.
 pub(super) struct Clock<'a> {
     /// Unix time in ms.
     pub(super) now_ms: u64,
-    /// Where the reader is.
+    /// Time zone of the reader.
     pub(super) zone: &'a TimeZone,
 }
 
@@ -35,7 +35,7 @@ impl Clock<'_> {
         format!("{} ({} ago)", self.time(at_ms), self.age(at_ms))
     }
 
-    /// How long ago it is.
+    /// Returns the age of `at_ms` as text.
     pub(super) fn age(&self, at_ms: u64) -> String {
         let seconds = self.now_ms.saturating_sub(at_ms) / 1000;
         match seconds {

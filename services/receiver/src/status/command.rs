@@ -19,7 +19,7 @@ const SILENT_MS: u64 = 10_000;
 const READ_TRIES: u32 = 4;
 const READ_PAUSE: Duration = Duration::from_millis(50);
 
-/// What the command prints, and whether all is well.
+/// Output of the command, and whether the receiver is healthy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer {
     /// For standard output.
@@ -28,12 +28,12 @@ pub struct Answer {
     pub well: bool,
 }
 
-/// What a data folder tells.
+/// State read from a data folder.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Seen {
-    /// What the receiver wrote last.
+    /// Status last written by the receiver.
     pub(super) status: Status,
-    /// How its process does.
+    /// State of the receiver's process.
     pub(super) life: Life,
 }
 

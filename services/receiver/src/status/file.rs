@@ -28,7 +28,7 @@ const BLOCK: usize = 4096;
 /// No status is that long, in bytes.
 const MAX_FILE: u64 = 16 << 20;
 
-/// Where the status of a data folder is.
+/// Returns the path of a data folder's status file.
 #[must_use]
 pub fn path(data: &Path) -> PathBuf {
     data.join(NAME)
@@ -144,7 +144,7 @@ fn parse(mut text: impl FnMut() -> io::Result<Vec<u8>>) -> io::Result<Status> {
     }
 }
 
-/// Takes away what a former process left, so that nobody takes it for ours. Its end tells the same.
+/// Removes a former process's status file, so that it is not mistaken for this one's.
 pub fn discard(data: &Path) {
     remove_unsynced(&path(data));
 }

@@ -1,5 +1,5 @@
-//! What a receiver tells about itself: `status.json` in its data folder, and the `status` command,
-//! as a text (`view`) or live (`watch`, which draws `screen`).
+//! Status of a receiver: `status.json` in its data folder, and the `status` command, as text
+//! (`view`) or live (`watch`, which draws `screen`).
 
 mod clock;
 pub mod command;

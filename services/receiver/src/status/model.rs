@@ -31,9 +31,9 @@ pub struct Status {
     pub address: Option<String>,
     /// Whether the source has let the receiver in on the present connection.
     pub connected: bool,
-    /// What is wrong, in words for a person.
+    /// Present failure, in words for a person.
     pub error: Option<String>,
-    /// Where it answers HTTP.
+    /// Address of the HTTP server.
     #[serde(default)]
     pub http: Option<SocketAddr>,
     /// The channels, in the link's order.
@@ -63,9 +63,9 @@ pub struct Hook {
     /// Updates that were lost for it with a damaged journal.
     #[serde(default)]
     pub lost: u64,
-    /// Why the last attempt failed, until one succeeds.
+    /// Error of the last attempt, until one succeeds.
     pub error: Option<String>,
-    /// It is not tried any more until the next start.
+    /// Whether delivery is disabled until the next start.
     pub disabled: bool,
 }
 
@@ -74,7 +74,7 @@ pub struct Hook {
 pub struct Channel {
     /// Its name.
     pub channel: String,
-    /// The incarnation that the source last told, or the cursor's.
+    /// Incarnation last announced by the source, or the cursor's.
     pub incarnation: Option<Uuid>,
     /// `multicast`, `amt`, `replicated` or `unicast`.
     pub rung: String,
@@ -83,12 +83,12 @@ pub struct Channel {
     /// The AMT relay that it has, whether or not the flow comes by it.
     #[serde(default)]
     pub relay: Option<SocketAddr>,
-    /// What was last found out about relays, for people.
+    /// Last finding about relays, for people.
     #[serde(default)]
     pub relay_detail: Option<String>,
     /// The last `seq` up to which the outputs are complete; 0 for none.
     pub cursor: u64,
-    /// The last `seq` that the source told of since this process started; 0 before the first.
+    /// Last `seq` announced by the source since this process started; 0 before the first.
     pub head: u64,
     /// Updates put out.
     pub updates: u64,
@@ -100,7 +100,7 @@ pub struct Channel {
     pub flow_packets: u64,
     /// Packets to the group that were not valid packets of the flow.
     pub flow_invalid: u64,
-    /// What arrived more than once.
+    /// Packets and ranges that arrived more than once.
     pub duplicates: u64,
     /// Times that bytes of an update contradicted each other.
     pub mismatches: u64,
@@ -139,7 +139,7 @@ pub struct Latency {
     pub last: Option<f64>,
     /// The median.
     pub p50: Option<f64>,
-    /// What 99 % did not exceed.
+    /// 99th percentile.
     pub p99: Option<f64>,
 }
 
@@ -163,6 +163,6 @@ pub struct Move {
     pub from: String,
     /// The rung taken.
     pub to: String,
-    /// Why, such as `joined` or `ack-timeout`.
+    /// Cause, such as `joined` or `ack-timeout`.
     pub cause: String,
 }

@@ -1,4 +1,4 @@
-//! How many a second, from statuses that are looked at again and again.
+//! Rates per second, from successive statuses.
 
 use std::collections::VecDeque;
 
@@ -10,14 +10,14 @@ const OVER_MS: u64 = 10_000;
 /// The most statuses that are remembered.
 const SAMPLES: usize = 128;
 
-/// How long it is told that a receiver has been started again, in ms.
+/// Time for which a restart is shown, in ms.
 const TOLD_MS: u64 = 60_000;
 
 /// The statuses of the last seconds.
 #[derive(Debug, Default)]
 pub(super) struct Rates {
     samples: VecDeque<Sample>,
-    /// Which run of the program they are of.
+    /// Run of the program that the counters belong to.
     run: Option<(u32, u64)>,
     /// When another one was seen.
     restarted: Option<Restart>,
@@ -33,13 +33,13 @@ struct Sample {
 /// A receiver that was started again while somebody looked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Restart {
-    /// When it was noticed.
+    /// Time of detection.
     pub(super) at_ms: u64,
     /// The process before.
     pub(super) pid: u32,
 }
 
-/// How much comes, a second.
+/// Rates per second.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Rate {
     /// Updates.
@@ -92,7 +92,7 @@ impl Rates {
         })
     }
 
-    /// That the receiver was started again not long ago.
+    /// Returns the restart of the receiver, if it is recent.
     pub(super) fn restarted(&self, now_ms: u64) -> Option<Restart> {
         self.restarted
             .filter(|restart| now_ms.saturating_sub(restart.at_ms) < TOLD_MS)

@@ -12,7 +12,7 @@ use service::peer_text::plain;
 
 /// Everything that is on the picture.
 pub(super) struct Scene<'a> {
-    /// What the data folder tells, or why it tells nothing.
+    /// State read from the data folder, or the error.
     pub(super) seen: Result<&'a Seen, &'a str>,
     pub(super) rates: &'a Rates,
     pub(super) clock: Clock<'a>,
@@ -107,7 +107,7 @@ impl Scene<'_> {
         let room = height.saturating_sub(lines.len());
         let (channels, hooks) = (status.channels.len(), status.hooks.len());
         let moves = self.moves(status);
-        // What everybody has a line of comes first, then details, then the past.
+        // Every section keeps a line before any gets its details, and the past comes last.
         let hook_lines = if hooks == 0 { 0 } else { hooks + 2 };
         let few_moves = moves.len().min(4) + 2;
         let detailed = 2 * channels + 2 + hook_lines + few_moves <= room;
@@ -136,7 +136,7 @@ impl Scene<'_> {
         lines
     }
 
-    /// Who, how, with whom, and what is wrong.
+    /// Lines about the receiver, its process, its source and its failures.
     fn head(&self, status: &Status, width: usize) -> Vec<Line<'static>> {
         let life = self.seen.map_or(Life::Ended, |seen| seen.life);
         let name = plain(&status.name);
@@ -338,7 +338,7 @@ impl Scene<'_> {
     }
 }
 
-/// Which columns fit.
+/// Returns which columns fit.
 fn columns(width: usize) -> [bool; 9] {
     let mut shown = [false; 9];
     let mut used = 0;
@@ -366,7 +366,7 @@ fn details(c: &Channel, rate: Option<Rate>) -> String {
             format!("{text}, {number} {what}")
         })
     };
-    // What is lost comes first, where it is not cut off.
+    // Losses come first, where they are not cut off.
     let lost = count(&[
         (c.missing, "GONE AT THE SOURCE"),
         (c.undecodable, "MADE NO SENSE"),

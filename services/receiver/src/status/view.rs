@@ -9,17 +9,17 @@ use super::clock::Clock;
 use super::model::{Channel, Hook, Status};
 use service::peer_text::plain;
 
-/// How many of the last moves are shown.
+/// Number of last moves shown.
 const MOVES: usize = 5;
 
-/// What is known of the process that wrote a status.
+/// State of the process that wrote a status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Life {
-    /// It runs.
+    /// Running.
     Running,
-    /// It runs but has not written for a while.
+    /// Running, without a recent status.
     Silent,
-    /// It does not run any more.
+    /// Not running any more.
     Ended,
 }
 
@@ -65,7 +65,7 @@ pub(super) fn render(
     if let Some(error) = &status.error {
         let _ = writeln!(out, "Problem: {}", plain(error));
     }
-    // Whoever has ended knows nothing of what the source has since stored.
+    // The status of an ended process lacks updates stored since.
     let connected = status.connected && life != Life::Ended;
     for channel in &status.channels {
         out.push('\n');

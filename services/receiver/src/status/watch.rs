@@ -36,14 +36,14 @@ pub fn watch(data: &Path) -> anyhow::Result<()> {
             "status --watch needs a terminal; 'status' and 'status --json' do without one"
         );
     }
-    // It only listens for signals, whose handlers must be there before the terminal is changed.
+    // The runtime only listens for signals, whose handlers must exist before the terminal changes.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
         .build()?;
     let asked = Arc::new(AtomicBool::new(false));
     end_on_signals(&runtime, &asked)?;
-    // Also takes care of a panic: the terminal is put right before it is told.
+    // Installs a panic hook, too, which restores the terminal before the message.
     let mut terminal = ratatui::try_init().context("cannot use the terminal")?;
     let shown = show(&mut terminal, data, &asked);
     let restored = ratatui::try_restore().context("cannot put the terminal right; 'reset' does");
@@ -127,7 +127,7 @@ fn show(terminal: &mut DefaultTerminal, data: &Path, asked: &AtomicBool) -> anyh
     Ok(())
 }
 
-/// What there is now, or why there is nothing: a receiver that is not there yet may come.
+/// Reads the present state; an error is shown, since the receiver may be starting.
 fn see(data: &Path, rates: &mut Rates) -> Result<Seen, String> {
     let seen = look(data).map_err(|error| error.to_string())?;
     rates.see(&seen.status, now_ms() as u64);

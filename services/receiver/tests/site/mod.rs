@@ -98,7 +98,7 @@ pub struct Site {
     pub copies: bool,
     /// Interval of flow announcements. A pause of three is a fall-back.
     pub heartbeat: Duration,
-    /// Where its flows are sent, each to the next port.
+    /// Endpoints of its flows, each on the next port.
     pub groups: Vec<FlowEndpoint>,
     running: Option<(SourceHandle, tokio::task::JoinHandle<()>)>,
     address: SocketAddr,

@@ -80,7 +80,7 @@ impl Machine {
         self.node.ip()
     }
 
-    /// Where the relay is.
+    /// Address of the relay.
     pub fn relay_at(&self) -> SocketAddr {
         SocketAddr::new(self.node.ip(), amt::PORT)
     }
@@ -111,8 +111,8 @@ impl Machine {
     ) -> Result<(Sent, Drained)> {
         let drain = self.pump("drain", to, BEFORE + ms + AFTER, drain)?;
         pause(Duration::from_millis(BEFORE));
-        let sent: Sent = told(self.pump("send", to, ms, send)?)?;
-        let drained: Drained = told(drain)?;
+        let sent: Sent = report_of(self.pump("send", to, ms, send)?)?;
+        let drained: Drained = report_of(drain)?;
         ensure!(
             drained.wrong == 0,
             "{} packets came changed, twice or too late",
@@ -122,10 +122,10 @@ impl Machine {
     }
 }
 
-fn told<T: DeserializeOwned>(child: Child) -> Result<T> {
+fn report_of<T: DeserializeOwned>(child: Child) -> Result<T> {
     let output = child.wait_with_output()?;
     ensure!(output.status.success(), "flexfeed-pump failed");
-    serde_json::from_slice(&output.stdout).context("reading what flexfeed-pump told")
+    serde_json::from_slice(&output.stdout).context("reading the report of flexfeed-pump")
 }
 
 /// Measures what is asked for.
@@ -223,8 +223,8 @@ fn measure_fanout(machine: &mut Machine) -> Result<(f64, f64, f64)> {
         )?;
         pause(Duration::from_millis(BEFORE));
         let args = ["--count", &count, "--size", &size, "--rate", "200"];
-        let sent: Sent = told(machine.pump("floor", &ports, 3000, &args)?)?;
-        let drained: Drained = told(drain)?;
+        let sent: Sent = report_of(machine.pump("floor", &ports, 3000, &args)?)?;
+        let drained: Drained = report_of(drain)?;
         all_arrived(&sent, &drained)?;
         let floor = sent.cpu_ns as f64 / drained.total() as f64;
 
@@ -235,9 +235,9 @@ fn measure_fanout(machine: &mut Machine) -> Result<(f64, f64, f64)> {
             pause(Duration::from_millis(BEFORE));
             let before = machine.relay.running()?.cpu_time()?;
             let send = ["--rate", rate, "--train", train];
-            let sent: Sent = told(machine.pump("send", GROUP, 3000, &send)?)?;
+            let sent: Sent = report_of(machine.pump("send", GROUP, 3000, &send)?)?;
             let spent = machine.relay.running()?.cpu_time()?.saturating_sub(before);
-            let drained: Drained = told(drain)?;
+            let drained: Drained = report_of(drain)?;
             all_arrived(&sent, &drained)?;
             costs.push(spent.as_nanos() as f64 / drained.total() as f64);
         }
@@ -280,8 +280,8 @@ fn measure_overload(machine: &mut Machine) -> Result<f64> {
         pause(Duration::from_millis(200));
         most = most.max(machine.relay.running()?.resident_kib()?);
     }
-    let sent: Sent = told(send)?;
-    let drained: Drained = told(drain)?;
+    let sent: Sent = report_of(send)?;
+    let drained: Drained = report_of(drain)?;
     let passed = drained.total() as f64 / f64::from(GATEWAYS);
     let over = sent.packets as f64 / passed;
     let lost = machine.relay.status()?.lost;

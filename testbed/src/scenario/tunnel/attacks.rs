@@ -44,7 +44,7 @@ pub fn who_forges_and_floods_gets_nothing(fault: Option<Fault>) -> Result<()> {
         let mut sender = site.send(SSM_GROUP, 100)?;
 
         let attacked = site.tunnel::<Attacked>(&home, relay, wanted, &["attack"])?;
-        let attacked = attacked.told()?;
+        let attacked = attacked.finish()?;
         ensure!(
             attacked.honest > 0,
             "the honest gateway got nothing: {attacked:?}"
@@ -92,7 +92,7 @@ pub fn who_forges_and_floods_gets_nothing(fault: Option<Fault>) -> Result<()> {
                 CROWD,
             ];
             let flooded = site.tunnel::<Flooded>(&crowd, relay, wanted, &args)?;
-            let flooded = flooded.told()?;
+            let flooded = flooded.finish()?;
             ensure!(
                 flooded.answers <= flooded.sent && flooded.longest <= longest,
                 "a flood of {wave} was amplified: {flooded:?}"
@@ -107,7 +107,7 @@ pub fn who_forges_and_floods_gets_nothing(fault: Option<Fault>) -> Result<()> {
             wanted,
             &[&args[..], &["--addresses", "1", "--each", "5000"]].concat(),
         )?;
-        let flooded = flooded.told()?;
+        let flooded = flooded.finish()?;
         ensure!(
             flooded.answers < flooded.sent / 2,
             "one address was answered as often as it liked: {flooded:?}"
@@ -139,7 +139,7 @@ pub fn who_forges_and_floods_gets_nothing(fault: Option<Fault>) -> Result<()> {
             after <= before + GROWTH,
             "the relay's memory went from {before} to {after} KiB"
         );
-        let there = there.told()?;
+        let there = there.finish()?;
         for one in &there.gateways {
             // 5 ms between two, from the join on.
             let missing = one.last.map_or(u64::MAX, |_| one.data - one.distinct);
@@ -151,7 +151,7 @@ pub fn who_forges_and_floods_gets_nothing(fault: Option<Fault>) -> Result<()> {
         let lo = std::net::IpAddr::from([127, 0, 0, 1]);
         let counted = site.count_to(&home, wanted.group, lo, 21)?;
         ensure!(
-            counted.told()? > 20,
+            counted.finish()? > 20,
             "flexfeed-gateway stopped in the flood"
         );
         garbage_to_the_gateway(site, &home, &crowd)?;
@@ -180,7 +180,7 @@ fn passed_on(site: &mut Site, home: &crate::lab::Node, wanted: Wanted) -> Result
     let lo = std::net::IpAddr::from([127, 0, 0, 1]);
     let mut count = 0;
     for _ in 0..3 {
-        count = site.count(home, wanted.group, lo, COUNTED)?.told()?;
+        count = site.count(home, wanted.group, lo, COUNTED)?.finish()?;
         if count >= *AS_SENT.start() {
             break;
         }
@@ -209,7 +209,7 @@ fn forged_flow_to_the_gateway(
     let forging = site.tunnel::<Forged>(crowd, relay, wanted, &args)?;
     pause(Duration::from_millis(500));
     let count = passed_on(site, home, wanted)?;
-    let forged = forging.told()?;
+    let forged = forging.finish()?;
     ensure!(forged.sent > 100, "hardly anything was forged: {forged:?}");
     ensure!(
         AS_SENT.contains(&count),

@@ -75,7 +75,7 @@ pub fn relay_beside_the_source(fault: Option<Fault>) -> Result<()> {
         stage.wait_cursor(&ALL, before + 30)?;
         stage.set_rate(0.0)?;
         stage.settle()?;
-        let (heard, read) = (heard.told()?, python.told()?);
+        let (heard, read) = (heard.finish()?, python.finish()?);
 
         ensure!(
             heard == ["0"],

@@ -53,7 +53,7 @@ pub fn all_families_and_any_source(fault: Option<Fault>) -> Result<()> {
             senders.push(site.send(group, 1180)?);
         }
         for (what, pending) in joined {
-            let seen = pending.told()?;
+            let seen = pending.finish()?;
             let one = seen.gateways.first().context("no gateway")?;
             ensure!(
                 one.data >= ENOUGH && one.wrong == 0 && one.data == one.distinct,
@@ -61,7 +61,7 @@ pub fn all_families_and_any_source(fault: Option<Fault>) -> Result<()> {
             );
         }
         for (what, pending) in counted {
-            let count = pending.told()?;
+            let count = pending.finish()?;
             ensure!(
                 count >= ENOUGH,
                 "{what}: flexfeed-gateway passed on {count} datagrams"

@@ -15,7 +15,7 @@ const ALL: [&str; 3] = ["r1", "r2", "r3"];
 /// Longer than flow data may stay unacknowledged.
 const OUTAGE: Duration = Duration::from_millis(FALL_BACK_MS as u64 + 500);
 
-/// Why receivers fall back whose relay is gone.
+/// Cause of a fall-back after the relay is gone.
 const RELAY_LOST: &str = "relay-lost";
 
 /// The relay that all use, and the one that they turn to without it.

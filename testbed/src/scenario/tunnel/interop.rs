@@ -49,7 +49,7 @@ pub fn works_with_others(fault: Option<Fault>) -> Result<bool> {
         let at_far = site.count_to(&far, wanted.group, lo, ENOUGH)?;
 
         let mut sender = site.send(SSM_GROUP, 1180)?;
-        let (at_home, at_far) = (at_home.told()?, at_far.told()?);
+        let (at_home, at_far) = (at_home.finish()?, at_far.finish()?);
         sender.wait()?;
         ensure!(
             at_home >= ENOUGH,

@@ -16,11 +16,11 @@ use crate::waiting::wait_for;
 pub fn tunnels_end_and_are_limited(fault: Option<Fault>) -> Result<()> {
     // Behind a translation a gateway can end its tunnel only if it knows its address as seen by the
     // relay.
-    let told = ["--gateway-address-in-query", "always"];
+    let options = ["--gateway-address-in-query", "always"];
     let relay = [
         // A gateway that repeats its request each second keeps its slot on a stalling machine.
         &["--query-interval", "5s", "--max-gateways", "3"],
-        &told[..],
+        &options[..],
     ]
     .concat();
     Site::play("limits", Families::V4, &relay, fault, |site| {
@@ -57,7 +57,7 @@ pub fn tunnels_end_and_are_limited(fault: Option<Fault>) -> Result<()> {
             none_left(site)?;
         }
 
-        // They stay until asked for their results.
+        // The gateways stay until asked for their results.
         let stay = |count: &str| -> Result<Pending<Seen>> {
             let args = ["join", "--until-closed", "--for-ms", "600000"];
             let relay = site.relay.address(site.source.ip());
@@ -80,7 +80,7 @@ pub fn tunnels_end_and_are_limited(fault: Option<Fault>) -> Result<()> {
                 "a relay that is full took another gateway: {late:?}"
             );
         }
-        let first = first.told()?;
+        let first = first.finish()?;
         wait_for("a place that is free", PATIENCE, || {
             Ok((site.relay.status()?.gateways.count < 3).then_some(()))
         })?;
@@ -90,7 +90,7 @@ pub fn tunnels_end_and_are_limited(fault: Option<Fault>) -> Result<()> {
             late.data > 0,
             "there was a place, and it was not given: {late:?}"
         );
-        let others = others.told()?;
+        let others = others.finish()?;
         let last = first.gateways.first().and_then(|one| one.last);
         let last = last.context("the gateway that left first got nothing")?;
         for one in &others.gateways {
@@ -110,7 +110,7 @@ fn join(site: &Site, node: &Node, count: u32, ms: u32, more: &[&str]) -> Result<
     let relay = site.relay.address(site.source.ip());
     let wanted = site.wanted(SSM_GROUP, false)?;
     site.tunnel(node, relay, wanted, &[&args[..], more].concat())?
-        .told()
+        .finish()
 }
 
 /// All tunnels are gone, and with them the join on the native side.

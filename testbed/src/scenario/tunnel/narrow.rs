@@ -39,9 +39,9 @@ pub fn a_narrow_path(fault: Option<Fault>) -> Result<()> {
                     joined.push((what, group, pending));
                 }
             }
-            let mut told = Vec::new();
+            let mut reports = Vec::new();
             for (what, group, pending) in joined {
-                told.push((what, group, pending.told()?));
+                reports.push((what, group, pending.finish()?));
             }
             for sender in senders {
                 sender?.wait()?;
@@ -51,7 +51,7 @@ pub fn a_narrow_path(fault: Option<Fault>) -> Result<()> {
                 fragments == 0,
                 "{fragments} fragments of outer packets arrived"
             );
-            for (what, group, seen) in told {
+            for (what, group, seen) in reports {
                 let one = seen.gateways.first().context("no gateway")?;
                 let (whole, pieces) = (one.data, one.fragments);
                 let fits = match (size, group) {

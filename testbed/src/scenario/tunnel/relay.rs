@@ -14,7 +14,7 @@ use crate::scenario::plan::switch;
 use crate::scenario::{Fault, PATIENCE};
 use crate::waiting::wait_for;
 
-/// Where a relay's status page is, in its node.
+/// Address of a relay's status page, in its node.
 const STATUS_PAGE: &str = "127.0.0.1:8091";
 
 /// A relay and everything that can be seen of it.
@@ -74,12 +74,12 @@ impl RelaySeat {
         &self.launch.name
     }
 
-    /// Where it is in the lab.
+    /// Returns its node in the lab.
     pub fn node(&self) -> &Node {
         &self.node
     }
 
-    /// Where gateways reach it, in the family of `like`.
+    /// Returns its address for gateways, in the family of `like`.
     pub fn address(&self, like: IpAddr) -> SocketAddr {
         let ip: IpAddr = match like {
             IpAddr::V4(_) => self.node.address().into(),

@@ -38,7 +38,7 @@ pub struct Site {
 pub struct Pending<T> {
     child: Child,
     what: String,
-    told: PhantomData<T>,
+    report: PhantomData<T>,
 }
 
 impl<T: DeserializeOwned> Pending<T> {
@@ -46,13 +46,13 @@ impl<T: DeserializeOwned> Pending<T> {
     ///
     /// # Errors
     /// The program fails or reports something else.
-    pub fn told(self) -> Result<T> {
+    pub fn finish(self) -> Result<T> {
         let output = self.child.wait_with_output()?;
         let what = &self.what;
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "{what}: {}", said.trim());
-        let told = String::from_utf8_lossy(&output.stdout);
-        serde_json::from_str(told.trim()).with_context(|| format!("{what} told {told:?}"))
+        let report = String::from_utf8_lossy(&output.stdout);
+        serde_json::from_str(report.trim()).with_context(|| format!("{what} reported {report:?}"))
     }
 }
 
@@ -179,7 +179,7 @@ impl Site {
         Ok(Pending {
             child: spawn(command)?,
             what: format!("{} of {}", args.first().unwrap_or(&""), node.name()),
-            told: PhantomData,
+            report: PhantomData,
         })
     }
 
@@ -229,7 +229,7 @@ impl Site {
         Ok(Pending {
             child: spawn(command)?,
             what: format!("counting in {}", node.name()),
-            told: PhantomData,
+            report: PhantomData,
         })
     }
 

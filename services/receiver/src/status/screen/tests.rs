@@ -225,7 +225,7 @@ fn the_end_silence_and_restarts_are_told() {
         "{text}"
     );
     assert!(!text.contains("http://"), "{text}");
-    // Nobody is behind a source that cannot be asked.
+    // Without a source no lag is known.
     assert!(
         text.lines()
             .any(|line| line.starts_with("lore") && line.contains(" ? ")),
