@@ -1,7 +1,5 @@
 //! Gateways and relays of this crate against each other, in virtual time.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
 
-#[path = "pair/network.rs"]
 mod network;
 
 use std::collections::BTreeSet;

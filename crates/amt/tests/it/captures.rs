@@ -1,7 +1,6 @@
 //! The crate's messages read by tshark's dissectors: a second opinion on every field and checksum.
 //! If tshark is not installed, the tests say so and pass; with the variable
 //! `FLEXFEED_REQUIRE_PEERS` they fail.
-#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};

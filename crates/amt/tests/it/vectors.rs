@@ -1,8 +1,5 @@
 //! Test vectors in `docs/amt.md`: each is parsed and, if this crate sends such a message, also
 //! written. A vector without a check fails, and so does a check without a vector.
-#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
-
-mod document;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -12,6 +9,8 @@ use amt::discovery::{AmtRelay, RelayTarget};
 use amt::ip::{self, Udp};
 use amt::report::{self, GeneralQuery, Record, RecordKind};
 use amt::{Mac, Message, PFlag};
+
+use crate::document::vectors;
 
 const MAC: Mac = Mac([0xa1, 0xb2, 0xc3, 0xd4, 0xe5, 0xf6]);
 const NONCE: u32 = 0x0bad_cafe;
@@ -128,7 +127,7 @@ fn our_report(mld: bool, record: Record) -> Vec<u8> {
 
 #[test]
 fn the_vectors_of_the_document() {
-    let mut v = Unchecked(document::vectors());
+    let mut v = Unchecked(vectors());
     v.sent("discovery", Message::Discovery { nonce: NONCE });
     for (name, relay) in [
         ("advertisement-v4", "192.0.2.1"),

@@ -1,6 +1,5 @@
 //! Properties for any input: round trips, no panic, and agreement with the etherparse crate, an
 //! independent implementation of IP and UDP.
-#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;

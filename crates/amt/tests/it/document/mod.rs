@@ -1,5 +1,4 @@
 //! Reader of the test vectors in `docs/amt.md`.
-#![allow(dead_code)] // each test file uses a part
 
 use std::collections::BTreeMap;
 
