@@ -1,5 +1,5 @@
 //! Signals, to a process of its own: this test program once more.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 #![expect(clippy::disallowed_methods, reason = "these tests are plain threads")]
 
 use std::io::{BufRead, BufReader, Read};
@@ -47,7 +47,7 @@ fn a_second_signal_after_a_third_of_a_second_ends_it_at_once() {
     for (first, second, code) in [("-TERM", "-TERM", 143), ("-TERM", "-INT", 130)] {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "--nocapture"])
-            .arg("a_second_signal_after_a_third_of_a_second_ends_it_at_once")
+            .arg("signals::a_second_signal_after_a_third_of_a_second_ends_it_at_once")
             .env(CHILD, "1")
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

@@ -1,5 +1,4 @@
 //! The bounds on clients, on real sockets.
-#![allow(clippy::unwrap_used)]
 
 use std::net::SocketAddr;
 use std::sync::Arc;

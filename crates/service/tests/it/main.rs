@@ -1,0 +1,5 @@
+//! Integration tests, one program.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod serving;
+mod signals;
