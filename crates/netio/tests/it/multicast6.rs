@@ -2,7 +2,6 @@
 //!
 //! By default, the loopback interface has no IPv6 multicast, and a test must not change the
 //! machine's routes; so a test restarts itself inside a fresh namespace.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -14,13 +13,9 @@ use tokio::time::timeout;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Variable that is set inside the namespace.
-const INSIDE: &str = "NETIO_TEST_NAMESPACE";
-
 /// Two interfaces with both address families, the first with two addresses, the second also with a
 /// link-local one that is known. Their other ends have no addresses, but routes for multicast.
-const NETWORK: &str = "set -e
-ip link set lo up
+const NETWORK: &str = "\
 ip link add a1 type veth peer name b1
 ip link add a2 type veth peer name b2
 for i in a1 a2 b1 b2; do ip link set $i addrgenmode none; ip link set $i up; done
@@ -29,30 +24,7 @@ ip addr add fd00:1::2/64 dev a1 nodad
 ip addr add 10.1.0.1/24 dev a1
 ip addr add fd00:2::1/64 dev a2 nodad
 ip addr add fe80::2/64 dev a2 nodad
-exec \"$0\" --exact \"$1\" --nocapture
 ";
-
-/// Whether this is the process inside the namespace; otherwise runs it there.
-fn inside(test: &str) -> bool {
-    if std::env::var_os(INSIDE).is_some() {
-        return true;
-    }
-    let output = Command::new("unshare")
-        .args(["--user", "--map-root-user", "--net", "sh", "-c", NETWORK])
-        .arg(std::env::current_exe().unwrap())
-        .arg(test)
-        .env(INSIDE, "1")
-        .output()
-        .expect("unshare of util-linux");
-    let told = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        output.status.success() && told.contains("1 passed"),
-        "{test} in its namespace: {}\n{told}\n{}",
-        output.status,
-        String::from_utf8_lossy(&output.stderr)
-    );
-    false
-}
 
 fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
@@ -105,7 +77,7 @@ fn joined(interface: &str, group: IpAddr) -> bool {
 
 #[tokio::test]
 async fn two_receivers_of_an_ssm_group_get_its_source_and_no_other() {
-    if !inside("two_receivers_of_an_ssm_group_get_its_source_and_no_other") {
+    if !kit::in_namespace!(NETWORK) {
         return;
     }
     let group = group("[ff3e::4646:1]:47011");
@@ -128,7 +100,7 @@ async fn two_receivers_of_an_ssm_group_get_its_source_and_no_other() {
 
 #[tokio::test]
 async fn an_asm_group_takes_any_source_and_only_that_group() {
-    if !inside("an_asm_group_takes_any_source_and_only_that_group") {
+    if !kit::in_namespace!(NETWORK) {
         return;
     }
     let ours = group("[ff1e::4646:2]:47012");
@@ -147,7 +119,7 @@ async fn an_asm_group_takes_any_source_and_only_that_group() {
 
 #[tokio::test]
 async fn trains_are_split_at_each_receiver() {
-    if !inside("trains_are_split_at_each_receiver") {
+    if !kit::in_namespace!(NETWORK) {
         return;
     }
     let group = group("[ff3e::4646:4]:47014");
@@ -166,7 +138,7 @@ async fn trains_are_split_at_each_receiver() {
 
 #[tokio::test]
 async fn the_interface_decides_and_either_family_names_it() {
-    if !inside("the_interface_decides_and_either_family_names_it") {
+    if !kit::in_namespace!(NETWORK) {
         return;
     }
     let flow = group("[ff3e::4646:5]:47015");
@@ -193,7 +165,7 @@ async fn the_interface_decides_and_either_family_names_it() {
 
 #[tokio::test]
 async fn without_an_interface_the_routes_decide() {
-    if !inside("without_an_interface_the_routes_decide") {
+    if !kit::in_namespace!(NETWORK) {
         return;
     }
     let route = |arguments: &str| {
@@ -225,7 +197,7 @@ async fn without_an_interface_the_routes_decide() {
 
 #[tokio::test]
 async fn link_local_addresses_and_groups_work_with_their_interface() {
-    if !inside("link_local_addresses_and_groups_work_with_their_interface") {
+    if !kit::in_namespace!(NETWORK) {
         return;
     }
     let flow = group("[ff32::4646:7]:47017");
@@ -247,7 +219,7 @@ async fn link_local_addresses_and_groups_work_with_their_interface() {
 
 #[tokio::test]
 async fn dropping_the_socket_leaves_the_group() {
-    if !inside("dropping_the_socket_leaves_the_group") {
+    if !kit::in_namespace!(NETWORK) {
         return;
     }
     let on = ip("fd00:1::1");
@@ -266,7 +238,7 @@ async fn dropping_the_socket_leaves_the_group() {
 
 #[tokio::test]
 async fn failed_joins_and_sends_are_explained() {
-    if !inside("what_cannot_be_joined_or_sent_is_explained") {
+    if !kit::in_namespace!(NETWORK) {
         return;
     }
     let flow = group("[ff3e::4646:9]:47019");

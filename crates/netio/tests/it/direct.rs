@@ -1,5 +1,4 @@
 //! Sockets without a runtime, on real interfaces: each test in a network namespace of its own.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::net::{IpAddr, SocketAddr};
 use std::process::Command;
@@ -13,48 +12,13 @@ use netio::{MulticastSender, find_interface};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Variable that is set inside the namespace.
-const INSIDE: &str = "NETIO_DIRECT_NAMESPACE";
-
 /// An interface with a small MTU and no hosts.
-const NETWORK: &str = "set -e
-ip link set lo up
+const NETWORK: &str = "\
 ip link add narrow mtu 1280 type veth peer name other mtu 1280
 for i in narrow other; do ip link set $i addrgenmode none; ip link set $i up; done
 ip addr add 10.1.0.1/24 dev narrow
 ip addr add fd00:1::1/64 dev narrow nodad
-exec \"$0\" --exact \"$1\" --nocapture
 ";
-
-/// Whether this is the process inside the namespace; otherwise runs it there.
-fn inside(test: &str) -> bool {
-    if std::env::var_os(INSIDE).is_some() {
-        return true;
-    }
-    let output = Command::new("unshare")
-        .args([
-            "--user",
-            "--map-root-user",
-            "--net",
-            "--mount",
-            "sh",
-            "-c",
-            NETWORK,
-        ])
-        .arg(std::env::current_exe().unwrap())
-        .arg(test)
-        .env(INSIDE, "1")
-        .output()
-        .expect("unshare of util-linux");
-    let told = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        output.status.success() && told.contains("1 passed"),
-        "{test} in its namespace: {}\n{told}\n{}",
-        output.status,
-        String::from_utf8_lossy(&output.stderr)
-    );
-    false
-}
 
 /// Runs a command in the namespace.
 fn shell(command: &str) {
@@ -97,7 +61,7 @@ fn take(
 
 #[test]
 fn both_addresses_of_a_datagram_are_reported() {
-    if !inside("it_is_told_where_a_datagram_came_from_and_went_to") {
+    if !kit::in_namespace!(NETWORK) {
         return;
     }
     for (any, to, from) in [
@@ -135,7 +99,7 @@ fn both_addresses_of_a_datagram_are_reported() {
 
 #[test]
 fn a_train_goes_to_many() {
-    if !inside("a_train_goes_to_many") {
+    if !kit::in_namespace!(NETWORK) {
         return;
     }
     let port = UdpPort::bind(at("127.0.0.1:0")).unwrap();
@@ -176,7 +140,7 @@ fn a_train_goes_to_many() {
 
 #[test]
 fn datagrams_above_the_path_mtu_are_never_fragmented() {
-    if !inside("what_is_too_large_for_the_way_is_never_fragmented") {
+    if !kit::in_namespace!(NETWORK) {
         return;
     }
     for (local, to) in [
@@ -211,7 +175,7 @@ fn datagrams_above_the_path_mtu_are_never_fragmented() {
 
 #[test]
 fn a_group_port_gets_its_group_and_source_only() {
-    if !inside("a_group_port_gets_its_group_and_source_only") {
+    if !kit::in_namespace!(NETWORK) {
         return;
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -248,7 +212,7 @@ fn a_group_port_gets_its_group_and_source_only() {
 
 #[test]
 fn a_port_gets_no_multicast() {
-    if !inside("a_port_gets_no_multicast_whoever_has_joined") {
+    if !kit::in_namespace!(NETWORK) {
         return;
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -295,7 +259,7 @@ fn full_port() -> UdpPort {
 
 #[test]
 fn a_full_buffer_is_waited_for_once_and_not_for_each_destination() {
-    if !inside("a_full_buffer_is_waited_for_once_and_not_for_each_destination") {
+    if !kit::in_namespace!(NETWORK) {
         return;
     }
     let port = full_port();
@@ -331,7 +295,7 @@ fn a_full_buffer_is_waited_for_once_and_not_for_each_destination() {
 
 #[test]
 fn send_one_does_not_wait_without_patience() {
-    if !inside("an_answer_does_not_wait") {
+    if !kit::in_namespace!(NETWORK) {
         return;
     }
     let port = full_port();
@@ -351,7 +315,7 @@ fn send_one_does_not_wait_without_patience() {
 
 #[test]
 fn a_port_counts_its_losses() {
-    if !inside("a_port_says_what_it_lost") {
+    if !kit::in_namespace!(NETWORK) {
         return;
     }
     let port = UdpPort::bind(at("127.0.0.1:0")).unwrap();
@@ -368,7 +332,7 @@ fn a_port_counts_its_losses() {
 
 #[test]
 fn the_route_of_a_group_is_found_and_interfaces_come_and_go() {
-    if !inside("the_route_of_a_group_is_found_and_interfaces_come_and_go") {
+    if !kit::in_namespace!(NETWORK) {
         return;
     }
     let group = ip("239.1.1.1");
@@ -396,7 +360,7 @@ fn left_by(interface: &str) -> u64 {
 
 #[test]
 fn a_time_to_live_of_0_stays_inside() {
-    if !inside("a_time_to_live_of_0_stays_inside") {
+    if !kit::in_namespace!(NETWORK) {
         return;
     }
     shell("mount -t sysfs none /sys");
@@ -436,7 +400,7 @@ fn a_time_to_live_of_0_stays_inside() {
 
 #[test]
 fn a_capture_counts_its_losses() {
-    if !inside("a_capture_says_what_it_lost_on_the_way") {
+    if !kit::in_namespace!(NETWORK) {
         return;
     }
     let runtime = tokio::runtime::Builder::new_current_thread()

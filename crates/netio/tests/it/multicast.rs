@@ -1,5 +1,4 @@
 //! Real joins and real IPv4 multicast on the loopback interface.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

@@ -1,5 +1,4 @@
 //! The UDP socket on the loopback interface.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

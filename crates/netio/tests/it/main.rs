@@ -1,0 +1,7 @@
+//! Integration tests, one program: real sockets, real joins.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod direct;
+mod multicast;
+mod multicast6;
+mod udp;
