@@ -1,5 +1,4 @@
 //! Parsing of each format, of what feeds get wrong, and of what is no feed.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use feed::parse::{MAX_ENTRIES, MAX_ENTRY_BYTES, ParseError, ParsedFeed, parse};
 use feed::{Attachment, Author, Entry};

@@ -3,7 +3,6 @@
 //!
 //! feed-rs panics on some documents, and refuses or misreads others; [`KNOWN`] lists them all, each
 //! with its reason, and the test fails if one of them is not there any more.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod known;
 

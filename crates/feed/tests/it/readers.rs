@@ -1,6 +1,5 @@
 //! The files that are written, judged by others: feedparser, Newsboat, feed-rs, and the rules of
 //! RFC 4287 and of JSON Feed 1.1 as they are written down here.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod json_feed_rules;
 

@@ -1,5 +1,4 @@
 //! The whole way of a real recorded feed: parsed, detected, encoded, decoded, written, read.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};

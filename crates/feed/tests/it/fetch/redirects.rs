@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use feed::fetch::{FetchConfig, FetchError, Fetcher, Hints, Poll, Validators};
 
-use crate::server::{Server, document, poll, response};
+use super::server::{Server, document, poll, response};
 
 #[tokio::test]
 async fn redirects_are_followed_within_limits() {

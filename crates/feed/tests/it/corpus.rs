@@ -1,9 +1,8 @@
 //! Documents as they are in the field, well-formed and broken, and what is to be read in each.
 //!
 //! Beside each document of `corpus/` is what is expected of it, in `NAME.expected`. After a change
-//! that is meant, `FLEXFEED_BLESS=1 cargo test -p flexfeed-feed --test corpus` writes these files
-//! anew: read the difference before keeping it.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
+//! that is meant, `FLEXFEED_BLESS=1 cargo test -p flexfeed-feed --test it corpus` writes these files
+//! again: read the difference before keeping it.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;

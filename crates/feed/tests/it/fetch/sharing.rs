@@ -9,7 +9,7 @@ use feed::fetch::{FetchConfig, FetchError, Fetcher, Limits};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-use crate::server::{Answer, Server, document, poll, response};
+use super::server::{Answer, Server, document, poll, response};
 
 #[tokio::test]
 async fn the_contact_is_in_the_user_agent() {
@@ -138,7 +138,7 @@ fn proxies_of_the_environment_are_not_used() {
     let mut child = std::process::Command::new(std::env::current_exe().unwrap());
     child.args([
         "--exact",
-        "sharing::with_a_proxy_in_the_environment",
+        "fetch::sharing::with_a_proxy_in_the_environment",
         "--ignored",
     ]);
     for name in ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"] {

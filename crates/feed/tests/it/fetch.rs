@@ -1,5 +1,4 @@
 //! Fetching against a local server that does everything wrong that a server can.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod redirects;
 mod server;

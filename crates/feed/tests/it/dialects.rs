@@ -1,5 +1,4 @@
 //! Dialects: what published feeds do beyond their formats, or against them.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use feed::Entry;
 use feed::parse::{ParsedFeed, parse};
