@@ -6,12 +6,9 @@
 //! stay; bytes of the flow end with their connection.
 
 mod flow;
-mod held;
-mod keys;
 mod need;
-mod probe;
+mod timer;
 mod trust;
-mod tunnel;
 mod types;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -34,14 +31,15 @@ use crate::unicast::{Piece, StreamReader};
 use crate::{Cursor, FlowId, PathId, WireError};
 use flow::Flow;
 use need::BlockedUpdate;
+use timer::{FlowTimer, Timer, TimerTable};
 use trust::Trust;
 pub use types::{ChannelStats, FlowInput, ReceiverConfig, ReceiverEvent, Rungs};
 
-/// Cursors are reported at most so often (design section 5).
+/// Minimum interval between reports of cursors (design section 5).
 const CURSOR_EVERY: Duration = Duration::from_secs(1);
-/// Bytes of updates out of order from the unicast path that a receiver holds; a source sends what is next before it sends so much else.
+/// Bytes of updates out of order from the unicast path that a receiver holds; a source sends what
+/// is next before it sends so much else.
 const MAX_HELD: usize = MAX_BUFFERED * 2 + crate::MAX_UPDATE;
-const REJOIN_MAX: Duration = Duration::from_secs(300);
 
 #[derive(Debug)]
 struct Channel {
@@ -56,9 +54,9 @@ struct Channel {
     cursor: Option<Cursor>,
     cursor_due: bool,
     /// The update that later ones wait for.
-    waits: Option<BlockedUpdate>,
+    blocked: Option<BlockedUpdate>,
     trust: Trust,
-    /// Updates that were cleared when that was last looked at.
+    /// Number of cleared updates that the flows have been credited with.
     cleared: u64,
 }
 
@@ -77,10 +75,9 @@ pub struct Receiver {
     tracer: Tracer,
     streams: BTreeMap<u64, StreamReader>,
     events: VecDeque<ReceiverEvent>,
-    next_cursor: Option<Instant>,
+    timers: TimerTable,
+    /// When cursors were last reported.
     last_cursor: Option<Instant>,
-    /// When bytes of updates are asked for next, while any have to be.
-    need_at: Option<Instant>,
     need_limit: TokenBucket,
     rng: SmallRng,
 }
@@ -100,7 +97,7 @@ impl Receiver {
                 stats: ChannelStats::default(),
                 cursor: None,
                 cursor_due: false,
-                waits: None,
+                blocked: None,
                 trust: Trust::default(),
                 cleared: 0,
             }
@@ -116,9 +113,8 @@ impl Receiver {
             tracer: Tracer::default(),
             streams: BTreeMap::new(),
             events: VecDeque::new(),
-            next_cursor: None,
+            timers: TimerTable::default(),
             last_cursor: None,
-            need_at: None,
             need_limit: need::limit(),
             rng: SmallRng::seed_from_u64(config.seed),
             config,
@@ -179,15 +175,11 @@ impl Receiver {
         self.control = ControlReader::new();
         self.control_out.clear();
         self.streams.clear();
-        for (id, mut flow) in std::mem::take(&mut self.flows) {
-            if flow.joined {
-                self.events.push_back(ReceiverEvent::Leave { flow: id });
-            }
-            self.events.extend(tunnel::forgotten(&mut flow));
-        }
-        self.need_at = None;
+        self.drive_all(|flow| flow.disconnect());
+        self.flows.clear();
+        self.timers.retain(|timer| timer == Timer::Cursors);
         for channel in &mut self.channels {
-            (channel.number, channel.waits) = (None, None);
+            (channel.number, channel.blocked) = (None, None);
             channel.merge.disconnected();
         }
     }
@@ -214,7 +206,7 @@ impl Receiver {
     pub fn heartbeat(&self) -> Duration {
         self.flows
             .values()
-            .map(|f| f.announce.heartbeat)
+            .map(Flow::heartbeat)
             .max()
             .unwrap_or(Duration::from_secs(1))
     }
@@ -241,8 +233,10 @@ impl Receiver {
         self.turn = at + 1;
         match &output {
             Output::Update(update) => {
-                let (seq, len) = (update.seq, update.encoded.len());
-                self.consumed(at, seq, len);
+                let flows = self.flows.values_mut().filter(|f| f.channel() == at);
+                for flow in flows {
+                    flow.consumed(update.seq, update.encoded.len(), &mut self.control_out);
+                }
             }
             Output::Gap { from, to } => self.channels[at].stats.gone += to - from + 1,
         }
@@ -287,7 +281,9 @@ impl Receiver {
             .last_cursor
             .map_or(now, |last| last + CURSOR_EVERY)
             .max(now);
-        self.next_cursor.get_or_insert(at);
+        if !self.timers.is_set(Timer::Cursors) {
+            self.timers.set(Timer::Cursors, at);
+        }
     }
 
     /// Bytes of the control stream. An error is a violation by the source: close the connection.
@@ -436,55 +432,63 @@ impl Receiver {
         Ok(())
     }
 
-    /// The next PATH_ACK that is due, as a DATAGRAM payload with the path that it is for: an older one for the same path that is still unsent is obsolete.
+    /// Returns the next PATH_ACK that is due, as a DATAGRAM payload with the path that it is for:
+    /// an older one for the same path that is still unsent is obsolete.
     pub fn poll_datagram(&mut self, now: Instant) -> Option<(PathId, Vec<u8>)> {
         if !self.connected {
             return None;
         }
-        let due = self.flows.iter().find_map(|(id, f)| {
-            let path = f.member?;
-            f.trackers
-                .get(&path)?
-                .deadline()
-                .filter(|at| *at <= now)
-                .map(|_| (*id, path))
-        });
-        let (id, path) = due?;
-        let hold = self.hold(id);
-        let ack = self
-            .flows
-            .get_mut(&id)?
-            .trackers
-            .get_mut(&path)?
-            .take_due(path, now, hold)?;
-        Some((path, ack.encode()))
+        let ack = self.take_due_ack(now)?;
+        Some((ack.path, ack.encode()))
     }
 
-    /// When to call [`Receiver::handle_timeout`] and [`Receiver::poll_datagram`] next.
+    /// Returns when to call [`Receiver::handle_timeout`] and [`Receiver::poll_datagram`] next.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let flows = self.flows.values().filter_map(Flow::deadline);
-        let cursor = self.next_cursor.filter(|_| self.welcomed);
-        let waits = self.channels.iter().filter_map(need::overdue_at);
-        let waits = waits.min().filter(|_| self.welcomed);
-        let others = [cursor, waits, self.need_at].into_iter().flatten();
-        flows.chain(others).min()
+        self.timers.next_timeout(|timer| self.counts(timer))
     }
 
-    /// Does what is due: cursors, missed heartbeats, joins that brought nothing, requests for
-    /// bytes. Call it after each input, too.
+    /// Whether a timer counts on this connection: cursors are reported to a source that has
+    /// answered.
+    fn counts(&self, timer: Timer) -> bool {
+        timer != Timer::Cursors || self.welcomed
+    }
+
+    /// Handles the timers that have expired, and requests bytes that the source has to send again.
+    /// Call it after each input, too.
     pub fn handle_timeout(&mut self, now: Instant) {
-        if self.welcomed && self.next_cursor.is_some_and(|at| at <= now) {
-            self.next_cursor = None;
-            self.last_cursor = Some(now);
-            let due = self.channels.iter_mut().filter_map(|c| {
-                std::mem::take(&mut c.cursor_due)
-                    .then_some(c.cursor)
-                    .flatten()
-            });
-            let cursors: Vec<_> = due.collect();
-            Control::Cursors(cursors).encode(&mut self.control_out);
+        while let Some(timer) = self.pop_expired(now) {
+            match timer {
+                Timer::Cursors => self.report_cursors(now),
+                Timer::Trust(flow) => {
+                    self.drive(flow, |flow| flow.trust_again(now));
+                }
+                Timer::Flow(flow, timer) => self.on_flow_timer(flow, timer, now),
+                Timer::Tunnel(flow, timer) => self.on_tunnel_timer(flow, timer, now),
+                // `request_bytes` looks at these.
+                Timer::Need | Timer::Blocked(_) => {}
+            }
         }
-        self.flow_timeouts(now);
-        self.ask_for_bytes(now);
+        self.request_bytes(now);
+    }
+
+    /// Stops and returns an expired timer that `handle_timeout` dispatches.
+    fn pop_expired(&mut self, now: Instant) -> Option<Timer> {
+        let welcomed = self.welcomed;
+        self.timers.pop_expired(now, |timer| match timer {
+            Timer::Cursors => welcomed,
+            Timer::Need | Timer::Blocked(_) | Timer::Flow(_, FlowTimer::Ack) => false,
+            Timer::Trust(_) | Timer::Flow(..) | Timer::Tunnel(..) => true,
+        })
+    }
+
+    fn report_cursors(&mut self, now: Instant) {
+        self.last_cursor = Some(now);
+        let due = self.channels.iter_mut().filter_map(|c| {
+            std::mem::take(&mut c.cursor_due)
+                .then_some(c.cursor)
+                .flatten()
+        });
+        let cursors: Vec<_> = due.collect();
+        Control::Cursors(cursors).encode(&mut self.control_out);
     }
 }

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use super::timer::Timer;
 use super::trust::TOLERATED;
-use super::{Channel, Receiver, ReceiverEvent};
+use super::{Receiver, ReceiverEvent};
 use crate::control::{Control, NEEDS_PER_S, Need};
 use crate::pace::TokenBucket;
 
@@ -13,14 +14,12 @@ const OVERDUE: Duration = Duration::from_secs(3);
 /// Findings that wait for the application.
 const MAX_FINDINGS: usize = 64;
 
-/// An update that later ones wait for.
-#[derive(Debug, Clone, Copy)]
+/// An update that later ones wait for: requested when [`Timer::Blocked`] expires without progress.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BlockedUpdate {
     seq: u64,
     /// Bytes of it that the unicast path has brought.
     progress: usize,
-    /// When that began to be so.
-    since: Instant,
 }
 
 /// The pacing of requests.
@@ -30,21 +29,21 @@ pub(super) fn limit() -> TokenBucket {
 
 impl Receiver {
     /// Reports what the merges found, and asks the source for what they dropped.
-    pub(super) fn ask_for_bytes(&mut self, now: Instant) {
+    pub(super) fn request_bytes(&mut self, now: Instant) {
         self.report_distrust(now);
-        self.need_at = None;
+        self.timers.stop(Timer::Need);
         if !self.welcomed {
             return;
         }
         for at in 0..self.channels.len() {
             self.clear(at);
-            find_missing_ranges(&mut self.channels[at], now);
+            self.find_missing_ranges(at, now);
         }
         for at in 0..self.channels.len() {
             while self.channels[at].merge.has_need() {
                 let ready = self.need_limit.ready_at(now);
                 if ready > now {
-                    self.need_at = Some(ready);
+                    self.timers.set(Timer::Need, ready);
                     return;
                 }
                 let channel = &mut self.channels[at];
@@ -63,13 +62,6 @@ impl Receiver {
                 };
                 Control::Need(need).encode(&mut self.control_out);
             }
-        }
-    }
-
-    /// A packet of a flow was merged: bytes may have to be asked for at once.
-    pub(super) fn wake_for_needs(&mut self, channel: usize, now: Instant) {
-        if self.need_at.is_none() && self.channels[channel].merge.has_need() {
-            self.need_at = Some(now);
         }
     }
 
@@ -100,39 +92,32 @@ impl Receiver {
         }
     }
 
-    /// An update that the source has sent as well was not forged, and does not count towards leaving
-    /// the flow.
+    /// Takes back what counts towards leaving a flow for updates that the source has sent as well:
+    /// they were not forged.
     fn clear(&mut self, channel: usize) {
         let cleared = self.channels[channel].merge.stats().cleared;
         let before = std::mem::replace(&mut self.channels[channel].cleared, cleared);
-        let flows = self.flows.values_mut().filter(|f| f.channel == channel);
+        let flows = self.flows.values_mut().filter(|f| f.channel() == channel);
         for flow in flows {
-            flow.invalid = flow.invalid.saturating_sub(cleared - before);
+            flow.clear_invalid(cleared - before);
         }
     }
-}
 
-/// When to ask for the update that later ones wait for.
-pub(super) fn overdue_at(channel: &Channel) -> Option<Instant> {
-    channel.waits.map(|waits| waits.since + OVERDUE)
-}
-
-/// Requests ranges that later updates are waiting for: a forged packet number hides the loss of the
-/// real one.
-fn find_missing_ranges(channel: &mut Channel, now: Instant) {
-    let known = channel.waits;
-    let waits = channel.merge.waits_for();
-    channel.waits = waits.map(|(seq, progress)| match known {
-        Some(known) if (known.seq, known.progress) == (seq, progress) => known,
-        _ => BlockedUpdate {
-            seq,
-            progress,
-            since: now,
-        },
-    });
-    if overdue_at(channel).is_some_and(|at| at <= now) {
-        channel.merge.seek();
-        channel.waits = None;
+    /// Requests ranges that later updates are waiting for: a forged packet number hides the loss
+    /// of the real one.
+    fn find_missing_ranges(&mut self, at: usize, now: Instant) {
+        let (channel, timer) = (&mut self.channels[at], Timer::Blocked(at));
+        let blocked = channel.merge.waits_for();
+        let blocked = blocked.map(|(seq, progress)| BlockedUpdate { seq, progress });
+        if blocked != channel.blocked {
+            channel.blocked = blocked;
+            self.timers.put(timer, blocked.map(|_| now + OVERDUE));
+        }
+        if self.timers.is_expired(timer, now) {
+            channel.merge.seek();
+            channel.blocked = None;
+            self.timers.stop(timer);
+        }
     }
 }
 

@@ -4,8 +4,7 @@ use std::time::{Duration, Instant};
 
 use rand::RngExt;
 
-use super::{Receiver, ReceiverEvent};
-use crate::FlowId;
+use super::Receiver;
 
 /// The first time without the flow; it doubles with each one.
 const FIRST: Duration = Duration::from_secs(60);
@@ -46,49 +45,14 @@ impl Trust {
 }
 
 impl Receiver {
-    /// A channel's flow has cost a connection.
+    /// Notes that a channel's flow has cost a connection.
     pub(super) fn lose_trust(&mut self, channel: usize, tolerated: u32, now: Instant) {
         let jitter = self.rng.random_range(0.75..1.25);
         self.channels[channel].trust.lose(tolerated, jitter, now);
-        let flows = self.flows.iter().filter(|(_, f)| f.channel == channel);
+        let flows = self.flows.iter().filter(|(_, f)| f.channel() == channel);
         let ids: Vec<_> = flows.map(|(id, _)| *id).collect();
         for id in ids {
-            self.stay_off(id, now);
-        }
-    }
-
-    /// Does without a flow that is not trusted for now. Returns whether that is so.
-    pub(super) fn stay_off(&mut self, id: FlowId, now: Instant) -> bool {
-        let Some(flow) = self.flows.get_mut(&id) else {
-            return false;
-        };
-        flow.off_until = self.channels[flow.channel].trust.off_until(now);
-        if flow.off_until.is_none() {
-            return false;
-        }
-        flow.stop_asking();
-        flow.native.end();
-        if std::mem::take(&mut flow.joined) {
-            self.events.push_back(ReceiverEvent::Leave { flow: id });
-        }
-        self.close_tunnel(id);
-        true
-    }
-
-    /// Joins the flows that are trusted again.
-    pub(super) fn trust_again(&mut self, now: Instant) {
-        let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
-        let flows = self.flows.iter().filter(|(_, f)| due(f.off_until));
-        let ids: Vec<_> = flows.map(|(id, _)| *id).collect();
-        for id in ids {
-            let Some(flow) = self.flows.get_mut(&id) else {
-                continue;
-            };
-            flow.off_until = None;
-            if !flow.is_off() {
-                let announce = flow.announce.clone();
-                self.join(id, self.can_join(&announce), now);
-            }
+            self.drive(id, |flow| flow.stay_off(now));
         }
     }
 }

@@ -1,12 +1,9 @@
 //! The key epochs of a flow at a receiver: at most two, the newest first (protocol.md section 5.3).
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::control::Key;
 use crate::protect::{Algorithm, Opened, PacketKey};
-
-/// An older epoch's key is kept this long behind the first packet of the newer one, for packets that were overtaken.
-const OVERLAP: Duration = Duration::from_secs(3);
 
 #[derive(Debug)]
 struct LiveKey {
@@ -15,19 +12,23 @@ struct LiveKey {
     packet: PacketKey,
 }
 
+/// The keys of a flow's live epochs.
 #[derive(Debug, Default)]
 pub(super) struct Keys {
     live: Vec<LiveKey>,
-    retire_at: Option<Instant>,
+    /// When the first key came.
+    since: Option<Instant>,
 }
 
 impl Keys {
-    /// Takes a key; returns whether it is a new one that this receiver can use. A secret that is not needed any more is erased.
-    pub(super) fn insert(&mut self, key: Key) -> bool {
+    /// Takes a key. Returns whether it is a new one that this receiver can use. A secret that is
+    /// not needed any more is erased.
+    pub(super) fn insert(&mut self, key: Key, now: Instant) -> bool {
         if self.sequence().is_some_and(|known| key.sequence <= known) {
             return false;
         }
-        // An algorithm that this receiver does not know leaves it on unicast: nothing verifies, nothing is proved.
+        // An algorithm that this receiver does not know leaves it on unicast: nothing verifies,
+        // nothing is proved.
         let Some(algorithm) = Algorithm::from_suite(key.algorithm) else {
             return false;
         };
@@ -44,25 +45,29 @@ impl Keys {
         };
         self.live.insert(0, live);
         self.live.truncate(2);
-        self.retire_at = None;
+        self.since.get_or_insert(now);
         true
     }
 
-    /// The newest epoch.
+    /// Returns when the first key came.
+    pub(super) fn since(&self) -> Option<Instant> {
+        self.since
+    }
+
+    /// Returns the sequence of the newest epoch.
     pub(super) fn sequence(&self) -> Option<u64> {
         self.live.first().map(|l| l.sequence)
     }
 
     pub(super) fn clear(&mut self) {
         self.live.clear();
-        self.retire_at = None;
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.live.is_empty()
     }
 
-    /// Where the oldest live epoch begins: no packet number below it can be read.
+    /// Returns where the oldest live epoch begins: no packet number below it can be read.
     pub(super) fn first_pn(&self) -> u64 {
         self.live.last().map_or(0, |l| l.first_pn)
     }
@@ -76,7 +81,8 @@ impl Keys {
             .is_some_and(|l| (l.first_pn..end).contains(&pn) && phase == (l.sequence & 1 == 1))
     }
 
-    /// Which of two epochs a packet belongs to, by its header. Where both seem right, the AEAD decides, on a copy.
+    /// Returns which of two epochs a packet belongs to, by its header. Where both seem right, the
+    /// AEAD decides, on a copy.
     fn find(&mut self, expected: u64, packet: &[u8]) -> Option<usize> {
         let seems = |at: usize| {
             let peeked = self.live[at].packet.peek(expected, packet);
@@ -92,12 +98,12 @@ impl Keys {
         Some(if opened { first } else { second })
     }
 
-    /// Opens a packet in place; `None` if it verifies under no live epoch. With it comes the epoch's sequence.
+    /// Opens a packet in place; `None` if it verifies under no live epoch. With it comes the
+    /// epoch's sequence.
     pub(super) fn open<'a>(
         &mut self,
         expected: u64,
         packet: &'a mut [u8],
-        now: Instant,
     ) -> Option<(Opened<'a>, u64)> {
         let at = match self.live.len() {
             0 => return None,
@@ -108,20 +114,56 @@ impl Keys {
         if !self.fits(at, opened.pn, opened.key_phase) {
             return None;
         }
-        if at == 0 && self.live.len() > 1 && self.retire_at.is_none() {
-            self.retire_at = Some(now + OVERLAP);
-        }
         Some((opened, self.live[at].sequence))
     }
 
-    pub(super) fn deadline(&self) -> Option<Instant> {
-        self.retire_at
+    /// Whether this epoch is the newest, and an older one is still alive.
+    pub(super) fn is_superseding(&self, sequence: u64) -> bool {
+        self.live.len() > 1 && self.sequence() == Some(sequence)
     }
 
-    pub(super) fn handle_timeout(&mut self, now: Instant) {
-        if self.retire_at.is_some_and(|at| at <= now) {
-            self.live.truncate(1);
-            self.retire_at = None;
+    /// Discards the older of two epochs.
+    pub(super) fn discard_old(&mut self) {
+        self.live.truncate(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::FlowId;
+    use crate::protect::FlowSecret;
+
+    fn key(sequence: u64) -> Key {
+        Key {
+            flow: FlowId([1; 8]),
+            sequence,
+            first_pn: sequence * 100,
+            secret: FlowSecret([sequence as u8; 32]),
+            algorithm: Algorithm::Aes128Gcm as u64,
         }
+    }
+
+    #[test]
+    fn two_epochs_are_alive_until_the_older_is_discarded() {
+        let (start, mut keys) = (Instant::now(), Keys::default());
+        let later = start + std::time::Duration::from_secs(1);
+        assert!(keys.insert(key(1), start) && !keys.is_superseding(1));
+        assert!(!keys.insert(key(1), later), "known");
+        assert!(keys.insert(key(2), later) && keys.insert(key(3), later));
+        assert_eq!((keys.first_pn(), keys.sequence()), (200, Some(3)));
+        assert!(keys.is_superseding(3) && !keys.is_superseding(2));
+        keys.discard_old();
+        assert_eq!((keys.first_pn(), keys.since()), (300, Some(start)));
+    }
+
+    #[test]
+    fn an_unknown_algorithm_is_no_key() {
+        let mut keys = Keys::default();
+        let unknown = Key {
+            algorithm: 0x1302,
+            ..key(1)
+        };
+        assert!(!keys.insert(unknown, Instant::now()) && keys.is_empty());
     }
 }

@@ -1,0 +1,407 @@
+//! A receiver's flows.
+//!
+//! [`Flow`] is composed of parts, each with its own state: whether the receiver takes part at all
+//! ([`participation`]), the rungs by which it listens ([`native`], [`tunnel`], [`replication`]),
+//! where the source believes it to be ([`membership`]), and what it needs to read packets
+//! ([`keys`], [`packet`], [`proof`]). What a flow does changes its channel, timers and events as
+//! well; [`FlowDriver`] lends it those.
+
+mod backoff;
+mod keys;
+mod membership;
+mod native;
+mod packet;
+mod participation;
+mod probe;
+mod proof;
+mod replication;
+mod tunnel;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use rand::RngExt;
+use rand::rngs::SmallRng;
+use zeroize::Zeroizing;
+
+use super::timer::{FlowTimer, Timer, TimerTable, TunnelTimer};
+use super::{Channel, Receiver, ReceiverEvent, Rungs};
+use crate::ack::{AckTracker, PathAck};
+use crate::control::{Action, Announce, Control, Key, RungNotice, State, Window};
+use crate::{Cause, FlowId, PathId, Rung, WireError};
+use keys::Keys;
+use membership::Membership;
+use native::NativeJoin;
+use packet::{InvalidPackets, SeenMessages};
+use participation::Participation;
+use proof::Proof;
+use replication::Replication;
+use tunnel::Tunnel;
+
+/// Maximum number of flows that a source may announce on one connection.
+const MAX_FLOWS: usize = 256;
+
+/// A flow that the source has announced.
+#[derive(Debug)]
+pub(super) struct Flow {
+    announce: Announce,
+    /// Index of its channel.
+    channel: usize,
+    participation: Participation,
+    membership: Membership,
+    native: NativeJoin,
+    tunnel: Tunnel,
+    replication: Replication,
+    proof: Proof,
+    keys: Keys,
+    trackers: BTreeMap<PathId, AckTracker>,
+    messages: SeenMessages,
+    invalid: InvalidPackets,
+    sequences: Sequences,
+}
+
+/// Sequence numbers of the control frames about a flow.
+#[derive(Debug, Default)]
+struct Sequences {
+    /// Last FC_STATE sent.
+    state: u64,
+    /// Last FC_WINDOW sent.
+    window: u64,
+    /// Last FC_RUNG received.
+    rung: Option<u64>,
+    /// Newest key that an FC_STATE has reported.
+    reported_key: u64,
+}
+
+impl Flow {
+    fn new(announce: Announce, channel: usize, next: u64) -> Self {
+        Flow {
+            announce,
+            channel,
+            participation: Participation::default(),
+            membership: Membership::Unicast,
+            native: NativeJoin::default(),
+            tunnel: Tunnel::default(),
+            replication: Replication::default(),
+            proof: Proof::default(),
+            keys: Keys::default(),
+            trackers: BTreeMap::new(),
+            messages: SeenMessages::default(),
+            invalid: InvalidPackets::since(next),
+            sequences: Sequences::default(),
+        }
+    }
+
+    /// Returns the index of the flow's channel.
+    pub(super) fn channel(&self) -> usize {
+        self.channel
+    }
+
+    /// Returns the announced heartbeat interval.
+    pub(super) fn heartbeat(&self) -> Duration {
+        self.announce.heartbeat
+    }
+
+    /// Takes back invalid updates that were found to be valid.
+    pub(super) fn clear_invalid(&mut self, cleared: u64) {
+        self.invalid.clear(cleared);
+    }
+
+    /// Counts bytes of an update that was handed out, so that the flow may send further.
+    pub(super) fn consumed(&mut self, seq: u64, len: usize, out: &mut Zeroizing<Vec<u8>>) {
+        if let Some(grant) = self.membership.grant()
+            && grant.consumed(seq, len)
+        {
+            self.extend_window(out);
+        }
+    }
+
+    /// Reports a larger window once a good part of the last one is used up.
+    fn extend_window(&mut self, out: &mut Zeroizing<Vec<u8>>) {
+        let Some(offset) = self.membership.grant().and_then(|grant| grant.extend()) else {
+            return;
+        };
+        self.sequences.window += 1;
+        let window = Window {
+            flow: self.announce.flow,
+            sequence: self.sequences.window,
+            offset,
+        };
+        Control::Window(window).encode(out);
+    }
+
+    fn path(&self, rung: Rung) -> PathId {
+        PathId::new(self.announce.flow_index, rung)
+    }
+
+    fn rung(&self) -> Rung {
+        self.membership.rung()
+    }
+
+    /// Returns the silence after which the flow counts as not arriving.
+    fn quiet_span(&self) -> Duration {
+        membership::quiet_span(self.announce.heartbeat)
+    }
+}
+
+/// A flow together with the parts of its receiver that it acts on.
+pub(super) struct FlowDriver<'a> {
+    id: FlowId,
+    flow: &'a mut Flow,
+    channel: &'a mut Channel,
+    timers: &'a mut TimerTable,
+    events: &'a mut VecDeque<ReceiverEvent>,
+    out: &'a mut Zeroizing<Vec<u8>>,
+    rng: &'a mut SmallRng,
+    rungs: Rungs,
+}
+
+impl FlowDriver<'_> {
+    fn set(&mut self, timer: FlowTimer, at: Instant) {
+        self.timers.set(Timer::Flow(self.id, timer), at);
+    }
+
+    fn stop(&mut self, timer: FlowTimer) {
+        self.timers.stop(Timer::Flow(self.id, timer));
+    }
+
+    fn is_set(&self, timer: FlowTimer) -> bool {
+        self.timers.is_set(Timer::Flow(self.id, timer))
+    }
+
+    /// Puts off a timer that is set until `at`, unless it is later anyway.
+    fn put_off(&mut self, timer: Timer, at: Instant) {
+        if let Some(known) = self.timers.get(timer) {
+            self.timers.set(timer, known.max(at));
+        }
+    }
+
+    /// Sets the timers that follow from the membership.
+    fn rearm(&mut self) {
+        let path = self.flow.membership.path();
+        let tracker = path.and_then(|path| self.flow.trackers.get(&path));
+        let ack = tracker.and_then(AckTracker::deadline);
+        let silence = self.flow.membership.silent_at(self.flow.announce.heartbeat);
+        let timer = |timer| Timer::Flow(self.id, timer);
+        self.timers.put(timer(FlowTimer::Ack), ack);
+        self.timers.put(timer(FlowTimer::Silence), silence);
+    }
+
+    /// Returns a factor of a quarter more or less, so that receivers do not act in chorus.
+    fn jitter(&mut self) -> f64 {
+        self.rng.random_range(0.75..1.25)
+    }
+
+    /// Sends an FC_STATE.
+    fn report(&mut self, action: Action, path: PathId, cause: Option<Cause>) {
+        let flow = &mut *self.flow;
+        flow.sequences.state += 1;
+        let key_sequence = flow.keys.sequence().unwrap_or(0);
+        flow.sequences.reported_key = key_sequence;
+        let state = State {
+            flow: flow.announce.flow,
+            sequence: flow.sequences.state,
+            action,
+            path,
+            key_sequence,
+            cause,
+        };
+        Control::State(state).encode(self.out);
+    }
+
+    /// Reports the key that this receiver holds, by the action with which it began to listen: a
+    /// READY would claim a proof.
+    fn confirm_key(&mut self) {
+        let flow = &*self.flow;
+        let replicated = flow.replication.requested || flow.rung() == Rung::Replicated;
+        let path = match flow.native.is_joined() {
+            true => PathId::UNICAST,
+            false if flow.tunnel.is_open() => flow.path(Rung::Amt),
+            false if replicated => flow.path(Rung::Replicated),
+            false => return,
+        };
+        self.report(Action::Join, path, None);
+    }
+
+    fn on_key(&mut self, key: Key, now: Instant) {
+        let first = self.flow.keys.is_empty();
+        if self.flow.participation == Participation::Left || !self.flow.keys.insert(key, now) {
+            return;
+        }
+        self.stop(FlowTimer::KeyDiscard);
+        self.channel.stats.keys += 1;
+        // A proof counts only with the current key, so READY is repeated.
+        self.flow.proof.forget_reports();
+        // The source uses a key only after all members have reported that they hold it.
+        self.confirm_key();
+        if first {
+            self.on_first_key(now);
+        }
+    }
+
+    /// Queues the event of a move to another rung.
+    fn moved(&mut self, rung: Rung, cause: Cause) {
+        self.events.push_back(ReceiverEvent::Moved {
+            channel: self.channel.name.clone(),
+            rung,
+            cause,
+        });
+    }
+
+    /// Cleans up after a flow that the source has withdrawn.
+    fn withdraw(&mut self) {
+        self.drop_tunnel();
+        if self.flow.native.leave() {
+            self.events
+                .push_back(ReceiverEvent::Leave { flow: self.id });
+        }
+        if self.flow.membership.path().is_some() {
+            self.moved(Rung::Unicast, Cause::FlowInvalid);
+        }
+    }
+
+    /// Cleans up after a flow whose connection is gone.
+    pub(super) fn disconnect(&mut self) {
+        if self.flow.native.leave() {
+            self.events
+                .push_back(ReceiverEvent::Leave { flow: self.id });
+        }
+        self.drop_tunnel();
+    }
+
+    fn on_timer(&mut self, timer: FlowTimer, now: Instant) {
+        match timer {
+            FlowTimer::KeyDiscard => self.flow.keys.discard_old(),
+            FlowTimer::Silence => self.on_silence(now),
+            FlowTimer::Replication => self.request_replication(now),
+            FlowTimer::Rejoin => self.rejoin(now),
+            // `Receiver::poll_datagram` takes what is due.
+            FlowTimer::Ack => {}
+        }
+    }
+}
+
+impl Receiver {
+    /// Acts on a flow, if it is known, and sets the timers that follow from its membership.
+    pub(super) fn drive<R>(
+        &mut self,
+        id: FlowId,
+        act: impl FnOnce(&mut FlowDriver<'_>) -> R,
+    ) -> Option<R> {
+        let flow = self.flows.get_mut(&id)?;
+        let mut driver = FlowDriver {
+            id,
+            channel: &mut self.channels[flow.channel],
+            flow,
+            timers: &mut self.timers,
+            events: &mut self.events,
+            out: &mut self.control_out,
+            rng: &mut self.rng,
+            rungs: self.config.rungs,
+        };
+        let result = act(&mut driver);
+        driver.rearm();
+        Some(result)
+    }
+
+    /// Acts on all flows.
+    pub(super) fn drive_all(&mut self, mut act: impl FnMut(&mut FlowDriver<'_>)) {
+        let ids: Vec<_> = self.flows.keys().copied().collect();
+        for id in ids {
+            self.drive(id, &mut act);
+        }
+    }
+
+    pub(super) fn on_announce(
+        &mut self,
+        announce: Announce,
+        now: Instant,
+    ) -> Result<(), WireError> {
+        let id = announce.flow;
+        if let Some(known) = self.flows.get(&id) {
+            if announce.sequence <= known.announce.sequence {
+                return Ok(());
+            }
+            if announce.withdrawn {
+                self.drive(id, |flow| flow.withdraw());
+                self.flows.remove(&id);
+                self.timers.retain(|timer| timer.flow() != Some(id));
+                return Ok(());
+            }
+            self.drive(id, |flow| flow.announced(announce, now));
+            return Ok(());
+        }
+        let number = Some(announce.channel);
+        let channel = self.channels.iter().position(|c| c.number == number);
+        let Some(channel) = channel.filter(|_| !announce.withdrawn) else {
+            return Ok(());
+        };
+        if self.flows.len() >= MAX_FLOWS {
+            return Err(WireError::invalid(
+                "FC_ANNOUNCE",
+                "more flows than a receiver takes",
+            ));
+        }
+        let next = self.channels[channel].merge.next();
+        self.flows.insert(id, Flow::new(announce, channel, next));
+        self.drive(id, |flow| flow.join(now));
+        Ok(())
+    }
+
+    pub(super) fn on_key(&mut self, key: Key, now: Instant) {
+        self.drive(key.flow, |flow| flow.on_key(key, now));
+    }
+
+    pub(super) fn on_rung(&mut self, notice: RungNotice, now: Instant) {
+        let hold = self.hold(notice.flow);
+        let jitter = self.rng.random_range(0.75..1.25);
+        self.drive(notice.flow, |flow| flow.on_rung(&notice, hold, jitter, now));
+    }
+
+    /// Handles an expired timer of a flow.
+    pub(super) fn on_flow_timer(&mut self, id: FlowId, timer: FlowTimer, now: Instant) {
+        self.drive(id, |flow| flow.on_timer(timer, now));
+    }
+
+    /// Handles an expired timer of a flow's tunnel.
+    pub(super) fn on_tunnel_timer(&mut self, id: FlowId, timer: TunnelTimer, now: Instant) {
+        self.drive(id, |flow| flow.on_tunnel_timer(timer, now));
+    }
+
+    /// Takes the next acknowledgement that is due.
+    pub(super) fn take_due_ack(&mut self, now: Instant) -> Option<PathAck> {
+        let id = self.timers.expired(now).find_map(|timer| match timer {
+            Timer::Flow(id, FlowTimer::Ack) => Some(id),
+            _ => None,
+        })?;
+        let hold = self.hold(id);
+        let taken = self.drive(id, |flow| {
+            let path = flow.flow.membership.path()?;
+            flow.flow.trackers.get_mut(&path)?.take_due(path, now, hold)
+        });
+        taken.flatten()
+    }
+
+    /// Returns the delay of the next acknowledgement: the announced delay with a quarter of
+    /// jitter, so that members do not answer in chorus.
+    fn hold(&mut self, flow: FlowId) -> Duration {
+        let delay = self
+            .flows
+            .get(&flow)
+            .map_or(Duration::ZERO, |f| f.announce.ack_delay);
+        delay.mul_f64(self.rng.random_range(0.75..1.25))
+    }
+
+    /// Grants every flow time for one more heartbeat, because the caller itself was away.
+    ///
+    /// Call this after reading what arrived meanwhile. A grace counts once until something of the
+    /// flow arrives: a receiver that is always late leaves in the end.
+    pub fn grant_grace(&mut self, now: Instant) {
+        self.drive_all(|flow| flow.grant_grace(now));
+    }
+
+    /// Retries at once whatever did not work, because the host's network has changed.
+    pub fn network_changed(&mut self, now: Instant) {
+        self.drive_all(|flow| flow.network_changed(now));
+    }
+}

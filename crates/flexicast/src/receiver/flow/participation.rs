@@ -1,0 +1,162 @@
+//! Whether a receiver takes part in a flow, and how it stops.
+
+use std::time::Instant;
+
+use super::FlowDriver;
+use crate::control::Action;
+use crate::receiver::ReceiverEvent;
+use crate::receiver::timer::{FlowTimer, Timer};
+use crate::{Cause, PathId};
+
+/// Whether a receiver takes part in a flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Participation {
+    /// Listens by every rung that it has.
+    #[default]
+    Active,
+    /// Kept on the unicast path by the source (protocol.md section 8.7).
+    Held,
+    /// Does without the flow for a time, because the flow has cost connections. Nothing is read.
+    Distrusted {
+        /// Whether the source holds the receiver as well.
+        held: bool,
+    },
+    /// Left for good.
+    Left,
+}
+
+impl Participation {
+    /// Whether anything is done to get the flow.
+    pub(super) fn is_active(self) -> bool {
+        self == Participation::Active
+    }
+
+    /// Whether the source keeps the receiver on the unicast path.
+    pub(super) fn is_held(self) -> bool {
+        let held = Participation::Distrusted { held: true };
+        self == Participation::Held || self == held
+    }
+
+    /// Whether packets of the flow are read.
+    pub(super) fn reads(self) -> bool {
+        matches!(self, Participation::Active | Participation::Held)
+    }
+
+    /// Notes whether the source holds the receiver. Returns whether that is a change.
+    fn set_held(&mut self, held: bool) -> bool {
+        if *self == Participation::Left || self.is_held() == held {
+            return false;
+        }
+        *self = match (*self, held) {
+            (Participation::Distrusted { .. }, held) => Participation::Distrusted { held },
+            (_, true) => Participation::Held,
+            (_, false) => Participation::Active,
+        };
+        true
+    }
+
+    /// Notes whether the flow is trusted.
+    fn set_trusted(&mut self, trusted: bool) {
+        *self = match (*self, trusted, self.is_held()) {
+            (Participation::Left, ..) => Participation::Left,
+            (_, false, held) => Participation::Distrusted { held },
+            (_, true, true) => Participation::Held,
+            (_, true, false) => Participation::Active,
+        };
+    }
+}
+
+impl FlowDriver<'_> {
+    /// Follows the source's word on whether the receiver does without the flow for now. A held
+    /// receiver listens by no rung and proves nothing.
+    pub(super) fn set_held(&mut self, held: bool, now: Instant) {
+        if !self.flow.participation.set_held(held) {
+            return;
+        }
+        match held {
+            true => self.stop_listening(),
+            false => self.join(now),
+        }
+    }
+
+    /// Does without a flow that is not trusted for now. Returns whether that is so.
+    pub(in crate::receiver) fn stay_off(&mut self, now: Instant) -> bool {
+        if self.flow.participation == Participation::Left {
+            return true;
+        }
+        let until = self.channel.trust.off_until(now);
+        self.timers.put(Timer::Trust(self.id), until);
+        self.flow.participation.set_trusted(until.is_none());
+        if until.is_some() {
+            self.stop_listening();
+        }
+        until.is_some()
+    }
+
+    /// Joins a flow that is trusted again, unless the source holds the receiver.
+    pub(in crate::receiver) fn trust_again(&mut self, now: Instant) {
+        self.flow.participation.set_trusted(true);
+        if self.flow.participation.is_active() {
+            self.join(now);
+        }
+    }
+
+    /// Stops listening by every rung.
+    fn stop_listening(&mut self) {
+        self.stop(FlowTimer::Rejoin);
+        self.stop(FlowTimer::Replication);
+        self.flow.replication.requested = false;
+        if self.flow.native.leave() {
+            self.events
+                .push_back(ReceiverEvent::Leave { flow: self.id });
+        }
+        self.close_tunnel();
+    }
+
+    /// Leaves a flow for good: its packets make no sense to this receiver.
+    pub(super) fn leave(&mut self, cause: Cause) {
+        let was_joined = self.flow.native.leave();
+        self.flow.participation = Participation::Left;
+        self.flow.keys.clear();
+        for timer in [
+            FlowTimer::KeyDiscard,
+            FlowTimer::Rejoin,
+            FlowTimer::Replication,
+        ] {
+            self.stop(timer);
+        }
+        self.drop_tunnel();
+        self.report(Action::Leave, PathId::UNICAST, Some(cause));
+        if was_joined {
+            self.events
+                .push_back(ReceiverEvent::Leave { flow: self.id });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flow_is_active_only_without_any_reason_to_stay_off() {
+        let mut participation = Participation::default();
+        assert!(participation.set_held(true) && !participation.is_active());
+        assert!(participation.reads(), "packets under way still count");
+        participation.set_trusted(false);
+        assert_eq!(participation, Participation::Distrusted { held: true });
+        assert!(!participation.reads());
+        assert!(participation.set_held(false) && !participation.set_held(false));
+        participation.set_trusted(true);
+        assert!(participation.is_active());
+    }
+
+    #[test]
+    fn what_was_left_stays_left() {
+        let mut participation = Participation::Left;
+        assert!(!participation.set_held(true));
+        participation.set_trusted(false);
+        participation.set_trusted(true);
+        assert_eq!(participation, Participation::Left);
+    }
+}
