@@ -1,5 +1,5 @@
 # Part of ./dev: builds the images of deploy/docker, and tests them on a Docker engine.
-# shellcheck shell=sh disable=SC2154 # root, target, programs, builder, base_image, say, step, fail: from ../dev and engine.sh
+# shellcheck shell=sh disable=SC2034,SC2154 # last_step: read by ../dev; root, target, programs, builder, base_image, say, step, fail: from ../dev and engine.sh
 
 # images_usage TEXT: says what is wrong and how it is called.
 images_usage() {
@@ -36,7 +36,11 @@ images() {
 	[ -z "$prebuilt" ] || for program in $programs; do
 		[ -x "$prebuilt/$program" ] || fail 2 "there is no $program in $prebuilt: build the programs first"
 	done
-	[ -z "$prebuilt" ] || no_faults "$prebuilt"
+	if [ -n "$prebuilt" ]; then
+		needs rust
+		last_step=''
+		xtask refuse-faults "$prebuilt"
+	fi
 	find_builder
 	# What is built of changes that nobody has committed says so.
 	revision=$(git -C "$root" rev-parse HEAD 2>/dev/null) && { git -C "$root" diff --quiet HEAD 2>/dev/null || revision=$revision-changed; }

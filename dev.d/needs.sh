@@ -156,6 +156,16 @@ look_for_build() {
 	have cmake || lack 'cmake' cmake
 	have clang || lack 'clang' clang
 	has_libclang || lack 'libclang (bindgen reads C headers with it)' libclang-dev
+	look_for_toolchain
+}
+
+# look_for_rust: what xtask needs.
+look_for_rust() {
+	compiles cc c stdio.h || lack 'a C compiler (cc)' gcc libc6-dev
+	look_for_toolchain
+}
+
+look_for_toolchain() {
 	find_rust
 	case $rust in
 	missing) lack "Rust $rust_needed or newer (from rustup)" ;;

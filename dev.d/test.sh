@@ -4,7 +4,7 @@
 # shellcheck disable=SC2016 # what the stand-ins expand, they expand when they run
 set -eu
 # What the caller requires is about this machine, not about those that are made up here.
-unset FLEXFEED_REQUIRE_PEERS FLEXFEED_STRICT
+unset FLEXFEED_REQUIRE_PEERS
 
 source_root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd -P)
 work=$(mktemp -d)
@@ -15,16 +15,11 @@ trap 'exit 130' INT TERM
 clone="$work/a clone of flexfeed"
 mkdir -p "$clone"
 cp -R "$source_root/dev" "$source_root/dev.d" "$clone/"
-mkdir -p "$clone/web" "$clone/services/console"
-echo 'echo "fuzzed $* with $FUZZ_SEED"' >"$clone/services/console/fuzz-api.sh"
+mkdir -p "$clone/web"
 echo "{}" >"$clone/web/package-lock.json"
 printf '[workspace.package]\nversion = "0.1.0"\nrust-version = "1.94"\n' >"$clone/Cargo.toml"
 printf '[toolchain]\nchannel = "1.95.0"\n' >"$clone/rust-toolchain.toml"
-mkdir -p "$clone/crates/service/src"
-cp "$source_root/crates/service/src/faults.rs" "$clone/crates/service/src/"
-mkdir -p "$clone/fuzz/targets" "$clone/docs" "$clone/testbed/docker"
-: >"$clone/fuzz/targets/control.rs"
-: >"$clone/fuzz/targets/feed.rs"
+mkdir -p "$clone/testbed/docker"
 
 checks=0
 failures=0
@@ -76,18 +71,12 @@ install() {
 rust() {
 	stand_in rustc "echo 'rustc $1 (0123456789 2026-01-01)'"
 	stand_in cargo '
-mkdir -p "$CARGO_TARGET_DIR/debug"
-cd "$CARGO_TARGET_DIR/debug"
-printf "#!/bin/sh\necho the demo ran with \$DEMO_SECONDS\nexit 7\n" >flexfeed-demo
-printf "#!/bin/sh\necho simulated \"\$@\"\nexit 1\n" >flexfeed-simulate
-printf "#!/bin/sh\necho sabotage ran on \$FLEXFEED_BIN_DIR\n" >flexfeed-sabotage
-for program in flexfeed-source flexfeed-receiver flexfeed-relay flexfeed-gateway flexfeed-console; do
-	case $* in
-	*features*) echo FLEXFEED_FAULTS >$program ;;
-	*) echo plain >$program ;;
-	esac
-done
-chmod +x flexfeed-*'
+mkdir -p "$CARGO_TARGET_DIR/debug" "$CARGO_TARGET_DIR/xtask/debug"
+cd "$CARGO_TARGET_DIR"
+printf "#!/bin/sh\necho the demo ran with \$DEMO_SECONDS\nexit 7\n" >debug/flexfeed-demo
+printf "#!/bin/sh\necho simulated \"\$@\"\nexit 1\n" >debug/flexfeed-simulate
+printf "#!/bin/sh\necho xtask ran \"\$@\"\nexit 3\n" >xtask/debug/xtask
+chmod +x debug/flexfeed-* xtask/debug/xtask'
 }
 
 # apt: the machine gets an apt-get whose packages bring what Debian's bring.
@@ -146,7 +135,7 @@ dev_at_terminal() {
 }
 
 on_machine() {
-	env -i ${FLEXFEED_REQUIRE_PEERS:+"FLEXFEED_REQUIRE_PEERS=$FLEXFEED_REQUIRE_PEERS"} ${FLEXFEED_STRICT:+"FLEXFEED_STRICT=$FLEXFEED_STRICT"} HOME="$machine/home" PATH="$machine/bin" TMPDIR="$machine/tmp" SHELL=/bin/sh DEMO_SECONDS=3 \
+	env -i ${FLEXFEED_REQUIRE_PEERS:+"FLEXFEED_REQUIRE_PEERS=$FLEXFEED_REQUIRE_PEERS"} HOME="$machine/home" PATH="$machine/bin" TMPDIR="$machine/tmp" SHELL=/bin/sh DEMO_SECONDS=3 \
 		CARGO_TARGET_DIR="$machine/target dir" FLEXFEED_DEV_SYSROOT="$machine/root" "$@"
 }
 
@@ -205,7 +194,7 @@ ends 0
 says './dev demo'
 dev pictures
 ends 2
-says "unknown command 'pictures'" 'demo, test, test-upgrade, test-all, web, api, simulate, bench, fuzz, lint, sabotage, images, test-docker, tarball, test-tarball, helm, test-kube and help'
+says "unknown command 'pictures'" 'there are demo, test, test-upgrade,' 'helm, test-kube and help'
 dev test --fast
 ends 2
 says "unknown option '--fast'"
@@ -215,9 +204,9 @@ says "'demo' takes no 'now'"
 dev fuzz control 5 more
 ends 2
 says "'fuzz' takes no 'more'"
-dev fuzz nothing
+dev fuzz --quickly
 ends 2
-says "no fuzz target 'nothing'" 'there are: control feed'
+says "unknown option '--quickly'"
 
 # --- an ordinary user without sudo: everything is named, and one line brings it
 machine
@@ -406,42 +395,36 @@ dev demo
 ends 2
 says 'need Linux'
 
-# --- sabotage keeps its programs apart, and notices fault injection where none may be
+# --- steps written in Rust are built apart and get their operands; their exit code is the command's
 machine
-# shellcheck disable=SC2086 # a list
-install $all_build $all_network $all_database
+# shellcheck disable=SC2086 # lists
+install $all_build $all_network $all_database $all_web shellcheck
 rust 1.94.0
-dev sabotage
-ends 0
-says "sabotage ran on $machine/target dir/sabotage"
-stand_in cargo 'mkdir -p "$CARGO_TARGET_DIR/debug"; for p in source receiver relay gateway console; do echo FLEXFEED_FAULTS >"$CARGO_TARGET_DIR/debug/flexfeed-$p"; done'
-dev sabotage
-ends 1
-says 'debug/flexfeed-source injects faults'
+for step in sabotage lint figures 'fuzz control 5' 'api 7' 'test-upgrade v1' 'test-tarball a.tar.gz' \
+	"tarball $work"; do
+	# shellcheck disable=SC2086 # a command with its operands
+	dev $step
+	ends 3
+	says "xtask ran $step"
+	called "cargo build --quiet --locked --package xtask --target-dir $machine/target dir/xtask"
+done
+dev test
+ends 3
+says 'xtask ran test python3 '"$machine/bin/chromium"
+dev api some
+ends 2
+says 'no number'
+dev lint fast
+ends 2
+says "'lint' takes no 'fast'"
 
-# --- bench passes its prefix on; lint says loudly what it could not check, and fails where it must
-rust 1.94.0
+# --- bench passes its prefix on
 install node npm
 stand_in npm 'case $1 in ci) mkdir -p node_modules ;; esac'
 dev bench gen_vs
 ends 0
 called 'npm run --silent build'
 called 'cargo run --release --locked -p flexfeed-testbed --bin flexfeed-bench -- gen_vs'
-install shellcheck
-stand_in cargo-deny 'case $* in --version) echo cargo-deny 9.0.0 ;; "fetch db") exit 1 ;; esac'
-dev lint
-ends 0
-says '!!! SKIPPED' 'all well'
-stand_in cargo-deny 'case $* in --version) echo cargo-deny 9.0.0 ;; *advisories*) exit 1 ;; esac'
-dev lint
-ends 1
-says_not 'SKIPPED' 'all well'
-stand_in cargo-deny 'case $* in --version) echo cargo-deny 0.1.0 ;; esac'
-stand_in cargo 'case $* in install*) exit 101 ;; esac'
-dev lint
-called 'cargo install --locked --debug'
-says 'Building cargo-deny'
-ends 101
 
 # --- simulate gets what stands behind it, and its exit code is the command's
 machine
@@ -459,44 +442,6 @@ says 'simulated'
 dev simulate --help
 ends 0
 says './dev simulate'
-
-# --- without an earlier version there is nothing to try this one with: that is said, and fails where everything has to be tested
-machine
-# shellcheck disable=SC2086 # a list
-install $all_build $all_network $all_database
-rust 1.94.0
-dev test-upgrade
-ends 0
-says '!!! SKIPPED: there is no earlier version'
-called_not cargo
-FLEXFEED_REQUIRE_PEERS=1
-export FLEXFEED_REQUIRE_PEERS
-dev test-upgrade
-unset FLEXFEED_REQUIRE_PEERS
-ends 2
-says 'clone with history'
-says_not 'SKIPPED'
-
-# --- fuzz runs a target with a nightly compiler, or with one that is told to do as one, and says what it found
-rust 1.94.0
-stand_in cargo 'echo "cargo bootstrap=${RUSTC_BOOTSTRAP:-} toolchain=${RUSTUP_TOOLCHAIN:-} $*"'
-dev fuzz control 5
-ends 0
-says 'Fuzzing control for 5 s' 'bootstrap=1 toolchain= fuzz run' '-max_total_time=5'
-says_not 'Fuzzing feed'
-[ ! -e "$clone/fuzz/found" ] || wrong 'left an empty fuzz/found behind'
-stand_in rustup ''
-dev fuzz 7
-ends 0
-says 'Fuzzing control for 7 s' 'Fuzzing feed for 7 s' 'bootstrap= toolchain=nightly fuzz run' '-dict=dictionaries/feed.dict'
-stand_in cargo 'case $* in "fuzz run"*) exit 77 ;; esac'
-dev fuzz feed
-ends 1
-says 'Fuzzing feed for 60 s' 'fuzz/found/feed'
-stand_in cargo 'case $* in "fuzz --version") exit 1 ;; install*) exit 101 ;; esac'
-dev fuzz feed
-called 'cargo install --locked --debug --force'
-ends 101
 
 # --- web needs Node.js alone, gets what it builds with once, and then builds
 machine
@@ -586,37 +531,17 @@ dev test-docker
 ends 0
 says 'Building Compose 2.40.3' '!!! It could not be built' 'tested -m run'
 
-# --- programs with fault injection are neither packed nor put into images, whatever name of theirs gives them away
+# --- programs with fault injection get into no image
 machine
+# shellcheck disable=SC2086 # a list
+install $all_build
+rust 1.94.0
 for program in source receiver relay gateway console; do
 	stand_in "flexfeed-$program" ''
 done
-echo 'nat-by-address' >>"$machine/bin/flexfeed-relay"
-dev tarball "$machine/bin"
-ends 1
-says 'flexfeed-relay injects faults'
 dev images --prebuilt "$machine/bin"
-ends 1
-says 'flexfeed-relay injects faults'
-stand_in flexfeed-relay ''
-dev tarball "$machine/bin"
-says_not 'injects faults'
-
-# --- the tarball is packed of what is built, and tried only where there is one
-machine
-dev tarball "$machine/nowhere"
-ends 2
-says "no flexfeed-source in $machine/nowhere"
-dev test-tarball "$machine/none.tar.gz"
-ends 2
-says "there is no $machine/none.tar.gz"
-# shellcheck disable=SC2086 # a list
-install $all_build $all_web
-rust 1.94.0
-stand_in c++ 'case $* in *-static*) exit 1 ;; esac'
-dev tarball
-ends 2
-says 'cannot link C++ statically' 'libstdc++-*-dev'
+ends 3
+says "xtask ran refuse-faults $machine/bin"
 
 # --- the chart needs Helm, or a Go that builds it, and Python
 machine
@@ -650,130 +575,6 @@ says 'helm lint does not like'
 dev test-kube --prefix x
 ends 2
 says 'kubectl is missing'
-# --- the API is fuzzed by what comes from a package index; where that cannot be, it is said loudly
-machine
-# shellcheck disable=SC2086 # a list
-install $all_build
-rust 1.94.0
-dev api
-ends 0
-says '!!! SKIPPED' 'python3-venv'
-doing='./dev api with FLEXFEED_REQUIRE_PEERS'
-code=0
-on_machine env FLEXFEED_REQUIRE_PEERS=1 sh "$clone/dev" api >"$machine/out" 2>&1 || code=$?
-ends 1
-says 'schemathesis is missing'
-stand_in curl ''
-stand_in python3 '[ "$2" != venv ] || exit 1'
-dev api
-ends 0
-called 'python3 -m venv'
-says '!!! SKIPPED'
-stand_in python3 'case $2 in
-venv) mkdir -p "$3/bin"; printf "#!/bin/sh\necho pip \$*\n" >"$3/bin/pip"; chmod +x "$3/bin/pip" ;;
-esac'
-dev api 7
-ends 0
-called 'cargo build --locked -p flexfeed-console'
-says 'pip install' 'dev.d/schemathesis.txt' 'fuzzed' 'tools/schemathesis/bin/schemathesis 7 with 1'
-says_not 'SKIPPED'
-dev api
-ends 0
-called_not 'python3'
-says 'fuzzed'
-dev api some
-ends 2
-says 'no number'
-echo 'exit 1' >"$clone/services/console/fuzz-api.sh"
-dev api
-ends 1
-
-# --- all tests: programs are built beside what needs none, and what fails is tried once more
-machine
-# shellcheck disable=SC2086 # a list
-install $all_build $all_network $all_database $all_web
-for program in awk nice tail tee tr; do ln -s "$(command -v "$program")" "$machine/bin/$program"; done
-mkdir -p "$clone/testbed/packaging" "$machine/target dir/tools/bin"
-mv "$clone/dev.d/test.sh" "$clone/kept"
-echo 'echo ./dev was tested' >"$clone/dev.d/test.sh"
-stand_in amt ''
-mv "$machine/bin/amt" "$machine/target dir/tools/bin/amt"
-stand_in python3 ''
-stand_in rustc 'echo "rustc 1.94.0 (0123456789 2026-01-01)"'
-echo 'echo "fuzzed"' >"$clone/services/console/fuzz-api.sh"
-# tested FIRST SECOND: what cargo test does at its two tries.
-tested() {
-	stand_in cargo "case \$* in
---version) echo 'cargo 1.94.0 (0123456789 2026-01-01)' ;;
-build*) sleep 0.3; echo it is built ;;
-*--exact*) $2 ;;
-test*) $1 ;;
-esac"
-}
-# failed PROGRAMS FAILED NAME...: what that looks like.
-failed() {
-	programs=$1 how_many=$2
-	shift 2
-	printf 'printf "%%s\\n" "running 9 tests" "" "failures:" "" "---- a::b stdout ----" "    nonsense" "" "" "failures:"; '
-	for name in "$@"; do printf 'echo "    %s"; ' "$name"; done
-	printf 'printf "%%s\\n" "" "test result: FAILED. 5 passed; %s failed; 0 ignored" "" "error: %s target failed:" "    \\`-p x --lib\\`"; exit 101' "$how_many" "$programs"
-}
-tested 'echo all is well' 'exit 1'
-dev test
-ends 0
-says './dev was tested' 'it is built' 'all is well'
-says_not 'once more' 'UNSTABLE'
-called 'cargo build --locked --workspace --bins --tests'
-called 'cargo test --locked --workspace --no-fail-fast --'
-tested "$(failed 1 2 a::b c::d)" 'echo "test a::b ... a warning"; echo ok; echo "test result: ok. 1 passed; 0 failed"; echo "test c::d ... ok"; echo "test result: ok. 1 passed; 0 failed"'
-dev test
-ends 0
-says 'once more what failed: a::b c::d' '!!! UNSTABLE' '!!!   a::b' '!!!   c::d'
-called 'cargo test --locked --workspace --lib --bins --tests -- --exact --test-threads=1 a::b c::d'
-doing='./dev test, with two unstable tests,'
-checks=$((checks + 1))
-[ "$(cat "$machine/target dir/unstable.txt")" = "$(printf 'a::b\nc::d')" ] || wrong 'did not list them'
-FLEXFEED_STRICT=1
-export FLEXFEED_STRICT
-dev test
-unset FLEXFEED_STRICT
-ends 101
-says_not 'once more'
-tested "$(failed 1 1 a::b)" 'echo "test a::b ... FAILED"; exit 101'
-dev test
-ends 1
-says 'test a::b ... FAILED' 'failed twice'
-says_not 'UNSTABLE'
-doing='./dev test, where one fails twice,'
-checks=$((checks + 1))
-[ ! -e "$machine/target dir/unstable.txt" ] || wrong 'kept an old list'
-# One that is not found again has not passed.
-tested "$(failed 1 1 a::b)" 'echo "test result: ok. 0 passed"'
-dev test
-ends 1
-says '0 were found again'
-# Six are too many; one that is not named, and a program that ended early, might be anything.
-for output in "$(failed 1 6 a b c d e f)" "$(failed 1 2 a::b)" "$(failed 2 1 a::b)" 'echo "error: could not compile"; exit 101'; do
-	tested "$output" 'echo "test result: ok. 9 passed; 0 failed"'
-	dev test
-	ends 101
-	says_not 'once more'
-done
-# A build that fails is the end, and what it said is shown; one that is not needed any more does not go on.
-stand_in cargo '[ "$1" = --version ] || { echo "error: no such crate"; exit 101; }'
-dev test
-ends 101
-says 'error: no such crate'
-called_not 'cargo test'
-stand_in cargo '[ "$1" = --version ] || { echo $$ >'"'$machine/pid'"'; exec sleep 60; }'
-stand_in npm '[ "$3" != e2e ] || { until [ -s '"'$machine/pid'"' ]; do sleep 0.05; done; exit 3; }'
-dev test
-ends 3
-doing='./dev test, whose browser tests fail,'
-checks=$((checks + 1))
-! kill -0 "$(cat "$machine/pid")" 2>/dev/null || wrong 'left the build running'
-mv "$clone/kept" "$clone/dev.d/test.sh"
-
 # --- nothing is left behind
 doing='all of the above'
 checks=$((checks + 1))

@@ -38,13 +38,3 @@ build_web() {
 	step 'Building the dashboard'
 	(cd "$root/web" && npm run --silent build)
 }
-
-# test_web: the front end's own checks and tests, in a real browser; build_web comes before.
-test_web() {
-	has_browser
-	step 'Testing the dashboard: that its types are those of docs/openapi.json, types, lint, units'
-	(cd "$root/web" && npm run --silent api:check && npm run --silent check && npm run --silent lint && npm run --silent test)
-	step 'Testing the dashboard in a browser'
-	# As it was built: the programs that are made meanwhile have it inside.
-	(cd "$root/web" && SKIP_BUILD=1 CHROMIUM=$(command -v "$browser") FLEXFEED_SHOTS="$target/screenshots" FLEXFEED_UNSTABLE="$target/unstable.txt" npm run --silent e2e && npm run --silent size)
-}

@@ -21,7 +21,7 @@ with_package() {
 	}
 }
 
-# Fault injection is for tests: dev.d/faults.sh looks closer where the sources are.
+# Fault injection is for tests: xtask looks for more names of it where the sources are.
 ! grep -qF FLEXFEED_FAULTS "$program" || {
 	echo "$program injects faults: programs with the feature 'fault-injection' are for tests only" >&2
 	exit 1
