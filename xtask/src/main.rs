@@ -50,6 +50,7 @@ fn run(arguments: &[String]) -> Result<()> {
     let mut context = Context::new()?;
     match (*name, words.len()) {
         ("api", 0..=1) => fuzz::run_api(&context, first),
+        ("dependencies", 0) => dependencies::check(&context.root),
         ("figures", 0) => figures::run(&context.root, &context.target.join("ci.txt")),
         ("fuzz", _) => fuzz::run_targets(&mut context, &arguments[1..]),
         ("lint", 0) => lint::run_all(&context),

@@ -119,7 +119,7 @@ fn contains(bytes: &[u8], wanted: &[u8]) -> bool {
 /// Names the crates, or says that Cargo could not resolve the features.
 pub fn check_features(context: &Context) -> Result<()> {
     let mut command = context.cargo(&["tree", "--locked", "-e", "normal,build"]);
-    command.args(["--prefix", "none", "--no-dedupe", "-f", "{p} [{f}]"]);
+    command.args(["--prefix", "none", "-f", "{p} [{f}]"]);
     let tree = output(select(&mut command)).context("cargo tree failed")?;
     ensure!(
         PROGRAMS.iter().all(|program| tree.contains(program)),
