@@ -33,7 +33,7 @@ fn the_document_names_the_limits_of_the_crate() {
         ("bytes of updates that it holds", MAX_BUFFERED as u64),
         ("how far ahead of the next update", WINDOW),
         ("receivers served", limits.receivers as u64),
-        ("receivers that get copies", limits.replicas as u64),
+        ("receivers with replication", limits.replicas as u64),
         ("control frames of one receiver", limits.control_per_s),
         ("PATH_ACKs of one receiver", limits.acks_per_s),
     ];
