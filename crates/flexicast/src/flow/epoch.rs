@@ -1,10 +1,12 @@
-//! The key epochs of a flow at its sender: the one in use, and the one that is announced (protocol.md section 5.3).
+//! The key epochs of a flow at its sender: the one in use, and the one that is announced
+//! (protocol.md section 5.3).
 
 use std::time::{Duration, Instant};
 
 use crate::protect::{Algorithm, FlowSecret, KeyError, PacketKey};
 
-/// An announced epoch begins after this time even if members have not confirmed it: a slow one must not keep the old key alive.
+/// An announced epoch begins after this time even if members have not confirmed it: a slow one must
+/// not keep the old key alive.
 pub const SWITCH_WITHIN: Duration = Duration::from_secs(1);
 /// Packet numbers that are left out at most where the flow is not paced.
 const UNPACED_LEAD: u64 = 1 << 17;
@@ -68,7 +70,8 @@ impl Epochs {
         Ok(())
     }
 
-    /// Goes over to the announced epoch and returns its first packet number; the old secret is erased.
+    /// Goes over to the announced epoch and returns its first packet number; the old secret is
+    /// erased.
     pub(super) fn switch(&mut self) -> Option<u64> {
         let (epoch, _) = self.next.take()?;
         self.current = epoch;

@@ -59,7 +59,8 @@ impl FlowSender {
         self.blocked &= front.is_some_and(|at| at >= self.granted);
     }
 
-    /// Notes how far the flow was sent: a member whose window gets low has to grant more from now on.
+    /// Notes how far the flow was sent: a member whose window gets low has to grant more from now
+    /// on.
     pub(super) fn sent_up_to(&mut self, offset: u64, now: Instant) {
         if self.low_since.is_none() && self.granted.saturating_sub(offset) < LOW {
             self.low_since = Some(now);

@@ -1,8 +1,10 @@
 //! Ack aggregation: for each sent packet, how many members still owe an acknowledgement.
 //!
-//! **Architecture invariant:** settling a range costs O(1) whatever its length and however many members there are, and leaving removes what one member owes
-//! without counting as an acknowledgement for another. The counts are kept as differences between neighbours: a range that is settled changes the difference at
-//! its first packet and behind its last one, and only the sweep that releases packets from the front sums them up, once per packet.
+//! **Architecture invariant:** settling a range costs O(1) whatever its length and however many
+//! members there are, and leaving removes what one member owes without counting as an
+//! acknowledgement for another. The counts are kept as differences between neighbours: a range that
+//! is settled changes the difference at its first packet and behind its last one, and only the
+//! sweep that releases packets from the front sums them up, once per packet.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -43,7 +45,8 @@ impl PacketContents {
 pub(crate) struct Sent {
     pub(crate) at: Instant,
     pub(crate) contents: PacketContents,
-    /// Members that owe this packet, less those that owe the previous one (for the front: the former alone).
+    /// Members that owe this packet, less those that owe the previous one (for the front: the
+    /// former alone).
     delta: i64,
 }
 
@@ -53,7 +56,8 @@ pub(crate) struct Ledger {
     /// The packet number of the front.
     base: u64,
     packets: VecDeque<Sent>,
-    /// Packet numbers at or above `base` that were never used, ascending: each new key epoch leaves some out.
+    /// Packet numbers at or above `base` that were never used, ascending: each new key epoch leaves
+    /// some out.
     skipped: VecDeque<Range<u64>>,
     /// Members that owe the last packet: the sum of all deltas.
     last_owed: i64,
@@ -79,7 +83,8 @@ impl Ledger {
         self.base + self.packets.len() as u64 + skipped
     }
 
-    /// The next packet gets the number `pn`, which is not below the one that it would have had. The numbers between are never sent and so never lost.
+    /// The next packet gets the number `pn`, which is not below the one that it would have had. The
+    /// numbers between are never sent and so never lost.
     pub(crate) fn skip_to(&mut self, pn: u64) {
         let next = self.next_pn();
         if pn <= next {
@@ -189,9 +194,12 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Against a plain set of (member, packet) debts: released exactly from the front up to the first packet that somebody owes.
+        /// Against a plain set of (member, packet) debts: released exactly from the front up to the
+        /// first packet that somebody owes.
         #[test]
-        fn agrees_with_a_plain_set_of_debts(ops in prop::collection::vec((0u8..5, 0usize..6, 0u64..20, 1u64..8), 1..120)) {
+        fn agrees_with_a_plain_set_of_debts(
+            ops in prop::collection::vec((0u8..5, 0usize..6, 0u64..20, 1u64..8), 1..120)
+        ) {
             let now = Instant::now();
             let mut ledger = Ledger::new(5);
             let mut next = 5;
@@ -229,7 +237,8 @@ mod tests {
                 let oldest = owed.iter().map(|(_, pn)| *pn).min().unwrap_or(next);
                 prop_assert_eq!((ledger.base(), ledger.next_pn()), (oldest, next));
                 prop_assert_eq!(ledger.get(oldest).is_some(), oldest < next);
-                prop_assert!((oldest..next).all(|pn| ledger.get(pn).is_some() != skipped.contains(&pn)));
+                let is_held = |pn| ledger.get(pn).is_some() != skipped.contains(&pn);
+                prop_assert!((oldest..next).all(is_held));
                 let sent = (oldest..next).filter(|pn| !skipped.contains(pn)).count() as u64;
                 prop_assert_eq!(ledger.sent_between(oldest, next), sent);
             }

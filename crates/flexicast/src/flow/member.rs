@@ -1,4 +1,5 @@
-//! One member of a flow: its round-trip time, its losses (RFC 9002 section 6.1), and how long it has been silent.
+//! One member of a flow: its round-trip time, its losses (RFC 9002 section 6.1), and how long it
+//! has been silent.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -31,7 +32,8 @@ pub(crate) struct Member {
     /// Packets above `low` that are acknowledged or settled.
     resolved: RangeSet,
     largest: Option<u64>,
-    /// When the first data packet was sent that this member did not acknowledge although it was repaired meanwhile.
+    /// When the first data packet was sent that this member did not acknowledge although it was
+    /// repaired meanwhile.
     silent_since: Option<Instant>,
     loss_at: Option<Instant>,
     /// The newest key epoch that it says it holds.
@@ -115,7 +117,8 @@ impl Member {
         any
     }
 
-    /// Takes an acknowledgement whose largest packet number was really sent. Adds what it shows to be lost to `lost`.
+    /// Takes an acknowledgement whose largest packet number was really sent. Adds what it shows to
+    /// be lost to `lost`.
     pub(crate) fn on_ack(
         &mut self,
         ack: &PathAck,
@@ -145,7 +148,8 @@ impl Member {
         self.detect_loss(ledger, now, lost);
     }
 
-    /// RFC 9002 section 6.1: what lies below the largest acknowledged packet and is late by three packets or by the time threshold is lost.
+    /// RFC 9002 section 6.1: what lies below the largest acknowledged packet and is late by three
+    /// packets or by the time threshold is lost.
     fn detect_loss(&mut self, ledger: &mut Ledger, now: Instant, lost: &mut Vec<StreamRange>) {
         self.loss_at = None;
         let Some(largest) = self.largest else { return };
@@ -159,7 +163,8 @@ impl Member {
                     if pn > gap.start {
                         gone.push(gap.start..pn);
                     }
-                    // Later packets were sent later and are nearer to the largest: none of them is lost either.
+                    // Later packets were sent later and are nearer to the largest: none of them is
+                    // lost either.
                     break 'gaps;
                 }
                 collect(lost, sent.contents.ranges());
@@ -189,7 +194,8 @@ impl Member {
         let mut due = |at: Instant| out.next = Some(out.next.map_or(at, |next| next.min(at)));
         let tail_delay = self.rtt.pto(delays.ack) * 2;
         let fall_back = self.fall_back_delay(delays);
-        // Behind the largest acknowledged packet: nothing shows whether these are lost or the acknowledgement is.
+        // Behind the largest acknowledged packet: nothing shows whether these are lost or the
+        // acknowledgement is.
         let tail = self.largest.map_or(self.low, |l| (l + 1).max(self.low))..ledger.next_pn();
         let mut first_data = None;
         let mut first_any = None;

@@ -1,7 +1,9 @@
 //! The sending end of a flow: packets out, acknowledgements of all members in; repairs and
 //! fall-backs out.
 //!
-//! [`FlowSender`] cuts updates into packets and paces them; [`ledger`] tracks packets that some member still owes an acknowledgement for; [`member`] is the state of one receiver: round-trip time, losses, and silence.
+//! [`FlowSender`] cuts updates into packets and paces them; [`ledger`] tracks packets that some
+//! member still owes an acknowledgement for; [`member`] is the state of one receiver: round-trip
+//! time, losses, and silence.
 
 mod epoch;
 mod grants;

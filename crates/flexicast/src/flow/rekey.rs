@@ -37,7 +37,8 @@ impl FlowSender {
         }
     }
 
-    /// Begins the announced epoch if all members hold it, if it was announced long enough ago, or if the current one reaches its first packet number.
+    /// Begins the announced epoch if all members hold it, if it was announced long enough ago, or
+    /// if the current one reaches its first packet number.
     pub(super) fn switch_if_due(&mut self, now: Instant) {
         let Some((next, by)) = &self.epochs.next else {
             return;
@@ -47,7 +48,8 @@ impl FlowSender {
         if due {
             return self.switch(now);
         }
-        // Members confirm about in order, and this is asked for each of them: the search goes on where it ended.
+        // Members confirm about in order, and this is asked for each of them: the search goes on
+        // where it ended.
         let from = self.unconfirmed;
         let mut around = self.members.range(from..).chain(self.members.range(..from));
         match around.find(|(_, m)| m.confirmed < sequence) {

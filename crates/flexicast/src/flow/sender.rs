@@ -28,7 +28,8 @@ const HEARD_BY: Duration = Duration::from_secs(3);
 const MIN_GRACE: Duration = Duration::from_millis(100);
 /// And no longer than this or a heartbeat: one that has gone is found by then.
 const EXCUSED_AT_MOST: Duration = Duration::from_secs(2);
-/// An epoch asks for its successor when so many packets are left to it, or an eighth of all if that is less.
+/// An epoch asks for its successor when so many packets are left to it, or an eighth of all if that
+/// is less.
 const EPOCH_RESERVE: u64 = 1 << 16;
 
 /// Minimum of a new member's grant before its first FC_WINDOW, in bytes (protocol.md section 4.8).
@@ -43,7 +44,8 @@ pub struct FlowConfig {
     pub secret: FlowSecret,
     /// The AEAD.
     pub algorithm: Algorithm,
-    /// UDP payload of a full packet in bytes, at most: its frames end on a multiple of [`crate::protect::BLOCK_LEN`].
+    /// UDP payload of a full packet in bytes, at most: its frames end on a multiple of
+    /// [`crate::protect::BLOCK_LEN`].
     pub udp_payload: usize,
     /// Pacing in bit/s of UDP payload; `None` sends as fast as it is polled.
     pub rate: Option<u64>,
@@ -100,7 +102,8 @@ pub enum FlowEvent {
     },
 }
 
-/// The cut at the end of a membership: what the receiver did not get from the flow (design section 2).
+/// The cut at the end of a membership: what the receiver did not get from the flow (design section
+/// 2).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Departure {
     /// Ranges that it did not acknowledge, and the rest of an update that was only partly sent.
@@ -128,7 +131,8 @@ pub struct FlowStats {
     pub epochs: u64,
 }
 
-/// An acknowledgement that cannot be right: the member made it up, or somebody with the flow's key forged a packet.
+/// An acknowledgement that cannot be right: the member made it up, or somebody with the flow's key
+/// forged a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AckError {
     /// Acknowledgement of a packet that was never sent.
@@ -188,7 +192,8 @@ pub struct FlowSender {
     pub(super) waiting: bool,
     pub(super) tail_probe: Duration,
     probe_until: Option<Instant>,
-    /// When the members' timers are looked at next. Never later than the earliest of them, so that nothing is done per packet and member.
+    /// When the members' timers are looked at next. Never later than the earliest of them, so that
+    /// nothing is done per packet and member.
     check_at: Option<Instant>,
     /// Grace period of all members: its end, and the absence that it is for; until the next check.
     grace: Option<(Instant, Duration)>,
@@ -210,7 +215,8 @@ impl FlowSender {
         let secret = std::mem::take(&mut config.secret);
         let epochs = Epochs::new(config.algorithm, secret)?;
         let rate = config.rate.unwrap_or(u64::MAX);
-        // A few packets of burst: enough for the timers' grain, little enough for the smallest router.
+        // A few packets of burst: enough for the timers' grain, little enough for the smallest
+        // router.
         let bucket = TokenBucket::new(
             rate,
             (config.udp_payload * 8).max((rate / 8 / 1000).min(1 << 20) as usize),
@@ -295,7 +301,8 @@ impl FlowSender {
         self.members.len()
     }
 
-    /// Whether the current key epoch has protected nearly as many packets as it may (RFC 9001 section 6.6) and another one has to be announced.
+    /// Whether the current key epoch has protected nearly as many packets as it may (RFC 9001
+    /// section 6.6) and another one has to be announced.
     pub fn is_worn_out(&self) -> bool {
         let most = self.config.epoch_packets;
         self.epoch_used() >= most - EPOCH_RESERVE.min(most / 8)
@@ -401,7 +408,8 @@ impl FlowSender {
         cut
     }
 
-    /// Takes a member off the flow. What it did not get is returned and must reach it on its unicast path, if it still has one.
+    /// Takes a member off the flow. What it did not get is returned and must reach it on its
+    /// unicast path, if it still has one.
     pub fn dismiss(&mut self, member: MemberId) -> Option<Departure> {
         let gone = self.members.remove(&member)?;
         let lowest = gone.granted <= self.granted;
@@ -439,7 +447,8 @@ impl FlowSender {
         [queued, owed].into_iter().flatten().min()
     }
 
-    /// Takes an acknowledgement. One from a receiver that is no member, or for a path by which it is none, is ignored: it was under way at the cut.
+    /// Takes an acknowledgement. One from a receiver that is no member, or for a path by which it
+    /// is none, is ignored: it was under way at the cut.
     pub fn on_ack(&mut self, id: MemberId, ack: &PathAck, now: Instant) -> Result<(), AckError> {
         let next = self.next_pn();
         let Some(member) = self.members.get_mut(&id).filter(|m| m.path == ack.path) else {

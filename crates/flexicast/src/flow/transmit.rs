@@ -16,7 +16,8 @@ const MAX_DATAGRAMS: usize = 64;
 const ABANDONED: u64 = 1;
 
 impl FlowSender {
-    /// Queues a message that is sent once and not repaired. Returns whether there was room, both in the queue and in a packet.
+    /// Queues a message that is sent once and not repaired. Returns whether there was room, both in
+    /// the queue and in a packet.
     pub fn push_datagram(&mut self, data: Bytes) -> bool {
         let fits = data.len() + 8 <= self.frame_limit() - HEADER_LEN;
         let room = fits && self.datagrams.len() < MAX_DATAGRAMS && self.is_heard();
@@ -26,7 +27,8 @@ impl FlowSender {
         room
     }
 
-    /// Sends no more of an update on the flow: members get the rest on their unicast paths. Returns whether any of it was still to be sent.
+    /// Sends no more of an update on the flow: members get the rest on their unicast paths. Returns
+    /// whether any of it was still to be sent.
     pub fn abandon(&mut self, seq: u64) -> bool {
         let Some(at) = self.queue.iter().position(|o| o.seq == seq) else {
             return false;
@@ -57,7 +59,8 @@ impl FlowSender {
         HEADER_LEN + frames / BLOCK_LEN * BLOCK_LEN
     }
 
-    /// Makes the next packet in `out`, if there is something to send and pacing allows it. Returns whether it did.
+    /// Makes the next packet in `out`, if there is something to send and pacing allows it. Returns
+    /// whether it did.
     pub fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
         out.clear();
         if !self.wants_to_send(now) || self.bucket.ready_at(now) > now {
@@ -91,7 +94,8 @@ impl FlowSender {
         if let Some(frames) = &mut self.traced {
             *frames = trace::frames(&out[HEADER_LEN..]);
         }
-        // The tag is room enough for the 16 bytes behind the packet number that header protection samples.
+        // The tag is room enough for the 16 bytes behind the packet number that header protection
+        // samples.
         out.resize(end + TAG_LEN, 0);
         let epoch = &mut self.epochs.current;
         let phase = epoch.sequence & 1 == 1;

@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use uuid::Uuid;
 
-use super::channel::Channel;
+use super::overdue::Outputs;
 use super::session::Session;
 use super::subscription::Subscription;
+use super::types::channel_number;
 use super::{FIRST_UPDATES, SessionId, Source, SourceEvent, close};
 use crate::Cursor;
 use crate::control::{Control, Hello, Refusal, SOURCE_ANSWERS_NEED, Welcome, WelcomeChannel};
@@ -58,8 +59,8 @@ impl Source {
         verdict: Result<(), (Refusal, String)>,
         now: Instant,
     ) {
-        let asked = |s: &&Session| !s.served && !s.closing && s.hello.is_some();
-        if self.sessions.get(&id).filter(asked).is_none() || self.disputes.contains_key(&id) {
+        let session = self.sessions.get(&id);
+        if !session.is_some_and(Session::awaits_verdict) || self.disputes.contains_key(&id) {
             return;
         }
         match verdict {
@@ -70,8 +71,8 @@ impl Source {
 
     /// Serves a receiver that may receive, if nothing else stands in its way.
     fn admit(&mut self, id: SessionId, now: Instant) {
-        let session = self.sessions.get(&id).filter(|s| !s.served && !s.closing);
-        let Some(hello) = session.and_then(|s| s.hello.clone()) else {
+        let session = self.sessions.get(&id).filter(|s| s.awaits_verdict());
+        let Some(hello) = session.and_then(Session::hello).cloned() else {
             return;
         };
         // Only admitted receivers learn which channels exist.
@@ -112,7 +113,8 @@ impl Source {
                 continue;
             };
             let channel = &self.channels[index];
-            // A cursor beyond the head is from a history that this store does not have: the receiver sees that by the head, and starts over.
+            // A cursor beyond the head is from a history that this store does not have: the
+            // receiver sees that by the head, and starts over.
             let known = |c: &&Cursor| c.incarnation == channel.incarnation && c.seq <= channel.head;
             let asked = cursor.and_then(|cursor| cursor.asked());
             let cursor = cursor.as_ref().filter(|c| c.asked().is_none());
@@ -132,15 +134,12 @@ impl Source {
                 None => (channel.head + 1).saturating_sub(asked.unwrap_or(FIRST_UPDATES)),
             };
             let first = first.max(channel.first).min(channel.head + 1);
-            let mut subscription = Subscription::new(index, now);
-            // One that stands at the beginning says that the outputs hold nothing.
-            subscription.cursor = cursor.copied().filter(|c| c.seq > 0);
-            subscription.hello_cursor = said;
-            subscription.first = first;
-            subscription.backlog.start(first, channel.head);
+            let outputs = Outputs::new(first, cursor.copied(), said);
+            let mut subscription = Subscription::new(index, outputs, now);
+            subscription.delivery.backlog.start(first, channel.head);
             subscriptions.push(subscription);
             welcome.push(WelcomeChannel {
-                channel: Channel::number(index),
+                channel: channel_number(index),
                 name: name.clone(),
                 incarnation: channel.incarnation,
                 head: channel.head,
@@ -150,8 +149,6 @@ impl Source {
         let Some(session) = self.sessions.get_mut(&id) else {
             return;
         };
-        session.served = true;
-        session.held = self.held.contains(&hello.receiver);
         self.served += 1;
         session.say(&Control::Welcome(Welcome {
             channels: welcome,
@@ -163,7 +160,7 @@ impl Source {
                 session.say(&Control::Announce(announce));
             }
         }
-        session.subscriptions = subscriptions;
+        session.serve(self.held.contains(&hello.receiver), subscriptions);
         self.dirty.insert(id);
         self.send_held_to(id);
     }
@@ -182,11 +179,12 @@ impl Source {
         }
     }
 
-    /// Whether both sessions said which run of the program they belong to, and these differ: a copy and its original, if both live.
+    /// Whether both sessions said which run of the program they belong to, and these differ: a copy
+    /// and its original, if both live.
     fn is_a_copy(&self, id: SessionId, holder: SessionId) -> bool {
-        let instance = |id| self.sessions.get(&id).and_then(|s| s.instance);
+        let instance = |id| self.sessions.get(&id).and_then(Session::instance);
         let (its, ours) = (instance(id), instance(holder));
-        let closing = self.sessions.get(&holder).is_none_or(|s| s.closing);
+        let closing = self.sessions.get(&holder).is_none_or(Session::is_closing);
         !closing && its.is_some() && ours.is_some() && its != ours
     }
 
@@ -205,13 +203,15 @@ impl Source {
             self.counters.ids_in_use += 1;
             let name = self.receiver(id).map_or("", |(_, name)| name);
             let reason = format!(
-                "a receiver with the id of \"{name}\" is connected from {from} already; give each receiver a data folder of its own"
+                "a receiver with the id of \"{name}\" is connected from {from} already; \
+                 give each receiver a data folder of its own"
             );
             self.refuse(id, Refusal::IdInUse, reason);
         }
     }
 
-    /// This source was away itself: what shows that the owner of an id lives may still be to be read, or under way.
+    /// This source was away itself: what shows that the owner of an id lives may still be to be
+    /// read, or under way.
     pub(super) fn extend_id_disputes(&mut self, away: Duration, now: Instant) {
         for doubt in self.disputes.values_mut() {
             let more = away.min(doubt.grace);

@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 use crate::flow::ledger::StreamRange;
 use crate::range::RangeSet;
 
-/// With more repairs than this the updates are sent whole, as ranges of `seq`: the memory that a receiver costs stays bounded.
+/// With more repairs than this the updates are sent whole, as ranges of `seq`: the memory that a
+/// receiver costs stays bounded.
 const MAX_REPAIRS: usize = 512;
 
 /// The work list of a session.

@@ -5,9 +5,11 @@ use std::time::{Duration, Instant};
 
 use uuid::Uuid;
 
+use super::audience::Audience;
+use super::delivery::ItemKind;
+use super::overdue::Sight;
 use super::recent::Recent;
-use super::types::{ChannelConfig, Traffic};
-use super::{ChannelIndex, SessionId, SourceEvent};
+use super::types::{ChannelConfig, ChannelIndex, SourceEvent, Traffic, channel_number};
 use crate::Cause;
 use crate::control::{Announce, Endpoint, RelayHint};
 use crate::flow::{FlowConfig, FlowSender};
@@ -49,15 +51,13 @@ pub(super) struct Channel {
     pub(super) announce_sequence: u64,
     /// The flow's part of its path ids; each flow of a source has another one.
     pub(super) flow_index: u64,
-    /// The acknowledgement delay that the operator asked for; the announced one grows with the members.
+    /// The acknowledgement delay that the operator asked for; the announced one grows with the
+    /// members.
     base_ack_delay: Duration,
-    /// Sessions of which it may have changed whether they listen or get copies.
-    pub(super) stale: BTreeSet<SessionId>,
-    /// Number of listeners.
-    pub(super) listeners: usize,
-    /// Receivers of replicated packets.
-    pub(super) replicas: Vec<SessionId>,
-    /// Receivers that hold the key and are gone; `None` among them stands for more than are remembered.
+    /// Receivers of the flow.
+    pub(super) audience: Audience,
+    /// Receivers that hold the key and are gone; `None` among them stands for more than are
+    /// remembered.
     pub(super) leavers: BTreeSet<Option<Uuid>>,
     /// Time at which receivers that left are locked out.
     pub(super) leave_rekey_at: Option<Instant>,
@@ -118,9 +118,7 @@ impl Channel {
             // No path has this one.
             flow_index: u64::MAX,
             base_ack_delay: Duration::ZERO,
-            stale: BTreeSet::new(),
-            listeners: 0,
-            replicas: Vec::new(),
+            audience: Audience::default(),
             leavers: BTreeSet::new(),
             leave_rekey_at: None,
             join_rekey_at: None,
@@ -167,9 +165,24 @@ impl Channel {
         }
     }
 
-    /// The number that everybody else calls it by on the wire.
-    pub(super) fn number(index: ChannelIndex) -> u64 {
-        index as u64 + 1
+    /// Returns the updates that a look at the cursors needs to know of.
+    pub(super) fn sight(&self) -> Sight {
+        Sight {
+            head: self.head,
+            last_head: self.head_at_look,
+            first: self.first,
+        }
+    }
+
+    /// Counts bytes that were handed to a unicast path.
+    pub(super) fn count_unicast(&mut self, kind: ItemKind, bytes: usize) {
+        match kind {
+            ItemKind::Repair => self.repair_bytes += bytes as u64,
+            ItemKind::Update => {
+                self.unicast_bytes += bytes as u64;
+                self.by_unicast_alone += bytes as u64;
+            }
+        }
     }
 
     pub(super) fn announcement(&self, index: ChannelIndex) -> Option<Announce> {
@@ -183,22 +196,13 @@ impl Channel {
             copies: self.replicate,
             ack_delay: config.ack_delay,
             flow_index: self.flow_index,
-            channel: Self::number(index),
+            channel: channel_number(index),
             heartbeat: config.heartbeat,
         })
     }
 
-    /// Counts a session that was (listening, getting copies) and now is.
-    pub(super) fn adjust(&mut self, id: SessionId, was: (bool, bool), is: (bool, bool)) {
-        self.listeners = (self.listeners + usize::from(is.0)).saturating_sub(usize::from(was.0));
-        match (was.1, is.1) {
-            (false, true) => self.replicas.push(id),
-            (true, false) => self.replicas.retain(|other| *other != id),
-            _ => {}
-        }
-    }
-
-    /// Adjusts the acknowledgement delay to the number of members; returns whether it has to be announced.
+    /// Adjusts the acknowledgement delay to the number of members; returns whether it has to be
+    /// announced.
     pub(super) fn retune(&mut self, now: Instant) -> bool {
         let base = self.base_ack_delay;
         let Some(flow) = &mut self.flow else {

@@ -3,16 +3,19 @@
 use std::time::Instant;
 
 use super::channel::Channel;
+use super::overdue::CursorAhead;
 use super::subscription::Subscription;
+use super::types::channel_number;
 use super::{SessionId, Source, SourceEvent, close};
 use crate::ack::{PATH_ACK, PathAck};
-use crate::control::{Control, Credential, Hello, Need, NeedReason, Window};
+use crate::control::{Control, Need, NeedReason, Window};
 use crate::flow::ledger::StreamRange;
 use crate::wire::Reader;
 use crate::{Cause, Cursor, WireError};
 
 impl Source {
-    /// Bytes of a session's control stream. An error is a violation by the receiver: close the connection with it.
+    /// Bytes of a session's control stream. An error is a violation by the receiver: close the
+    /// connection with it.
     ///
     /// # Errors
     /// The bytes are no frames, or frames that a receiver may not send now.
@@ -22,21 +25,21 @@ impl Source {
         bytes: &[u8],
         now: Instant,
     ) -> Result<(), WireError> {
-        let Some(session) = self.sessions.get_mut(&id).filter(|s| !s.closing) else {
+        let Some(session) = self.sessions.get_mut(&id).filter(|s| !s.is_closing()) else {
             return Ok(());
         };
         session.control.push(bytes);
         loop {
-            let Some(session) = self.sessions.get_mut(&id).filter(|s| !s.closing) else {
+            let Some(session) = self.sessions.get_mut(&id).filter(|s| !s.is_closing()) else {
                 return Ok(());
             };
             let frame = session.control.next_frame()?;
             let skipped = session.control.take_skipped();
-            session.control_limit.take(skipped as usize);
+            session.budgets.control.take(skipped as usize);
             if frame.is_none() && skipped == 0 {
                 return Ok(());
             }
-            if session.control_limit.ready_at(now) > now {
+            if session.budgets.control.ready_at(now) > now {
                 self.counters.excess_control += 1;
                 let reason = "more control frames than the source takes";
                 self.close(id, close::EXCESSIVE, reason.into());
@@ -45,18 +48,13 @@ impl Source {
             let Some(frame) = frame else {
                 return Ok(());
             };
-            session.control_limit.take(1);
+            session.budgets.control.take(1);
             match frame {
-                Control::Hello(_) if session.hello.is_some() => {
+                Control::Hello(_) if session.hello().is_some() => {
                     return Err(WireError::invalid("HELLO", "a second one"));
                 }
                 Control::Hello(hello) => {
-                    session.instance = hello.credential.instance();
-                    // The secret goes to the owner's decision, and is not kept here.
-                    session.hello = Some(Hello {
-                        credential: Credential::None,
-                        ..hello.clone()
-                    });
+                    session.greet(&hello);
                     match self.examine(&hello) {
                         Ok(()) => self
                             .events
@@ -64,7 +62,7 @@ impl Source {
                         Err((refusal, reason)) => self.refuse(id, refusal, reason),
                     }
                 }
-                _ if !session.served => {
+                _ if !session.is_served() => {
                     return Err(WireError::invalid(
                         "control stream",
                         "a frame before WELCOME",
@@ -100,15 +98,14 @@ impl Source {
         if let (Some(channel), Some(session)) = (channel, session)
             && let Some(subscription) = session.subscription(channel)
         {
-            if cursor.seq <= self.channels[channel].head {
-                subscription.cursor = Some(cursor);
-                let is_open = cursor.seq < self.channels[channel].head;
-                self.cursors_open |= is_open && subscription.progress.is_watched();
-            } else if cursor.seq > subscription.hello_cursor {
-                self.counters.cursors_ahead += 1;
-                return Err(WireError::invalid("CURSOR", "a seq beyond the head"));
+            let head = self.channels[channel].head;
+            match subscription.outputs.update(cursor, head) {
+                Ok(is_open) => self.cursors.note(is_open),
+                Err(CursorAhead) => {
+                    self.counters.cursors_ahead += 1;
+                    return Err(WireError::invalid("CURSOR", "a seq beyond the head"));
+                }
             }
-            // Else of the history that this connection's WELCOME has ended.
         }
         Ok(())
     }
@@ -121,8 +118,9 @@ impl Source {
         };
         let wrong = need.reason != NeedReason::Missing as u64;
         self.counters.needs += u64::from(wrong);
-        let number = |s: &&mut Subscription| Channel::number(s.channel) == need.channel;
-        let Some(subscription) = session.subscriptions.iter_mut().find(number) else {
+        let (budgets, subscriptions) = session.budgets_and_subscriptions();
+        let number = |s: &&mut Subscription| channel_number(s.channel) == need.channel;
+        let Some(subscription) = subscriptions.iter_mut().find(number) else {
             return Err(WireError::invalid(
                 "NEED",
                 "a channel that WELCOME did not name",
@@ -140,12 +138,12 @@ impl Source {
         // An honest receiver is held up by many of these, too, when its connection stalled: it is
         // not closed. What its outputs lack it gets all the same, since its cursor shows it.
         let answered = if seq > head {
-            subscription.need_later(seq, head)
-        } else if subscription.backlog.owes(&asked) {
+            subscription.delivery.need_later(seq, head)
+        } else if subscription.delivery.backlog.owes(&asked) {
             true
-        } else if session.need_limit.ready_at(now) <= now {
-            session.need_limit.take(1);
-            subscription.backlog.repair([asked]);
+        } else if budgets.needs.ready_at(now) <= now {
+            budgets.needs.take(1);
+            subscription.delivery.backlog.repair([asked]);
             self.dirty.insert(id);
             true
         } else {
@@ -166,13 +164,9 @@ impl Source {
         else {
             return;
         };
-        if subscription
-            .window_sequence
-            .is_some_and(|known| window.sequence <= known)
-        {
+        if !subscription.ladder.windows.advance(window.sequence) {
             return;
         }
-        subscription.window_sequence = Some(window.sequence);
         if let Some(flow) = &mut self.channels[channel].flow {
             flow.on_window(id, window.offset);
         }
@@ -183,7 +177,7 @@ impl Source {
         let Some(session) = self.sessions.get_mut(&id) else {
             return;
         };
-        if std::mem::replace(&mut session.closing, true) {
+        if !session.begin_close() {
             return;
         }
         self.dirty.insert(id);
@@ -209,14 +203,14 @@ impl Source {
         if r.varint()? != PATH_ACK {
             return Ok(());
         }
-        let Some(session) = self.sessions.get_mut(&id).filter(|s| !s.closing) else {
+        let Some(session) = self.sessions.get_mut(&id).filter(|s| !s.is_closing()) else {
             return Ok(());
         };
-        if session.ack_limit.ready_at(now) > now {
+        if session.budgets.acks.ready_at(now) > now {
             self.counters.excess_acks += 1;
             return Ok(());
         }
-        session.ack_limit.take(1);
+        session.budgets.acks.take(1);
         let ack = PathAck::decode(bytes)?;
         let index = ack.path.flow_index();
         let Some(channel) = self.channels.iter().position(|c| c.flow_index == index) else {

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use uuid::Uuid;
 
+use super::session::Session;
 use super::{ChannelIndex, SessionId, Source};
 use crate::control::Control;
 use crate::{Cause, PathId};
@@ -22,7 +23,7 @@ impl Source {
         for (id, session) in &mut self.sessions {
             let receiver = session.receiver();
             let is = receiver.is_some_and(|receiver| self.held.contains(&receiver));
-            if session.served && std::mem::replace(&mut session.held, is) != is {
+            if session.set_held(is) {
                 changed.push((*id, is));
             }
         }
@@ -41,8 +42,7 @@ impl Source {
 
     fn channels_of(&self, id: SessionId) -> Vec<ChannelIndex> {
         let session = self.sessions.get(&id);
-        let subscriptions = session.map_or(&[][..], |s| &s.subscriptions);
-        subscriptions.iter().map(|s| s.channel).collect()
+        session.map(Session::channels).unwrap_or_default()
     }
 
     fn hold(&mut self, id: SessionId, now: Instant) {
@@ -55,7 +55,7 @@ impl Source {
             }
             let session = self.sessions.get_mut(&id);
             if let Some(subscription) = session.and_then(|s| s.subscription(c)) {
-                (subscription.ready, subscription.replicated) = (None, false);
+                subscription.ladder.hold();
             }
             self.recount(id, c);
             self.flow_events(c, now);
@@ -66,8 +66,7 @@ impl Source {
         for c in self.channels_of(id) {
             let session = self.sessions.get_mut(&id);
             if let Some(subscription) = session.and_then(|s| s.subscription(c)) {
-                subscription.last_cause = Cause::Left;
-                subscription.cause = None;
+                subscription.ladder.release();
             }
             self.send_path(id, c, Cause::Left);
             self.recount(id, c);
@@ -85,14 +84,16 @@ impl Source {
             return;
         };
         let (flow, next) = (flow.config().flow, flow.next_pn());
-        let notice = subscription.notice(flow, PathId::UNICAST, next, cause, None);
+        let notice = subscription
+            .ladder
+            .notice(flow, PathId::UNICAST, next, cause, None);
         session.say(&Control::Rung(notice));
         self.dirty.insert(id);
     }
 
     /// Notifies a receiver that has just connected whether it is held.
     pub(super) fn send_held_to(&mut self, id: SessionId) {
-        if self.sessions.get(&id).is_some_and(|s| s.held) {
+        if self.sessions.get(&id).is_some_and(Session::is_held) {
             for c in self.channels_of(id) {
                 self.send_path(id, c, Cause::Held);
             }
@@ -101,7 +102,7 @@ impl Source {
 
     /// Notifies the held receivers of a channel that they are held from its new flow, too.
     pub(super) fn send_held(&mut self, c: ChannelIndex) {
-        let held = self.sessions.iter().filter(|(_, s)| s.held);
+        let held = self.sessions.iter().filter(|(_, s)| s.is_held());
         let held: Vec<_> = held.map(|(id, _)| *id).collect();
         for id in held {
             self.send_path(id, c, Cause::Held);

@@ -1,33 +1,20 @@
 //! Membership of flows: promotion on proof, fall-back, back-off, replication (protocol.md section
 //! 8).
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rand::RngExt;
 
+use super::audience::Reception;
+use super::ladder::{KeyState, Membership, ProofOutcome};
 use super::{Alarm, ChannelIndex, LIVE_WITHIN, SessionId, Source, SourceEvent};
 use crate::control::{Action, Anchor, Control, State};
 use crate::flow::{Departure, FlowEvent, FlowSender};
 use crate::{Cause, FlowId, PathId, Rung};
 
-/// A membership shorter than this counts as flapping.
-const FLAP: Duration = Duration::from_secs(10);
-const BACKOFF_FIRST: Duration = Duration::from_secs(1);
-const BACKOFF_MAX: Duration = Duration::from_secs(300);
-/// Time limit for a receiver to prove that replicated packets arrive: the source reflects nothing
-/// at third parties.
-const COPIES_UNPROVED: Duration = Duration::from_secs(2);
-/// Copies to a receiver that proved that they arrive, and is no member yet, end after this time unless it proves it again.
-const COPIES_PROVED: Duration = Duration::from_secs(12);
 /// Bound on the pieces that a member may owe on its unicast path; beyond it, the receiver is no
 /// member.
 const MAX_OWED: usize = 512;
-
-/// Returns the back-off, without jitter, of a rung after its `count`th consecutive failure.
-pub(super) fn backoff(count: u32) -> Duration {
-    let doubled = 1 << count.saturating_sub(1).min(16);
-    BACKOFF_FIRST.saturating_mul(doubled).min(BACKOFF_MAX)
-}
 
 impl Source {
     pub(super) fn channel_of_flow(&self, flow: FlowId) -> Option<ChannelIndex> {
@@ -48,16 +35,10 @@ impl Source {
         let Some(subscription) = session.subscription(c) else {
             return;
         };
-        if subscription
-            .state_sequence
-            .is_some_and(|known| state.sequence <= known)
-        {
+        if !subscription.ladder.states.advance(state.sequence) {
             return;
         }
-        subscription.state_sequence = Some(state.sequence);
-        // Only a key that was sent can be held.
-        let confirmed = state.key_sequence.min(subscription.key_sent);
-        subscription.confirmed = subscription.confirmed.max(confirmed);
+        let confirmed = subscription.ladder.key.confirm(state.key_sequence);
         if let Some(flow) = &mut self.channels[c].flow {
             flow.confirm(id, confirmed, now);
         }
@@ -75,39 +56,36 @@ impl Source {
         let channel = &self.channels[c];
         let copies = path == PathId::new(channel.flow_index, Rung::Replicated);
         let tunnel = PathId::new(channel.flow_index, Rung::Amt);
-        let full = channel.replicas.len() >= self.limits.replicas;
+        let full = channel.audience.replicas().len() >= self.limits.replicas;
         let offered = channel.replicate;
         let Some(session) = self.sessions.get_mut(&id) else {
             return;
         };
-        let (validated, held) = (session.validated, session.held);
+        let (validated, held) = (session.validated, session.is_held());
         let Some(subscription) = session.subscription(c) else {
             return;
         };
+        let ladder = &mut subscription.ladder;
         let new = if copies {
-            // Copies that are on already stay on; the time that is left to prove them does not grow by asking again.
-            let refused = !offered || !validated || (full && !subscription.replicated);
-            let needless = held || subscription.rung() < Rung::Replicated;
-            let backing_off = subscription.is_backing_off(Rung::Replicated, now);
-            if refused || needless || backing_off {
+            // Replication that is on already stays on.
+            let refused = !offered || !validated || (full && !ladder.is_replicated());
+            let needless = held || ladder.rung() < Rung::Replicated;
+            if refused || needless || ladder.is_backing_off(Rung::Replicated, now) {
                 self.counters.copies_refused += u64::from(refused && !held);
                 return;
             }
-            let new = !std::mem::replace(&mut subscription.replicated, true);
-            if new {
-                let until = now + COPIES_UNPROVED;
-                subscription.copies_until = Some(until);
+            let deadline = ladder.start_replication(now);
+            if let Some(until) = deadline {
                 self.alarms.insert((until, id, c, Alarm::Copies));
             }
-            new
+            deadline.is_some()
         } else if path == tunnel {
-            !std::mem::replace(&mut subscription.tunnelled, true)
+            ladder.listen_by_relay()
         } else {
-            !std::mem::replace(&mut subscription.joined, true)
+            ladder.listen_natively()
         };
         // Answered once: the answer is larger than the question.
-        let keyless = subscription.key_sent == 0 && !subscription.awaits_key;
-        if keyless {
+        if ladder.key == KeyState::None {
             self.give_key(id, c, now);
         }
         if new {
@@ -124,36 +102,24 @@ impl Source {
             return;
         };
         let in_use = channel.flow.as_ref().map_or(0, |f| f.epoch().sequence);
-        // One that is held may prove what it likes.
-        let session = self.sessions.get_mut(&id).filter(|s| !s.held);
+        // A proof of a held receiver has no effect.
+        let session = self.sessions.get_mut(&id).filter(|s| !s.is_held());
         let Some(subscription) = session.and_then(|s| s.subscription(c)) else {
             return;
         };
-        if subscription.member == Some(state.path) {
+        match subscription.ladder.prove(state.path, rung, in_use, now) {
             // Only says which key it holds.
-            return;
-        }
-        let listens = subscription.listens_by(rung);
-        let better = rung < subscription.rung();
-        if listens && rung == Rung::Amt {
-            // Its relay is there: should it be lost later, that is no reason for what was before.
-            subscription.fell_from = None;
-        }
-        let holds_key = subscription.confirmed >= in_use;
-        if !listens || !better || !holds_key || subscription.is_backing_off(rung, now) {
-            self.counters.proofs_ignored += 1;
-            return;
-        }
-        let known = subscription.proved(now).and_then(PathId::rung);
-        if known.is_none_or(|known| rung <= known) {
-            subscription.ready = Some((state.path, now));
-        }
-        if rung == Rung::Replicated {
-            // Packets arrive, even if the receiver takes a while to come near the head. It repeats
-            // its READY now and then; one that does not is gone.
-            let until = now + COPIES_PROVED;
-            subscription.copies_until = Some(until);
-            self.alarms.insert((until, id, c, Alarm::Copies));
+            ProofOutcome::Member => return,
+            ProofOutcome::Ignored => {
+                self.counters.proofs_ignored += 1;
+                return;
+            }
+            ProofOutcome::Accepted { trial_until: None } => {}
+            ProofOutcome::Accepted {
+                trial_until: Some(until),
+            } => {
+                self.alarms.insert((until, id, c, Alarm::Copies));
+            }
         }
         self.try_promote(id, c, now);
     }
@@ -179,18 +145,24 @@ impl Source {
         let Some(subscription) = self.sessions.get_mut(&id).and_then(|s| s.subscription(c)) else {
             return;
         };
-        let off_member = subscription.member.is_some()
-            && (subscription.member == Some(state.path) || one.is_none());
-        if off_member && let Some(flow) = &mut self.channels[c].flow {
+        let membership = subscription.ladder.membership();
+        if membership.is_some_and(|m| m.path == state.path || one.is_none())
+            && let Some(flow) = &mut self.channels[c].flow
+        {
             #[cfg(feature = "fault-injection")]
             if self.faults.fall_back_off && listens_on {
                 return;
             }
-            if let Some(departure) = flow.dismiss(id) {
-                if listens_on {
-                    self.channels[c].count_fall_back(cause, now);
+            match flow.dismiss(id) {
+                Some(departure) => {
+                    if listens_on {
+                        self.channels[c].count_fall_back(cause, now);
+                    }
+                    self.fell_back(id, c, cause, departure, now);
                 }
-                self.fell_back(id, c, cause, departure, now);
+                // The flow has dropped the member by itself, and its paths end only afterwards.
+                None if !listens_on => self.flow_events(c, now),
+                None => {}
             }
         }
         if listens_on {
@@ -206,39 +178,48 @@ impl Source {
         let Some(subscription) = session.subscription(c) else {
             return;
         };
-        match one {
-            Some(Rung::Amt) => subscription.tunnelled = false,
-            Some(_) => subscription.replicated = false,
-            None => subscription.leave_all_paths(),
-        }
-        let proved = subscription.ready.and_then(|(path, _)| path.rung());
-        if proved.is_some_and(|rung| !subscription.listens_by(rung)) {
-            subscription.ready = None;
-        }
-        if !subscription.listens() {
-            // The receiver has to ask for a key again, and gets the current one then.
-            let keyed = subscription.key_sent > 0;
-            (subscription.key_sent, subscription.confirmed) = (0, 0);
-            subscription.awaits_key = false;
-            if keyed {
-                self.note_leaver(c, receiver, now);
-            }
+        let ladder = &mut subscription.ladder;
+        ladder.stop_listening(one);
+        ladder.discard_stale_proof();
+        // Off all paths, the receiver has to ask for a key again, and gets the current one then.
+        if !ladder.listens() && ladder.key.revoke() {
+            self.note_leaver(c, receiver, now);
         }
         self.recount(id, c);
     }
 
-    /// Whether a session listens to a channel's flow or gets copies may have changed: it is counted before anything else is sent, once for all changes of an
-    /// instant.
+    /// Takes a member off the flow for `cause`, unless the flow has dropped it already for a cause
+    /// of its own.
+    pub(super) fn take_off_flow(
+        &mut self,
+        id: SessionId,
+        c: ChannelIndex,
+        cause: Cause,
+        now: Instant,
+    ) {
+        let flow = self.channels[c].flow.as_mut();
+        if let Some(departure) = flow.and_then(|f| f.dismiss(id)) {
+            return self.fell_back(id, c, cause, departure, now);
+        }
+        let session = self.sessions.get_mut(&id);
+        let subscription = session.and_then(|s| s.subscription(c));
+        if subscription.is_some_and(|s| s.ladder.is_member()) {
+            self.flow_events(c, now);
+        }
+    }
+
+    /// Whether a session listens to a channel's flow or gets copies may have changed: it is counted
+    /// before anything else is sent, once for all changes of an instant.
     pub(super) fn recount(&mut self, id: SessionId, c: ChannelIndex) {
         if let Some(channel) = self.channels.get_mut(c) {
-            channel.stale.insert(id);
+            channel.audience.mark_stale(id);
         }
     }
 
     /// Counts what may have changed.
     pub(super) fn settle(&mut self, now: Instant) {
         for c in 0..self.channels.len() {
-            let stale = std::mem::take(&mut self.channels[c].stale);
+            let stale = self.channels[c].audience.take_stale();
             if !stale.is_empty() {
                 stale.into_iter().for_each(|id| self.count(id, c));
                 self.announce_flow(c, now);
@@ -252,24 +233,24 @@ impl Source {
         let Some(session) = self.sessions.get_mut(&id) else {
             return;
         };
-        let held = session.held;
-        let reachable = session.validated && !session.closing;
+        let held = session.is_held();
+        let reachable = session.validated && !session.is_closing();
         let Some(subscription) = session.subscription(c) else {
             return;
         };
-        // Nothing is sent for the sake of one that takes nothing from the flow.
-        let is = match held {
-            true => (false, false),
-            false => (subscription.listens(), subscription.replicated && reachable),
+        // Nothing is sent for the sake of a receiver that takes nothing from the flow.
+        let is = Reception {
+            listens: !held && subscription.ladder.listens(),
+            replicated: !held && reachable && subscription.ladder.is_replicated(),
         };
         let was = std::mem::replace(&mut subscription.counted, is);
-        channel.adjust(id, was, is);
+        channel.audience.count(id, was, is);
     }
 
     fn announce_flow(&mut self, c: ChannelIndex, now: Instant) {
         let channel = &mut self.channels[c];
         if let Some(flow) = &mut channel.flow {
-            flow.set_listeners(channel.listeners, now);
+            flow.set_listeners(channel.audience.listeners(), now);
         }
         if channel.retune(now) {
             self.announce(c);
@@ -277,63 +258,55 @@ impl Source {
     }
 
     pub(super) fn try_promote_at(&mut self, id: SessionId, at: usize, now: Instant) {
-        let subscription = self.sessions.get(&id).and_then(|s| s.subscriptions.get(at));
-        if let Some(subscription) = subscription.filter(|s| s.ready.is_some()) {
+        let session = self.sessions.get(&id);
+        let subscription = session.and_then(|s| s.subscriptions().get(at));
+        if let Some(subscription) = subscription.filter(|s| s.ladder.has_proof()) {
             self.try_promote(id, subscription.channel, now);
         }
     }
 
-    /// Makes a receiver a member by the path that it proved, if that is better than where it stands and it is near enough to the head.
+    /// Makes a receiver a member by the path that it proved, if that is better than where it stands
+    /// and it is near enough to the head.
     pub(super) fn try_promote(&mut self, id: SessionId, c: ChannelIndex, now: Instant) {
         let channel = &mut self.channels[c];
         let (Some(flow), Some(session)) = (&mut channel.flow, self.sessions.get_mut(&id)) else {
             return;
         };
-        let (rtt, held) = (session.rtt, session.held);
+        let (rtt, held) = (session.rtt, session.is_held());
         let Some(subscription) = session.subscription(c) else {
             return;
         };
-        let Some(path) = subscription.proved(now) else {
+        let (ladder, delivery) = (&mut subscription.ladder, &mut subscription.delivery);
+        // The proved path may have ended since.
+        ladder.discard_stale_proof();
+        let Some(proof) = ladder.valid_proof(now) else {
             return;
         };
-        let Some(to) = path.rung() else { return };
-        if !subscription.listens_by(to) {
-            // The proved path has ended since.
-            subscription.ready = None;
+        let (from, to) = (ladder.rung(), proof.rung);
+        let confirmed = ladder.key.confirmed();
+        let holds_key = confirmed >= flow.epoch().sequence;
+        let far = delivery.backlog.len() > LIVE_WITHIN;
+        if held || to >= from || far || !holds_key || ladder.is_backing_off(to, now) {
             return;
         }
-        let from = subscription.rung();
-        let holds_key = subscription.confirmed >= flow.epoch().sequence;
-        let far = subscription.backlog.len() > LIVE_WITHIN;
-        if held || to >= from || far || !holds_key || subscription.is_backing_off(to, now) {
-            return;
-        }
-        if subscription.member.is_some() {
-            // From one rung to a better one: what is under way on the old one is sent again on the unicast path, which costs less than keeping count of two.
+        if ladder.is_member() {
+            // From one rung to a better one: what is under way on the old one is sent again on the
+            // unicast path, which costs less than keeping count of two.
             if let Some(departure) = flow.dismiss(id) {
-                subscription.backlog.repair(departure.owed);
+                delivery.backlog.repair(departure.owed);
             }
         } else {
-            subscription.cut_head = channel.head;
-            subscription.progress.promoted(channel.head);
+            subscription.outputs.entrust(channel.head);
         }
         let anchor = Anchor {
             seq: channel.head + 1,
             offset: flow.anchor().offset,
         };
-        let cut = flow.admit(id, path, rtt, subscription.confirmed);
-        subscription.ready = None;
-        subscription.tried[to as usize] = false;
-        subscription.member = Some(path);
-        subscription.since = now;
-        subscription.cause = Some(Cause::Joined);
-        subscription.backlog.set_live(false);
-        if to != Rung::Replicated {
-            subscription.replicated = false;
-        }
-        subscription.copies_until = None;
-        let notice =
-            subscription.notice(flow.config().flow, path, cut, Cause::Joined, Some(anchor));
+        let cut = flow.admit(id, proof.path, rtt, confirmed);
+        ladder.promote(proof, channel.head, now);
+        delivery.backlog.set_live(false);
+        let (flow, anchor) = (flow.config().flow, Some(anchor));
+        let notice = ladder.notice(flow, proof.path, cut, Cause::Joined, anchor);
         session.say(&Control::Rung(notice));
         self.counters.promotions += 1;
         self.dirty.insert(id);
@@ -365,47 +338,23 @@ impl Source {
         let Some(subscription) = session.subscription(c) else {
             return;
         };
-        let Some(path) = subscription.member.take() else {
+        let (ladder, delivery) = (&mut subscription.ladder, &mut subscription.delivery);
+        let jitter = || self.rng.random_range(0.75..1.25);
+        let Some(fall_back) = ladder.fall_back(cause, now, jitter) else {
             return;
         };
-        let from = path.rung().unwrap_or(Rung::Multicast);
+        let Membership { rung, cut_head, .. } = fall_back.from;
         if repairs {
-            subscription.backlog.repair(departure.owed);
+            delivery.backlog.repair(departure.owed);
         }
-        let resume = departure.resume.max(subscription.cut_head + 1);
-        subscription.backlog.insert(resume, channel.head);
-        subscription.ready = None;
-        subscription.backlog.set_live(true);
-        if from == Rung::Replicated {
-            // No acknowledgement, no copies: it asks for them again.
-            subscription.replicated = false;
+        let resume = departure.resume.max(cut_head + 1);
+        delivery.backlog.insert(resume, channel.head);
+        delivery.backlog.set_live(true);
+        if let Some(until) = fall_back.backoff_until {
+            self.alarms.insert((until, id, c, Alarm::Proof(rung)));
         }
-        let lasted = now.saturating_duration_since(subscription.since);
-        if let Some(flaps) = subscription.flaps.get_mut(from as usize) {
-            // A first membership that ends soon is a failure, only one after a return is flapping.
-            let own = !matches!(cause, Cause::RekeyMissed | Cause::Held);
-            let again = flaps.returned && lasted < FLAP && own;
-            // A member that blocks the flow for all is kept off it for a while even the first time.
-            let flapped = again || cause == Cause::TooSlow;
-            flaps.returned = true;
-            flaps.count = if flapped {
-                flaps.count.saturating_add(1)
-            } else {
-                0
-            };
-            flaps.until = None;
-            if flapped {
-                let until = now + backoff(flaps.count).mul_f64(self.rng.random_range(0.75..1.25));
-                flaps.until = Some(until);
-                self.alarms.insert((until, id, c, Alarm::Proof(from)));
-            }
-        }
-        subscription.since = now;
-        subscription.last_cause = cause;
-        subscription.cause = Some(cause);
-        subscription.fell_from = Some(from);
         let next = flow.next_pn();
-        let notice = subscription.notice(flow.config().flow, PathId::UNICAST, next, cause, None);
+        let notice = ladder.notice(flow.config().flow, PathId::UNICAST, next, cause, None);
         session.say(&Control::Rung(notice));
         self.counters.fall_backs += 1;
         self.counters.rekeys_missed += u64::from(cause == Cause::RekeyMissed);
@@ -413,7 +362,7 @@ impl Source {
         self.events.push_back(SourceEvent::Moved {
             session: id,
             channel: c,
-            from,
+            from: rung,
             to: Rung::Unicast,
             cause,
             at: now,
@@ -438,10 +387,11 @@ impl Source {
                     let Some(subscription) = session.and_then(|s| s.subscription(c)) else {
                         continue;
                     };
-                    subscription.backlog.repair([range]);
+                    let backlog = &mut subscription.delivery.backlog;
+                    backlog.repair([range]);
                     self.dirty.insert(member);
                     let flow = self.channels[c].flow.as_mut();
-                    if subscription.backlog.pieces() > MAX_OWED
+                    if backlog.pieces() > MAX_OWED
                         && let Some(departure) = flow.and_then(|f| f.dismiss(member))
                     {
                         self.fell_back(member, c, Cause::TooSlow, departure, now);
@@ -464,7 +414,8 @@ impl Source {
         }
     }
 
-    /// The back-off of a receiver that flapped is over: packets from now on prove that the flow reaches it.
+    /// The back-off of a receiver that flapped is over: packets from now on prove that the flow
+    /// reaches it.
     pub(super) fn ask_for_proof(
         &mut self,
         id: SessionId,
@@ -478,20 +429,19 @@ impl Source {
         ) else {
             return;
         };
-        let held = session.held;
+        let held = session.is_held();
         let Some(subscription) = session.subscription(c) else {
             return;
         };
-        let flaps = &mut subscription.flaps[rung as usize];
-        if flaps.until.is_none_or(|until| until > now) {
+        let ladder = &mut subscription.ladder;
+        if !ladder.end_backoff(rung, now) {
             return;
         }
-        flaps.until = None;
         // A member by another rung says by itself, now and then, that a better one works.
-        if subscription.member.is_none() && !held {
-            let cause = subscription.last_cause;
+        if !ladder.is_member() && !held {
+            let cause = ladder.last_cause();
             let (flow, next) = (flow.config().flow, flow.next_pn());
-            let notice = subscription.notice(flow, PathId::UNICAST, next, cause, None);
+            let notice = ladder.notice(flow, PathId::UNICAST, next, cause, None);
             session.say(&Control::Rung(notice));
             self.dirty.insert(id);
         }

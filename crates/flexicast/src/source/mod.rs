@@ -1,15 +1,19 @@
-//! The source's state machine: its channels with their flows, the rung of each receiver on each of them, and what each receiver still has to get on its
-//! unicast path.
+//! The source's state machine: its channels with their flows, the rung of each receiver on each of
+//! them, and what each receiver still has to get on its unicast path.
 //!
-//! The owner moves bytes: control streams and datagrams of the unicast paths in and out, flow packets out, updates in from the store. A [`Source`] never
-//! blocks and keeps no more of the backlog than the recent updates; older ones it asks for ([`Unicast::Fetch`]).
+//! The owner moves bytes: control streams and datagrams of the unicast paths in and out, flow
+//! packets out, updates in from the store. A [`Source`] never blocks and keeps no more of the
+//! backlog than the recent updates; older ones it asks for ([`Unicast::Fetch`]).
 
 mod admission;
+mod audience;
 mod backlog;
 mod channel;
 mod control;
+mod delivery;
 mod explained;
 mod held;
+mod ladder;
 mod membership;
 mod offer;
 mod operate;
@@ -37,28 +41,27 @@ use crate::protect::KeyError;
 use crate::trace::{Outcome, PacketTrace, Tracer};
 use crate::{Cause, PathId, Rung};
 use admission::IdDispute;
+use audience::Reception;
 use channel::Channel;
+use overdue::CursorWatch;
 use pacing::Pacing;
 use session::Session;
-pub use session::Unicast;
 #[cfg(feature = "fault-injection")]
 pub use types::Faults;
+use types::channel_number;
 pub use types::{
-    Absence, ChannelConfig, Limits, SessionStatus, SourceConfig, SourceCounters, SourceEvent,
-    SubscriptionStatus, Traffic, close,
+    Absence, ChannelConfig, ChannelIndex, Limits, SessionId, SessionStatus, SourceConfig,
+    SourceCounters, SourceEvent, SubscriptionStatus, Traffic, Unicast, close,
 };
 
-/// The caller's number for a unicast session.
-pub type SessionId = u64;
-
-/// A channel's place: in [`SourceConfig::channels`], or as [`Source::add_channel`] returned it.
-pub type ChannelIndex = usize;
-
-/// A receiver with more updates than this before it gets them on a catch-up stream and is not promoted (design section 5).
+/// A receiver with more updates than this before it gets them on a catch-up stream and is not
+/// promoted (design section 5).
 pub const LIVE_WITHIN: u64 = 256;
-/// Without a cursor a receiver gets this many of the last updates, unless it asks for another number (design section 5).
+/// Without a cursor a receiver gets this many of the last updates, unless it asks for another
+/// number (design section 5).
 pub const FIRST_UPDATES: u64 = 100;
-/// While no more than so many catch up, the store is read ahead for each of them: what that holds stays bounded.
+/// While no more than so many catch up, the store is read ahead for each of them: what that holds
+/// stays bounded.
 const READ_AHEAD: usize = 64;
 /// Bytes that a flow's queue holds before its owner should wait.
 const FLOW_ROOM: usize = 8 << 20;
@@ -101,10 +104,7 @@ pub struct Source {
     /// Which channel's flow is asked first for a packet.
     turn: usize,
     served: usize,
-    /// Cursors may be before the head: they are looked at later.
-    cursors_open: bool,
-    /// When the cursors are looked at.
-    look_at: Option<Instant>,
+    cursors: CursorWatch,
     #[cfg(feature = "fault-injection")]
     faults: Faults,
     tracer: Tracer,
@@ -146,8 +146,7 @@ impl Source {
             pacing: Pacing::new(config.unicast_rate),
             turn: 0,
             served: 0,
-            cursors_open: false,
-            look_at: None,
+            cursors: CursorWatch::default(),
             #[cfg(feature = "fault-injection")]
             faults: Faults::default(),
             tracer: Tracer::default(),
@@ -172,7 +171,8 @@ impl Source {
         true
     }
 
-    /// The number of places of channels; that of a removed one is empty until another channel takes it.
+    /// The number of places of channels; that of a removed one is empty until another channel takes
+    /// it.
     pub fn channels(&self) -> usize {
         self.channels.len()
     }
@@ -197,7 +197,8 @@ impl Source {
         self.channels.get(channel)?.flow.as_ref()
     }
 
-    /// Whether the queue of a channel's flow has room for another update. The owner publishes slower than this allows only by waiting; nothing is lost by it.
+    /// Whether the queue of a channel's flow has room for another update. The owner publishes
+    /// slower than this allows only by waiting; nothing is lost by it.
     pub fn has_room(&self, channel: ChannelIndex) -> bool {
         self.flow(channel)
             .is_none_or(|f| f.queued_bytes() < FLOW_ROOM)
@@ -218,27 +219,28 @@ impl Source {
         self.dirty.remove(&id);
         self.pacing.forget(id);
         self.catching_up.retain(|(session, _)| *session != id);
-        let Some(mut session) = self.sessions.remove(&id) else {
+        let Some(session) = self.sessions.remove(&id) else {
             return;
         };
-        self.served -= usize::from(session.served);
+        self.served -= usize::from(session.is_served());
         let receiver = session.receiver();
         if let Some(receiver) = receiver
             && self.by_receiver.get(&receiver) == Some(&id)
         {
             self.by_receiver.remove(&receiver);
         }
-        for subscription in std::mem::take(&mut session.subscriptions) {
+        for subscription in session.subscriptions() {
             let c = subscription.channel;
             if let Some(flow) = self.channels.get_mut(c).and_then(|c| c.flow.as_mut()) {
                 flow.dismiss(id);
             }
-            if subscription.key_sent > 0 {
+            if subscription.ladder.key.is_sent() {
                 self.note_leaver(c, receiver, now);
             }
             if let Some(channel) = self.channels.get_mut(c) {
-                channel.adjust(id, subscription.counted, (false, false));
-                channel.stale.insert(id);
+                let audience = &mut channel.audience;
+                audience.count(id, subscription.counted, Reception::default());
+                audience.mark_stale(id);
             }
             self.flow_events(c, now);
         }
@@ -247,7 +249,7 @@ impl Source {
 
     /// Whether the receiver of a session is served.
     pub fn is_served(&self, session: SessionId) -> bool {
-        self.sessions.get(&session).is_some_and(|s| s.served)
+        self.sessions.get(&session).is_some_and(Session::is_served)
     }
 
     /// Sets the RTT measured on the unicast path, from which the flow's estimate starts.
@@ -257,7 +259,8 @@ impl Source {
         }
     }
 
-    /// The next session that has something to send on its unicast path: call [`Source::take_control`] and [`Source::poll_unicast`].
+    /// The next session that has something to send on its unicast path: call
+    /// [`Source::take_control`] and [`Source::poll_unicast`].
     pub fn poll_dirty(&mut self) -> Option<SessionId> {
         self.dirty.pop_first()
     }
@@ -276,21 +279,22 @@ impl Source {
     /// All sessions whose receivers are served, but for those that are being closed.
     pub fn sessions(&self) -> impl Iterator<Item = SessionStatus> + '_ {
         let served = self.sessions.iter();
-        let served = served.filter(|(_, s)| s.served && !s.closing);
+        let served = served.filter(|(_, s)| s.is_served() && !s.is_closing());
         served.filter_map(|(id, s)| {
-            let hello = s.hello.as_ref()?;
-            let channels = s.subscriptions.iter().map(|sub| SubscriptionStatus {
+            let hello = s.hello()?;
+            let held = s.is_held().then_some(Cause::Held);
+            let channels = s.subscriptions().iter().map(|sub| SubscriptionStatus {
                 channel: sub.channel,
-                rung: sub.rung(),
-                since: sub.since,
-                cause: if s.held { Some(Cause::Held) } else { sub.cause },
-                cursor: sub.cursor,
-                backlog: sub.backlog.len(),
+                rung: sub.ladder.rung(),
+                since: sub.ladder.since(),
+                cause: held.or(sub.ladder.cause()),
+                cursor: sub.outputs.cursor(),
+                backlog: sub.delivery.backlog.len(),
                 rtt: self
                     .flow(sub.channel)
                     .and_then(|f| f.member(*id))
                     .map_or(s.rtt, |(rtt, _)| rtt),
-                key_sequence: (sub.confirmed > 0).then_some(sub.confirmed),
+                key_sequence: Some(sub.ladder.key.confirmed()).filter(|sequence| *sequence > 0),
             });
             Some(SessionStatus {
                 session: *id,
@@ -308,21 +312,6 @@ impl Source {
         channel.map(Channel::traffic).unwrap_or_default()
     }
 
-    /// Counts what was handed to a session's unicast path.
-    fn count_sent(&mut self, id: SessionId, c: ChannelIndex, out: &Unicast) {
-        let (Unicast::Stream { body, .. } | Unicast::CatchUp { body, .. }) = out else {
-            return;
-        };
-        let (channel, session) = (&mut self.channels[c], self.sessions.get_mut(&id));
-        let repair = session.and_then(|s| s.subscription(c));
-        if repair.is_some_and(|s| s.is_repairing()) {
-            channel.repair_bytes += body.len() as u64;
-        } else {
-            channel.unicast_bytes += body.len() as u64;
-            channel.by_unicast_alone += body.len() as u64;
-        }
-    }
-
     /// Returns the number of open catch-up streams, on all sessions.
     pub fn catching_up(&self) -> usize {
         self.catching_up.len()
@@ -331,24 +320,23 @@ impl Source {
     /// Whether updates of a session wait to be sent on its unicast path.
     pub fn owes(&self, session: SessionId) -> bool {
         let session = self.sessions.get(&session);
-        session.is_some_and(|s| s.subscriptions.iter().any(|s| !s.backlog.is_empty()))
+        let mut all = session.into_iter().flat_map(Session::subscriptions);
+        all.any(|s| !s.delivery.backlog.is_empty())
     }
 
     /// Returns the HELLO of a session, without its credential.
     pub fn hello(&self, session: SessionId) -> Option<&Hello> {
-        self.sessions.get(&session)?.hello.as_ref()
+        self.sessions.get(&session)?.hello()
     }
 
     /// The receiver's id and name, once it said HELLO.
     pub fn receiver(&self, session: SessionId) -> Option<(Uuid, &str)> {
-        self.sessions
-            .get(&session)?
-            .hello
-            .as_ref()
-            .map(|h| (h.receiver, h.name.as_str()))
+        let hello = self.hello(session)?;
+        Some((hello.receiver, hello.name.as_str()))
     }
 
-    /// A new update of a channel, stored before: sends it to everybody. `seq` must follow the head; another one is not published, and a bug of the caller.
+    /// A new update of a channel, stored before: sends it to everybody. `seq` must follow the head;
+    /// another one is not published, and a bug of the caller.
     pub fn publish(&mut self, channel: ChannelIndex, seq: u64, encoded: Bytes) {
         let Some(c) = self.channels.get_mut(channel).filter(|c| !c.vacant) else {
             return;
@@ -363,62 +351,59 @@ impl Source {
             c.by_unicast_alone += encoded.len() as u64 * flow.members() as u64;
             flow.push(seq, encoded);
         }
-        for (id, session) in self.sessions.iter_mut().filter(|(_, s)| s.served) {
-            let subscription = session.subscription(channel);
-            if let Some(subscription) = subscription {
-                self.cursors_open |= subscription.progress.is_watched();
-                if subscription.publish(seq) {
+        for (id, session) in &mut self.sessions {
+            if let Some(subscription) = session.subscription(channel) {
+                self.cursors.note(subscription.outputs.is_watched());
+                if subscription.delivery.publish(seq) {
                     self.dirty.insert(*id);
                 }
             }
         }
     }
 
-    /// The next thing to send on a session's unicast path. Ask only while the connection has room for it.
+    /// The next thing to send on a session's unicast path. Ask only while the connection has room
+    /// for it.
     pub fn poll_unicast(&mut self, id: SessionId, now: Instant) -> Unicast {
-        let Some(session) = self.sessions.get_mut(&id).filter(|s| s.served) else {
+        let Some(session) = self.sessions.get_mut(&id).filter(|s| s.is_served()) else {
             return Unicast::Idle;
         };
         // Only sessions with data to send wait for a turn.
-        let idle = session.subscriptions.iter().all(|s| s.backlog.is_empty());
+        let mut all = session.subscriptions().iter();
+        let idle = all.all(|s| s.delivery.backlog.is_empty());
         let mut its = self.catching_up.range((id, 0)..(id + 1, 0));
         if !idle && !self.pacing.may_send(id, its.next().is_some(), now) {
             self.counters.unicast_held += 1;
             return Unicast::Idle;
         }
         let channels = &self.channels;
-        let recent = |c: ChannelIndex| Some((Channel::number(c), &channels.get(c)?.recent));
+        let recent = |c: ChannelIndex| Some(&channels.get(c)?.recent);
         let ahead = self.catching_up.len() <= READ_AHEAD;
-        let (out, channel) = session.poll_unicast(recent, ahead);
-        if let Some(channel) = channel {
-            self.count_sent(id, channel, &out);
-        }
+        let Some((out, kind, c)) = session.poll_unicast(recent, ahead) else {
+            let all = session.subscriptions().len();
+            (0..all).for_each(|at| self.try_promote_at(id, at, now));
+            return Unicast::Idle;
+        };
         match &out {
-            Unicast::Stream { head, body } => self.pacing.sent(head.len() + body.len()),
-            Unicast::CatchUp {
-                channel,
-                head,
-                body,
-            } => {
+            Unicast::Stream { head, body } => {
                 self.pacing.sent(head.len() + body.len());
-                self.catching_up.insert((id, *channel));
+                self.channels[c].count_unicast(kind, body.len());
             }
-            Unicast::CatchUpEnd { channel } => {
-                self.catching_up.remove(&(id, *channel));
+            Unicast::CatchUp { head, body, .. } => {
+                self.pacing.sent(head.len() + body.len());
+                self.channels[c].count_unicast(kind, body.len());
+                self.catching_up.insert((id, c));
+            }
+            Unicast::CatchUpEnd { .. } => {
+                self.catching_up.remove(&(id, c));
             }
             Unicast::Fetch { .. } | Unicast::Idle => {}
         }
-        match channel {
-            Some(channel) => self.try_promote(id, channel, now),
-            None => {
-                let all = self.sessions.get(&id).map(|s| s.subscriptions.len());
-                (0..all.unwrap_or(0)).for_each(|at| self.try_promote_at(id, at, now));
-            }
-        }
+        self.try_promote(id, c, now);
         out
     }
 
-    /// The store's answer to a [`Unicast::Fetch`]: updates in order from the one asked for. `None` says that the store did not answer; it is asked again later.
+    /// The store's answer to a [`Unicast::Fetch`]: updates in order from the one asked for. `None`
+    /// says that the store did not answer; it is asked again later.
     pub fn provide(
         &mut self,
         id: SessionId,
@@ -436,14 +421,14 @@ impl Source {
         let Some(subscription) = session.subscription(channel) else {
             return;
         };
-        let gap = subscription.provide(from, updates, first, now);
-        if let Some(at) = subscription.retry_at {
+        let gap = subscription.delivery.provide(from, updates, first, now);
+        if let Some(at) = subscription.delivery.retry_at() {
             self.alarms.insert((at, id, channel, Alarm::Retry));
         }
         if let Some((first, last)) = gap {
             self.counters.gaps += 1;
             session.say(&crate::control::Control::Gap {
-                channel: Channel::number(channel),
+                channel: channel_number(channel),
                 first,
                 last,
             });
@@ -451,8 +436,8 @@ impl Source {
         self.dirty.insert(id);
     }
 
-    /// Makes the next flow packet in `out`, if one is due, and returns its channel: send it to the channel's multicast endpoints and to all of
-    /// [`Source::replicas`].
+    /// Makes the next flow packet in `out`, if one is due, and returns its channel: send it to the
+    /// channel's multicast endpoints and to all of [`Source::replicas`].
     pub fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<ChannelIndex> {
         self.settle(now);
         let count = self.channels.len();
@@ -490,13 +475,15 @@ impl Source {
 
     /// The sessions that get copies of a channel's flow packets, at their validated addresses.
     pub fn replicas(&self, channel: ChannelIndex) -> &[SessionId] {
-        self.channels.get(channel).map_or(&[], |c| &c.replicas)
+        self.channels
+            .get(channel)
+            .map_or(&[], |c| c.audience.replicas())
     }
 
     /// When to call [`Source::handle_timeout`] and [`Source::poll_transmit`] next.
     pub fn poll_timeout(&mut self, now: Instant) -> Option<Instant> {
         self.settle(now);
-        let overdue = self.overdue_at(now);
+        let overdue = self.cursors.next_look(now);
         let channels = self.channels.iter_mut().filter_map(|c| {
             let flow = c.flow.as_mut().and_then(|f| f.poll_timeout(now));
             let own = [c.leave_rekey_at, c.join_rekey_at, c.mass_due(), flow];
@@ -509,8 +496,9 @@ impl Source {
         channels.chain(others).chain(overdue).min()
     }
 
-    /// Blames no receiver for its silence for about as long as the caller itself was `away`, so that what receivers have sent meanwhile is still to be read or
-    /// under way. A second call counts only after the receivers have been looked at again, or for twice the time.
+    /// Blames no receiver for its silence for about as long as the caller itself was `away`, so
+    /// that what receivers have sent meanwhile is still to be read or under way. A second call
+    /// counts only after the receivers have been looked at again, or for twice the time.
     pub fn grant_grace(&mut self, away: Duration, now: Instant) {
         for flow in self.channels.iter_mut().filter_map(|c| c.flow.as_mut()) {
             flow.grant_grace(away, now);
@@ -540,7 +528,7 @@ impl Source {
                 Alarm::Retry => {
                     let session = self.sessions.get_mut(&id);
                     if let Some(subscription) = session.and_then(|s| s.subscription(channel)) {
-                        subscription.retry_at = None;
+                        subscription.delivery.retry();
                         self.dirty.insert(id);
                     }
                 }
@@ -560,7 +548,8 @@ impl Source {
         flows.for_each(|f| f.set_tracing(on));
     }
 
-    /// Returns the traces of flow packets since the last call, oldest first; the newest few thousand if there were more.
+    /// Returns the traces of flow packets since the last call, oldest first; the newest few
+    /// thousand if there were more.
     pub fn take_trace(&mut self) -> Vec<PacketTrace> {
         self.tracer.take()
     }

@@ -15,7 +15,8 @@ impl Source {
         self.channels.iter().position(is)
     }
 
-    /// Adds a channel, with a fresh flow if it has one, and returns its place: that of a removed channel, or the next. `None` if the name is taken.
+    /// Adds a channel, with a fresh flow if it has one, and returns its place: that of a removed
+    /// channel, or the next. `None` if the name is taken.
     ///
     /// # Errors
     /// The cryptographic library refuses the flow's key.
@@ -63,7 +64,7 @@ impl Source {
         };
         let name = channel.name.clone();
         let its = self.sessions.iter();
-        let its = its.filter(|(_, s)| s.subscriptions.iter().any(|s| s.channel == c));
+        let its = its.filter(|(_, s)| s.subscriptions().iter().any(|s| s.channel == c));
         let ids: Vec<_> = its.map(|(id, _)| *id).collect();
         let reason = match absence {
             Absence::Gone => format!("the channel \"{name}\" is not served here any more"),
@@ -89,7 +90,8 @@ impl Source {
         self.set_absent(&name, absence);
     }
 
-    /// Says why a channel is not here: because another source publishes it, or because there is none (any more). Does nothing for a channel of this source.
+    /// Says why a channel is not here: because another source publishes it, or because there is
+    /// none (any more). Does nothing for a channel of this source.
     pub fn set_absent(&mut self, name: &str, absence: Absence) {
         match absence {
             Absence::Gone => {

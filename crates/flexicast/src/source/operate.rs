@@ -6,6 +6,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use uuid::Uuid;
 
+use super::audience::{Audience, Reception};
 use super::session::Session;
 use super::{ChannelIndex, SessionId, Source, close};
 use crate::Cause;
@@ -15,7 +16,7 @@ use crate::protect::KeyError;
 
 impl Source {
     fn announce_to_all(&mut self, c: ChannelIndex, announce: &Announce) {
-        for (id, session) in self.sessions.iter_mut().filter(|(_, s)| s.served) {
+        for (id, session) in &mut self.sessions {
             if session.subscription(c).is_some() {
                 session.say(&Control::Announce(announce.clone()));
                 self.dirty.insert(*id);
@@ -30,7 +31,8 @@ impl Source {
         }
     }
 
-    /// The flow is sent to other multicast groups from now on: receivers join them; what is lost meanwhile is repaired.
+    /// The flow is sent to other multicast groups from now on: receivers join them; what is lost
+    /// meanwhile is repaired.
     pub fn set_endpoints(&mut self, c: ChannelIndex, endpoints: Vec<Endpoint>, _now: Instant) {
         let Some(channel) = self.channels.get_mut(c) else {
             return;
@@ -85,20 +87,19 @@ impl Source {
         self.announce_to_all(c, &withdrawn);
         let channel = &mut self.channels[c];
         channel.drop_flow();
-        channel.replicas.clear();
-        channel.listeners = 0;
-        channel.stale.clear();
+        channel.audience = Audience::default();
         channel.secret_wanted = false;
         (channel.leave_rekey_at, channel.join_rekey_at) = (None, None);
         for session in self.sessions.values_mut() {
             if let Some(subscription) = session.subscription(c) {
-                subscription.forget_flow();
-                subscription.counted = (false, false);
+                subscription.ladder.forget_flow();
+                subscription.counted = Reception::default();
             }
         }
     }
 
-    /// Withdraws a channel's flow: all its receivers are served on their unicast paths until [`Source::replace_flow`].
+    /// Withdraws a channel's flow: all its receivers are served on their unicast paths until
+    /// [`Source::replace_flow`].
     pub fn withdraw(&mut self, c: ChannelIndex, now: Instant) {
         self.end_flow(c, now);
     }
@@ -120,7 +121,8 @@ impl Source {
         // A key that cannot be made is found before anything is torn down.
         crate::protect::PacketKey::new(config.algorithm, &config.secret)?;
         self.end_flow(c, now);
-        // Path ids of its own: acknowledgements of the old flow that are under way mean nothing for this one.
+        // Path ids of its own: acknowledgements of the old flow that are under way mean nothing for
+        // this one.
         let index = self.next_flow_index;
         self.next_flow_index += 1;
         self.channels[c].begin_flow(config, index)?;
@@ -135,25 +137,24 @@ impl Source {
         Ok(())
     }
 
-    /// Removes a receiver: its connection is closed, and its channels begin another key epoch at once, so that it can read nothing that follows.
+    /// Removes a receiver: its connection is closed, and its channels begin another key epoch at
+    /// once, so that it can read nothing that follows.
     pub fn eject(&mut self, id: SessionId, now: Instant) {
         let Some(session) = self.sessions.get_mut(&id) else {
             return;
         };
         let mut keyed = Vec::new();
-        for subscription in &mut session.subscriptions {
-            if subscription.key_sent > 0 {
+        for subscription in session.subscriptions_mut() {
+            // Later announcements are not for it.
+            if subscription.ladder.key.revoke() {
                 keyed.push(subscription.channel);
             }
-            // Later announcements are not for it.
-            (subscription.key_sent, subscription.awaits_key) = (0, false);
-            subscription.leave_all_paths();
         }
-        let channels: Vec<_> = session.subscriptions.iter().map(|s| s.channel).collect();
-        for c in channels {
-            let flow = self.channels[c].flow.as_mut();
-            if let Some(departure) = flow.and_then(|f| f.dismiss(id)) {
-                self.fell_back(id, c, Cause::Ejected, departure, now);
+        for c in session.channels() {
+            self.take_off_flow(id, c, Cause::Ejected, now);
+            let session = self.sessions.get_mut(&id);
+            if let Some(subscription) = session.and_then(|s| s.subscription(c)) {
+                subscription.ladder.stop_listening(None);
             }
             self.recount(id, c);
         }
@@ -163,7 +164,8 @@ impl Source {
         }
     }
 
-    /// Removes a receiver wherever it stands: each of its connections, and the keys that it still has of one that has just ended.
+    /// Removes a receiver wherever it stands: each of its connections, and the keys that it still
+    /// has of one that has just ended.
     pub fn eject_receiver(&mut self, receiver: Uuid, now: Instant) {
         let said = |s: &Session| s.receiver() == Some(receiver);
         let its = self.sessions.iter().filter(|(_, s)| said(s));
@@ -179,9 +181,10 @@ impl Source {
         }
     }
 
-    /// Ends the connections of a receiver, which is welcome to come back at once. Returns how many there were.
+    /// Ends the connections of a receiver, which is welcome to come back at once. Returns how many
+    /// there were.
     pub fn disconnect_receiver(&mut self, receiver: Uuid, now: Instant) -> usize {
-        let its = |s: &Session| s.receiver() == Some(receiver) && !s.closing;
+        let its = |s: &Session| s.receiver() == Some(receiver) && !s.is_closing();
         let ids = self.sessions.iter().filter(|(_, s)| its(s));
         let ids: Vec<_> = ids.map(|(id, _)| *id).collect();
         for id in &ids {
@@ -189,13 +192,10 @@ impl Source {
                 continue;
             };
             // Its silence from here on is no fall-back.
-            let mut channels = Vec::new();
-            for subscription in &mut session.subscriptions {
-                (subscription.member, subscription.ready) = (None, None);
-                subscription.leave_all_paths();
-                channels.push(subscription.channel);
+            for subscription in session.subscriptions_mut() {
+                subscription.ladder.disconnect();
             }
-            for c in channels {
+            for c in session.channels() {
                 if let Some(flow) = self.channels[c].flow.as_mut() {
                     flow.dismiss(*id);
                 }

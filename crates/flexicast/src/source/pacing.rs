@@ -1,9 +1,10 @@
-//! The rate of all unicast paths together: receivers that lose the flow at the same time take turns (design section 2).
+//! The rate of all unicast paths together: receivers that lose the flow at the same time take turns
+//! (design section 2).
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Instant;
 
-use super::SessionId;
+use super::types::SessionId;
 use crate::pace::TokenBucket;
 
 /// Burst after a pause, in bytes.
@@ -36,7 +37,8 @@ impl Pacing {
         }
     }
 
-    /// Whether this session may take an update to send now. If not, it waits for its turn; `late` says that it catches up.
+    /// Whether this session may take an update to send now. If not, it waits for its turn; `late`
+    /// says that it catches up.
     pub(super) fn may_send(&mut self, id: SessionId, late: bool, now: Instant) -> bool {
         let Some(bucket) = &mut self.bucket else {
             return true;

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use uuid::Uuid;
 
+use super::ladder::KeyState;
 use super::{ChannelIndex, SessionId, Source, SourceEvent};
 use crate::FlowId;
 use crate::control::{Control, Key};
@@ -28,7 +29,8 @@ fn key(flow: FlowId, algorithm: u64, epoch: &Epoch) -> Control {
 }
 
 impl Source {
-    /// Answers a JOIN: with the keys that are in use, or on a private channel with one that protects only what follows.
+    /// Answers a JOIN: with the keys that are in use, or on a private channel with one that
+    /// protects only what follows.
     pub(super) fn give_key(&mut self, id: SessionId, c: ChannelIndex, now: Instant) {
         let channel = &mut self.channels[c];
         let (Some(flow), Some(session)) = (&channel.flow, self.sessions.get_mut(&id)) else {
@@ -49,9 +51,9 @@ impl Source {
             return;
         };
         match newest {
-            Some(sequence) => subscription.key_sent = sequence,
+            Some(sequence) => subscription.ladder.key.send(sequence),
             None => {
-                subscription.awaits_key = true;
+                subscription.ladder.key = KeyState::Awaited;
                 let earliest = channel.last_rekey.map_or(now, |at| at + JOINS_WITHIN);
                 let at = earliest.max(now);
                 channel.join_rekey_at = Some(channel.join_rekey_at.map_or(at, |a| a.min(at)));
@@ -102,7 +104,8 @@ impl Source {
             return;
         };
         if flow.next_epoch().is_some() {
-            // A third epoch would have to push the announced one into use before the members have confirmed it, and so throw them all off.
+            // A third epoch would have to push the announced one into use before the members have
+            // confirmed it, and so throw them all off.
             channel.rekey_again = true;
             return;
         }
@@ -135,15 +138,14 @@ impl Source {
         let (sequence, flow_id) = (epoch.sequence, flow.config().flow);
         let frame = key(flow_id, flow.config().algorithm as u64, epoch);
         for (id, session) in &mut self.sessions {
-            if session.closing {
+            if session.is_closing() {
                 continue;
             }
             let Some(subscription) = session.subscription(c) else {
                 continue;
             };
-            if subscription.key_sent > 0 || subscription.awaits_key {
-                subscription.key_sent = sequence;
-                subscription.awaits_key = false;
+            if subscription.ladder.key != KeyState::None {
+                subscription.ladder.key.send(sequence);
                 session.say(&frame);
                 self.dirty.insert(*id);
             }

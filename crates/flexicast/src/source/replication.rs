@@ -1,10 +1,10 @@
-//! Copies to single receivers (rung 3): when they end, and when they pause (protocol.md section 8.4).
+//! Copies to single receivers (rung 3): when they end, and when they pause (protocol.md section
+//! 8.4).
 
 use std::time::Instant;
 
-use super::membership::backoff;
 use super::{ChannelIndex, SessionId, Source};
-use crate::{Cause, Rung};
+use crate::Cause;
 
 impl Source {
     /// Nothing shows that the copies arrive: they end.
@@ -17,12 +17,7 @@ impl Source {
         let Some(subscription) = self.sessions.get_mut(&id).and_then(|s| s.subscription(c)) else {
             return;
         };
-        if subscription.copies_until.is_some_and(|until| until <= now) {
-            subscription.copies_until = None;
-            subscription.replicated = false;
-            let flaps = &mut subscription.flaps[Rung::Replicated as usize];
-            flaps.count = flaps.count.saturating_add(1);
-            flaps.until = Some(now + backoff(flaps.count));
+        if subscription.ladder.expire_replication(now) {
             self.counters.copies_unproved += 1;
             self.recount(id, c);
         }
@@ -37,8 +32,7 @@ impl Source {
         if std::mem::replace(&mut session.validated, validated) == validated {
             return;
         }
-        let channels: Vec<_> = session.subscriptions.iter().map(|s| s.channel).collect();
-        for c in channels {
+        for c in session.channels() {
             self.recount(id, c);
             self.flow_events(c, now);
         }
@@ -49,17 +43,13 @@ impl Source {
         let Some(subscription) = self.sessions.get_mut(&id).and_then(|s| s.subscription(c)) else {
             return;
         };
-        if !std::mem::replace(&mut subscription.replicated, false) {
+        if !subscription.ladder.is_replicated() {
             return;
         }
-        subscription.copies_until = None;
         self.counters.copies_failed += 1;
-        let by_copies = subscription.rung() == Rung::Replicated;
-        if by_copies
-            && let Some(flow) = &mut self.channels[c].flow
-            && let Some(departure) = flow.dismiss(id)
-        {
-            self.fell_back(id, c, Cause::NetworkChanged, departure, now);
+        match subscription.ladder.is_member() {
+            true => self.take_off_flow(id, c, Cause::NetworkChanged, now),
+            false => subscription.ladder.cancel_replication(),
         }
         self.recount(id, c);
     }

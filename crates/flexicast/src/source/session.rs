@@ -1,76 +1,17 @@
-//! One receiver's unicast session as the source sees it.
+//! One receiver's connection as the source sees it: from HELLO to service, its control stream, and
+//! the turns of its channels on the unicast path.
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
+use super::delivery::ItemKind;
+use super::recent::Recent;
 use super::subscription::Subscription;
-use super::{ChannelIndex, Limits};
-use crate::control::{Control, ControlReader, Hello, NEEDS_PER_S};
+use super::types::{ChannelIndex, Limits, Unicast};
+use crate::control::{Control, ControlReader, Credential, Hello, NEEDS_PER_S};
 use crate::pace::TokenBucket;
-
-/// Next item for a session's unicast path.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Unicast {
-    /// A new server-initiated stream: the head, then the body, then FIN. Streams are not interleaved: the one that was opened first goes first.
-    Stream {
-        /// The header's bytes.
-        head: Vec<u8>,
-        /// The range's bytes.
-        body: Bytes,
-    },
-    /// More for the channel's catch-up stream, which is opened if there is none.
-    CatchUp {
-        /// The channel.
-        channel: ChannelIndex,
-        /// Goes before the body.
-        head: Vec<u8>,
-        /// An encoded update.
-        body: Bytes,
-    },
-    /// The end of the channel's catch-up stream.
-    CatchUpEnd {
-        /// The channel.
-        channel: ChannelIndex,
-    },
-    /// Ask the store for updates of a channel from `from` on, at most `limit`, and call [`super::Source::provide`]. Nothing else comes of this channel until then.
-    Fetch {
-        /// The channel.
-        channel: ChannelIndex,
-        /// First `seq`.
-        from: u64,
-        /// Most updates to be returned.
-        limit: usize,
-    },
-    /// Nothing to send now.
-    Idle,
-}
-
-#[derive(Debug)]
-pub(super) struct Session {
-    /// Its HELLO, without the credential.
-    pub(super) hello: Option<Hello>,
-    /// Which run of the receiver's program this is.
-    pub(super) instance: Option<[u8; 8]>,
-    pub(super) served: bool,
-    /// Whether it is being closed: its input is ignored.
-    pub(super) closing: bool,
-    pub(super) control: ControlReader,
-    control_out: Zeroizing<Vec<u8>>,
-    pub(super) rtt: Duration,
-    /// The operator keeps its receiver on unicast.
-    pub(super) held: bool,
-    /// Its address is validated: copies may go there.
-    pub(super) validated: bool,
-    pub(super) subscriptions: Vec<Subscription>,
-    /// Which subscription is served next.
-    turn: usize,
-    pub(super) control_limit: TokenBucket,
-    pub(super) ack_limit: TokenBucket,
-    pub(super) need_limit: TokenBucket,
-}
 
 /// Burst of frames, in seconds of their rate: a receiver of many channels joins all at once.
 const BURST_S: u64 = 5;
@@ -83,36 +24,199 @@ fn bucket(per_s: u64) -> TokenBucket {
     )
 }
 
+/// Budgets of a receiver's input.
+#[derive(Debug)]
+pub(super) struct Budgets {
+    pub(super) control: TokenBucket,
+    pub(super) acks: TokenBucket,
+    pub(super) needs: TokenBucket,
+}
+
+/// HELLO of a receiver.
+#[derive(Debug)]
+struct Greeting {
+    /// The frame, without the credential.
+    hello: Hello,
+    /// Run of the receiver's program, if it said so.
+    instance: Option<[u8; 8]>,
+}
+
+/// Service of a receiver that was welcomed.
+#[derive(Debug)]
+struct Service {
+    greeting: Greeting,
+    /// Whether the operator keeps the receiver on unicast.
+    held: bool,
+    subscriptions: Vec<Subscription>,
+    /// Subscription whose turn it is on the unicast path.
+    turn: usize,
+}
+
+/// Progress of a session, with the data that each phase adds.
+#[derive(Debug)]
+enum Phase {
+    /// No HELLO has come.
+    Connected,
+    /// The HELLO waits for a verdict.
+    Greeted(Greeting),
+    /// The receiver was welcomed.
+    Served(Service),
+}
+
+/// One receiver's connection.
+#[derive(Debug)]
+pub(super) struct Session {
+    phase: Phase,
+    /// Whether the connection is being closed: its input is ignored.
+    closing: bool,
+    pub(super) control: ControlReader,
+    control_out: Zeroizing<Vec<u8>>,
+    /// RTT of the unicast path.
+    pub(super) rtt: Duration,
+    /// Whether the current address is validated: replicated packets may go there.
+    pub(super) validated: bool,
+    pub(super) budgets: Budgets,
+}
+
 impl Session {
     pub(super) fn new(limits: &Limits) -> Self {
         Session {
-            hello: None,
-            instance: None,
-            served: false,
+            phase: Phase::Connected,
             closing: false,
             control: ControlReader::new(),
             control_out: Zeroizing::new(Vec::new()),
             rtt: Duration::from_millis(100),
-            held: false,
             validated: true,
-            subscriptions: Vec::new(),
-            turn: 0,
-            control_limit: bucket(limits.control_per_s),
-            ack_limit: bucket(limits.acks_per_s),
-            need_limit: bucket(NEEDS_PER_S),
+            budgets: Budgets {
+                control: bucket(limits.control_per_s),
+                acks: bucket(limits.acks_per_s),
+                needs: bucket(NEEDS_PER_S),
+            },
         }
     }
 
+    fn greeting(&self) -> Option<&Greeting> {
+        match &self.phase {
+            Phase::Connected => None,
+            Phase::Greeted(greeting) => Some(greeting),
+            Phase::Served(service) => Some(&service.greeting),
+        }
+    }
+
+    fn service(&self) -> Option<&Service> {
+        match &self.phase {
+            Phase::Served(service) => Some(service),
+            Phase::Connected | Phase::Greeted(_) => None,
+        }
+    }
+
+    fn service_mut(&mut self) -> Option<&mut Service> {
+        match &mut self.phase {
+            Phase::Served(service) => Some(service),
+            Phase::Connected | Phase::Greeted(_) => None,
+        }
+    }
+
+    /// Returns the receiver's HELLO, without its credential.
+    pub(super) fn hello(&self) -> Option<&Hello> {
+        self.greeting().map(|greeting| &greeting.hello)
+    }
+
+    /// Returns the receiver's id, once it said HELLO.
     pub(super) fn receiver(&self) -> Option<Uuid> {
-        self.hello.as_ref().map(|h| h.receiver)
+        self.hello().map(|hello| hello.receiver)
+    }
+
+    /// Returns the run of the receiver's program, if it said so.
+    pub(super) fn instance(&self) -> Option<[u8; 8]> {
+        self.greeting()?.instance
+    }
+
+    /// Whether the HELLO waits for a verdict.
+    pub(super) fn awaits_verdict(&self) -> bool {
+        matches!(self.phase, Phase::Greeted(_)) && !self.closing
+    }
+
+    pub(super) fn is_served(&self) -> bool {
+        self.service().is_some()
+    }
+
+    pub(super) fn is_closing(&self) -> bool {
+        self.closing
+    }
+
+    /// Begins to close the connection; returns whether that is new.
+    pub(super) fn begin_close(&mut self) -> bool {
+        !std::mem::replace(&mut self.closing, true)
+    }
+
+    /// Whether the operator keeps the receiver on unicast.
+    pub(super) fn is_held(&self) -> bool {
+        self.service().is_some_and(|service| service.held)
+    }
+
+    /// Sets whether a served receiver is held; returns whether that is a change.
+    pub(super) fn set_held(&mut self, held: bool) -> bool {
+        let service = self.service_mut();
+        service.is_some_and(|service| std::mem::replace(&mut service.held, held) != held)
+    }
+
+    /// Takes the first HELLO; its secret goes to the owner's decision and is not kept here.
+    pub(super) fn greet(&mut self, hello: &Hello) {
+        self.phase = Phase::Greeted(Greeting {
+            instance: hello.credential.instance(),
+            hello: Hello {
+                credential: Credential::None,
+                ..hello.clone()
+            },
+        });
+    }
+
+    /// Begins to serve a receiver that said HELLO.
+    pub(super) fn serve(&mut self, held: bool, subscriptions: Vec<Subscription>) {
+        self.phase = match std::mem::replace(&mut self.phase, Phase::Connected) {
+            Phase::Greeted(greeting) => Phase::Served(Service {
+                greeting,
+                held,
+                subscriptions,
+                turn: 0,
+            }),
+            other => other,
+        };
+    }
+
+    /// Returns the subscriptions of a served receiver.
+    pub(super) fn subscriptions(&self) -> &[Subscription] {
+        self.service().map_or(&[], |service| &service.subscriptions)
+    }
+
+    /// Returns the subscriptions of a served receiver.
+    pub(super) fn subscriptions_mut(&mut self) -> &mut [Subscription] {
+        let service = self.service_mut();
+        service.map_or(&mut [], |service| &mut service.subscriptions)
     }
 
     pub(super) fn subscription(&mut self, channel: ChannelIndex) -> Option<&mut Subscription> {
-        let mut all = self.subscriptions.iter_mut();
+        let mut all = self.subscriptions_mut().iter_mut();
         all.find(|s| s.channel == channel)
     }
 
-    /// Queues a frame of the control stream. Keys go this way, so no unerased copy is left behind when the buffer grows.
+    /// Returns the budgets of the receiver's input together with its subscriptions.
+    pub(super) fn budgets_and_subscriptions(&mut self) -> (&mut Budgets, &mut [Subscription]) {
+        let subscriptions: &mut [Subscription] = match &mut self.phase {
+            Phase::Served(service) => &mut service.subscriptions,
+            Phase::Connected | Phase::Greeted(_) => &mut [],
+        };
+        (&mut self.budgets, subscriptions)
+    }
+
+    /// Returns the channels of a served receiver.
+    pub(super) fn channels(&self) -> Vec<ChannelIndex> {
+        self.subscriptions().iter().map(|s| s.channel).collect()
+    }
+
+    /// Queues a frame of the control stream. Keys are among them, so no unerased copy is left when
+    /// the buffer grows.
     pub(super) fn say(&mut self, frame: &Control) {
         let mut bytes = Zeroizing::new(Vec::with_capacity(256));
         frame.encode(&mut bytes);
@@ -128,25 +232,27 @@ impl Session {
         std::mem::replace(&mut self.control_out, Zeroizing::new(Vec::new()))
     }
 
-    /// Asks each subscription in turn for what it has to send. `ahead` allows to read the store before it is needed.
+    /// Asks each subscription in turn for an item. `ahead` allows to read the store before its
+    /// updates are needed.
     pub(super) fn poll_unicast<'a>(
         &mut self,
-        recent: impl Fn(ChannelIndex) -> Option<(u64, &'a super::recent::Recent)>,
+        recent: impl Fn(ChannelIndex) -> Option<&'a Recent>,
         ahead: bool,
-    ) -> (Unicast, Option<ChannelIndex>) {
-        let count = self.subscriptions.len();
+    ) -> Option<(Unicast, ItemKind, ChannelIndex)> {
+        let service = self.service_mut()?;
+        let count = service.subscriptions.len();
         for step in 0..count {
-            let at = (self.turn + step) % count;
-            let subscription = &mut self.subscriptions[at];
-            let Some((number, recent)) = recent(subscription.channel) else {
+            let at = (service.turn + step) % count;
+            let subscription = &mut service.subscriptions[at];
+            let Some(recent) = recent(subscription.channel) else {
                 continue;
             };
-            let out = subscription.poll_unicast(number, recent, ahead);
+            let (out, kind) = subscription.delivery.poll(recent, ahead);
             if out != Unicast::Idle {
-                self.turn = at + 1;
-                return (out, Some(subscription.channel));
+                service.turn = at + 1;
+                return Some((out, kind, subscription.channel));
             }
         }
-        (Unicast::Idle, None)
+        None
     }
 }

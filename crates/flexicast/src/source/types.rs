@@ -2,19 +2,32 @@
 
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use uuid::Uuid;
 
-use super::{ChannelIndex, SessionId};
 use crate::control::{Endpoint, Hello};
 use crate::flow::FlowConfig;
 use crate::{Cause, Cursor, Rung};
+
+/// The caller's number for a unicast session.
+pub type SessionId = u64;
+
+/// A channel's place: in [`SourceConfig::channels`], or as [`super::Source::add_channel`] returned
+/// it.
+pub type ChannelIndex = usize;
+
+/// Returns the number of a channel on the wire.
+pub(super) fn channel_number(index: ChannelIndex) -> u64 {
+    index as u64 + 1
+}
 
 /// Configuration of a source.
 #[derive(Debug, Clone)]
 pub struct SourceConfig {
     /// The channels; each keeps its place in this list as its [`ChannelIndex`].
     pub channels: Vec<ChannelConfig>,
-    /// Bit/s of updates on all unicast paths together: so that many receivers that lose the flow at once do not stampede. `None` for no limit.
+    /// Bit/s of updates on all unicast paths together: so that many receivers that lose the flow at
+    /// once do not stampede. `None` for no limit.
     pub unicast_rate: Option<u64>,
     /// Limits on a single receiver's requests.
     pub limits: Limits,
@@ -114,7 +127,8 @@ pub struct SourceCounters {
     pub copies_unproved: u64,
     /// Copies that could not be sent to their receiver.
     pub copies_failed: u64,
-    /// Proofs that were not accepted: of another flow, an old key, a rung that is not served, or too soon after flapping.
+    /// Proofs that were not accepted: of another flow, an old key, a rung that is not served, or
+    /// too soon after flapping.
     pub proofs_ignored: u64,
     /// Ranges of updates that were repaired on unicast paths.
     pub repairs: u64,
@@ -146,8 +160,9 @@ pub enum SourceEvent {
         /// Its HELLO.
         hello: Hello,
     },
-    /// Ask this session's receiver for a sign of life, by something that it has to acknowledge: another one with its id has come. Call [`super::Source::heard`] if
-    /// anything authentic arrives from it from now on, and [`super::Source::closed`] if it has said goodbye.
+    /// Ask this session's receiver for a sign of life, by something that it has to acknowledge:
+    /// another one with its id has come. Call [`super::Source::heard`] if anything authentic
+    /// arrives from it from now on, and [`super::Source::closed`] if it has said goodbye.
     Probe {
         /// The session.
         session: SessionId,
@@ -253,7 +268,8 @@ pub struct SessionStatus {
     pub channels: Vec<SubscriptionStatus>,
 }
 
-/// Bytes of updates that a channel has cost since it was added, and what they would have cost by unicast alone.
+/// Bytes of updates that a channel has cost since it was added, and what they would have cost by
+/// unicast alone.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// UDP payload that its flows have sent, each packet counted once.
@@ -287,4 +303,43 @@ pub struct SubscriptionStatus {
     pub rtt: Duration,
     /// The key epoch that it says it holds; `None` for none.
     pub key_sequence: Option<u64>,
+}
+
+/// Next item for a session's unicast path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unicast {
+    /// A new server-initiated stream: the head, then the body, then FIN. Streams are not
+    /// interleaved: the one that was opened first goes first.
+    Stream {
+        /// The header's bytes.
+        head: Vec<u8>,
+        /// The range's bytes.
+        body: Bytes,
+    },
+    /// More for the channel's catch-up stream, which is opened if there is none.
+    CatchUp {
+        /// The channel.
+        channel: ChannelIndex,
+        /// Goes before the body.
+        head: Vec<u8>,
+        /// An encoded update.
+        body: Bytes,
+    },
+    /// The end of the channel's catch-up stream.
+    CatchUpEnd {
+        /// The channel.
+        channel: ChannelIndex,
+    },
+    /// Ask the store for updates of a channel from `from` on, at most `limit`, and call
+    /// [`super::Source::provide`]. Nothing else comes of this channel until then.
+    Fetch {
+        /// The channel.
+        channel: ChannelIndex,
+        /// First `seq`.
+        from: u64,
+        /// Most updates to be returned.
+        limit: usize,
+    },
+    /// Nothing to send now.
+    Idle,
 }
