@@ -72,7 +72,7 @@ describe("a stream", () => {
     expect(asked(/events/)).toBeLessThan(4);
     // Nor is what was refused asked for on and on.
     const lists = mock.requests.filter((one: { path: string }) => /v1\/receivers\?/.test(one.path));
-    // The table asks for its order anew every 15 s, which a slow machine may come to see here.
+    // The table asks for its order again every 15 s, which a slow machine may come to see here.
     expect(lists.filter((one: { at: number }) => one.at - lists[0]!.at < 10_000).length).toBe(1);
     await page.getByRole("button", { name: "Clear filters" }).click();
     await page.locator("[data-receiver]").first().waitFor();
@@ -300,7 +300,7 @@ describe("a receiver's page", () => {
     mock.world.moves.unshift({ id: (mock.world.nextId += 1), at_ms: Date.now(), receiver: one.id, name: one.name, channel: "news", from: "multicast", to: "unicast", cause: "relay-lost" });
     mock.live({ changed: [one], moves: [] });
     await moves.locator('[data-cause="relay-lost"]').first().waitFor();
-    // It was let in anew.
+    // It was let in again.
     const sessions = page.locator("section", { has: page.locator("#sessions") });
     await expect.poll(() => sessions.getByText("still open").count()).toBe(1);
     const list = mock.world.sessionsOf(one.id);

@@ -7,7 +7,7 @@ use store::Accounts;
 use crate::auth::secret;
 use crate::config::SiteSettings;
 
-/// Where browsers find the console that listens there; with a slash at the end.
+/// Returns the URL of the console that listens there, for browsers, with a slash at the end.
 #[must_use]
 pub fn base(settings: &SiteSettings, listening: SocketAddr) -> String {
     if let Some(url) = &settings.public_url {

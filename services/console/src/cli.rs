@@ -52,7 +52,7 @@ pub enum Request {
     },
     /// To ask a running console whether it is well.
     Health {
-        /// Where it answers.
+        /// Settings of the listener, from the command line.
         line: Layer,
         /// Question of the health check.
         wish: health::Wish,

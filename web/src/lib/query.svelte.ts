@@ -21,7 +21,7 @@ export function load<T>(key: () => string | null, get: (signal: AbortSignal) => 
   let round = $state(0);
   let lastKey: string | null = null;
   let askedAt = 0;
-  // Only another time sets the clock anew, and not whatever it was worked out from.
+  // Only another time sets the clock again, and not whatever it was worked out from.
   const wait = $derived(every?.() ?? null);
 
   $effect(() => {
@@ -53,7 +53,7 @@ export function load<T>(key: () => string | null, get: (signal: AbortSignal) => 
   $effect(() => {
     const ms = wait;
     if (ms === null) return;
-    // Nobody looked for longer than that: what is shown is old.
+    // Not looked at for longer than that: what is shown is old.
     if (askedAt && Date.now() - askedAt > ms) untrack(() => (round += 1));
     const timer = setInterval(() => {
       if (!document.hidden) round += 1;

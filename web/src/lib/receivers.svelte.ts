@@ -7,7 +7,7 @@ import { PageCache, pagesOf } from "./virtual";
 
 export const PAGE_ROWS = 100;
 const KEPT_PAGES = 40;
-/** The order is asked for anew so often, but never under somebody's hand. */
+/** The order is requested again so often, but never under somebody's hand. */
 const REORDER_MS = 15_000;
 const ANEW_MS = 5000;
 const REST_MS = 120;
@@ -56,7 +56,7 @@ export class ReceiverRows {
     live.follow("", null);
   }
 
-  /** Other filters or another order: everything anew. */
+  /** Other filters or another order: everything again. */
   show(filters: Filters): void {
     const key = queryText(filters);
     if (key === this.key && this.loaded) return;

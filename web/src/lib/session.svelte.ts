@@ -19,7 +19,7 @@ class Current {
     this.setupNeeded = false;
   }
 
-  /** An answer says that nobody is signed in any more. */
+  /** An answer says that no user is signed in any more. */
   lost(): void {
     if (this.value) this.ended = true;
     this.value = null;

@@ -83,25 +83,25 @@ export const CAUSES: Readonly<Record<string, CauseWords>> = {
   },
   "too-slow": {
     short: "it could not keep up",
-    text: "It does not grant the flow enough room, or does not take what it is owed by unicast. It would have slowed everybody else down.",
+    text: "Its window for the flow is too small, or it reads its unicast updates too slowly. It would have slowed down all others.",
   },
   "flow-invalid": {
     short: "the flow was replaced, or packets were not valid",
-    text: "It got too many packets that are not valid, or one that the source did not send (a member forges packets), or the flow was withdrawn or replaced by another one.",
+    text: "It received too many invalid packets, or one that the source did not send (a member forges packets), or the flow was withdrawn or replaced.",
   },
   "rekey-missed": {
     short: "it did not confirm the new key",
     text: "The flow changed its key and the receiver had not confirmed the new one in time.",
   },
   ejected: { short: "an operator moved it", text: "It was taken off the flow by an operator, or was removed." },
-  left: { short: "it left by itself", text: "The receiver said that it leaves the flow: it was stopped, or set to do without." },
+  left: { short: "it left by itself", text: "The receiver left the flow: it was stopped, or multicast was disabled." },
   "network-changed": {
     short: "its network changed",
-    text: "The receiver is in another network now, or copies could no longer be sent to its address. It tries all rungs anew.",
+    text: "The receiver is in another network now, or packets could no longer be replicated to its address. It tries all rungs again.",
   },
 };
 
-/** What a cause means; a cause of a newer source is shown as it is. */
+/** Returns the description of a cause; an unknown cause of a newer source is shown as it is. */
 export function causeWords(cause: string | null | undefined): CauseWords {
   if (!cause) return { short: "no cause was given", text: "No cause was given." };
   return CAUSES[cause] ?? { short: cause, text: "A cause that this page does not know." };
@@ -157,17 +157,17 @@ export interface FeedWords {
 
 const FEED_STATES: Readonly<Record<string, FeedWords>> = {
   pending: { label: "not polled yet", tone: "plain", text: "There was no poll yet." },
-  ok: { label: "ok", tone: "good", text: "The last poll brought a document, and it was taken in." },
+  ok: { label: "ok", tone: "good", text: "The last poll returned a document, and its entries were stored." },
   "not-modified": { label: "ok, unchanged", tone: "good", text: "The server said that nothing has changed since the last poll." },
-  "not-a-feed": { label: "not a feed", tone: "bad", text: "Something came that is not RSS, Atom or JSON Feed. What was seen is below." },
+  "not-a-feed": { label: "not a feed", tone: "bad", text: "The response is not RSS, Atom or JSON Feed. Its beginning is below." },
   challenged: {
     label: "challenged",
     tone: "warn",
-    text: "The server wants to know whether a person asks, so the feed cannot be read from here. What was seen is below.",
+    text: "The server answered with a bot check, so the feed cannot be read from here. The beginning of the page is below.",
   },
   gone: { label: "gone", tone: "bad", text: "The server said that the feed is gone for good. It is not polled until it is added again." },
-  error: { label: "failing", tone: "bad", text: "Nothing usable came. It is tried again at growing intervals." },
-  paused: { label: "paused", tone: "plain", text: "It is not polled now: an operator paused it, or its news cannot be stored." },
+  error: { label: "failing", tone: "bad", text: "The poll failed. It is retried at growing intervals." },
+  paused: { label: "paused", tone: "plain", text: "Not polled at the moment: an operator paused it, or its entries cannot be stored." },
 };
 
 export function feedWords(state: string): FeedWords {
@@ -177,35 +177,35 @@ export function feedWords(state: string): FeedWords {
 /** Definitions of the numbers, by the name of the field. */
 export const DEFINITIONS = {
   connected: "Receivers that have a QUIC connection to the source now.",
-  delivered: "Connected receivers whose files hold every update up to the channel's newest one. They have confirmed it themselves.",
+  delivered: "Connected receivers whose files hold every update up to the channel's newest one. Each has confirmed it.",
   behind: "Connected receivers that have not yet confirmed the channel's newest update. Right after an update that is normal for some milliseconds.",
-  worst_lag: "How far the receiver that is most behind is: updates that it has not confirmed, and how old the first of those is.",
+  worst_lag: "Lag of the receiver that is furthest behind: its unconfirmed updates, and the age of the oldest of them.",
   offline: "Enrolled receivers without a connection. They get everything they missed when they come back.",
   updates_per_min: "Updates a minute that were published on the channel, as the mean of the last hour. An update is one version of one entry.",
   head: "The number of the channel's newest update. Updates are numbered without gaps.",
-  flow_bytes: "Bytes sent on the flow: sealed and sent once, for everybody on multicast and amt together.",
-  copy_bytes: "Bytes of copies of the flow's packets, one for each receiver on replicated. They are sealed once.",
+  flow_bytes: "Bytes sent on the flow: sealed and sent once, for all receivers on multicast and amt together.",
+  copy_bytes: "Bytes of the flow's packets replicated to receivers on rung replicated. They are sealed once.",
   unicast_bytes: "Bytes of updates sent to single receivers on their own connections, because the flow does not reach them or they are catching up.",
   repair_bytes: "Bytes of lost flow packets that were sent again to single receivers.",
-  unicast_equivalent_bytes: "What the same deliveries would have cost if every receiver had been sent its own copy of everything.",
-  saved: "1 − (flow + copies + unicast + repairs) ÷ what unicast to everybody would have cost, since the source started.",
+  unicast_equivalent_bytes: "Cost of the same deliveries if every receiver had been sent everything by unicast.",
+  saved: "1 − (flow + replicated + unicast + repairs) ÷ the cost of unicast to all receivers, since the source started.",
   rtt: "Round-trip time between the source and the receiver on its own connection, smoothed.",
   behind_updates: "Updates that the receiver has not confirmed yet. With several channels, those of the channel on which it is most behind.",
-  key_sequence: "Number of the key epoch that the receiver has confirmed. It changes whenever somebody is removed.",
+  key_sequence: "Number of the key epoch that the receiver has confirmed. It changes whenever a receiver is removed.",
   cursor: "The last update up to which the receiver's files hold everything.",
   half_ms: "Time from publishing until half of the expected receivers had confirmed it.",
   p99_ms: "Time from publishing until 99 of 100 expected receivers had confirmed it.",
   all_ms: "Time from publishing until every expected receiver had confirmed it.",
   expected: "Receivers that were connected and subscribed when the update was published.",
-  answer_ms: "How long the relay's last answer to the source's question took.",
+  answer_ms: "Response time of the relay to the source's last probe.",
   rung: "The path by which the flow's packets reach a receiver. With several channels, the worst of them is shown.",
-  since: "Since when the receiver stands on this rung.",
-  cause: "Why the receiver made its last move.",
-  enrolled: "When the receiver first used an enrolment link.",
-  seen: "When the source last let the receiver in: when its present connection began, or the last one that it had.",
+  since: "Time since which the receiver is on this rung.",
+  cause: "Cause of the receiver's last move.",
+  enrolled: "Time of the receiver's enrolment.",
+  seen: "Time of the last admission: the start of the present connection, or of the last one.",
 } as const;
 
-/** Younger than this, an unconfirmed update is on its way and nobody is behind. */
+/** Younger than this, an unconfirmed update is in transit, and no receiver counts as behind. */
 export const IN_TRANSIT_MS = 2000;
 
 /** With more of them unconfirmed, a receiver is behind, whatever their age: that is not known of updates from before the source's start. */
@@ -229,7 +229,7 @@ export function verdict(now: {
 } {
   const { total, connected, behind, offline } = now;
   const away = offline ? ` ${counted(offline, "receiver")} ${offline === 1 ? "is" : "are"} offline and will catch up.` : "";
-  if (total === 0) return { tone: "plain", word: "Nobody is here yet", sentence: "No receiver has been enrolled." };
+  if (total === 0) return { tone: "plain", word: "No receivers yet", sentence: "No receiver has been enrolled." };
   if (connected === 0) {
     return { tone: "bad", word: "No", sentence: `None of the ${counted(total, "receiver")} is connected.` };
   }
@@ -259,7 +259,7 @@ export function typedName(one: { id: string; name: string; label: string | null 
   return shown.length <= 40 && /^[\p{L}\p{M}\p{N}\p{P}\p{S} ]+$/u.test(shown) ? shown : one.id.slice(0, 8);
 }
 
-/** What the actions of the audit log are; whether they were done, or refused, stands beside them. */
+/** Descriptions of the audit log's actions; the result is shown beside them. */
 export const ACTIONS: Readonly<Record<string, string>> = {
   setup: "set up the first operator",
   "setup.link": "make a setup link",

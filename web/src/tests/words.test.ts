@@ -22,7 +22,7 @@ describe("words", () => {
     expect(DEFINITIONS.updates_per_min).toContain("the last hour");
     expect(DEFINITIONS.behind_updates).toContain("the channel on which it is most behind");
     expect(DEFINITIONS.behind_updates).not.toContain("all its channels");
-    expect(DEFINITIONS.seen).toContain("let the receiver in");
+    expect(DEFINITIONS.seen).toContain("the last admission");
   });
 
   it("asks for titles as the API takes them", () => {
@@ -109,7 +109,7 @@ describe("is everybody getting everything", () => {
 
 describe("the audit log", () => {
   // What the console's and the source's own code writes into it; in a copy of this folder alone they are not there.
-  const sources = ["console/src/api/actions.rs", "console/src/commands/mod.rs", "source/src/commands/audit.rs"].map((name) => path.join(import.meta.dirname, "../../../services", name));
+  const sources = ["crates/console/src/api/actions.rs", "services/console/src/commands/mod.rs", "services/source/src/commands/audit.rs"].map((name) => path.join(import.meta.dirname, "../../..", name));
   it.skipIf(!sources.every((name) => existsSync(name)))("can be narrowed down to every action that is in it", () => {
     const text = sources.map((name) => readFileSync(name, "utf8")).join("\n");
     const named = [

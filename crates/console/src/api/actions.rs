@@ -87,8 +87,8 @@ pub(crate) async fn follow(site: &Arc<Site>, request: Request, next: Next) -> Re
     }
 }
 
-/// Why it failed, as the audit log has it. What is said of a body that cannot be read may repeat what
-/// stands in it, and that can be a password.
+/// Returns the reason for the audit log. The error of a body that cannot be parsed may repeat parts
+/// of it, which can be a password.
 fn why(problem: &Problem) -> String {
     let is_of_body = problem.field.as_deref() == Some("body");
     match is_of_body || problem.status == StatusCode::BAD_REQUEST.as_u16() {

@@ -23,7 +23,7 @@ pub(super) const MOST: usize = 1_000;
 pub struct AuditLine {
     /// Its number, which grows.
     pub id: i64,
-    /// When; Unix milliseconds.
+    /// Time; Unix milliseconds.
     pub at_ms: i64,
     /// The actor: a user's name; for a token, its owner's name; for an attempt to sign in or to set
     /// up, the given name.
@@ -41,7 +41,7 @@ pub struct AuditLine {
     /// The outcome: `ok`, or the reason of a failure; `refused` for a wrong name or password, and
     /// `limited` for attempts beyond the rate limit.
     pub outcome: String,
-    /// Where they connected from; empty where it was on the console's own machine.
+    /// Remote address; empty on the console's own machine.
     pub address: String,
 }
 
@@ -71,7 +71,7 @@ pub struct AuditLines {
     pub next_cursor: Option<String>,
 }
 
-/// Which lines.
+/// Selection of lines.
 #[derive(Debug, Clone, Default, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]

@@ -43,7 +43,7 @@ pub struct Channel {
     /// Current state.
     #[serde(flatten)]
     pub overview: ChannelOverview,
-    /// When it was made; Unix milliseconds.
+    /// Creation time; Unix milliseconds.
     pub created_ms: i64,
     /// Whether a newcomer must not be able to read what was sent before it joined.
     pub private: bool,

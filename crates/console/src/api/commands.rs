@@ -40,11 +40,11 @@ pub struct CommandStatus {
     pub url: Option<String>,
     /// User who gave the command.
     pub asked_by: String,
-    /// When; Unix milliseconds.
+    /// Time; Unix milliseconds.
     pub asked_ms: i64,
-    /// When a source took it; Unix milliseconds; null before that.
+    /// Time at which a source took the command; Unix milliseconds; null before that.
     pub taken_ms: Option<i64>,
-    /// When it was done or had failed; Unix milliseconds; null before that.
+    /// Time of success or failure; Unix milliseconds; null before that.
     pub done_ms: Option<i64>,
     /// State: `queued`, `taken`, `done`, `failed` or `expired`.
     #[schema(pattern = "^(queued|taken|done|failed|expired)$")]

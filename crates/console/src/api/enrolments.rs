@@ -44,7 +44,7 @@ pub struct Enrolment {
     pub label: String,
     /// The channels that it admits to; empty for all.
     pub channels: Vec<String>,
-    /// When it was made; Unix milliseconds.
+    /// Creation time; Unix milliseconds.
     pub created_ms: i64,
     /// Until when it admits somebody; Unix milliseconds; null for ever.
     pub expires_ms: Option<i64>,

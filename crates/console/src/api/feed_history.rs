@@ -24,7 +24,7 @@ const HOUR: i64 = 3_600_000;
 /// Poll results of a feed within an hour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct HourOfPolls {
-    /// When the hour began; Unix milliseconds.
+    /// Start of the hour; Unix milliseconds.
     pub at_ms: i64,
     /// Number of polls.
     pub polls: u64,

@@ -77,7 +77,7 @@ pub struct TestedEntry {
     pub title: Option<String>,
     /// Its link; null if it has none.
     pub link: Option<String>,
-    /// When it was published or changed, by its own word; Unix milliseconds; null if it does not say.
+    /// Time of publication or change as stated by the entry; Unix milliseconds; null if it states none.
     pub published_ms: Option<i64>,
 }
 

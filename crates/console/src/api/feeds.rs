@@ -48,9 +48,9 @@ pub struct Feed {
     pub detail: String,
     /// Since when; Unix milliseconds; null if that is not known.
     pub since_ms: Option<i64>,
-    /// When it was polled last; Unix milliseconds; null if it was not yet.
+    /// Time of the last poll; Unix milliseconds; null before the first.
     pub last_poll_ms: Option<i64>,
-    /// When it is polled next; Unix milliseconds; null if that is not known.
+    /// Time of the next poll; Unix milliseconds; null if unknown.
     pub next_poll_ms: Option<i64>,
     /// The time between two polls at present, in milliseconds; null before the first.
     pub interval_ms: Option<i64>,
@@ -74,7 +74,7 @@ pub struct Feed {
 /// A change of a feed's state, and what was seen then.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FeedSight {
-    /// When; Unix milliseconds.
+    /// Time; Unix milliseconds.
     pub at_ms: i64,
     /// The new state.
     pub state: String,
@@ -158,7 +158,7 @@ pub struct Feeds {
     pub next_cursor: Option<String>,
 }
 
-/// Which feeds.
+/// Selection of feeds.
 #[derive(Debug, Clone, Default, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]

@@ -11,7 +11,7 @@ use super::problem::Problem;
 /// Maximum and default length of an answer.
 const MOST: usize = 10_000;
 
-/// Which part of a list.
+/// Page of a list.
 #[derive(Debug, Clone, Default, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]

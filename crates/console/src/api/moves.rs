@@ -24,7 +24,7 @@ pub const MOST: usize = 1_000;
 pub struct Move {
     /// Its number, which grows.
     pub id: i64,
-    /// When, by the clock of the source; Unix milliseconds.
+    /// Time, by the source's clock; Unix milliseconds.
     pub at_ms: i64,
     /// Identifier of the receiver.
     pub receiver: Uuid,
@@ -36,7 +36,7 @@ pub struct Move {
     pub from: String,
     /// To which rung.
     pub to: String,
-    /// Why; empty where nothing is known to be the cause.
+    /// Cause; empty if unknown.
     pub cause: String,
 }
 
@@ -65,7 +65,7 @@ pub struct Moves {
     pub next_cursor: Option<String>,
 }
 
-/// Which moves.
+/// Selection of moves.
 #[derive(Debug, Clone, Default, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]

@@ -24,7 +24,7 @@ const STILL_MS: u64 = 15_000;
 /// All that an operator asks first.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Overview {
-    /// When it was so, by the clock of the console; Unix milliseconds; null before anything is known.
+    /// Time of the data, by the console's clock; Unix milliseconds; null before the first.
     pub as_of_ms: Option<i64>,
     /// Whether the database answers. If not, all of this is as it was at `as_of_ms`.
     pub database_ok: bool,
@@ -68,15 +68,15 @@ pub struct Source {
     pub holder: Option<String>,
     /// Its program and version; null if there is none.
     pub software: Option<String>,
-    /// When it began to run; Unix milliseconds.
+    /// Start time; Unix milliseconds.
     pub started_ms: Option<i64>,
-    /// When it said something last, by its own clock; Unix milliseconds.
+    /// Time of its last report, by its own clock; Unix milliseconds.
     pub seen_ms: Option<i64>,
     /// The first of the addresses by which receivers reach it; null if it has none.
     pub public_address: Option<String>,
-    /// Where it listens for receivers; null if that is not known.
+    /// Listening address for receivers; null if unknown.
     pub listen: Option<String>,
-    /// Where its HTTP is; null for nowhere.
+    /// Address of its HTTP server; null if it has none.
     pub http: Option<String>,
     /// Whether it is shutting down and admits no new receivers.
     pub draining: bool,
@@ -157,7 +157,7 @@ pub struct ChannelOverview {
     pub repair_bytes: u64,
     /// Bytes that unicast alone would have taken.
     pub unicast_equivalent_bytes: u64,
-    /// When the source said so; Unix milliseconds; null if it has not.
+    /// Time of the source's report; Unix milliseconds; null before the first.
     pub at_ms: Option<i64>,
 }
 

@@ -15,7 +15,7 @@ pub const TYPE: &str = "urn:flexfeed:problem:";
 /// The media type of problem details.
 pub const MEDIA_TYPE: &str = "application/problem+json";
 
-/// Why a request was not answered as it was meant to be (RFC 9457).
+/// Problem with a request (RFC 9457).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Problem {
     /// Problem type, for programs: `urn:flexfeed:problem:` and a word.

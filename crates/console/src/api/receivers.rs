@@ -31,7 +31,7 @@ const MAX_LABEL: usize = 100;
 const MAX_TAGS: usize = 32;
 const MAX_TAG: usize = 64;
 
-/// Which receivers, in which order, from where on.
+/// Selection, order and page of receivers.
 #[derive(Debug, Clone, Default, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -147,7 +147,7 @@ pub async fn receiver(
     found.map(Json).ok_or_else(|| unknown(id))
 }
 
-/// Which part of a list that goes back in time.
+/// Page of a list that goes back in time.
 #[derive(Debug, Clone, Default, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -193,13 +193,13 @@ pub struct Session {
     pub receiver: Uuid,
     /// Its program and version.
     pub software: String,
-    /// Where it connected from.
+    /// Remote address.
     pub address: String,
-    /// When it began; Unix milliseconds.
+    /// Start time; Unix milliseconds.
     pub began_ms: i64,
-    /// When it ended; Unix milliseconds; null while it lasts.
+    /// End time; Unix milliseconds; null while it lasts.
     pub ended_ms: Option<i64>,
-    /// Why it ended; null while it lasts.
+    /// Cause of the end; null while it lasts.
     pub end_cause: Option<String>,
 }
 

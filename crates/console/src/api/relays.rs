@@ -18,9 +18,9 @@ use crate::site::Site;
 /// A relay, as the source sees it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Relay {
-    /// Where receivers find it.
+    /// Address announced to receivers.
     pub address: String,
-    /// Where the source asks it.
+    /// Address that the source probes.
     pub asked: String,
     /// Whether it answers and is announced to receivers.
     pub healthy: bool,
@@ -28,9 +28,9 @@ pub struct Relay {
     pub since_ms: Option<i64>,
     /// Time of its last answer; null without one.
     pub answer_ms: Option<f64>,
-    /// Why it is not announced; empty if it is.
+    /// Reason for not announcing it; empty if it is announced.
     pub detail: String,
-    /// When this was so; Unix milliseconds.
+    /// Time of the data; Unix milliseconds.
     pub at_ms: i64,
 }
 

@@ -26,7 +26,7 @@ const HOUR: i64 = 3_600_000;
 /// Period up to now that larger steps take from the smallest ones.
 const TAIL: i64 = 4 * HOUR;
 
-/// Which part of the past.
+/// Period of time.
 #[derive(Debug, Clone, Default, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -60,7 +60,7 @@ pub struct Samples {
 /// One step: averages of counts of receivers, and sums of the rest.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Point {
-    /// When the step began; Unix milliseconds.
+    /// Start of the step; Unix milliseconds.
     pub at_ms: i64,
     /// Known receivers.
     pub receivers: f64,

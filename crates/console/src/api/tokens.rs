@@ -40,11 +40,11 @@ pub struct ApiToken {
     pub user: String,
     /// Scopes.
     pub scopes: Vec<String>,
-    /// When it was made; Unix milliseconds.
+    /// Creation time; Unix milliseconds.
     pub created_ms: i64,
     /// Until when it is good; Unix milliseconds; null for ever.
     pub expires_ms: Option<i64>,
-    /// When it was used last, to within a minute; Unix milliseconds; null if it was not.
+    /// Time of the last use, to within a minute; Unix milliseconds; null before the first.
     pub seen_ms: Option<i64>,
     /// Since when it is not good any more; Unix milliseconds; null if it still is.
     pub revoked_ms: Option<i64>,

@@ -96,7 +96,7 @@ pub struct UpdateRow {
     pub entry_id: String,
     /// Whether it brought the entry for the first time.
     pub kind: UpdateKind,
-    /// When it was stored; Unix milliseconds.
+    /// Time of storing; Unix milliseconds.
     pub published_ms: i64,
     /// Encoded length.
     pub bytes: u64,
@@ -115,7 +115,7 @@ pub struct Updates {
     pub next_cursor: Option<String>,
 }
 
-/// Which updates.
+/// Selection of updates.
 #[derive(Debug, Clone, Default, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -250,7 +250,7 @@ pub struct UpdateDetail {
     pub link: Option<String>,
     /// Authors; long names are cut.
     pub authors: Vec<String>,
-    /// When the feed says that the entry was changed; Unix milliseconds; null if it does not say.
+    /// Time of change as stated by the feed; Unix milliseconds; null if it states none.
     pub updated_ms: Option<i64>,
     /// The text, as the feed has it; null if there is none.
     pub content: Option<String>,

@@ -59,7 +59,7 @@ pub struct User {
     pub name: String,
     /// Role.
     pub role: RoleName,
-    /// When they were added; Unix milliseconds.
+    /// Time of adding; Unix milliseconds.
     pub created_ms: i64,
     /// Since when they are kept out; Unix milliseconds; null if they are not.
     pub disabled_ms: Option<i64>,

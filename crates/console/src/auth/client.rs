@@ -1,4 +1,4 @@
-//! Where a request comes from.
+//! Origin of a request.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use service::places::Connection;
 const FORWARDED_FOR: &str = "x-forwarded-for";
 const FORWARDED_PROTO: &str = "x-forwarded-proto";
 
-/// Where a request comes from.
+/// Origin of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Client {
     /// The address of the browser or program, as far as that can be known.

@@ -19,13 +19,13 @@ pub struct Facts {
     pub tags: Vec<String>,
     /// Its program and version.
     pub software: String,
-    /// Where it connected from last.
+    /// Last remote address.
     pub address: String,
     /// The channels that it asked for last; empty if that is not known.
     pub channels: Vec<Arc<str>>,
-    /// When it was admitted first.
+    /// Time of the first admission.
     pub enrolled_ms: i64,
-    /// When it was admitted last.
+    /// Time of the last admission.
     pub seen_ms: i64,
     /// Since when it is not admitted any more.
     pub revoked_ms: Option<i64>,
@@ -70,7 +70,7 @@ pub struct State {
     pub rung: Rung,
     /// Since when.
     pub since_ms: i64,
-    /// Why it moved there.
+    /// Cause of the move there.
     pub cause: Option<Arc<str>>,
     /// The last seq that it confirmed.
     pub cursor: Option<u64>,

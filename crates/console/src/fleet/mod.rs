@@ -171,7 +171,7 @@ impl Fleet {
     pub fn clear(&mut self) {
         *self = Self {
             version: self.version + 1,
-            // They stay paused whatever is read again.
+            // Paused entries stay paused, whatever is read again.
             resting: std::mem::take(&mut self.resting),
             ..Self::default()
         };

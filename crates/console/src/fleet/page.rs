@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::query::Key;
 use super::{Entry, Fleet, Order, Receiver, Selection, Sort};
 
-/// Where a page begins.
+/// Start of a page.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub enum PageStart {
     /// At the beginning.

@@ -1,4 +1,4 @@
-//! Which receivers are asked for, and in which order.
+//! Selections of receivers and their order.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -38,7 +38,7 @@ pub enum Order {
     Desc,
 }
 
-/// Which receivers.
+/// Filter of receivers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Filter {
     /// In lower case: in the name, label, id, address, software or a tag.
@@ -61,10 +61,10 @@ pub struct Filter {
     pub receiver: Option<Uuid>,
 }
 
-/// Which receivers, in which order.
+/// Selection of receivers and their order.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Selection {
-    /// Which.
+    /// Filter.
     pub filter: Filter,
     /// By what.
     pub sort: Sort,
@@ -72,7 +72,7 @@ pub struct Selection {
     pub order: Order,
 }
 
-/// Where a receiver stands in an order. What is not known comes last in both directions.
+/// Sort key of a receiver. Unknown values come last in both directions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Key<'a> {
     pub(super) is_unknown: bool,
@@ -96,7 +96,7 @@ impl Key<'_> {
 }
 
 impl Fleet {
-    /// Where an entry stands, if it is asked for.
+    /// Returns the sort key of an entry, if it is selected.
     pub(super) fn key<'a>(&'a self, entry: &'a Entry, selection: &Selection) -> Option<Key<'a>> {
         let filter = &selection.filter;
         let facts = &entry.facts;

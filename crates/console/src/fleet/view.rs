@@ -20,7 +20,7 @@ pub struct Receiver {
     pub tags: Vec<String>,
     /// Its program and version.
     pub software: String,
-    /// Where it connected from last.
+    /// Last remote address.
     pub address: String,
     /// Whether it is connected.
     pub connected: bool,
@@ -28,15 +28,15 @@ pub struct Receiver {
     pub revoked: bool,
     /// Whether the operator keeps it on unicast.
     pub held: bool,
-    /// When it was admitted first; Unix milliseconds.
+    /// Time of the first admission; Unix milliseconds.
     pub enrolled_ms: i64,
-    /// When it was admitted last; Unix milliseconds.
+    /// Time of the last admission; Unix milliseconds.
     pub seen_ms: i64,
     /// The round-trip time of its connection; null where it was not measured.
     pub rtt_ms: Option<f64>,
     /// The worst of the ways in which it gets its channels; with the filter `channel`, that of this one.
     pub rung: Rung,
-    /// Why it moved there; null where nothing was the cause.
+    /// Cause of the move there; null if there was none.
     pub cause: Option<String>,
     /// Since when; Unix milliseconds; null if it never was connected.
     pub since_ms: Option<i64>,
@@ -56,7 +56,7 @@ pub struct ReceiverChannel {
     pub rung: Rung,
     /// Since when; Unix milliseconds.
     pub since_ms: i64,
-    /// Why it moved there; null where nothing was the cause.
+    /// Cause of the move there; null if there was none.
     pub cause: Option<String>,
     /// The last seq that it confirmed; null if it confirmed none.
     pub cursor: Option<u64>,
@@ -64,7 +64,7 @@ pub struct ReceiverChannel {
     pub behind_updates: Option<u64>,
     /// The key epoch that it has; null without a flow.
     pub key_sequence: Option<u64>,
-    /// When this was written; Unix milliseconds.
+    /// Time of writing; Unix milliseconds.
     pub updated_ms: i64,
 }
 

@@ -31,8 +31,8 @@ pub struct Board {
     pub feeds: Vec<FeedRow>,
     /// Last events of feeds, by channel and URL.
     pub seen: HashMap<(String, String), FeedEvent>,
-    /// When it was brought up to date last; Unix milliseconds by the clock of this machine. `None`
-    /// before the first time.
+    /// Time of the last refresh; Unix milliseconds by this machine's clock. `None` before the
+    /// first.
     pub as_of_ms: Option<i64>,
     /// The same by the clock that only goes on.
     as_of: Option<Instant>,
@@ -43,9 +43,9 @@ pub struct Board {
 }
 
 impl Board {
-    /// Applies changes; `anew` replaces everything.
-    pub fn take(&mut self, changes: &mut Changes, anew: bool) {
-        if anew {
+    /// Applies changes; `replace` discards what was there first.
+    pub fn take(&mut self, changes: &mut Changes, replace: bool) {
+        if replace {
             *self = Self {
                 channels: std::mem::take(&mut self.channels),
                 feeds: std::mem::take(&mut self.feeds),

@@ -42,7 +42,7 @@ const IDLE: Duration = Duration::from_secs(60);
 /// A topic besides the overview: a part of the list of receivers, or nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct TopicKey {
-    /// Which receivers, from where on, and how many.
+    /// Selection of receivers, start of the page, and its length.
     pub list: Option<(Selection, PageStart, usize)>,
 }
 

@@ -27,7 +27,7 @@ pub(super) const PASSWORD: &str = "correct horse battery";
 /// Nothing takes so long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Where a test has its database.
+/// Database of a test.
 pub(super) struct TestDatabase {
     _folder: TempDir,
     pub(super) url: String,

@@ -48,7 +48,7 @@ impl EventReader {
     async fn ends(mut self) {
         let mut rest = Vec::new();
         let reading = self.stream.read_to_end(&mut rest);
-        // It would be a minute without a notification.
+        // Without a notification it would take a minute.
         let within = Duration::from_secs(30);
         let read = tokio::time::timeout(within, reading).await;
         read.expect("it goes on").unwrap();

@@ -274,7 +274,7 @@ async fn the_past_comes_in_steps(place: bench::TestDatabase) {
     assert_eq!(points.len(), 30);
     assert_eq!(points[0]["connected"], 2.0);
     assert_eq!(points[0]["offline"], 1.0);
-    // Where the larger steps are not there yet, they are made of the small ones.
+    // Larger steps that do not exist yet are computed from the small ones.
     let coarse = operator.get(&format!("{path}&points=2")).await.json();
     assert_eq!(coarse["step_ms"], 300_000);
     let bytes: u64 = coarse["points"]

@@ -27,14 +27,14 @@ pub enum Command {
         name: String,
         /// Role.
         role: Role,
-        /// Where the password comes from.
+        /// Origin of the password.
         password: Password,
     },
     /// To give somebody a new password.
     SetPassword {
         /// Name.
         name: String,
-        /// Where the password comes from.
+        /// Origin of the password.
         password: Password,
     },
     /// To show everybody.
@@ -51,7 +51,7 @@ pub enum Command {
     },
 }
 
-/// Where a password comes from.
+/// Origin of a password.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Password {
     /// The terminal, or standard input where that is none.
@@ -60,7 +60,7 @@ pub enum Password {
     File(PathBuf),
 }
 
-/// Why something was not done, in words for the operator.
+/// Reason for a failure, in words for the operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Failure {
     /// Invalid request.
@@ -241,7 +241,7 @@ async fn note<T>(
     };
     match (accounts.record_audit(&audit).await, done) {
         (Err(error), Ok(_)) => Err(error.into()),
-        // Why it was not done says more than that this could not be noted.
+        // The reason for the failure is more useful than the failure to record it.
         _ => Ok(()),
     }
 }

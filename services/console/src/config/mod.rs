@@ -24,7 +24,7 @@ pub use table::TABLE;
 pub struct Settings {
     /// The database.
     pub database: DatabaseUrl,
-    /// Where it answers HTTP.
+    /// Address of the HTTP server.
     pub listen: SocketAddr,
     /// Settings of requests.
     pub site: SiteSettings,

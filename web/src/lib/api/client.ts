@@ -16,7 +16,7 @@ const CROSS_SITE = "urn:flexfeed:problem:cross-site";
 
 /**
  * Sends a request. In another tab somebody may have signed out and in again: the cookie is another one then,
- * and the secret of this page old. It is asked for anew, and what was asked for in the same person's name is
+ * and the secret of this page old. It is requested again, and what was asked for in the same person's name is
  * asked for again.
  */
 async function send(request: Request): Promise<Response> {

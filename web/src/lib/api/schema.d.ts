@@ -764,7 +764,7 @@ export interface components {
         ApiToken: {
             /**
              * Format: int64
-             * @description When it was made; Unix milliseconds.
+             * @description Creation time; Unix milliseconds.
              */
             created_ms: number;
             /**
@@ -788,7 +788,7 @@ export interface components {
             scopes: string[];
             /**
              * Format: int64
-             * @description When it was used last, to within a minute; Unix milliseconds; null if it was not.
+             * @description Time of the last use, to within a minute; Unix milliseconds; null before the first.
              */
             seen_ms: number | null;
             /** @description Owner, who bounds its rights. */
@@ -818,11 +818,11 @@ export interface components {
              *     up, the given name.
              */
             actor: string;
-            /** @description Where they connected from; empty where it was on the console's own machine. */
+            /** @description Remote address; empty on the console's own machine. */
             address: string;
             /**
              * Format: int64
-             * @description When; Unix milliseconds.
+             * @description Time; Unix milliseconds.
              */
             at_ms: number;
             /** @description More about it: an object. Lines about the same command have the same `command_id` in it. */
@@ -856,7 +856,7 @@ export interface components {
         Channel: components["schemas"]["ChannelOverview"] & {
             /**
              * Format: int64
-             * @description When it was made; Unix milliseconds.
+             * @description Creation time; Unix milliseconds.
              */
             created_ms: number;
             /** @description Number of feeds it has. */
@@ -901,7 +901,7 @@ export interface components {
         ChannelOverview: {
             /**
              * Format: int64
-             * @description When the source said so; Unix milliseconds; null if it has not.
+             * @description Time of the source's report; Unix milliseconds; null before the first.
              */
             at_ms: number | null;
             /**
@@ -977,14 +977,14 @@ export interface components {
             asked_by: string;
             /**
              * Format: int64
-             * @description When; Unix milliseconds.
+             * @description Time; Unix milliseconds.
              */
             asked_ms: number;
             /** @description Of which channel; null if it is not about one. */
             channel: string | null;
             /**
              * Format: int64
-             * @description When it was done or had failed; Unix milliseconds; null before that.
+             * @description Time of success or failure; Unix milliseconds; null before that.
              */
             done_ms: number | null;
             /**
@@ -1005,7 +1005,7 @@ export interface components {
             state: string;
             /**
              * Format: int64
-             * @description When a source took it; Unix milliseconds; null before that.
+             * @description Time at which a source took the command; Unix milliseconds; null before that.
              */
             taken_ms: number | null;
             /** @description Of which feed; null if it is not about one. */
@@ -1072,7 +1072,7 @@ export interface components {
             channels: string[];
             /**
              * Format: int64
-             * @description When it was made; Unix milliseconds.
+             * @description Creation time; Unix milliseconds.
              */
             created_ms: number;
             /**
@@ -1145,7 +1145,7 @@ export interface components {
             interval_ms: number | null;
             /**
              * Format: int64
-             * @description When it was polled last; Unix milliseconds; null if it was not yet.
+             * @description Time of the last poll; Unix milliseconds; null before the first.
              */
             last_poll_ms: number | null;
             /** @description Whether it may be in a private network. */
@@ -1164,7 +1164,7 @@ export interface components {
             moved_to: string | null;
             /**
              * Format: int64
-             * @description When it is polled next; Unix milliseconds; null if that is not known.
+             * @description Time of the next poll; Unix milliseconds; null if unknown.
              */
             next_poll_ms: number | null;
             /** @description Origin: `flags` (the source's settings) or `managed` (a command, or the console). */
@@ -1251,7 +1251,7 @@ export interface components {
         FeedSight: {
             /**
              * Format: int64
-             * @description When; Unix milliseconds.
+             * @description Time; Unix milliseconds.
              */
             at_ms: number;
             /** @description The same in a sentence. */
@@ -1319,7 +1319,7 @@ export interface components {
         HourOfPolls: {
             /**
              * Format: int64
-             * @description When the hour began; Unix milliseconds.
+             * @description Start of the hour; Unix milliseconds.
              */
             at_ms: number;
             /**
@@ -1357,10 +1357,10 @@ export interface components {
         Move: {
             /**
              * Format: int64
-             * @description When, by the clock of the source; Unix milliseconds.
+             * @description Time, by the source's clock; Unix milliseconds.
              */
             at_ms: number;
-            /** @description Why; empty where nothing is known to be the cause. */
+            /** @description Cause; empty if unknown. */
             cause: string;
             /** @description In which channel. */
             channel: string;
@@ -1534,7 +1534,7 @@ export interface components {
         Overview: {
             /**
              * Format: int64
-             * @description When it was so, by the clock of the console; Unix milliseconds; null before anything is known.
+             * @description Time of the data, by the console's clock; Unix milliseconds; null before the first.
              */
             as_of_ms: number | null;
             /** @description By name. */
@@ -1585,7 +1585,7 @@ export interface components {
             amt: number;
             /**
              * Format: int64
-             * @description When the step began; Unix milliseconds.
+             * @description Start of the step; Unix milliseconds.
              */
             at_ms: number;
             /**
@@ -1669,7 +1669,7 @@ export interface components {
              */
             updates: number;
         };
-        /** @description Why a request was not answered as it was meant to be (RFC 9457). */
+        /** @description Problem with a request (RFC 9457). */
         Problem: {
             /** @description Details of this occurrence, with the remedy. */
             detail: string;
@@ -1725,7 +1725,7 @@ export interface components {
         };
         /** @description A receiver. */
         Receiver: {
-            /** @description Where it connected from last. */
+            /** @description Last remote address. */
             address: string;
             /**
              * Format: int64
@@ -1733,7 +1733,7 @@ export interface components {
              *     cursor is not known.
              */
             behind_updates: number | null;
-            /** @description Why it moved there; null where nothing was the cause. */
+            /** @description Cause of the move there; null if there was none. */
             cause: string | null;
             /** @description Its channels, by name. */
             channels: components["schemas"]["ReceiverChannel"][];
@@ -1741,7 +1741,7 @@ export interface components {
             connected: boolean;
             /**
              * Format: int64
-             * @description When it was admitted first; Unix milliseconds.
+             * @description Time of the first admission; Unix milliseconds.
              */
             enrolled_ms: number;
             /** @description Whether the operator keeps it on unicast. */
@@ -1766,7 +1766,7 @@ export interface components {
             rung: components["schemas"]["Rung"];
             /**
              * Format: int64
-             * @description When it was admitted last; Unix milliseconds.
+             * @description Time of the last admission; Unix milliseconds.
              */
             seen_ms: number;
             /**
@@ -1786,7 +1786,7 @@ export interface components {
              * @description The updates that it still has to get; null where its cursor is not known.
              */
             behind_updates: number | null;
-            /** @description Why it moved there; null where nothing was the cause. */
+            /** @description Cause of the move there; null if there was none. */
             cause: string | null;
             /** @description The channel. */
             channel: string;
@@ -1809,7 +1809,7 @@ export interface components {
             since_ms: number;
             /**
              * Format: int64
-             * @description When this was written; Unix milliseconds.
+             * @description Time of writing; Unix milliseconds.
              */
             updated_ms: number;
         };
@@ -1833,21 +1833,21 @@ export interface components {
         };
         /** @description A relay, as the source sees it. */
         Relay: {
-            /** @description Where receivers find it. */
+            /** @description Address announced to receivers. */
             address: string;
             /**
              * Format: double
              * @description Time of its last answer; null without one.
              */
             answer_ms: number | null;
-            /** @description Where the source asks it. */
+            /** @description Address that the source probes. */
             asked: string;
             /**
              * Format: int64
-             * @description When this was so; Unix milliseconds.
+             * @description Time of the data; Unix milliseconds.
              */
             at_ms: number;
-            /** @description Why it is not announced; empty if it is. */
+            /** @description Reason for not announcing it; empty if it is announced. */
             detail: string;
             /** @description Whether it answers and is announced to receivers. */
             healthy: boolean;
@@ -1916,18 +1916,18 @@ export interface components {
         Scope: "read" | "receivers" | "feeds" | "channels" | "enrolments" | "source" | "admin" | "operate";
         /** @description A connection of a receiver. */
         Session: {
-            /** @description Where it connected from. */
+            /** @description Remote address. */
             address: string;
             /**
              * Format: int64
-             * @description When it began; Unix milliseconds.
+             * @description Start time; Unix milliseconds.
              */
             began_ms: number;
-            /** @description Why it ended; null while it lasts. */
+            /** @description Cause of the end; null while it lasts. */
             end_cause: string | null;
             /**
              * Format: int64
-             * @description When it ended; Unix milliseconds; null while it lasts.
+             * @description End time; Unix milliseconds; null while it lasts.
              */
             ended_ms: number | null;
             /**
@@ -1997,22 +1997,22 @@ export interface components {
             draining: boolean;
             /** @description Its name among sources; null if there is none. */
             holder: string | null;
-            /** @description Where its HTTP is; null for nowhere. */
+            /** @description Address of its HTTP server; null if it has none. */
             http: string | null;
-            /** @description Where it listens for receivers; null if that is not known. */
+            /** @description Listening address for receivers; null if unknown. */
             listen: string | null;
             /** @description The first of the addresses by which receivers reach it; null if it has none. */
             public_address: string | null;
             /**
              * Format: int64
-             * @description When it said something last, by its own clock; Unix milliseconds.
+             * @description Time of its last report, by its own clock; Unix milliseconds.
              */
             seen_ms: number | null;
             /** @description Its program and version; null if there is none. */
             software: string | null;
             /**
              * Format: int64
-             * @description When it began to run; Unix milliseconds.
+             * @description Start time; Unix milliseconds.
              */
             started_ms: number | null;
             /** @description State. */
@@ -2031,7 +2031,7 @@ export interface components {
             link: string | null;
             /**
              * Format: int64
-             * @description When it was published or changed, by its own word; Unix milliseconds; null if it does not say.
+             * @description Time of publication or change as stated by the entry; Unix milliseconds; null if it states none.
              */
             published_ms: number | null;
             /** @description Its title; null if it has none. */
@@ -2097,7 +2097,7 @@ export interface components {
             summary: string | null;
             /**
              * Format: int64
-             * @description When the feed says that the entry was changed; Unix milliseconds; null if it does not say.
+             * @description Time of change as stated by the feed; Unix milliseconds; null if it states none.
              */
             updated_ms: number | null;
         };
@@ -2124,7 +2124,7 @@ export interface components {
             progress: null | components["schemas"]["Progress"];
             /**
              * Format: int64
-             * @description When it was stored; Unix milliseconds.
+             * @description Time of storing; Unix milliseconds.
              */
             published_ms: number;
             /**
@@ -2146,7 +2146,7 @@ export interface components {
         User: {
             /**
              * Format: int64
-             * @description When they were added; Unix milliseconds.
+             * @description Time of adding; Unix milliseconds.
              */
             created_ms: number;
             /**

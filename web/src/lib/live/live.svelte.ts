@@ -111,7 +111,7 @@ class Live {
     this.stopTicking();
     for (const timer of [this.queryTimer, this.hiddenTimer]) if (timer) clearTimeout(timer);
     this.queryTimer = this.hiddenTimer = null;
-    // Nobody is signed in: nothing that a page asked for is followed on.
+    // No user is signed in: nothing that a page asked for is followed on.
     this.isRunning = false;
     this.query = "";
     this.listener = null;
@@ -154,7 +154,7 @@ class Live {
     this.heardAt = Date.now();
     this.overview = message.overview;
     const known = new Set(this.moves.map((move) => move.id));
-    // With none of the old ones among them there is a hole between, and nobody would see it.
+    // With none of the old ones among them there is a hole between, and it would go unnoticed.
     this.moves = merge(message.overview.moves, message.overview.moves.some((move) => known.has(move.id)) ? this.moves : []);
     this.feeds = new Map();
     this.relays = null;

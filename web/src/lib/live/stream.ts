@@ -13,7 +13,7 @@ export interface StreamOptions {
   onState(state: StreamState): void;
   /** Every answer's head, for what stands in it. */
   onAnswer?(response: Response): void;
-  /** The server says that nobody is signed in. */
+  /** The server says that no user is signed in. */
   onSignedOut(): void;
   /** What is asked for cannot be understood, and never will be: another address to follow, if there is one. */
   onRefused?(): string | null;
@@ -74,7 +74,7 @@ export class EventStream {
   close(): void {
     this.url = null;
     this.lastId = null;
-    // Whoever opens it again looks.
+    // Reopening shows it.
     this.isPaused = false;
     this.stop();
     this.options.onState({ kind: "off" });
@@ -147,7 +147,7 @@ export class EventStream {
       if (this.abort !== abort) return;
       this.options.onAnswer(response);
       if (response.status === 401) {
-        // The same address is asked for anew when somebody has signed in.
+        // The same address is requested again when somebody has signed in.
         this.url = null;
         this.lastId = null;
         this.stop();
@@ -184,7 +184,7 @@ export class EventStream {
       const { done, value } = await reader.read();
       if (done || this.abort !== abort) return;
       this.listenForSilence(abort);
-      // Whoever comes back and missed nothing is sent no event until something changes.
+      // A client that comes back and missed nothing is sent no event until something changes.
       if (!isLive) {
         isLive = true;
         this.options.onState({ kind: "live" });

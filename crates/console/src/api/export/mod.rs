@@ -63,7 +63,7 @@ pub async fn export_receivers(
     send(connection, "receivers", format, parts).await
 }
 
-/// Which receivers, in which order and form.
+/// Selection, order and format of receivers.
 #[derive(Debug, Clone, Default, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -164,7 +164,7 @@ pub async fn export_moves(
     send(connection, "moves", format, AllMoves { site, filter }).await
 }
 
-/// Which moves, in which form.
+/// Selection and format of moves.
 #[derive(Debug, Clone, Default, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -238,7 +238,7 @@ pub async fn export_feeds(
     send(connection, "feeds", query.format, parts).await
 }
 
-/// Which feeds, in which form.
+/// Selection and format of feeds.
 #[derive(Debug, Clone, Default, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -290,7 +290,7 @@ pub async fn export_updates(
     send(connection, "updates", query.format, parts).await
 }
 
-/// Which updates, in which form.
+/// Selection and format of updates.
 #[derive(Debug, Clone, Default, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -348,7 +348,7 @@ pub async fn export_audit(
     send(connection, "audit", format, AllLines { site, filter }).await
 }
 
-/// Which lines, in which form.
+/// Selection and format of lines.
 #[derive(Debug, Clone, Default, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
