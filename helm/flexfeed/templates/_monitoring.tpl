@@ -36,7 +36,7 @@ knows nothing: there is no `up` that could be 0. They go by the labels that the 
   "labels" (dict "severity" $severity)
   "annotations" (dict
     "summary" (printf "There is no %s of %s in %s that answers" $what $top.Release.Name $top.Release.Namespace)
-    "runbook_url" "https://flexfeed.example/docs/kubernetes.md#parts-that-are-gone"
+    "runbook_url" "https://flexfeed.example/docs/kubernetes.md#missing-components"
   )
 ) -}}
 {{- end -}}
