@@ -195,7 +195,7 @@ class Notes(unittest.TestCase):
         said = notes("-f", str(CHART / "ci" / "default.yaml"))
         for line in (
             "kubectl -n feeds get service flexfeed-source",
-            "to come to feeds.example.org:4433, and to relays at feeds.example.org:2268",
+            "They connect to feeds.example.org:4433, and to relays at feeds.example.org:2268",
             "kubectl -n feeds exec flexfeed-source-0 -c source -- /usr/bin/flexfeed-source token create",
             "port-forward service/flexfeed-console 9470:80",
             "exec deployment/flexfeed-console -- /usr/bin/flexfeed-console setup-link",
