@@ -1,6 +1,7 @@
 #!/bin/sh
-# Part of the Dockerfile: puts together in /roots/NAME what the image of /programs/flexfeed-NAME holds, and makes the empty
-# folder /data. Nothing is left out that the program needs: it is started in there, alone, before this ends.
+# Part of the Dockerfile: collects the contents of the image of /programs/flexfeed-NAME in
+# /roots/NAME, and creates the empty folder /data. At the end it starts the program in that root,
+# which proves that nothing is missing.
 set -eu
 
 name=$1
@@ -8,9 +9,10 @@ program=/programs/flexfeed-$name
 root=/roots/$name
 mkdir -p "$root/usr/bin" "$root/etc/ssl/certs" "$root/usr/share/doc/flexfeed" "$root/var/lib/dpkg/status.d" /data
 
-# with_package FILE: its licence, and the entry by which scanners know its version, where the base has them.
+# with_package FILE: copies the licence of FILE's package, and the entry from which scanners know
+# its version, if the base has them.
 with_package() {
-	# Where /lib is a link to /usr/lib, packages know their files by either.
+	# If /lib is a link to /usr/lib, packages may list either path.
 	package=$(dpkg-query -S "$1" 2>/dev/null | sed -n '1s/:.*//p')
 	[ -n "$package" ] || package=$(dpkg-query -S "${1#/usr}" 2>/dev/null | sed -n '1s/:.*//p')
 	[ -n "$package" ] || return 0
@@ -21,21 +23,22 @@ with_package() {
 	}
 }
 
-# Fault injection is for tests: xtask looks for more names of it where the sources are.
+# Fault injection is for tests only; xtask checks more names of it where the sources are.
 ! grep -qF FLEXFEED_FAULTS "$program" || {
 	echo "$program injects faults: programs with the feature 'fault-injection' are for tests only" >&2
 	exit 1
 }
 
 install -m 0755 "$program" "$root/usr/bin/flexfeed-$name"
-# Each library by the path that the loader looks for it at, without links: the loader itself is the last.
+# Each library at the path where the loader looks for it, without links; the loader itself is the
+# last.
 ldd "$program" | sed -n 's/^[^/]*\(\/[^ ]*\) (0x.*/\1/p' | while read -r library; do
 	mkdir -p "$root${library%/*}"
 	cp -L "$library" "$root$library"
 	with_package "$(readlink -f "$library")"
 done
 
-# The name service of the C library: its parts for files and the DNS are in the library itself since glibc 2.34.
+# Name service of the C library: since glibc 2.34 the library itself contains files and DNS.
 printf 'passwd: files\ngroup: files\nhosts: files dns\n' >"$root/etc/nsswitch.conf"
 printf 'root:x:0:0:root:/:/sbin/nologin\nflexfeed:x:65532:65532:flexfeed:/data:/sbin/nologin\n' >"$root/etc/passwd"
 printf 'root:x:0:\nflexfeed:x:65532:\n' >"$root/etc/group"

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Part of the Dockerfile: installs what a stage needs and its base does not have, from the distribution or, for Rust, by rustup.
+# Part of the Dockerfile: installs what a stage needs and its base lacks, from the distribution or,
+# for Rust, with rustup.
 #   install.sh node | rust RUST_TOOLCHAIN_TOML | certificates
 set -eu
 
@@ -7,7 +8,7 @@ have() {
 	command -v "$1" >/dev/null 2>&1
 }
 
-# packages NAME...: from the distribution, and nothing is left of the lists.
+# packages NAME...: installs from the distribution and removes the package lists.
 packages() {
 	apt-get -o Acquire::Retries=3 update
 	DEBIAN_FRONTEND=noninteractive apt-get -o Acquire::Retries=3 install -y --no-install-recommends "$@"

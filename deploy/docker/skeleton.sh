@@ -1,6 +1,7 @@
 #!/bin/sh
-# Part of the Dockerfile, in a folder with the sources: leaves the manifests, and empty programs and libraries in the places
-# where cargo looks for ours. What is built of that is the dependencies; it is the same until a manifest changes.
+# Part of the Dockerfile, run in a folder with the sources: keeps the manifests, and replaces our
+# programs and libraries by empty ones. Building the result builds the dependencies only, and stays
+# the same until a manifest changes.
 set -eu
 
 find . -type f ! -name Cargo.toml ! -name Cargo.lock ! -name '*.rs' -delete

@@ -1,17 +1,18 @@
 #!/bin/sh
-# Makes the database at the first start, then is PostgreSQL. POSTGRES_USER, POSTGRES_PASSWORD (or POSTGRES_PASSWORD_FILE),
-# POSTGRES_DB and PGDATA mean what they mean to the official image.
+# Creates the database at the first start, then runs PostgreSQL. POSTGRES_USER, POSTGRES_PASSWORD
+# (or POSTGRES_PASSWORD_FILE), POSTGRES_DB and PGDATA have the same meaning as in the official
+# image.
 set -eu
 
-# Which does all of this by itself.
+# The official image does all of this by itself.
 ! command -v docker-entrypoint.sh >/dev/null || exec docker-entrypoint.sh postgres
 
 volume=/var/lib/postgresql/data
-# A folder inside the volume, so that it can be put in its place as a whole.
+# A folder inside the volume, so that a rename can put it in place atomically.
 data=${PGDATA:-$volume/pgdata}
 user=${POSTGRES_USER:-postgres}
 
-# Started as root, everything is done as PostgreSQL's own user.
+# As root, switch to PostgreSQL's own user for everything.
 if [ "$(id -u)" = 0 ]; then
 	chown postgres:postgres /run/postgresql "$volume"
 	exec setpriv --reuid=postgres --regid=postgres --init-groups sh "$0" "$@"
@@ -32,7 +33,7 @@ if [ ! -d "$data" ]; then
 		POSTGRES_PASSWORD=$(cat "$POSTGRES_PASSWORD_FILE")
 	fi
 	: "${POSTGRES_PASSWORD:?is needed to make the database}"
-	# Made beside it first: what was interrupted half way is begun again at the next start.
+	# Created next to its place first: the next start repeats an interrupted creation.
 	new=$volume/new
 	rm -rf "$new"
 	mkdir -m 0700 "$new"
@@ -41,7 +42,7 @@ if [ ! -d "$data" ]; then
 		--auth-host=scram-sha-256 --auth-local=trust >/dev/null
 	rm "$new.password"
 	echo 'host all all all scram-sha-256' >>"$new/pg_hba.conf"
-	# By a socket alone, in a folder of its own, until there is a database.
+	# Reachable by a socket in a folder of its own only, until the database exists.
 	pg_ctl -D "$new" -w -o "-c listen_addresses='' -c unix_socket_directories=$new" start >/dev/null
 	[ "${POSTGRES_DB:-$user}" = postgres ] || createdb -h "$new" -U "$user" "${POSTGRES_DB:-$user}"
 	pg_ctl -D "$new" -w stop >/dev/null
