@@ -243,7 +243,7 @@ dev demo --yes
 ends 7
 called 'sudo -n env DEBIAN_FRONTEND=noninteractive apt-get'
 called 'installer -y --no-modify-path --default-toolchain 1.95.0 --profile minimal --component rustfmt --component clippy'
-called 'cargo build --locked -p flexfeed-source -p flexfeed-receiver -p flexfeed-relay -p flexfeed-gateway -p flexfeed-console -p flexfeed-testbed'
+called 'cargo build --locked -p flexfeed-source -p flexfeed-receiver -p flexfeed-testbed --bin flexfeed-source --bin flexfeed-receiver --bin flexfeed-lore --bin flexfeed-demo'
 says 'the demo ran with 3' 'Everything needed is there now.' 'first build' 'about 9 to 12 minutes on 2 cores'
 dev demo
 ends 7

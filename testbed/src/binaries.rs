@@ -9,8 +9,8 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use crate::lab::{ORDINARY_USER, Tools};
 use crate::run_dir::RunDir;
 
-/// Paths of the programs that the testbed starts.
-#[derive(Debug, Clone)]
+/// Paths of the programs that the testbed starts; empty where a run does without the program.
+#[derive(Debug, Clone, Default)]
 pub struct Binaries {
     /// `flexfeed-source`, the service under test.
     pub source: PathBuf,
@@ -78,17 +78,32 @@ impl Binaries {
     pub fn of_testbed() -> Result<Binaries> {
         let own = own_folder()?;
         Ok(Binaries {
-            source: PathBuf::new(),
-            receiver: PathBuf::new(),
-            relay: PathBuf::new(),
-            gateway: PathBuf::new(),
-            console: PathBuf::new(),
             lore: required(&own, "flexfeed-lore")?,
             probe: required(&own, "flexfeed-probe")?,
             delay: required(&own, "flexfeed-delay")?,
             stream: required(&own, "flexfeed-stream")?,
             pump: required(&own, "flexfeed-pump")?,
             tunnel: required(&own, "flexfeed-tunnel")?,
+            ..Binaries::default()
+        })
+    }
+
+    /// Only the programs of the demo, next to the running program or in `FLEXFEED_BIN_DIR`: a first
+    /// build is long, and the others would make it longer.
+    ///
+    /// # Errors
+    /// When one is missing.
+    pub fn of_demo() -> Result<Binaries> {
+        let own = own_folder()?;
+        let services = match std::env::var_os("FLEXFEED_BIN_DIR") {
+            Some(folder) => std::path::absolute(PathBuf::from(folder))?,
+            None => own.clone(),
+        };
+        Ok(Binaries {
+            source: required(&services, "flexfeed-source")?,
+            receiver: required(&services, "flexfeed-receiver")?,
+            lore: required(&own, "flexfeed-lore")?,
+            ..Binaries::default()
         })
     }
 

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::binaries::Binaries;
 use crate::lab::Multicast;
 use crate::readers::Reader;
 use crate::scenario::{FeedPlan, PATIENCE, Plan, SeatPlan, Stage, require_no_panic};
@@ -75,7 +76,7 @@ pub fn run(options: &Options) -> Result<Ending> {
     let found = options.feed.as_deref().map(FoundFeed::find).transpose()?;
     let stop = StopSignal::install()?;
     println!("starting: a switch, a source and three receivers, each in a network of its own …");
-    let mut stage = Stage::up(plan(options))?;
+    let mut stage = Stage::up_with(plan(options), &Binaries::of_demo()?)?;
     let result = play(&mut stage, options, found, &stop);
     match result {
         Ok(Ending::Proven) => {

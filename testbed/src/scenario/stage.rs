@@ -77,14 +77,22 @@ impl Stage {
     ///
     /// # Errors
     /// When something does not start.
-    pub fn up(mut plan: Plan) -> Result<Stage> {
+    pub fn up(plan: Plan) -> Result<Stage> {
+        Stage::up_with(plan, &Binaries::find()?)
+    }
+
+    /// The same with these programs.
+    ///
+    /// # Errors
+    /// When something does not start.
+    pub fn up_with(mut plan: Plan, bins: &Binaries) -> Result<Stage> {
         let run = RunDir::new(plan.name)?;
         let mut lab = Lab::with(plan.families)?;
         let previous = plan.seats.iter_mut().map(|seat| &mut seat.program);
         for program in previous.chain([&mut plan.source]).flatten() {
             *program = reachable_previous(program, lab.rootless(), &run)?;
         }
-        let bins = Binaries::find()?.reachable(lab.rootless(), &run)?;
+        let bins = bins.reachable(lab.rootless(), &run)?;
         let logs = run.path().join("logs");
         std::fs::create_dir(&logs)?;
         let source_node = lab.add_node("source", 2)?;
