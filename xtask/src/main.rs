@@ -61,7 +61,7 @@ fn run(arguments: &[String]) -> Result<()> {
         ("tarball", 0..=1) => tarball::pack(&context, first.map(Path::new)),
         ("test", 2) => test::run_all(&mut context, words[0], words[1]),
         ("test-tarball", 0..=1) => tarball::test(&context, first.map(Path::new)),
-        ("test-upgrade", 0..=1) => upgrade::run_tests(&mut context, first),
+        ("test-upgrade", _) => upgrade::run_tests(&mut context, words),
         _ => Err(Failure::usage(format!(
             "xtask: {arguments:?} is no step; ./dev help lists the commands"
         ))),

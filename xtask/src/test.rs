@@ -25,7 +25,7 @@ impl Build {
         // If something kills this program, the kernel ends the build.
         let mut build = context.command("setpriv");
         build.args(["--pdeathsig", "TERM", "nice", "-n", "19", "cargo", "build"]);
-        build.args(["--locked", "--workspace", "--bins", "--tests"]);
+        build.args(["--locked", "--workspace", "--bins", "--tests", "--examples"]);
         build.stdout(file.try_clone()?).stderr(file);
         Ok(Self(build.spawn().context("setpriv")?))
     }

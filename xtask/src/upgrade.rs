@@ -22,16 +22,24 @@ const MOST_COMMITS: &str = "--max-count=200";
 /// Ending of the earlier version's number, by which its programs are told from this version's.
 const SUFFIX: &str = "-previous";
 
-/// Runs the upgrade scenarios against `commit`, or the newest one whose programs differ.
+/// Runs the upgrade scenarios against the commit that `arguments` name, or the newest one whose
+/// programs differ. With `--build` that version's programs are built, and nothing is run.
 ///
 /// # Errors
 ///
 /// There is no such commit, a version could not be built, or a scenario failed.
-pub fn run_tests(context: &mut Context, commit: Option<&str>) -> Result<()> {
-    let Some(commit) = commit
-        .map(str::to_owned)
-        .or_else(|| previous_commit(context))
-    else {
+pub fn run_tests(context: &mut Context, arguments: &[&str]) -> Result<()> {
+    let (options, commits): (Vec<&str>, Vec<&str>) = arguments
+        .iter()
+        .partition(|argument| argument.starts_with('-'));
+    if options.iter().any(|option| *option != "--build") || commits.len() > 1 {
+        return Err(Failure::usage(format!(
+            "test-upgrade takes a commit and --build, not '{}'",
+            arguments.join(" ")
+        )));
+    }
+    let named = commits.first().copied().map(str::to_owned);
+    let Some(commit) = named.or_else(|| previous_commit(context)) else {
         if context.is_complete() {
             return Err(Failure::usage(
                 "there is no earlier version here to try this one with: clone with history \
@@ -54,6 +62,9 @@ pub fn run_tests(context: &mut Context, commit: Option<&str>) -> Result<()> {
         )));
     };
     build_previous(context, &commit)?;
+    if !options.is_empty() {
+        return Ok(());
+    }
     step("Building this version, and the scenarios");
     run(&mut context.cargo(&["build", "--locked", "--workspace", "--bins", "--tests"]))?;
     for program in OLDER {

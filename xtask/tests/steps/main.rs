@@ -68,7 +68,7 @@ fn all_tests_run_after_everything_is_built() {
             "all is well",
         ])
         .says_not(&["once more", "UNSTABLE"])
-        .called("cargo build --locked --workspace --bins --tests")
+        .called("cargo build --locked --workspace --bins --tests --examples")
         .called("npm run --silent e2e")
         .called("cargo test --locked --workspace --no-fail-fast --");
 }
@@ -170,12 +170,50 @@ fn without_an_earlier_version_the_upgrade_is_skipped_or_fails() {
         .called_not("cargo");
     let named = machine.run(&["test-upgrade", "v9"]);
     named.ends(2).says(&["there is no commit 'v9' here"]);
+    let wrong = machine.run(&["test-upgrade", "--quickly"]);
+    wrong.ends(2).says(&["not '--quickly'"]);
     machine.set("FLEXFEED_REQUIRE_PEERS", "1");
     let upgrade = machine.run(&["test-upgrade"]);
     upgrade
         .ends(2)
         .says(&["clone with history"])
         .says_not(&["SKIPPED"]);
+}
+
+#[test]
+fn the_earlier_version_is_built_apart() {
+    let machine = Machine::new();
+    machine.file("rust-toolchain.toml", "");
+    let commit = "0123456789abcdef";
+    machine.stand_in(
+        "git",
+        &format!(
+            "case $1 in\nrev-list | rev-parse) echo {commit} ;;\ndiff) exit 1 ;;\n\
+             archive) tar -c Cargo.toml ;;\nesac"
+        ),
+    );
+    let program = "printf '#!/bin/sh\\necho flexfeed 0.1.0-previous\\n'";
+    machine.stand_in(
+        "cargo",
+        &format!(
+            "echo \"built in $CARGO_BUILD_BUILD_DIR\"; d=$CARGO_TARGET_DIR/debug\n\
+             mkdir -p \"$d\"; for part in source receiver; do\n\
+             {program} >\"$d/flexfeed-$part\"; chmod +x \"$d/flexfeed-$part\"; done"
+        ),
+    );
+    let build = machine.run(&["test-upgrade", "--build"]);
+    let shared = format!("built in {}", machine.target("").display());
+    build
+        .ends(0)
+        .says(&[shared.trim_end_matches('/')])
+        .called("cargo build --workspace --bin flexfeed-source --bin flexfeed-receiver");
+    let manifest = machine.target("previous/source/Cargo.toml");
+    let manifest = fs::read_to_string(manifest).unwrap();
+    assert!(manifest.contains("version = \"0.1.0-previous\""));
+    assert!(machine.target("previous/flexfeed-source").exists());
+    // It is not built again.
+    let again = machine.run(&["test-upgrade", "--build"]);
+    again.ends(0).called_not("cargo");
 }
 
 /// Puts a Cargo on the machine that makes programs, with fault injection where it is asked for.
@@ -408,7 +446,7 @@ fn lint_checks_all_and_says_what_it_could_not() {
     lint.ends(0)
         .says(&["!!! SKIPPED", "all well"])
         .called("cargo fmt --all --check")
-        .called("cargo clippy --locked --workspace --all-targets -- -D warnings")
+        .called("cargo clippy --locked --workspace --lib --bins -- -D warnings")
         .called("cargo clippy --locked --workspace --all-targets --all-features -- -D warnings")
         .called("cargo doc --locked --workspace --no-deps")
         .called("shellcheck -x");
