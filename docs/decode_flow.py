@@ -269,7 +269,7 @@ class Flow:
             self.epochs = self.epochs[-1:] + [epoch]
 
     def on_packet(self, packet):
-        """What becomes of a datagram, as the fields that its vector has."""
+        """Returns the fate of a datagram, as the fields of its vector."""
         if packet[0] & 0xC0 != 0x40 or packet[1:9].hex() != self.flow:
             return {"outcome": "dropped"}
         for epoch in self.epochs:
@@ -321,7 +321,7 @@ def seq_of(stream):
     return stream // 4
 
 
-# What is written.
+# Output.
 
 
 def check_packet_vector(vector):

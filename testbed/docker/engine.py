@@ -6,7 +6,7 @@ import os
 import subprocess
 import time
 
-# What the tests of one run make is called this and something, and goes at its end.
+# Prefix of everything that the tests of one run create and remove.
 RUN = f"fft{os.getpid()}"
 PREFIX = os.environ.get("FLEXFEED_IMAGE_PREFIX", "flexfeed")
 TAG = os.environ.get("FLEXFEED_TAG", "latest")
@@ -20,7 +20,7 @@ class Failed(Exception):
     """A command of Docker that did not succeed; says what it said."""
 
 
-# What `wait` takes for "not yet": there is no answer, or half of one, or what is looked for is not in it.
+# Errors that `wait` retries: no answer, a partial one, or one without the expected part.
 NOT_YET = (
     OSError,
     ValueError,
@@ -52,7 +52,7 @@ def docker(*arguments, check=True, timeout=120, stdin=None):
 
 
 def inspect(what, *kind):
-    """What Docker knows of a container, image or network."""
+    """Returns Docker's description of a container, image or network."""
     return json.loads(docker(*kind, "inspect", what))[0]
 
 

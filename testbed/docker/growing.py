@@ -5,7 +5,7 @@ import threading
 import time
 
 # So many of the newest entries are in the document, which is as many as a source takes of one. What leaves it between two
-# polls is lost by the feed and not by whom it is served to: 20 entries a second leave 50 s for a source that is killed to come back.
+# polls is lost by the feed and not by the source: 20 entries a second leave 50 s for a source that is killed to come back.
 WINDOW = 1000
 
 CHALLENGE = b"""<!doctype html><html><head><title>Checking that you are not a bot</title>

@@ -29,8 +29,8 @@ class Result(unittest.TextTestResult):
 
 
 def name(test):
-    """How a test that failed is called; that of the class or module whose preparation failed, or of the test that a part of it is in."""
-    # What fails in a subTest is called by it too, which is no name to load a test by.
+    """Returns the name of a failed test, of the class or module whose preparation failed, or of the test of a failed part."""
+    # The name of a failed subTest includes its parameters and cannot be loaded.
     test = getattr(test, "test_case", test)
     prepared = re.fullmatch(r"(?:setUp|tearDown)(?:Class|Module) \((.*)\)", test.id())
     return prepared.group(1) if prepared else test.id()

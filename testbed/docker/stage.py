@@ -21,7 +21,7 @@ GIVEN = set()
 
 
 def free_port():
-    """A port that nobody has, and that nobody is given who asks for any: those are above 32,767. Each is given once."""
+    """Returns an unused port outside the ephemeral range (above 32,767), each once."""
     while True:
         port = random.randrange(21_000, 32_000)
         if port in GIVEN:
@@ -76,7 +76,7 @@ class Receiver:
         self.container = Container.run(self.name, image("receiver"), self._link, options=options)
 
     def again(self, link=None):
-        """Makes its container anew, perhaps with another link. What it was delivered before does not count."""
+        """Recreates its container, perhaps with another link. Earlier deliveries do not count."""
         log = f"{self.folder}/deliveries"
         if os.path.exists(log):
             os.remove(log)
@@ -90,7 +90,7 @@ class Receiver:
             docker("volume", "rm", "-f", self.volume)
 
     def ask(self, path):
-        """What it answers by HTTP."""
+        """Returns its HTTP response."""
         host = self.container.address() if isinstance(self._network, Network) else "127.0.0.1"
         return fetch(f"http://{host}:{self.port()}{path}")
 
@@ -120,7 +120,7 @@ class Receiver:
             raise TooLate(f"{error}; its status: {status[:3000]}") from None
 
     def delivered(self):
-        """What it was delivered: pairs of number and entry id, in the order in which they came."""
+        """Returns its deliveries: pairs of number and entry id, in order of arrival."""
         try:
             with open(f"{self.folder}/deliveries", encoding="utf-8") as lines:
                 whole = [line for line in lines if line.endswith("\n")]
@@ -207,13 +207,13 @@ class Stage:
         """An enrolment link; for receivers that reach the source elsewhere than all others, with that address."""
         more = ["--public-address", f"{host}:{port}"] if host else []
         more += ["--limit", str(limit)] if limit else []
-        told = docker(
+        output = docker(
             "exec", self.source.name, "/usr/bin/flexfeed-source", "token", "create", "--json", *more
         )
-        return json.loads(told)["link"]
+        return json.loads(output)["link"]
 
     def receiver(self, name, network=None, link=None, **more):
-        """Starts a receiver, where there is no multicast unless told otherwise."""
+        """Starts a receiver, by default in the network without multicast."""
         one = Receiver(self, name, link or self.link(), network or self.home, **more)
         self.receivers.append(one)
         return one

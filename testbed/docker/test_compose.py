@@ -15,9 +15,9 @@ from growing import Feed
 from stage import fetch, free_port
 
 ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), "..", ".."))
-# Compose 1.29 takes no /dev/null for that; without it, the .env of whoever runs the tests would count.
+# Compose 1.29 takes no /dev/null for that; without it, the .env of the user who runs the tests would count.
 EMPTY = tempfile.NamedTemporaryFile(prefix=f"{RUN}-", suffix=".env")
-# Stops the engine and starts it again: a line for a shell, from whoever has started it.
+# Shell command that restarts the engine.
 RESTART_ENGINE = os.environ.get("FLEXFEED_RESTART_ENGINE")
 SERVICES = {"postgres", "source", "relay", "console", "enrol", "receiver-a", "receiver-b"}
 
@@ -153,14 +153,14 @@ class Project:
             raise AssertionError(f"`{line.group(1)}` has left behind: {left}")
 
     def left(self):
-        """What there is of it."""
+        """Returns its containers."""
         ours = ["--filter", f"label=com.docker.compose.project={RUN}", "--format"]
         listed = [docker("ps", "-a", *ours, "{{.Names}}")]
         listed += [docker(kind, "ls", *ours, "{{.Name}}") for kind in ("volume", "network")]
         return " ".join(listed).split()
 
     def setup_link(self):
-        """What the console's log says."""
+        """Returns the console's log."""
         found = wait(
             "a link in the console's log",
             lambda: re.search(r"http://\S+/setup#\S+", self.compose("logs", "console")),
@@ -174,12 +174,12 @@ class Project:
         return Container(docker("ps", "-aq", *project, *named))
 
     def entries(self, port):
-        """What a receiver serves."""
+        """Returns what a receiver serves."""
         return fetch(f"http://127.0.0.1:{port}/feeds/lore.atom")
 
 
 def rung(port):
-    """Where a receiver says that it stands."""
+    """Returns a receiver's rung."""
     status = json.loads(fetch(f"http://127.0.0.1:{port}/status.json"))
     return status["connected"] and status["channels"][0]["rung"]
 
@@ -191,7 +191,7 @@ def has_all(project, port):
 
 
 class Written(unittest.TestCase):
-    """What can be seen without starting anything."""
+    """Properties visible without starting anything."""
 
     def test_both_read_it(self):
         """All services are there, those of the profile on request, and every variable is in .env.example, with its default."""
@@ -249,7 +249,7 @@ class Up(unittest.TestCase):
             )
             # The dashboard says that one feed's server wants to know whether a person asks; the other one flows. A poll
             # that took too long is tried again.
-            wait("the states of both feeds", lambda: self.feeds_are_told(self.states(console)), 180)
+            wait("the states of both feeds", lambda: self.feeds_are_reported(self.states(console)), 180)
             wait("all entries at both", lambda: all(has_all(project, p) for p in (project.a, project.b)))
             with self.line_of_the_dashboard(project, console) as outside:
                 self.killed_in_turn(project, console, outside)
@@ -258,27 +258,27 @@ class Up(unittest.TestCase):
             before = self.tokens(console)
             project.compose("up", "-d")
             self.assertEqual(self.tokens(console), before)
-            self.assertFalse(project.container("prometheus").name, "a service of a profile that nobody asked for runs")
+            self.assertFalse(project.container("prometheus").name, "a service of a profile that was not requested runs")
             self.restored(project)
             self.key_changed(project)
 
-    def feeds_are_told(self, states):
-        """Whether the feed that is challenged is told as such, and the other one as well."""
+    def feeds_are_reported(self, states):
+        """Whether the challenged feed is reported as such, and the other one as well."""
         if states.get("news") != "challenged" or states.get("lore") not in ("ok", "not-modified"):
             raise ValueError(f"the feeds are {states}")
         return True
 
     def states(self, console):
-        """How the feed of each channel is."""
+        """Returns the state of each channel's feed."""
         return {feed["channel"]: feed["state"] for feed in console.get("/api/v1/feeds")["items"]}
 
     def tokens(self, console):
-        """How many tokens there are."""
+        """Returns the number of tokens."""
         return len(console.get("/api/v1/enrolments")["items"])
 
     @contextlib.contextmanager
     def line_of_the_dashboard(self, project, console):
-        """What the page "add a receiver" shows is run as it is, but for the name, the port and the volume. It is in Docker's own
+        """The command of the page "add a receiver" runs as shown, but for the name, the port and the volume. It is in Docker's own
         network, outside of those of the file. Gives its port."""
         made = console.post("/api/v1/enrolments", {"label": "test", "channels": [], "limit": 1, "expires_ms": None})
         line = shlex.split(made["docker_run"])
@@ -330,7 +330,7 @@ class Up(unittest.TestCase):
             docker("start", *order)
             self.all_is_well(project, console, outside, "a restart of both")
         if RESTART_ENGINE:
-            # As after a restart of the machine: all at once, and nobody looks who needs whom.
+            # As after a restart of the machine: all at once, without regard to dependencies.
             subprocess.run(RESTART_ENGINE, shell=True, check=True, timeout=600)
             wait("the engine answers", lambda: docker("version"), 300)
             self.all_is_well(project, console, outside, "a restart of the engine")
@@ -347,8 +347,8 @@ class Up(unittest.TestCase):
             listing = ("exec", "-T", "source", "/usr/bin/flexfeed-source", "receiver", "list")
 
             def known(listing=listing):
-                told = project.compose(*listing, check=False)
-                return "receiver-a" in told and "receiver-b" in told
+                output = project.compose(*listing, check=False)
+                return "receiver-a" in output and "receiver-b" in output
 
             wait("the receivers are known as before", known)
             project.feed.add(30)
@@ -407,7 +407,7 @@ class Up(unittest.TestCase):
 
     @unittest.skipUnless(KINDS or COMPLETE, "there is no Compose here")
     def test_without_the_relay_it_is_noticed(self):
-        """The same without the service `relay`: nobody is on amt, or the tests above say nothing."""
+        """Without the service `relay` no receiver is on amt: the tests above depend on it."""
         self.assertTrue(KINDS, "there is no Compose here")
         command = next(iter(KINDS.values()))
         wanted = sorted(SERVICES - {"relay", "receiver-b"})

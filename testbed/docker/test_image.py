@@ -1,4 +1,4 @@
-"""What the images are: small, without a shell, for a numeric user, healthy, and done when they are told to be."""
+"""Properties of the images: small, without a shell, for a numeric user, healthy, and stopped within seconds of SIGTERM."""
 
 import io
 import json
@@ -13,10 +13,10 @@ from stage import CONTAINED
 
 ALL = ("source", "relay", "receiver", "console", "gateway")
 
-# What the engine puts into each container.
+# Files that the engine adds to each container.
 ENGINE = {".dockerenv", "dev/console", "etc/hostname", "etc/hosts", "etc/resolv.conf"}
 
-# What the receiver's image may have, compressed, in bytes.
+# Maximum compressed size of the receiver's image, in bytes.
 RECEIVER = 30_000_000
 
 
@@ -67,7 +67,7 @@ class Image(unittest.TestCase):
                 self.assertEqual(labels["org.opencontainers.image.licenses"], "Apache-2.0 OR MIT")
                 for label in ("title", "description", "vendor"):
                     self.assertTrue(labels[f"org.opencontainers.image.{label}"], label)
-                # Empty where the builder was not told, and then they are no times and addresses at all.
+                # Empty where the builder got no values; then they are not times and addresses.
                 self.assertRegex(labels["org.opencontainers.image.revision"], r"^([0-9a-f]{40}(-changed)?)?$")
                 self.assertRegex(labels["org.opencontainers.image.created"], r"^(\d{4}-\d\d-\d\dT[\d:]{8}(Z|[+-][\d:]{5}))?$")
                 for label in ("source", "url", "documentation"):
@@ -99,7 +99,7 @@ class Running(unittest.TestCase):
         return one
 
     def health(self, one):
-        """What the engine says of it."""
+        """Returns the engine's description."""
         state = one.state()
         self.assertTrue(state["Running"], f"{one.name} has ended: {one.logs()[-1000:]}")
         return state["Health"]["Status"]
@@ -113,7 +113,7 @@ class Running(unittest.TestCase):
         self.addCleanup(lambda: docker("volume", "rm", "-f", volume.split(":")[0], check=False))
         yield self.run_one("console", settings=["DATABASE_URL=sqlite:///data/flexfeed.db"], more=["-v", volume])
 
-    def test_healthy_until_told_to_end(self):
+    def test_healthy_until_sigterm(self):
         """The program's own check says so; SIGTERM ends it with 0 in good time."""
         for one in list(self.each()):
             with self.subTest(one.name):
@@ -127,7 +127,7 @@ class Running(unittest.TestCase):
         wait("it is unhealthy", lambda: self.health(one) == "unhealthy", 240)
 
     def test_a_folder_that_is_read_only_is_named(self):
-        """Where nothing can be written at all, no other user would help."""
+        """Without any writable folder, no other user would help."""
         options = [*CONTAINED, "-v", f"{RUN}-ro:/data:ro"]
         one = Container.run("ro", image("receiver"), self.LINK, options=options)
         self.addCleanup(lambda: docker("volume", "rm", "-f", f"{RUN}-ro", check=False))

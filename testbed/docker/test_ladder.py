@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 from engine import COMPLETE, RUN, Container, TooLate, docker, image, wait
 from stage import CONTAINED, Network, Stage, free_port
 
-# Who is not on a rung by then does not get there for what was broken on purpose. It is many times what the rung takes.
+# A receiver that is not on a rung by then never gets there, because of the fault. Many times the time that the rung takes.
 IN_VAIN = 25
 
 
@@ -51,7 +51,7 @@ class Killed(unittest.TestCase):
             stage.source.kill()
             stage.feed.add(5)
             stage.source.start()
-            # What they say until they have noticed is of before.
+            # Their status is stale until they have noticed.
             for receiver in stage.receivers:
                 receiver.wait_all(stage.feed.all(), 120)
                 receiver.wait_rung("amt", seconds=120)
@@ -84,7 +84,7 @@ class Found(unittest.TestCase):
     """The way that a receiver finds follows from the network that it is given."""
 
     def test_without_relay_and_multicast_it_gets_copies(self):
-        """Without a relay nobody reaches the rung amt, and the receivers' network has no multicast: else `amt` above says nothing."""
+        """Without a relay no receiver reaches the rung amt, and the receivers' network has no multicast: the tests of `amt` above depend on both."""
         with Stage(relay=False) as stage:
             one = stage.receiver("r1")
             one.wait_rung("replicated")
@@ -135,7 +135,7 @@ class Found(unittest.TestCase):
 
 
 class Alone(unittest.TestCase):
-    """What the receiver's image promises beside that."""
+    """Further promises of the receiver's image."""
 
     def play(self, history=()):
         """A receiver without a volume of its own name: what Docker gives it stays with the container; a new container gets all that
@@ -163,17 +163,17 @@ class Alone(unittest.TestCase):
         with self.assertRaisesRegex(AssertionError, "are missing"):
             self.play(["FLEXFEED_HISTORY=100"])
 
-    def test_a_link_that_is_used_up_is_told_with_the_way_out(self):
-        """A link for one receiver, and a container of it that is made anew without its volume. With a link without a limit it comes in."""
+    def test_a_used_up_link_is_reported_with_the_remedy(self):
+        """A link for one receiver, and its container recreated without its volume. With a link without a limit it is admitted."""
         with Stage(relay=False) as stage:
             one = stage.receiver("once", data=False, link=stage.link(limit=1))
             one.wait_all(stage.feed.all())
             one.container.remove()
             one.again()
             self.assertEqual(one.container.wait_ended(), 1)
-            told = one.container.logs()
+            output = one.container.logs()
             for part in ("as many receivers as it was made for", "docker run -v feeds:/data", "without --limit"):
-                self.assertIn(part, told)
+                self.assertIn(part, output)
             one.container.remove()
             one.again(stage.link())
             everything(stage)
@@ -200,10 +200,10 @@ class Alone(unittest.TestCase):
             wrong = Container.run("wrong", image(name), *command, options=options)
             try:
                 self.assertEqual(wrong.wait_ended(), 1)
-                told = wrong.logs()
-                self.assertIn(f"docker run --user {owner} ", told)
-                self.assertIn(f"/data belongs to {owner}", told)
-                self.assertIn("chown -R 65532:65532 /data", told)
+                output = wrong.logs()
+                self.assertIn(f"docker run --user {owner} ", output)
+                self.assertIn(f"/data belongs to {owner}", output)
+                self.assertIn("chown -R 65532:65532 /data", output)
             finally:
                 wrong.remove()
             right = Container.run("right", image(name), *command, options=[*options, "--user", owner])

@@ -1,4 +1,4 @@
-"""The profile `monitoring` of docker-compose.yml: Prometheus reaches everything that it is told to ask, and has the alerts."""
+"""The profile `monitoring` of docker-compose.yml: Prometheus reaches all its targets, and has the alerts."""
 
 import json
 import os
@@ -35,7 +35,7 @@ class Monitoring(unittest.TestCase):
         docker("image", "rm", PROMETHEUS, check=False)
 
     def look(self, port):
-        """What its API says."""
+        """Returns its API's answer."""
 
         def ask(path):
             return json.loads(fetch(f"http://127.0.0.1:{port}/api/v1/{path}"))["data"]

@@ -1,4 +1,4 @@
-"""What the tests of the chart share: rendering it, and finding objects in what comes out."""
+"""Helpers of the chart's tests: rendering, and finding objects in the output."""
 
 import functools
 import os
@@ -24,7 +24,7 @@ def helm(*arguments):
 
 
 def rendered(*arguments, release="flexfeed", kubernetes=KUBERNETES, chart=CHART, fresh=False):
-    """What `helm template` makes with these arguments: a list of objects. What fails is an AssertionError.
+    """Returns the objects that `helm template` renders with these arguments. A failure is an AssertionError.
 
     It is made once for the same arguments, unless `fresh` asks for another time.
     """
@@ -48,14 +48,14 @@ def scenario(name, *arguments, **others):
 
 
 def refused(*arguments, release="flexfeed", kubernetes=KUBERNETES, chart=CHART):
-    """Why `helm template` refuses these arguments; an AssertionError if it does not."""
+    """Returns the error of `helm template` with these arguments; an AssertionError if it succeeds."""
     code, _, complaints = helm("template", release, chart, "--kube-version", kubernetes, *arguments)
     assert code != 0, f"helm template took {arguments}"
     return complaints
 
 
 def answered(text, *arguments, expect=0):
-    """What a text of template makes with these arguments, in a copy of the chart that has it; or, with expect=1, why it fails."""
+    """Returns the rendering of a template with these arguments, in a copy of the chart; or, with expect=1, the error."""
     with tempfile.TemporaryDirectory() as folder:
         copy = pathlib.Path(folder) / "flexfeed"
         shutil.copytree(CHART, copy)
@@ -68,7 +68,7 @@ def answered(text, *arguments, expect=0):
 
 
 def notes(*arguments):
-    """What is said after an install with these arguments. Helm says it to clusters only."""
+    """Returns the notes of an install with these arguments. Helm prints them for clusters only."""
     return answered('{{ tpl (.Files.Get "notes.txt") . }}', *arguments)
 
 

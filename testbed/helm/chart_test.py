@@ -22,7 +22,7 @@ PIN = "sha256:" + "A" * 43
 
 
 class Parts(unittest.TestCase):
-    """Which objects there are."""
+    """Objects of the chart."""
 
     def test_by_default_there_is_all_of_an_installation(self):
         self.assertEqual(
@@ -131,7 +131,7 @@ class Parts(unittest.TestCase):
 
 
 class Reach(unittest.TestCase):
-    """Who is reached how."""
+    """Services and their reachability."""
 
     def test_all_services_lead_to_ports_that_are_there(self):
         for path in SCENARIOS:
@@ -279,7 +279,7 @@ class Reach(unittest.TestCase):
             }
             self.assertEqual({one["name"] for pod in asked for one in pod["spec"]["containers"]}, programs - {"postgres"}, path.name)
             for pod in asked:
-                # What Helm does not wait for, as pods of a DaemonSet, is asked again, but not for ever.
+                # Helm does not wait for pods of a DaemonSet: retry, within a limit.
                 self.assertEqual((pod["spec"]["restartPolicy"], pod["spec"]["activeDeadlineSeconds"]), ("OnFailure", 90), path.name)
             for one in (one for pod in asked for one in pod["spec"]["containers"]):
                 self.assertEqual(one["command"][-2], "--at", "only this takes a Service's name")
@@ -317,7 +317,7 @@ class Reach(unittest.TestCase):
         def who(peers):
             return [one["podSelector"]["matchLabels"].get("app", one["podSelector"]["matchLabels"].get("app.kubernetes.io/component")) for one in peers]
 
-        # `helm test` asks by a pod of its own, which nobody names.
+        # `helm test` asks by a pod of its own, which is not listed.
         self.assertEqual(who(console), ["proxy", "prometheus", "test"])
         pages = find(only, "NetworkPolicy", "flexfeed-source")["spec"]["ingress"][1]
         self.assertEqual((who(pages["from"]), pages["ports"][0]["port"]), (["prometheus", "test"], "http"))

@@ -18,7 +18,7 @@ from single import Single
 from small import Small
 from standby import Standby
 
-# What is broken on purpose: which stage has to notice it, and by what values or by what trick of this program.
+# Faults: the stage that has to detect each, and the values or the trick that inject it.
 SABOTAGE = {
     "unhealthy": ("installs", {"source": {"settings": {"drain_time": "nonsense"}}}, ""),
     "unrestricted": ("installs", {"source": {"hostNetwork": True}}, ""),
@@ -38,7 +38,7 @@ SABOTAGE = {
     "no-relay-page": ("answers", {"relay": {"httpLocal": True}}, ""),
 }
 OF_TWO = ("strange-relay",)
-# Which installation a name plays or breaks; all others are those of one source.
+# Installation of a stage or fault; all others are those of one source.
 KINDS = {"small": Small, "nodes": Nodes, "no-right": Nodes, "no-relay-page": Nodes, "standby": Standby} | dict.fromkeys(OF_TWO, Standby)
 
 
@@ -49,7 +49,7 @@ def arguments():
     parser.add_argument("--registry", default="", help="of the images")
     parser.add_argument("--tag", default="latest", help="of the images")
     parser.add_argument("--postgres", default="postgres:15", help="the database's image")
-    parser.add_argument("--postgres-user", type=int, default=999, help="whom its server runs as")
+    parser.add_argument("--postgres-user", type=int, default=999, help="user id of its server")
     parser.add_argument("--pull", default="IfNotPresent", help="image.pullPolicy; Never where images are only loaded")
     parser.add_argument("--load", metavar="COMMAND", help="brings images into the cluster, such as 'kind load docker-image'")
     parser.add_argument("--receiver", help="the program flexfeed-receiver of this machine; by default that of the target folder")
@@ -67,7 +67,7 @@ def arguments():
 
 def play(options, name, over=None, trick="", last=None):
     """Plays all stages, or until the stage `last`. Returns the stage that failed and why, or nothing."""
-    # What is broken is not waited for as long as what has to work.
+    # An injected fault is waited for a shorter time.
     kind = KINDS.get(name, Single)
     stage = kind(options, name, over, trick, "90s" if last else "4m")
     # Those that the others stand on.

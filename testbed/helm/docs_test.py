@@ -1,4 +1,4 @@
-"""What docs/kubernetes.md shows: its values and commands are rendered, its objects validated. They need no cluster."""
+"""Tests of docs/kubernetes.md: its values and commands are rendered, its objects validated. They need no cluster."""
 
 import base64
 import pathlib

@@ -12,7 +12,7 @@ from chart import CHART
 
 
 class Failed(Exception):
-    """What was claimed does not hold."""
+    """A claim does not hold."""
 
 
 def say(text):
@@ -82,7 +82,7 @@ class Cluster:
             path.unlink()
 
     def troubles(self):
-        """What the pods and the last events say, for a failure's text."""
+        """Returns the pods' logs and the last events, for a failure's text."""
         try:
             return self.kubectl("get", "pods", "-o", "wide") + "\n".join(
                 self.kubectl("get", "events", "--sort-by=.lastTimestamp").splitlines()[-15:]
@@ -91,7 +91,7 @@ class Cluster:
             return str(error)
 
     def page(self, service, port, path):
-        """What a page of a Service says, by way of the API server. A Service leads to a pod a moment after that is ready."""
+        """Returns a page of a Service, through the API server. A Service leads to a pod a moment after that is ready."""
         return run("kubectl", "get", "--raw", f"/api/v1/namespaces/{self.namespace}/services/{service}:{port}/proxy{path}")
 
     def ready(self, pod, other_than=None):

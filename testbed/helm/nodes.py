@@ -15,7 +15,7 @@ class Nodes(Single):
     labelled = ""
 
     def values(self):
-        """What the chart is told."""
+        """Values for the chart."""
         own = {
             "source": {"enabled": False},
             "console": {"enabled": False},

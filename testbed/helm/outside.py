@@ -34,7 +34,7 @@ class Receiver:
             self._process.wait(30)
 
     def status(self):
-        """What it says of its first channel."""
+        """Returns the status of its first channel."""
         if self._process.poll() is not None:
             log = (self.folder / "log").read_text().splitlines()[-3:]
             raise Failed(f"the receiver ended with {self._process.returncode}: {log}")
@@ -53,7 +53,7 @@ class Receiver:
         return wait(f"the receiver outside on {rung}", look, seconds)
 
     def delivered(self):
-        """How often each entry was delivered."""
+        """Returns the number of deliveries of each entry."""
         try:
             lines = (self.folder / "deliveries").read_text().split("\n")
         except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What the chart tells the programs, shown to the programs themselves: `config check` of each has to take it.
+"""Compatibility of the chart's settings with the programs: `config check` of each accepts them.
 
 They are looked for in FLEXFEED_BIN_DIR, then in the target folder; without them this says so and is skipped, and fails where
 FLEXFEED_REQUIRE_PEERS is set.
@@ -29,7 +29,7 @@ LINK = "flexfeed://TOKEN@feeds.example.org:4433?pin=sha256:" + "A" * 43 + "&ch=l
 
 
 def program(name):
-    """Where a program is, or nothing."""
+    """Returns the path of a program, or None."""
     target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     for folder in (os.environ.get("FLEXFEED_BIN_DIR"), target / "release", target / "debug"):
         path = pathlib.Path(folder or "/nonexistent") / f"flexfeed-{name}"
@@ -93,12 +93,12 @@ class Programs(unittest.TestCase):
     def test_what_the_chart_knows_wins_over_a_file_of_others(self):
         source = next(one for _, _, spec in pods(scenario("existing-config")) for one in spec["containers"] if one["name"] == "source")
         shown = json.loads(self.check(source, {}, "show", "--json"))
-        told = {one["key"]: one["value"] for one in shown["settings"]}
-        self.assertEqual(told["public_address"], "feeds.example.org:4433")
-        self.assertEqual(told["multicast_ttl"], "0")
-        self.assertEqual(told["amt_relay"], "relay.example.org=127.0.0.1:2268")
-        self.assertTrue(told["cert"].endswith("/tls/tls.crt"), told["cert"])
-        self.assertEqual(told["retention"], "7")
+        values = {one["key"]: one["value"] for one in shown["settings"]}
+        self.assertEqual(values["public_address"], "feeds.example.org:4433")
+        self.assertEqual(values["multicast_ttl"], "0")
+        self.assertEqual(values["amt_relay"], "relay.example.org=127.0.0.1:2268")
+        self.assertTrue(values["cert"].endswith("/tls/tls.crt"), values["cert"])
+        self.assertEqual(values["retention"], "7")
 
     def check(self, one, known, command="check", *flags):
         """Has a container's program check its settings; returns what it prints."""

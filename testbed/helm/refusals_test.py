@@ -254,7 +254,7 @@ class Refusals(unittest.TestCase):
                 self.assertIn(key, known, path)
                 walk(inner, known[key], f"{path}.{key}")
 
-        # What users write into are no values of the chart's own.
+        # Free-form maps of users are not values of the chart.
         schema["definitions"]["resources"] = {}
         walk(values, schema, "")
 

@@ -14,7 +14,7 @@ from chart import CHART, ROOT, SCENARIOS, find, given, notes, pods, rendered, sc
 
 
 class Rights(unittest.TestCase):
-    """What pods may do."""
+    """Privileges of the pods."""
 
     def test_all_but_capturing_relays_are_restricted(self):
         for path in SCENARIOS:
@@ -70,7 +70,7 @@ class Rights(unittest.TestCase):
 
 
 class Monitoring(unittest.TestCase):
-    """What Prometheus and Grafana get."""
+    """Objects for Prometheus and Grafana."""
 
     def test_alerts_and_dashboard_are_those_of_deploy(self):
         for ours, origin in (("alerts.yml", "prometheus/flexfeed.rules.yml"), ("dashboard.json", "grafana/flexfeed.json")):
@@ -122,7 +122,7 @@ class Monitoring(unittest.TestCase):
         self.assertEqual(names(*both, "-f", CHART / "ci" / "nodes-network.yaml"), [], "nothing of it can be read")
         self.assertEqual(names(*both, "-f", CHART / "ci" / "relay-only.yaml"), ["FlexfeedRelayGone"])
         self.assertEqual(names(*both, "-f", CHART / "ci" / "receiver-daemonset.yaml"), ["FlexfeedReceiverGone"])
-        # What they look for is what the ServiceMonitors give: the job, and the Service that has the port.
+        # They select by the labels of the ServiceMonitors: the job, and the Service that has the port.
         for scenario_here in ("default", "relay-only", "receiver-daemonset", "sqlite"):
             objects = rendered(*both, "-f", CHART / "ci" / f"{scenario_here}.yaml")
             given_here = set()
@@ -189,7 +189,7 @@ class Monitoring(unittest.TestCase):
 
 
 class Notes(unittest.TestCase):
-    """What is said after an install."""
+    """Notes after an install."""
 
     def test_next_steps_can_be_followed(self):
         said = notes("-f", str(CHART / "ci" / "default.yaml"))
@@ -238,7 +238,7 @@ class Notes(unittest.TestCase):
         ]:
             with self.subTest(pairs):
                 self.assertIn(words, notes(*given(*pairs)))
-        # Where nobody else reaches them, there is nothing to warn of.
+        # Without outside access there is nothing to warn about.
         local = ["source.hostNetwork=true", "source.httpLocal=true", "relay.httpLocal=true"]
         self.assertNotIn("on all addresses", notes(*given(*local)))
         self.assertNotIn("on all addresses", notes(*given(*local, "database.mode=sqlite", "console.httpLocal=true")))

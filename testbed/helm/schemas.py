@@ -13,7 +13,7 @@ import kubernetes_validate
 import yaml
 from chart import SCENARIOS, rendered
 
-# What the chart has of the optional APIs.
+# Kinds of optional APIs in the chart.
 OPTIONAL = ("httproutes", "servicemonitors", "prometheusrules")
 # The oldest that the chart takes, the newest that the package knows, and some between; it knows their schemas, not their last patches.
 VERSIONS = ("1.25", "1.29", "1.33", "1.37")
@@ -51,7 +51,7 @@ def definitions():
 
 
 def wrong(one, version, optional):
-    """What is wrong with an object, or nothing; `None` if there is no schema for it."""
+    """Returns the errors of an object, perhaps none; `None` without a schema for it."""
     key = one["apiVersion"], one["kind"]
     if "." in key[0].split("/")[0] and not key[0].split("/")[0].endswith("k8s.io") or key[0].startswith("gateway."):
         schema = optional.get(key)

@@ -1,4 +1,4 @@
-"""Tests of the chart: what the programs are told. They need no cluster."""
+"""Tests of the chart: the programs' settings. They need no cluster."""
 
 import base64
 import json
@@ -18,13 +18,13 @@ def settings(objects, replica=0, name="flexfeed-source"):
 
 
 class Settings(unittest.TestCase):
-    """What the programs are told."""
+    """Settings of the programs."""
 
     def test_channels_and_settings_reach_the_source(self):
-        told = settings(scenario("external-database"))
-        channels = told.pop("channel")
+        values = settings(scenario("external-database"))
+        channels = values.pop("channel")
         self.assertEqual(
-            told,
+            values,
             {
                 "amt_relay": "feeds.example.org:2268=127.0.0.1:2268",
                 "contact": "mailto:feeds@example.org",
@@ -69,32 +69,32 @@ class Settings(unittest.TestCase):
             (["publicAddress=a.example", "relay.addresses={b.example:9}"], "a.example:4433", "b.example:9"),
         ]:
             with self.subTest(arguments):
-                told = settings(rendered(*given(*arguments)))
-                self.assertEqual((told["public_address"], told["amt_relay"]), (address, f"{relay}=127.0.0.1:2268"))
-        told = settings(scenario("nodeport"))
-        self.assertEqual(told["public_address"], "node.example.org:30433")
-        self.assertEqual(told["amt_relay"], "node.example.org:30268=127.0.0.1:2268")
-        self.assertNotIn("amt_relay", settings(rendered()), "without a public address, nobody can reach the relay")
+                values = settings(rendered(*given(*arguments)))
+                self.assertEqual((values["public_address"], values["amt_relay"]), (address, f"{relay}=127.0.0.1:2268"))
+        values = settings(scenario("nodeport"))
+        self.assertEqual(values["public_address"], "node.example.org:30433")
+        self.assertEqual(values["amt_relay"], "node.example.org:30268=127.0.0.1:2268")
+        self.assertNotIn("amt_relay", settings(rendered()), "without a public address, the relay is unreachable")
 
     def test_texts_cannot_break_out_of_the_settings_file(self):
         nasty = 'https://example.org/"\\\n[[channel]]\nname = "x"\t\u2028'
         channels = [{"name": "a", "keep": nasty, "feeds": [{"url": nasty}]}]
         for key in ("source.channels", "source.settings"):
             value = channels if key == "source.channels" else {"qlog": nasty, "amt_relay": [nasty, "x"]}
-            told = settings(rendered("--set-json", f"{key}={json.dumps(value)}"))
+            values = settings(rendered("--set-json", f"{key}={json.dumps(value)}"))
             with self.subTest(key):
                 if key == "source.settings":
-                    self.assertEqual((told["qlog"], told["amt_relay"]), (nasty, [nasty, "x"]))
+                    self.assertEqual((values["qlog"], values["amt_relay"]), (nasty, [nasty, "x"]))
                 else:
-                    self.assertEqual(told["channel"], [{"name": "a", "keep": nasty, "feed": [{"url": nasty}]}])
+                    self.assertEqual(values["channel"], [{"name": "a", "keep": nasty, "feed": [{"url": nasty}]}])
 
-    def test_every_standby_is_told_of_its_own_relay(self):
+    def test_every_standby_has_its_own_relay(self):
         objects = scenario("standby")
         self.assertEqual(settings(objects, 0)["amt_relay"], "192.0.2.1=127.0.0.1:2268")
         self.assertEqual(settings(objects, 1)["amt_relay"], "192.0.2.2:2268=127.0.0.1:2268")
         for number in (0, 1):
-            told = settings(objects, number)
-            self.assertEqual((told["cert"], told["key"]), ("/etc/flexfeed/tls/tls.crt", "/etc/flexfeed/tls/tls.key"))
+            values = settings(objects, number)
+            self.assertEqual((values["cert"], values["key"]), ("/etc/flexfeed/tls/tls.crt", "/etc/flexfeed/tls/tls.key"))
         seen = variables(container(find(objects, "StatefulSet", "flexfeed-source"), "source"))
         self.assertEqual(seen["FLEXFEED_CONFIG"], "/etc/flexfeed/config/$(POD_NAME).toml")
         by_node = variables(container(find(scenario("standby-nodeport"), "StatefulSet", "flexfeed-source"), "source"))
@@ -125,7 +125,7 @@ class Settings(unittest.TestCase):
             volumes = find(objects, kind, name)["spec"]["template"]["spec"]["volumes"]
             self.assertEqual(next(one for one in volumes if one["name"] == "database")["secret"]["secretName"], "flexfeed-database-url")
 
-    def test_who_vouches_for_the_database_is_told(self):
+    def test_the_certificate_authority_of_the_database_is_passed_on(self):
         page = (ROOT / "docs" / "kubernetes.md").read_text()
         objects = scenario("external-database")
         for kind, name in (("StatefulSet", "flexfeed-source"), ("Deployment", "flexfeed-console")):
@@ -182,7 +182,7 @@ class Settings(unittest.TestCase):
         bare = rendered("--set", "source.existingConfigSecret=own")
         seen = variables(container(find(bare, "StatefulSet", "flexfeed-source"), "source"))
         for name in ("PUBLIC_ADDRESS", "AMT_RELAY", "CERT", "KEY", "NEXT_PIN"):
-            self.assertNotIn(f"FLEXFEED_{name}", seen, "what nobody said must not hide what the file says")
+            self.assertNotIn(f"FLEXFEED_{name}", seen, "an unset variable must not hide the file's value")
         ours = variables(container(find(scenario("standby"), "StatefulSet", "flexfeed-source"), "source"))
         self.assertNotIn("FLEXFEED_CERT", ours, "the chart's own file has it")
 
@@ -205,15 +205,15 @@ class Settings(unittest.TestCase):
         self.assertIn("source.extraEnv: TZ", refused(*given(*twice)))
 
     def test_relays_of_others_are_named_in_the_settings(self):
-        told = settings(rendered(*given("relay.enabled=false", "source.settings.amt_relay=r.example")))
-        self.assertEqual(told["amt_relay"], "r.example")
-        # They come behind those of the release, of which receivers are told all the same.
+        values = settings(rendered(*given("relay.enabled=false", "source.settings.amt_relay=r.example")))
+        self.assertEqual(values["amt_relay"], "r.example")
+        # They follow those of the release, which are announced all the same.
         further = ["publicAddress=a.example", "source.settings.amt_relay=r.example"]
         self.assertEqual(settings(rendered(*given(*further)))["amt_relay"], "a.example:2268=127.0.0.1:2268,r.example")
-        told = settings(rendered(*given("relay.addresses={b.example}", "source.settings.amt_relay={r.example,s.example}")))
-        self.assertEqual(told["amt_relay"], "b.example=127.0.0.1:2268,r.example,s.example")
-        told = settings(rendered(*given("relay.mode=daemonset", "relay.addresses={a,b}", "source.settings.amt_relay=r")))
-        self.assertEqual(told["amt_relay"], "a|b,r")
+        values = settings(rendered(*given("relay.addresses={b.example}", "source.settings.amt_relay={r.example,s.example}")))
+        self.assertEqual(values["amt_relay"], "b.example=127.0.0.1:2268,r.example,s.example")
+        values = settings(rendered(*given("relay.mode=daemonset", "relay.addresses={a,b}", "source.settings.amt_relay=r")))
+        self.assertEqual(values["amt_relay"], "a|b,r")
         objects = scenario("standby", "--set", "source.settings.amt_relay=r.example")
         self.assertEqual(settings(objects, 1)["amt_relay"], "192.0.2.2:2268=127.0.0.1:2268,r.example")
 
@@ -222,10 +222,10 @@ class Settings(unittest.TestCase):
             return variables(container(find(objects, "StatefulSet", "flexfeed-source"), "source")).get("FLEXFEED_AMT_RELAY")
 
         self.assertEqual(by_node("source.settings.amt_relay=r.example"), "$(HOST_IP):30268=127.0.0.1:2268,r.example")
-        # Who names the one beside the source, or says that there is none, says it all.
+        # Naming the relay beside the source, or none at all, replaces the whole list.
         for said in ("r.example|a.example:2268=127.0.0.1:2268", "a.example=localhost", "a.example=[::1]:2268", ""):
-            told = settings(rendered(*given("publicAddress=a.example"), "--set-string", f"source.settings.amt_relay={said}"))
-            self.assertEqual(told["amt_relay"], said)
+            values = settings(rendered(*given("publicAddress=a.example"), "--set-string", f"source.settings.amt_relay={said}"))
+            self.assertEqual(values["amt_relay"], said)
         self.assertIsNone(by_node("source.settings.amt_relay=n.example=127.0.0.1:2268"))
 
     def test_settings_of_relay_console_and_database(self):
@@ -255,7 +255,7 @@ class Settings(unittest.TestCase):
         self.assertNotEqual(before["flexfeed-source"], after["flexfeed-source"])
         self.assertEqual(before["flexfeed-console"], after["flexfeed-console"])
         self.assertEqual(before["flexfeed-postgres"], after["flexfeed-postgres"])
-        # Who opens the database is replaced with its URL or password; of a password that is made, nothing shows.
+        # Pods that open the database are replaced with its URL or password; a generated password is never shown.
         one = sums("database.mode=external", "database.url=postgres://u:p@a/d")
         other = sums("database.mode=external", "database.url=postgres://u:p@b/d")
         given_one, given_other = sums("database.bundled.password=a"), sums("database.bundled.password=b")

@@ -54,7 +54,7 @@ class Single:
         return run("kubectl", "get", "nodes", "-o", address).split()[0]
 
     def values(self):
-        """What the chart is told."""
+        """Values for the chart."""
         options = self.options
         own = {
             "publicAddress": self.node,
@@ -99,7 +99,7 @@ class Single:
             self.cluster.kubectl("patch", "service", "flexfeed-console", "-p", '{"spec": {"publishNotReadyAddresses": true}}')
         # The kubelet asks the registry first, which may take its time not to answer.
         wait("a console without an image", self._stuck_console, 300)
-        # Where requests go there as well, it gets about each second one.
+        # If requests go there as well, it gets about every second one.
         for _ in range(20):
             self.cluster.page("flexfeed-console", 80, "/healthz")
         self.cluster.helm("rollback", RELEASE, "--wait", "--timeout", self.patience)

@@ -8,7 +8,7 @@ class Small(Single):
     """One installation with everything in one pod."""
 
     def values(self):
-        """What the chart is told."""
+        """Values for the chart."""
         return merged(super().values(), merged({"database": {"mode": "sqlite"}}, self.over))
 
     def installs(self):

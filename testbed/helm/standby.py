@@ -19,7 +19,7 @@ class Standby(Single):
     """One installation with two sources."""
 
     def values(self):
-        """What the chart is told."""
+        """Values for the chart."""
         first, second = self.options.balancers
         own = {
             "publicAddress": NAME,
@@ -86,7 +86,7 @@ class Standby(Single):
                 if 'flexfeed_source_lease_held{channel="test"} 1' in run("kubectl", "get", "--request-timeout=5s", "--raw", path):
                     having.append(one)
             except Failed:
-                # It is not there, or does not answer yet.
+                # Not there yet, or not answering.
                 continue
         if len(having) != 1:
             raise Failed(f"those that say that they publish: {having}")

@@ -1,6 +1,6 @@
 """A name service for one command: python3 names.py ADDRESS COMMAND … answers every question for an IPv4 address by ADDRESS.
 
-It listens on port 53 of this machine's own address, so it is run where nobody else does: in an empty network namespace.
+It listens on port 53 of this machine's own address, so it runs where no other program does: in an empty network namespace.
 """
 
 import socket

@@ -11,7 +11,7 @@ import unittest
 
 ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), "..", ".."))
 
-# Where nobody looks for sources, and which .dockerignore leaves out: what was built or got.
+# Folders without sources, which .dockerignore leaves out: build outputs and downloads.
 LEFT_OUT = {"target", "node_modules", ".git", "__pycache__"}
 
 
@@ -51,23 +51,23 @@ def context():
 
 
 def copied(stage):
-    """What a stage of the Dockerfile copies of the context: files and folders."""
+    """Returns the files and folders of the context that a stage of the Dockerfile copies."""
     with open(f"{ROOT}/deploy/docker/Dockerfile", encoding="utf-8") as file:
         text = re.search(rf"^FROM \S+ AS {stage}\n(.*?)^FROM ", file.read(), re.M | re.S).group(1)
     return [name for line in re.findall(r"^COPY (?!--)(.*) \S+$", text, re.M) for name in line.split()]
 
 
 def files_of(stage):
-    """What a stage has of the context."""
+    """Returns the files of the context in a stage."""
     tops = copied(stage)
     return {path for path in context() if any(path == top or path.startswith(f"{top}/") for top in tops)}
 
 
 def strange(path, text, there):
-    """What a source file takes in, when it is compiled, that is not among the files `there`. Tests are not compiled for the images."""
+    """Returns the files that a source file includes and that are not among the files `there`. Tests are not compiled for the images."""
     package = "/".join(path.split("/")[:2])
     code = re.split(r"^#\[cfg\(test\)\]\nmod \w+ \{", text, maxsplit=1, flags=re.M)[0]
-    # What a build script writes, it makes of paths that it names.
+    # A build script's outputs follow from paths that it names.
     is_script = path.endswith("/build.rs")
     wanted = [(package, name) for name in re.findall(r'["=](\.\./[^"]*)"', code)] if is_script else []
     for macro, argument in re.findall(r'\b(include(?:_str|_bytes)?|migrate)!\(\s*(concat!\([^;]*?\)|"[^"]*"|[^")]*)\s*\)', "" if is_script else code):
@@ -82,7 +82,7 @@ def strange(path, text, there):
 
 
 class Context(unittest.TestCase):
-    """What `docker compose up --build` starts with."""
+    """Build context of `docker compose up --build`."""
 
     def test_what_is_sent(self):
         """The sources, and nothing that was built."""
@@ -96,7 +96,7 @@ class Context(unittest.TestCase):
     def test_cargo_understands_the_skeleton(self):
         """The manifests and stand-ins of which the layer of dependencies is built; with a manifest that is wrong it does not."""
         host = re.search(r"^host: (.*)$", subprocess.run(["rustc", "-vV"], capture_output=True, text=True, check=True).stdout, re.M).group(1)
-        # What was got for this machine's build is there, and no more.
+        # The downloads for this machine's build are there, and no more.
         metadata = ["cargo", "metadata", "--locked", "--offline", "--format-version", "1", "--filter-platform", host]
         with tempfile.TemporaryDirectory() as place:
             for path in files_of("skeleton") - {"deploy/docker/skeleton.sh"}:

@@ -15,7 +15,7 @@ HERE = os.path.dirname(os.path.realpath(__file__))
 ROOT = os.path.realpath(os.path.join(HERE, "..", ".."))
 PROGRAMS = ("source", "relay", "receiver", "console", "gateway")
 
-# What a program may ask of a system: glibc, and what of GCC is on every Debian.
+# Libraries that a program may need: glibc, and GCC's that are on every Debian.
 C_LIBRARY = re.compile(r"^(linux-vdso\.so\.1|libc\.so\.6|libm\.so\.6|ld-linux-[\w-]+\.so\.\d|libgcc_s\.so\.1|libstdc\+\+\.so\.6)$")
 
 # The glibc that the documents say is enough for what was built on Debian 12, and Debian 12's own.
@@ -24,7 +24,7 @@ DEBIAN_12 = (2, 36)
 
 LINK = "flexfeed://T@{host}:9?pin=sha256:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA&ch=lore"
 
-# A module of the name service that ends whoever loads it.
+# A module of the name service that terminates the process that loads it.
 MODULE = "__attribute__((constructor)) static void loaded(void) { __builtin_trap(); }"
 # A static program that looks its argument up, as any would do.
 LOOKS_UP = """
@@ -52,7 +52,7 @@ class Unpacked(unittest.TestCase):
         cls.static = name.endswith("-static")
 
     def program(self, name):
-        """Where one of its programs is."""
+        """Returns the path of one of its programs."""
         return f"{self.tree}/bin/flexfeed-{name}"
 
     def need_root(self):
@@ -64,7 +64,7 @@ class Unpacked(unittest.TestCase):
 
 
 class Whole(Unpacked):
-    """What is in it."""
+    """Contents of the tarball."""
 
     def test_it_is_whole(self):
         """By its own list of checksums, which has every file; and a file that was changed is noticed."""
@@ -128,7 +128,7 @@ class Whole(Unpacked):
 
 
 def headings(path):
-    """What links name the headings of a document by."""
+    """Returns the anchors of a document's headings."""
     with open(path, encoding="utf-8") as file:
         lines = re.findall(r"^#+ (.*)$", file.read(), re.M)
     return {re.sub(r"[^\w\- ]", "", line.lower()).replace(" ", "-") for line in lines}
@@ -196,14 +196,14 @@ class Running(Unpacked):
         self.need_root()
         root = self.system({"etc/hosts": "192.0.2.7 in-hosts.test\n", "etc/resolv.conf": "nameserver 127.0.0.1\n"})
         for host, address in (("in-hosts.test", "192.0.2.7"), ("in-dns.test", "192.0.2.53")):
-            code, told = self.run_in(root, "/flexfeed-receiver", "doctor", LINK.format(host=host), "--data", "/data")
-            self.assertEqual(code, 1, told)
-            self.assertIn(f"{host} is {address}", told)
-        _, told = self.run_in(root, "/flexfeed-source", "feed", "check", "http://in-dns.test/feed", "--local")
-        self.assertIn("unreachable", told, "found, and there is no way to it")
+            code, output = self.run_in(root, "/flexfeed-receiver", "doctor", LINK.format(host=host), "--data", "/data")
+            self.assertEqual(code, 1, output)
+            self.assertIn(f"{host} is {address}", output)
+        _, output = self.run_in(root, "/flexfeed-source", "feed", "check", "http://in-dns.test/feed", "--local")
+        self.assertIn("unreachable", output, "found, and there is no way to it")
         bare = self.system({"etc/resolv.conf": "nameserver 127.0.0.99\noptions timeout:1 attempts:1\n"})
-        _, told = self.run_in(bare, "/flexfeed-receiver", "doctor", LINK.format(host="in-hosts.test"), "--data", "/data")
-        self.assertIn("in-hosts.test is not found", told)
+        _, output = self.run_in(bare, "/flexfeed-receiver", "doctor", LINK.format(host="in-hosts.test"), "--data", "/data")
+        self.assertIn("in-hosts.test is not found", output)
 
     def test_modules_of_another_system_are_left_alone(self):
         """A static program does not load what nsswitch.conf names: it would be made for another C library. An ordinary static
@@ -220,16 +220,16 @@ class Running(Unpacked):
         })
         build = ["cc", "-shared", "-nostdlib", "-fPIC", "-o", f"{root}/lib/libnss_trap.so.2", f"{root}/lib/trap.c"]
         subprocess.run(build, check=True)
-        # Where it is looked for depends on the system that the program was built on.
+        # Its search path depends on the system that the program was built on.
         for folder in ("lib64", "usr/lib", "usr/lib64", f"lib/{os.uname().machine}-linux-gnu", f"usr/lib/{os.uname().machine}-linux-gnu"):
             os.makedirs(f"{root}/{folder}", exist_ok=True)
             shutil.copy(f"{root}/lib/libnss_trap.so.2", f"{root}/{folder}/")
         subprocess.run(["cc", "-static", "-o", f"{root}/plain", f"{root}/plain.c"], check=True, capture_output=True)
-        code, told = self.run_in(root, "/plain", "in-hosts.test")
-        self.assertGreater(code, 128, f"the trap does not snap: {told}")
-        code, told = self.run_in(root, "/flexfeed-receiver", "doctor", LINK.format(host="in-hosts.test"), "--data", "/data")
-        self.assertEqual(code, 1, told)
-        self.assertIn("in-hosts.test is 192.0.2.7", told)
+        code, output = self.run_in(root, "/plain", "in-hosts.test")
+        self.assertGreater(code, 128, f"the trap does not snap: {output}")
+        code, output = self.run_in(root, "/flexfeed-receiver", "doctor", LINK.format(host="in-hosts.test"), "--data", "/data")
+        self.assertEqual(code, 1, output)
+        self.assertIn("in-hosts.test is 192.0.2.7", output)
 
     def test_the_c_library_may_be_old(self):
         """No program that is built on Debian 12 needs a newer one than the documents say."""

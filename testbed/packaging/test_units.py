@@ -23,7 +23,7 @@ PROGRAMS = ("source", "relay", "receiver", "console")
 UNITS_OF = (*PROGRAMS, "gateway@")
 LINK = "flexfeed://T@192.0.2.1:4433?pin=sha256:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA&ch=lore"
 
-# What systemd-analyze security may say, of 10.
+# Maximum exposure level of systemd-analyze security, of 10.
 EXPOSURE = 2.0
 
 # Settings that cannot stand in the file, that a unit hands over in another way, or that have another form there.
@@ -59,7 +59,7 @@ class Settings(unittest.TestCase):
     """Examples of settings, by the programs' own check."""
 
     def check(self, name, text):
-        """What the program says of it: its exit code, and what it printed."""
+        """Returns the program's exit code and output."""
         with tempfile.TemporaryDirectory() as folder:
             for secret in ("webhook-secret", "database-url"):
                 with open(f"{folder}/{secret}", "w", encoding="utf-8") as file:
@@ -77,14 +77,14 @@ class Settings(unittest.TestCase):
             return done.returncode, done.stdout + done.stderr
 
     def test_examples_are_understood_as_they_are(self):
-        """And a key that nobody knows is not: else the check says nothing."""
+        """An unknown key is refused: else the check proves nothing."""
         for name in PROGRAMS:
             with self.subTest(name):
-                code, told = self.check(name, example(name))
-                self.assertEqual(code, 0, told)
-                code, told = self.check(name, "nonsense = 1\n" + example(name))
-                self.assertEqual(code, 2, told)
-                self.assertIn("nonsense", told)
+                code, output = self.check(name, example(name))
+                self.assertEqual(code, 0, output)
+                code, output = self.check(name, "nonsense = 1\n" + example(name))
+                self.assertEqual(code, 2, output)
+                self.assertIn("nonsense", output)
 
     def test_all_that_is_commented_out_is_understood(self):
         """Each group by itself."""
@@ -96,8 +96,8 @@ class Settings(unittest.TestCase):
                 # Alternatives stand next to each other where they are about one thing.
                 for part in self.parts(group):
                     with self.subTest(name, part=part):
-                        code, told = self.check(name, with_group(text, part))
-                        self.assertEqual(code, 0, told)
+                        code, output = self.check(name, with_group(text, part))
+                        self.assertEqual(code, 0, output)
 
     def parts(self, group):
         """A table, and what belongs together, is one part; else each line is."""
@@ -111,9 +111,9 @@ class Settings(unittest.TestCase):
         """All that the program knows, in force or commented out."""
         for name in PROGRAMS:
             with self.subTest(name):
-                code, told = self.check(name, example(name))
-                self.assertEqual(code, 0, told)
-                settings = json.loads(told)["settings"]
+                code, output = self.check(name, example(name))
+                self.assertEqual(code, 0, output)
+                settings = json.loads(output)["settings"]
                 known = {one.get("key") or one["setting"] for one in settings}
                 said = set(re.findall(r"^#?\[*(\w+)(?: = |\]\])", example(name), re.M))
                 self.assertEqual(known - said - ELSEWHERE, set())
@@ -130,17 +130,17 @@ class Gateway(unittest.TestCase):
             return dict(re.findall(rf"^{'#' if commented else ''}(FLEXFEED_\w+)=(.*)$", file.read(), re.M))
 
     def run_with(self, more):
-        """Starts it as its unit does; what it told systemd first, and its exit code after SIGTERM."""
-        with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
-            told.bind(f"{folder}/notify")
-            told.settimeout(30)
+        """Starts it as its unit does; returns its first notification to systemd, and its exit code after SIGTERM."""
+        with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notified:
+            notified.bind(f"{folder}/notify")
+            notified.settimeout(30)
             environment = {"PATH": os.environ["PATH"], "NOTIFY_SOCKET": f"{folder}/notify"}
-            # An address in the place of the name, which nobody has to be asked for.
+            # An address instead of a name, so that no name server is needed.
             environment |= {**self.variables(False), "FLEXFEED_GATEWAY_RELAY": "127.0.0.1:9", **more}
             with open(f"{folder}/log", "w+", encoding="utf-8") as log:
                 running = subprocess.Popen([f"{BINARIES}/flexfeed-gateway"], env=environment, stdout=log, stderr=log)
                 try:
-                    heard = told.recv(1000).decode()
+                    heard = notified.recv(1000).decode()
                 except TimeoutError:
                     log.seek(0)
                     heard = log.read()
@@ -204,16 +204,16 @@ class CoreDumps(unittest.TestCase):
         """Seen once it is ready."""
         if resource.getrlimit(resource.RLIMIT_CORE)[1] == 0:
             self.skipTest("core dumps are forbidden here already")
-        with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
-            told.bind(f"{folder}/notify")
-            told.settimeout(30)
+        with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notified:
+            notified.bind(f"{folder}/notify")
+            notified.settimeout(30)
             with open(Gateway.EXAMPLE, encoding="utf-8") as file:
                 variables = dict(re.findall(r"^(FLEXFEED_\w+)=(.*)$", file.read(), re.M))
             environment = {"PATH": os.environ["PATH"], "NOTIFY_SOCKET": f"{folder}/notify", **variables}
             environment["FLEXFEED_GATEWAY_RELAY"] = "127.0.0.1:9"
             running = self.start(f"{BINARIES}/flexfeed-gateway", env=environment)
             try:
-                told.recv(1000)
+                notified.recv(1000)
                 self.assertEqual(self.limit(running), "0")
             finally:
                 running.kill()
@@ -252,7 +252,7 @@ class Units(unittest.TestCase):
         return path
 
     def analyze(self, *arguments):
-        """What systemd-analyze says."""
+        """Returns the output of systemd-analyze."""
         done = subprocess.run(["systemd-analyze", "--no-pager", *arguments], capture_output=True, text=True, check=False)
         return done.returncode, done.stdout + done.stderr
 
@@ -263,9 +263,9 @@ class Units(unittest.TestCase):
                 path = self.unit(folder, name)
                 # Of a template, one unit is looked at.
                 shown = path.replace("@.", "@office.")
-                code, told = self.analyze("verify", "--man=no", shown)
-                ours = [line for line in told.splitlines() if "flexfeed" in line]
-                self.assertEqual((code, ours), (0, []), told)
+                code, output = self.analyze("verify", "--man=no", shown)
+                ours = [line for line in output.splitlines() if "flexfeed" in line]
+                self.assertEqual((code, ours), (0, []), output)
             with open(path, "a", encoding="utf-8") as file:
                 file.write("[Service]\nProtectSysten=strict\n")
             self.assertIn("ProtectSysten", self.analyze("verify", "--man=no", shown)[1])
@@ -275,9 +275,9 @@ class Units(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             for name, drop_in in [*[(name, False) for name in UNITS_OF], ("relay", True)]:
                 path = self.unit(folder, name, drop_in)
-                _, told = self.analyze("security", "--offline=true", path)
-                level = float(re.search(r"exposure level .*: ([\d.]+)", told).group(1))
-                self.assertLessEqual(level, EXPOSURE, f"{name}: {told}")
+                _, output = self.analyze("security", "--offline=true", path)
+                level = float(re.search(r"exposure level .*: ([\d.]+)", output).group(1))
+                self.assertLessEqual(level, EXPOSURE, f"{name}: {output}")
 
     def test_users_and_files_are_sound(self):
         """sysusers.d and tmpfiles.d, in an empty system."""

@@ -7,7 +7,7 @@ import unittest
 
 ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), "..", ".."))
 
-# Where a version stands: the file, and what it stands in.
+# Locations of the version: the file, and its context.
 PLACES = (
     ("Cargo.toml", r'path = "crates/[^"]+", version = "([^"]+)"'),
     ("deploy/docker/Dockerfile", r"^ARG VERSION=(\S+)$"),
@@ -18,7 +18,7 @@ PLACES = (
 
 
 def text(path):
-    """What is in a file of the repository."""
+    """Returns the content of a file of the repository."""
     with open(f"{ROOT}/{path}", encoding="utf-8") as file:
         return file.read()
 
