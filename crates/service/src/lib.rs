@@ -8,6 +8,7 @@
 //! - [`core_dumps`], which are forbidden.
 //! - [`program`]: what `main` does; [`logging`], with a bound on the lines that peers cause;
 //!   [`signals`], [`systemd`]; [`ownership`]: what to do where the data folder cannot be written.
+//! - [`backoff`]: delays between attempts.
 //!
 //! How it answers and asks:
 //!
@@ -21,6 +22,7 @@
 //! protections a test takes off.
 
 pub mod ask;
+pub mod backoff;
 pub mod core_dumps;
 pub mod environment;
 pub mod exposition;

@@ -2,42 +2,51 @@
 
 use std::time::Duration;
 
+use service::backoff::Backoff;
 use tokio::time::Instant;
 
-/// The relay is suspected when nothing came for so long. The pauses after that double: a flow may
-/// be at rest.
+/// Silence after which the relay is suspected, the first time and at most: it doubles, since a flow
+/// may be idle.
 const SILENCE: Duration = Duration::from_secs(5);
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
-/// How long nothing has come from a relay.
-#[derive(Debug, Default)]
+/// Silence of a relay.
+#[derive(Debug)]
 pub(crate) struct Silence {
-    /// Not before there is a relay.
+    /// End of the present pause; `None` before there is a relay.
     next: Option<Instant>,
-    pause: Duration,
+    pauses: Backoff,
+}
+
+impl Default for Silence {
+    fn default() -> Self {
+        Self {
+            next: None,
+            pauses: Backoff::new(SILENCE, SILENCE_MAX),
+        }
+    }
 }
 
 impl Silence {
-    /// There is a relay: packets are expected.
+    /// Expects packets, since there is a relay.
     pub(crate) fn begins(&mut self) {
         if self.next.is_none() {
             self.broken();
         }
     }
 
-    /// A packet came.
+    /// Notes a packet.
     pub(crate) fn broken(&mut self) {
-        self.pause = SILENCE;
-        self.next = Some(Instant::now() + SILENCE);
+        self.pauses.reset();
+        self.next = Some(Instant::now() + self.pauses.delay());
     }
 
-    /// Waits until it has lasted.
+    /// Waits until the silence is long enough to suspect the relay.
     pub(crate) async fn lasted(&mut self) {
         match self.next {
             Some(at) => tokio::time::sleep_until(at).await,
             None => std::future::pending().await,
         }
-        self.pause = (self.pause * 2).min(SILENCE_MAX);
-        self.next = Some(Instant::now() + self.pause);
+        self.next = Some(Instant::now() + self.pauses.delay());
     }
 }

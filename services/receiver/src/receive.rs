@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use flexicast::Cursor;
 use flexicast_tokio::receiver::Event;
+use service::backoff::Backoff;
 use tokio::sync::{Notify, mpsc, watch};
 use tracing::{error, info};
 
@@ -35,23 +36,8 @@ use lane::Lane;
 /// At the end, a write may take so long.
 const LAST_WRITE: Duration = Duration::from_secs(5);
 
-/// Pauses between attempts to write, growing from the first to the second.
-#[derive(Debug, Clone, Copy)]
-pub struct Backoff {
-    /// After the first failure.
-    pub first: Duration,
-    /// Never longer.
-    pub max: Duration,
-}
-
-impl Default for Backoff {
-    fn default() -> Self {
-        Self {
-            first: Duration::from_millis(250),
-            max: Duration::from_secs(10),
-        }
-    }
-}
+/// Delays between attempts to write.
+pub const BACKOFF: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(10));
 
 /// One channel with its outputs.
 #[derive(Debug)]

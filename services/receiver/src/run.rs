@@ -23,7 +23,7 @@ use crate::http::{self, ServedChannel, Site};
 use crate::journal::{JournalReader, Limits};
 use crate::memory;
 use crate::notify;
-use crate::receive::{Backoff, Loop, LoopExit, Outlet};
+use crate::receive::{BACKOFF, Loop, LoopExit, Outlet};
 use crate::sink::{ChannelFiles, Layout};
 use crate::status::file as status_file;
 use crate::transport::Transport;
@@ -179,7 +179,7 @@ async fn serve(settings: &Settings, data: &DataFolder) -> anyhow::Result<()> {
         again: &|cursors| Box::pin(transport.again(cursors)),
         board: &board,
         batch: layout.journal.batch(),
-        backoff: Backoff::default(),
+        backoff: BACKOFF,
         newcomer: newcomer.then(|| data.path()),
         source: &source,
     }

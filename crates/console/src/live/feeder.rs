@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use service::backoff::Backoff;
 use store::{Changes, ReceiverRow, StateRow, StoreError, Topic, Watch};
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
@@ -47,7 +48,7 @@ async fn follow_forever(site: &Site) {
     let mut read: Option<ReadPosition> = None;
     let mut settings_at: Option<Instant> = None;
     let mut seen = 0;
-    let mut pause = PAUSE;
+    let mut backoff = Backoff::new(PAUSE * 2, LONGEST);
     loop {
         // Before it is looked: what is changed meanwhile may not be found.
         let changes = site.changes();
@@ -60,7 +61,7 @@ async fn follow_forever(site: &Site) {
                 if site.health.set_failing(false) {
                     info!("the database answers");
                 }
-                pause = PAUSE;
+                backoff.reset();
                 site.changed();
                 seen = changes;
                 site.saw(seen);
@@ -71,8 +72,7 @@ async fn follow_forever(site: &Site) {
                     warn!(%error, "database read failed; showing the last state");
                     site.changed();
                 }
-                pause = (pause * 2).min(LONGEST);
-                sleep(pause).await;
+                sleep(backoff.delay()).await;
             }
         }
     }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use rand::RngExt;
+use service::backoff::Backoff;
 
 /// No server can ask for a longer pause.
 const MAX_AFTER: Duration = Duration::from_secs(3600);
@@ -31,10 +32,7 @@ impl Pauses {
     /// shorter than `after`, which the other side asked for.
     #[must_use]
     pub fn after(self, failures: u32, after: Option<Duration>) -> Duration {
-        let doubled = 1u32
-            .checked_shl(failures.saturating_sub(1))
-            .unwrap_or(u32::MAX);
-        let most = self.first.saturating_mul(doubled).min(self.max);
+        let most = Backoff::new(self.first, self.max).after(failures);
         let pause = most.mul_f64(rand::rng().random_range(0.5..=1.0));
         after.map_or(pause, |after| pause.max(after.min(MAX_AFTER)))
     }

@@ -3,15 +3,16 @@
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use flexicast::Cursor;
+use service::backoff::Backoff;
 use tokio::sync::{Notify, watch};
 use tracing::{error, warn};
 use uuid::Uuid;
 
 use super::batch::Batch;
-use super::{Backoff, Loop, LoopExit, Outlet, stopped};
+use super::{Loop, LoopExit, Outlet, stopped};
 use crate::board::{Board, now_ms};
 use crate::deliver::{Delivery, Item, ORDER, StorageReport, after};
 use crate::sink::Sink;
@@ -66,7 +67,7 @@ impl<'a, S: Sink> Lane<'a, S> {
             report: StorageReport::default(),
             files_report: StorageReport::default(),
             files_due: None,
-            files_pause: with.backoff.first,
+            files_backoff: with.backoff,
             stop: stop.clone(),
             failing: Arc::clone(&failing),
             trouble: Arc::clone(trouble),
@@ -220,8 +221,8 @@ struct BatchWriter<'a, S> {
     files_report: StorageReport,
     /// When the feed files are to be written.
     files_due: Option<Instant>,
-    /// Until they are tried again after a failure.
-    files_pause: Duration,
+    /// Delays between attempts to write them.
+    files_backoff: Backoff,
     stop: watch::Receiver<bool>,
     failing: Arc<AtomicBool>,
     /// Notified of failures.
@@ -271,14 +272,13 @@ impl<S: Sink> BatchWriter<'_, S> {
                 self.files_due = due;
                 if written && self.files_report.succeeded() {
                     self.board.files_failed(&self.channel, None);
-                    self.files_pause = self.backoff.first;
+                    self.files_backoff.reset();
                 }
             }
             Err(error) => {
                 let text = self.files_report.files_failed(&error);
                 self.board.files_failed(&self.channel, Some(text));
-                self.files_due = Some(Instant::now() + self.files_pause);
-                self.files_pause = (self.files_pause * 2).min(self.backoff.max);
+                self.files_due = Some(Instant::now() + self.files_backoff.delay());
             }
         }
         Ok(())
@@ -289,7 +289,7 @@ impl<S: Sink> BatchWriter<'_, S> {
         #[cfg(feature = "fault-injection")]
         let order = crate::faults::order().unwrap_or(order);
         let mut delivery = Delivery::new(items, self.cursor, order);
-        let mut pause = self.backoff.first;
+        let mut backoff = self.backoff;
         loop {
             let sink = Arc::clone(&self.sink);
             let attempt = tokio::task::spawn_blocking(move || {
@@ -320,9 +320,8 @@ impl<S: Sink> BatchWriter<'_, S> {
                     );
                     return Err(LoopExit::Stopped);
                 }
-                () = tokio::time::sleep(pause) => {}
+                () = tokio::time::sleep(backoff.delay()) => {}
             }
-            pause = (pause * 2).min(self.backoff.max);
         }
         self.report.succeeded();
         self.failing.store(false, Ordering::Relaxed);

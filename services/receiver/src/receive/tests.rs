@@ -14,10 +14,7 @@ use crate::deliver::{Item, ItemKind, Step};
 use crate::journal::OVERHEAD;
 
 const LORE: &str = "lore";
-const FAST: Backoff = Backoff {
-    first: Duration::from_millis(1),
-    max: Duration::from_millis(4),
-};
+const FAST: Backoff = Backoff::new(Duration::from_millis(1), Duration::from_millis(4));
 
 /// A loop over one channel, with all that it touches in reach.
 struct Bench {

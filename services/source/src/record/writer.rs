@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use service::backoff::Backoff;
 use store::{Batch, Records, Stamp, StoreError};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
@@ -110,7 +111,8 @@ impl Writer {
     }
 
     async fn try_to_write(&mut self, batch: &Batch, stop: &CancellationToken) {
-        let (mut again, mut refusals, mut since) = (AGAIN, 0, None);
+        let mut backoff = Backoff::new(AGAIN, AGAIN_AT_MOST);
+        let (mut refusals, mut since) = (0, None);
         loop {
             let began = Instant::now();
             let written = timeout(PATIENCE, self.records.write(batch)).await;
@@ -145,8 +147,7 @@ impl Writer {
                 self.outbox.lose(counts(batch));
                 return;
             }
-            stop.run_until_cancelled(sleep(again)).await;
-            again = (again * 2).min(AGAIN_AT_MOST);
+            stop.run_until_cancelled(sleep(backoff.delay())).await;
         }
         if let Some(since) = since {
             let seconds = since.elapsed().as_secs();
