@@ -1,14 +1,12 @@
 //! Peers that do what no peer should.
-#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
-
-mod site;
 
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use flexicast_tokio::Rung;
 use quiche::{ConnectionId, PROTOCOL_VERSION, RecvInfo, Shutdown};
-use site::{LIMIT, Site};
+
+use crate::site::{LIMIT, Site};
 
 /// Returns the first packets of handshakes that never continue.
 fn first_packets(server: SocketAddr, count: u32) -> Vec<Vec<u8>> {

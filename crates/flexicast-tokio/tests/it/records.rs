@@ -1,7 +1,4 @@
 //! Output for other tools: qlog files, and captures that a packet analyser dissects.
-#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
-
-mod site;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -14,8 +11,9 @@ use netio::RecvBatch;
 use qlog::events::EventData;
 use qlog::events::quic::{PacketHeader, PacketType, QuicFrame};
 use qlog::reader::{Event, QlogSeqReader};
-use site::{Site, any_port};
 use tokio::time::timeout;
+
+use crate::site::{LIMIT, Site, any_port, body};
 
 struct Packet {
     header: PacketHeader,
@@ -90,7 +88,7 @@ async fn qlog_files_record_the_events() {
     let flow = source.status().await.channels.remove(0).flow.unwrap();
     probe.handle.shutdown().await;
     source.handle.shutdown().await;
-    timeout(site::LIMIT, source.task).await.unwrap().unwrap();
+    timeout(LIMIT, source.task).await.unwrap().unwrap();
 
     let (flows, connections) = files(&site.path("qlog-source"));
     assert_eq!((flows.len(), connections.len()), (1, 1));
@@ -106,7 +104,7 @@ async fn qlog_files_record_the_events() {
     }
     let carried = streams(&sent);
     for seq in 1..=60 {
-        let len = site::body("lore", seq).len() as u64;
+        let len = body("lore", seq).len() as u64;
         let end = carried.get(&(4 * seq + 3));
         assert!(end.is_some_and(|end| *end >= len), "{seq}: {end:?}");
     }

@@ -1,7 +1,5 @@
 //! A source with its store, receivers that check what they get, and what lies between them.
-#![allow(dead_code, missing_docs)]
 
-pub mod namespace;
 pub mod proxy;
 pub mod relay;
 

@@ -1,7 +1,4 @@
 //! The ways between a source and a receiver: copies, NATs that change their minds, IPv6, several addresses.
-#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
-
-mod site;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering;
@@ -9,10 +6,10 @@ use std::time::Duration;
 
 use flexicast_tokio::Rung;
 use flexicast_tokio::source::FlowEndpoint;
-use site::namespace::inside;
-use site::proxy::Nat;
-use site::{Probe, Running, Site, any_port};
 use tokio::time::timeout;
+
+use crate::site::proxy::Nat;
+use crate::site::{Probe, Running, Site, any_port};
 
 /// A receiver that only copies reach.
 fn behind(site: &Site, server: SocketAddr) -> Probe {
@@ -224,7 +221,7 @@ async fn start_with(site: &Site, listen: &str, endpoints: Vec<FlowEndpoint>) -> 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn multicast_by_ipv6() {
-    if !inside("multicast_by_ipv6", NETWORK) {
+    if !kit::in_namespace!(NETWORK) {
         return;
     }
     let site = Site::new();
@@ -250,7 +247,7 @@ async fn multicast_by_ipv6() {
 /// One flow by both families: each receiver takes the one that reaches it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_flow_by_both_families() {
-    if !inside("one_flow_by_both_families", NETWORK) {
+    if !kit::in_namespace!(NETWORK) {
         return;
     }
     let site = Site::new();
@@ -277,7 +274,7 @@ async fn one_flow_by_both_families() {
 /// Copies go out of a socket for both families to the address that each receiver wrote from.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn copies_by_both_families() {
-    if !inside("copies_by_both_families", NETWORK) {
+    if !kit::in_namespace!(NETWORK) {
         return;
     }
     let site = Site::new();
@@ -296,7 +293,7 @@ async fn copies_by_both_families() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_first_address_that_answers_wins() {
-    if !inside("the_first_address_that_answers_wins", NETWORK) {
+    if !kit::in_namespace!(NETWORK) {
         return;
     }
     let site = Site::new();
@@ -343,7 +340,7 @@ fn ip(arguments: &str) {
 /// A receiver whose own address changes goes on at once, on the same connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_receiver_that_changes_its_address_continues() {
-    if !inside("a_receiver_that_changes_its_address_continues", NETWORK) {
+    if !kit::in_namespace!(NETWORK) {
         return;
     }
     let site = Site::new();

@@ -1,15 +1,13 @@
 //! Admission: copies of a receiver, returning receivers, and the end of a source.
-#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
-
-mod site;
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use flexicast_tokio::Rung;
 use flexicast_tokio::receiver::Event;
-use site::proxy::Nat;
-use site::{Probe, Running, Site, any_port};
+
+use crate::site::proxy::Nat;
+use crate::site::{Probe, Running, Site, any_port};
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -1,14 +1,12 @@
 //! Operations on single receivers, and their history.
-#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
-
-mod site;
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use flexicast_tokio::Rung;
 use flexicast_tokio::source::{HistoryEvent, HistoryEventKind, Move};
-use site::{Running, Site};
+
+use crate::site::{Running, Site};
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -1,7 +1,4 @@
 //! Authentication of a source, and certificate changes while it runs.
-#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
-
-mod site;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -12,7 +9,8 @@ use rcgen::{
     BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose,
     date_time_ymd,
 };
-use site::{Probe, Site, any_port};
+
+use crate::site::{Probe, Site, any_port};
 
 /// An authority, and what it signs.
 struct Authority {

@@ -1,7 +1,4 @@
 //! A member that has the flow's key sends packets in the source's name, over real sockets.
-#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
-
-mod site;
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -13,8 +10,9 @@ use flexicast::{PathId, Via};
 use flexicast_tokio::Rung;
 use flexicast_tokio::receiver::{Event, Validity};
 use netio::MulticastSender;
-use site::{LIMIT, Site, body};
 use uuid::Uuid;
+
+use crate::site::{LIMIT, Site, body};
 
 fn is_body(seq: u64, encoded: &[u8]) -> Validity {
     (body("lore", seq) == encoded).into()

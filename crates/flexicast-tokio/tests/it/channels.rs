@@ -1,7 +1,4 @@
 //! Channels that come and go while a source serves others.
-#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
-
-mod site;
 
 use std::time::Duration;
 
@@ -9,7 +6,8 @@ use bytes::Bytes;
 use flexicast_tokio::receiver::Event;
 use flexicast_tokio::source::Absence;
 use flexicast_tokio::{Error, Rung};
-use site::{Probe, Site, any_port};
+
+use crate::site::{Probe, Site, any_port};
 
 /// Returns the receiver's next refusal.
 async fn refused(probe: &mut Probe) -> (u64, String, bool) {

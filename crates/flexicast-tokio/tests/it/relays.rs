@@ -1,7 +1,4 @@
 //! Receivers without multicast that get the flow through AMT relays.
-#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
-
-mod site;
 
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
@@ -10,8 +7,9 @@ use std::time::Duration;
 use flexicast::control::{RelayAddress, RelayHint};
 use flexicast_tokio::receiver::{Event, RelayName, Relays};
 use flexicast_tokio::{Cause, Rung};
-use site::relay::Relay;
-use site::{Probe, Site};
+
+use crate::site::relay::Relay;
+use crate::site::{Probe, Site};
 
 /// A receiver reachable by these relays only, in addition to the announced ones.
 fn behind(site: &Site, server: SocketAddr, relays: &[SocketAddr]) -> Probe {

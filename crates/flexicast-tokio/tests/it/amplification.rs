@@ -1,15 +1,13 @@
 //! Bytes that a source sends to addresses that are not validated (RFC 9000 section 8.1).
-#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
-
-mod site;
 
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use boring::ssl::{SslContextBuilder, SslMethod};
 use flexicast_tokio::spki_pin;
-use site::Site;
-use site::proxy::{Direction, lossy};
+
+use crate::site::Site;
+use crate::site::proxy::{Direction, lossy};
 
 /// A client's end of a handshake whose datagrams are carried by hand.
 struct Client {

@@ -1,7 +1,4 @@
 //! Real QUIC and real multicast on the loopback interface.
-#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
-
-mod site;
 
 use std::net::UdpSocket;
 use std::sync::Arc;
@@ -9,8 +6,9 @@ use std::time::Duration;
 
 use flexicast_tokio::receiver::{Event, Verify};
 use flexicast_tokio::{Rung, Via};
-use site::{Site, any_port};
 use tokio::sync::mpsc;
+
+use crate::site::{Site, any_port};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn members_get_updates_by_the_flow_and_catch_up_from_the_store() {

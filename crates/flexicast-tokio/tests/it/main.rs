@@ -1,0 +1,16 @@
+//! Integration tests, one program: real QUIC and real multicast on the loopback interface.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod admission;
+mod amplification;
+mod certificates;
+mod channels;
+mod forgery;
+mod hostile;
+mod idle;
+mod loopback;
+mod operator;
+mod paths;
+mod records;
+mod relays;
+mod site;
