@@ -1,0 +1,5 @@
+//! Integration tests, one program.
+#![allow(clippy::unwrap_used)]
+
+mod sabotage;
+mod seeds;
