@@ -1,5 +1,4 @@
 //! A relay that a test plays, the program, and namespaces.
-#![allow(clippy::unwrap_used, clippy::expect_used, dead_code)]
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::{SocketAddr, UdpSocket};
@@ -12,41 +11,6 @@ use amt::report::{GeneralQuery, RecordKind, parse_report, write_query};
 use amt::{Mac, Message};
 
 pub const PATIENCE: Duration = Duration::from_secs(30);
-
-/// Set inside the namespaces of a test.
-const INSIDE: &str = "GATEWAY_TEST_NAMESPACE";
-
-/// A test must not change the machine's routes and files: it starts itself again in namespaces,
-/// where `prepare`, lines of a shell, was done first. Gives whether this is inside.
-pub fn is_inside(test: &str, prepare: &str) -> bool {
-    if std::env::var_os(INSIDE).is_some() {
-        return true;
-    }
-    let script =
-        format!("set -e\nip link set lo up\n{prepare}\nexec \"$0\" --exact \"$1\" --nocapture\n");
-    let output = Command::new("unshare")
-        .args([
-            "--user",
-            "--map-root-user",
-            "--net",
-            "--mount",
-            "sh",
-            "-c",
-            &script,
-        ])
-        .arg(std::env::current_exe().unwrap())
-        .arg(test)
-        .env(INSIDE, "1")
-        .output()
-        .expect("unshare of util-linux");
-    let told = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        output.status.success() && told.contains("1 passed"),
-        "{told}\n{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    false
-}
 
 /// A program that ends with the test.
 pub struct Program(pub Child);

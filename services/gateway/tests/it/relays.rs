@@ -1,15 +1,13 @@
 //! The program and its relays: ones that bring nothing, ones that belong to a source, and ones that
 //! bring back what it sent on.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod lab;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
 use amt::report::RecordKind;
-use lab::{Heard, PATIENCE, Relay, end, gateway, is_inside, program};
+
+use crate::lab::{Heard, PATIENCE, Relay, end, gateway, program};
 
 /// The query interval is far longer than this test waits.
 #[test]
@@ -219,10 +217,7 @@ rm "$resolv"
 
 #[test]
 fn a_name_service_that_does_not_answer_does_not_keep_it_from_ending() {
-    if !is_inside(
-        "a_name_service_that_does_not_answer_does_not_keep_it_from_ending",
-        NAMESERVER,
-    ) {
+    if !kit::in_namespace!(NAMESERVER) {
         return;
     }
     let silent = UdpSocket::bind("127.0.0.1:53").unwrap();
@@ -266,10 +261,7 @@ fn serve(server: &UdpSocket) {
 
 #[test]
 fn sources_with_relays_of_their_own_have_a_gateway_each() {
-    if !is_inside(
-        "sources_with_relays_of_their_own_have_a_gateway_each",
-        NAMESERVER,
-    ) {
+    if !kit::in_namespace!(NAMESERVER) {
         return;
     }
     let server = UdpSocket::bind("127.0.0.1:53").unwrap();

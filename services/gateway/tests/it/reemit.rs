@@ -1,15 +1,13 @@
 //! The program as others use it: a relay, `flexfeed-gateway`, and a Python program that joins the
 //! group on the loopback interface and knows nothing of AMT.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod lab;
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use amt::report::RecordKind;
-use lab::{Heard, PATIENCE, Program, Relay, end, gateway, is_inside, lines};
+
+use crate::lab::{Heard, PATIENCE, Program, Relay, end, gateway, lines};
 
 /// Joins a group from any source and prints what comes, until it has so many packets.
 const READER: &str = r#"
@@ -98,8 +96,7 @@ fn a_python_program_reads_the_group_through_it() {
 
 #[test]
 fn an_ipv6_group_is_read_with_the_route_that_the_help_names() {
-    let test = "an_ipv6_group_is_read_with_the_route_that_the_help_names";
-    if !is_inside(test, "ip -6 route add local ff00::/8 dev lo") {
+    if !kit::in_namespace!("ip -6 route add local ff00::/8 dev lo") {
         return;
     }
     let relay = Relay::at("[::1]:0");
