@@ -1,7 +1,4 @@
 //! The native side on real interfaces, which come and go and see things twice.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod lab;
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -9,7 +6,8 @@ use std::time::{Duration, Instant};
 use amt::relay::Config;
 use amt::report::RecordKind::{IsEx, IsIn, ToIn};
 use flexfeed_relay::engine::Receive;
-use lab::{Gateway, PATIENCE, PORT, Relay, inside, ip, join, send, shell, source};
+
+use crate::lab::{Gateway, NETWORK, PATIENCE, PORT, Relay, ip, join, send, shell, source};
 
 const S4: &str = "10.1.0.1";
 const G4: &str = "232.1.1.1";
@@ -52,7 +50,7 @@ fn cpu() -> Duration {
 
 #[tokio::test]
 async fn joins_come_back_with_their_interface() {
-    if !inside("joins_come_back_with_their_interface") {
+    if !kit::in_namespace!(NETWORK) {
         return;
     }
     let relay = Relay::start(Receive::Ports(vec![PORT, 5000]), Config::default());
@@ -71,7 +69,7 @@ async fn joins_come_back_with_their_interface() {
 
 #[tokio::test]
 async fn joins_follow_the_route() {
-    if !inside("joins_follow_the_route") {
+    if !kit::in_namespace!(NETWORK) {
         return;
     }
     shell("ip route add 232.0.0.0/8 dev lo");
@@ -90,7 +88,7 @@ async fn joins_follow_the_route() {
 
 #[tokio::test]
 async fn a_capture_survives_its_interface() {
-    if !inside("a_capture_survives_its_interface") {
+    if !kit::in_namespace!(NETWORK) {
         return;
     }
     let relay = Relay::start(Receive::Capture, Config::default());
@@ -122,7 +120,7 @@ async fn a_capture_survives_its_interface() {
 
 #[tokio::test]
 async fn a_bridge_and_its_ports_bring_each_packet_once() {
-    if !inside("a_bridge_and_its_ports_bring_each_packet_once") {
+    if !kit::in_namespace!(NETWORK) {
         return;
     }
     shell(
@@ -170,7 +168,7 @@ ip route add 239.0.0.0/8 dev other",
 
 #[tokio::test]
 async fn what_comes_by_the_network_has_a_hop_less() {
-    if !inside("what_comes_by_the_network_has_a_hop_less") {
+    if !kit::in_namespace!(NETWORK) {
         return;
     }
     let relay = Relay::start(Receive::Capture, Config::default());
@@ -215,7 +213,7 @@ async fn what_comes_by_the_network_has_a_hop_less() {
 
 #[tokio::test]
 async fn many_joins_and_leaves_all_come_in_the_end() {
-    if !inside("many_joins_and_leaves_all_come_in_the_end") {
+    if !kit::in_namespace!(NETWORK) {
         return;
     }
     // Each group and port takes a socket.

@@ -1,7 +1,5 @@
 //! A relay in this process, gateways that speak AMT by hand, and a source of multicast; each test in a
 //! network namespace of its own.
-// Each file of tests uses a part of it.
-#![allow(dead_code)]
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -22,43 +20,16 @@ pub const PORT: u16 = 4434;
 /// Nothing takes so long.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Set inside the namespace.
-const INSIDE: &str = "RELAY_TEST_NAMESPACE";
-
 /// An interface for multicast with both address families; what is sent on its other end arrives there
 /// by the network. Gateways are on the loopback interface.
-const NETWORK: &str = "set -e
-ip link set lo up
+pub const NETWORK: &str = "\
 ip link add native type veth peer name other
 for i in native other; do ip link set $i addrgenmode none; ip link set $i up; done
 ip addr add 10.1.0.1/24 dev native
 ip addr add fd00:1::1/64 dev native nodad
 ip addr add 10.2.0.1/24 dev other
 ip addr add fd00:2::1/64 dev other nodad
-exec \"$0\" --exact \"$1\" --nocapture
 ";
-
-/// Whether this is already the process inside the namespace; otherwise runs it there to its end.
-pub fn inside(test: &str) -> bool {
-    if std::env::var_os(INSIDE).is_some() {
-        return true;
-    }
-    let output = Command::new("unshare")
-        .args(["--user", "--map-root-user", "--net", "sh", "-c", NETWORK])
-        .arg(std::env::current_exe().unwrap())
-        .arg(test)
-        .env(INSIDE, "1")
-        .output()
-        .expect("unshare of util-linux");
-    let told = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        output.status.success() && told.contains("1 passed"),
-        "{test} in its namespace: {}\n{told}\n{}",
-        output.status,
-        String::from_utf8_lossy(&output.stderr)
-    );
-    false
-}
 
 /// Runs a command in the namespace.
 pub fn shell(command: &str) {

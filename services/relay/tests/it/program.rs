@@ -1,5 +1,5 @@
 //! The program from outside: settings, status, signals.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 #![expect(clippy::disallowed_methods, reason = "these tests are plain threads")]
 
 use std::io::{BufRead, BufReader};

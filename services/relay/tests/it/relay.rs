@@ -1,7 +1,4 @@
 //! The relay's data path on real sockets: from multicast to gateways.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod lab;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,7 +7,8 @@ use amt::Message;
 use amt::relay::Config;
 use amt::report::RecordKind::{Block, IsEx, IsIn};
 use flexfeed_relay::engine::Receive;
-use lab::{Gateway, PORT, Relay, at, inside, ip, join, send, source};
+
+use crate::lab::{self, Gateway, NETWORK, PORT, Relay, at, ip, join, send, source};
 
 const S4: &str = "10.1.0.1";
 const S6: &str = "fd00:1::1";
@@ -24,7 +22,7 @@ fn by_ports() -> Relay {
 
 #[tokio::test]
 async fn packets_arrive_with_the_headers_that_they_had() {
-    if !inside("packets_arrive_with_the_headers_that_they_had") {
+    if !kit::in_namespace!(NETWORK) {
         return;
     }
     let relay = by_ports();
@@ -53,7 +51,7 @@ async fn packets_arrive_with_the_headers_that_they_had() {
 
 #[tokio::test]
 async fn a_capture_sees_any_port_and_what_this_host_sends() {
-    if !inside("a_capture_sees_any_port_and_what_this_host_sends") {
+    if !kit::in_namespace!(NETWORK) {
         return;
     }
     let relay = Relay::start(Receive::Capture, Config::default());
@@ -78,7 +76,7 @@ async fn a_capture_sees_any_port_and_what_this_host_sends() {
 
 #[tokio::test]
 async fn behind_one_address_one_leaves_and_the_others_go_on() {
-    if !inside("behind_one_address_one_leaves_and_the_others_go_on") {
+    if !kit::in_namespace!(NETWORK) {
         return;
     }
     let relay = by_ports();
@@ -115,7 +113,7 @@ async fn behind_one_address_one_leaves_and_the_others_go_on() {
 
 #[tokio::test]
 async fn any_source_and_single_ones_bring_each_packet_once() {
-    if !inside("any_source_and_single_ones_bring_each_packet_once") {
+    if !kit::in_namespace!(NETWORK) {
         return;
     }
     let relay = by_ports();
@@ -137,7 +135,7 @@ async fn any_source_and_single_ones_bring_each_packet_once() {
 
 #[tokio::test]
 async fn what_is_too_large_is_fragmented_inside_or_dropped() {
-    if !inside("what_is_too_large_is_fragmented_inside_or_dropped") {
+    if !kit::in_namespace!(NETWORK) {
         return;
     }
     let config = Config {
@@ -169,7 +167,7 @@ async fn what_is_too_large_is_fragmented_inside_or_dropped() {
 
 #[tokio::test]
 async fn the_first_packet_that_is_too_large_for_the_interface_is_fragmented_too() {
-    if !inside("the_first_packet_that_is_too_large_for_the_interface_is_fragmented_too") {
+    if !kit::in_namespace!(NETWORK) {
         return;
     }
     lab::shell("ip link set lo mtu 1280");
@@ -200,7 +198,7 @@ async fn the_first_packet_that_is_too_large_for_the_interface_is_fragmented_too(
 
 #[tokio::test]
 async fn memberships_expire_and_the_group_is_left() {
-    if !inside("memberships_expire_and_the_group_is_left") {
+    if !kit::in_namespace!(NETWORK) {
         return;
     }
     let config = Config {
@@ -216,7 +214,7 @@ async fn memberships_expire_and_the_group_is_left() {
 
 #[tokio::test]
 async fn garbage_and_forgeries_change_nothing() {
-    if !inside("garbage_and_forgeries_change_nothing") {
+    if !kit::in_namespace!(NETWORK) {
         return;
     }
     let relay = by_ports();
@@ -240,7 +238,7 @@ async fn garbage_and_forgeries_change_nothing() {
 
 #[tokio::test]
 async fn what_is_sent_to_a_group_is_no_message() {
-    if !inside("what_is_sent_to_a_group_is_no_message") {
+    if !kit::in_namespace!(NETWORK) {
         return;
     }
     let port = netio::direct::UdpPort::bind(at("0.0.0.0:0")).unwrap();
@@ -262,7 +260,7 @@ async fn what_is_sent_to_a_group_is_no_message() {
 
 #[tokio::test]
 async fn messages_that_find_no_room_are_counted() {
-    if !inside("messages_that_find_no_room_are_counted") {
+    if !kit::in_namespace!(NETWORK) {
         return;
     }
     let port = netio::direct::UdpPort::bind(at("127.0.0.1:0")).unwrap();
@@ -282,7 +280,7 @@ async fn messages_that_find_no_room_are_counted() {
 
 #[tokio::test]
 async fn a_view_and_a_drain() {
-    if !inside("a_view_and_a_drain") {
+    if !kit::in_namespace!(NETWORK) {
         return;
     }
     let relay = by_ports();
@@ -307,7 +305,7 @@ async fn a_view_and_a_drain() {
 
 #[tokio::test]
 async fn what_finds_no_room_is_counted() {
-    if !inside("what_finds_no_room_is_counted") {
+    if !kit::in_namespace!(NETWORK) {
         return;
     }
     let relay = by_ports();
