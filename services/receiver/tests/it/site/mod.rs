@@ -1,5 +1,4 @@
 //! A source within the test: a real one on a real socket, with a store in memory.
-#![allow(dead_code)] // each test file uses its part
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;

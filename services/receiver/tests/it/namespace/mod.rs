@@ -2,32 +2,6 @@
 
 use std::process::{Child, Command, Stdio};
 
-const INSIDE: &str = "FLEXFEED_RECEIVER_TEST_NAMESPACE";
-
-/// Whether this is already the process inside the namespace; otherwise runs the test there to its
-/// end.
-pub fn inside(test: &str) -> bool {
-    if std::env::var_os(INSIDE).is_some() {
-        return true;
-    }
-    let output = Command::new("unshare")
-        .args(["--user", "--map-root-user", "--net", "--mount", "sh", "-c"])
-        .arg("ip link set lo up && exec \"$0\" --exact \"$1\" --nocapture")
-        .arg(std::env::current_exe().unwrap())
-        .arg(test)
-        .env(INSIDE, "1")
-        .output()
-        .expect("unshare of util-linux");
-    let told = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        output.status.success() && told.contains("1 passed"),
-        "{test} in its namespace: {}\n{told}\n{}",
-        output.status,
-        String::from_utf8_lossy(&output.stderr)
-    );
-    false
-}
-
 /// A second network beside the test's own; the cable between them ends in `here` and `there`.
 pub struct Network {
     holder: Child,

@@ -1,14 +1,10 @@
 //! With what a receiver begins that has nothing yet, or has nothing any more.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod program;
-mod site;
 
 use std::path::Path;
 use std::time::Duration;
 
-use program::{PATIENCE, Running, ends, receiver, text};
-use site::{Site, entries};
+use crate::program::{self, PATIENCE, Running, ends, receiver, text};
+use crate::site::{Site, entries};
 
 /// More than what a receiver gets that asks for nothing.
 const PUBLISHED: u64 = 250;

@@ -1,10 +1,5 @@
 //! The program's outputs besides the Atom file, against a real source: JSON Feed, events, webhooks,
 //! commands; across kills, a full disk, and hanging consumers.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod hook_server;
-mod program;
-mod site;
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -12,11 +7,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use hook_server::HookServer;
-use program::{PATIENCE, Running, receiver, text};
 use serde_json::Value;
-use site::{Site, entries};
 use tempfile::TempDir;
+
+use crate::hook_server::HookServer;
+use crate::program::{self, PATIENCE, Running, receiver, text};
+use crate::site::{Site, entries};
 
 /// A receiver's data folder, its settings, and how to start it.
 struct Home {

@@ -1,5 +1,4 @@
 //! The program, its log and its end.
-#![allow(dead_code)] // each test file uses its part
 
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener};

@@ -1,17 +1,14 @@
 //! The program against a real source: what it puts out, what it survives, what it says.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod program;
-mod site;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use bytes::Bytes;
-use program::{PATIENCE, Running, ends, receiver, text};
 use serde_json::Value;
-use site::{Site, entries, entries_of};
 use tempfile::TempDir;
+
+use crate::program::{self, PATIENCE, Running, ends, receiver, text};
+use crate::site::{Site, entries, entries_of};
 
 /// A receiver's data folder and how to start a receiver on it.
 struct Home {

@@ -1,12 +1,9 @@
 //! The program from outside: what it says and how it ends.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod program;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use program::{PATIENCE, Running, ends, receiver, text};
+use crate::program::{self, PATIENCE, Running, ends, receiver, text};
 
 /// A valid link to a closed port.
 const LINK: &str =

@@ -1,15 +1,12 @@
 //! Authentication of the receiver and of the source.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod program;
-mod site;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use program::{Running, ends, receiver, text};
-use site::{Site, entries};
 use uuid::Uuid;
+
+use crate::program::{self, Running, ends, receiver, text};
+use crate::site::{Site, entries};
 
 fn run(data: &Path, link: &str, more: &[&str]) -> Running {
     let mut command = receiver(&["--data", text(data), "--http", "off"]);

@@ -1,18 +1,15 @@
 //! The `doctor` command against a real source.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod namespace;
-mod program;
-mod site;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use feed::payload;
 use flexicast_tokio::source::FlowEndpoint;
-use program::{PATIENCE, Running, receiver, text};
 use serde_json::Value;
-use site::{Site, entries};
+
+use crate::namespace;
+use crate::program::{self, PATIENCE, Running, receiver, text};
+use crate::site::{Site, entries};
 
 struct Home {
     folder: tempfile::TempDir,
@@ -267,7 +264,7 @@ async fn obstacles_are_named() {
 /// In a network of its own, where name servers are found to be out of reach at once.
 #[test]
 fn a_name_that_is_not_found_is_named() {
-    if !namespace::inside("a_name_that_is_not_found_is_named") {
+    if !kit::in_namespace!() {
         return;
     }
     let runtime = tokio::runtime::Runtime::new().unwrap();
@@ -306,7 +303,7 @@ fn wrong_settings_are_told_as_such() {
 /// does not.
 #[test]
 fn multicast_is_probed_and_obstacles_are_named() {
-    if !namespace::inside("multicast_is_probed_and_obstacles_are_named") {
+    if !kit::in_namespace!() {
         return;
     }
     let runtime = tokio::runtime::Runtime::new().unwrap();
@@ -346,7 +343,7 @@ fn multicast_is_probed_and_obstacles_are_named() {
 /// Multicast comes by one cable, but this machine's way to the source is another one.
 #[test]
 fn a_reverse_path_filter_is_named() {
-    if !namespace::inside("a_reverse_path_filter_is_named") {
+    if !kit::in_namespace!() {
         return;
     }
     let runtime = tokio::runtime::Runtime::new().unwrap();

@@ -1,13 +1,9 @@
 //! `status --watch` in a real terminal.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod program;
-mod terminal;
 
 use std::process::Command;
 
-use program::{Running, receiver, text};
-use terminal::Terminal;
+use crate::program::{self, Running, receiver, text};
+use crate::terminal::Terminal;
 
 /// A valid link to a closed port.
 const LINK: &str = "flexfeed://s3cret@127.0.0.1:9?pin=sha256:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8&ch=lore&ch=net";
