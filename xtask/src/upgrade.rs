@@ -79,7 +79,7 @@ pub fn run_tests(context: &mut Context, arguments: &[&str]) -> Result<()> {
     context.set("FLEXFEED_PREVIOUS", previous);
     let programs = context.target.join("debug");
     context.set("FLEXFEED_BIN_DIR", programs);
-    tested::run(context, &["--test", "scenarios"], &["up1_", "up2_"])
+    tested::run(context, &["--test", "it"], &["up1_", "up2_"])
 }
 
 /// Returns the newest commit before this one (or before what is not committed yet) whose programs

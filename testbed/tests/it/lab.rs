@@ -1,7 +1,5 @@
 //! The lab itself: multicast goes only where it was joined, is cut and lost on command, and nothing outlives the lab.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
 use std::net::IpAddr;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -343,7 +341,7 @@ fn sleeper() {
 fn everything_ends_when_the_tests_are_killed() {
     use std::io::{BufRead, BufReader};
     let mut tests = Command::new(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", "sleeper", "--nocapture"])
+        .args(["--ignored", "--exact", "lab::sleeper", "--nocapture"])
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();

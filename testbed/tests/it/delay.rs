@@ -1,7 +1,5 @@
 //! The slow cable: what it adds, what it keeps, what it reports.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
 use std::process::{Child, Command, Output};
 use std::time::Duration;
 
