@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use sqlx::error::DatabaseError;
 use sqlx::migrate::MigrateError;
 
-use crate::database::Doing;
+use crate::database::Operation;
 
 // Primary result codes of SQLite (https://www.sqlite.org/rescode.html).
 const SQLITE_BUSY: u32 = 5;
@@ -218,7 +218,7 @@ impl StoreError {
     }
 
     /// Sorts an error of the database by what one can do about it.
-    pub(crate) fn from_sqlx(url: &str, doing: Doing, source: sqlx::Error) -> Self {
+    pub(crate) fn from_sqlx(url: &str, doing: Operation, source: sqlx::Error) -> Self {
         let is_postgres = url.starts_with("postgres:");
         let url = url.to_owned();
         match &source {

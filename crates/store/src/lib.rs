@@ -29,6 +29,8 @@ use uuid::Uuid;
 
 pub use accounts::Accounts;
 pub use archive::{BackupReport, Contents, Progress, RestoreReport};
+#[cfg(feature = "fault-injection")]
+pub use database::{Failure, Fault, FaultRule, Faults};
 pub use error::StoreError;
 pub use mark::{Adopted, HeadMark, Renewal};
 pub use model::{
@@ -98,6 +100,22 @@ pub async fn open_all(database_url: &str) -> Result<Opened, StoreError> {
 /// As [`open`].
 pub async fn open_file_all(path: &Path) -> Result<Opened, StoreError> {
     Opened::at(location::Location::file(path)).await
+}
+
+/// [`open_file_all`], with the faults of the sessions of this database.
+///
+/// # Errors
+/// As [`open`].
+#[cfg(feature = "fault-injection")]
+pub async fn open_file_with_faults(path: &Path) -> Result<(Opened, Faults), StoreError> {
+    let store = Arc::new(sql::SqlStore::open(location::Location::file(path)).await?);
+    let faults = store.database.faults.clone();
+    let opened = Opened {
+        records: Arc::clone(&store) as Arc<dyn Records>,
+        accounts: Arc::clone(&store) as Arc<dyn Accounts>,
+        store,
+    };
+    Ok((opened, faults))
 }
 
 /// Whether [`open`] understands `database_url`. Opens and makes nothing.

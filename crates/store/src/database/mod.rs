@@ -7,6 +7,11 @@
 //! PostgreSQL: a transaction that gives out seqs locks the channel's row first. Readers see whole
 //! transactions, in the order in which they had the lock.
 
+#[cfg(feature = "fault-injection")]
+mod faults;
+#[cfg(not(feature = "fault-injection"))]
+#[path = "no_faults.rs"]
+mod faults;
 mod listen;
 mod postgres;
 mod session;
@@ -21,6 +26,8 @@ use std::time::Duration;
 use sqlx::postgres::{PgConnectOptions, PgPool};
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
 
+#[cfg(feature = "fault-injection")]
+pub use faults::{Failure, Fault, FaultRule, Faults};
 pub(crate) use session::Session;
 pub(crate) use sql::{Sql, postgres_part, sql, sqlite_part};
 pub(crate) use value::{Row, Value, storable, values};
@@ -33,8 +40,8 @@ use session::Link;
 /// Connections to a server are not waited for longer, when they are closed.
 const CLOSE: Duration = Duration::from_secs(2);
 
-/// What a statement was meant to do, for the text of its error.
-pub(crate) type Doing = &'static str;
+/// Name of what a session is for, as it appears in errors: "cannot store updates in …".
+pub(crate) type Operation = &'static str;
 
 /// An open database.
 #[derive(Debug)]
@@ -42,6 +49,8 @@ pub(crate) struct Database {
     /// As messages name it: without password.
     pub(crate) url: Arc<str>,
     pools: Pools,
+    /// Nothing, unless tests inject some.
+    pub(crate) faults: faults::Faults,
 }
 
 #[derive(Debug)]
@@ -80,20 +89,24 @@ impl Database {
                 Pools::Postgres { pool, options }
             }
         };
-        Ok(Self { url, pools })
+        Ok(Self {
+            url,
+            pools,
+            faults: faults::Faults::default(),
+        })
     }
 
     /// A connection for one statement that only reads.
-    pub(crate) async fn read(&self, doing: Doing) -> Result<Session, StoreError> {
+    pub(crate) async fn read(&self, operation: Operation) -> Result<Session, StoreError> {
         let link = match &self.pools {
             Pools::Sqlite { readers, .. } => readers.acquire().await.map(Link::SqliteReader),
             Pools::Postgres { pool, .. } => postgres::acquire(pool).await.map(Link::Postgres),
         };
-        self.session(doing, link)
+        self.session(operation, link)
     }
 
     /// A transaction that only reads, from one state of the database.
-    pub(crate) async fn snapshot(&self, doing: Doing) -> Result<Session, StoreError> {
+    pub(crate) async fn snapshot(&self, operation: Operation) -> Result<Session, StoreError> {
         let link = match &self.pools {
             Pools::Sqlite { readers, .. } => readers.begin().await.map(Link::Sqlite),
             Pools::Postgres { pool, .. } => {
@@ -102,11 +115,11 @@ impl Database {
                     .map(Link::Postgres)
             }
         };
-        self.session(doing, link)
+        self.session(operation, link)
     }
 
     /// A transaction that writes.
-    pub(crate) async fn write(&self, doing: Doing) -> Result<Session, StoreError> {
+    pub(crate) async fn write(&self, operation: Operation) -> Result<Session, StoreError> {
         let link = match &self.pools {
             Pools::Sqlite { writer, .. } => {
                 writer.begin_with("BEGIN IMMEDIATE").await.map(Link::Sqlite)
@@ -118,21 +131,22 @@ impl Database {
                     .map(Link::Postgres)
             }
         };
-        self.session(doing, link)
+        self.session(operation, link)
     }
 
     fn session(
         &self,
-        doing: Doing,
+        operation: Operation,
         link: Result<Link, sqlx::Error>,
     ) -> Result<Session, StoreError> {
         match link {
             Ok(link) => Ok(Session {
                 url: Arc::clone(&self.url),
-                doing,
+                operation,
                 link,
+                faults: self.faults.session(operation),
             }),
-            Err(error) => Err(StoreError::from_sqlx(&self.url, doing, error)),
+            Err(error) => Err(StoreError::from_sqlx(&self.url, operation, error)),
         }
     }
 

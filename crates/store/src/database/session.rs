@@ -6,8 +6,9 @@ use std::time::Duration;
 use sqlx::pool::PoolConnection;
 use sqlx::{Postgres, Sqlite, SqliteConnection, Transaction};
 
+use super::faults::SessionFaults;
 use super::value::{Column, Row, Value, for_postgres, for_sqlite};
-use super::{Doing, Sql};
+use super::{Operation, Sql};
 use crate::StoreError;
 use crate::error::is_lost;
 
@@ -30,8 +31,9 @@ fn on_the_way(values: &[Value<'_>]) -> Duration {
 /// A connection, and what it is used for.
 pub(crate) struct Session {
     pub(crate) url: Arc<str>,
-    pub(super) doing: Doing,
+    pub(super) operation: Operation,
     pub(super) link: Link,
+    pub(super) faults: SessionFaults,
 }
 
 pub(super) enum Link {
@@ -147,12 +149,15 @@ impl Session {
         sql: Sql,
         values: &[Value<'_>],
     ) -> Result<Vec<Row>, StoreError> {
+        self.faults.before_statement(&self.url).await?;
         let rows = match &mut self.link {
             Link::SqliteReader(connection) => sqlite_rows(connection, sql, values).await,
             Link::Sqlite(transaction) => sqlite_rows(transaction, sql, values).await,
             Link::Postgres(link) => link.rows(sql.postgres, values).await,
         };
-        rows.map_err(|error| self.failed(error))
+        let rows = rows.map_err(|error| self.failed(error))?;
+        self.faults.after_rows(rows.len()).await;
+        Ok(rows)
     }
 
     /// The first row that a statement gives, if it gives one.
@@ -182,6 +187,7 @@ impl Session {
         sql: Sql,
         values: &[Value<'_>],
     ) -> Result<u64, StoreError> {
+        self.faults.before_statement(&self.url).await?;
         let done = match &mut self.link {
             Link::SqliteReader(connection) => for_sqlite(sql.sqlite, values)
                 .execute(&mut **connection)
@@ -208,7 +214,12 @@ impl Session {
     }
 
     async fn end(self, how: &'static str) -> Result<(), StoreError> {
-        let Self { url, doing, link } = self;
+        let Self {
+            url,
+            operation,
+            link,
+            faults,
+        } = self;
         let ended = match link {
             Link::SqliteReader(_) => Ok(()),
             Link::Sqlite(transaction) if how == "COMMIT" => transaction.commit().await,
@@ -216,7 +227,8 @@ impl Session {
             Link::Postgres(mut link) if link.in_transaction => link.end(how).await,
             Link::Postgres(_) => Ok(()),
         };
-        ended.map_err(|error| StoreError::from_sqlx(&url, doing, error))
+        ended.map_err(|error| StoreError::from_sqlx(&url, operation, error))?;
+        faults.after_end(&url, how == "COMMIT")
     }
 
     /// Lets this transaction take hours: nobody waits for it. What it reads, it reads in the order of
@@ -273,7 +285,7 @@ impl Session {
     }
 
     pub(crate) fn failed(&self, error: sqlx::Error) -> StoreError {
-        StoreError::from_sqlx(&self.url, self.doing, error)
+        StoreError::from_sqlx(&self.url, self.operation, error)
     }
 
     pub(crate) fn damaged(&self, detail: String) -> StoreError {

@@ -9,6 +9,7 @@ mod commands;
 mod crash;
 mod disk;
 mod enrolment;
+mod faults;
 mod files;
 mod histories;
 mod leases;

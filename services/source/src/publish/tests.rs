@@ -5,12 +5,11 @@ use std::sync::Mutex;
 
 use async_trait::async_trait;
 use flexicast_tokio::source::{History, SourceStatus};
-use store::{Draft, Holder, Kind};
+use store::{Draft, Fault, FaultRule, Holder, Kind};
 use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::*;
-use crate::ingest::tests::faults::{Fault, Faulty};
 use crate::metrics::Metrics;
 
 /// For everything that should happen soon.
@@ -486,14 +485,19 @@ async fn a_read_after_the_end_of_the_lease_is_ignored() {
     site.grow(3, None).await.unwrap();
     let first = timeout(SOON, publisher.publish_stored()).await.unwrap();
     first.ok().unwrap();
-    let late = Faulty::new(Arc::clone(&site.store));
-    late.set(Fault::Late);
-    publisher.works.store = Arc::<Faulty>::clone(&late);
+    let path = site.folder.path().join("flexfeed.db");
+    let (late, faults) = store::open_file_with_faults(&path).await.unwrap();
+    faults.inject(
+        FaultRule::new(Fault::Pause)
+            .on(&["read updates"])
+            .at_statement(1),
+    );
+    publisher.works.store = late.store;
     let reading = tokio::spawn(async move {
         let ended = publisher.publish_stored().await;
         ended.is_err()
     });
-    timeout(SOON, late.asked.notified()).await.unwrap();
+    timeout(SOON, faults.paused()).await.unwrap();
     while old.holds() {
         sleep(Duration::from_millis(20)).await;
     }
@@ -507,7 +511,7 @@ async fn a_read_after_the_end_of_the_lease_is_ignored() {
         3,
     );
     next.await.unwrap();
-    late.go_on.notify_one();
+    faults.resume();
     // Waiting for a lease that does not come any more.
     let waits = timeout(Duration::from_millis(500), reading).await;
     assert!(waits.is_err(), "it took the other's doing for its own");

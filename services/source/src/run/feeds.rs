@@ -296,12 +296,11 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::super::board::{Board, ChannelInfo};
     use super::super::context::PollSpacing;
-    use store::PollRecord;
+    use store::{Fault, FaultRule, PollRecord, Store};
 
     use super::*;
     use crate::data::DataFolder;
     use crate::data::identity::Identity;
-    use crate::ingest::tests::faults::{Fault, Faulty};
     use crate::ingest::{NotAsked, Reports};
     use crate::metrics::{Metrics, RecordMetrics};
     use crate::publish::LeaseTerms;
@@ -310,7 +309,7 @@ mod tests {
     /// For everything that should happen soon.
     const SOON: Duration = Duration::from_secs(120);
 
-    async fn context(folder: &std::path::Path, store: Arc<Faulty>) -> Arc<Context> {
+    async fn context(folder: &std::path::Path, store: Arc<dyn Store>) -> Arc<Context> {
         let url = "http://127.0.0.1:9/feed";
         let wanted = ["--feed", url, "--allow-private-feed", "--group", ""];
         let ports = ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
@@ -318,7 +317,7 @@ mod tests {
         let folder = DataFolder::open(folder).unwrap();
         let identity = Identity::load_or_make(&folder, "localhost", None).unwrap();
         let open = OpenChannels::default();
-        let backlog = StoreBacklog::new(Arc::<Faulty>::clone(&store), open.clone());
+        let backlog = StoreBacklog::new(Arc::clone(&store), open.clone());
         let source = super::super::bind(&config, &identity, backlog)
             .await
             .unwrap();
@@ -344,26 +343,25 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn a_feed_that_is_gone_cannot_be_asked() {
         let outer = tempfile::tempdir().unwrap();
-        let inner = store::open_file(&outer.path().join("flexfeed.db"))
+        let store = store::open_file(&outer.path().join("flexfeed.db"))
             .await
             .unwrap();
-        inner.open_channel("lore").await.unwrap();
+        store.open_channel("lore").await.unwrap();
         let feed = FeedSettings {
             url: "http://127.0.0.1:9/feed".into(),
             address: "http://127.0.0.1:9/feed".into(),
             local: true,
             ..FeedSettings::default()
         };
-        inner.put_feed("lore", &feed).await.unwrap();
+        store.put_feed("lore", &feed).await.unwrap();
         let poll = PollRecord {
             at_ms: 1,
             state: "gone".into(),
             gone: true,
             ..PollRecord::default()
         };
-        inner.record_poll("lore", &feed.url, &poll).await.unwrap();
-        let row = inner.feed("lore", &feed.url).await.unwrap().unwrap();
-        let store = Faulty::new(inner);
+        store.record_poll("lore", &feed.url, &poll).await.unwrap();
+        let row = store.feed("lore", &feed.url).await.unwrap().unwrap();
         let context = context(&outer.path().join("data"), store).await;
         let refreshes = context.refreshes.clone();
         let metrics = context.metrics.channel("lore");
@@ -380,19 +378,18 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn a_failed_ingest_is_restarted_and_shown() {
         let outer = tempfile::tempdir().unwrap();
-        let inner = store::open_file(&outer.path().join("flexfeed.db"))
-            .await
-            .unwrap();
-        inner.open_channel("lore").await.unwrap();
+        let path = outer.path().join("flexfeed.db");
+        let (opened, faults) = store::open_file_with_faults(&path).await.unwrap();
+        let store = opened.store;
+        store.open_channel("lore").await.unwrap();
         let feed = FeedSettings {
             url: "http://127.0.0.1:9/feed".into(),
             address: "http://127.0.0.1:9/feed".into(),
             local: true,
             ..FeedSettings::default()
         };
-        let row = inner.put_feed("lore", &feed).await.unwrap();
-        let store = Faulty::new(inner);
-        store.set(Fault::Panic);
+        let row = store.put_feed("lore", &feed).await.unwrap();
+        faults.inject(FaultRule::new(Fault::Panic).on(&["read a feed"]));
         let context = context(&outer.path().join("data"), Arc::clone(&store)).await;
         let board = Arc::clone(&context.board);
         board.show("lore", ChannelInfo::default());
@@ -423,7 +420,7 @@ mod tests {
         assert_eq!(metrics.breakdowns.get(), 2);
         assert!(shown().1.contains("in 2 s"), "{}", shown().1);
         // Other feeds would go on meanwhile, and this one does once it can.
-        store.set(Fault::None);
+        faults.clear();
         next(&mut feeds).await;
         let polled = async {
             while !shown().1.contains("cannot") {

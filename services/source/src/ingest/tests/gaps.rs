@@ -3,7 +3,7 @@
 use store::{GapRecord, GapState};
 
 use super::archive_server::{ARCHIVE, ArchiveServer, Habit, WINDOW, mail_id, mail_ids};
-use super::faults::{Fault, Faulty};
+use super::faults::Trouble;
 use super::feed_server::post;
 use super::growing::{ids, posts};
 use super::*;
@@ -336,42 +336,41 @@ async fn a_failed_search_is_retried_and_the_feed_goes_on() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn entries_found_during_a_store_failure_are_stored_later() {
-    for fault in [Fault::Full, Fault::FullAfter(1), Fault::AfterWriting] {
+    for trouble in [Trouble::Full, Trouble::FullAfter(1), Trouble::LostReplies] {
         let scene = Scene::new().await;
         scene.server.post_up_to(40);
-        let store = Faulty::new(Arc::clone(&scene.store));
-        let shared = Arc::<Faulty>::clone(&store);
+        let (store, faults) = scene.database.open_with_faults().await;
         let settings = settings(scene.server.inbox());
-        let mut life = Life::apart(settings, shared, Arc::clone(&scene.store)).await;
+        let mut life = Life::apart(settings, store, Arc::clone(&scene.store)).await;
         life.stored(WINDOW).await;
         scene.server.habit(Habit::Challenge);
         scene.server.post_up_to(240);
         life.stored(2 * WINDOW).await;
         scene.polled(1).await;
-        store.set(fault);
+        trouble.inject(&faults);
         scene.server.habit(Habit::None);
         let failing = |s: &IngestStatus| s.store_failure.is_some();
         life.shows("the failure", failing).await;
         // More than one attempt, and none of them is taken for a success.
         scene.polled(3).await;
         // Where everything is written in spite of the errors, that comes to light at some time.
-        if fault != Fault::AfterWriting {
+        if trouble != Trouble::LostReplies {
             let gap = &scene.gaps().await[0];
-            assert_eq!(gap.state, GapState::Suspected, "{fault:?}");
+            assert_eq!(gap.state, GapState::Suspected, "{trouble:?}");
         }
-        store.set(Fault::None);
+        faults.clear();
         let gap = scene.settled(&mut life).await;
         assert_eq!(
             (gap.state, gap.entries),
             (GapState::Filled, 175),
-            "{fault:?}"
+            "{trouble:?}"
         );
         life.stored(WINDOW + 200).await;
         let mut all = life.ids();
         all.sort();
         let mut expected = mail_ids(15..240);
         expected.sort();
-        assert_eq!(all, expected, "{fault:?}: each once");
+        assert_eq!(all, expected, "{trouble:?}: each once");
         // Nothing new comes, and it shows all the same that the store works.
         life.shows("good again", |s| !failing(s)).await;
         assert_eq!(life.metrics.gap_entries.get(), 175);

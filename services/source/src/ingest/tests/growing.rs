@@ -2,7 +2,7 @@
 
 use feed::Kind;
 
-use super::faults::{Fault, Faulty};
+use super::faults::Trouble;
 use super::feed_server::{Post, post};
 use super::*;
 
@@ -130,10 +130,9 @@ async fn an_end_in_the_middle_of_a_document_loses_nothing() {
     server.give(&posts(1, 150));
     let store = database.open().await;
     // The store takes the first part of the document and fails at the second one.
-    let faulty = Faulty::new(Arc::clone(&store));
-    faulty.set(Fault::FullAfter(1));
-    let shared = Arc::<Faulty>::clone(&faulty);
-    let mut life = Life::apart(settings(server.url()), shared, Arc::clone(&store)).await;
+    let (faulty, faults) = database.open_with_faults().await;
+    Trouble::FullAfter(1).inject(&faults);
+    let mut life = Life::apart(settings(server.url()), faulty, Arc::clone(&store)).await;
     life.stored(64).await;
     let status = life.shows("failure", |s| s.store_failure.is_some()).await;
     assert_eq!(status.pending, 150 - 64);

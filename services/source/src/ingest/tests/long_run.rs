@@ -6,7 +6,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use super::archive_server::{ArchiveServer, WINDOW, mail_id};
-use super::faults::{Fault, Faulty};
+use super::faults::Trouble;
 use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -25,10 +25,18 @@ async fn run(seed: u64) {
         server.blog()
     };
     let inner = database.open().await;
-    let store = Faulty::new(Arc::clone(&inner));
+    let (store, faults) = database.open_with_faults().await;
     let begin = async || {
-        let shared = Arc::<Faulty>::clone(&store);
-        Life::apart(settings(url.clone()), shared, Arc::clone(&inner)).await
+        Life::apart(
+            settings(url.clone()),
+            Arc::clone(&store),
+            Arc::clone(&inner),
+        )
+        .await
+    };
+    let trouble = |trouble: Trouble| {
+        faults.clear();
+        trouble.inject(&faults);
     };
     let mut count = WINDOW;
     server.post_up_to(count);
@@ -39,8 +47,8 @@ async fn run(seed: u64) {
             0..=3 => count += rng.random_range(1..WINDOW),
             4..=5 => count += rng.random_range(WINDOW..6 * WINDOW),
             6 => server.edit(rng.random_range(0..count)),
-            7 => store.set(Fault::Full),
-            8 => store.set([Fault::AfterWriting, Fault::Reading][rng.random_range(0..2)]),
+            7 => trouble(Trouble::Full),
+            8 => trouble([Trouble::LostReplies, Trouble::Unreadable][rng.random_range(0..2)]),
             _ => {
                 life.end().await;
                 life = begin().await;
@@ -52,10 +60,10 @@ async fn run(seed: u64) {
             soon("some polls", || server.polls() >= until).await;
         }
         if rng.random_bool(0.5) {
-            store.set(Fault::None);
+            faults.clear();
         }
     }
-    store.set(Fault::None);
+    faults.clear();
     let all: HashSet<String> = (0..count).map(mail_id).collect();
     let began = Instant::now();
     loop {

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod archive_server;
-pub(crate) mod faults;
+mod faults;
 mod feed_server;
 mod gaps;
 mod growing;
@@ -16,10 +16,9 @@ mod troubles;
 use std::path::PathBuf;
 use std::sync::Mutex;
 
-use async_trait::async_trait;
 use bytes::Bytes;
 use feed::payload::{self, Update};
-use store::{PollRecord, StoreError, Validators};
+use store::{Faults, PollRecord, Validators};
 use tokio::task::JoinHandle;
 
 use super::*;
@@ -217,6 +216,13 @@ impl Database {
 
     async fn open(&self) -> Arc<dyn Store> {
         store::open_file(&self.path).await.unwrap()
+    }
+
+    /// The same database, by connections of their own that faults can strike.
+    async fn open_with_faults(&self) -> (Arc<dyn Store>, Faults) {
+        let opened = store::open_file_with_faults(&self.path).await;
+        let (opened, faults) = opened.unwrap();
+        (opened.store, faults)
     }
 }
 

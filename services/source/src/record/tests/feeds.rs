@@ -1,7 +1,8 @@
 //! Feeds, by the hour and by what changed.
 
+use std::time::Duration;
+
 use super::CHANNEL;
-use super::faulty::Fault;
 use super::site::Site;
 use crate::ingest::FeedState::{self, Challenged, NotModified, Ok};
 use crate::ingest::PollReport;
@@ -24,7 +25,7 @@ fn poll(state: FeedState, excerpt: Option<&str>) -> PollReport {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn polls_that_end_before_it_is_recorded_are_kept() {
     let site = Site::new().await;
-    site.records.set(Fault::Slow);
+    site.slow_down(Duration::from_millis(1_500), Duration::ZERO);
     let source = site.source(1).await;
     let first = poll(Challenged, Some("<h1>Are you human?"));
     source.polls.send(first).await.unwrap();

@@ -2,7 +2,6 @@
 //! The whole of it, with a transport that is made up and a database that is not.
 
 mod bounds;
-mod faulty;
 mod feeds;
 mod made;
 mod moves;

@@ -1,13 +1,9 @@
 //! Moves and connections, when the database fails, and when sources follow one another.
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use store::{Failure, Fault, FaultRule, StateRow};
 
-use store::StateRow;
-
-use super::faulty::Fault;
 use super::made::id;
-use super::site::Site;
+use super::site::{Site, WRITE};
 use crate::record::LAST_WORDS;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -56,9 +52,9 @@ async fn a_database_that_fails_or_hangs_loses_nothing() {
     source.made.step(0, "multicast", "joined");
     site.until("the first", async |site| site.moves().await.len() == 1)
         .await;
-    for fault in [Fault::Down, Fault::Hang] {
+    for fault in [Fault::Fail(Failure::Unreachable), Fault::Hang] {
         let before = site.moves().await.len();
-        site.records.set(fault);
+        site.faults.inject(FaultRule::new(fault).on(&[WRITE]));
         for n in 0..50 {
             let (to, cause) = match n % 2 {
                 0 => ("unicast", "ack-timeout"),
@@ -66,13 +62,13 @@ async fn a_database_that_fails_or_hangs_loses_nothing() {
             };
             source.made.step(0, to, cause);
         }
-        let writes = site.records.writes.load(Ordering::SeqCst);
+        let writes = site.faults.sessions(WRITE);
         site.until("it is tried", async |site| {
-            site.records.writes.load(Ordering::SeqCst) > writes
+            site.faults.sessions(WRITE) > writes
         })
         .await;
         assert_eq!(site.moves().await.len(), before);
-        site.records.set(Fault::None);
+        site.faults.clear();
         site.until("it is made up for", async |site| {
             site.moves().await.len() == before + 50
         })
@@ -91,7 +87,9 @@ async fn a_write_without_an_answer_is_not_repeated() {
     source.made.step(0, "multicast", "joined");
     site.until("the first", async |site| site.moves().await.len() == 1)
         .await;
-    site.records.set(Fault::Unheard);
+    // Every batch is written twice: the reply to the first attempt is lost.
+    let lost_reply = FaultRule::new(Fault::LostReply(Failure::Unreachable));
+    site.faults.inject(lost_reply.on(&[WRITE]).every(2));
     source.made.step(0, "unicast", "ack-timeout");
     site.until("the second", async |site| site.moves().await.len() == 2)
         .await;
@@ -173,16 +171,16 @@ async fn a_database_that_hangs_does_not_hold_up_the_end() {
     source.made.step(0, "multicast", "joined");
     site.until("the first", async |site| site.moves().await.len() == 1)
         .await;
-    site.records.set(Fault::Hang);
-    let writes = site.records.writes.load(Ordering::SeqCst);
+    site.faults.inject(FaultRule::new(Fault::Hang).on(&[WRITE]));
+    let writes = site.faults.sessions(WRITE);
     source.made.step(0, "unicast", "ack-timeout");
     site.until("a write is under way", async |site| {
-        site.records.writes.load(Ordering::SeqCst) > writes
+        site.faults.sessions(WRITE) > writes
     })
     .await;
     let metrics = source.end().await;
     // Had it been waited for to its end, it would have failed.
     assert_eq!(metrics.failures(), 0);
     assert_eq!(metrics.counted("moves"), (1, 1));
-    assert_eq!(Arc::strong_count(&site.records), 1, "it is still in use");
+    assert_eq!(site.faults.open_sessions(), 0, "it is still in use");
 }

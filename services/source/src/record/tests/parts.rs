@@ -1,12 +1,16 @@
 //! Very many receivers, and a database that takes its time.
 
+use std::time::Duration;
+
 use store::{Applicant, Batch, NewToken, StateRow};
 
 use super::CHANNEL;
-use super::faulty::Fault;
 use super::made::id;
-use super::site::Site;
+use super::site::{Site, TAKE_OVER};
 use crate::record::parts::ReceiverScan;
+
+/// A thousand rows take too long.
+const PER_ROW: Duration = Duration::from_millis(4);
 
 fn state(n: usize) -> StateRow {
     StateRow {
@@ -37,7 +41,7 @@ async fn a_slow_database_is_taken_over_part_by_part() {
         ..Batch::default()
     };
     site.opened.records.write(&batch).await.unwrap();
-    site.records.set(Fault::Slow);
+    site.slow_down(Duration::ZERO, PER_ROW);
     let source = site.source(1).await;
     source.made.connect(MANY);
     site.until("its own receiver, and none of those before", async |site| {
@@ -47,8 +51,8 @@ async fn a_slow_database_is_taken_over_part_by_part() {
     })
     .await;
     source.end().await;
-    let taken = site.records.taken.lock().unwrap().clone();
-    let rows: usize = taken.iter().map(|(_, rows)| rows).sum();
+    let taken = site.faults.committed_rows(TAKE_OVER);
+    let rows: usize = taken.iter().sum();
     assert_eq!(rows, MANY, "each row once: {taken:?}");
     assert!(taken.len() >= 4, "a thousand take too long: {taken:?}");
     let states = site.states().await;
@@ -84,10 +88,10 @@ async fn all_receivers_are_known_however_slow_the_database_is() {
         store.admit(&applicant).await.unwrap();
     }
     store.revoke_receiver(id(3)).await.unwrap();
-    site.records.set(Fault::Slow);
+    site.slow_down(Duration::ZERO, PER_ROW);
     let mut knowing = ReceiverScan::new(5);
     let mut tries = 0;
-    while !matches!(knowing.go_on(&*site.records).await, Ok(true)) {
+    while !matches!(knowing.go_on(&*site.opened.records).await, Ok(true)) {
         tries += 1;
         assert!(tries < 50, "{knowing:?}");
     }

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use store::{Holder, Leased, MoveFilter, MoveRow, Opened, SourceInfo, StateRow};
+use store::{
+    Failure, Fault, FaultRule, Faults, Holder, Leased, MoveFilter, MoveRow, Opened, SourceInfo,
+    StateRow,
+};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::faulty::Faulty;
 use super::made::Made;
 use super::{CHANNEL, SOON};
 use crate::http::Sample;
@@ -20,10 +22,16 @@ use crate::record::{RecordParts, run};
 use crate::run::board::{Board, ChannelInfo, Phase};
 use crate::transport::Transport;
 
+/// Operation that writes what a source records.
+pub const WRITE: &str = "write records";
+/// Operations that read what an earlier source recorded, part by part.
+pub const TAKE_OVER: &str = "begin to record";
+const LIST_RECEIVERS: &str = "list some receivers";
+
 /// A database that outlives sources.
 pub struct Site {
     pub opened: Opened,
-    pub records: Arc<Faulty>,
+    pub faults: Faults,
     /// Time limit for pending rows at the end of a source.
     pub last_words: Duration,
     _folder: tempfile::TempDir,
@@ -45,14 +53,23 @@ impl Site {
     pub async fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("flexfeed.db");
-        let opened = store::open_file_all(&path).await.unwrap();
+        let (opened, faults) = store::open_file_with_faults(&path).await.unwrap();
         opened.store.open_channel(CHANNEL).await.unwrap();
         Self {
-            records: Faulty::new(Arc::clone(&opened.records)),
             opened,
+            faults,
             last_words: SOON,
             _folder: folder,
         }
+    }
+
+    /// Makes reads over all receivers slow, and one of three fail.
+    pub fn slow_down(&self, each: Duration, per_row: Duration) {
+        let parts = [TAKE_OVER, LIST_RECEIVERS];
+        let failure = FaultRule::new(Fault::Fail(Failure::Unreachable));
+        let slow = FaultRule::new(Fault::Slow { each, per_row });
+        self.faults.inject(failure.on(&parts).every(3));
+        self.faults.inject(slow.on(&parts).at_statement(1));
     }
 
     /// A source that has taken the lease.
@@ -100,7 +117,7 @@ impl Site {
             ..SourceInfo::default()
         });
         let parts = RecordParts {
-            records: Arc::<Faulty>::clone(&self.records),
+            records: Arc::clone(&self.opened.records),
             transport: Arc::<Made>::clone(&made),
             samples: sampled(Arc::clone(&made), stop.clone()),
             latest: made.latest.subscribe(),
