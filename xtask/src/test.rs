@@ -71,8 +71,6 @@ pub fn run_all(context: &mut Context, decoder: &str, browser: &str) -> Result<()
     // First: the console has it inside.
     run(context.command("./dev").arg("web"))?;
     let build = Build::start(context)?;
-    step("Testing ./dev itself");
-    run(context.command("sh").arg("dev.d/test.sh"))?;
     step("Decoding the recorded flow by docs/protocol.md alone");
     for script in ["docs/decode_flow.py", "docs/decode_flow_test.py"] {
         run(context.command(decoder).arg(script))?;
