@@ -1,10 +1,11 @@
-# Part of ./dev: finds a Docker engine, and a client that can build for it; makes a base image where none can be pulled.
-# shellcheck shell=sh disable=SC2034,SC2154 # docker, base_image: read by images.sh; root, target, sysroot, have, say, step, fail: from ../dev and needs.sh; has_go: from kube.sh
+# Part of ./dev: finds a Docker engine and a client that can build for it; makes a base image where
+# none can be pulled. Shell, because building images needs Docker alone, not Rust.
+# shellcheck shell=sh disable=SC2034,SC2154 # shared with ../dev, needs.sh, images.sh and kube.sh
 
-# Where Debian has what a base image is made of, if it is not the release that this machine runs.
+# The Debian release of the base image; by default the one that this machine runs.
 base_suite=${FLEXFEED_BASE_SUITE:-}
 
-# The release of Compose that is built where Docker has none of version 2.
+# Release of Compose that is built where Docker has no Compose 2.
 compose_version=2.40.3
 
 # engine_answers: whether there is a Docker engine that this user may use.
@@ -12,7 +13,7 @@ engine_answers() {
 	have docker && docker version --format '{{.Server.Version}}' >/dev/null 2>&1
 }
 
-# no_engine: says why not, and ends.
+# no_engine: prints why no engine can be used, and ends.
 no_engine() {
 	if ! have docker; then
 		fail 2 'there is no Docker here: apt-get install -y --no-install-recommends docker.io, then start its service'
@@ -20,7 +21,8 @@ no_engine() {
 	fail 2 "no Docker engine answers: is its service started, and may this user use it? It says: $(docker version 2>&1 | sed -n '$p')"
 }
 
-# can_buildkit CLIENT: whether it builds with BuildKit: by the plugin buildx, or, until release 22, by itself.
+# can_buildkit CLIENT: whether it builds with BuildKit: by the plugin buildx, or by itself until
+# release 22.
 can_buildkit() {
 	"$1" buildx version >/dev/null 2>&1 && return 0
 	client=$("$1" version --format '{{.Client.Version}}' 2>/dev/null) || return 1
@@ -39,11 +41,12 @@ find_builder() {
 	fail 2 'this Docker client cannot build with BuildKit: install its plugin (the package is docker-buildx, or docker-buildx-plugin)'
 }
 
-# local_base: sets `base_image` to one that is made here, once, of the distribution's packages. It is a Debian 12 where this
-# machine is none that debootstrap knows. Certificate authorities that somebody added here are in it: builds go by the same network.
+# local_base: makes a base image from the distribution's packages, once, and sets `base_image` to
+# it: a Debian 12 where debootstrap does not know this machine's distribution. It contains the
+# certificate authorities that were added here, because builds use the same network.
 local_base() {
 	suite=$base_suite
-	# shellcheck disable=SC1091 # not there on all systems
+	# shellcheck disable=SC1091 # not on all systems
 	[ -n "$suite" ] || suite=$(. /etc/os-release 2>/dev/null && printf %s "${VERSION_CODENAME:-}")
 	base_image=flexfeed-base:${suite:=bookworm}
 	! docker image inspect "$base_image" >/dev/null 2>&1 || return 0
@@ -55,7 +58,7 @@ local_base() {
 	for authority in /usr/local/share/ca-certificates/*.crt; do
 		[ ! -e "$authority" ] || set -- "$@" "--customize-hook=copy-in '$authority' /usr/local/share/ca-certificates"
 	done
-	# shellcheck disable=SC2016 # $1 is the hook's
+	# shellcheck disable=SC2016 # $1 belongs to the hook
 	set -- "$@" --customize-hook='chroot "$1" update-ca-certificates' \
 		--customize-hook='rm -rf "$1"/usr/share/man/* "$1"/usr/share/info/* "$1"/usr/share/locale/* "$1"/var/cache/apt/*.bin'
 	made=0
@@ -64,8 +67,8 @@ local_base() {
 	[ "$made" = 0 ] || fail 1 'the base image could not be made; what mmdebstrap says is above'
 }
 
-# find_compose: makes Compose of release 2 available to the tests where Docker has no such plugin, building it into the target
-# folder if there is a Go that can.
+# find_compose: builds Compose 2 for the tests where Docker has no such plugin and there is a Go
+# that can.
 find_compose() {
 	! docker compose version >/dev/null 2>&1 || return 0
 	export FLEXFEED_COMPOSE="$target/tools/bin/docker-compose"
@@ -73,7 +76,7 @@ find_compose() {
 	has_go || return 0
 	step "Building Compose $compose_version into $target/tools (once; some minutes)"
 	scratch=$(mktemp -d)
-	# A module of its own, because theirs replaces some that it depends on, which go install refuses.
+	# A module of its own: go install refuses modules with replacements, which Compose has.
 	(
 		cd "$scratch"
 		go mod init compose

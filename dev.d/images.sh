@@ -1,17 +1,19 @@
-# Part of ./dev: builds the images of deploy/docker, and tests them on a Docker engine.
-# shellcheck shell=sh disable=SC2034,SC2154 # last_step: read by ../dev; root, target, programs, builder, base_image, say, step, fail: from ../dev and engine.sh
+# Part of ./dev: builds the images of deploy/docker, and tests them on a Docker engine. Shell,
+# because this needs Docker alone, not Rust.
+# shellcheck shell=sh disable=SC2034,SC2154 # shared with ../dev and engine.sh
 
-# images_usage TEXT: says what is wrong and how it is called.
+# images_usage TEXT: prints what is wrong with the arguments, and the usage, and ends.
 images_usage() {
 	fail 2 "$1; ./dev images takes --prebuilt DIR (programs that are built already), --local-base (makes the base image here), --tag TAG"
 }
 
-# version: that of the workspace.
+# version: prints the version of the workspace.
 version() {
 	sed -n '/^\[workspace.package\]/,/^$/s/^version *= *"\(.*\)"/\1/p' "$root/Cargo.toml"
 }
 
-# images OPTION...: makes PREFIX/source, relay, receiver, console and gateway, each with the version and `latest` as tags.
+# images OPTION...: builds PREFIX/source, relay, receiver, console and gateway, each tagged with the
+# version and `latest`.
 images() {
 	prebuilt=''
 	with_local_base=''
@@ -42,11 +44,11 @@ images() {
 		xtask refuse-faults "$prebuilt"
 	fi
 	find_builder
-	# What is built of changes that nobody has committed says so.
+	# Uncommitted changes are named in the label.
 	revision=$(git -C "$root" rev-parse HEAD 2>/dev/null) && { git -C "$root" diff --quiet HEAD 2>/dev/null || revision=$revision-changed; }
 	set -- --file "$root/deploy/docker/Dockerfile" --build-arg "VERSION=$(version)" --build-arg "REVISION=$revision" \
 		--build-arg "CREATED=$(git -C "$root" show -s --format=%cI HEAD 2>/dev/null)" --build-arg "SOURCE_URL=${FLEXFEED_SOURCE_URL:-}"
-	# Some builders of buildx leave what they made where it was made, unless they are told.
+	# Some builders of buildx keep the image to themselves without this.
 	! "$builder" buildx version >/dev/null 2>&1 || set -- "$@" --load
 	if [ -n "$with_local_base" ]; then
 		local_base
@@ -71,7 +73,7 @@ images() {
 		name=${program#flexfeed-}
 		image=${FLEXFEED_IMAGE_PREFIX:-flexfeed}/$name
 		step "Building $image:$tag"
-		# Plain lines where nobody watches; BuildKit is asked for by name because the classic builder is some clients' default.
+		# By name, because some clients default to the classic builder.
 		DOCKER_BUILDKIT=1 "$builder" build "$@" --target "$name" --tag "$image:$tag" --tag "$image:latest" "$context" || {
 			made=1
 			break
@@ -85,7 +87,8 @@ images() {
 	done
 }
 
-# test_docker TEST...: the tests of testbed/docker, all of them or those that are named. They need images: ./dev images.
+# test_docker TEST...: runs the tests of testbed/docker, all or those that are named, on the images
+# of ./dev images.
 test_docker() {
 	have python3 || fail 2 'the tests of the images are written in Python: apt-get install -y --no-install-recommends python3'
 	if ! engine_answers; then

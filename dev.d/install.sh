@@ -1,12 +1,14 @@
-# Part of ./dev: installs what needs.sh found missing, or says how.
-# shellcheck shell=sh disable=SC2154 # missing, packages, rust, components; yes, command; say, step, fail: from needs.sh and ../dev
+# Part of ./dev: installs what needs.sh found missing, or prints how. Shell, because Rust may be
+# what is missing.
+# shellcheck shell=sh disable=SC2154 # shared with ../dev and needs.sh
 
 # Rust is installed in the version of rust-toolchain.toml. Another one that is already here and new
 # enough is used as it is.
 toolchain_options='--profile minimal --component rustfmt --component clippy'
 rustup_options="--no-modify-path --default-toolchain $rust_pinned $toolchain_options"
 
-# needs KIND...: returns when everything is there; else installs it, or says what to do and ends with code 2.
+# needs KIND...: returns when everything is there; otherwise installs it, or prints what to do and
+# ends with code 2.
 needs() {
 	look_for "$@"
 	[ -n "$missing" ] || return 0
@@ -20,7 +22,7 @@ needs() {
 	say 'Everything needed is there now.'
 }
 
-# choose_rights: sets `rights` to root, sudo or none: how system packages can be installed here.
+# choose_rights: sets `rights`, by which system packages can be installed: root, sudo or none.
 choose_rights() {
 	rights=none
 	if [ "$(id -u)" = 0 ]; then
@@ -30,7 +32,7 @@ choose_rights() {
 	fi
 }
 
-# may_install: whether installing is possible and agreed to. Root has agreed by being root; others are asked.
+# may_install: whether installing is possible and agreed to. Root is not asked.
 may_install() {
 	if [ -n "$packages" ]; then
 		have apt-get || return 1
@@ -49,7 +51,7 @@ may_install() {
 	esac
 }
 
-# one_line: prints the one line by which somebody who is not root installs all that is missing.
+# one_line: prints the one line with which an ordinary user installs all that is missing.
 one_line() {
 	line=''
 	if [ -n "$packages" ]; then
@@ -63,7 +65,7 @@ one_line() {
 	printf '%s\n' "$line${line:+${rust_line:+ && }}$rust_line"
 }
 
-# rust_line: prints the command that gets the Rust that is missing; nothing if none is.
+# rust_line: prints the command that installs Rust; nothing if Rust is there.
 rust_line() {
 	if [ "$rust" = ok ] && [ -z "$components" ]; then
 		:
@@ -76,7 +78,7 @@ rust_line() {
 	fi
 }
 
-# give_up: says the one line to run, and ends.
+# give_up: prints the one line to run, and ends.
 give_up() {
 	say ''
 	if [ -n "$packages" ] && ! have apt-get; then
@@ -98,7 +100,7 @@ give_up() {
 as_root() {
 	case $rights in
 	root) "$@" ;;
-	# Without a terminal sudo could not ask for a password: it then has to do without one.
+	# Without a terminal sudo cannot ask for a password.
 	sudo) if [ -t 0 ]; then sudo "$@"; else sudo -n "$@"; fi ;;
 	esac
 }
@@ -140,11 +142,11 @@ install_rust() {
 install_rustup() {
 	step "Installing Rust with rustup, into $cargo_home (your shell's start-up files stay as they are)"
 	scratch=$(mktemp -d)
-	# The second address is where the first one's script gets everything else from.
+	# The second address is the server of all other downloads of the first one's script.
 	for address in https://sh.rustup.rs https://static.rust-lang.org/rustup/rustup-init.sh; do
 		curl --proto '=https' --tlsv1.2 -sSf --retry 3 -o "$scratch/rustup.sh" "$address" && break
 	done
-	# A distribution's older Rust may stay: ./dev puts rustup's before it, for itself only.
+	# A distribution's older Rust may stay: ./dev prefers rustup's, for itself only.
 	# Unquoted: several arguments.
 	# shellcheck disable=SC2086
 	if [ ! -s "$scratch/rustup.sh" ] ||

@@ -1,17 +1,18 @@
-# Part of ./dev: the chart in helm/flexfeed, without a cluster (./dev helm) and on one (./dev test-kube).
-# shellcheck shell=sh disable=SC2154 # root, target; say, step, fail; have, lack, at_least, needs: from ../dev and needs.sh
+# Part of ./dev: tests the chart in helm/flexfeed, without a cluster (./dev helm) and on one
+# (./dev test-kube). Shell, because this needs Helm and Python, not Rust.
+# shellcheck shell=sh disable=SC2154 # shared with ../dev and needs.sh
 
-# What is built or fetched where it is not there. Helm's older releases of version 3 do, too.
+# The releases that are built or fetched where there is none, and the oldest that will do.
 helm_version=3.22.0
 helm_needed=3.14.0
 go_needed=1.24
-# Knows the schemas of Kubernetes' versions.
+# Python package with the schemas of Kubernetes' versions.
 validate_version=1.37.0
-# Where the definitions of the optional objects are, as Go modules: module@version/folder.
+# Definitions of the optional objects, in Go modules: module@version/folder.
 definitions='sigs.k8s.io/gateway-api@v1.3.0/config/crd/standard
 github.com/prometheus-operator/prometheus-operator@v0.83.0/example/prometheus-operator-crd'
 
-# has_helm: sets HELM to a Helm of version 3 that is new enough.
+# has_helm: sets HELM to a Helm 3 that is new enough.
 has_helm() {
 	for HELM in "$target/tools/bin/helm" helm; do
 		have "$HELM" || continue
@@ -47,7 +48,7 @@ find_helm() {
 	has_helm || fail 1 "$target/tools/bin/helm was built and does not work"
 }
 
-# find_validator: sets `python` to one with what the tests of the chart read objects with.
+# find_validator: sets `python` to a Python with the packages that the chart's tests need.
 find_validator() {
 	python=$target/tools/python/bin/python
 	[ "$("$python" -c 'import importlib.metadata as m; print(m.version("kubernetes-validate"))' 2>/dev/null)" != "$validate_version" ] || return 0
@@ -58,7 +59,8 @@ find_validator() {
 	fi
 }
 
-# find_definitions: sets FLEXFEED_CRDS to the folders with the definitions of optional objects, as far as they can be got.
+# find_definitions: sets FLEXFEED_CRDS to the folders with the definitions of optional objects, as
+# far as they can be fetched.
 find_definitions() {
 	FLEXFEED_CRDS=''
 	if has_go; then
@@ -73,7 +75,7 @@ find_definitions() {
 	export FLEXFEED_CRDS
 }
 
-# chart: everything about the chart that needs no cluster.
+# chart: runs all tests of the chart that need no cluster.
 chart() {
 	needs chart
 	find_helm
@@ -90,7 +92,7 @@ chart() {
 	"$python" "$root/testbed/helm/values_table.py"
 }
 
-# test_kube ARGUMENT...: the chart on a real cluster.
+# test_kube ARGUMENT...: tests the chart on a real cluster.
 test_kube() {
 	needs chart
 	have kubectl || fail 2 'kubectl is missing: see https://kubernetes.io/docs/tasks/tools/'

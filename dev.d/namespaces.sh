@@ -1,4 +1,6 @@
-# Part of ./dev: checks that virtual networks can be made: user and network namespaces, bridges, packet filters.
+# Part of ./dev: checks that virtual networks can be made (user and network namespaces, bridges,
+# packet filters). Shell, because it runs before the long first build, which would be useless
+# without them.
 # shellcheck shell=sh disable=SC2154 # sysroot, fail: from needs.sh and ../dev
 
 # The parts of a virtual network that the kernel may have as modules.
@@ -6,13 +8,14 @@ network_parts='ip link add probe0 type bridge &&
 	ip link add probe1 type veth peer name probe2 &&
 	nft "table bridge probe { chain forward { type filter hook forward priority 0; policy accept; }; }"'
 
-# setting NAME: the value of a kernel setting, with / between its parts; nothing where the kernel does not have it.
+# setting NAME: prints a kernel setting, with / between the parts of its name; nothing if the kernel
+# does not have it.
 setting() {
 	{ read -r value <"$sysroot/proc/sys/$1"; } 2>/dev/null || value=''
 	printf '%s\n' "$value"
 }
 
-# inside COMMAND...: runs it in a network of its own, made with root's rights or, failing that, in a user namespace.
+# inside COMMAND...: runs it in a network namespace, made with root's rights or in a user namespace.
 inside() {
 	if [ "$(id -u)" = 0 ] && unshare --net --pid --fork ip link set lo up >/dev/null 2>&1; then
 		unshare --net --pid --fork "$@" >/dev/null 2>&1
@@ -21,7 +24,7 @@ inside() {
 	fi
 }
 
-# namespaces_work: returns if they do; else names the remedy in one line and ends with code 2.
+# namespaces_work: returns if they do; otherwise prints the remedy in one line and ends with code 2.
 namespaces_work() {
 	if inside ip link set lo up; then
 		inside sh -c "$network_parts" ||

@@ -1,10 +1,10 @@
-# Part of ./dev: finds what this machine lacks.
+# Part of ./dev: finds what this machine lacks. Shell, because Rust may be what is missing.
 # shellcheck shell=sh disable=SC2034,SC2154 # sets what install.sh reads; root, fail: from ../dev
 
 # The tests of ./dev put a made-up system here; empty means the real one.
 sysroot=${FLEXFEED_DEV_SYSROOT:-}
 
-# Ordinary users of Debian do not have these on their PATH, but ip, nft and ldconfig may be there.
+# Not on the PATH of Debian's ordinary users, but ip, nft and ldconfig may be there.
 PATH=$PATH:$sysroot/usr/sbin:$sysroot/sbin
 
 # The oldest Rust that works, from Cargo.toml, and the one that CI uses, which is installed where
@@ -32,7 +32,7 @@ lack() {
 	done
 }
 
-# compiles COMPILER LANGUAGE HEADER: whether it makes a program; a compiler without headers or linker does not.
+# compiles COMPILER LANGUAGE HEADER: whether it makes a program, which takes headers and a linker.
 compiles() {
 	have "$1" || return 1
 	scratch=$(mktemp -d)
@@ -43,7 +43,7 @@ compiles() {
 	return "$made"
 }
 
-# has_libclang: whether bindgen will find libclang's C interface (libclang-cpp is another thing).
+# has_libclang: whether bindgen will find libclang's C interface (libclang-cpp is another library).
 has_libclang() {
 	llvm=$(llvm-config --libdir 2>/dev/null) || llvm=''
 	for place in "${LIBCLANG_PATH:-}" "$llvm" "$sysroot"/usr/lib/llvm-*/lib "$sysroot"/usr/lib/*-linux-gnu \
@@ -56,8 +56,9 @@ has_libclang() {
 	ldconfig -p 2>/dev/null | grep -q 'libclang[-.0-9]*\.so'
 }
 
-# has_reader: whether an Atom reader that is not ours is there to check ours: feedparser, or newsboat and a Python that can
-# open its cache. The python3 on the PATH is often not the one that the system's packages are for.
+# has_reader: whether there is an independent Atom reader to compare with: feedparser, or newsboat
+# and a Python that can open its cache. The python3 on the PATH often does not see the system's
+# packages.
 has_reader() {
 	for python in python3 "$sysroot/usr/bin/python3"; do
 		have "$python" || continue
@@ -67,7 +68,7 @@ has_reader() {
 	return 1
 }
 
-# has_decoder: sets `decoder` to a python3 that decodes flows: one with the package cryptography.
+# has_decoder: sets `decoder` to a python3 with the package cryptography, which decodes flows.
 has_decoder() {
 	for decoder in python3 "$sysroot/usr/bin/python3"; do
 		have "$decoder" || continue
@@ -76,7 +77,7 @@ has_decoder() {
 	return 1
 }
 
-# has_database: whether PostgreSQL's programs are here. Debian keeps them off the PATH.
+# has_database: whether PostgreSQL's programs are there. Debian keeps them off the PATH.
 has_database() {
 	have initdb && have postgres && return 0
 	for place in "$sysroot"/usr/lib/postgresql/*/bin; do
@@ -85,7 +86,7 @@ has_database() {
 	return 1
 }
 
-# at_least VERSION NEEDED: whether a.b.c is not older than NEEDED; no version at all is.
+# at_least VERSION NEEDED: whether a.b.c is NEEDED or newer; an empty version is not.
 at_least() {
 	[ -n "$1" ] || return 1
 	have_rest=${1%%[!0-9.]*}.
@@ -100,15 +101,15 @@ at_least() {
 	done
 }
 
-# version_of COMMAND...: the second word of what it prints, such as 1.95.0; nothing if it fails.
-# rustup would install the toolchain of rust-toolchain.toml by itself: ./dev asks first, and makes do
-# with another one that is new enough.
+# version_of COMMAND...: prints the second word of its output, such as 1.95.0; nothing if it fails.
+# rustup would install the toolchain of rust-toolchain.toml unasked: ./dev asks first, and accepts
+# another one that is new enough.
 version_of() {
 	RUSTUP_AUTO_INSTALL=0 "$@" 2>/dev/null | sed -n '1s/^[^ ]* \([^ ]*\).*/\1/p'
 }
 
-# find_rust: sets `rust` to ok, old or missing, and `rust_version`. Looks on the PATH, then where rustup puts it, then for
-# another of rustup's toolchains beside an older default; nothing is changed outside this process.
+# find_rust: sets `rust` to ok, old or missing, and `rust_version`. Looks on the PATH, then in
+# rustup's folder, then for another toolchain of rustup's; changes nothing outside this process.
 find_rust() {
 	rust=missing
 	rust_version=''
@@ -126,7 +127,7 @@ find_rust() {
 	done
 }
 
-# rust_here: whether cargo and rustc, as called now, are new enough.
+# rust_here: whether the cargo and rustc on the PATH are new enough.
 rust_here() {
 	have cargo && have rustc || return 1
 	rust_version=$(version_of rustc --version)
@@ -138,7 +139,7 @@ rust_here() {
 
 # look_for KIND...: fills `missing` (text), `packages` (Debian's names), `rust` and `components`.
 look_for() {
-	# What does not ask for Rust does not lack it.
+	# Commands without Rust do not look for it.
 	rust=ok
 	missing=''
 	packages=''
@@ -159,7 +160,7 @@ look_for_build() {
 	look_for_toolchain
 }
 
-# look_for_rust: what xtask needs.
+# look_for_rust: looks for what xtask needs.
 look_for_rust() {
 	compiles cc c stdio.h || lack 'a C compiler (cc)' gcc libc6-dev
 	look_for_toolchain

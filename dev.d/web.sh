@@ -1,10 +1,11 @@
-# Part of ./dev: the console's front end, which is built by Node.js into web/dist and put into the program from there.
+# Part of ./dev: builds the console's dashboard into web/dist, from where it gets into the program.
+# Shell, because this needs Node.js alone, not Rust.
 # shellcheck shell=sh disable=SC2154 # root: from ../dev
 
 # The oldest Node.js that builds it: Debian 12's.
 node_needed=18.18.0
 
-# has_browser: sets `browser` to a Chromium; the tests of the front end look at it as people do.
+# has_browser: sets `browser` to a Chromium, for the tests of the dashboard.
 has_browser() {
 	for browser in "${CHROMIUM:-}" chromium chromium-browser google-chrome; do
 		[ -n "$browser" ] && have "$browser" && return 0
@@ -23,7 +24,7 @@ look_for_browser() {
 	has_browser || lack 'Chromium (the tests look at the dashboard in it)' chromium
 }
 
-# web_packages: what the front end is built with, in the versions of its lock file.
+# web_packages: installs the dashboard's packages in the versions of its lock file.
 web_packages() {
 	installed=$root/web/node_modules/.flexfeed-lock.json
 	[ "$(cat "$root/web/package-lock.json")" != "$(cat "$installed" 2>/dev/null)" ] || return 0
@@ -32,7 +33,7 @@ web_packages() {
 	cp "$root/web/package-lock.json" "$installed"
 }
 
-# build_web: makes web/dist.
+# build_web: builds web/dist.
 build_web() {
 	web_packages
 	step 'Building the dashboard'
