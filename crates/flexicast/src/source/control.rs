@@ -2,16 +2,16 @@
 
 use std::time::Instant;
 
+use super::Source;
 use super::channel::Channel;
-use super::overdue::CursorAhead;
+use super::outputs::CursorAhead;
 use super::subscription::Subscription;
-use super::types::channel_number;
-use super::{SessionId, Source, SourceEvent, close};
+use super::types::{SessionId, SourceEvent, channel_number, close};
 use crate::ack::{PATH_ACK, PathAck};
-use crate::control::{Control, Need, NeedReason, Window};
+use crate::control::{Action, Control, Need, NeedReason, State, Window};
 use crate::flow::ledger::StreamRange;
 use crate::wire::Reader;
-use crate::{Cause, Cursor, WireError};
+use crate::{Cursor, WireError};
 
 impl Source {
     /// Bytes of a session's control stream. An error is a violation by the receiver: close the
@@ -25,12 +25,12 @@ impl Source {
         bytes: &[u8],
         now: Instant,
     ) -> Result<(), WireError> {
-        let Some(session) = self.sessions.get_mut(&id).filter(|s| !s.is_closing()) else {
+        let Some(session) = self.sessions.get_mut(id).filter(|s| !s.is_closing()) else {
             return Ok(());
         };
         session.control.push(bytes);
         loop {
-            let Some(session) = self.sessions.get_mut(&id).filter(|s| !s.is_closing()) else {
+            let Some(session) = self.sessions.get_mut(id).filter(|s| !s.is_closing()) else {
                 return Ok(());
             };
             let frame = session.control.next_frame()?;
@@ -40,7 +40,7 @@ impl Source {
                 return Ok(());
             }
             if session.budgets.control.ready_at(now) > now {
-                self.counters.excess_control += 1;
+                self.out.counters.excess_control += 1;
                 let reason = "more control frames than the source takes";
                 self.close(id, close::EXCESSIVE, reason.into());
                 return Ok(());
@@ -56,9 +56,7 @@ impl Source {
                 Control::Hello(hello) => {
                     session.greet(&hello);
                     match self.examine(&hello) {
-                        Ok(()) => self
-                            .events
-                            .push_back(SourceEvent::Authorise { session: id, hello }),
+                        Ok(()) => self.out.push(SourceEvent::Authorise { session: id, hello }),
                         Err((refusal, reason)) => self.refuse(id, refusal, reason),
                     }
                 }
@@ -93,16 +91,14 @@ impl Source {
 
     fn on_cursor(&mut self, id: SessionId, cursor: Cursor) -> Result<(), WireError> {
         let same = |c: &Channel| c.incarnation == cursor.incarnation;
-        let channel = self.channels.iter().position(same);
-        let session = self.sessions.get_mut(&id);
-        if let (Some(channel), Some(session)) = (channel, session)
-            && let Some(subscription) = session.subscription(channel)
+        if let Some((index, channel)) = self.channels.find(same)
+            && let Some(subscription) = self.sessions.subscription(id, index)
         {
-            let head = self.channels[channel].head;
+            let head = channel.head;
             match subscription.outputs.update(cursor, head) {
-                Ok(is_open) => self.cursors.note(is_open),
+                Ok(is_open) => self.cursors_open |= is_open,
                 Err(CursorAhead) => {
-                    self.counters.cursors_ahead += 1;
+                    self.out.counters.cursors_ahead += 1;
                     return Err(WireError::invalid("CURSOR", "a seq beyond the head"));
                 }
             }
@@ -113,11 +109,11 @@ impl Source {
     /// Bytes that the flow brought wrong are sent on the unicast path, those of an update that is
     /// not published yet when it is.
     fn on_need(&mut self, id: SessionId, need: &Need, now: Instant) -> Result<(), WireError> {
-        let Some(session) = self.sessions.get_mut(&id) else {
+        let Some(session) = self.sessions.get_mut(id) else {
             return Ok(());
         };
         let wrong = need.reason != NeedReason::Missing as u64;
-        self.counters.needs += u64::from(wrong);
+        self.out.counters.needs += u64::from(wrong);
         let (budgets, subscriptions) = session.budgets_and_subscriptions();
         let number = |s: &&mut Subscription| channel_number(s.channel) == need.channel;
         let Some(subscription) = subscriptions.iter_mut().find(number) else {
@@ -126,9 +122,9 @@ impl Source {
                 "a channel that WELCOME did not name",
             ));
         };
-        let head = self.channels[subscription.channel].head;
+        let head = self.channels.head(subscription.channel);
         // Bytes of an update that is not published yet are forged, whatever is missing.
-        self.counters.needs += u64::from(!wrong && need.seq > head);
+        self.out.counters.needs += u64::from(!wrong && need.seq > head);
         let range = need.offset
             ..need
                 .length
@@ -144,44 +140,59 @@ impl Source {
         } else if budgets.needs.ready_at(now) <= now {
             budgets.needs.take(1);
             subscription.delivery.backlog.repair([asked]);
-            self.dirty.insert(id);
+            self.out.mark_dirty(id);
             true
         } else {
             false
         };
-        self.counters.excess_needs += u64::from(!answered);
+        self.out.counters.excess_needs += u64::from(!answered);
         Ok(())
     }
 
-    fn on_window(&mut self, id: SessionId, window: &Window) {
-        let Some(channel) = self.channel_of_flow(window.flow) else {
+    fn on_state(&mut self, id: SessionId, state: &State, now: Instant) {
+        // A frame may be about a flow that was replaced meanwhile.
+        let Some(index) = self.channels.of_flow(state.flow) else {
             return;
         };
-        let Some(subscription) = self
-            .sessions
-            .get_mut(&id)
-            .and_then(|s| s.subscription(channel))
-        else {
-            return;
-        };
-        if !subscription.ladder.windows.advance(window.sequence) {
+        let mut scope = self.scope(index);
+        if !scope
+            .as_mut()
+            .is_some_and(|s| s.accept_state(id, state, now))
+        {
             return;
         }
-        if let Some(flow) = &mut self.channels[channel].flow {
+        if state.action == Action::Join {
+            // The limit of replication counts those of this instant, too.
+            self.settle(now);
+        }
+        if let Some(mut scope) = self.scope(index) {
+            scope.on_state(id, state, now);
+        }
+    }
+
+    fn on_window(&mut self, id: SessionId, window: &Window) {
+        let index = self.channels.of_flow(window.flow);
+        let Some(mut scope) = index.and_then(|index| self.scope(index)) else {
+            return;
+        };
+        let subscription = scope.subscription(id);
+        if subscription.is_some_and(|s| s.ladder.windows.advance(window.sequence))
+            && let Some(flow) = &mut scope.channel.flow
+        {
             flow.on_window(id, window.offset);
         }
     }
 
     /// Asks the owner to close a session; what it says meanwhile does not count.
     pub(super) fn close(&mut self, id: SessionId, code: u64, reason: String) {
-        let Some(session) = self.sessions.get_mut(&id) else {
+        let Some(session) = self.sessions.get_mut(id) else {
             return;
         };
         if !session.begin_close() {
             return;
         }
-        self.dirty.insert(id);
-        self.events.push_back(SourceEvent::Close {
+        self.out.mark_dirty(id);
+        self.out.push(SourceEvent::Close {
             session: id,
             code,
             reason,
@@ -203,34 +214,22 @@ impl Source {
         if r.varint()? != PATH_ACK {
             return Ok(());
         }
-        let Some(session) = self.sessions.get_mut(&id).filter(|s| !s.is_closing()) else {
+        let Some(session) = self.sessions.get_mut(id).filter(|s| !s.is_closing()) else {
             return Ok(());
         };
         if session.budgets.acks.ready_at(now) > now {
-            self.counters.excess_acks += 1;
+            self.out.counters.excess_acks += 1;
             return Ok(());
         }
         session.budgets.acks.take(1);
         let ack = PathAck::decode(bytes)?;
         let index = ack.path.flow_index();
-        let Some(channel) = self.channels.iter().position(|c| c.flow_index == index) else {
-            // Of a flow that was replaced meanwhile.
-            return Ok(());
-        };
-        let Some(flow) = &mut self.channels[channel].flow else {
-            return Ok(());
-        };
-        if flow.on_ack(id, &ack, now).is_err() {
-            // Possibly not the receiver's fault: any holder of the flow's key can forge packets,
-            // and nothing that arrives on the flow may close a connection.
-            self.counters.invalid_acks += 1;
-            if let Some(departure) = flow.dismiss(id) {
-                // One forged packet does this to all members at once.
-                self.channels[channel].count_fall_back(Cause::FlowInvalid, now);
-                self.fell_back(id, channel, Cause::FlowInvalid, departure, now);
-            }
+        // An acknowledgement may be of a flow that was replaced meanwhile.
+        let found = self.channels.find(|c| c.flow_index == index);
+        let found = found.map(|(index, _)| index);
+        if let Some(mut scope) = found.and_then(|index| self.scope(index)) {
+            scope.on_ack(id, &ack, now);
         }
-        self.flow_events(channel, now);
         Ok(())
     }
 }

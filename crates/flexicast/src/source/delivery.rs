@@ -7,10 +7,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::LIVE_WITHIN;
 use super::backlog::Backlog;
 use super::recent::Recent;
-use super::types::{ChannelIndex, Unicast, channel_number};
+use super::types::{ChannelIndex, LIVE_WITHIN, Unicast, channel_number};
 use crate::flow::ledger::StreamRange;
 use crate::merge::WINDOW;
 use crate::range::RangeSet;

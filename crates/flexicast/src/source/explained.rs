@@ -1,49 +1,48 @@
 //! Causes found out late, or for rungs that were only tried (protocol.md sections 8.1 and 8.5).
 //! They move no receiver.
 
-use super::{ChannelIndex, SessionId, Source, SourceEvent};
+use super::scope::ChannelScope;
+use super::types::{SessionId, SourceEvent};
 use crate::{Cause, PathId, Rung};
 
-impl Source {
-    /// A receiver listens by a better rung than the one on which it stands, and nothing comes. It
-    /// goes on listening.
-    pub(super) fn record_failed_attempt(&mut self, id: SessionId, c: ChannelIndex, path: PathId) {
-        let ours = path.flow_index() == self.channels[c].flow_index;
-        let session = self.sessions.get_mut(&id);
-        let subscription = session.and_then(|s| s.subscription(c));
-        let (Some(rung), Some(subscription)) = (path.rung().filter(|_| ours), subscription) else {
+impl ChannelScope<'_> {
+    /// Records that a receiver listens by a better rung than its own and nothing comes. It goes on
+    /// listening.
+    pub(super) fn record_failed_attempt(&mut self, id: SessionId, path: PathId) {
+        let ours = path.flow_index() == self.channel.flow_index;
+        let Some(rung) = path.rung().filter(|_| ours) else {
             return;
         };
-        if !subscription.ladder.record_failed_attempt(rung) {
+        let Some(subscription) = self.subscription(id) else {
             return;
+        };
+        if subscription.ladder.record_failed_attempt(rung) {
+            let on = subscription.ladder.rung();
+            self.explain(id, rung, on, Cause::ProbeTimeout);
         }
-        self.events.push_back(SourceEvent::Explained {
-            session: id,
-            channel: c,
-            rung,
-            on: subscription.ladder.rung(),
-            cause: Cause::ProbeTimeout,
-        });
     }
 
-    /// A receiver that is no member by its relay has lost it. Most likely its acknowledgements were
-    /// missed before it could know.
-    pub(super) fn relay_was_lost(&mut self, id: SessionId, c: ChannelIndex, path: PathId) {
-        let tunnel = PathId::new(self.channels[c].flow_index, Rung::Amt);
-        let session = self.sessions.get_mut(&id);
-        let subscription = session.and_then(|s| s.subscription(c));
-        let Some(subscription) = subscription.filter(|_| path == tunnel) else {
+    /// Records that a receiver that is no member by its relay has lost it. Most likely its
+    /// acknowledgements were missed before it could know.
+    pub(super) fn relay_was_lost(&mut self, id: SessionId, path: PathId) {
+        let tunnel = PathId::new(self.channel.flow_index, Rung::Amt);
+        let subscription = self.subscription(id).filter(|_| path == tunnel);
+        let Some(subscription) = subscription else {
             return;
         };
-        if !subscription.ladder.lose_relay(path) {
-            return;
+        if subscription.ladder.lose_relay(path) {
+            let on = subscription.ladder.rung();
+            self.explain(id, Rung::Amt, on, Cause::RelayLost);
         }
-        self.events.push_back(SourceEvent::Explained {
-            session: id,
-            channel: c,
-            rung: Rung::Amt,
-            on: subscription.ladder.rung(),
-            cause: Cause::RelayLost,
+    }
+
+    fn explain(&mut self, session: SessionId, rung: Rung, on: Rung, cause: Cause) {
+        self.out.push(SourceEvent::Explained {
+            session,
+            channel: self.index,
+            rung,
+            on,
+            cause,
         });
     }
 }

@@ -5,8 +5,10 @@ use std::time::Instant;
 
 use uuid::Uuid;
 
+use super::Source;
+use super::scope::ChannelScope;
 use super::session::Session;
-use super::{ChannelIndex, SessionId, Source};
+use super::types::SessionId;
 use crate::control::Control;
 use crate::{Cause, PathId};
 
@@ -20,7 +22,7 @@ impl Source {
         }
         self.held = held;
         let mut changed = Vec::new();
-        for (id, session) in &mut self.sessions {
+        for (id, session) in self.sessions.iter_mut() {
             let receiver = session.receiver();
             let is = receiver.is_some_and(|receiver| self.held.contains(&receiver));
             if session.set_held(is) {
@@ -28,9 +30,14 @@ impl Source {
             }
         }
         for (id, held) in changed {
-            match held {
-                true => self.hold(id, now),
-                false => self.release(id),
+            for c in self.sessions.channels(id) {
+                let Some(mut scope) = self.scope(c) else {
+                    continue;
+                };
+                match held {
+                    true => scope.hold(id, now),
+                    false => scope.release(id),
+                }
             }
         }
     }
@@ -40,72 +47,62 @@ impl Source {
         &self.held
     }
 
-    fn channels_of(&self, id: SessionId) -> Vec<ChannelIndex> {
-        let session = self.sessions.get(&id);
-        session.map(Session::channels).unwrap_or_default()
-    }
-
-    fn hold(&mut self, id: SessionId, now: Instant) {
-        for c in self.channels_of(id) {
-            let flow = self.channels[c].flow.as_mut();
-            match flow.and_then(|f| f.dismiss(id)) {
-                // This says so, too.
-                Some(departure) => self.fell_back(id, c, Cause::Held, departure, now),
-                None => self.send_path(id, c, Cause::Held),
-            }
-            let session = self.sessions.get_mut(&id);
-            if let Some(subscription) = session.and_then(|s| s.subscription(c)) {
-                subscription.ladder.hold();
-            }
-            self.recount(id, c);
-            self.flow_events(c, now);
+    /// Notifies a receiver that has just connected whether it is held.
+    pub(super) fn send_held_to(&mut self, id: SessionId) {
+        if !self.sessions.get(id).is_some_and(Session::is_held) {
+            return;
         }
+        for c in self.sessions.channels(id) {
+            if let Some(mut scope) = self.scope(c) {
+                scope.send_path(id, Cause::Held);
+            }
+        }
+    }
+}
+
+impl ChannelScope<'_> {
+    fn hold(&mut self, id: SessionId, now: Instant) {
+        let flow = self.channel.flow.as_mut();
+        match flow.and_then(|f| f.dismiss(id)) {
+            // This says so, too.
+            Some(departure) => self.fell_back(id, Cause::Held, departure, now),
+            None => self.send_path(id, Cause::Held),
+        }
+        if let Some(subscription) = self.subscription(id) {
+            subscription.ladder.hold();
+        }
+        self.recount(id);
+        self.flow_events(now);
     }
 
     fn release(&mut self, id: SessionId) {
-        for c in self.channels_of(id) {
-            let session = self.sessions.get_mut(&id);
-            if let Some(subscription) = session.and_then(|s| s.subscription(c)) {
-                subscription.ladder.release();
-            }
-            self.send_path(id, c, Cause::Left);
-            self.recount(id, c);
+        if let Some(subscription) = self.subscription(id) {
+            subscription.ladder.release();
         }
+        self.send_path(id, Cause::Left);
+        self.recount(id);
     }
 
     /// Sends a receiver its move to unicast with the cause: packets from now on prove that the flow
     /// arrives.
-    fn send_path(&mut self, id: SessionId, c: ChannelIndex, cause: Cause) {
-        let (Some(flow), Some(session)) = (&self.channels[c].flow, self.sessions.get_mut(&id))
-        else {
+    fn send_path(&mut self, id: SessionId, cause: Cause) {
+        let (Some(flow), Some(session)) = (&self.channel.flow, self.sessions.get_mut(id)) else {
             return;
         };
-        let Some(subscription) = session.subscription(c) else {
+        let Some(subscription) = session.subscription(self.index) else {
             return;
         };
         let (flow, next) = (flow.config().flow, flow.next_pn());
-        let notice = subscription
-            .ladder
-            .notice(flow, PathId::UNICAST, next, cause, None);
+        let ladder = &mut subscription.ladder;
+        let notice = ladder.notice(flow, PathId::UNICAST, next, cause, None);
         session.say(&Control::Rung(notice));
-        self.dirty.insert(id);
-    }
-
-    /// Notifies a receiver that has just connected whether it is held.
-    pub(super) fn send_held_to(&mut self, id: SessionId) {
-        if self.sessions.get(&id).is_some_and(Session::is_held) {
-            for c in self.channels_of(id) {
-                self.send_path(id, c, Cause::Held);
-            }
-        }
+        self.out.mark_dirty(id);
     }
 
     /// Notifies the held receivers of a channel that they are held from its new flow, too.
-    pub(super) fn send_held(&mut self, c: ChannelIndex) {
-        let held = self.sessions.iter().filter(|(_, s)| s.is_held());
-        let held: Vec<_> = held.map(|(id, _)| *id).collect();
-        for id in held {
-            self.send_path(id, c, Cause::Held);
+    pub(super) fn send_held(&mut self) {
+        for id in self.sessions.select(Session::is_held) {
+            self.send_path(id, Cause::Held);
         }
     }
 }

@@ -5,64 +5,57 @@ use std::time::Instant;
 
 use rand::RngExt;
 
-use super::audience::Reception;
 use super::ladder::{KeyState, Membership, ProofOutcome};
-use super::{Alarm, ChannelIndex, LIVE_WITHIN, SessionId, Source, SourceEvent};
+use super::scope::ChannelScope;
+use super::timer::ReceiverTimer;
+use super::types::{LIVE_WITHIN, SessionId, SourceEvent};
+use crate::ack::PathAck;
 use crate::control::{Action, Anchor, Control, State};
 use crate::flow::{Departure, FlowEvent, FlowSender};
-use crate::{Cause, FlowId, PathId, Rung};
+use crate::{Cause, PathId, Rung};
 
 /// Bound on the pieces that a member may owe on its unicast path; beyond it, the receiver is no
 /// member.
 const MAX_OWED: usize = 512;
 
-impl Source {
-    pub(super) fn channel_of_flow(&self, flow: FlowId) -> Option<ChannelIndex> {
-        let is = |f: &FlowSender| f.config().flow == flow;
-        self.channels
-            .iter()
-            .position(|c| c.flow.as_ref().is_some_and(is))
-    }
-
-    pub(super) fn on_state(&mut self, id: SessionId, state: &State, now: Instant) {
-        let Some(c) = self.channel_of_flow(state.flow) else {
-            // About a flow that was replaced meanwhile.
-            return;
-        };
-        let Some(session) = self.sessions.get_mut(&id) else {
-            return;
-        };
-        let Some(subscription) = session.subscription(c) else {
-            return;
+impl ChannelScope<'_> {
+    /// Takes the sequence and the confirmed key of a frame about the flow; returns whether the
+    /// frame is not stale.
+    pub(super) fn accept_state(&mut self, id: SessionId, state: &State, now: Instant) -> bool {
+        let Some(subscription) = self.subscription(id) else {
+            return false;
         };
         if !subscription.ladder.states.advance(state.sequence) {
-            return;
+            return false;
         }
         let confirmed = subscription.ladder.key.confirm(state.key_sequence);
-        if let Some(flow) = &mut self.channels[c].flow {
+        if let Some(flow) = &mut self.channel.flow {
             flow.confirm(id, confirmed, now);
         }
-        match state.action {
-            Action::Join => self.on_join(id, c, state.path, now),
-            Action::Ready => self.on_ready(id, c, state, now),
-            Action::Leave => self.on_leave(id, c, state, now),
-        }
-        self.flow_events(c, now);
+        true
     }
 
-    fn on_join(&mut self, id: SessionId, c: ChannelIndex, path: PathId, now: Instant) {
-        // The limit counts those of this instant, too.
-        self.settle(now);
-        let channel = &self.channels[c];
+    /// Does what an accepted frame about the flow asks for.
+    pub(super) fn on_state(&mut self, id: SessionId, state: &State, now: Instant) {
+        match state.action {
+            Action::Join => self.on_join(id, state.path, now),
+            Action::Ready => self.on_ready(id, state, now),
+            Action::Leave => self.on_leave(id, state, now),
+        }
+        self.flow_events(now);
+    }
+
+    fn on_join(&mut self, id: SessionId, path: PathId, now: Instant) {
+        let channel = &self.channel;
         let copies = path == PathId::new(channel.flow_index, Rung::Replicated);
         let tunnel = PathId::new(channel.flow_index, Rung::Amt);
         let full = channel.audience.replicas().len() >= self.limits.replicas;
         let offered = channel.replicate;
-        let Some(session) = self.sessions.get_mut(&id) else {
+        let Some(session) = self.sessions.get_mut(id) else {
             return;
         };
         let (validated, held) = (session.validated, session.is_held());
-        let Some(subscription) = session.subscription(c) else {
+        let Some(subscription) = session.subscription(self.index) else {
             return;
         };
         let ladder = &mut subscription.ladder;
@@ -71,12 +64,13 @@ impl Source {
             let refused = !offered || !validated || (full && !ladder.is_replicated());
             let needless = held || ladder.rung() < Rung::Replicated;
             if refused || needless || ladder.is_backing_off(Rung::Replicated, now) {
-                self.counters.copies_refused += u64::from(refused && !held);
+                self.out.counters.copies_refused += u64::from(refused && !held);
                 return;
             }
             let deadline = ladder.start_replication(now);
             if let Some(until) = deadline {
-                self.alarms.insert((until, id, c, Alarm::Copies));
+                self.timers
+                    .add(id, self.index, ReceiverTimer::Replication, until);
             }
             deadline.is_some()
         } else if path == tunnel {
@@ -86,45 +80,46 @@ impl Source {
         };
         // Answered once: the answer is larger than the question.
         if ladder.key == KeyState::None {
-            self.give_key(id, c, now);
+            self.give_key(id, now);
         }
         if new {
-            self.recount(id, c);
+            self.recount(id);
         }
-        self.dirty.insert(id);
+        self.out.mark_dirty(id);
     }
 
-    fn on_ready(&mut self, id: SessionId, c: ChannelIndex, state: &State, now: Instant) {
-        let channel = &self.channels[c];
+    fn on_ready(&mut self, id: SessionId, state: &State, now: Instant) {
+        let channel = &self.channel;
         let ours = state.path.flow_index() == channel.flow_index;
         let Some(rung) = state.path.rung().filter(|_| ours) else {
-            self.counters.proofs_ignored += 1;
+            self.out.counters.proofs_ignored += 1;
             return;
         };
         let in_use = channel.flow.as_ref().map_or(0, |f| f.epoch().sequence);
         // A proof of a held receiver has no effect.
-        let session = self.sessions.get_mut(&id).filter(|s| !s.is_held());
-        let Some(subscription) = session.and_then(|s| s.subscription(c)) else {
+        let session = self.sessions.get_mut(id).filter(|s| !s.is_held());
+        let Some(subscription) = session.and_then(|s| s.subscription(self.index)) else {
             return;
         };
         match subscription.ladder.prove(state.path, rung, in_use, now) {
             // Only says which key it holds.
             ProofOutcome::Member => return,
             ProofOutcome::Ignored => {
-                self.counters.proofs_ignored += 1;
+                self.out.counters.proofs_ignored += 1;
                 return;
             }
             ProofOutcome::Accepted { trial_until: None } => {}
             ProofOutcome::Accepted {
                 trial_until: Some(until),
             } => {
-                self.alarms.insert((until, id, c, Alarm::Copies));
+                self.timers
+                    .add(id, self.index, ReceiverTimer::Replication, until);
             }
         }
-        self.try_promote(id, c, now);
+        self.try_promote(id, now);
     }
 
-    fn on_leave(&mut self, id: SessionId, c: ChannelIndex, state: &State, now: Instant) {
+    fn on_leave(&mut self, id: SessionId, state: &State, now: Instant) {
         // Some causes are the source's to state.
         let cause = match state.cause.unwrap_or(Cause::Left) {
             Cause::Joined
@@ -133,7 +128,7 @@ impl Source {
             | Cause::Ejected
             | Cause::Held => Cause::Left,
             // This leaves no rung.
-            Cause::ProbeTimeout => return self.record_failed_attempt(id, c, state.path),
+            Cause::ProbeTimeout => return self.record_failed_attempt(id, state.path),
             cause => cause,
         };
         // By these two paths one leaves that path alone.
@@ -142,12 +137,16 @@ impl Source {
         // A receiver that misses heartbeats, or has lost its relay, keeps listening for the flow's
         // return; with any other cause it is off the flow.
         let listens_on = matches!(cause, Cause::HeartbeatLost | Cause::RelayLost);
-        let Some(subscription) = self.sessions.get_mut(&id).and_then(|s| s.subscription(c)) else {
+        let Some(subscription) = self
+            .sessions
+            .get_mut(id)
+            .and_then(|s| s.subscription(self.index))
+        else {
             return;
         };
         let membership = subscription.ladder.membership();
         if membership.is_some_and(|m| m.path == state.path || one.is_none())
-            && let Some(flow) = &mut self.channels[c].flow
+            && let Some(flow) = &mut self.channel.flow
         {
             #[cfg(feature = "fault-injection")]
             if self.faults.fall_back_off && listens_on {
@@ -156,26 +155,26 @@ impl Source {
             match flow.dismiss(id) {
                 Some(departure) => {
                     if listens_on {
-                        self.channels[c].count_fall_back(cause, now);
+                        self.count_fall_back(cause, now);
                     }
-                    self.fell_back(id, c, cause, departure, now);
+                    self.fell_back(id, cause, departure, now);
                 }
                 // The flow has dropped the member by itself, and its paths end only afterwards.
-                None if !listens_on => self.flow_events(c, now),
+                None if !listens_on => self.flow_events(now),
                 None => {}
             }
         }
         if listens_on {
             if cause == Cause::RelayLost {
-                self.relay_was_lost(id, c, state.path);
+                self.relay_was_lost(id, state.path);
             }
             return;
         }
-        let Some(session) = self.sessions.get_mut(&id) else {
+        let Some(session) = self.sessions.get_mut(id) else {
             return;
         };
         let receiver = session.receiver();
-        let Some(subscription) = session.subscription(c) else {
+        let Some(subscription) = session.subscription(self.index) else {
             return;
         };
         let ladder = &mut subscription.ladder;
@@ -183,97 +182,52 @@ impl Source {
         ladder.discard_stale_proof();
         // Off all paths, the receiver has to ask for a key again, and gets the current one then.
         if !ladder.listens() && ladder.key.revoke() {
-            self.note_leaver(c, receiver, now);
+            self.note_leaver(receiver, now);
         }
-        self.recount(id, c);
+        self.recount(id);
+    }
+
+    /// Takes an acknowledgement of flow packets.
+    pub(super) fn on_ack(&mut self, id: SessionId, ack: &PathAck, now: Instant) {
+        let Some(flow) = &mut self.channel.flow else {
+            return;
+        };
+        if flow.on_ack(id, ack, now).is_err() {
+            // Possibly not the receiver's fault: any holder of the flow's key can forge packets,
+            // and nothing that arrives on the flow may close a connection.
+            self.out.counters.invalid_acks += 1;
+            if let Some(departure) = flow.dismiss(id) {
+                // One forged packet does this to all members at once.
+                self.count_fall_back(Cause::FlowInvalid, now);
+                self.fell_back(id, Cause::FlowInvalid, departure, now);
+            }
+        }
+        self.flow_events(now);
     }
 
     /// Takes a member off the flow for `cause`, unless the flow has dropped it already for a cause
     /// of its own.
-    pub(super) fn take_off_flow(
-        &mut self,
-        id: SessionId,
-        c: ChannelIndex,
-        cause: Cause,
-        now: Instant,
-    ) {
-        let flow = self.channels[c].flow.as_mut();
+    pub(super) fn take_off_flow(&mut self, id: SessionId, cause: Cause, now: Instant) {
+        let flow = self.channel.flow.as_mut();
         if let Some(departure) = flow.and_then(|f| f.dismiss(id)) {
-            return self.fell_back(id, c, cause, departure, now);
+            return self.fell_back(id, cause, departure, now);
         }
-        let session = self.sessions.get_mut(&id);
-        let subscription = session.and_then(|s| s.subscription(c));
+        let session = self.sessions.get_mut(id);
+        let subscription = session.and_then(|s| s.subscription(self.index));
         if subscription.is_some_and(|s| s.ladder.is_member()) {
-            self.flow_events(c, now);
-        }
-    }
-
-    /// Whether a session listens to a channel's flow or gets copies may have changed: it is counted
-    /// before anything else is sent, once for all changes of an instant.
-    pub(super) fn recount(&mut self, id: SessionId, c: ChannelIndex) {
-        if let Some(channel) = self.channels.get_mut(c) {
-            channel.audience.mark_stale(id);
-        }
-    }
-
-    /// Counts what may have changed.
-    pub(super) fn settle(&mut self, now: Instant) {
-        for c in 0..self.channels.len() {
-            let stale = self.channels[c].audience.take_stale();
-            if !stale.is_empty() {
-                stale.into_iter().for_each(|id| self.count(id, c));
-                self.announce_flow(c, now);
-            }
-        }
-    }
-
-    /// Brings the counts of a channel up to date with one session, which may be gone.
-    fn count(&mut self, id: SessionId, c: ChannelIndex) {
-        let channel = &mut self.channels[c];
-        let Some(session) = self.sessions.get_mut(&id) else {
-            return;
-        };
-        let held = session.is_held();
-        let reachable = session.validated && !session.is_closing();
-        let Some(subscription) = session.subscription(c) else {
-            return;
-        };
-        // Nothing is sent for the sake of a receiver that takes nothing from the flow.
-        let is = Reception {
-            listens: !held && subscription.ladder.listens(),
-            replicated: !held && reachable && subscription.ladder.is_replicated(),
-        };
-        let was = std::mem::replace(&mut subscription.counted, is);
-        channel.audience.count(id, was, is);
-    }
-
-    fn announce_flow(&mut self, c: ChannelIndex, now: Instant) {
-        let channel = &mut self.channels[c];
-        if let Some(flow) = &mut channel.flow {
-            flow.set_listeners(channel.audience.listeners(), now);
-        }
-        if channel.retune(now) {
-            self.announce(c);
-        }
-    }
-
-    pub(super) fn try_promote_at(&mut self, id: SessionId, at: usize, now: Instant) {
-        let session = self.sessions.get(&id);
-        let subscription = session.and_then(|s| s.subscriptions().get(at));
-        if let Some(subscription) = subscription.filter(|s| s.ladder.has_proof()) {
-            self.try_promote(id, subscription.channel, now);
+            self.flow_events(now);
         }
     }
 
     /// Makes a receiver a member by the path that it proved, if that is better than where it stands
     /// and it is near enough to the head.
-    pub(super) fn try_promote(&mut self, id: SessionId, c: ChannelIndex, now: Instant) {
-        let channel = &mut self.channels[c];
-        let (Some(flow), Some(session)) = (&mut channel.flow, self.sessions.get_mut(&id)) else {
+    pub(super) fn try_promote(&mut self, id: SessionId, now: Instant) {
+        let channel = &mut self.channel;
+        let (Some(flow), Some(session)) = (&mut channel.flow, self.sessions.get_mut(id)) else {
             return;
         };
         let (rtt, held) = (session.rtt, session.is_held());
-        let Some(subscription) = session.subscription(c) else {
+        let Some(subscription) = session.subscription(self.index) else {
             return;
         };
         let (ladder, delivery) = (&mut subscription.ladder, &mut subscription.delivery);
@@ -308,34 +262,33 @@ impl Source {
         let (flow, anchor) = (flow.config().flow, Some(anchor));
         let notice = ladder.notice(flow, proof.path, cut, Cause::Joined, anchor);
         session.say(&Control::Rung(notice));
-        self.counters.promotions += 1;
-        self.dirty.insert(id);
-        self.events.push_back(SourceEvent::Moved {
+        self.out.counters.promotions += 1;
+        self.out.mark_dirty(id);
+        self.out.push(SourceEvent::Moved {
             session: id,
-            channel: c,
+            channel: self.index,
             from,
             to,
             cause: Cause::Joined,
             at: now,
         });
-        self.recount(id, c);
+        self.recount(id);
     }
 
     /// The end of a membership: everything that the flow did not bring goes to the unicast path.
     pub(super) fn fell_back(
         &mut self,
         id: SessionId,
-        c: ChannelIndex,
         cause: Cause,
         departure: Departure,
         now: Instant,
     ) {
         let repairs = self.repairs();
-        let channel = &mut self.channels[c];
-        let (Some(flow), Some(session)) = (&mut channel.flow, self.sessions.get_mut(&id)) else {
+        let channel = &mut self.channel;
+        let (Some(flow), Some(session)) = (&mut channel.flow, self.sessions.get_mut(id)) else {
             return;
         };
-        let Some(subscription) = session.subscription(c) else {
+        let Some(subscription) = session.subscription(self.index) else {
             return;
         };
         let (ladder, delivery) = (&mut subscription.ladder, &mut subscription.delivery);
@@ -351,50 +304,47 @@ impl Source {
         delivery.backlog.insert(resume, channel.head);
         delivery.backlog.set_live(true);
         if let Some(until) = fall_back.backoff_until {
-            self.alarms.insert((until, id, c, Alarm::Proof(rung)));
+            self.timers
+                .add(id, self.index, ReceiverTimer::Backoff(rung), until);
         }
         let next = flow.next_pn();
         let notice = ladder.notice(flow.config().flow, PathId::UNICAST, next, cause, None);
         session.say(&Control::Rung(notice));
-        self.counters.fall_backs += 1;
-        self.counters.rekeys_missed += u64::from(cause == Cause::RekeyMissed);
-        self.dirty.insert(id);
-        self.events.push_back(SourceEvent::Moved {
+        self.out.counters.fall_backs += 1;
+        self.out.counters.rekeys_missed += u64::from(cause == Cause::RekeyMissed);
+        self.out.mark_dirty(id);
+        self.out.push(SourceEvent::Moved {
             session: id,
-            channel: c,
+            channel: self.index,
             from: rung,
             to: Rung::Unicast,
             cause,
             at: now,
         });
-        self.recount(id, c);
+        self.recount(id);
     }
 
-    pub(super) fn flow_events(&mut self, c: ChannelIndex, now: Instant) {
-        while let Some(event) = self
-            .channels
-            .get_mut(c)
-            .and_then(|c| c.flow.as_mut())
-            .and_then(FlowSender::poll_event)
-        {
+    pub(super) fn flow_events(&mut self, now: Instant) {
+        while let Some(event) = self.channel.flow.as_mut().and_then(FlowSender::poll_event) {
             match event {
                 FlowEvent::Repair { member, range } => {
                     if !self.repairs() {
                         continue;
                     }
-                    self.counters.repairs += 1;
-                    let session = self.sessions.get_mut(&member);
-                    let Some(subscription) = session.and_then(|s| s.subscription(c)) else {
+                    self.out.counters.repairs += 1;
+                    let session = self.sessions.get_mut(member);
+                    let Some(subscription) = session.and_then(|s| s.subscription(self.index))
+                    else {
                         continue;
                     };
                     let backlog = &mut subscription.delivery.backlog;
                     backlog.repair([range]);
-                    self.dirty.insert(member);
-                    let flow = self.channels[c].flow.as_mut();
+                    self.out.mark_dirty(member);
+                    let flow = self.channel.flow.as_mut();
                     if backlog.pieces() > MAX_OWED
                         && let Some(departure) = flow.and_then(|f| f.dismiss(member))
                     {
-                        self.fell_back(member, c, Cause::TooSlow, departure, now);
+                        self.fell_back(member, Cause::TooSlow, departure, now);
                     }
                 }
                 FlowEvent::FellBack {
@@ -402,12 +352,12 @@ impl Source {
                     cause,
                     departure,
                 } => {
-                    self.channels[c].count_fall_back(cause, now);
-                    self.fell_back(member, c, cause, departure, now);
+                    self.count_fall_back(cause, now);
+                    self.fell_back(member, cause, departure, now);
                 }
                 FlowEvent::Switched { .. } => {
-                    if std::mem::take(&mut self.channels[c].rekey_again) {
-                        self.want_secret(c);
+                    if self.channel.rekeying.switched() {
+                        self.want_secret();
                     }
                 }
             }
@@ -416,21 +366,13 @@ impl Source {
 
     /// The back-off of a receiver that flapped is over: packets from now on prove that the flow
     /// reaches it.
-    pub(super) fn ask_for_proof(
-        &mut self,
-        id: SessionId,
-        c: ChannelIndex,
-        rung: Rung,
-        now: Instant,
-    ) {
-        let (Some(flow), Some(session)) = (
-            self.channels.get(c).and_then(|c| c.flow.as_ref()),
-            self.sessions.get_mut(&id),
-        ) else {
+    pub(super) fn ask_for_proof(&mut self, id: SessionId, rung: Rung, now: Instant) {
+        let (Some(flow), Some(session)) = (self.channel.flow.as_ref(), self.sessions.get_mut(id))
+        else {
             return;
         };
         let held = session.is_held();
-        let Some(subscription) = session.subscription(c) else {
+        let Some(subscription) = session.subscription(self.index) else {
             return;
         };
         let ladder = &mut subscription.ladder;
@@ -443,7 +385,7 @@ impl Source {
             let (flow, next) = (flow.config().flow, flow.next_pn());
             let notice = ladder.notice(flow, PathId::UNICAST, next, cause, None);
             session.say(&Control::Rung(notice));
-            self.dirty.insert(id);
+            self.out.mark_dirty(id);
         }
     }
 }

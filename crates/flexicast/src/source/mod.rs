@@ -9,24 +9,34 @@ mod admission;
 mod audience;
 mod backlog;
 mod channel;
+mod channels;
 mod control;
 mod delivery;
+mod disputes;
 mod explained;
 mod held;
+mod keys;
 mod ladder;
+mod mass;
 mod membership;
 mod offer;
 mod operate;
+mod outbox;
+mod outputs;
 mod overdue;
 mod pacing;
 mod recent;
-mod rekey;
+mod rekeying;
 mod replication;
+mod scope;
 mod session;
+mod sessions;
 mod subscription;
+mod timer;
 mod types;
+mod unicast;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -35,76 +45,51 @@ use rand::rngs::SmallRng;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
-use crate::control::{Hello, RelayHint};
+use crate::control::{Control, Hello, RelayHint};
 use crate::flow::FlowSender;
-use crate::protect::KeyError;
+use crate::protect::{FlowSecret, KeyError};
 use crate::trace::{Outcome, PacketTrace, Tracer};
-use crate::{Cause, PathId, Rung};
-use admission::IdDispute;
+use crate::{Cause, PathId};
 use audience::Reception;
 use channel::Channel;
-use overdue::CursorWatch;
-use pacing::Pacing;
+use channels::Channels;
+use disputes::Disputes;
+use outbox::Outbox;
+use scope::ChannelScope;
 use session::Session;
+use sessions::Sessions;
+use timer::{ReceiverTimer, TimerTable};
 #[cfg(feature = "fault-injection")]
 pub use types::Faults;
 use types::channel_number;
 pub use types::{
-    Absence, ChannelConfig, ChannelIndex, Limits, SessionId, SessionStatus, SourceConfig,
-    SourceCounters, SourceEvent, SubscriptionStatus, Traffic, Unicast, close,
+    Absence, ChannelConfig, ChannelIndex, FIRST_UPDATES, LIVE_WITHIN, Limits, SessionId,
+    SessionStatus, SourceConfig, SourceCounters, SourceEvent, SubscriptionStatus, Traffic, Unicast,
+    close,
 };
+use unicast::UnicastSchedule;
 
-/// A receiver with more updates than this before it gets them on a catch-up stream and is not
-/// promoted (design section 5).
-pub const LIVE_WITHIN: u64 = 256;
-/// Without a cursor a receiver gets this many of the last updates, unless it asks for another
-/// number (design section 5).
-pub const FIRST_UPDATES: u64 = 100;
-/// While no more than so many catch up, the store is read ahead for each of them: what that holds
-/// stays bounded.
-const READ_AHEAD: usize = 64;
 /// Bytes that a flow's queue holds before its owner should wait.
 const FLOW_ROOM: usize = 8 << 20;
-
-/// Timer of one receiver on one channel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Alarm {
-    /// End of a back-off: the receiver may prove the rung again.
-    Proof(Rung),
-    /// Copies that were not proved to arrive end.
-    Copies,
-    /// A store that did not answer is asked again.
-    Retry,
-}
 
 /// The state machine.
 #[derive(Debug)]
 pub struct Source {
-    channels: Vec<Channel>,
-    /// Names of channels that another source publishes.
-    elsewhere: BTreeSet<String>,
-    sessions: BTreeMap<SessionId, Session>,
-    /// The session of each receiver that is served.
-    by_receiver: HashMap<Uuid, SessionId>,
+    channels: Channels,
+    sessions: Sessions,
+    disputes: Disputes,
     /// Receivers that the operator keeps on their unicast paths, connected or not.
     held: BTreeSet<Uuid>,
     limits: Limits,
     /// AMT relays announced to receivers.
     relays: Vec<RelayHint>,
-    /// Newcomers whose id is taken.
-    disputes: BTreeMap<SessionId, IdDispute>,
-    /// Sessions with a catch-up stream, by channel.
-    catching_up: BTreeSet<(SessionId, ChannelIndex)>,
-    dirty: BTreeSet<SessionId>,
-    events: VecDeque<SourceEvent>,
-    counters: SourceCounters,
-    alarms: BTreeSet<(Instant, SessionId, ChannelIndex, Alarm)>,
-    pacing: Pacing,
-    next_flow_index: u64,
-    /// Which channel's flow is asked first for a packet.
+    unicast: UnicastSchedule,
+    out: Outbox,
+    timers: TimerTable,
+    /// Whether cursors may be before the head, without a look planned for them.
+    cursors_open: bool,
+    /// Channel whose flow is asked first for a packet.
     turn: usize,
-    served: usize,
-    cursors: CursorWatch,
     #[cfg(feature = "fault-injection")]
     faults: Faults,
     tracer: Tracer,
@@ -117,36 +102,22 @@ impl Source {
     /// # Errors
     /// The cryptographic library refuses a flow's key.
     pub fn new(mut config: SourceConfig) -> Result<Self, KeyError> {
-        let mut channels = Vec::with_capacity(config.channels.len());
-        for (channel, index) in config.channels.iter_mut().zip(1..) {
-            // Moved one by one, so that the list keeps no copies of the secrets when it is dropped.
-            let mut flow = channel.flow.as_mut();
-            let secret = flow.as_mut().map(|f| std::mem::take(&mut f.secret));
-            let mut own = channel.clone();
-            if let (Some(flow), Some(secret)) = (&mut own.flow, secret) {
-                flow.secret = secret;
-            }
-            channels.push(Channel::new(own, index)?);
+        let mut channels = Channels::new();
+        for channel in &mut config.channels {
+            channels.add(channel)?;
         }
         Ok(Source {
-            next_flow_index: channels.len() as u64 + 1,
             channels,
-            elsewhere: BTreeSet::new(),
-            sessions: BTreeMap::new(),
-            by_receiver: HashMap::new(),
+            sessions: Sessions::default(),
+            disputes: Disputes::default(),
             held: BTreeSet::new(),
             limits: config.limits,
             relays: Vec::new(),
-            disputes: BTreeMap::new(),
-            catching_up: BTreeSet::new(),
-            dirty: BTreeSet::new(),
-            events: VecDeque::new(),
-            counters: SourceCounters::default(),
-            alarms: BTreeSet::new(),
-            pacing: Pacing::new(config.unicast_rate),
+            unicast: UnicastSchedule::new(config.unicast_rate),
+            out: Outbox::default(),
+            timers: TimerTable::default(),
+            cursors_open: false,
             turn: 0,
-            served: 0,
-            cursors: CursorWatch::default(),
             #[cfg(feature = "fault-injection")]
             faults: Faults::default(),
             tracer: Tracer::default(),
@@ -154,13 +125,41 @@ impl Source {
         })
     }
 
+    /// Returns a channel with everything that a change of its receivers touches.
+    fn scope(&mut self, index: ChannelIndex) -> Option<ChannelScope<'_>> {
+        Some(ChannelScope {
+            index,
+            channel: self.channels.get_mut(index)?,
+            sessions: &mut self.sessions,
+            out: &mut self.out,
+            timers: &mut self.timers,
+            rng: &mut self.rng,
+            limits: &self.limits,
+            #[cfg(feature = "fault-injection")]
+            faults: self.faults,
+        })
+    }
+
+    /// Counts the receptions that may have changed.
+    fn settle(&mut self, now: Instant) {
+        for c in 0..self.channels.len() {
+            if let Some(mut scope) = self.scope(c) {
+                scope.settle(now);
+            }
+        }
+    }
+
     /// Leaves protections out from now on, in the flows of all channels.
     #[cfg(feature = "fault-injection")]
     pub fn inject_faults(&mut self, faults: Faults) {
         self.faults = faults;
-        for flow in self.channels.iter_mut().filter_map(|c| c.flow.as_mut()) {
-            flow.set_fall_back_off(faults.fall_back_off);
-        }
+        self.flows_mut()
+            .for_each(|f| f.set_fall_back_off(faults.fall_back_off));
+    }
+
+    fn flows_mut(&mut self) -> impl Iterator<Item = &mut FlowSender> {
+        let channels = self.channels.iter_mut();
+        channels.filter_map(|(_, channel)| channel.flow.as_mut())
     }
 
     /// Whether members get what they lost, as they always do but for an injected fault.
@@ -179,7 +178,7 @@ impl Source {
 
     /// Whether there is a channel in this place.
     pub fn has_channel(&self, channel: ChannelIndex) -> bool {
-        self.channels.get(channel).is_some_and(|c| !c.vacant)
+        self.channels.get(channel).is_some()
     }
 
     /// A channel's name; empty if there is no such channel.
@@ -189,7 +188,7 @@ impl Source {
 
     /// The last published or stored `seq` of a channel; 0 if there is no such channel.
     pub fn head(&self, channel: ChannelIndex) -> u64 {
-        self.channels.get(channel).map_or(0, |c| c.head)
+        self.channels.head(channel)
     }
 
     /// A channel's flow, for its numbers.
@@ -206,7 +205,7 @@ impl Source {
 
     /// Counters since the beginning.
     pub fn counters(&self) -> SourceCounters {
-        self.counters
+        self.out.counters
     }
 
     /// A new connection whose handshake is complete, which validates its address.
@@ -216,45 +215,38 @@ impl Source {
 
     /// The connection is gone.
     pub fn closed(&mut self, id: SessionId, now: Instant) {
-        self.dirty.remove(&id);
-        self.pacing.forget(id);
-        self.catching_up.retain(|(session, _)| *session != id);
-        let Some(session) = self.sessions.remove(&id) else {
+        self.out.forget(id);
+        self.unicast.forget(id);
+        let Some(session) = self.sessions.remove(id) else {
             return;
         };
-        self.served -= usize::from(session.is_served());
         let receiver = session.receiver();
-        if let Some(receiver) = receiver
-            && self.by_receiver.get(&receiver) == Some(&id)
-        {
-            self.by_receiver.remove(&receiver);
-        }
         for subscription in session.subscriptions() {
-            let c = subscription.channel;
-            if let Some(flow) = self.channels.get_mut(c).and_then(|c| c.flow.as_mut()) {
+            let Some(mut scope) = self.scope(subscription.channel) else {
+                continue;
+            };
+            if let Some(flow) = &mut scope.channel.flow {
                 flow.dismiss(id);
             }
             if subscription.ladder.key.is_sent() {
-                self.note_leaver(c, receiver, now);
+                scope.note_leaver(receiver, now);
             }
-            if let Some(channel) = self.channels.get_mut(c) {
-                let audience = &mut channel.audience;
-                audience.count(id, subscription.counted, Reception::default());
-                audience.mark_stale(id);
-            }
-            self.flow_events(c, now);
+            let audience = &mut scope.channel.audience;
+            audience.count(id, subscription.counted, Reception::default());
+            audience.mark_stale(id);
+            scope.flow_events(now);
         }
         self.end_disputes(id, now);
     }
 
     /// Whether the receiver of a session is served.
     pub fn is_served(&self, session: SessionId) -> bool {
-        self.sessions.get(&session).is_some_and(Session::is_served)
+        self.sessions.get(session).is_some_and(Session::is_served)
     }
 
     /// Sets the RTT measured on the unicast path, from which the flow's estimate starts.
     pub fn set_rtt(&mut self, session: SessionId, rtt: Duration) {
-        if let Some(session) = self.sessions.get_mut(&session) {
+        if let Some(session) = self.sessions.get_mut(session) {
             session.rtt = rtt;
         }
     }
@@ -262,18 +254,18 @@ impl Source {
     /// The next session that has something to send on its unicast path: call
     /// [`Source::take_control`] and [`Source::poll_unicast`].
     pub fn poll_dirty(&mut self) -> Option<SessionId> {
-        self.dirty.pop_first()
+        self.out.pop_dirty()
     }
 
     /// Bytes for a session's control stream; keys are among them.
     pub fn take_control(&mut self, session: SessionId) -> Zeroizing<Vec<u8>> {
-        let session = self.sessions.get_mut(&session);
+        let session = self.sessions.get_mut(session);
         session.map(Session::take_control).unwrap_or_default()
     }
 
     /// The next event.
     pub fn poll_event(&mut self) -> Option<SourceEvent> {
-        self.events.pop_front()
+        self.out.pop()
     }
 
     /// All sessions whose receivers are served, but for those that are being closed.
@@ -314,19 +306,19 @@ impl Source {
 
     /// Returns the number of open catch-up streams, on all sessions.
     pub fn catching_up(&self) -> usize {
-        self.catching_up.len()
+        self.unicast.catching_up()
     }
 
     /// Whether updates of a session wait to be sent on its unicast path.
     pub fn owes(&self, session: SessionId) -> bool {
-        let session = self.sessions.get(&session);
+        let session = self.sessions.get(session);
         let mut all = session.into_iter().flat_map(Session::subscriptions);
         all.any(|s| !s.delivery.backlog.is_empty())
     }
 
     /// Returns the HELLO of a session, without its credential.
     pub fn hello(&self, session: SessionId) -> Option<&Hello> {
-        self.sessions.get(&session)?.hello()
+        self.sessions.get(session)?.hello()
     }
 
     /// The receiver's id and name, once it said HELLO.
@@ -338,24 +330,19 @@ impl Source {
     /// A new update of a channel, stored before: sends it to everybody. `seq` must follow the head;
     /// another one is not published, and a bug of the caller.
     pub fn publish(&mut self, channel: ChannelIndex, seq: u64, encoded: Bytes) {
-        let Some(c) = self.channels.get_mut(channel).filter(|c| !c.vacant) else {
+        let Some(c) = self.channels.get_mut(channel) else {
             return;
         };
         debug_assert_eq!(seq, c.head + 1, "updates are published in order");
         if seq != c.head + 1 {
             return;
         }
-        c.head = seq;
-        c.recent.push(seq, encoded.clone());
-        if let Some(flow) = &mut c.flow {
-            c.by_unicast_alone += encoded.len() as u64 * flow.members() as u64;
-            flow.push(seq, encoded);
-        }
-        for (id, session) in &mut self.sessions {
+        c.publish(seq, encoded);
+        for (id, session) in self.sessions.iter_mut() {
             if let Some(subscription) = session.subscription(channel) {
-                self.cursors.note(subscription.outputs.is_watched());
+                self.cursors_open |= subscription.outputs.is_watched();
                 if subscription.delivery.publish(seq) {
-                    self.dirty.insert(*id);
+                    self.out.mark_dirty(*id);
                 }
             }
         }
@@ -364,42 +351,43 @@ impl Source {
     /// The next thing to send on a session's unicast path. Ask only while the connection has room
     /// for it.
     pub fn poll_unicast(&mut self, id: SessionId, now: Instant) -> Unicast {
-        let Some(session) = self.sessions.get_mut(&id).filter(|s| s.is_served()) else {
+        let Some(session) = self.sessions.get_mut(id).filter(|s| s.is_served()) else {
             return Unicast::Idle;
         };
         // Only sessions with data to send wait for a turn.
         let mut all = session.subscriptions().iter();
         let idle = all.all(|s| s.delivery.backlog.is_empty());
-        let mut its = self.catching_up.range((id, 0)..(id + 1, 0));
-        if !idle && !self.pacing.may_send(id, its.next().is_some(), now) {
-            self.counters.unicast_held += 1;
+        if !idle && !self.unicast.may_send(id, now) {
+            self.out.counters.unicast_held += 1;
             return Unicast::Idle;
         }
         let channels = &self.channels;
         let recent = |c: ChannelIndex| Some(&channels.get(c)?.recent);
-        let ahead = self.catching_up.len() <= READ_AHEAD;
-        let Some((out, kind, c)) = session.poll_unicast(recent, ahead) else {
-            let all = session.subscriptions().len();
-            (0..all).for_each(|at| self.try_promote_at(id, at, now));
+        let ahead = self.unicast.may_read_ahead();
+        let Some((item, kind, c)) = session.poll_unicast(recent, ahead) else {
+            self.try_promote_everywhere(id, now);
             return Unicast::Idle;
         };
-        match &out {
-            Unicast::Stream { head, body } => {
-                self.pacing.sent(head.len() + body.len());
-                self.channels[c].count_unicast(kind, body.len());
-            }
-            Unicast::CatchUp { head, body, .. } => {
-                self.pacing.sent(head.len() + body.len());
-                self.channels[c].count_unicast(kind, body.len());
-                self.catching_up.insert((id, c));
-            }
-            Unicast::CatchUpEnd { .. } => {
-                self.catching_up.remove(&(id, c));
-            }
-            Unicast::Fetch { .. } | Unicast::Idle => {}
+        let bytes = self.unicast.note(id, c, &item);
+        if let Some(mut scope) = self.scope(c) {
+            scope.channel.count_unicast(kind, bytes);
+            scope.try_promote(id, now);
         }
-        self.try_promote(id, c, now);
-        out
+        item
+    }
+
+    /// Promotes a receiver on the channels of which it has proved a path.
+    fn try_promote_everywhere(&mut self, id: SessionId, now: Instant) {
+        let count = self.sessions.get(id).map(|s| s.subscriptions().len());
+        for at in 0..count.unwrap_or(0) {
+            let session = self.sessions.get(id);
+            let subscription = session.and_then(|s| s.subscriptions().get(at));
+            if let Some(subscription) = subscription.filter(|s| s.ladder.has_proof())
+                && let Some(mut scope) = self.scope(subscription.channel)
+            {
+                scope.try_promote(id, now);
+            }
+        }
     }
 
     /// The store's answer to a [`Unicast::Fetch`]: updates in order from the one asked for. `None`
@@ -415,7 +403,7 @@ impl Source {
         let Some(first) = self.channels.get(channel).map(|c| c.first) else {
             return;
         };
-        let Some(session) = self.sessions.get_mut(&id) else {
+        let Some(session) = self.sessions.get_mut(id) else {
             return;
         };
         let Some(subscription) = session.subscription(channel) else {
@@ -423,17 +411,18 @@ impl Source {
         };
         let gap = subscription.delivery.provide(from, updates, first, now);
         if let Some(at) = subscription.delivery.retry_at() {
-            self.alarms.insert((at, id, channel, Alarm::Retry));
+            let timer = ReceiverTimer::StoreRetry;
+            self.timers.add(id, channel, timer, at);
         }
         if let Some((first, last)) = gap {
-            self.counters.gaps += 1;
-            session.say(&crate::control::Control::Gap {
+            self.out.counters.gaps += 1;
+            session.say(&Control::Gap {
                 channel: channel_number(channel),
                 first,
                 last,
             });
         }
-        self.dirty.insert(id);
+        self.out.mark_dirty(id);
     }
 
     /// Makes the next flow packet in `out`, if one is due, and returns its channel: send it to the
@@ -443,31 +432,33 @@ impl Source {
         let count = self.channels.len();
         for step in 0..count {
             let at = (self.turn + step) % count;
-            let Some(flow) = &mut self.channels[at].flow else {
+            let channel = self.channels.get_mut(at);
+            let Some(flow) = channel.and_then(|c| c.flow.as_mut()) else {
                 continue;
             };
             if !flow.poll_transmit(now, out) {
                 continue;
             }
             self.turn = at + 1;
-            let (flow_id, key_sequence) = (flow.config().flow, flow.epoch().sequence);
             if self.tracer.is_on() {
                 let frames = flow.take_last_frames();
-                let pn = flow.next_pn().saturating_sub(1);
-                self.tracer.note(|| PacketTrace {
+                let packet = PacketTrace {
                     at: now,
-                    flow: flow_id,
+                    flow: flow.config().flow,
                     path: PathId::UNICAST,
                     outcome: Outcome::Sent,
-                    pn: Some(pn),
-                    key_sequence,
+                    pn: Some(flow.next_pn().saturating_sub(1)),
+                    key_sequence: flow.epoch().sequence,
                     len: out.len(),
                     frames,
-                });
+                };
+                self.tracer.note(|| packet);
             }
-            self.check_worn_out(at);
-            // The switch to another epoch can happen here, and moves members that missed it.
-            self.flow_events(at, now);
+            if let Some(mut scope) = self.scope(at) {
+                scope.check_worn_out();
+                // The switch to another epoch can happen here, and moves members that missed it.
+                scope.flow_events(now);
+            }
             return Some(at);
         }
         None
@@ -483,69 +474,100 @@ impl Source {
     /// When to call [`Source::handle_timeout`] and [`Source::poll_transmit`] next.
     pub fn poll_timeout(&mut self, now: Instant) -> Option<Instant> {
         self.settle(now);
-        let overdue = self.cursors.next_look(now);
-        let channels = self.channels.iter_mut().filter_map(|c| {
-            let flow = c.flow.as_mut().and_then(|f| f.poll_timeout(now));
-            let own = [c.leave_rekey_at, c.join_rekey_at, c.mass_due(), flow];
-            own.into_iter().flatten().min()
-        });
-        let alarm = self.alarms.first().map(|(at, ..)| *at);
-        let pacing = self.pacing.next(now);
-        let doubt = self.disputes.values().map(|doubt| doubt.until).min();
-        let others = [alarm, pacing, doubt].into_iter().flatten();
-        channels.chain(others).chain(overdue).min()
+        self.plan_look(now);
+        let flows = self.flows_mut().filter_map(|f| f.poll_timeout(now)).min();
+        let unicast = self.unicast.next_timeout(now);
+        let all = [self.timers.next_timeout(), flows, unicast];
+        all.into_iter().flatten().min()
     }
 
     /// Blames no receiver for its silence for about as long as the caller itself was `away`, so
     /// that what receivers have sent meanwhile is still to be read or under way. A second call
     /// counts only after the receivers have been looked at again, or for twice the time.
     pub fn grant_grace(&mut self, away: Duration, now: Instant) {
-        for flow in self.channels.iter_mut().filter_map(|c| c.flow.as_mut()) {
-            flow.grant_grace(away, now);
-        }
-        self.extend_id_disputes(away, now);
+        self.flows_mut().for_each(|f| f.grant_grace(away, now));
+        self.disputes.extend(away, now, &mut self.timers);
     }
 
     /// Does what is due.
     pub fn handle_timeout(&mut self, now: Instant) {
         for c in 0..self.channels.len() {
-            if let Some(flow) = &mut self.channels[c].flow {
+            let Some(mut scope) = self.scope(c) else {
+                continue;
+            };
+            if let Some(flow) = &mut scope.channel.flow {
                 flow.handle_timeout(now);
             }
-            self.flow_events(c, now);
-            self.rekey_if_due(c, now);
-            if let Some(event) = self.channels[c].mass_event(c, now) {
-                self.counters.mass_fall_backs += 1;
-                self.events.push_back(event);
-            }
+            scope.flow_events(now);
+            scope.rekey_if_due(now);
+            scope.report_mass_fall_back(now);
         }
-        while let Some(alarm) = self.alarms.first().copied().filter(|a| a.0 <= now) {
-            self.alarms.remove(&alarm);
-            let (_, id, channel, what) = alarm;
-            match what {
-                Alarm::Proof(rung) => self.ask_for_proof(id, channel, rung, now),
-                Alarm::Copies => self.end_unproved_replication(id, channel, now),
-                Alarm::Retry => {
-                    let session = self.sessions.get_mut(&id);
-                    if let Some(subscription) = session.and_then(|s| s.subscription(channel)) {
+        while let Some((id, c, timer)) = self.timers.pop_expired_receiver(now) {
+            let Some(mut scope) = self.scope(c) else {
+                continue;
+            };
+            match timer {
+                ReceiverTimer::Backoff(rung) => scope.ask_for_proof(id, rung, now),
+                ReceiverTimer::Replication => scope.end_unproved_replication(id, now),
+                ReceiverTimer::StoreRetry => {
+                    if let Some(subscription) = scope.subscription(id) {
                         subscription.delivery.retry();
-                        self.dirty.insert(id);
+                        self.out.mark_dirty(id);
                     }
                 }
             }
         }
         self.settle_disputes(now);
         self.resend_overdue(now);
-        if let Some(id) = self.pacing.release(now) {
-            self.dirty.insert(id);
+        if let Some(id) = self.unicast.release(now) {
+            self.out.mark_dirty(id);
+        }
+    }
+
+    /// Announces a key epoch with a fresh random secret to all listeners; it is in use once all
+    /// members have confirmed it, or after a second. The answer to [`SourceEvent::SecretWanted`]. A
+    /// secret that the cryptographic library refuses leaves everything as it is.
+    pub fn rekey(&mut self, c: ChannelIndex, secret: FlowSecret, now: Instant) {
+        if let Some(mut scope) = self.scope(c) {
+            scope.rekey(secret, now);
+        }
+    }
+
+    /// Begins another key epoch although none is due.
+    pub fn request_rekey(&mut self, c: ChannelIndex, _now: Instant) {
+        if let Some(mut scope) = self.scope(c) {
+            scope.want_secret();
+        }
+    }
+
+    /// Sets whether the session's current address is validated. Replication is paused while it is
+    /// not: the packets could hit a third party.
+    pub fn set_validated(&mut self, id: SessionId, validated: bool, now: Instant) {
+        let Some(session) = self.sessions.get_mut(id) else {
+            return;
+        };
+        if std::mem::replace(&mut session.validated, validated) == validated {
+            return;
+        }
+        for c in session.channels() {
+            if let Some(mut scope) = self.scope(c) {
+                scope.recount(id);
+                scope.flow_events(now);
+            }
+        }
+    }
+
+    /// A copy could not be sent to its receiver: it gets no more of them. Others are not affected.
+    pub fn replica_failed(&mut self, id: SessionId, c: ChannelIndex, now: Instant) {
+        if let Some(mut scope) = self.scope(c) {
+            scope.end_failed_replication(id, now);
         }
     }
 
     /// Whether to collect what happens to flow packets.
     pub fn set_tracing(&mut self, on: bool) {
         self.tracer.set(on);
-        let flows = self.channels.iter_mut().filter_map(|c| c.flow.as_mut());
-        flows.for_each(|f| f.set_tracing(on));
+        self.flows_mut().for_each(|f| f.set_tracing(on));
     }
 
     /// Returns the traces of flow packets since the last call, oldest first; the newest few

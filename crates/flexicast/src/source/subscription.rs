@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::audience::Reception;
 use super::delivery::Delivery;
 use super::ladder::Ladder;
-use super::overdue::Outputs;
+use super::outputs::Outputs;
 use super::types::ChannelIndex;
 
 /// A receiver's subscription to a channel.

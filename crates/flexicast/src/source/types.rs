@@ -16,6 +16,13 @@ pub type SessionId = u64;
 /// it.
 pub type ChannelIndex = usize;
 
+/// A receiver with more updates than this before it gets them on a catch-up stream and is not
+/// promoted (design section 5).
+pub const LIVE_WITHIN: u64 = 256;
+/// Without a cursor a receiver gets this many of the last updates, unless it asks for another
+/// number (design section 5).
+pub const FIRST_UPDATES: u64 = 100;
+
 /// Returns the number of a channel on the wire.
 pub(super) fn channel_number(index: ChannelIndex) -> u64 {
     index as u64 + 1
