@@ -1,122 +1,161 @@
-//! Windows: the flow sends no further than the smallest grant of its members; a member that stops
-//! granting falls back (protocol.md section 4.8).
+//! Grants of members, and the smallest of them (protocol.md section 4.8).
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use super::member::Member;
-use super::sender::{FlowSender, INITIAL_WINDOW, MemberId};
-use crate::Cause;
-use crate::control::Anchor;
+/// Minimum of a new member's grant before its first FC_WINDOW, in bytes (protocol.md section 4.8).
+pub const INITIAL_WINDOW: u64 = 1 << 20;
 
-/// A member that the flow waits for is given at least so long to grant more.
-const MIN_PATIENCE: Duration = Duration::from_millis(100);
-/// A window that has less than this left is nearly used up, and its owner should have granted more.
+/// Bytes of a window below which it is nearly used up: its owner should have granted more.
 const LOW: u64 = INITIAL_WINDOW / 2;
-/// The most that a new member is taken to grant before it says so.
-const MAX_INITIAL: u64 = 8 << 20;
 
-impl FlowSender {
-    /// Returns the offset from which a new member's grants count the channel's bytes.
-    pub fn anchor(&self) -> Anchor {
-        Anchor {
-            seq: self.next_seq(),
-            offset: self.pushed,
+/// Grant of one member.
+#[derive(Debug)]
+pub(crate) struct Grant {
+    /// Channel offset up to which the member lets the flow send.
+    limit: u64,
+    /// Time since which the flow waits for the member to grant more.
+    blocking_since: Option<Instant>,
+}
+
+impl Grant {
+    pub(super) fn new(limit: u64) -> Self {
+        Grant {
+            limit,
+            blocking_since: None,
         }
     }
 
-    /// Returns the initial grant of a new member: half a second of the flow's rate, so that its
-    /// first FC_WINDOW comes in time.
-    pub(super) fn initial_window(&self) -> u64 {
-        let half_second = self.config.rate.map_or(MAX_INITIAL, |rate| rate / 16);
-        half_second.clamp(INITIAL_WINDOW, MAX_INITIAL)
+    pub(super) fn limit(&self) -> u64 {
+        self.limit
     }
 
-    /// A member lets the flow send up to the channel offset `granted`. Grants only grow.
-    pub fn on_window(&mut self, member: MemberId, granted: u64) {
-        let Some(member) = self.members.get_mut(&member) else {
-            return;
-        };
-        if granted <= member.granted {
-            return;
+    /// Raises the grant, which then blocks nothing; returns whether it grew. Grants only grow.
+    pub(super) fn raise(&mut self, limit: u64) -> bool {
+        let grows = limit > self.limit;
+        if grows {
+            *self = Grant::new(limit);
         }
-        let lowest = member.granted <= self.granted;
-        member.granted = granted;
-        member.blocking_since = None;
-        if lowest {
-            self.regrant();
+        grows
+    }
+
+    /// Returns since when the flow waits for this grant.
+    pub(super) fn blocking_since(&self) -> Option<Instant> {
+        self.blocking_since
+    }
+
+    /// Notes that the flow waits for this grant since `since`.
+    pub(super) fn block(&mut self, since: Instant) {
+        self.blocking_since = Some(since);
+    }
+
+    /// Notes that the flow waits for this grant since `now`, unless it did before.
+    pub(super) fn block_from(&mut self, now: Instant) {
+        self.blocking_since.get_or_insert(now);
+    }
+}
+
+/// Smallest grant of all members.
+#[derive(Debug)]
+pub(super) struct Window {
+    limit: u64,
+    /// Time since which the window is nearly used up.
+    low_since: Option<Instant>,
+    /// Whether the next byte of the flow is beyond the window.
+    blocked: bool,
+}
+
+impl Window {
+    /// The window of a flow without members.
+    pub(super) fn unlimited() -> Self {
+        Window {
+            limit: u64::MAX,
+            low_since: None,
+            blocked: false,
         }
     }
 
-    /// Recomputes the smallest grant; a flow blocked by it resumes.
-    pub(super) fn regrant(&mut self) {
-        let granted = self.members.values().map(|m| m.granted).min();
-        let granted = granted.unwrap_or(u64::MAX);
-        if granted > self.granted {
+    pub(super) fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    pub(super) fn is_blocked(&self) -> bool {
+        self.blocked
+    }
+
+    /// Whether a grant is among the smallest.
+    pub(super) fn is_lowest(&self, grant: &Grant) -> bool {
+        grant.limit <= self.limit
+    }
+
+    /// Replaces the smallest grant; `None` without members. `position` is the channel offset of
+    /// the next byte, if there is one: the flow resumes if that is within the window.
+    pub(super) fn set(&mut self, limit: Option<u64>, position: Option<u64>) {
+        let limit = limit.unwrap_or(u64::MAX);
+        if limit > self.limit {
             self.low_since = None;
         }
-        self.granted = granted;
-        let front = self.queue.front().map(|o| o.start + o.offset as u64);
-        self.blocked &= front.is_some_and(|at| at >= self.granted);
+        self.limit = limit;
+        self.blocked &= position.is_some_and(|at| at >= limit);
     }
 
     /// Notes how far the flow was sent: a member whose window gets low has to grant more from now
     /// on.
     pub(super) fn sent_up_to(&mut self, offset: u64, now: Instant) {
-        if self.low_since.is_none() && self.granted.saturating_sub(offset) < LOW {
+        if self.low_since.is_none() && self.limit.saturating_sub(offset) < LOW {
             self.low_since = Some(now);
         }
     }
 
-    /// Handles a next byte beyond some member's grant. Members that had time enough to grant more
-    /// leave at once, so that the others do not wait.
-    pub(super) fn block(&mut self, now: Instant) {
-        if std::mem::replace(&mut self.blocked, true) {
-            return;
-        }
-        self.stats.blocked += 1;
-        let (granted, since) = (self.granted, self.low_since.unwrap_or(now));
-        let blocking = self.members.values_mut().filter(|m| m.granted <= granted);
-        blocking.for_each(|m| m.blocking_since = Some(since));
-        self.drop_blocking(now);
+    /// Blocks the flow, if it is not blocked yet; returns since when its members had to grant
+    /// more.
+    pub(super) fn block(&mut self, now: Instant) -> Option<Instant> {
+        let is_new = !std::mem::replace(&mut self.blocked, true);
+        is_new.then(|| self.low_since.unwrap_or(now))
     }
 
-    fn patience(&self, member: &Member) -> Duration {
-        let round_trips = member.rtt.smoothed() * 2;
-        self.config.fall_back.max(MIN_PATIENCE).max(round_trips)
+    /// Ends the waiting for grants: nothing is to be sent.
+    pub(super) fn unblock(&mut self) {
+        self.blocked = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn members_have_to_grant_more_from_the_low_mark_on() {
+        let now = Instant::now();
+        let mut window = Window::unlimited();
+        window.set(Some(2 * LOW), Some(0));
+        window.sent_up_to(LOW, now);
+        let low = now + Duration::from_secs(1);
+        window.sent_up_to(LOW + 1, low);
+        let later = low + Duration::from_secs(1);
+        assert_eq!(window.block(later), Some(low));
+        assert_eq!(window.block(later), None, "already blocked");
+        window.set(Some(2 * LOW), Some(2 * LOW));
+        assert!(window.is_blocked());
+        window.set(Some(4 * LOW), Some(2 * LOW));
+        assert!(!window.is_blocked());
+        assert_eq!(
+            window.block(later),
+            Some(later),
+            "the new window was not low"
+        );
     }
 
-    /// When the first member that holds the flow up has to leave it.
-    pub(super) fn blocked_until(&self) -> Option<Instant> {
-        if !self.blocked {
-            return None;
-        }
-        let blocking = self.members.values().filter(|m| m.granted <= self.granted);
-        let until = |m: &Member| {
-            m.blocking_since
-                .or(self.last_sent)
-                .map(|at| at + self.patience(m))
-        };
-        blocking.filter_map(until).min()
-    }
-
-    /// Drops members that hold the flow up for too long.
-    pub(super) fn drop_blocking(&mut self, now: Instant) {
-        if !self.blocked {
-            return;
-        }
-        let granted = self.granted;
-        let blocking = self.members.values_mut().filter(|m| m.granted <= granted);
-        blocking.for_each(|m| {
-            m.blocking_since.get_or_insert(now);
-        });
-        let late = |m: &Member| {
-            let since = m.blocking_since.filter(|_| m.granted <= granted);
-            since.is_some_and(|since| since + self.patience(m) <= now)
-        };
-        let slow = self.members.iter().filter(|(_, m)| late(m));
-        let slow: Vec<_> = slow.map(|(id, _)| *id).collect();
-        for member in slow {
-            self.drop_member(member, Cause::TooSlow);
-        }
+    #[test]
+    fn a_larger_grant_blocks_nothing() {
+        let now = Instant::now();
+        let mut grant = Grant::new(10);
+        grant.block_from(now);
+        grant.block_from(now + Duration::from_secs(1));
+        assert!(!grant.raise(10));
+        assert_eq!(grant.blocking_since(), Some(now));
+        assert!(grant.raise(11));
+        assert_eq!((grant.limit(), grant.blocking_since()), (11, None));
     }
 }

@@ -4,6 +4,7 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use super::grants::Grant;
 use super::ledger::{Ledger, StreamRange};
 use crate::ack::PathAck;
 use crate::range::RangeSet;
@@ -36,12 +37,9 @@ pub(crate) struct Member {
     /// repaired meanwhile.
     silent_since: Option<Instant>,
     loss_at: Option<Instant>,
-    /// The newest key epoch that it says it holds.
+    /// Newest key epoch that the member confirmed.
     pub(crate) confirmed: u64,
-    /// Up to which byte of the channel it lets the flow send.
-    pub(crate) granted: u64,
-    /// Since when the flow waits for it to grant more.
-    pub(crate) blocking_since: Option<Instant>,
+    pub(crate) grant: Grant,
 }
 
 /// Result of checking a member's timers.
@@ -85,8 +83,7 @@ impl Member {
             silent_since: None,
             loss_at: None,
             confirmed,
-            granted,
-            blocking_since: None,
+            grant: Grant::new(granted),
         }
     }
 

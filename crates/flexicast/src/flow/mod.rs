@@ -1,19 +1,23 @@
 //! The sending end of a flow: packets out, acknowledgements of all members in; repairs and
 //! fall-backs out.
 //!
-//! [`FlowSender`] cuts updates into packets and paces them; [`ledger`] tracks packets that some
-//! member still owes an acknowledgement for; [`member`] is the state of one receiver: round-trip
-//! time, losses, and silence.
+//! [`FlowSender`] cuts updates into packets and paces them. It is composed of parts with a state
+//! each: [`ledger`] tracks packets that some member still owes an acknowledgement for; [`member`]
+//! is the state of one receiver: round-trip time, losses, and silence; the queue, the window, the
+//! key epochs, the PINGs and the checks of members are the others.
 
+mod checks;
 mod epoch;
 mod grants;
 pub mod ledger;
 pub mod member;
+mod pings;
+mod queue;
 mod rekey;
 mod sender;
 mod transmit;
+mod windows;
 
 pub use epoch::{Epoch, SWITCH_WITHIN};
-pub use sender::{
-    AckError, Departure, FlowConfig, FlowEvent, FlowSender, FlowStats, INITIAL_WINDOW, MemberId,
-};
+pub use grants::INITIAL_WINDOW;
+pub use sender::{AckError, Departure, FlowConfig, FlowEvent, FlowSender, FlowStats, MemberId};

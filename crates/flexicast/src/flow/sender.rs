@@ -5,9 +5,13 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
+use super::checks::MemberChecks;
 use super::epoch::Epochs;
+use super::grants::Window;
 use super::ledger::{Ledger, StreamRange};
 use super::member::{Delays, Member};
+use super::pings::{MIN_TAIL_PROBE, Pings};
+use super::queue::SendQueue;
 use crate::ack::PathAck;
 use crate::pace::TokenBucket;
 use crate::protect::{Algorithm, FlowSecret, KeyError, MAX_PACKETS};
@@ -17,23 +21,11 @@ use crate::{Cause, DEFAULT_UDP_PAYLOAD, FlowId, PathId};
 /// The caller's number for a member: unique among the members of a flow.
 pub type MemberId = u64;
 
-/// Interval of PINGs that help a newcomer's proof, and their time after its request to join.
-const PROBE_EVERY: Duration = Duration::from_millis(100);
-const PROBE_FOR: Duration = Duration::from_secs(1);
-/// After data, probes for acknowledgements come no faster than this.
-pub(super) const MIN_TAIL_PROBE: Duration = Duration::from_millis(5);
 /// Members have heard by then of what was announced, and what they held back before has arrived.
 const HEARD_BY: Duration = Duration::from_secs(3);
-/// Minimum of the grace period after the source itself was away: several acknowledgement delays.
-const MIN_GRACE: Duration = Duration::from_millis(100);
-/// And no longer than this or a heartbeat: one that has gone is found by then.
-const EXCUSED_AT_MOST: Duration = Duration::from_secs(2);
 /// An epoch asks for its successor when so many packets are left to it, or an eighth of all if that
 /// is less.
 const EPOCH_RESERVE: u64 = 1 << 16;
-
-/// Minimum of a new member's grant before its first FC_WINDOW, in bytes (protocol.md section 4.8).
-pub const INITIAL_WINDOW: u64 = 1 << 20;
 
 /// Constant parameters of a flow.
 #[derive(Debug, Clone)]
@@ -145,15 +137,6 @@ pub enum AckError {
     },
 }
 
-#[derive(Debug)]
-pub(super) struct Outgoing {
-    pub(super) seq: u64,
-    pub(super) bytes: Bytes,
-    pub(super) offset: usize,
-    /// Bytes of the channel before this update.
-    pub(super) start: u64,
-}
-
 /// The sending end of one flow.
 #[derive(Debug)]
 pub struct FlowSender {
@@ -162,41 +145,21 @@ pub struct FlowSender {
     pub(super) delays: Delays,
     /// When a shorter acknowledgement delay counts.
     lower_ack_at: Option<Instant>,
-    /// The smallest grant is nearly used up since then.
-    pub(super) low_since: Option<Instant>,
     /// A member that has not confirmed the announced epoch, to begin looking from.
     pub(super) unconfirmed: MemberId,
-    pub(super) queue: VecDeque<Outgoing>,
-    pub(super) datagrams: VecDeque<Bytes>,
-    /// Updates that go no further on the flow: number and length.
-    pub(super) resets: VecDeque<(u64, u64)>,
-    /// The `seq` behind the last one that was pushed.
-    next_seq: u64,
-    /// Bytes of all updates that were pushed: the channel offset behind the last one.
-    pub(super) pushed: u64,
-    pub(super) queued_bytes: usize,
+    pub(super) queue: SendQueue,
     pub(super) ledger: Ledger,
     pub(super) members: BTreeMap<MemberId, Member>,
-    /// The smallest grant of all members.
-    pub(super) granted: u64,
-    /// Whether the flow is blocked by a member's grant.
-    pub(super) blocked: bool,
+    pub(super) window: Window,
     /// Receivers that listen, members or not: while there is none, nothing is sent.
     listeners: usize,
     pub(super) bucket: TokenBucket,
-    pub(super) last_sent: Option<Instant>,
-    /// When the acknowledgements of data are probed for.
-    pub(super) tail_ping_at: Option<Instant>,
+    pub(super) pings: Pings,
+    pub(super) checks: MemberChecks,
+    /// Newest packet with data.
     pub(super) last_data: Option<u64>,
-    /// Members past their probe timeout were seen at the last look.
+    /// Whether the last check saw members past their probe timeout.
     pub(super) waiting: bool,
-    pub(super) tail_probe: Duration,
-    probe_until: Option<Instant>,
-    /// When the members' timers are looked at next. Never later than the earliest of them, so that
-    /// nothing is done per packet and member.
-    check_at: Option<Instant>,
-    /// Grace period of all members: its end, and the absence that it is for; until the next check.
-    grace: Option<(Instant, Duration)>,
     pub(super) events: VecDeque<FlowEvent>,
     pub(super) stats: FlowStats,
     /// The stream ranges of the packet in the making.
@@ -227,31 +190,20 @@ impl FlowSender {
             heartbeat: config.heartbeat,
         };
         Ok(FlowSender {
-            tail_probe: config.ack_delay * 2,
+            pings: Pings::new(config.ack_delay * 2),
             epochs,
             delays,
             lower_ack_at: None,
-            low_since: None,
             unconfirmed: 0,
-            queue: VecDeque::new(),
-            datagrams: VecDeque::new(),
-            resets: VecDeque::new(),
-            next_seq: 1,
-            pushed: 0,
-            queued_bytes: 0,
+            queue: SendQueue::new(),
             ledger: Ledger::new(0),
             members: BTreeMap::new(),
-            granted: u64::MAX,
-            blocked: false,
+            window: Window::unlimited(),
             listeners: 0,
             bucket,
-            last_sent: None,
-            tail_ping_at: None,
+            checks: MemberChecks::default(),
             last_data: None,
             waiting: false,
-            probe_until: None,
-            check_at: None,
-            grace: None,
             events: VecDeque::new(),
             stats: FlowStats {
                 epochs: 1,
@@ -288,7 +240,7 @@ impl FlowSender {
 
     /// Bytes that wait to be sent.
     pub fn queued_bytes(&self) -> usize {
-        self.queued_bytes
+        self.queue.bytes()
     }
 
     /// Counters since the beginning.
@@ -324,39 +276,20 @@ impl FlowSender {
     pub fn set_listeners(&mut self, listeners: usize, now: Instant) {
         let listeners = listeners.max(self.members.len());
         if listeners > self.listeners {
-            self.probe_until = Some(now + PROBE_FOR);
+            self.pings.probe_from(now);
         }
         self.listeners = listeners;
         if listeners == 0 {
             self.queue.clear();
-            self.datagrams.clear();
-            self.resets.clear();
-            self.queued_bytes = 0;
-            self.blocked = false;
-            self.tail_ping_at = None;
-            self.probe_until = None;
+            self.window.unblock();
+            self.pings.stop();
         }
     }
 
     /// Queues an encoded update, whose `seq` must be larger than all before it.
     pub fn push(&mut self, seq: u64, bytes: Bytes) {
-        self.next_seq = seq + 1;
-        let start = self.pushed;
-        self.pushed += bytes.len() as u64;
-        if self.listeners > 0 || !self.members.is_empty() {
-            self.queued_bytes += bytes.len();
-            self.queue.push_back(Outgoing {
-                seq,
-                bytes,
-                offset: 0,
-                start,
-            });
-        }
-    }
-
-    /// The `seq` behind the last one that was pushed.
-    pub(super) fn next_seq(&self) -> u64 {
-        self.next_seq
+        let listens = self.listeners > 0 || !self.members.is_empty();
+        self.queue.push(seq, bytes, listens);
     }
 
     /// Whether to keep the frames of the last packet.
@@ -377,7 +310,7 @@ impl FlowSender {
     /// PINGs come quickly for a while.
     pub(super) fn probe_from(&mut self, now: Instant) {
         if self.listeners > 0 {
-            self.probe_until = Some(now + PROBE_FOR);
+            self.pings.probe_from(now);
         }
     }
 
@@ -395,14 +328,14 @@ impl FlowSender {
     /// (the cut), which is returned.
     pub fn admit(&mut self, member: MemberId, path: PathId, rtt: Duration, confirmed: u64) -> u64 {
         let cut = self.next_pn();
-        let granted = self.pushed + self.initial_window();
+        let granted = self.queue.pushed() + self.initial_window();
         let new = Member::new(path, cut, rtt, confirmed, granted);
         if let Some(before) = self.members.insert(member, new) {
             before.leave(&mut self.ledger);
             self.ledger.sweep();
             self.regrant();
         }
-        if granted < self.granted || self.members.len() == 1 {
+        if granted < self.window.limit() || self.members.len() == 1 {
             self.regrant();
         }
         cut
@@ -412,23 +345,14 @@ impl FlowSender {
     /// unicast path, if it still has one.
     pub fn dismiss(&mut self, member: MemberId) -> Option<Departure> {
         let gone = self.members.remove(&member)?;
-        let lowest = gone.granted <= self.granted;
+        let lowest = self.window.is_lowest(&gone.grant);
         let mut owed = gone.leave(&mut self.ledger);
         self.ledger.sweep();
         if lowest {
             self.regrant();
         }
-        let mut resume = self.next_seq;
-        if let Some(front) = self.queue.front() {
-            resume = front.seq;
-            if front.offset > 0 {
-                owed.push(StreamRange {
-                    seq: front.seq,
-                    range: front.offset as u64..front.bytes.len() as u64,
-                });
-                resume += 1;
-            }
-        }
+        let (rest, resume) = self.queue.cut();
+        owed.extend(rest);
         Some(Departure { owed, resume })
     }
 
@@ -442,7 +366,7 @@ impl FlowSender {
     /// The lowest update not sent to the end, or of which the member owes a packet.
     pub fn unsettled(&self, member: MemberId) -> Option<u64> {
         let member = self.members.get(&member)?;
-        let queued = self.queue.front().map(|outgoing| outgoing.seq);
+        let queued = self.queue.updates.front().map(|outgoing| outgoing.seq);
         let owed = member.lowest_owed(&self.ledger);
         [queued, owed].into_iter().flatten().min()
     }
@@ -462,7 +386,7 @@ impl FlowSender {
         }
         let mut lost = Vec::new();
         member.on_ack(ack, &self.delays, &mut self.ledger, now, &mut lost);
-        self.tail_probe = self.tail_probe.max(member.rtt.pto(self.delays.ack));
+        self.pings.raise_tail_delay(member.rtt.pto(self.delays.ack));
         let next = member
             .check(&self.delays, &mut self.ledger, now, &mut lost)
             .next;
@@ -471,18 +395,8 @@ impl FlowSender {
             lost.into_iter()
                 .map(|range| FlowEvent::Repair { member: id, range }),
         );
-        self.check_by(next);
+        self.checks.plan(next);
         Ok(())
-    }
-
-    pub(super) fn check_by(&mut self, at: Option<Instant>) {
-        self.check_at = [self.check_at, at].into_iter().flatten().min();
-    }
-
-    /// When the members' timers are looked at next.
-    fn check_due(&self) -> Option<Instant> {
-        let at = self.check_at?;
-        Some(self.grace.map_or(at, |(until, _)| at.max(until)))
     }
 
     /// Grants all members a grace period after the source itself was away for `away`:
@@ -490,13 +404,7 @@ impl FlowSender {
     /// postponed the check is followed by another before that check only for an absence of twice
     /// the length: a source that is always late does fall members back in the end.
     pub fn grant_grace(&mut self, away: Duration, now: Instant) {
-        let longest = EXCUSED_AT_MOST.min(self.config.heartbeat);
-        let away = away.max(MIN_GRACE);
-        let counts =
-            |(at, (until, known)): (Instant, (Instant, Duration))| at <= until && away / 2 < known;
-        if !self.check_at.zip(self.grace).is_some_and(counts) {
-            self.grace = Some((now + away.min(longest).max(MIN_GRACE), away));
-        }
+        self.checks.grant_grace(away, self.config.heartbeat, now);
     }
 
     /// The next event.
@@ -506,39 +414,24 @@ impl FlowSender {
 
     /// Whether there is something to send apart from pacing.
     pub(super) fn wants_to_send(&self, now: Instant) -> bool {
-        let first = self.last_sent.is_none();
+        let first = self.pings.last_sent().is_none();
         self.listeners > 0
-            && (first || self.has_frames() || self.ping_at().is_some_and(|at| at <= now))
-    }
-
-    /// Whether there is more to send than a PING.
-    fn has_frames(&self) -> bool {
-        let data = !self.queue.is_empty() && !self.blocked;
-        data || !self.datagrams.is_empty() || !self.resets.is_empty()
+            && (first
+                || self.queue.has_frames(self.window.is_blocked())
+                || self.ping_at().is_some_and(|at| at <= now))
     }
 
     /// When a PING is due: a heartbeat, a newcomer's proof, or a probe behind data.
     pub(super) fn ping_at(&self) -> Option<Instant> {
-        if self.listeners == 0 {
-            return None;
-        }
-        let probe = self.last_sent.and_then(|at| {
-            self.probe_until
-                .filter(|until| at < *until)
-                .map(|_| at + PROBE_EVERY)
-        });
-        let heartbeat = self.last_sent.map(|at| at + self.config.heartbeat);
-        [probe, heartbeat, self.tail_ping_at]
-            .into_iter()
-            .flatten()
-            .min()
+        let pings = self.pings.next_timeout(self.config.heartbeat);
+        pings.filter(|_| self.listeners > 0)
     }
 
     /// When to call [`FlowSender::handle_timeout`] and then [`FlowSender::poll_transmit`] again.
     pub fn poll_timeout(&mut self, now: Instant) -> Option<Instant> {
         let send_at = if self.listeners == 0 || (self.is_spent() && self.epochs.next.is_none()) {
             None
-        } else if self.has_frames() {
+        } else if self.queue.has_frames(self.window.is_blocked()) {
             Some(self.bucket.ready_at(now))
         } else {
             // The very first packet of a flow has no predecessor to be timed from.
@@ -547,10 +440,15 @@ impl FlowSender {
                 .map(|at| at.max(self.bucket.ready_at(now)))
         };
         let switch = self.epochs.next.as_ref().map(|(_, by)| *by);
-        [send_at, self.check_due(), switch, self.blocked_until()]
-            .into_iter()
-            .flatten()
-            .min()
+        [
+            send_at,
+            self.checks.next_timeout(),
+            switch,
+            self.blocked_until(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     /// Looks at the members' timers, if it is time: losses, tails, fall-backs.
@@ -561,10 +459,9 @@ impl FlowSender {
         }
         self.switch_if_due(now);
         self.drop_blocking(now);
-        if self.check_due().is_none_or(|at| at > now) {
+        if !self.checks.take_due(now) {
             return;
         }
-        (self.check_at, self.grace) = (None, None);
         self.waiting = false;
         let (mut next, mut pto) = (None, MIN_TAIL_PROBE);
         let mut gone = Vec::new();
@@ -585,12 +482,12 @@ impl FlowSender {
                 None => next = [next, checked.next].into_iter().flatten().min(),
             }
         }
-        self.tail_probe = pto;
+        self.pings.set_tail_delay(pto);
         for (member, cause) in gone {
             self.drop_member(member, cause);
         }
         self.ledger.sweep();
-        self.check_by(next);
+        self.checks.plan(next);
     }
 
     /// Takes a member off the flow and says so.

@@ -1,17 +1,16 @@
 //! Making packets: what goes into the next one, and what sending it means for the timers.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 
 use super::ledger::{PacketContents, StreamRange};
-use super::sender::{FlowEvent, FlowSender, MIN_TAIL_PROBE};
+use super::pings::MIN_TAIL_PROBE;
+use super::sender::{FlowEvent, FlowSender};
 use crate::frame;
 use crate::protect::{BLOCK_LEN, HEADER_LEN, OVERHEAD, TAG_LEN};
 use crate::trace;
 
-/// Messages that wait to be sent, at most.
-const MAX_DATAGRAMS: usize = 64;
 /// The error code of an update that the flow does not finish (protocol.md section 6.3).
 const ABANDONED: u64 = 1;
 
@@ -20,33 +19,20 @@ impl FlowSender {
     /// the queue and in a packet.
     pub fn push_datagram(&mut self, data: Bytes) -> bool {
         let fits = data.len() + 8 <= self.frame_limit() - HEADER_LEN;
-        let room = fits && self.datagrams.len() < MAX_DATAGRAMS && self.is_heard();
-        if room {
-            self.datagrams.push_back(data);
-        }
-        room
+        fits && self.is_heard() && self.queue.push_datagram(data)
     }
 
     /// Sends no more of an update on the flow: members get the rest on their unicast paths. Returns
     /// whether any of it was still to be sent.
     pub fn abandon(&mut self, seq: u64) -> bool {
-        let Some(at) = self.queue.iter().position(|o| o.seq == seq) else {
+        let Some(rest) = self.queue.abandon(seq) else {
             return false;
         };
-        let Some(out) = self.queue.remove(at) else {
-            return false;
-        };
-        let size = out.bytes.len() as u64;
-        self.queued_bytes -= out.bytes.len() - out.offset;
-        self.resets.push_back((seq, size));
         self.stats.abandoned += 1;
         for member in self.members.keys() {
             self.events.push_back(FlowEvent::Repair {
                 member: *member,
-                range: StreamRange {
-                    seq,
-                    range: out.offset as u64..size,
-                },
+                range: rest.clone(),
             });
         }
         self.regrant();
@@ -82,7 +68,7 @@ impl FlowSender {
             _ => PacketContents::Many(self.scratch.drain(..).collect()),
         };
         if out.len() == HEADER_LEN {
-            if self.blocked && self.ping_at().is_some_and(|at| at > now) {
+            if self.window.is_blocked() && self.ping_at().is_some_and(|at| at > now) {
                 // Only now did it show that the members' windows are used up.
                 out.clear();
                 return false;
@@ -116,23 +102,23 @@ impl FlowSender {
     fn put_frames(&mut self, now: Instant, out: &mut Vec<u8>) {
         let limit = self.frame_limit();
         while out.len() + 32 <= limit
-            && let Some((seq, size)) = self.resets.pop_front()
+            && let Some((seq, size)) = self.queue.resets.pop_front()
         {
             frame::put_reset(out, seq, ABANDONED, size);
         }
-        while let Some(data) = self.datagrams.front() {
+        while let Some(data) = self.queue.datagrams.front() {
             if !frame::put_datagram(out, limit, data) {
                 return;
             }
-            self.datagrams.pop_front();
+            self.queue.datagrams.pop_front();
             self.stats.datagrams += 1;
         }
-        while let Some(front) = self.queue.front_mut() {
-            let granted = self.granted.saturating_sub(front.start) as usize;
+        while let Some(front) = self.queue.updates.front() {
+            let granted = self.window.limit().saturating_sub(front.start) as usize;
             let len = front.bytes.len();
             if granted <= front.offset && front.offset < len {
                 self.block(now);
-                if self.blocked {
+                if self.window.is_blocked() {
                     return;
                 }
                 // The blocking members have left.
@@ -148,44 +134,33 @@ impl FlowSender {
                 seq: front.seq,
                 range: start..start + taken as u64,
             });
-            front.offset += taken;
-            let (sent, whole) = (front.start + front.offset as u64, front.offset >= len);
-            self.queued_bytes -= taken;
-            self.sent_up_to(sent, now);
+            let whole = front.offset + taken >= len;
+            if let Some(sent) = self.queue.advance(taken) {
+                self.window.sent_up_to(sent, now);
+            }
             if !whole {
                 return;
             }
-            self.queue.pop_front();
         }
     }
 
     fn note_sent(&mut self, pn: u64, contents: PacketContents, now: Instant, len: usize) {
         self.stats.packets += 1;
         self.stats.bytes += len as u64;
-        self.last_sent = Some(now);
-        if contents.is_data() {
+        let probe = if contents.is_data() {
             self.last_data = Some(pn);
-            // Restarted by each data packet, so that one PING follows the last of them.
-            self.tail_ping_at = (!self.members.is_empty()).then(|| now + self.tail_delay());
+            !self.members.is_empty()
         } else {
-            let owed = self.waiting
-                || self
-                    .last_data
-                    .is_some_and(|last| self.ledger.len() > 0 && self.ledger.base() <= last);
-            self.tail_ping_at = owed.then(|| now + self.tail_delay());
-        }
+            let is_owed = |last| self.ledger.len() > 0 && self.ledger.base() <= last;
+            self.waiting || self.last_data.is_some_and(is_owed)
+        };
+        self.pings.note_sent(now, probe, self.config.fall_back);
         self.ledger.push(now, contents, self.members.len());
         if self.ledger.len() > 0 {
             // No member can be late before the acknowledgement delay is over. A later check, as
             // after a heartbeat, comes forward.
-            self.check_by(Some(now + self.config.ack_delay.max(MIN_TAIL_PROBE)));
+            let at = now + self.config.ack_delay.max(MIN_TAIL_PROBE);
+            self.checks.plan(Some(at));
         }
-    }
-
-    fn tail_delay(&self) -> Duration {
-        self.tail_probe.clamp(
-            MIN_TAIL_PROBE,
-            (self.config.fall_back / 3).max(MIN_TAIL_PROBE),
-        )
     }
 }
