@@ -156,17 +156,17 @@ fn the_kept_inputs_reach_what_they_are_for() {
     let mut reached = |what, count: fn(&ChannelStats) -> u64| {
         missed.extend(all.iter().all(|c| count(c) == 0).then_some(what));
     };
-    reached("flow packets", |c| c.flow_packets);
+    reached("flow packets", |c| c.reception.flow_packets);
     reached("copies", |c| c.copied_packets);
     reached("packets without room", |c| c.no_room);
     reached("several keys", |c| c.keys.saturating_sub(1));
     reached("resets", |c| c.resets);
     reached("messages", |c| c.datagrams);
     reached("gaps", |c| c.gone);
-    reached("invalid packets", |c| c.flow_invalid);
-    reached("duplicates", |c| c.duplicates);
-    reached("contradictions", |c| c.mismatches);
-    reached("updates that are fetched again", |c| c.refetched);
+    reached("invalid packets", |c| c.reception.flow_invalid);
+    reached("duplicates", |c| c.reception.duplicates);
+    reached("contradictions", |c| c.reception.mismatches);
+    reached("updates that are fetched again", |c| c.reception.refetched);
     let all: Vec<_> = kept("amt_gateway")
         .map(|data| bodies::play_amt_gateway(&data))
         .collect();

@@ -203,23 +203,10 @@ impl Board {
                     channel.relay_detail = Some(plain(text));
                 }
             }
-            Event::Stats {
-                channel,
-                head,
-                flow_packets,
-                flow_invalid,
-                duplicates,
-                mismatches,
-                refetched,
-                ..
-            } => {
+            Event::Stats { channel, stats } => {
                 if let Some(channel) = state.channel(channel) {
-                    channel.head = channel.head.max(*head);
-                    channel.flow_packets = *flow_packets;
-                    channel.flow_invalid = *flow_invalid;
-                    channel.duplicates = *duplicates;
-                    channel.mismatches = *mismatches;
-                    channel.refetched = *refetched;
+                    channel.head = channel.head.max(stats.head);
+                    channel.reception = stats.reception;
                 }
             }
             // No output has a use for it.

@@ -64,7 +64,7 @@ impl World {
             }
             for channel in node.readings.keys() {
                 let stats = node.core.stats(channel);
-                if !self.script.forger && stats.is_some_and(|s| s.mismatches > 0) {
+                if !self.script.forger && stats.is_some_and(|s| s.reception.mismatches > 0) {
                     return broken(
                         Promise::Bytes,
                         format!(

@@ -213,33 +213,24 @@ impl Engine {
         })
     }
 
-    /// Counters that have changed.
+    /// Reports counters that have changed.
     pub(super) fn stats(&mut self) {
         for (i, (channel, _)) in self.config.channels.iter().enumerate() {
-            let stats = self.core.stats(channel);
-            if stats == self.last_stats[i] {
+            let Some(stats) = self.core.stats(channel) else {
+                continue;
+            };
+            if self.last_stats[i] == Some(stats) {
                 continue;
             }
-            let Some(now) = stats else { continue };
             let event = Event::Stats {
                 channel: channel.clone(),
-                head: now.head,
-                flow_packets: now.flow_packets,
-                flow_invalid: now.flow_invalid,
-                duplicates: now.duplicates,
-                mismatches: now.mismatches,
-                refetched: now.refetched,
-                no_room: now.no_room,
-                keys: now.keys,
-                resets: now.resets,
-                copied_packets: now.copied_packets,
-                tunnelled_packets: now.tunnelled_packets,
+                stats,
             };
             // Counters without room are sent later.
             if let Ok(permit) = self.events.try_reserve() {
                 self.handed.push(&event);
                 permit.send(event);
-                self.last_stats[i] = stats;
+                self.last_stats[i] = Some(stats);
             }
         }
     }

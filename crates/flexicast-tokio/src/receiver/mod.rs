@@ -16,7 +16,7 @@ use std::time::{Duration, SystemTime};
 
 pub use amt_tokio::RelayName;
 use bytes::Bytes;
-pub use flexicast::receiver::{Check, Distrust, Validity};
+pub use flexicast::receiver::{ChannelStats, Check, Distrust, ReceptionCounters, Validity};
 use flexicast::{Cause, Cursor, Rung, Via};
 use tokio::sync::{mpsc, watch};
 use uuid::Uuid;
@@ -234,28 +234,8 @@ pub enum Event {
     Stats {
         /// The channel.
         channel: String,
-        /// The source's last `seq` as far as it is known.
-        head: u64,
-        /// Flow packets that were taken.
-        flow_packets: u64,
-        /// Packets on the group that were not valid.
-        flow_invalid: u64,
-        /// Duplicates received.
-        duplicates: u64,
-        /// Times that bytes of an update contradicted each other.
-        mismatches: u64,
-        /// Updates whose bytes from the flow were dropped, and fetched again by unicast.
-        refetched: u64,
-        /// Flow packets for whose updates there was no room: they come again on the unicast path.
-        no_room: u64,
-        /// Key epochs that were learnt.
-        keys: u64,
-        /// Updates that the source took off the flow before all of them was sent.
-        resets: u64,
-        /// Flow packets that came as copies on the connection's own path.
-        copied_packets: u64,
-        /// Flow packets that came through an AMT relay.
-        tunnelled_packets: u64,
+        /// Their values since the receiver's start.
+        stats: ChannelStats,
     },
 }
 

@@ -33,7 +33,7 @@ use flow::Flow;
 use need::BlockedUpdate;
 use timer::{FlowTimer, Timer, TimerTable};
 use trust::Trust;
-pub use types::{ChannelStats, FlowInput, ReceiverConfig, ReceiverEvent, Rungs};
+pub use types::{ChannelStats, FlowInput, ReceiverConfig, ReceiverEvent, ReceptionCounters, Rungs};
 
 /// Minimum interval between reports of cursors (design section 5).
 const CURSOR_EVERY: Duration = Duration::from_secs(1);
@@ -258,9 +258,9 @@ impl Receiver {
         let channel = self.channels.iter().find(|c| c.name == channel)?;
         let merge = channel.merge.stats();
         let mut stats = channel.stats;
-        stats.duplicates += merge.duplicates;
-        stats.mismatches += merge.mismatches;
-        stats.refetched += merge.distrusted;
+        stats.reception.duplicates += merge.duplicates;
+        stats.reception.mismatches += merge.mismatches;
+        stats.reception.refetched += merge.distrusted;
         stats.head = stats.head.max(channel.merge.next() - 1);
         Some(stats)
     }

@@ -188,18 +188,19 @@ pub enum FlowInput {
     NoRoom,
 }
 
-/// Counters of one channel, since the receiver's start.
+/// State and counters of one channel since the receiver's start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ChannelStats {
     /// The largest `seq` that the source is known to have.
     pub head: u64,
-    /// Flow packets that were taken.
-    pub flow_packets: u64,
-    /// Those of them that came as copies on the connection's own path.
+    /// What arrived.
+    pub reception: ReceptionCounters,
+    /// Accepted flow packets that came replicated on the connection's own path.
     pub copied_packets: u64,
-    /// Those of them that came through an AMT relay.
+    /// Accepted flow packets that came through an AMT relay.
     pub tunnelled_packets: u64,
-    /// Flow packets for whose updates there was no room.
+    /// Flow packets for whose updates there was no room: they come again on the unicast path.
     pub no_room: u64,
     /// Key epochs that were learnt.
     pub keys: u64,
@@ -209,12 +210,22 @@ pub struct ChannelStats {
     pub datagrams: u64,
     /// Updates that are gone for good.
     pub gone: u64,
-    /// Flow packets that did not verify, or whose frames made no sense.
+}
+
+/// Counters of what arrived on a channel, which a status shows as they are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
+pub struct ReceptionCounters {
+    /// Flow packets that were accepted.
+    pub flow_packets: u64,
+    /// Flow packets that did not verify, or whose frames were invalid.
     pub flow_invalid: u64,
     /// Flow packets that arrived twice, and pieces of updates that were whole already.
     pub duplicates: u64,
     /// Times that bytes of an update contradicted each other.
     pub mismatches: u64,
     /// Updates whose bytes from the flow were dropped, and fetched again by unicast.
+    #[cfg_attr(feature = "serde", serde(default))]
     pub refetched: u64,
 }

@@ -106,7 +106,7 @@ fn forged_bytes_of_the_next_update_lose_nothing() {
         for i in 0..NODES {
             assert_eq!(lab.moves(i), MEMBER, "receiver {i} stays where it is");
             assert_eq!(lab.nodes[i].closes, []);
-            assert_eq!(stats(&lab, i).refetched, 6, "receiver {i}");
+            assert_eq!(stats(&lab, i).reception.refetched, 6, "receiver {i}");
             assert_eq!(lab.nodes[i].distrusted.len(), 6);
             let by_unicast = lab.nodes[i].got.iter().filter(|g| g.1 == Via::Unicast);
             assert_eq!(by_unicast.count(), 6, "the flow brings the others");
@@ -173,7 +173,11 @@ fn a_flow_that_brings_nothing_but_forgeries_is_left() {
     lab.run(5000 * MS);
     lab.assert_complete(1);
     for i in 0..NODES {
-        assert_eq!(stats(&lab, i).refetched, 100, "then it left the flow");
+        assert_eq!(
+            stats(&lab, i).reception.refetched,
+            100,
+            "then it left the flow"
+        );
         let left = (Rung::Unicast, Cause::FlowInvalid);
         assert_eq!(lab.moves(i).last(), Some(&left));
         assert_eq!(lab.nodes[i].closes, []);
@@ -223,7 +227,7 @@ fn a_whole_forged_update_is_counted_and_ends_with_its_connection() {
     lab.assert_complete(1);
     for i in [0, 2, 3] {
         assert_eq!(lab.nodes[i].forged, [1, 5], "receiver {i}");
-        assert_eq!(stats(&lab, i).mismatches, 2);
+        assert_eq!(stats(&lab, i).reception.mismatches, 2);
         let found = &lab.nodes[i].distrusted;
         let found: Vec<_> = found.iter().map(|d| (d.seq, d.handed)).collect();
         assert_eq!(found, [(1, true), (5, true)]);
@@ -251,7 +255,10 @@ fn a_whole_forged_update_that_waits_is_replaced() {
     for i in 0..NODES {
         assert_eq!(lab.nodes[i].forged, []);
         assert_eq!(
-            (stats(&lab, i).mismatches, stats(&lab, i).refetched),
+            (
+                stats(&lab, i).reception.mismatches,
+                stats(&lab, i).reception.refetched
+            ),
             (1, 1)
         );
     }
@@ -476,7 +483,7 @@ fn a_forged_head_costs_one_connection_and_a_time_without_the_flow() {
     for i in 0..NODES {
         assert_eq!(lab.nodes[i].closes, [VIOLATION]);
         assert_eq!(lab.nodes[i].forged, [121]);
-        assert_eq!(stats(&lab, i).mismatches, 1);
+        assert_eq!(stats(&lab, i).reception.mismatches, 1);
         let last = lab.nodes[i].got.last().unwrap();
         assert_eq!((last.0, last.1), (121, Via::Unicast));
         let last = lab.moves(i).pop().unwrap();

@@ -129,7 +129,11 @@ fn forged_packets_with_invalid_frames_end_the_flow_for_whom_they_reach_only() {
     lab.run(2000 * MS);
     undisturbed(&lab, &OTHERS, 60 * MS);
     complete(&lab, BAD);
-    assert_eq!(stats(&lab, BAD).flow_invalid, 100, "then it left the flow");
+    assert_eq!(
+        stats(&lab, BAD).reception.flow_invalid,
+        100,
+        "then it left the flow"
+    );
     let left = (Rung::Unicast, Cause::FlowInvalid);
     assert_eq!(lab.moves(BAD).last(), Some(&left));
     assert_eq!(
@@ -215,7 +219,7 @@ fn packets_of_a_wrong_phase_or_key_are_dropped_and_counted() {
     lab.run(1000 * MS);
     undisturbed(&lab, &[0, 1, 2, 3], 60 * MS);
     for i in 0..4 {
-        assert_eq!(stats(&lab, i).flow_invalid, 200);
+        assert_eq!(stats(&lab, i).reception.flow_invalid, 200);
     }
 }
 
@@ -241,7 +245,11 @@ fn forged_data_does_not_win_against_the_unicast_path() {
     lab.run(2000 * MS);
     undisturbed(&lab, &OTHERS, 60 * MS);
     complete(&lab, BAD);
-    assert!(stats(&lab, BAD).mismatches >= 50, "{:?}", stats(&lab, BAD));
+    assert!(
+        stats(&lab, BAD).reception.mismatches >= 50,
+        "{:?}",
+        stats(&lab, BAD)
+    );
     assert_eq!(lab.nodes[BAD].closes, []);
 }
 
@@ -484,7 +492,7 @@ fn replayed_truncated_and_reflected_packets_are_counted_and_change_nothing() {
     for i in 0..4 {
         let stats = stats(&lab, i);
         assert!(
-            stats.duplicates >= 500 && stats.flow_invalid >= 500,
+            stats.reception.duplicates >= 500 && stats.reception.flow_invalid >= 500,
             "{stats:?}"
         );
     }
@@ -528,7 +536,10 @@ fn packets_of_an_older_epoch_are_dropped_once_it_is_over() {
     });
     lab.run(1000 * MS);
     undisturbed(&lab, &[0, 1, 2, 3], 60 * MS);
-    assert_eq!(stats(&lab, 1).flow_invalid, before.flow_invalid + 300);
+    assert_eq!(
+        stats(&lab, 1).reception.flow_invalid,
+        before.reception.flow_invalid + 300
+    );
     assert_eq!(lab.source.counters().invalid_acks, 0);
 }
 
@@ -549,6 +560,6 @@ fn a_forged_packet_in_the_place_of_a_real_one_keeps_nothing_out() {
     lab.run(2000 * MS);
     undisturbed(&lab, &OTHERS, 60 * MS);
     complete(&lab, BAD);
-    let twice = stats(&lab, BAD).duplicates;
+    let twice = stats(&lab, BAD).reception.duplicates;
     assert!(twice >= 5, "the numbers came twice: {twice}");
 }

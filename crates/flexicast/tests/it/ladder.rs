@@ -57,7 +57,7 @@ fn without_multicast_a_relay_brings_everything() {
     for node in &lab.nodes {
         assert!(node.got.iter().all(|(_, via, _)| *via == Via::Flow));
         let stats = node.core.stats(CHANNEL).unwrap();
-        assert_eq!(stats.tunnelled_packets, stats.flow_packets);
+        assert_eq!(stats.tunnelled_packets, stats.reception.flow_packets);
     }
     let owed = lab.source.flow(0).unwrap().outstanding();
     assert_eq!(owed, 0, "they acknowledge by the relay's path");
@@ -220,7 +220,15 @@ fn a_proof_counts_only_for_the_path_that_was_asked_for() {
     });
     lab.connect(0);
     stream(&mut lab, 200);
-    assert!(lab.nodes[0].core.stats(CHANNEL).unwrap().flow_packets > 50);
+    assert!(
+        lab.nodes[0]
+            .core
+            .stats(CHANNEL)
+            .unwrap()
+            .reception
+            .flow_packets
+            > 50
+    );
     assert!(lab.source.counters().proofs_ignored > 0);
     assert_eq!(lab.moves(0), []);
     lab.run(SECOND);

@@ -414,7 +414,15 @@ fn a_fall_back_before_anything_is_published_replays_nothing() {
         lab.moves(0).last(),
         Some(&(Rung::Unicast, Cause::HeartbeatLost))
     );
-    assert_eq!(lab.nodes[0].core.stats(CHANNEL).unwrap().duplicates, 0);
+    assert_eq!(
+        lab.nodes[0]
+            .core
+            .stats(CHANNEL)
+            .unwrap()
+            .reception
+            .duplicates,
+        0
+    );
 }
 
 /// A holder of the flow's key can forge a packet with a number far ahead. Its victims leave the

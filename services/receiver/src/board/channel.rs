@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
+use flexicast::receiver::ReceptionCounters;
 use flexicast::{Cause, Cursor, Rung};
 use uuid::Uuid;
 
@@ -26,11 +27,7 @@ pub(super) struct ChannelState {
     pub(super) head: u64,
     pub(super) paths: Paths,
     pub(super) latencies: Latencies,
-    pub(super) flow_packets: u64,
-    pub(super) flow_invalid: u64,
-    pub(super) duplicates: u64,
-    pub(super) mismatches: u64,
-    pub(super) refetched: u64,
+    pub(super) reception: ReceptionCounters,
     pub(super) undecodable: u64,
     pub(super) missing: u64,
     pub(super) gaps: VecDeque<Gap>,
@@ -58,11 +55,7 @@ impl ChannelState {
             head: 0,
             paths: Paths::default(),
             latencies: Latencies::default(),
-            flow_packets: 0,
-            flow_invalid: 0,
-            duplicates: 0,
-            mismatches: 0,
-            refetched: 0,
+            reception: ReceptionCounters::default(),
             undecodable: 0,
             missing: 0,
             gaps: VecDeque::new(),
@@ -138,11 +131,7 @@ impl ChannelState {
                 p50,
                 p99,
             },
-            flow_packets: self.flow_packets,
-            flow_invalid: self.flow_invalid,
-            duplicates: self.duplicates,
-            mismatches: self.mismatches,
-            refetched: self.refetched,
+            reception: self.reception,
             undecodable: self.undecodable,
             missing: self.missing,
             gaps: self.gaps.iter().copied().collect(),

@@ -2,6 +2,7 @@
 use std::time::Duration;
 
 use flexicast::Cause;
+use flexicast::receiver::ChannelStats;
 
 use super::channel::MOVES;
 use super::*;
@@ -283,45 +284,22 @@ fn gaps_and_counters() {
         from: 0,
         to: u64::MAX,
     });
+    let mut stats = ChannelStats::default();
+    stats.head = 20;
+    stats.reception.flow_invalid = 2;
+    stats.reception.refetched = 10;
     board.apply(&Event::Stats {
         channel: LORE.into(),
-        head: 20,
-        flow_packets: 1,
-        flow_invalid: 2,
-        duplicates: 3,
-        mismatches: 4,
-        refetched: 10,
-        no_room: 5,
-        keys: 6,
-        resets: 7,
-        copied_packets: 8,
-        tunnelled_packets: 9,
+        stats,
     });
     let channel = board.status().channels.remove(0);
     assert_eq!((channel.missing, channel.head), (u64::MAX, 20));
     let gaps: Vec<_> = channel.gaps.iter().map(|gap| (gap.from, gap.to)).collect();
     assert_eq!(gaps, [(6, 8), (0, u64::MAX)]);
-    let counters = (
-        channel.flow_packets,
-        channel.flow_invalid,
-        channel.duplicates,
-        channel.mismatches,
-        channel.refetched,
-    );
-    assert_eq!(counters, (1, 2, 3, 4, 10));
+    assert_eq!(channel.reception, stats.reception);
     board.apply(&Event::Stats {
         channel: "other".into(),
-        head: 0,
-        flow_packets: 0,
-        flow_invalid: 0,
-        duplicates: 0,
-        mismatches: 0,
-        refetched: 0,
-        no_room: 0,
-        keys: 0,
-        resets: 0,
-        copied_packets: 0,
-        tunnelled_packets: 0,
+        stats: ChannelStats::default(),
     });
     assert_eq!(board.status().channels.len(), 1);
 }

@@ -431,7 +431,10 @@ fn running(settings: &Settings, first: &Status, second: &Status, report: &mut Re
         let name = plain(&channel.channel);
         let before = first.channels.iter().find(|c| c.channel == channel.channel);
         let packets = before.map_or(0, |before| {
-            channel.flow_packets.saturating_sub(before.flow_packets)
+            channel
+                .reception
+                .flow_packets
+                .saturating_sub(before.reception.flow_packets)
         });
         let behind = channel.head.saturating_sub(channel.cursor);
         let what = format!(

@@ -307,11 +307,11 @@ impl Channels {
         }
         count(&self.undecodable, channel.undecodable);
         count(&self.missing, channel.missing);
-        count(&self.packets, channel.flow_packets);
-        count(&self.invalid, channel.flow_invalid);
-        count(&self.duplicates, channel.duplicates);
-        count(&self.mismatches, channel.mismatches);
-        count(&self.refetched, channel.refetched);
+        count(&self.packets, channel.reception.flow_packets);
+        count(&self.invalid, channel.reception.flow_invalid);
+        count(&self.duplicates, channel.reception.duplicates);
+        count(&self.mismatches, channel.reception.mismatches);
+        count(&self.refetched, channel.reception.refetched);
         if let Some(reader) = reader {
             let (records, bytes) = reader.size();
             set(&self.journal_records, records);

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use flexicast::receiver::ReceptionCounters;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -96,17 +97,9 @@ pub struct Channel {
     pub via: Paths,
     /// Of the last 1,000 live updates: from storing at the source until the output held them.
     pub latency_ms: Latency,
-    /// Flow packets that were taken.
-    pub flow_packets: u64,
-    /// Packets to the group that were not valid packets of the flow.
-    pub flow_invalid: u64,
-    /// Packets and ranges that arrived more than once.
-    pub duplicates: u64,
-    /// Times that bytes of an update contradicted each other.
-    pub mismatches: u64,
-    /// Updates whose bytes from the flow were dropped, and fetched again by unicast.
-    #[serde(default)]
-    pub refetched: u64,
+    /// Counters of what arrived, each a member of this object.
+    #[serde(flatten)]
+    pub reception: ReceptionCounters,
     /// Updates that made no sense and were passed over.
     #[serde(default)]
     pub undecodable: u64,
@@ -165,4 +158,39 @@ pub struct Move {
     pub to: String,
     /// Cause, such as `joined` or `ack-timeout`.
     pub cause: String,
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// Returns counters of packets, invalid packets, duplicates, mismatches and fetched updates.
+    pub(crate) fn reception(counts: [u64; 5]) -> ReceptionCounters {
+        let mut counters = ReceptionCounters::default();
+        [
+            counters.flow_packets,
+            counters.flow_invalid,
+            counters.duplicates,
+            counters.mismatches,
+            counters.refetched,
+        ] = counts;
+        counters
+    }
+
+    #[test]
+    fn the_counters_are_members_of_the_channel_in_their_order() {
+        let channel = Channel {
+            reception: reception([1, 2, 3, 4, 5]),
+            ..Channel::default()
+        };
+        let json = serde_json::to_string(&channel).unwrap();
+        let counters = "\"flow_packets\":1,\"flow_invalid\":2,\"duplicates\":3,\"mismatches\":4,\
+                        \"refetched\":5,\"undecodable\":0,";
+        assert!(json.contains(counters), "{json}");
+        assert_eq!(serde_json::from_str::<Channel>(&json).unwrap(), channel);
+        let older = json.replace("\"refetched\":5,", "");
+        let read: Channel = serde_json::from_str(&older).unwrap();
+        assert_eq!(read.reception, reception([1, 2, 3, 4, 0]));
+    }
 }

@@ -64,7 +64,10 @@ impl Rates {
         {
             return;
         }
-        let counts = status.channels.iter().map(|c| (c.updates, c.flow_packets));
+        let counts = status
+            .channels
+            .iter()
+            .map(|c| (c.updates, c.reception.flow_packets));
         self.samples.push_back(Sample {
             at_ms: status.updated_ms,
             counts: counts.collect(),
@@ -112,7 +115,7 @@ mod tests {
         for second in 0..30 {
             status.updated_ms = 1000 * second;
             status.channels[0].updates = 10 * second;
-            status.channels[0].flow_packets = if second < 15 { 0 } else { 100 };
+            status.channels[0].reception.flow_packets = if second < 15 { 0 } else { 100 };
             rates.see(&status, status.updated_ms);
             // The same once more changes nothing.
             rates.see(&status, status.updated_ms);

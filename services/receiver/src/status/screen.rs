@@ -372,17 +372,17 @@ fn details(c: &Channel, rate: Option<Rate>) -> String {
         (c.undecodable, "MADE NO SENSE"),
     ]);
     let odd = count(&[
-        (c.mismatches, "mismatches"),
-        (c.refetched, "fetched again"),
-        (c.flow_invalid, "invalid"),
-        (c.duplicates, "duplicates"),
+        (c.reception.mismatches, "mismatches"),
+        (c.reception.refetched, "fetched again"),
+        (c.reception.flow_invalid, "invalid"),
+        (c.reception.duplicates, "duplicates"),
     ]);
     let rate = rate.map_or_else(String::new, |rate| format!(" ({:.0}/s)", rate.packets));
     let relay = c.relay.filter(|_| c.rung == "amt");
     let relay = relay.map_or_else(String::new, |relay| format!("by relay {relay}, "));
     format!(
         "  {relay}{} updates{lost}: {} flow, {} repaired, {} unicast; {} packets{rate}{odd}",
-        c.updates, c.via.flow, c.via.repaired, c.via.unicast, c.flow_packets
+        c.updates, c.via.flow, c.via.repaired, c.via.unicast, c.reception.flow_packets
     )
 }
 

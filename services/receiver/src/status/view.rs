@@ -138,7 +138,11 @@ fn render_channel(out: &mut String, c: &Channel, connected: bool, data: &Path, c
     let _ = writeln!(
         out,
         "  flow       {} packets taken, {} invalid; {} duplicates, {} mismatches, {} fetched again",
-        c.flow_packets, c.flow_invalid, c.duplicates, c.mismatches, c.refetched
+        c.reception.flow_packets,
+        c.reception.flow_invalid,
+        c.reception.duplicates,
+        c.reception.mismatches,
+        c.reception.refetched
     );
     if c.undecodable > 0 || c.missing > 0 {
         let _ = writeln!(
@@ -207,6 +211,7 @@ fn render_hook(out: &mut String, hook: &Hook) {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::super::clock::DAY_MS;
+    use super::super::model::tests::reception;
     use super::super::model::{Gap, Latency, Move, Paths};
     use super::*;
     use uuid::Uuid;
@@ -254,11 +259,7 @@ mod tests {
                     p50: Some(2.9),
                     p99: Some(8.0),
                 },
-                flow_packets: 1024,
-                flow_invalid: 1,
-                duplicates: 2,
-                mismatches: 3,
-                refetched: 4,
+                reception: reception([1024, 1, 2, 3, 4]),
                 undecodable: 0,
                 missing: 0,
                 gaps: Vec::new(),

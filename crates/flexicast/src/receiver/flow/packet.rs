@@ -172,7 +172,7 @@ impl FlowDriver<'_> {
             return FlowInput::UnknownFlow;
         }
         let Some((packet, sequence)) = self.open_packet(datagram, arrival.now) else {
-            self.channel.stats.flow_invalid += 1;
+            self.channel.stats.reception.flow_invalid += 1;
             return FlowInput::Unverified;
         };
         if let Some(findings) = findings {
@@ -183,7 +183,7 @@ impl FlowDriver<'_> {
         let before = self.channel.merge.stats().distrusted;
         let tracker = self.flow.trackers.entry(arrival.path).or_default();
         if tracker.is_duplicate(packet.pn) {
-            self.channel.stats.duplicates += 1;
+            self.channel.stats.reception.duplicates += 1;
             self.merge_again(packet.frames);
             self.count_distrusted(before, arrival.now);
             return FlowInput::Duplicate;
@@ -246,7 +246,7 @@ impl FlowDriver<'_> {
         let mut ack_eliciting = false;
         for frame in Frames::new(frames) {
             let Ok(frame) = frame else {
-                self.channel.stats.flow_invalid += 1;
+                self.channel.stats.reception.flow_invalid += 1;
                 self.count_invalid(1);
                 return Err(FlowInput::Invalid);
             };
@@ -319,8 +319,8 @@ impl FlowDriver<'_> {
             hold,
         } = arrival;
         let stats = &mut self.channel.stats;
-        stats.flow_packets += 1;
-        if stats.flow_packets.is_multiple_of(JUDGED_EVERY) {
+        stats.reception.flow_packets += 1;
+        if stats.reception.flow_packets.is_multiple_of(JUDGED_EVERY) {
             self.flow.invalid.forgive(self.channel.merge.next());
         }
         stats.copied_packets += u64::from(rung == Rung::Replicated);

@@ -7,6 +7,7 @@ use ratatui::backend::TestBackend;
 use ratatui::widgets::Paragraph;
 use uuid::Uuid;
 
+use super::super::model::tests::reception;
 use super::super::model::{Latency, Move, Paths};
 use super::*;
 
@@ -34,11 +35,7 @@ fn channel(name: &str) -> Channel {
             p50: Some(2.9),
             p99: Some(8.0),
         },
-        flow_packets: 1024,
-        flow_invalid: 0,
-        duplicates: 0,
-        mismatches: 0,
-        refetched: 0,
+        reception: reception([1024, 0, 0, 0, 0]),
         undecodable: 0,
         missing: 0,
         gaps: Vec::new(),
