@@ -55,7 +55,12 @@ impl PathAck {
         out
     }
 
-    /// Reads a DATAGRAM payload that begins with type [`PATH_ACK`]; bytes behind the last range are ignored.
+    /// Reads a DATAGRAM payload that begins with type [`PATH_ACK`]; bytes after the last range are
+    /// ignored.
+    ///
+    /// # Errors
+    ///
+    /// The bytes are no PATH_ACK, or have more ranges than one may have.
     pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
         const WHAT: &str = "PATH_ACK";
         let mut r = Reader::new(WHAT, bytes);

@@ -86,8 +86,10 @@ impl PathId {
 
 macro_rules! causes {
     ($($(#[$doc:meta])* $name:ident = $value:literal $text:literal,)*) => {
-        /// Why a receiver moved from one rung to another (design section 2; numbers in protocol.md section 4).
+        /// Cause of a receiver's move from one rung to another (protocol.md section 4 has the
+        /// numbers).
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
         pub enum Cause { $($(#[$doc])* $name = $value,)* }
 
         impl Cause {

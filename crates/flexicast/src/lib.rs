@@ -1,15 +1,58 @@
-//! Flexicast QUIC without input or output.
+//! Flexicast QUIC without I/O: wire format, packet protection, and the state machines of a source
+//! and of its receivers.
 //!
-//! One source sends every update once, on a *flow* that is encrypted once for all its receivers; each receiver also holds an ordinary QUIC connection (the
-//! *unicast path*) that carries keys, acknowledgements and repairs. This crate holds everything of that which needs no socket: the wire format, packet
-//! protection, the flow's sender with its aggregation of acknowledgements, and the state machines of both ends.
+//! # The model
 //!
-//! **Architecture invariant:** nothing in here opens a socket, reads a clock, spawns a task or draws entropy. Callers hand in bytes and `now`, and take out
-//! bytes, deadlines and events. Given the same inputs and the same seed, the outputs are the same.
+//! One source sends every update once, on a *flow*: UDP datagrams that are encrypted once for all
+//! receivers. Each receiver also holds an ordinary QUIC connection to the source, the *unicast
+//! path*:
 //!
-//! **Architecture invariant:** a panic is a bug in this crate, never a reaction to input.
+//! ```text
+//! source                                      receiver
+//!    │ ◄── control stream: HELLO ───────────  │   which channels, from which cursors
+//!    │ ─── WELCOME, FC_ANNOUNCE, FC_KEY ───►  │   where the flow is, and its key
+//!    │ ◄── FC_STATE: JOIN ──────────────────  │
+//!    │ ═══ flow: packets by multicast ═════►  │
+//!    │ ◄── FC_STATE: READY ─────────────────  │   a packet has arrived: that proves the rung
+//!    │ ─── FC_RUNG ────────────────────────►  │   a member now
+//!    │ ◄── datagrams: PATH_ACK ─────────────  │
+//!    │ ─── streams: repairs, catch-up ─────►  │   what the flow did not bring
+//!    │ ◄── CURSORS ─────────────────────────  │   what the outputs hold
+//! ```
 //!
-//! The normative description of every byte is `docs/protocol.md` in the repository's root; section numbers in the comments point into it.
+//! The paths by which a flow can arrive are *rungs* of a ladder, best first: native multicast, an
+//! AMT relay, replicated packets on the connection's own path ([`Rung`]). On the last rung, all
+//! updates come by unicast streams. A receiver climbs by proof and falls back when the flow goes
+//! silent; the source moves a member down that does not acknowledge. Membership begins and ends
+//! with a cut that leaves no gap.
+//!
+//! An update is opaque bytes with a dense number (`seq`). Flow and unicast path carry ranges of the
+//! same bytes; [`merge`] puts them together, and each update leaves it once and in order.
+//!
+//! # The parts
+//!
+//! - [`source::Source`]: all channels of a source, its sessions and flows.
+//! - [`receiver::Receiver`]: the receiving end, across connections.
+//! - [`flow::FlowSender`]: the sending end of one flow: members, acknowledgements, losses, keys.
+//! - [`merge::Merge`]: where the bytes of both paths meet.
+//! - [`control`], [`unicast`], [`frame`], [`ack`]: the codecs.
+//! - [`protect`]: packet protection (RFC 9001 with a key per epoch of the flow).
+//! - [`trace`]: outcomes of flow packets, for qlog.
+//!
+//! Both ends are driven alike: pass in what arrives and `now`; take out bytes (`take_control`,
+//! `poll_datagram`, `poll_transmit`, `poll_unicast`), events (`poll_event`) and updates
+//! (`poll_update`); call `handle_timeout` at `poll_timeout`.
+//!
+//! # Invariants
+//!
+//! - Nothing in here opens a socket, reads a clock, spawns a task or draws entropy. The same inputs
+//!   and the same seed give the same outputs.
+//! - A panic is a bug, never a reaction to input. Every buffer that a peer can fill has a bound.
+//!
+//! `docs/protocol.md` in the repository describes every byte; section numbers in comments point
+//! into it.
+//!
+//! The README has an example, and `examples/flow.rs` another one with a flow.
 
 pub mod ack;
 pub mod control;
@@ -21,7 +64,7 @@ pub mod pace;
 pub mod protect;
 pub mod range;
 pub mod receiver;
-pub mod rtt;
+mod rtt;
 pub mod source;
 pub mod trace;
 pub mod unicast;
@@ -30,11 +73,17 @@ mod wire;
 pub use id::{Cause, Cursor, FlowId, PathId, Rung, Via};
 pub use wire::WireError;
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 /// The application protocol that both ends negotiate (protocol.md section 2).
 pub const ALPN: &[u8] = b"flexfeed/1";
 
-/// Default UDP payload of a flow packet in bytes: with an IPv6-in-IPv6 AMT tunnel around it, it still fits the minimum IPv6 MTU of 1,280 bytes.
+/// Default UDP payload of a flow packet in bytes: with an IPv6-in-IPv6 AMT tunnel around it, it
+/// still fits the minimum IPv6 MTU of 1,280 bytes.
 pub const DEFAULT_UDP_PAYLOAD: usize = 1180;
 
-/// The largest encoded update in bytes that travels; a source refuses to publish a larger one and a receiver drops what claims to be larger.
+/// Maximum size of an encoded update in bytes: a source refuses to publish a larger one, and a
+/// receiver drops what claims to be larger.
 pub const MAX_UPDATE: usize = 4 << 20;

@@ -75,8 +75,10 @@ impl std::fmt::Debug for FlowSecret {
     }
 }
 
-/// Why a packet was not accepted. None of these can close a connection: the packet is dropped and counted.
+/// Reason for which a packet was not accepted. None of these can close a connection: the packet is
+/// dropped and counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum OpenError {
     /// Too short for a header, a header-protection sample and a tag.
     #[error("too short for a flow packet")]
@@ -119,6 +121,10 @@ pub struct PacketKey {
 
 impl PacketKey {
     /// Derives `quic key`, `quic iv` and `quic hp` from the secret (RFC 9001 section 5.1).
+    ///
+    /// # Errors
+    ///
+    /// The cryptographic library refuses the parameters.
     pub fn new(algorithm: Algorithm, secret: &FlowSecret) -> Result<Self, KeyError> {
         let prk = hkdf::Prk::new_less_safe(hkdf::HKDF_SHA256, &secret.0);
         let mut iv = [0; NONCE_LEN];
@@ -213,7 +219,11 @@ impl PacketKey {
         ))
     }
 
-    /// Opens a packet in place; `expected_pn` is the next packet number if nothing were lost. On failure the buffer's contents are unspecified.
+    /// Opens a packet in place; `expected_pn` is the next packet number if nothing were lost.
+    ///
+    /// # Errors
+    ///
+    /// The packet is too short, or does not verify; the buffer's contents are unspecified then.
     pub fn open<'a>(
         &mut self,
         expected_pn: u64,

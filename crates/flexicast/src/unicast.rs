@@ -115,7 +115,11 @@ impl StreamReader {
         self.buffer.len()
     }
 
-    /// The next piece. An error is a violation of the protocol by the source.
+    /// Returns the next piece.
+    ///
+    /// # Errors
+    ///
+    /// The source violates the protocol.
     pub fn next_piece(&mut self) -> Result<Option<Piece>, WireError> {
         const WHAT: &str = "unicast stream";
         loop {

@@ -2,8 +2,9 @@
 
 use octets::Octets;
 
-/// Why some bytes are not what they should be.
+/// Bytes of a peer that break the protocol.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum WireError {
     /// The bytes end inside a field.
     #[error("{what}: the bytes end too early")]

@@ -204,7 +204,7 @@ impl ConnectionLog {
                 "another receiver uses this data folder's id, and each needs a data folder of its own: stop the other one, or, if this folder is the copy, \
                  remove state/receiver-id and state/credential from it and start it with a link that has a token; retrying"
             }
-            None => "this version does not know the kind of refusal: use the source's version",
+            _ => "this version does not know the kind of refusal: use the source's version",
         };
         format!(
             "the source at {} refused this receiver: {}; {advice}",

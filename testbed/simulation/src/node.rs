@@ -298,22 +298,23 @@ fn receiver(
     doubts: Doubts,
 ) -> Receiver {
     let channels = readings.iter().map(|(name, r)| (name.clone(), r.durable));
-    let mut receiver = Receiver::new(ReceiverConfig {
-        receiver: id,
-        name: format!("r{}", id.as_u128()),
-        software: "simulation".into(),
-        credential: Credential::Token(b"simulation".to_vec()),
-        channels: channels.collect(),
-        rungs: Rungs {
-            multicast_v4: plan.v4,
-            multicast_v6: plan.v6,
-            amt_v4: plan.amt_v4,
-            amt_v6: plan.amt_v6,
-            replicated: plan.copies,
-        },
-        check: doubts.check,
-        seed,
-    });
+    let mut config = ReceiverConfig::new(
+        id,
+        Credential::Token(b"simulation".to_vec()),
+        channels.collect(),
+    );
+    config.name = format!("r{}", id.as_u128());
+    config.software = "simulation".into();
+    config.rungs = Rungs {
+        multicast_v4: plan.v4,
+        multicast_v6: plan.v6,
+        amt_v4: plan.amt_v4,
+        amt_v6: plan.amt_v6,
+        replicated: plan.copies,
+    };
+    config.seed = seed;
+    config.check = doubts.check;
+    let mut receiver = Receiver::new(config);
     receiver.set_dedupe_off(doubts.dedupe_off);
     receiver
 }

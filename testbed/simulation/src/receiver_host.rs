@@ -249,6 +249,7 @@ impl World {
                 self.note(Kind::Delivered, i as u64, &data);
                 self.count("messages");
             }
+            event => unreachable!("an event that the simulation does not know: {event:?}"),
         }
         if let Some(flow) = join
             && let Some(endpoints) = self.nodes[i].wanted.get(&flow).cloned()

@@ -5,6 +5,7 @@ use std::time::{Instant, SystemTime};
 
 use flexicast::control::Refusal;
 use flexicast::receiver::{Output, ReceiverEvent};
+use tracing::debug;
 
 use super::Event;
 use super::engine::{Engine, MAX_HELD};
@@ -144,6 +145,8 @@ impl Engine {
                         fatal,
                     });
                 }
+                // Of a later version of the state machine.
+                event => debug!(?event, "event of the state machine ignored"),
             }
         }
     }

@@ -92,26 +92,27 @@ impl Engine {
         events: mpsc::Sender<Event>,
         cursors: watch::Receiver<Cursors>,
     ) -> Self {
-        let mut core = Core::new(CoreConfig {
-            receiver: config.receiver_id,
-            name: config.name.clone(),
-            software: config.software.clone(),
-            credential: Credential::Enrol {
+        let mut core_config = CoreConfig::new(
+            config.receiver_id,
+            Credential::Enrol {
                 token: config.token.clone(),
                 secret: config.credential,
                 instance: rand::rng().random(),
             },
-            channels: config.channels.clone(),
-            rungs: Rungs {
-                multicast_v4: config.multicast,
-                multicast_v6: config.multicast,
-                amt_v4: config.amt.is_some(),
-                amt_v6: config.amt.is_some(),
-                replicated: config.replicated,
-            },
-            seed: rand::rng().random(),
-            check: config.check,
-        });
+            config.channels.clone(),
+        );
+        core_config.name = config.name.clone();
+        core_config.software = config.software.clone();
+        core_config.rungs = Rungs {
+            multicast_v4: config.multicast,
+            multicast_v6: config.multicast,
+            amt_v4: config.amt.is_some(),
+            amt_v6: config.amt.is_some(),
+            replicated: config.replicated,
+        };
+        core_config.seed = rand::rng().random();
+        core_config.check = config.check;
+        let mut core = Core::new(core_config);
         let who = format!("receiver-{}", config.receiver_id);
         let qlog = config
             .qlog

@@ -238,8 +238,9 @@ pub struct WelcomeChannel {
     pub first: u64,
 }
 
-/// Why a source turns a receiver away. The connection is closed behind it.
+/// Reason for which a source turns a receiver away. The connection is closed after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Refusal {
     /// The token or credential is not valid.
     BadCredential = 1,

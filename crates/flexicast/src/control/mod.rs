@@ -253,12 +253,17 @@ impl ControlReader {
         self.at = 0;
     }
 
-    /// Returns the number of unknown frames skipped since the last call, which count against the limits.
+    /// Returns the number of unknown frames skipped since the last call, which count against the
+    /// limits.
     pub fn take_skipped(&mut self) -> u64 {
         std::mem::take(&mut self.skipped)
     }
 
-    /// The next whole frame. An error is final: the stream cannot be read on.
+    /// Returns the next whole frame.
+    ///
+    /// # Errors
+    ///
+    /// The frame is invalid or too long. An error is final: the stream cannot be read on.
     pub fn next_frame(&mut self) -> Result<Option<Control>, WireError> {
         loop {
             let mut r = Reader::new("control frame", &self.buffer[self.at..]);

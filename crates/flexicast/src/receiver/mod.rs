@@ -83,7 +83,7 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// A receiver that is not connected yet.
+    /// Returns a receiver that is not connected yet.
     pub fn new(config: ReceiverConfig) -> Self {
         let channels = config.channels.iter().map(|(name, given)| {
             let asks = given.filter(|c| c.asked().is_some());
@@ -129,7 +129,7 @@ impl Receiver {
         }
     }
 
-    /// The handshake is complete and the source verified: says HELLO.
+    /// Sends HELLO: the handshake is complete and the source verified.
     pub fn connected(&mut self) {
         self.connected = true;
         let hello = Hello {
@@ -168,7 +168,7 @@ impl Receiver {
         cursor.or(channel.asks)
     }
 
-    /// The connection is gone: forgets everything that belongs to it.
+    /// Forgets everything that belongs to a connection that is gone.
     pub fn disconnected(&mut self) {
         self.connected = false;
         self.welcomed = false;
@@ -184,13 +184,15 @@ impl Receiver {
         }
     }
 
-    /// Whether unicast streams may be read: the source said which channel is which, and there is room for what they carry.
+    /// Whether unicast streams may be read: the source has numbered the channels, and there is room
+    /// for what the streams carry.
     pub fn wants_unicast(&self) -> bool {
         self.welcomed && self.channels.iter().all(|c| !c.merge.is_full())
     }
 
-    /// Bytes that are held for the application and for what is still missing: updates in order that were not polled yet, parts of others, and unicast
-    /// streams that end in the middle of an item.
+    /// Returns the bytes that are held for the application and for what is still missing: updates
+    /// in order that were not polled yet, parts of others, and unicast streams that end in the
+    /// middle of an item.
     pub fn buffered(&self) -> usize {
         let merges = self.channels.iter().map(|c| c.merge.held());
         let streams = self.streams.values().map(StreamReader::buffered);
@@ -211,17 +213,18 @@ impl Receiver {
             .unwrap_or(Duration::from_secs(1))
     }
 
-    /// Bytes for the control stream.
+    /// Takes the bytes for the control stream.
     pub fn take_control(&mut self) -> Zeroizing<Vec<u8>> {
         std::mem::replace(&mut self.control_out, Zeroizing::new(Vec::new()))
     }
 
-    /// The next event.
+    /// Returns the next event.
     pub fn poll_event(&mut self) -> Option<ReceiverEvent> {
         self.events.pop_front()
     }
 
-    /// The next update in order, or the gap in its place, with its channel's name and incarnation. The channels take turns.
+    /// Returns the next update in order, or the gap in its place, with its channel's name and
+    /// incarnation. The channels take turns.
     pub fn poll_update(&mut self) -> Option<(&str, Uuid, Output)> {
         let count = self.channels.len();
         let turns = (0..count).map(|step| (self.turn + step) % count);
@@ -243,17 +246,18 @@ impl Receiver {
         Some((&self.channels[at].name, incarnation, output))
     }
 
-    /// Whether to collect what happens to flow packets.
+    /// Sets whether to trace flow packets.
     pub fn set_tracing(&mut self, on: bool) {
         self.tracer.set(on);
     }
 
-    /// Returns the traces of flow packets since the last call, oldest first; the newest few thousand if there were more.
+    /// Returns the traces of flow packets since the last call, oldest first; the newest few
+    /// thousand if there were more.
     pub fn take_trace(&mut self) -> Vec<PacketTrace> {
         self.tracer.take()
     }
 
-    /// Counters of a channel.
+    /// Returns state and counters of a channel.
     pub fn stats(&self, channel: &str) -> Option<ChannelStats> {
         let channel = self.channels.iter().find(|c| c.name == channel)?;
         let merge = channel.merge.stats();
@@ -286,7 +290,11 @@ impl Receiver {
         }
     }
 
-    /// Bytes of the control stream. An error is a violation by the source: close the connection.
+    /// Takes bytes of the control stream.
+    ///
+    /// # Errors
+    ///
+    /// The source violates the protocol: close the connection.
     pub fn on_control(&mut self, bytes: &[u8], now: Instant) -> Result<(), WireError> {
         self.control.push(bytes);
         while let Some(frame) = self.control.next_frame()? {
@@ -337,8 +345,8 @@ impl Receiver {
             }
             channel.number = Some(w.channel);
             channel.stats.head = w.head;
-            // A source that is behind us has lost updates that we have, as from an older backup: what it numbers from here on is not what we know by these
-            // numbers.
+            // A source whose head is below our cursor has lost updates that we have, as from an
+            // older backup: it gives their numbers to other updates from here on.
             let behind = w.head + 1 < channel.merge.next();
             // Or the flow brought updates that the source never had.
             let forged = behind
@@ -388,7 +396,11 @@ impl Receiver {
         Ok(())
     }
 
-    /// Bytes of the server-initiated unicast stream `stream`; `fin` is its end. An error is a violation by the source: close the connection.
+    /// Takes bytes of the server-initiated unicast stream `stream`; `fin` is its end.
+    ///
+    /// # Errors
+    ///
+    /// The source violates the protocol: close the connection.
     pub fn on_unicast(&mut self, stream: u64, bytes: &[u8], fin: bool) -> Result<(), WireError> {
         let reader = self.streams.entry(stream).or_default();
         reader.push(bytes);

@@ -9,27 +9,50 @@ use crate::{Cause, Cursor, FlowId, Rung};
 
 /// Configuration of a receiver.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct ReceiverConfig {
-    /// Made once and kept.
+    /// Identity of the receiver: made once and kept.
     pub receiver: Uuid,
-    /// For people.
+    /// Name for people.
     pub name: String,
     /// Program and version.
     pub software: String,
-    /// Why it may receive.
+    /// Proof that it may receive.
     pub credential: Credential,
-    /// The channels, each with how far the outputs are, or [`Cursor::of_last`] in the place of that.
+    /// Names of the channels, each with the cursor of its outputs, or [`Cursor::of_last`] in the
+    /// place of one.
     pub channels: Vec<(String, Option<Cursor>)>,
-    /// By which ways to try to get flows.
+    /// Rungs on which to try to get flows.
     pub rungs: Rungs,
     /// Whether encoded bytes are a valid update of this `seq`. An invalid update that any flow
     /// packet took part in is fetched again by unicast. `None` accepts all.
     pub check: Option<Check>,
-    /// For the jitter of acknowledgements.
+    /// Seed for jitter: a random one in real programs.
     pub seed: u64,
 }
 
-/// The ways by which a receiver tries to get flows, beside the unicast path.
+impl ReceiverConfig {
+    /// Returns the configuration of a receiver without a name, which accepts all bytes as updates
+    /// and tries every rung but relays.
+    pub fn new(
+        receiver: Uuid,
+        credential: Credential,
+        channels: Vec<(String, Option<Cursor>)>,
+    ) -> Self {
+        ReceiverConfig {
+            receiver,
+            name: String::new(),
+            software: String::new(),
+            credential,
+            channels,
+            rungs: Rungs::default(),
+            check: None,
+            seed: 0,
+        }
+    }
+}
+
+/// The rungs on which a receiver tries to get flows, in addition to the unicast path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rungs {
     /// Native multicast by IPv4.
@@ -40,7 +63,7 @@ pub struct Rungs {
     pub amt_v4: bool,
     /// IPv6 groups through an AMT relay.
     pub amt_v6: bool,
-    /// Copies of the flow's packets on the connection's own path.
+    /// Packets of the flow that are replicated on the connection's own path.
     pub replicated: bool,
 }
 
@@ -51,7 +74,7 @@ impl Rungs {
     }
 }
 
-/// Everything but relays, which need somebody to talk to them.
+/// Everything but relays, which need an owner that drives AMT gateways.
 impl Default for Rungs {
     fn default() -> Self {
         Rungs {
@@ -66,6 +89,7 @@ impl Default for Rungs {
 
 /// Events and requests for the owner of a receiver.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ReceiverEvent {
     /// The source serves this channel.
     Welcome {
@@ -104,8 +128,10 @@ pub enum ReceiverEvent {
         /// The flow.
         flow: FlowId,
     },
-    /// Get this flow's packets through an AMT relay: one that is configured, one of these, or whatever else can be found. Hand in what comes as [`Rung::Amt`], and say
-    /// [`super::Receiver::relay_lost`] and [`super::Receiver::no_relay`]. Said again for a flow whose tunnel is open, it takes the place of what was said before.
+    /// Get this flow's packets through an AMT relay: one that is configured, one of these, or
+    /// whatever else can be found. Pass in what arrives as [`Rung::Amt`], and call
+    /// [`super::Receiver::relay_lost`] and [`super::Receiver::no_relay`]. For a flow whose tunnel
+    /// is open, this replaces the earlier request.
     Tunnel {
         /// The flow.
         flow: FlowId,
@@ -116,7 +142,8 @@ pub enum ReceiverEvent {
         /// The relays that the source knows of.
         relays: Vec<RelayHint>,
     },
-    /// Nothing arrives through the relay any more, or yet: see whether it lives, and try the other relays and endpoints.
+    /// Nothing arrives through the relay any more, or yet: check whether it is alive, and try the
+    /// other relays and endpoints.
     Retunnel {
         /// The flow.
         flow: FlowId,
@@ -130,9 +157,10 @@ pub enum ReceiverEvent {
     Explained {
         /// The channel's name.
         channel: String,
-        /// The rung: one that was tried and brought nothing ([`Cause::ProbeTimeout`]), or the one from which the receiver fell back last ([`Cause::RelayLost`]).
+        /// The rung: one that was tried without success ([`Cause::ProbeTimeout`]), or the one of
+        /// the last fall-back ([`Cause::RelayLost`]).
         rung: Rung,
-        /// Where the receiver stands.
+        /// The current rung.
         on: Rung,
         /// Why.
         cause: Cause,
@@ -141,7 +169,7 @@ pub enum ReceiverEvent {
     Moved {
         /// The channel's name.
         channel: String,
-        /// Where it stands now.
+        /// The new rung.
         rung: Rung,
         /// Why.
         cause: Cause,
@@ -173,6 +201,7 @@ pub enum ReceiverEvent {
 
 /// Outcome of a flow packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum FlowInput {
     /// Its frames were taken.
     Accepted,
@@ -184,7 +213,8 @@ pub enum FlowInput {
     Unverified,
     /// Authentic, with invalid frames.
     Invalid,
-    /// There is no room for its updates; it is not acknowledged, so the source repairs it on the unicast path.
+    /// There is no room for its updates; it is not acknowledged, so the source repairs it on the
+    /// unicast path.
     NoRoom,
 }
 

@@ -58,16 +58,15 @@ fn flow_config() -> FlowConfig {
 #[test]
 fn the_vectors_make_a_receiver_join_follow_a_change_of_keys_and_deliver() {
     let mut now = Instant::now();
-    let mut receiver = Receiver::new(ReceiverConfig {
-        receiver: hello().receiver,
-        name: "r1".into(),
-        software: "flexfeed-receiver/0.1.0".into(),
-        credential: Credential::Token(b"secret-token".to_vec()),
-        channels: hello().channels,
-        rungs: Rungs::default(),
-        seed: 1,
-        check: None,
-    });
+    let mut config = ReceiverConfig::new(
+        hello().receiver,
+        Credential::Token(b"secret-token".to_vec()),
+        hello().channels,
+    );
+    config.name = "r1".into();
+    config.software = "flexfeed-receiver/0.1.0".into();
+    config.seed = 1;
+    let mut receiver = Receiver::new(config);
     let said = |r: &mut Receiver, name: &str| {
         let said = HEXLOWER.encode(&r.take_control());
         assert_eq!(said, HEXLOWER.encode(&named(name)), "{name}");
@@ -225,21 +224,19 @@ fn a_receiver_without_a_cursor_begins_where_it_wants_to() {
     assert_eq!(first(1, 0, all), 1, "an empty channel");
     assert_eq!(first(1, 70_000, None), 69_901);
 
-    let mut receiver = Receiver::new(ReceiverConfig {
-        receiver: hello().receiver,
-        name: String::new(),
-        software: String::new(),
-        credential: Credential::None,
-        channels: vec![("lore".into(), all)],
-        rungs: Rungs {
-            multicast_v4: false,
-            multicast_v6: false,
-            replicated: false,
-            ..Rungs::default()
-        },
-        seed: 1,
-        check: None,
-    });
+    let mut config = ReceiverConfig::new(
+        hello().receiver,
+        Credential::None,
+        vec![("lore".into(), all)],
+    );
+    config.rungs = Rungs {
+        multicast_v4: false,
+        multicast_v6: false,
+        replicated: false,
+        ..Rungs::default()
+    };
+    config.seed = 1;
+    let mut receiver = Receiver::new(config);
     let asked = named("hello-from-the-oldest");
     for _ in 0..2 {
         // Until the source has answered, it is the same.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use flexicast::control::{Credential, Endpoint};
 use flexicast::flow::FlowConfig;
 use flexicast::protect::FlowSecret;
-use flexicast::receiver::{Receiver, ReceiverConfig, Rungs};
+use flexicast::receiver::{Receiver, ReceiverConfig};
 use flexicast::source::{ChannelConfig, Limits, Source, SourceConfig, SourceEvent};
 use flexicast::{FlowId, Rung};
 use uuid::Uuid;
@@ -143,16 +143,15 @@ fn old_secrets_are_nowhere_in_memory() {
         limits: Limits::default(),
         seed: 1,
     });
-    let receiver = Receiver::new(ReceiverConfig {
-        receiver: Uuid::from_u128(2),
-        name: "r".into(),
-        software: "test".into(),
-        credential: Credential::None,
-        channels: vec![("lore".into(), None)],
-        rungs: Rungs::default(),
-        seed: 1,
-        check: None,
-    });
+    let mut config = ReceiverConfig::new(
+        Uuid::from_u128(2),
+        Credential::None,
+        vec![("lore".into(), None)],
+    );
+    config.name = "r".into();
+    config.software = "test".into();
+    config.seed = 1;
+    let receiver = Receiver::new(config);
     let mut ends = Ends {
         source: source.unwrap(),
         receiver,

@@ -462,22 +462,22 @@ fn a_receiver_reproduces_the_recording() {
         incarnation: INCARNATION,
         seq: FIRST - 1,
     };
-    let mut receiver = Receiver::new(ReceiverConfig {
-        receiver: Uuid::from_u128(1),
-        name: "r1".into(),
-        software: "recorded".into(),
-        credential: Credential::None,
-        channels: vec![("lore".into(), Some(cursor))],
-        rungs: Rungs {
-            multicast_v4: true,
-            amt_v4: false,
-            amt_v6: false,
-            multicast_v6: true,
-            replicated: false,
-        },
-        seed: 1,
-        check: None,
-    });
+    let mut config = ReceiverConfig::new(
+        Uuid::from_u128(1),
+        Credential::None,
+        vec![("lore".into(), Some(cursor))],
+    );
+    config.name = "r1".into();
+    config.software = "recorded".into();
+    config.rungs = Rungs {
+        multicast_v4: true,
+        amt_v4: false,
+        amt_v6: false,
+        multicast_v6: true,
+        replicated: false,
+    };
+    config.seed = 1;
+    let mut receiver = Receiver::new(config);
     receiver.connected();
     let vectors = recorded();
     let mut streams = 0;

@@ -88,22 +88,22 @@ impl Model {
             incarnation: INCARNATIONS[0],
             seq: 20,
         });
-        let config = ReceiverConfig {
-            receiver: Uuid::from_u128(5),
-            name: "r".into(),
-            software: "fuzz".into(),
-            credential: Credential::None,
-            channels: vec![(NAMES[0].into(), cursor), (NAMES[1].into(), None)],
-            rungs: Rungs {
-                multicast_v4: kind & 1 == 0,
-                multicast_v6: kind & 2 == 0,
-                amt_v4: kind & 32 == 32,
-                amt_v6: kind & 32 == 32,
-                replicated: kind & 4 == 0,
-            },
-            seed: 1,
-            check: (kind & 64 == 64).then_some(is_content),
+        let mut config = ReceiverConfig::new(
+            Uuid::from_u128(5),
+            Credential::None,
+            vec![(NAMES[0].into(), cursor), (NAMES[1].into(), None)],
+        );
+        config.name = "r".into();
+        config.software = "fuzz".into();
+        config.rungs = Rungs {
+            multicast_v4: kind & 1 == 0,
+            multicast_v6: kind & 2 == 0,
+            amt_v4: kind & 32 == 32,
+            amt_v6: kind & 32 == 32,
+            replicated: kind & 4 == 0,
         };
+        config.seed = 1;
+        config.check = (kind & 64 == 64).then_some(is_content);
         let mut receiver = Receiver::new(config);
         receiver.connected();
         receiver.set_tracing(kind & 16 == 16);

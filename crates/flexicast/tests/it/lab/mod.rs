@@ -207,16 +207,16 @@ impl Lab {
     }
 
     pub fn add_node(&mut self, i: usize, cursor: Option<Cursor>) {
-        let config = ReceiverConfig {
-            receiver: Uuid::from_u128(i as u128 + 1),
-            name: format!("r{i}"),
-            software: "lab".into(),
-            credential: Credential::Token(b"t".to_vec()),
-            channels: vec![(CHANNEL.into(), cursor)],
-            rungs: self.rungs,
-            seed: i as u64,
-            check: self.check,
-        };
+        let mut config = ReceiverConfig::new(
+            Uuid::from_u128(i as u128 + 1),
+            Credential::Token(b"t".to_vec()),
+            vec![(CHANNEL.into(), cursor)],
+        );
+        config.name = format!("r{i}");
+        config.software = "lab".into();
+        config.rungs = self.rungs;
+        config.seed = i as u64;
+        config.check = self.check;
         let node = Node {
             core: Receiver::new(config),
             connected: false,
