@@ -200,7 +200,7 @@ class Settings(unittest.TestCase):
             with self.subTest(name):
                 values = [f"{part}.extraEnv[0].name={name}", "relay.settings.mtu=1400"]
                 values += ["receiver.enabled=true", "receiver.existingSecret=l"]
-                self.assertIn(f"{part}.extraEnv: {name} is there already", refused(*given(*values)))
+                self.assertIn(f"{part}.extraEnv: {name} exists already", refused(*given(*values)))
         twice = ["source.extraEnv[0].name=TZ", "source.extraEnv[1].name=TZ"]
         self.assertIn("source.extraEnv: TZ", refused(*given(*twice)))
 

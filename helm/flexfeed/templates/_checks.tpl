@@ -1,5 +1,5 @@
-{{/* What the schema cannot say: values that do not go together, and those that would do nothing. Every mistake is named, in a line of its own,
-with what to do. What is switched off is not looked at. */}}
+{{/* Checks that the schema cannot express: values that conflict, and values without an effect. Each
+mistake has a line of its own, with the remedy. Parts that are switched off are not checked. */}}
 {{- define "flexfeed.checks" -}}
 {{- $wrong := include "flexfeed.wrongNulls" . -}}
 {{- if not (trim $wrong) -}}
@@ -10,11 +10,11 @@ with what to do. What is switched off is not looked at. */}}
 {{- $lines := list -}}
 {{- range splitList "\n" $wrong }}{{ with trim . }}{{ $lines = append $lines . }}{{ end }}{{ end -}}
 {{- if $lines -}}
-{{- fail (printf "\n\nThese values do not go together:\n- %s\n" (join "\n- " $lines)) -}}
+{{- fail (printf "\n\nThese values conflict:\n- %s\n" (join "\n- " $lines)) -}}
 {{- end -}}
 {{- end -}}
 
-{{/* The values that null takes away, and that templates cannot do without. */}}
+{{/* Values that the templates need, and that null would remove. */}}
 {{- define "flexfeed.neededValues" -}}
 image image.digests image.pullPolicy serviceAccount serviceAccount.create
 database database.mode database.urlKey database.passwordKey database.bundled database.bundled.image database.bundled.runAsUser
@@ -39,9 +39,9 @@ serviceMonitor serviceMonitor.enabled serviceMonitor.interval prometheusRule pro
 {{- $parent = $here }}
 {{- if kindIs "map" $here }}{{ $here = index $here . }}{{ end }}
 {{- end }}
-{{- /* Of a part that is gone as a whole, its name is enough. */}}
+{{- /* If a whole part is missing, its name is enough. */}}
 {{- if and (kindIs "invalid" $here) (kindIs "map" $parent) }}
-{{ $path }}: null takes it away, and the chart needs it: leave it out for the default, or give another value
+{{ $path }}: null removes it, and the chart needs it: leave it out for the default, or set another value
 {{- end }}
 {{- end }}
 {{- end -}}
@@ -71,15 +71,15 @@ nothing is enabled: set source.enabled, console.enabled, receiver.enabled, or re
 {{- $tagged := false }}
 {{- range $programs }}{{ if not (index $values.image.digests .) }}{{ $tagged = true }}{{ end }}{{ end }}
 {{- if and $programs (not $tagged) }}
-image.tag: every program has a digest, which wins: give other digests, or leave one of them out
+image.tag: every program has a digest, which overrides it: set other digests, or leave one of them out
 {{- end }}
 {{- end }}
 {{- if and $values.serviceAccount.annotations (not $values.serviceAccount.create) }}
-serviceAccount.annotations: serviceAccount.create=false makes no ServiceAccount to put them at: annotate your own
+serviceAccount.annotations: serviceAccount.create=false creates no ServiceAccount: annotate your own
 {{- end }}
 {{- end -}}
 
-{{/* Labels that the chart selects pods by, or gives to all of its objects. */}}
+{{/* Labels by which the chart selects pods, or that it gives to all of its objects. */}}
 {{- define "flexfeed.wrongLabels" -}}
 {{- $values := .Values }}
 {{- $selecting := list "app.kubernetes.io/name" "app.kubernetes.io/instance" "app.kubernetes.io/component" }}

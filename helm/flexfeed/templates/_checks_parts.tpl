@@ -1,4 +1,4 @@
-{{/* Checks of single parts: each says what is wrong, in lines. */}}
+{{/* Checks of single parts: each returns its mistakes, one per line. */}}
 
 {{- define "flexfeed.wrongDatabase" -}}
 {{- $database := .Values.database }}
@@ -31,10 +31,10 @@ database.bundled.password: database.existingSecret has the password: leave one o
 database.passwordKey: URL and password need keys of their own: choose another than database.urlKey
 {{- end }}
 {{- if and .Values.console.enabled $sqlite (not .Values.source.enabled) }}
-console.enabled: with database.mode sqlite it is inside the source, which source.enabled leaves out
+console.enabled: with database.mode sqlite it is inside the source, which source.enabled=false disables
 {{- end }}
 {{- if and $sqlite (not .Values.source.persistence.enabled) .Values.source.enabled }}
-source.persistence.enabled: with database.mode sqlite the volume holds everything
+source.persistence.enabled: with database.mode sqlite the volume contains all data: set it to true
 {{- end }}
 {{- end -}}
 
@@ -51,7 +51,7 @@ source.replicas: all sources have to show receivers the same certificate; put on
 {{- $names := dict }}
 {{- range $source.channels }}
 {{- if hasKey $names .name }}
-source.channels: {{ .name }} is there twice: give it all of its feeds in one place
+source.channels: {{ .name }} is there twice: list all of its feeds in one place
 {{- end }}
 {{- $_ := set $names .name true }}
 {{- end }}
@@ -62,7 +62,7 @@ source.{{ . }}: source.existingConfigSecret has the settings: put this into its 
 {{- end }}
 {{- end }}
 {{- if and $several (include "flexfeed.sidecar" .) (or (include "flexfeed.serviceEach" .) .Values.relay.addresses) }}
-source.existingConfigSecret: several sources each tell of the relay beside them, which one file cannot say: leave it out, or set relay.mode=daemonset
+source.existingConfigSecret: several sources announce a relay each, which one file cannot express: leave it out, or set relay.mode=daemonset
 {{- end }}
 {{- end }}
 {{- $ports := list (int $source.httpPort) }}
@@ -72,7 +72,7 @@ source.existingConfigSecret: several sources each tell of the relay beside them,
 source.httpPort: source, relay and console of one pod need ports of their own; source.httpPort is {{ int $source.httpPort }}, relay.httpPort {{ int .Values.relay.httpPort }}, console.httpPort {{ int .Values.console.httpPort }}
 {{- end }}
 {{- if and $source.httpLocal (not $source.hostNetwork) }}
-source.httpLocal: it is for source.hostNetwork only: in a network of its own nobody could ask the pod how it is
+source.httpLocal: only for source.hostNetwork: in a network of its own no probe could reach the pod
 {{- end }}
 {{- end }}
 {{- end -}}
@@ -91,14 +91,14 @@ source.service.relayNodePort: choose another than source.service.nodePort
 {{- range list "nodePort" "relayNodePort" }}
 {{- if index $service . }}
 {{- if eq $service.type "ClusterIP" }}
-source.service.{{ . }}: type ClusterIP has no ports of nodes: set source.service.type=NodePort, or leave it out
+source.service.{{ . }}: type ClusterIP has no node ports: set source.service.type=NodePort, or leave it out
 {{- else if $each }}
 source.service.{{ . }}: each of several sources has a Service of its own, which cannot all have this port: leave it out, or set source.service.type=NodePort
 {{- end }}
 {{- end }}
 {{- end }}
 {{- if and $service.relayNodePort (not $sidecar) }}
-source.service.relayNodePort: there is no relay beside the source: leave it out
+source.service.relayNodePort: there is no relay alongside the source: leave it out
 {{- end }}
 {{- if and (gt (int .Values.source.replicas) 1) (eq $service.type "NodePort") (eq $service.externalTrafficPolicy "Cluster") }}
 source.service.externalTrafficPolicy: with several sources and type NodePort, a node's port has to lead to the node's own source and relay: set it to Local
@@ -119,35 +119,35 @@ source.service.loadBalancerIPs: there are more addresses than sources ({{ int .V
 {{- $count := len (default list $relay.addresses) }}
 {{- $replicas := int .Values.source.replicas }}
 {{- if and $count .Values.source.enabled (include "flexfeed.relaysSaid" .) }}
-relay.addresses: source.settings.amt_relay says it all (it is empty, or names the relay beside the source as well): leave one of them out
+relay.addresses: source.settings.amt_relay is the complete list (it is empty, or contains the relay alongside the source): leave one of them out
 {{- end }}
 {{- if and $count (not $relay.enabled) }}
-relay.addresses: relay.enabled=false leaves them out: name relays that are not of this release in source.settings.amt_relay
+relay.addresses: relay.enabled=false disables them: set relays of other releases in source.settings.amt_relay
 {{- end }}
 {{- if $relay.enabled }}
 {{- if include "flexfeed.sidecar" . }}
 {{- range list "podAnnotations" "podLabels" "tolerations" "affinity" "priorityClassName" "nativeInterface" }}
 {{- if index $relay . }}
-relay.{{ . }}: with relay.mode sidecar the relay is in the source's pod: use what source has of it, or set relay.mode=daemonset
+relay.{{ . }}: with relay.mode sidecar the relay is in the source's pod: use the source's value, or set relay.mode=daemonset
 {{- end }}
 {{- end }}
 {{- if gt $replicas 1 }}
 {{- if and (ne $count $replicas) (or $count (include "flexfeed.serviceEach" .)) }}
-relay.addresses: with several sources, name the address of each one's Service, in their order, for each has a relay of its own
+relay.addresses: with several sources, list the address of each one's Service, in their order, because each has a relay of its own
 {{- end }}
 {{- else if gt $count 1 }}
-relay.addresses: the one source has one relay beside it, so one address is enough: name further relays in source.settings.amt_relay
+relay.addresses: the only source has one relay alongside it, so one address is enough: set other relays in source.settings.amt_relay
 {{- end }}
 {{- if and $relay.httpLocal (not .Values.source.hostNetwork) }}
-relay.httpLocal: it is for the network of nodes only (source.hostNetwork, or relay.mode daemonset): in a network of its own nobody could ask the pod how it is
+relay.httpLocal: only for the network of nodes (source.hostNetwork, or relay.mode daemonset): in a network of its own no probe could reach the pod
 {{- end }}
 {{- else if and $count (eq $relay.mode "daemonset") (not .Values.source.enabled) }}
-relay.addresses: this release has no source that would tell receivers of them: name them in the settings of the source that is elsewhere (amt_relay)
+relay.addresses: this release has no source that could announce them: set them in the settings of the source that is elsewhere (amt_relay)
 {{- end }}
 {{- end }}
 {{- end -}}
 
-{{/* Ports of groups that relays which receive by ordinary sockets would never hear. */}}
+{{/* Ports of groups that relays with ordinary sockets would not receive. */}}
 {{- define "flexfeed.wrongGroups" -}}
 {{- $relay := .Values.relay }}
 {{- $source := .Values.source }}
@@ -155,10 +155,10 @@ relay.addresses: this release has no source that would tell receivers of them: n
 {{- $ports := list }}
 {{- range $relay.udpPorts }}{{ $ports = append $ports (int .) }}{{ end }}
 {{- range $channel := $source.channels }}
-{{- /* Those without groups of their own have the source's. */}}
+{{- /* Channels without groups of their own have the source's. */}}
 {{- range default (list "232.70.70.1:4434") $channel.groups }}
 {{- if not (has (regexFind "[0-9]+$" . | int) $ports) }}
-relay.udpPorts: the relay would not hear {{ . }} of the channel {{ $channel.name }}: name port {{ regexFind "[0-9]+$" . }} as well
+relay.udpPorts: the relay would not receive {{ . }} of the channel {{ $channel.name }}: name port {{ regexFind "[0-9]+$" . }} as well
 {{- end }}
 {{- end }}
 {{- end }}
@@ -169,22 +169,22 @@ relay.udpPorts: the relay would not hear {{ . }} of the channel {{ $channel.name
 {{- $console := .Values.console }}
 {{- range list "ingress" "httpRoute" }}
 {{- if and (index $console .).enabled (not $console.enabled) }}
-console.{{ . }}.enabled: console.enabled=false leaves out what it would lead to
+console.{{ . }}.enabled: console.enabled=false disables its backend
 {{- end }}
 {{- end }}
 {{- if and $console.ingress.enabled (not $console.ingress.host) }}
-console.ingress.host: name the host that people type
+console.ingress.host: set the host name that people type
 {{- end }}
 {{- if and $console.httpRoute.enabled (not $console.httpRoute.parentRefs) }}
-console.httpRoute.parentRefs: name the Gateway
+console.httpRoute.parentRefs: set the Gateway
 {{- end }}
 {{- if and $console.enabled $console.httpLocal }}
 {{- if not (and (include "flexfeed.consoleInside" .) .Values.source.hostNetwork) }}
-console.httpLocal: it is for a console in the network of a node only (database.mode sqlite with source.hostNetwork): in a network of its own nobody could reach it
+console.httpLocal: only for a console in the network of a node (database.mode sqlite with source.hostNetwork): in a network of its own no client could reach it
 {{- end }}
 {{- range list "ingress" "httpRoute" }}
 {{- if (index $console .).enabled }}
-console.{{ . }}.enabled: console.httpLocal=true leaves out the Service that it would lead to
+console.{{ . }}.enabled: console.httpLocal=true disables the Service behind it
 {{- end }}
 {{- end }}
 {{- end }}
@@ -219,7 +219,7 @@ receiver.persistence.hostPath: a StatefulSet has a volume: set receiver.kind=Dae
 receiver.persistence.storageClass: a DaemonSet has no volumes: give it a folder of the nodes (receiver.persistence.hostPath)
 {{- end }}
 {{- if and $receiver.httpLocal (not $receiver.hostNetwork) }}
-receiver.httpLocal: it is for receiver.hostNetwork only: in a network of its own nobody could ask the pod how it is
+receiver.httpLocal: only for receiver.hostNetwork: in a network of its own no probe could reach the pod
 {{- end }}
 {{- end }}
 {{- end -}}

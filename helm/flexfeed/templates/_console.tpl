@@ -1,20 +1,20 @@
-{{/* Where the console is found. */}}
+{{/* The console: its name, place and address. */}}
 
 {{- define "flexfeed.consoleName" -}}
 {{ include "flexfeed.fullname" . }}-console
 {{- end -}}
 
-{{/* Whether it is inside the source. */}}
+{{/* Whether the console is inside the source. */}}
 {{- define "flexfeed.consoleInside" -}}
 {{- if and .Values.console.enabled .Values.source.enabled (eq .Values.database.mode "sqlite") }}yes{{ end -}}
 {{- end -}}
 
-{{/* Whether it has pods of its own. */}}
+{{/* Whether the console has pods of its own. */}}
 {{- define "flexfeed.consoleApart" -}}
 {{- if and .Values.console.enabled (ne .Values.database.mode "sqlite") }}yes{{ end -}}
 {{- end -}}
 
-{{/* Whether the cluster reaches it by a Service. */}}
+{{/* Whether the console has a Service. */}}
 {{- define "flexfeed.consoleReached" -}}
 {{- if or (include "flexfeed.consoleApart" .) (and (include "flexfeed.consoleInside" .) (not .Values.console.httpLocal)) }}yes{{ end -}}
 {{- end -}}
@@ -31,7 +31,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* What the source and the console are told of it alike; both have these variables. */}}
+{{/* Variables of the console that the source has, too. */}}
 {{- define "flexfeed.consoleVariables" -}}
 {{- with include "flexfeed.consoleUrl" . }}
 - name: FLEXFEED_CONSOLE_PUBLIC_URL

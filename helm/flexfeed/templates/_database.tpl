@@ -1,4 +1,4 @@
-{{/* Where the database is, and who knows its password. */}}
+{{/* The database: its address and its password. */}}
 
 {{- define "flexfeed.needsDatabase" -}}
 {{- if and (ne .Values.database.mode "sqlite") (or .Values.source.enabled .Values.console.enabled) }}yes{{ end -}}
@@ -8,13 +8,15 @@
 {{- if and (include "flexfeed.needsDatabase" .) (eq .Values.database.mode "bundled") }}yes{{ end -}}
 {{- end -}}
 
-{{/* An external database's has a name of its own, so that the bundled one's stays as it is, with the one password that opens the volume. */}}
+{{/* The Secret with the URL. That of an external database has a name of its own, so that the
+bundled database's stays unchanged, with the only password that opens the volume. */}}
 {{- define "flexfeed.databaseSecret" -}}
 {{- $made := printf "%s-database%s" (include "flexfeed.fullname" .) (ternary "-url" "" (eq .Values.database.mode "external")) -}}
 {{- default $made .Values.database.existingSecret -}}
 {{- end -}}
 
-{{/* The variables of a program that opens the database. An empty DATABASE_URL counts as none, whatever the image says. */}}
+{{/* Variables of a program that opens the database. An empty DATABASE_URL counts as none, and
+overrides the image's default. */}}
 {{- define "flexfeed.databaseVariables" -}}
 {{- if ne .Values.database.mode "sqlite" }}
 - name: DATABASE_URL
@@ -48,15 +50,16 @@
 {{- end }}
 {{- end -}}
 
-{{/* What has to replace pods that opened the database as it was given before. Of passwords that are made nothing is known here; of those that are given
-only the beginning of a hash is shown, with which nobody finds them. */}}
+{{/* Annotation that replaces pods after a change of the database's values. Generated passwords are
+unknown here; of given ones only the beginning of a hash is shown, which does not reveal them. */}}
 {{- define "flexfeed.databaseSum" -}}
 {{- with printf "%s%s" (default "" .Values.database.url) (default "" .Values.database.bundled.password) }}
 checksum/database: {{ sha256sum . | trunc 8 | quote }}
 {{- end }}
 {{- end -}}
 
-{{/* The bundled database's password: (list $ the Secret of before, or nothing). The server takes it when its volume is new, and never again. */}}
+{{/* Password of the bundled database: (list $ the existing Secret, or nothing). The server sets it
+only when its volume is new. */}}
 {{- define "flexfeed.bundledPassword" -}}
 {{- $top := index . 0 -}}
 {{- $found := default dict (index . 1) -}}
@@ -66,11 +69,11 @@ checksum/database: {{ sha256sum . | trunc 8 | quote }}
 {{- if $kept -}}
 {{- $kept = b64dec $kept -}}
 {{- if and $given (ne $given $kept) -}}
-{{- fail (printf "\n\ndatabase.bundled.password: the database has another one, that of the Secret %s, and takes no new one from here. Leave it out, or change it there first: see docs/kubernetes.md, \"The database\"." (include "flexfeed.databaseSecret" $top)) -}}
+{{- fail (printf "\n\ndatabase.bundled.password: the database has another one, that of the Secret %s, and the chart cannot change it. Leave it out, or change it in the database first: see docs/kubernetes.md, \"Changing the password of the bundled database\"." (include "flexfeed.databaseSecret" $top)) -}}
 {{- end -}}
 {{- $kept -}}
 {{- else if and (not $given) (index (default dict (default dict $found.metadata).annotations) "helm.sh/resource-policy") -}}
-{{- fail (printf "\n\ndatabase.passwordKey: the Secret %s has no key %s, and another password would lock everybody out: give the key that it has" (include "flexfeed.databaseSecret" $top) $database.passwordKey) -}}
+{{- fail (printf "\n\ndatabase.passwordKey: the Secret %s has no key %s, and another password would lock all programs out: set the key that it has" (include "flexfeed.databaseSecret" $top) $database.passwordKey) -}}
 {{- else -}}
 {{- default (randAlphaNum 40) $given -}}
 {{- end -}}

@@ -1,4 +1,4 @@
-{{/* What programs are told by variables. */}}
+{{/* Settings that programs get by variables. */}}
 
 {{- define "flexfeed.logVariables" -}}
 {{- $prefix := index . 1 -}}
@@ -39,7 +39,7 @@
 {{- $relays := "" }}
 {{- if and (gt (int $source.replicas) 1) (include "flexfeed.sidecar" .) (eq $source.service.type "NodePort") (not .Values.relay.addresses) }}
 {{- if not (include "flexfeed.relaysSaid" .) }}
-# Receivers reach the relay beside this source at its own node only.
+# Receivers reach the relay alongside this source only at its own node.
 - name: HOST_IP
   valueFrom:
     fieldRef:
@@ -51,7 +51,7 @@
 {{- $relays = include "flexfeed.relays" (list . 0) }}
 {{- end }}
 {{- if $source.existingConfigSecret }}
-{{- /* The file of others knows nothing of what these values make: variables win over it. */}}
+{{- /* A settings file of your own does not contain these values: variables override it. */}}
 - name: FLEXFEED_MULTICAST_TTL
   value: {{ include "flexfeed.multicastTtl" . | quote }}
 {{- with include "flexfeed.publicAddress" . }}
@@ -75,7 +75,7 @@
 {{- end }}
 {{- end -}}
 
-{{/* The relay's, beside the source or on nodes. */}}
+{{/* Variables of the relay, alongside the source or on nodes. */}}
 {{- define "flexfeed.relayEnv" -}}
 {{- $relay := .Values.relay -}}
 {{- $nodes := eq $relay.mode "daemonset" -}}

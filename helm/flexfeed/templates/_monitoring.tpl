@@ -1,4 +1,5 @@
-{{/* What Prometheus reads: parts, the Service that each is found by, and its ports with the jobs that alerts look for. */}}
+{{/* Scrape targets: parts, the Service of each, and its ports with the job names that alerts
+expect. */}}
 {{- define "flexfeed.monitored" -}}
 {{- $name := include "flexfeed.fullname" . -}}
 {{- $parts := dict -}}
@@ -18,8 +19,9 @@
 {{- toYaml $parts -}}
 {{- end -}}
 
-{{/* Alerts for parts whose pods are not there at all. Prometheus finds the others by what answers, and of a pod that has no address, or was never made, it
-knows nothing: there is no `up` that could be 0. They go by the labels that the ServiceMonitors give. */}}
+{{/* Alerts for missing components. Prometheus discovers targets from pods with an address: for a
+pod without one, or that was never created, there is no `up` that could be 0. The alerts use the
+labels of the ServiceMonitors. */}}
 {{- define "flexfeed.goneAlerts" -}}
 {{- $top := . -}}
 {{- if .Values.serviceMonitor.enabled -}}
@@ -27,7 +29,7 @@ knows nothing: there is no `up` that could be 0. They go by the labels that the 
 {{- range $part, $monitored := include "flexfeed.monitored" . | fromYaml -}}
 {{- range $end := $monitored.ends -}}
 {{- $what := trimPrefix "flexfeed-" $end.job -}}
-{{- /* Nobody is woken for a console or a receiver that is down, either. */}}
+{{- /* As for a console or a receiver that is down, these are tickets. */}}
 {{- $severity := ternary "page" "ticket" (has $what (list "source" "relay")) -}}
 {{- $alerts = append $alerts (dict
   "alert" (printf "Flexfeed%sGone" (title $what))
@@ -35,7 +37,7 @@ knows nothing: there is no `up` that could be 0. They go by the labels that the 
   "for" "5m"
   "labels" (dict "severity" $severity)
   "annotations" (dict
-    "summary" (printf "There is no %s of %s in %s that answers" $what $top.Release.Name $top.Release.Namespace)
+    "summary" (printf "No %s of %s in %s answers" $what $top.Release.Name $top.Release.Namespace)
     "runbook_url" "https://flexfeed.example/docs/kubernetes.md#missing-components"
   )
 ) -}}

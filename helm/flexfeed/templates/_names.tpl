@@ -1,6 +1,7 @@
 {{/* Names, labels and images. */}}
 
-{{/* What names of objects begin with. Names of releases may have dots, those of Services may not; that they begin with a letter is checked. */}}
+{{/* Prefix of the names of objects. Names of releases may contain dots, those of Services may not;
+a check ensures that they begin with a letter. */}}
 {{- define "flexfeed.fullname" -}}
 {{- $full := .Values.fullnameOverride -}}
 {{- if not $full -}}
@@ -10,7 +11,7 @@
 {{- $full | replace "." "-" | trunc 40 | trimSuffix "-" -}}
 {{- end -}}
 
-{{/* Of a part: (list $ "source") */}}
+{{/* Labels that select a part: (list $ "source") */}}
 {{- define "flexfeed.selector" -}}
 {{- $top := index . 0 -}}
 app.kubernetes.io/name: {{ default $top.Chart.Name $top.Values.nameOverride }}
@@ -18,7 +19,8 @@ app.kubernetes.io/instance: {{ $top.Release.Name }}
 app.kubernetes.io/component: {{ index . 1 }}
 {{- end -}}
 
-{{/* Of an object: (list $ "source"), and further labels as a map, if there are any. A key is there once; the chart's own cannot be given (see the checks). */}}
+{{/* Labels of an object: (list $ "source"), and optionally more labels as a map. Each key occurs
+once; the checks refuse the chart's own. */}}
 {{- define "flexfeed.labels" -}}
 {{- $top := index . 0 -}}
 {{ include "flexfeed.selector" . }}
@@ -41,7 +43,7 @@ helm.sh/chart: {{ printf "%s-%s" $top.Chart.Name $top.Chart.Version | replace "+
 {{- end -}}
 {{- end -}}
 
-{{/* The image of a program: (list $ "source"). A digest says all that a tag would. */}}
+{{/* Image of a program: (list $ "source"). A digest replaces the tag. */}}
 {{- define "flexfeed.image" -}}
 {{- $top := index . 0 -}}
 {{- $image := $top.Values.image -}}

@@ -1,6 +1,7 @@
-{{/* What pods of all parts have alike. */}}
+{{/* Common parts of all pods. */}}
 
-{{/* The beginning of a pod's spec: (list $ .Values.source). No variables for Services: FLEXFEED_…_PORT and the like would look like settings. */}}
+{{/* Beginning of a pod's spec: (list $ .Values.source). No variables for Services: FLEXFEED_…_PORT
+and similar ones would look like settings. */}}
 {{- define "flexfeed.pod" -}}
 {{- $top := index . 0 -}}
 {{- $part := index . 1 -}}
@@ -34,7 +35,7 @@ priorityClassName: {{ . }}
 {{- end }}
 {{- end -}}
 
-{{/* Who programs run as: nobody with rights, as the images have it. */}}
+{{/* User of the programs: unprivileged, as in the images. */}}
 {{- define "flexfeed.podSecurity" -}}
 runAsNonRoot: true
 runAsUser: 65532
@@ -53,7 +54,8 @@ capabilities:
   drop: [ALL]
 {{- end -}}
 
-{{/* Annotations and labels of a part's pods: (list $ "source" .Values.source (dict further annotations)) */}}
+{{/* Annotations and labels of a part's pods: (list $ "source" .Values.source (dict of more
+annotations)) */}}
 {{- define "flexfeed.podMeta" -}}
 {{- $part := index . 2 -}}
 {{- $annotations := merge (dict) (index . 3) (default dict $part.podAnnotations) -}}
@@ -62,7 +64,7 @@ annotations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 labels:
-  {{- /* Not the chart's version: pods are not to be replaced because of it alone. */}}
+  {{- /* Without the chart's version, which alone must not replace pods. */}}
   {{- include "flexfeed.selector" (list (index . 0) (index . 1)) | nindent 2 }}
   {{- with merge (dict) (default dict $part.podLabels) (default dict (index . 0).Values.commonLabels) }}
   {{- toYaml . | nindent 2 }}
@@ -83,7 +85,7 @@ labels:
 {{- end -}}
 
 
-{{/* Whether the cluster reaches the receiver by a Service. */}}
+{{/* Whether the receiver has a Service. */}}
 {{- define "flexfeed.receiverReached" -}}
 {{- $receiver := .Values.receiver -}}
 {{- if and $receiver.enabled $receiver.service.enabled (not $receiver.httpLocal) }}yes{{ end -}}

@@ -1,9 +1,10 @@
 {{/* The programs' own settings, and variables. */}}
 
-{{/* What the chart sets by itself, and by which values. That all other keys are known to the programs is in the schema. */}}
+{{/* Settings that the chart sets itself, and by which values. The schema checks that the programs
+know all other keys. */}}
 {{- define "flexfeed.ownSettings" -}}
 source:
-  listen: "source.listenAddress says the address; source.service.port is the port that receivers come to"
+  listen: "source.listenAddress is the address; source.service.port is the port for receivers"
   http: "see source.httpPort and source.httpLocal"
   data: "it is the folder /data, see source.persistence"
   database_url: "see database"
@@ -63,7 +64,7 @@ receiver:
 {{- end }}
 {{- end -}}
 
-{{/* Settings as variables: (list "FLEXFEED_RELAY_" map). A list becomes one with commas. */}}
+{{/* Settings as variables: (list "FLEXFEED_RELAY_" map). Lists are comma-separated. */}}
 {{- define "flexfeed.variables" -}}
 {{- $prefix := index . 0 -}}
 {{- range $key, $value := index . 1 }}
@@ -72,7 +73,8 @@ receiver:
 {{- end }}
 {{- end -}}
 
-{{/* A value as text: numbers as they are written (large ones without an exponent), lists with commas. */}}
+{{/* A value as text: numbers as written (large ones without an exponent), lists
+comma-separated. */}}
 {{- define "flexfeed.text" -}}
 {{- if kindIs "slice" . -}}
 {{- $parts := list -}}
@@ -85,14 +87,15 @@ receiver:
 {{- end -}}
 {{- end -}}
 
-{{/* A container's variables: (list "source" "- name: …" of the chart, further ones). A name may be there once: of two, one would win unseen. */}}
+{{/* Variables of a container: (list "source" "- name: …" of the chart, additional ones). Each name
+may occur only once: of two, one would silently override the other. */}}
 {{- define "flexfeed.env" -}}
 {{- $part := index . 0 -}}
 {{- $names := dict -}}
 {{- range index . 1 | fromYamlArray }}{{ $_ := set $names .name true }}{{ end -}}
 {{- range index . 2 -}}
 {{- if hasKey $names .name -}}
-{{- fail (printf "\n\n%s.extraEnv: %s is there already: the chart sets it, or %s.settings or an entry before this one does" $part .name $part) -}}
+{{- fail (printf "\n\n%s.extraEnv: %s exists already: the chart sets it, or %s.settings or an earlier entry does" $part .name $part) -}}
 {{- end -}}
 {{- $_ := set $names .name true -}}
 {{- end -}}
@@ -102,12 +105,13 @@ receiver:
 {{- end }}
 {{- end -}}
 
-{{/* Where a program answers HTTP: (list "0.0.0.0" port whether for its own node only). */}}
+{{/* HTTP address of a program: (list "0.0.0.0" port, whether only for its own node). */}}
 {{- define "flexfeed.listen" -}}
 {{ ternary "127.0.0.1" (index . 0) (index . 2) }}:{{ int (index . 1) }}
 {{- end -}}
 
-{{/* A probe of a page: (list "/readyz" "http" failureThreshold periodSeconds), and whether it answers its own node only. */}}
+{{/* HTTP probe: (list "/readyz" "http" failureThreshold periodSeconds), and whether the program
+answers only its own node. */}}
 {{- define "flexfeed.probe" -}}
 httpGet:
   path: {{ index . 0 }}

@@ -9,12 +9,14 @@
 {{- if and .Values.source.enabled .Values.relay.enabled (eq .Values.relay.mode "sidecar") }}yes{{ end -}}
 {{- end -}}
 
-{{/* Whether each replica has a Service of its own: any other would lead receivers to those that stand by. A node's port leads to the node's own replica. */}}
+{{/* Whether each replica has a Service of its own: a common one would route receivers to standbys.
+A node port leads to the node's own replica. */}}
 {{- define "flexfeed.serviceEach" -}}
 {{- if and (gt (int .Values.source.replicas) 1) (ne .Values.source.service.type "NodePort") }}yes{{ end -}}
 {{- end -}}
 
-{{/* HOST of HOST:PORT, [IPV6]:PORT or an IPv6 address without brackets, which gets some. */}}
+{{/* HOST of HOST:PORT, [IPV6]:PORT or an IPv6 address without brackets, to which they are
+added. */}}
 {{- define "flexfeed.host" -}}
 {{- if regexMatch "^\\[.*\\]" . -}}
 {{- regexFind "^\\[.*\\]" . -}}
@@ -48,7 +50,8 @@
 {{- end -}}
 {{- end -}}
 
-{{/* Whether source.settings.amt_relay says all relays that receivers are told of: it names the one in the source's pod, or none at all. */}}
+{{/* Whether source.settings.amt_relay is the complete list of announced relays: it contains the one
+in the source's pod, or is empty. */}}
 {{- define "flexfeed.relaysSaid" -}}
 {{- $settings := default dict .Values.source.settings -}}
 {{- if hasKey $settings "amt_relay" -}}
@@ -62,13 +65,14 @@
 {{- end -}}
 {{- end -}}
 
-{{/* The relays of this release, and those of source.settings.amt_relay behind them: (list $ "those of this release") */}}
+{{/* The relays of this release, followed by those of source.settings.amt_relay:
+(list $ "those of this release") */}}
 {{- define "flexfeed.withFurtherRelays" -}}
 {{- $settings := default dict (index . 0).Values.source.settings -}}
 {{ index . 1 }}{{ if hasKey $settings "amt_relay" }},{{ include "flexfeed.text" $settings.amt_relay }}{{ end -}}
 {{- end -}}
 
-{{/* The relays of this release that the replica's receivers are told of: (list $ number) */}}
+{{/* The relays of this release that the replica announces: (list $ number) */}}
 {{- define "flexfeed.relays" -}}
 {{- $top := index . 0 -}}
 {{- $number := index . 1 -}}
@@ -86,7 +90,7 @@
 {{- else if and $values.publicAddress (not (and (eq $service.type "NodePort") (gt (int $values.source.replicas) 1))) -}}
 {{- $port := $service.relayPort -}}
 {{- if eq $service.type "NodePort" -}}
-{{- $port = required "receivers have to know the relay's port: with source.service.type NodePort set source.service.relayNodePort, or relay.addresses" $service.relayNodePort -}}
+{{- $port = required "the relay's announced port is unknown: with source.service.type NodePort set source.service.relayNodePort, or relay.addresses" $service.relayNodePort -}}
 {{- end -}}
 {{ include "flexfeed.host" $values.publicAddress }}:{{ int $port }}={{ $inside }}
 {{- end -}}
@@ -103,7 +107,8 @@
 {{- end -}}
 {{- end -}}
 
-{{/* A value of TOML: switches as they are, lists of texts, anything else in quotes, which the source takes for numbers as well. JSON's texts are TOML's. */}}
+{{/* A TOML value: booleans as they are, lists of strings, anything else in quotes, which the source
+accepts for numbers as well. JSON strings are TOML strings. */}}
 {{- define "flexfeed.toml" -}}
 {{- if kindIs "bool" . -}}
 {{ . }}
