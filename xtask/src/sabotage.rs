@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result};
 use crate::context::{Context, run, step};
 use crate::failure::Failure;
 use crate::programs::{FAULT_INJECTION, FaultNames, PROGRAMS, select};
+use crate::tools;
 
 /// Builds the programs with fault injection and runs the scenarios with one protection off each.
 ///
@@ -44,7 +45,8 @@ pub fn run_all(context: &mut Context) -> Result<()> {
         }
     }
     names.refuse(&context.target.join("debug"))?;
-    crate::tools::find_peer(context);
+    tools::name_peer(context);
+    tools::build_peer(context);
     step("Sabotage: each scenario must fail when its promise is broken");
     let mut sabotage = context.command(context.target.join("debug/flexfeed-sabotage"));
     run(sabotage.env("FLEXFEED_BIN_DIR", &broken))

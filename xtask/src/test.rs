@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
+use std::thread;
 
 use anyhow::{Context as _, Result};
 
@@ -77,10 +78,15 @@ pub fn run_all(context: &mut Context, decoder: &str, browser: &str) -> Result<()
     }
     test_web(context)?;
     build.finish(context)?;
-    tarball::test_units(context)?;
-    fuzz::run_api(context, None)?;
+    tools::name_peer(context);
+    let shared = &*context;
+    thread::scope(|scope| {
+        // A minute of compiling, while the others wait for programs that they start.
+        scope.spawn(|| tools::build_peer(shared));
+        tarball::test_units(shared)?;
+        fuzz::run_api(shared, None)
+    })?;
     step("Testing: units, documentation examples, and the scenarios in virtual networks");
-    tools::find_peer(context);
     let programs = context.target.join("debug");
     context.set("FLEXFEED_BIN_DIR", programs);
     tested::run(context, &[], &[])

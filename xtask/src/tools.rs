@@ -1,6 +1,5 @@
 //! Tools of other projects, built or fetched into `target/tools` where a machine lacks them.
 
-use std::ffi::OsString;
 use std::fs;
 use std::path::PathBuf;
 
@@ -59,26 +58,28 @@ pub fn find_fuzz(context: &mut Context) -> Result<()> {
     context.install_tool("cargo-fuzz", FUZZ)
 }
 
-/// Makes an independent AMT relay and gateway available to the tests, building them if need be.
-/// Without them the tests that compare with them are skipped, or fail with
-/// `FLEXFEED_REQUIRE_PEERS`.
-pub fn find_peer(context: &mut Context) {
-    let folder = context
-        .variable("FLEXFEED_PEERS")
-        .unwrap_or_else(|| OsString::from(context.target.join("tools/bin")));
-    let program = PathBuf::from(&folder).join("amt");
+/// Names the folder of an independent AMT relay and gateway to the commands that follow. Without them
+/// the tests that compare with them are skipped, or fail with `FLEXFEED_REQUIRE_PEERS`.
+pub fn name_peer(context: &mut Context) {
+    let folder = peer_folder(context);
     context.set("FLEXFEED_PEERS", folder);
-    if program.is_file() {
+}
+
+/// Builds the independent AMT relay and gateway if need be.
+pub fn build_peer(context: &Context) {
+    if peer_folder(context).join("amt").is_file() {
         return;
     }
-    announce(
-        context,
-        "quicast-amt, an independent AMT implementation,",
-        PEER,
-    );
+    let name = "quicast-amt, an independent AMT implementation,";
+    announce(context, name, PEER);
     if context.install_tool("quicast-amt", PEER).is_err() {
         say("!!! It could not be built: comparisons with it will be SKIPPED where they may be.");
     }
+}
+
+fn peer_folder(context: &Context) -> PathBuf {
+    let named = context.variable("FLEXFEED_PEERS").map(PathBuf::from);
+    named.unwrap_or_else(|| context.target.join("tools/bin"))
 }
 
 /// Finds the release of schemathesis in `dev.d/schemathesis.txt`, or fetches it.
