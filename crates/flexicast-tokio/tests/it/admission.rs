@@ -62,7 +62,7 @@ async fn a_copy_of_a_receiver_is_refused_until_the_original_has_died() {
         original.disconnected
     );
     let counters = source.status().await.counters;
-    assert_eq!((counters.ids_in_use, counters.refused), (1, 1));
+    assert_eq!((counters.protocol.ids_in_use, counters.refused), (1, 1));
 
     // The original is cut off without a word, as by a power failure.
     nat.cut.store(true, Relaxed);
@@ -88,7 +88,7 @@ async fn a_receiver_that_said_goodbye_is_followed_at_once() {
         assert!(probe.disconnected.is_empty(), "{:?}", probe.disconnected);
         probe.handle.shutdown().await;
     }
-    assert_eq!(source.status().await.counters.ids_in_use, 0);
+    assert_eq!(source.status().await.counters.protocol.ids_in_use, 0);
 }
 
 /// The same program that comes back, by a race or after its network was away, or from another address, is never taken for a copy.
@@ -114,7 +114,7 @@ async fn the_same_program_is_let_in_however_it_comes_back() {
         probe.until_seq(round * 10).await;
     }
     let counters = source.status().await.counters;
-    assert_eq!((counters.ids_in_use, counters.refused), (0, 0));
+    assert_eq!((counters.protocol.ids_in_use, counters.refused), (0, 0));
 }
 
 /// A draining source delivers published updates before its goodbye, to members and to unicast

@@ -169,5 +169,5 @@ async fn forged_bytes_are_fetched_again_by_unicast() {
     assert_eq!(probe.disconnected, [] as [String; 0]);
     assert_eq!(probe.rung_of("lore"), Rung::Multicast);
     let counters = source.status().await.counters;
-    assert_eq!((counters.needs, counters.violations), (3, 0));
+    assert_eq!((counters.protocol.needs, counters.violations), (3, 0));
 }

@@ -359,7 +359,7 @@ async fn a_source_that_was_suspended_moves_no_member() {
         thread.stall(Duration::from_millis(2_500)).await;
         probe.until_seq(round * 5).await;
         let status = source.status().await;
-        assert_eq!(status.counters.fall_backs, 0, "round {round}");
+        assert_eq!(status.counters.protocol.fall_backs, 0, "round {round}");
     }
     probe.handle.shutdown().await;
     source.handle.shutdown().await;
@@ -391,7 +391,7 @@ async fn a_stalled_machine_moves_no_member() {
         assert!(probe.disconnected.is_empty(), "{:?}", probe.disconnected);
         assert_eq!(probe.rung_of("lore"), Rung::Multicast, "round {round}");
         let status = source.status().await;
-        assert_eq!(status.counters.fall_backs, 0, "round {round}");
+        assert_eq!(status.counters.protocol.fall_backs, 0, "round {round}");
     }
     source.handle.shutdown().await;
 }

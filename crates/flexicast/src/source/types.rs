@@ -109,6 +109,7 @@ impl Default for Limits {
 
 /// Counters since the start; each is a metric.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct SourceCounters {
     /// Acknowledgements of packets that were never sent.
     pub invalid_acks: u64,

@@ -99,106 +99,108 @@ const KNOWN: &[Known] = &[
     (
         "invalid_acks",
         "Acknowledgements of flow packets that were never sent",
-        |c| c.invalid_acks,
+        |c| c.protocol.invalid_acks,
     ),
     (
         "needs",
         "NEED requests of receivers, for bytes that were wrong on the flow or are not published",
-        |c| c.needs,
+        |c| c.protocol.needs,
     ),
     (
         "cursors_ahead",
         "Connections closed because a cursor of the receiver was beyond the head",
-        |c| c.cursors_ahead,
+        |c| c.protocol.cursors_ahead,
     ),
     (
         "hellos_ahead",
         "Receivers that connected with a cursor beyond the head of the same incarnation",
-        |c| c.hellos_ahead,
+        |c| c.protocol.hellos_ahead,
     ),
     (
         "excess_acks",
         "Acknowledgements ignored because a receiver sent too many",
-        |c| c.excess_acks,
+        |c| c.protocol.excess_acks,
     ),
     (
         "excess_control",
         "Receivers disconnected for too many control frames",
-        |c| c.excess_control,
+        |c| c.protocol.excess_control,
     ),
     (
         "excess_needs",
         "NEED requests of receivers not answered because there were too many",
-        |c| c.excess_needs,
+        |c| c.protocol.excess_needs,
     ),
     (
         "too_many",
         "Receivers refused because the limit was reached",
-        |c| c.too_many,
+        |c| c.protocol.too_many,
     ),
     (
         "ids_in_use",
         "Receivers refused because their id was connected already",
-        |c| c.ids_in_use,
+        |c| c.protocol.ids_in_use,
     ),
     (
         "copies_refused",
         "Requests for replication refused because the limit was reached",
-        |c| c.copies_refused,
+        |c| c.protocol.copies_refused,
     ),
     (
         "copies_unproved",
         "Receivers whose replication ended because no arrival was proved",
-        |c| c.copies_unproved,
+        |c| c.protocol.copies_unproved,
     ),
     (
         "copies_failed",
         "Receivers whose replication ended because packets could not be sent",
-        |c| c.copies_failed,
+        |c| c.protocol.copies_failed,
     ),
     (
         "proofs_ignored",
         "Proofs of reception not accepted: of another flow, an old key or a rung not served",
-        |c| c.proofs_ignored,
+        |c| c.protocol.proofs_ignored,
     ),
     (
         "repairs",
         "Ranges of updates repaired on receivers' own connections",
-        |c| c.repairs,
+        |c| c.protocol.repairs,
     ),
     (
         "resent_updates",
         "Updates sent again because they were acknowledged but the cursor stayed before them",
-        |c| c.resent_updates,
+        |c| c.protocol.resent_updates,
     ),
-    ("promotions", "Moves to a better rung", |c| c.promotions),
+    ("promotions", "Moves to a better rung", |c| {
+        c.protocol.promotions
+    }),
     (
         "fall_backs",
         "Fall-backs to a receiver's own connection",
-        |c| c.fall_backs,
+        |c| c.protocol.fall_backs,
     ),
     (
         "mass_fall_backs",
         "Times that many receivers fell back at once",
-        |c| c.mass_fall_backs,
+        |c| c.protocol.mass_fall_backs,
     ),
     ("rekeys", "Key epochs of flows after the first", |c| {
-        c.rekeys
+        c.protocol.rekeys
     }),
     (
         "rekeys_missed",
         "Fall-backs of receivers that did not confirm a key in time",
-        |c| c.rekeys_missed,
+        |c| c.protocol.rekeys_missed,
     ),
     (
         "receiver_gaps",
         "Notifications of receivers that updates are gone for good",
-        |c| c.gaps,
+        |c| c.protocol.gaps,
     ),
     (
         "unicast_held",
         "Waits of updates for the rate limit of all unicast paths together",
-        |c| c.unicast_held,
+        |c| c.protocol.unicast_held,
     ),
 ];
 
@@ -241,6 +243,8 @@ impl TransportCounters {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use flexicast::source::SourceCounters;
+
     use super::*;
 
     #[test]
@@ -248,5 +252,24 @@ mod tests {
         let all = serde_json::to_value(Counters::default()).unwrap();
         let count = all.as_object().unwrap().len();
         assert_eq!(KNOWN.len() + KNOWN_BYTES.len(), count, "{all}");
+    }
+
+    #[test]
+    fn the_counters_of_the_state_machine_are_members_of_the_object() {
+        let protocol = SourceCounters {
+            invalid_acks: 1,
+            unicast_held: 2,
+            ..SourceCounters::default()
+        };
+        let counters = Counters {
+            unicast_bytes: 3,
+            protocol,
+            ..Counters::default()
+        };
+        let json = serde_json::to_string(&counters).unwrap();
+        let both = "\"unicast_bytes\":3,\"invalid_acks\":1,";
+        assert!(json.contains(both), "{json}");
+        let end = "\"gaps\":0,\"unicast_held\":2}";
+        assert!(json.ends_with(end), "{json}");
     }
 }

@@ -10,8 +10,8 @@ use super::Engine;
 use crate::source::history::HistoryEventKind;
 use crate::source::peer::Peer;
 use crate::source::{
-    ChannelBytes, ChannelStatus, FlowEndpoint, FlowStatus, ReceiverChannel, ReceiverStatus,
-    SourceStatus,
+    ChannelBytes, ChannelStatus, Counters, FlowEndpoint, FlowStatus, ReceiverChannel,
+    ReceiverStatus, SourceStatus,
 };
 
 impl Engine {
@@ -88,7 +88,10 @@ impl Engine {
             receivers,
             moves: self.moves.iter().cloned().collect(),
             mass_fall_backs: self.mass_fall_backs.iter().cloned().collect(),
-            counters: self.counters.with(self.core.counters()),
+            counters: Counters {
+                protocol: self.core.counters(),
+                ..self.counters
+            },
         }
     }
 
