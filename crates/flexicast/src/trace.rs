@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use crate::frame::{Frame, Frames};
-use crate::receiver::FlowInput;
 use crate::{FlowId, PathId};
 
 /// So many packets are kept for the owner to take; older ones are forgotten.
@@ -40,6 +39,25 @@ pub enum Outcome {
     Received,
     /// Arrived and not taken.
     Dropped(FlowInput),
+}
+
+/// Outcome of a flow packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FlowInput {
+    /// Its frames were taken.
+    Accepted,
+    /// Received before by the same path.
+    Duplicate,
+    /// No flow with this ID is known, or its key is not here yet.
+    UnknownFlow,
+    /// Not authentic under the flow's key.
+    Unverified,
+    /// Authentic, with invalid frames.
+    Invalid,
+    /// There is no room for its updates; it is not acknowledged, so the source repairs it on the
+    /// unicast path.
+    NoRoom,
 }
 
 /// A frame without its bytes.

@@ -26,6 +26,7 @@ use crate::control::{
 pub use crate::merge::{Check, Distrust, Output, Validity};
 use crate::merge::{MAX_BUFFERED, Merge};
 use crate::pace::TokenBucket;
+pub use crate::trace::FlowInput;
 use crate::trace::{PacketTrace, Tracer};
 use crate::unicast::{Piece, StreamReader};
 use crate::{Cursor, FlowId, PathId, WireError};
@@ -33,7 +34,7 @@ use flow::Flow;
 use need::BlockedUpdate;
 use timer::{FlowTimer, Timer, TimerTable};
 use trust::Trust;
-pub use types::{ChannelStats, FlowInput, ReceiverConfig, ReceiverEvent, ReceptionCounters, Rungs};
+pub use types::{ChannelStats, ReceiverConfig, ReceiverEvent, ReceptionCounters, Rungs};
 
 /// Minimum interval between reports of cursors (design section 5).
 const CURSOR_EVERY: Duration = Duration::from_secs(1);

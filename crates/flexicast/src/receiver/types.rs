@@ -199,25 +199,6 @@ pub enum ReceiverEvent {
     },
 }
 
-/// Outcome of a flow packet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum FlowInput {
-    /// Its frames were taken.
-    Accepted,
-    /// Received before by the same path.
-    Duplicate,
-    /// No flow with this ID is known, or its key is not here yet.
-    UnknownFlow,
-    /// Not authentic under the flow's key.
-    Unverified,
-    /// Authentic, with invalid frames.
-    Invalid,
-    /// There is no room for its updates; it is not acknowledged, so the source repairs it on the
-    /// unicast path.
-    NoRoom,
-}
-
 /// State and counters of one channel since the receiver's start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
