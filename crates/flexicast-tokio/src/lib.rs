@@ -1,10 +1,30 @@
-//! Flexicast QUIC over quiche and tokio: the socket loops of both ends around the state machines of the `flexicast` crate.
+//! Flexicast QUIC over quiche and tokio: the socket loops of both ends around the state machines of
+//! the `flexicast` crate, whose docs teach the model.
 //!
-//! [`source::Source`] serves channels: every receiver's own QUIC connection on one UDP socket, and the flows by multicast sockets beside it, or as copies.
-//! [`receiver::Receiver`] keeps one connection to a source alive, listens to the flows beside it, and hands out updates, each once and in order.
+//! # The source
 //!
-//! **Architecture invariant:** quiche is used as published. Flexicast lives beside it: flow packets never enter a `quiche::Connection`, and quiche knows nothing
-//! of flows. **API boundary:** no type of quiche appears in this crate's public interface.
+//! [`source::Source::bind`] binds one UDP socket for the QUIC connections of all receivers, and a
+//! multicast socket for each group. One task, [`source::Source::run`], owns everything; there is no
+//! lock. [`source::SourceHandle`] publishes updates and asks for status from anywhere. Updates
+//! stay in the application's store: a [`source::Backlog`] reads them for receivers that are behind,
+//! and decides who may receive.
+//!
+//! # The receiver
+//!
+//! [`receiver::Receiver::start`] spawns a task that keeps one connection to a source alive, listens
+//! to the flows by every rung it has, and sends [`receiver::Event`]s: each update once and in
+//! order. The application stores them and confirms the cursor
+//! ([`receiver::ReceiverHandle::confirm`]); an application that does not read its events stops its
+//! own receiver and nobody else's.
+//!
+//! # Invariants
+//!
+//! - quiche is used as published. Flexicast lives alongside it: flow packets never enter a
+//!   `quiche::Connection`, and quiche knows nothing of flows.
+//! - No type of quiche appears in this crate's public interface.
+//! - Every channel between tasks is bounded.
+//!
+//! The README has an example, and `examples/publish.rs` runs both ends.
 
 mod amplification;
 mod config;
@@ -25,3 +45,7 @@ mod train;
 pub use config::spki_pin;
 pub use error::Error;
 pub use flexicast::{Cause, Cursor, FlowId, Rung, Via};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

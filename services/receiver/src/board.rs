@@ -209,8 +209,6 @@ impl Board {
                     channel.reception = stats.reception;
                 }
             }
-            // No output has a use for it.
-            Event::Datagram { .. } | Event::Distrusted { .. } => return,
             // Counted once the outputs hold it; but the source has it.
             Event::Update { channel, seq, .. } => {
                 if let Some(channel) = state.channel(channel) {
@@ -218,6 +216,8 @@ impl Board {
                 }
                 return;
             }
+            // Messages and findings change nothing that is shown.
+            _ => return,
         }
         drop(state);
         self.changed.notify_one();

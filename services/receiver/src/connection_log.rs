@@ -166,7 +166,8 @@ impl ConnectionLog {
             ),
             Event::Relay { channel, text, .. } => info!(channel = plain(channel), "{text}"),
             Event::Distrusted { channel, found } => self.log_distrust(channel, found),
-            Event::Stats { .. } => {}
+            // Counters are shown, not logged.
+            _ => {}
         }
     }
 

@@ -1,4 +1,5 @@
-//! A receiver over real sockets: one connection to a source that is kept alive, the flow beside it, and the updates that come out.
+//! A receiver over real sockets: one connection to a source that is kept alive, the flow beside it,
+//! and the updates that come out.
 
 mod connection;
 mod delivery;
@@ -32,7 +33,8 @@ const EVENTS: usize = 4096;
 pub enum Verify {
     /// By its key: SHA-256 of the SubjectPublicKeyInfo, any one of these (two allow for rotation).
     Pins(Vec<[u8; 32]>),
-    /// By a certificate for the host's name, or its address, of an authority that this system trusts: the public web PKI.
+    /// By a certificate for the host's name, or its address, of an authority that this system
+    /// trusts: the public web PKI.
     Roots,
     /// By a certificate for the host's name, or its address, of an authority in this PEM file.
     CaFile(PathBuf),
@@ -43,36 +45,70 @@ pub enum Verify {
 /// Configuration of a receiver.
 #[derive(Clone)]
 pub struct ReceiverConfig {
-    /// `host:port` of the source; the name is looked up at each attempt, and all its addresses are tried.
+    /// `host:port` of the source; the name is looked up at each attempt, and all its addresses are
+    /// tried.
     pub server: String,
     /// Authentication of the source.
     pub verify: Verify,
-    /// The enrolment token; may be empty once the source knows the receiver by its credential. Never sent before the source is verified.
+    /// Enrolment token; may be empty once the source knows the receiver by its credential. Never
+    /// sent before the source is verified.
     pub token: Vec<u8>,
-    /// Random, made once and kept, and written to the disk before it is first used here: by it the source knows the receiver again. Never sent before the source
-    /// is verified.
+    /// Secret by which the source recognizes the receiver: random, made once and kept, and written
+    /// to the disk before it is first used here. Never sent before the source is verified.
     pub credential: [u8; 32],
-    /// Made once and kept.
+    /// Identity of the receiver: made once and kept.
     pub receiver_id: Uuid,
-    /// For people.
+    /// Name for people.
     pub name: String,
     /// Program and version, for people.
     pub software: String,
-    /// The channels, each with how far the outputs are, or [`Cursor::of_last`] in the place of that.
+    /// Names of the channels, each with the cursor of its outputs, or [`Cursor::of_last`] in the
+    /// place of one.
     pub channels: Vec<(String, Option<Cursor>)>,
-    /// An address of the interface to join multicast groups on, of either family; `None` leaves it to the routing table.
+    /// Address of the interface to join multicast groups on, of either family; `None` leaves it to
+    /// the routing table.
     pub interface: Option<IpAddr>,
     /// Whether to try native multicast, by IPv4 and IPv6.
     pub multicast: bool,
-    /// Whether to have the source copy flows to this receiver where multicast does not reach (rung 3).
+    /// Whether to have the source replicate flows to this receiver where multicast does not reach
+    /// (rung 3).
     pub replicated: bool,
-    /// Where to look for AMT relays, for where multicast does not reach (rung 2); `None` to use none.
+    /// AMT relays to use where multicast does not reach (rung 2); `None` for none.
     pub amt: Option<Relays>,
-    /// A folder for qlog files of all connections and flows.
+    /// Folder for qlog files of all connections and flows.
     pub qlog: Option<PathBuf>,
     /// Whether encoded bytes are a valid update of this `seq`. An invalid update that any packet
     /// of a flow took part in is fetched again by unicast. `None` accepts all.
     pub check: Option<Check>,
+}
+
+impl ReceiverConfig {
+    /// Returns the configuration of a receiver that uses native multicast, replication and unicast,
+    /// and accepts all bytes as updates.
+    pub fn new(
+        server: impl Into<String>,
+        verify: Verify,
+        receiver_id: Uuid,
+        credential: [u8; 32],
+        channels: Vec<(String, Option<Cursor>)>,
+    ) -> Self {
+        ReceiverConfig {
+            server: server.into(),
+            verify,
+            token: Vec::new(),
+            credential,
+            receiver_id,
+            name: String::new(),
+            software: String::new(),
+            channels,
+            interface: None,
+            multicast: true,
+            replicated: true,
+            amt: None,
+            qlog: None,
+            check: None,
+        }
+    }
 }
 
 /// AMT relays of a receiver, in addition to those announced by the source.
@@ -121,6 +157,7 @@ impl std::fmt::Debug for ReceiverConfig {
 
 /// Events for the application.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub enum Event {
     /// The source is verified and connected.
     Connected {
@@ -219,7 +256,8 @@ pub enum Event {
         /// When.
         at: SystemTime,
     },
-    /// The receiver has found an AMT relay for a channel's flow, has lost it, or finds none. Where it stands [`Event::Rung`] says.
+    /// The receiver has found an AMT relay for a channel's flow, has lost it, or finds none.
+    /// [`Event::Rung`] reports the current rung.
     Relay {
         /// The channel.
         channel: String,

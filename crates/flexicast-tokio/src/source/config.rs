@@ -15,29 +15,52 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// Configuration of a source.
 #[derive(Debug, Clone)]
 pub struct SourceConfig {
-    /// Where receivers connect to. `[::]` also takes IPv4.
+    /// Address on which receivers connect. `[::]` also takes IPv4.
     pub listen: SocketAddr,
     /// PEM certificate chain.
     pub cert: PathBuf,
     /// PEM private key.
     pub key: PathBuf,
-    /// Kept across restarts: receivers of an earlier life learn by it that this one does not know them.
+    /// Key of stateless resets, kept across restarts: by it, receivers of an earlier run learn that
+    /// this one does not know them.
     pub reset_key: [u8; 32],
-    /// The channels to begin with; their names differ. More come by [`super::SourceHandle::add_channel`].
+    /// The channels to begin with; their names differ. More come by
+    /// [`super::SourceHandle::add_channel`].
     pub channels: Vec<ChannelConfig>,
     /// Pacing of each receiver's own connection, in bit/s. Receivers far behind share half of
     /// `unicast_rate_bps`, where that is more.
     pub rate_bps: u64,
-    /// Pacing of the updates to all receivers' own connections together, in bit/s; `None` for no limit.
+    /// Pacing of the updates to all receivers' own connections together, in bit/s; `None` for no
+    /// limit.
     pub unicast_rate_bps: Option<u64>,
     /// Maximum acknowledgement delay of receivers.
     pub ack_delay: Duration,
-    /// `D_fb`.
+    /// Time without acknowledgements after which a member falls back (`D_fb`).
     pub fall_back: Duration,
-    /// Of an idle flow.
+    /// Interval of heartbeats on an idle flow.
     pub heartbeat: Duration,
-    /// A folder for qlog files of all connections and flows.
+    /// Folder for qlog files of all connections and flows.
     pub qlog: Option<PathBuf>,
+}
+
+impl SourceConfig {
+    /// Returns the configuration of a source without channels, with the protocol's timing,
+    /// 10 Mbit/s for each receiver's connection and 200 Mbit/s for all of them together.
+    pub fn new(listen: SocketAddr, cert: PathBuf, key: PathBuf, reset_key: [u8; 32]) -> Self {
+        SourceConfig {
+            listen,
+            cert,
+            key,
+            reset_key,
+            channels: Vec::new(),
+            rate_bps: 10_000_000,
+            unicast_rate_bps: Some(200_000_000),
+            ack_delay: Duration::from_millis(25),
+            fall_back: Duration::from_millis(150),
+            heartbeat: Duration::from_secs(1),
+            qlog: None,
+        }
+    }
 }
 
 /// A channel.
@@ -55,6 +78,20 @@ pub struct ChannelConfig {
     pub private: bool,
     /// Its flow; `None` for unicast only.
     pub flow: Option<FlowSettings>,
+}
+
+impl ChannelConfig {
+    /// Returns the configuration of an empty channel that is served by unicast only.
+    pub fn new(name: impl Into<String>, incarnation: Uuid) -> Self {
+        ChannelConfig {
+            name: name.into(),
+            incarnation,
+            head: 0,
+            first: 1,
+            private: false,
+            flow: None,
+        }
+    }
 }
 
 /// A channel's flow.
@@ -110,12 +147,14 @@ pub struct Admission {
     pub from: SocketAddr,
 }
 
-/// Why a HELLO is turned away.
+/// Reason for which a HELLO is turned away.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum AdmissionError {
     /// The token or the credential is not valid; the text is shown to the receiver, which gives up.
     Token(String),
-    /// Another receiver has this id: the text is shown to the receiver, which tries again much later.
+    /// Another receiver has this id: the text is shown to the receiver, which tries again much
+    /// later.
     InUse(String),
     /// Undecidable now; the receiver retries later.
     Unavailable(String),
@@ -124,7 +163,12 @@ pub enum AdmissionError {
 /// The source's interface to the store.
 #[async_trait]
 pub trait Backlog: Send + Sync + 'static {
-    /// Stored updates of a channel with `from <= seq`, ascending, at most `limit` of them and about `max_bytes`, but at least one if there is one.
+    /// Returns stored updates of a channel with `from <= seq`, ascending: at most `limit` of them
+    /// and about `max_bytes`, but at least one if there is one.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be read now; the source asks again.
     async fn updates(
         &self,
         channel: &str,
@@ -132,6 +176,10 @@ pub trait Backlog: Send + Sync + 'static {
         limit: usize,
         max_bytes: usize,
     ) -> Result<Vec<(u64, Bytes)>, BoxError>;
-    /// Whether this receiver may receive. Asked once per connection.
+    /// Decides whether this receiver may receive. Called once per connection.
+    ///
+    /// # Errors
+    ///
+    /// The receiver is turned away.
     async fn authorise(&self, request: &Admission) -> Result<(), AdmissionError>;
 }
