@@ -1,8 +1,9 @@
 //! The receiver's Atom file (RFC 4287): the last entries of a channel, newest first.
 //!
-//! A processing instruction before each entry, `<?flexfeed INCARNATION/SEQ TIME?>`, says which
-//! update brought it; readers of feeds ignore it. An entry's own XML is embedded where it is a
-//! well-formed Atom entry with the update's id; otherwise one is made from the other fields.
+//! A processing instruction before each entry, `<?flexfeed INCARNATION/SEQ TIME?>`, names the
+//! update that brought the entry; feed readers ignore it. An entry's own XML is embedded if it is a
+//! well-formed Atom entry with the update's id; otherwise an entry is written from the other
+//! fields.
 
 mod embed;
 mod reread;
@@ -12,7 +13,7 @@ use jiff::Timestamp;
 use crate::entry::{Entry, Fields};
 use crate::feed_file::{Content, Form};
 pub use crate::feed_file::{
-    Damaged, FeedFile, FeedMeta, FileError, KEEP, MAX_FILE_BYTES, Upserted,
+    DamagedFile, FeedFile, FeedMeta, FileError, KEEP, MAX_FILE_BYTES, UpsertOutcome,
 };
 use crate::window::Slot;
 use crate::xml::check::{self, check};
@@ -41,7 +42,7 @@ impl Form for Atom {
         synthesise::element(&mut head, "id", &meta.id);
         synthesise::element(&mut head, "title", &meta.title);
         synthesise::element(&mut head, "updated", &format!("{updated:.3}"));
-        // RFC 4287 section 4.1.1: needed as soon as one entry has no author of its own.
+        // RFC 4287 section 4.1.1: required as soon as one entry has no author of its own.
         head.push_str("<author>");
         synthesise::element(&mut head, "name", &meta.title);
         head.push_str("</author>");
@@ -76,7 +77,7 @@ impl Form for Atom {
     }
 }
 
-/// The id as it is read back from the file: without surrounding white space and without the
+/// Returns the id as it is read back from the file: without surrounding white space and without the
 /// characters that XML cannot hold.
 fn file_id(id: &str) -> String {
     let kept = clean(id);

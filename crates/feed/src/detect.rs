@@ -1,26 +1,26 @@
-//! What in a fetched document is new.
+//! Change detection: the new and changed entries of a fetched document.
 
 use std::collections::{HashMap, HashSet};
 
 use crate::entry::{Entry, Kind};
 
-/// An update that has no number yet.
+/// Update without a number yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Draft {
-    /// New, or a new version.
+    /// Whether the entry is new or a new version.
     pub kind: Kind,
-    /// The entry's [`Entry::content_hash`], to be stored as the known one.
+    /// [`Entry::content_hash`] of the entry, to be stored as the known hash.
     pub hash: [u8; 32],
-    /// The entry.
+    /// Entry of the update.
     pub entry: Entry,
 }
 
-/// The updates that a document brings, oldest first: feeds list the newest entry first, so this is
+/// Returns the updates in a document, oldest first: feeds list the newest entry first, so this is
 /// the reverse of the document's order.
 ///
-/// `known` maps the id of each entry seen before to the hash of its last version; it need only
-/// hold the ids that are in the document. If a document has several entries of one id, the first,
-/// which is the newest, counts.
+/// `known` maps the id of each entry seen before to the hash of its last version; only the ids that
+/// are in the document are needed. If a document has several entries of one id, the first, which is
+/// the newest, counts.
 #[must_use]
 pub fn detect(entries: Vec<Entry>, known: &HashMap<String, [u8; 32]>) -> Vec<Draft> {
     let mut seen = HashSet::new();
@@ -84,7 +84,7 @@ mod tests {
     }
 
     proptest! {
-        /// Storing what is detected leaves nothing to detect in the same document.
+        /// After the detected updates are stored, the same document contains no changes.
         #[test]
         fn detection_settles(document in proptest::collection::vec(("[a-e]", "[x-z]"), 0..12)) {
             let entries: Vec<Entry> = document.iter().map(|(id, title)| entry(id, title)).collect();

@@ -1,93 +1,93 @@
-//! One entry of a feed, independent of the format that it came in.
+//! One entry of a feed, independent of the feed's format.
 
 use jiff::Timestamp;
 use ring::digest;
 
-/// Begins every content hash; changes when the hashed fields change, so that hashes of different
-/// rules never compare equal by accident.
+/// First bytes of every content hash. The value changes whenever the hashed fields change, so that
+/// hashes of different rules never compare equal by accident.
 const HASH_DOMAIN: &[u8] = b"flexfeed entry content v2";
 
-/// Whether an update brings an entry for the first time or a new version of one.
+/// Whether an update is the first version of an entry or a later one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// The entry's id was not known.
+    /// Entry whose id was not known.
     Created,
-    /// The id was known, the content is not the same.
+    /// Entry whose id was known, with other content.
     Updated,
 }
 
-/// Who wrote an entry. At least one of the two is set.
+/// Author of an entry. At least one of the two fields is set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Author {
     /// Human-readable name.
     pub name: Option<String>,
-    /// The author's page, or `mailto:` and the address where the feed gives only that.
+    /// Page of the author, or `mailto:` and the address if the feed gives only that.
     pub url: Option<String>,
 }
 
-/// A file that belongs to an entry (RSS `enclosure`, Atom `link rel="enclosure"`).
+/// File that belongs to an entry (RSS `enclosure`, Atom `link rel="enclosure"`).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Attachment {
-    /// Where the file is.
+    /// Address of the file.
     pub url: String,
-    /// Its media type as the feed states it; JSON Feed asks for one, so
-    /// `application/octet-stream` where the feed is silent.
+    /// Media type as stated by the feed. JSON Feed requires one, so it is
+    /// `application/octet-stream` if the feed states none.
     pub mime_type: String,
-    /// Its size in bytes, if stated.
+    /// Size in bytes, if stated.
     pub size: Option<u64>,
 }
 
 /// One entry as the feed gives it at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Entry {
-    /// The feed's own id, used as it is. Where the feed gives none, or one that also stands on
-    /// entries with other links (some feeds give all of theirs one guid), a stable `urn:uuid:` made
-    /// from link and title: the same after the entry was moved, dated anew or spaced otherwise.
-    /// Never empty, at most [`crate::parse::MAX_ID_BYTES`] long.
+    /// The feed's own id, unchanged. If the feed gives none, or one that entries with other links
+    /// share (some feeds give all of theirs one guid), a stable `urn:uuid:` made from link and
+    /// title: the same after the entry was moved, re-dated or spaced otherwise. Never empty, at
+    /// most [`crate::parse::MAX_ID_BYTES`] long.
     pub id: String,
-    /// Plain text, without markup.
+    /// Title as plain text, without markup.
     pub title: Option<String>,
-    /// The page that the entry is about or lives at.
+    /// Page that the entry is about or is published at.
     pub url: Option<String>,
-    /// In the document's order.
+    /// Authors in the document's order.
     pub authors: Vec<Author>,
-    /// When it was first published, if the feed says so.
+    /// Time of first publication, if the feed states it.
     pub published: Option<Timestamp>,
-    /// When it last changed, if the feed says so.
+    /// Time of the last change, if the feed states it.
     pub updated: Option<Timestamp>,
-    /// The content as HTML. Not sanitised: it is as trustworthy as the feed.
+    /// Content as HTML. Not sanitised: as trustworthy as the feed.
     pub content_html: Option<String>,
-    /// The content as plain text, where it is not HTML.
+    /// Content as plain text, if it is not HTML.
     pub content_text: Option<String>,
-    /// A short plain-text summary.
+    /// Short plain-text summary.
     pub summary: Option<String>,
     /// Categories.
     pub tags: Vec<String>,
-    /// The language of the texts (RFC 5646), where the feed or the entry says so.
+    /// Language of the texts (RFC 5646), if the feed or the entry states it.
     pub language: Option<String>,
     /// Enclosures.
     pub attachments: Vec<Attachment>,
-    /// A namespace-complete Atom `<entry>` element (RFC 4287 section 4.1.2). For an Atom feed it
-    /// is the original text, byte for byte, except that declarations in scope (`xmlns…`, where
-    /// needed `xml:base` and `xml:lang`) are added to the start tag; otherwise it is made from the
-    /// other fields.
+    /// A namespace-complete Atom `<entry>` element (RFC 4287 section 4.1.2). For an Atom feed, the
+    /// original text byte for byte, except that declarations in scope (`xmlns…`, and if needed
+    /// `xml:base` and `xml:lang`) are added to the start tag; otherwise written from the other
+    /// fields.
     pub xml: String,
 }
 
 impl Entry {
-    /// SHA-256 over what a reader would see change: id, title, link, authors, summary, content and
-    /// the addresses of the enclosures.
+    /// Returns the SHA-256 of the fields in which a reader would notice a change: id, title, link,
+    /// authors, summary, content and the addresses of the enclosures.
     ///
-    /// What changes without anything being new does not count:
+    /// Changes that bring nothing new do not count:
     /// - dates: a re-dated but otherwise equal entry is not a new version;
     /// - numbers of comments, replies, votes and views (`slash:comments`, `thr:count`,
-    ///   `media:statistics`, …): they are in no field;
-    /// - categories and the language, which some systems give in another order, or only at times;
-    /// - size, type and query of an enclosure: media hosts sign their addresses anew for each
-    ///   request, and put in advertisements of another length.
+    ///   `media:statistics`, …): no field contains them;
+    /// - categories and the language, which some systems give in varying order, or only at times;
+    /// - size, type and query of an enclosure: media hosts sign their addresses for each request,
+    ///   and insert advertisements of varying length.
     ///
-    /// The entry's own link counts as it is, with its query: one that is only for tracking cannot
-    /// be told from one that says which page it is.
+    /// The entry's own link counts as it is, with its query: a query that is only for tracking
+    /// cannot be distinguished from one that selects the page.
     #[must_use]
     pub fn content_hash(&self) -> [u8; 32] {
         let mut hash = Fields::new(HASH_DOMAIN);
@@ -108,7 +108,7 @@ impl Entry {
     }
 }
 
-/// A SHA-256 over a list of optional strings in which no two lists can run together.
+/// SHA-256 over a list of optional strings in which no two lists can run together.
 pub(crate) struct Fields(digest::Context);
 
 impl Fields {
@@ -131,14 +131,14 @@ impl Fields {
 
     pub(crate) fn finish(self) -> [u8; 32] {
         let mut out = [0; 32];
-        // SHA-256 is 32 bytes; zip cannot go out of bounds whatever it is.
+        // SHA-256 is 32 bytes; zip cannot go out of bounds at any length.
         for (to, from) in out.iter_mut().zip(self.0.finish().as_ref()) {
             *to = *from;
         }
         out
     }
 
-    /// The first half of the hash as a `urn:uuid:` (RFC 9562 version 8, custom).
+    /// Returns the first half of the hash as a `urn:uuid:` (RFC 9562 version 8, custom).
     pub(crate) fn finish_urn(self) -> String {
         let hash = self.finish();
         let mut half = [0; 16];

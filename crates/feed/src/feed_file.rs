@@ -1,7 +1,7 @@
-//! A feed file of the receiver: a window of a channel's last entries in one format, kept on disk.
+//! Feed file of the receiver: a window of a channel's last entries in one format, kept on disk.
 //!
-//! The file is its own memory: it is read again at start, so that an update that is delivered
-//! again after a crash changes nothing. [`crate::atom`] and [`crate::json_feed`] are the formats.
+//! The file is its own memory: it is read again at start, so that a repeated delivery after a crash
+//! changes nothing. [`crate::atom`] and [`crate::json_feed`] are the formats.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -17,29 +17,29 @@ use uuid::Uuid;
 use crate::entry::{Entry, Fields};
 use crate::payload::Update;
 pub use crate::snapshot::{Piece, Snapshot};
-pub use crate::window::{KEEP, MAX_FILE_BYTES, Upserted};
+pub use crate::window::{KEEP, MAX_FILE_BYTES, UpsertOutcome};
 use crate::window::{Slot, Window};
 
-/// Room for what the file has beside its entries' text.
+/// Bytes allowed in a file in addition to the text of its entries.
 const MAX_EXTRA: usize = 4 << 20;
 
-/// What the file says about itself.
+/// Metadata of a feed file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FeedMeta {
-    /// The feed's permanent id, an IRI (RFC 4287 section 4.2.6).
+    /// Permanent id of the feed, an IRI (RFC 4287 section 4.2.6).
     pub id: String,
-    /// Its title for people.
+    /// Title of the feed for people.
     pub title: String,
-    /// The address of the original feed; where `None`, the one that the file names, and otherwise
+    /// Address of the original feed. If `None`, the address in the existing file, and otherwise
     /// that of the first update.
     pub link: Option<String>,
-    /// Where this file itself can be had, if it is served anywhere: Atom's `self` link, JSON
-    /// Feed's `feed_url`.
+    /// Address at which this file is served, if it is: Atom's `self` link, JSON Feed's `feed_url`.
     pub own: Option<String>,
 }
 
 impl FeedMeta {
-    /// For a channel of the source at `source` (`host:port`): an id that is the same at each start.
+    /// Returns the metadata for a channel of the source at `source` (`host:port`), with an id that
+    /// is the same at each start.
     #[must_use]
     pub fn for_channel(source: &str, channel: &str) -> Self {
         let mut fields = Fields::new(b"flexfeed channel file v1");
@@ -53,7 +53,7 @@ impl FeedMeta {
         }
     }
 
-    /// The same for a file that is served at `address`.
+    /// Sets the address at which the file is served.
     #[must_use]
     pub fn served_at(mut self, address: &str) -> Self {
         self.own = Some(address.to_owned());
@@ -61,77 +61,84 @@ impl FeedMeta {
     }
 }
 
-/// What was found instead of a good file.
+/// Damaged file that was found and moved aside.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Damaged {
-    /// Where the damaged file is now.
+pub struct DamagedFile {
+    /// Current path of the damaged file.
     pub moved_to: PathBuf,
-    /// What is wrong with it.
+    /// Damage that was found.
     pub reason: String,
 }
 
-/// Why the file cannot be read or written.
+/// Failure to read or write a feed file.
 #[derive(Debug, Error)]
-#[error("cannot {action} {}: {source}; check that the data folder exists, is writable and has room", path.display())]
+#[error(
+    "cannot {action} {}: {source}; check that the data folder exists, is writable and has room",
+    path.display()
+)]
 pub struct FileError {
-    /// What was being done.
+    /// Operation that failed.
     pub action: &'static str,
-    /// To which file.
+    /// File of the operation.
     pub path: PathBuf,
-    /// What the system says.
+    /// Error of the operating system.
     pub source: io::Error,
 }
 
-/// A format of feed files: a head, the entries with what frames each of them, a tail.
+/// Format of feed files: a head, framed entries, a tail.
 pub(crate) trait Form {
-    /// The id as it is read back from a file.
+    /// Returns the id as it is read back from a file.
     fn id(id: &str) -> String;
-    /// The text of an entry with the id `id` that was stored at `time`.
+    /// Returns the text of an entry with the id `id` that was stored at `time`.
     fn entry(entry: &Entry, id: &str, time: Timestamp) -> String;
-    /// Everything in front of the first entry.
+    /// Returns everything in front of the first entry.
     fn head(meta: &FeedMeta, updated: Timestamp) -> String;
-    /// The text in front of and after the `n`th entry's own.
+    /// Returns the text in front of and after the `n`th entry's own.
     fn frame(slot: &Slot, n: usize) -> (String, String);
     /// Everything after the last entry.
     const TAIL: &'static str;
-    /// Reads what a [`Snapshot`] wrote, or says what is wrong with it.
+    /// Reads the document of a [`Snapshot`].
+    ///
+    /// # Errors
+    /// The damage, for people.
     fn read(text: &str) -> Result<Content, String>;
 }
 
-/// What a file holds.
+/// Content of a file.
 pub(crate) struct Content {
-    /// The address of the original feed, if it names one.
+    /// Address of the original feed, if the file names one.
     pub link: Option<String>,
-    /// Newest first.
+    /// Entries, newest first.
     pub slots: Vec<Slot>,
 }
 
-/// The file of one channel, in memory and on disk.
+/// Feed file of one channel, in memory and on disk.
 #[derive(Debug)]
-#[allow(private_bounds)] // The formats are this crate's.
+#[allow(private_bounds)] // The formats belong to this crate.
 pub struct FeedFile<F: Form> {
     path: PathBuf,
     meta: FeedMeta,
     pub(crate) window: Window,
     /// Number of changes in memory since the start.
     version: u64,
-    /// The version that is on disk; `None` while none is known to be.
+    /// Version that is on disk; `None` while none is known to be.
     written: Option<u64>,
     /// Time of the last change.
     modified: SystemTime,
-    damaged: Option<Damaged>,
+    damaged: Option<DamagedFile>,
     form: PhantomData<F>,
 }
 
 #[allow(private_bounds)] // As above.
 impl<F: Form> FeedFile<F> {
-    /// Opens or begins the file at `path`, which keeps at most `keep` entries (see [`KEEP`]).
+    /// Opens the file at `path`, which keeps at most `keep` entries (see [`KEEP`]), or starts a new
+    /// one.
     ///
-    /// A damaged file is moved to `NAME.damaged-UNIXTIME`, a new one is begun, and
-    /// [`FeedFile::damaged`] tells. Nothing is written before [`FeedFile::write`].
+    /// A damaged file is moved to `NAME.damaged-UNIXTIME` and replaced by a new one;
+    /// [`FeedFile::damaged`] then reports it. Nothing is written before [`FeedFile::write`].
     ///
     /// # Errors
-    /// If a file is there and cannot be read, or cannot be moved aside.
+    /// If the file exists and cannot be read, or cannot be moved aside.
     pub fn open(path: &Path, meta: FeedMeta, keep: usize) -> Result<Self, FileError> {
         let mut file = Self {
             path: path.to_owned(),
@@ -144,7 +151,7 @@ impl<F: Form> FeedFile<F> {
             form: PhantomData,
         };
         match read::<F>(path) {
-            // Also where the limits are lower than when it was written.
+            // Also if the limits are lower than when the file was written.
             Ok(Some((Content { link, slots }, modified))) => {
                 file.meta.link = file.meta.link.or(link);
                 if !file.window.fill(slots) {
@@ -161,7 +168,7 @@ impl<F: Form> FeedFile<F> {
                 });
             }
             Err(Unreadable::Damaged(reason)) => {
-                file.damaged = Some(Damaged {
+                file.damaged = Some(DamagedFile {
                     moved_to: set_aside(path)?,
                     reason,
                 });
@@ -170,44 +177,44 @@ impl<F: Form> FeedFile<F> {
         Ok(file)
     }
 
-    /// The damaged file that was found at opening, if so.
+    /// Returns the damaged file that was found at opening, if any.
     #[must_use]
-    pub fn damaged(&self) -> Option<&Damaged> {
+    pub fn damaged(&self) -> Option<&DamagedFile> {
         self.damaged.as_ref()
     }
 
-    /// Where the file is.
+    /// Returns the path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// How many entries it holds.
+    /// Returns the number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.window.slots().len()
     }
 
-    /// Whether it holds none.
+    /// Whether the file has no entries.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.window.slots().is_empty()
     }
 
-    /// The entries' ids, newest first.
+    /// Returns the entries' ids, newest first.
     pub fn ids(&self) -> impl Iterator<Item = &str> {
         self.window.slots().iter().map(|slot| slot.id.as_str())
     }
 
-    /// Takes an update in: a new entry comes to the front, a new version replaces the older one
-    /// and comes to the front. An update that is already in, or is older than what is in, changes
-    /// nothing, so delivering again from any earlier point is harmless. Only memory changes; see
-    /// [`FeedFile::write`].
-    pub fn upsert(&mut self, update: &Update) -> Upserted {
+    /// Applies an update: a new entry is inserted in front; a new version replaces the older one
+    /// and moves to the front. An update that is already present, or older than the present
+    /// version, changes nothing, so a repeated delivery from any earlier point is harmless. Only
+    /// memory changes; see [`FeedFile::write`].
+    pub fn upsert(&mut self, update: &Update) -> UpsertOutcome {
         let entry = &update.entry;
         let text = |id: &str| F::entry(entry, id, update.time);
         let did = self.window.upsert(update, F::id(&entry.id), text);
-        if did != Upserted::Unchanged {
+        if did != UpsertOutcome::Unchanged {
             if self.meta.link.is_none() {
                 self.meta.link = Some(update.feed_url.clone());
             }
@@ -216,9 +223,9 @@ impl<F: Form> FeedFile<F> {
         did
     }
 
-    /// Entries of this incarnation with a greater seq than `after` count as of unknown origin from
-    /// here on: their source was restored from an older backup and gives these numbers again,
-    /// perhaps to others. They stay until a new version comes. Only memory changes; see
+    /// Marks entries of this incarnation with a seq greater than `after` as of unknown origin:
+    /// their source was restored from an older backup and reuses these numbers, perhaps for other
+    /// entries. The entries stay until a new version arrives. Only memory changes; see
     /// [`FeedFile::write`].
     pub fn forget_numbers(&mut self, incarnation: Uuid, after: u64) {
         if self.window.forget_numbers(incarnation, after) {
@@ -226,36 +233,36 @@ impl<F: Form> FeedFile<F> {
         }
     }
 
-    /// The newest update that is in, by the order of delivery.
+    /// Returns the newest update in the file, by the order of delivery.
     #[must_use]
     pub fn newest(&self) -> Option<(Uuid, u64)> {
         self.window.slots().iter().find_map(|slot| slot.origin)
     }
 
-    /// About how long the file is, in bytes.
+    /// Returns the approximate length of the file in bytes.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.window.bytes() as u64
     }
 
-    /// The number of changes since the start.
+    /// Returns the number of changes since the start.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.version
     }
 
-    /// Whether the file on disk is what is in memory.
+    /// Whether the file on disk equals the one in memory.
     #[must_use]
     pub fn is_written(&self) -> bool {
         self.written == Some(self.version)
     }
 
-    /// Notes that this version is on disk; see [`Snapshot::store`].
+    /// Records that this version is on disk; see [`Snapshot::store`].
     fn note_written(&mut self, version: u64) {
         self.written = Some(version);
     }
 
-    /// The whole document as it is now. Shares the entries with the file in memory.
+    /// Returns the whole document as of now. The entries are shared with the file in memory.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let slots = self.window.slots();
@@ -283,13 +290,13 @@ impl<F: Form> FeedFile<F> {
         Ok(())
     }
 
-    /// The same for a file that is shared: the lock is not held while the disk is written to.
-    /// Returns how many bytes were written.
+    /// Writes a shared file as [`FeedFile::write`] does, without holding the lock during the disk
+    /// write. Returns the number of bytes written.
     ///
     /// # Errors
     /// As [`FeedFile::write`].
     pub fn write_shared(file: &Mutex<Self>) -> Result<u64, FileError> {
-        // Nothing is changed half under this lock.
+        // No change is ever left half done under this lock.
         let lock = || file.lock().unwrap_or_else(PoisonError::into_inner);
         let (snapshot, path) = {
             let file = lock();
@@ -311,7 +318,7 @@ impl<F: Form> FeedFile<F> {
 
 enum Unreadable {
     Io(io::Error),
-    /// What is wrong with the content.
+    /// Content that is no valid file, and the damage.
     Damaged(String),
 }
 
@@ -338,8 +345,8 @@ fn read<F: Form>(path: &Path) -> Result<Option<(Content, SystemTime)>, Unreadabl
     Ok(Some((content, modified)))
 }
 
-/// `path` with its file name between `before` and `after`.
-pub(crate) fn beside(path: &Path, before: &str, after: &str) -> PathBuf {
+/// Returns `path` with its file name between `before` and `after`.
+pub(crate) fn path_around(path: &Path, before: &str, after: &str) -> PathBuf {
     let mut name = std::ffi::OsString::from(before);
     name.push(path.file_name().unwrap_or_default());
     name.push(after);
@@ -350,7 +357,7 @@ fn set_aside(path: &Path) -> Result<PathBuf, FileError> {
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |d| d.as_secs());
-    let to = beside(path, "", &format!(".damaged-{now}"));
+    let to = path_around(path, "", &format!(".damaged-{now}"));
     fs::rename(path, &to).map_err(|source| FileError {
         action: "move aside the damaged",
         path: path.to_owned(),

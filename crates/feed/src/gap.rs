@@ -1,8 +1,8 @@
-//! Where entries can be had that left a feed before they were seen.
+//! Backfill: sources of entries that left a feed before they were seen.
 //!
-//! A feed shows its last few entries only. Where a poll shares no entry with the one before, some
-//! may have come and gone in between; they are to be had by the archive links of RFC 5005, or, for
-//! the lists of a public-inbox, by its search.
+//! A feed shows its last few entries only. If a poll shares no entry with the one before, some may
+//! have come and gone in between; they are available by the archive links of RFC 5005, or, for the
+//! lists of a public-inbox, by its search.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -10,21 +10,21 @@ use url::Url;
 
 use crate::parse::ParsedFeed;
 
-/// How to get older entries of a feed.
+/// Source of older entries of a feed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Way {
-    /// A document in the same format with the entries before these. It may itself link to the one
-    /// before it, so that [`Way::of`] it gives the next step.
+pub enum Backfill {
+    /// Address of a document in the same format with the preceding entries. The document may itself
+    /// link to the one before it, so that [`Backfill::of`] returns the next step.
     Archive(String),
-    /// The search of a public-inbox.
+    /// Search of a public-inbox.
     PublicInbox(Search),
 }
 
-impl Way {
-    /// The way that the feed at `feed_url` offers.
+impl Backfill {
+    /// Returns the source of older entries that the feed at `feed_url` offers.
     #[must_use]
     pub fn of(feed_url: &str, feed: &ParsedFeed) -> Option<Self> {
-        // A document that names itself as the one before it would be read for ever.
+        // A document that names itself as its predecessor would be read for ever.
         let other = |url: &&String| url.as_str() != feed_url;
         let archive = feed.links.prev_archive.as_ref().filter(other);
         if let Some(url) = archive.or(feed.links.next.as_ref().filter(other)) {
@@ -34,40 +34,41 @@ impl Way {
     }
 }
 
-/// Which of a mail's two times a search goes by.
+/// Which of a mail's two times a search uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Clock {
-    /// When the list's server received it (`rt:`). This is the `updated` of its entry, and what
-    /// orders the feed.
+    /// Time of receipt by the list's server (`rt:`). This is the `updated` of the mail's entry, and
+    /// the order of the feed.
     Received,
-    /// What the sender's clock said (`dt:`), for servers of before 2021, which do not know the
-    /// other one. It may be off by any amount.
+    /// Time by the sender's clock (`dt:`), for servers from before 2021, which do not support the
+    /// other one. May be off by any amount.
     Sent,
 }
 
-/// The search of a public-inbox (its `Documentation/design_www.txt`), as Atom documents.
+/// Search of a public-inbox (its `Documentation/design_www.txt`), as Atom documents.
 ///
-/// It answers with at most [`Search::PAGE`] entries, newest first, as a document of the feed's own
-/// format with the same ids; the rest is had with an offset. **A search without results is answered
-/// with status 404**; one with an offset after the last result with status 200 and no feed.
+/// A response has at most [`Search::PAGE`] entries, newest first, as a document of the feed's own
+/// format with the same ids; the rest is available with an offset. **A search without results is
+/// answered with status 404**; one with an offset after the last result with status 200 and no
+/// feed.
 ///
-/// **It answers from an index that may be older than the feed**: a public-inbox keeps one open for
-/// 30 s. An answer that lacks an entry of the feed does not show that nothing else is missing.
+/// **The index may be older than the feed**: a public-inbox keeps one open for 30 s. A response
+/// that lacks an entry of the feed does not show that nothing else is missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Search {
-    /// The inbox.
+    /// Address of the inbox.
     base: Url,
-    /// What the feed searches for, where it is a search itself.
+    /// The feed's own search terms, if it is a search itself.
     query: Option<String>,
 }
 
 impl Search {
-    /// The most entries of one answer. A full one may have fewer, where mails were removed.
+    /// Largest number of entries in one response. A full one may have fewer, if mails were removed.
     pub const PAGE: usize = 200;
 
-    /// The search that belongs to a feed, if it is one of a public-inbox: it is called `new.atom`
-    /// or is a search, and its ids are what public-inbox makes of message ids. Whatever it says
-    /// about its own address, the search is in the folder that it was got from: mirrors keep the
+    /// Returns the search of a feed that is one of a public-inbox: the feed is called `new.atom` or
+    /// is a search, and its ids are those that public-inbox makes of message ids. The search is in
+    /// the folder of the feed's actual address, whatever the document states: mirrors keep the
     /// links of the original.
     fn of(feed_url: &str, feed: &ParsedFeed) -> Option<Self> {
         let url = Url::parse(feed_url).ok()?;
@@ -94,8 +95,8 @@ impl Search {
         Some(Self { base, query })
     }
 
-    /// The address of the entries between two times, both included, without the first `offset`
-    /// ones; without `to`, of all since `from`.
+    /// Returns the address of the entries between two times, both included, without the first
+    /// `offset` ones; without `to`, of all since `from`.
     #[must_use]
     pub fn url(
         &self,
@@ -104,11 +105,11 @@ impl Search {
         to: Option<Timestamp>,
         offset: usize,
     ) -> String {
-        // Whole seconds, outwards.
+        // Whole seconds, rounded outwards.
         let early = from.as_second() - i64::from(from.subsec_nanosecond() < 0);
         let late = to.map(|t| t.as_second() + i64::from(t.subsec_nanosecond() > 0));
         let (prefix, format) = match clock {
-            // A bare number would be taken for seconds since 1970.
+            // A bare number would be read as seconds since 1970.
             Clock::Received => ("rt", "%Y-%m-%dT%H:%M:%SZ"),
             Clock::Sent => ("dt", "%Y%m%d%H%M%S"),
         };
@@ -158,8 +159,8 @@ mod tests {
     }
 
     fn search(url: &str) -> Search {
-        match Way::of(url, &inbox()) {
-            Some(Way::PublicInbox(search)) => search,
+        match Backfill::of(url, &inbox()) {
+            Some(Backfill::PublicInbox(search)) => search,
             other => panic!("{url}: {other:?}"),
         }
     }
@@ -169,32 +170,35 @@ mod tests {
     }
 
     #[test]
-    fn archives_come_first_and_never_lead_in_a_circle() {
+    fn archives_come_first_and_never_loop() {
         let mut feed = inbox();
         feed.links.next = Some("https://a.example/all/new.atom?page=2".into());
         let here = "https://a.example/all/new.atom";
-        let archive = |url: &str| Some(Way::Archive(url.to_owned()));
+        let archive = |url: &str| Some(Backfill::Archive(url.to_owned()));
         assert_eq!(
-            Way::of(here, &feed),
+            Backfill::of(here, &feed),
             archive("https://a.example/all/new.atom?page=2")
         );
         feed.links.prev_archive = Some("https://a.example/2025-08.atom".into());
         assert_eq!(
-            Way::of(here, &feed),
+            Backfill::of(here, &feed),
             archive("https://a.example/2025-08.atom")
         );
         feed.links.prev_archive = Some(here.into());
         feed.links.next = None;
-        assert!(matches!(Way::of(here, &feed), Some(Way::PublicInbox(_))));
+        assert!(matches!(
+            Backfill::of(here, &feed),
+            Some(Backfill::PublicInbox(_))
+        ));
         assert_eq!(
-            Way::of("https://a.example/a.rss", &ParsedFeed::default()),
+            Backfill::of("https://a.example/a.rss", &ParsedFeed::default()),
             None
         );
     }
 
     #[test]
     fn a_public_inbox_is_known_by_its_feed() {
-        let is = |url: &str, feed: &ParsedFeed| Way::of(url, feed).is_some();
+        let is = |url: &str, feed: &ParsedFeed| Backfill::of(url, feed).is_some();
         assert!(is("https://lore.example/all/new.atom", &inbox()));
         assert!(!is("https://lore.example/all/feed.atom", &inbox()));
         assert!(!is("https://lore.example/all/", &inbox()));
@@ -231,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_feed_that_is_a_search_keeps_what_it_searches_for() {
+    fn a_search_feed_keeps_its_search_terms() {
         let search = search("https://lore.example/all/?q=s%3Anetdev+f%3Aa&x=A");
         let url = search.url(
             Clock::Sent,

@@ -1,4 +1,4 @@
-//! The plain text of an HTML fragment, for titles and summaries, which JSON Feed wants as text.
+//! Plain text of an HTML fragment, for titles and summaries, which are text in JSON Feed.
 
 use std::borrow::Cow;
 
@@ -8,14 +8,14 @@ pub(crate) mod tag;
 
 use entities::{NAMED, UNTERMINATED};
 
-/// The longest entity name that is looked up; a longer run after `&` is ordinary text.
+/// Longest entity name that is looked up; a longer run after `&` is ordinary text.
 const MAX_ENTITY: usize = 32;
 
-/// The longest name that needs no `;`.
+/// Longest name that needs no `;`.
 const MAX_UNTERMINATED: usize = 6;
 
 /// Removes tags and comments, resolves character references, and folds white space. This is not a
-/// sanitiser: its result is text and must be escaped again wherever it is put into a page.
+/// sanitiser: the result is text and must be escaped again wherever it is put into a page.
 pub(crate) fn plain_text(html: &str) -> String {
     let mut text = String::with_capacity(html.len());
     let mut rest = html;
@@ -36,7 +36,7 @@ pub(crate) fn plain_text(html: &str) -> String {
 /// Skips a tag or comment. A `<` that begins neither is kept as text.
 ///
 /// A tag whose quotes do not end is taken to end at its first angle bracket, and so are all after
-/// it (`quotes`): looking to the document's end once is enough.
+/// it (`quotes`): searching to the document's end once is enough.
 fn skip_markup<'a>(special: &'a str, quotes: &mut bool, text: &mut String) -> &'a str {
     let after = &special[1..];
     let end = if after.starts_with("!--") {
@@ -54,7 +54,7 @@ fn skip_markup<'a>(special: &'a str, quotes: &mut bool, text: &mut String) -> &'
     match end {
         Some(end) => {
             // Block and line-break tags separate words; for the others a space does little harm
-            // only where there was one already, so only these are looked at.
+            // only if there was one already, so only these are examined.
             let name: String = after
                 .trim_start_matches('/')
                 .chars()
@@ -73,7 +73,7 @@ fn skip_markup<'a>(special: &'a str, quotes: &mut bool, text: &mut String) -> &'
 }
 
 /// Resolves one reference at the start of `special` by the rules of HTML (section 13.2.5.72 of the
-/// standard), or keeps the `&`. Returns what follows.
+/// standard), or keeps the `&`. Returns the rest.
 fn resolve<'a>(special: &'a str, text: &mut String) -> &'a str {
     let after = &special[1..];
     if let Some(number) = after.strip_prefix('#') {
@@ -133,7 +133,8 @@ pub(crate) fn unescaped(value: &str) -> Cow<'_, str> {
     Cow::Owned(text)
 }
 
-/// The text of a reference, without its `&` and `;`; `None` for a name that HTML does not know.
+/// Returns the text of a reference, without its `&` and `;`; `None` for a name that HTML does not
+/// define.
 pub(crate) fn reference(name: &str) -> Option<Cow<'static, str>> {
     let Some(number) = name.strip_prefix('#') else {
         return named(name).map(Cow::Borrowed);
@@ -146,9 +147,9 @@ pub(crate) fn reference(name: &str) -> Option<Cow<'static, str>> {
     good.then(|| String::from(numbered(digits, radix)).into())
 }
 
-/// The text of a named reference.
+/// Returns the text of a named reference.
 fn named(name: &str) -> Option<&'static str> {
-    // HTML in a feed consists of these, escaped once or twice.
+    // These are nearly all references in feeds, escaped once or twice.
     let usual = match name {
         "lt" => "<",
         "gt" => ">",
@@ -164,7 +165,7 @@ fn named(name: &str) -> Option<&'static str> {
     NAMED.get(at).map(|(_, text)| *text)
 }
 
-/// The character of a numeric reference: where HTML knows none, U+FFFD.
+/// Returns the character of a numeric reference: U+FFFD if HTML defines none.
 fn numbered(digits: &str, radix: u32) -> char {
     u32::from_str_radix(digits, radix)
         .ok()
@@ -173,8 +174,8 @@ fn numbered(digits: &str, radix: u32) -> char {
         .map_or('\u{fffd}', meant)
 }
 
-/// The character that a numeric reference means: U+0080 to U+009F are control characters that
-/// nobody writes, and stand for windows-1252 (HTML, "numeric character reference end state").
+/// Returns the character that a numeric reference means: U+0080 to U+009F are control characters
+/// without use, and mean windows-1252 (HTML, "numeric character reference end state").
 fn meant(c: char) -> char {
     match u8::try_from(u32::from(c)) {
         Ok(byte @ 0x80..=0x9f) => {
@@ -188,15 +189,15 @@ fn meant(c: char) -> char {
     }
 }
 
-/// Formatting that titles have where they are HTML.
+/// Formatting elements in HTML titles.
 const INLINE: [&str; 20] = [
     "a", "abbr", "b", "big", "cite", "code", "del", "em", "font", "i", "ins", "kbd", "mark", "s",
     "small", "span", "strong", "sub", "sup", "u",
 ];
 
-/// The plain text of a title that may be text or HTML; RSS does not say. References are resolved;
-/// formatting that is opened and closed goes, anything else between angle brackets is what the
-/// title is about ("Using `<template>`").
+/// Returns the plain text of a title that may be text or HTML; RSS does not specify which.
+/// References are resolved; formatting elements that are opened and closed are removed, anything
+/// else between angle brackets is part of the text ("Using `<template>`").
 pub(crate) fn text_or_html(text: &str) -> String {
     if !text.contains('<') {
         return plain_text(text);
@@ -257,14 +258,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_markup_stays() {
+    fn text_that_is_not_markup_stays() {
         assert_eq!(plain_text("1 < 2 & 3 &unknown; &"), "1 < 2 & 3 &unknown; &");
         assert_eq!(plain_text("cut <b off"), "cut");
     }
 
     proptest! {
         #[test]
-        fn any_text_is_taken(text in "[<>&;#!/a-z\\-é ='\"0-9]{0,60}") {
+        fn any_text_is_accepted(text in "[<>&;#!/a-z\\-é ='\"0-9]{0,60}") {
             plain_text(&text);
             super::text_or_html(&text);
         }

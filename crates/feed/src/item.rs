@@ -1,11 +1,11 @@
-//! A JSON Feed 1.1 item: how an entry stands in an update's event and in a JSON Feed file.
+//! JSON Feed 1.1 item: the form of an entry in an update's event and in a JSON Feed file.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::entry::{Attachment, Author, Entry};
 
-/// The item of one entry, with what flexfeed itself says about it in `_flexfeed`.
+/// Item of one entry, with flexfeed's own extension in `_flexfeed`.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Item<X> {
     pub id: String,
@@ -59,7 +59,7 @@ impl<X> Item<X> {
             url: entry.url.clone(),
             title: entry.title.clone(),
             content_html: entry.content_html.clone(),
-            // JSON Feed 1.1: one of the two must be there.
+            // JSON Feed 1.1 requires one of the two.
             content_text: if contentless {
                 Some(String::new())
             } else {
@@ -91,7 +91,7 @@ impl<X> Item<X> {
         }
     }
 
-    /// The entry again, with this XML.
+    /// Returns the entry, with this XML.
     pub(crate) fn into_entry(self, xml: String) -> Entry {
         Entry {
             id: self.id,

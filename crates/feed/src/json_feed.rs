@@ -1,7 +1,8 @@
 //! The receiver's JSON Feed 1.1 file (jsonfeed.org): the last entries of a channel, newest first.
 //!
-//! Each item says in `_flexfeed` which update brought it (`INCARNATION/SEQ`) and when the source
-//! stored that; the version of the format allows for such members, and readers pass over them.
+//! The member `_flexfeed` of each item names the update that brought the item (`INCARNATION/SEQ`)
+//! and the time at which the source stored it; the format allows for such members, and readers
+//! ignore them.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -10,7 +11,7 @@ use uuid::Uuid;
 use crate::entry::Entry;
 use crate::feed_file::{Content, Form};
 pub use crate::feed_file::{
-    Damaged, FeedFile, FeedMeta, FileError, KEEP, MAX_FILE_BYTES, Upserted,
+    DamagedFile, FeedFile, FeedMeta, FileError, KEEP, MAX_FILE_BYTES, UpsertOutcome,
 };
 use crate::item::Item;
 use crate::window::Slot;
@@ -25,17 +26,17 @@ pub struct Json;
 /// The JSON Feed file of one channel, in memory and on disk.
 pub type JsonFile = FeedFile<Json>;
 
-/// What an item of the file says about its update.
+/// Update of an item in the file.
 #[derive(Serialize, Deserialize)]
 struct Origin {
-    /// `INCARNATION/SEQ`; absent where it is not known any more.
+    /// `INCARNATION/SEQ`; absent if not known any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     update: Option<String>,
-    /// When the source stored it.
+    /// Time at which the source stored the update.
     time: Timestamp,
 }
 
-/// What the file says about itself, before its items.
+/// Metadata of the file, in front of its items.
 #[derive(Serialize)]
 struct Head<'a> {
     version: &'a str,
@@ -57,12 +58,12 @@ struct HeadExtension<'a> {
     /// JSON Feed has no id for a feed without an address.
     id: &'a str,
     updated: String,
-    /// The original feed.
+    /// Address of the original feed.
     #[serde(skip_serializing_if = "Option::is_none")]
     source: Option<&'a str>,
 }
 
-/// What is read of a file. Members of later versions are passed over.
+/// Members that are read of a file. Members of later versions are ignored.
 #[derive(Deserialize)]
 struct Document {
     version: String,
@@ -143,7 +144,7 @@ impl Form for Json {
 
 fn slot(mut item: Item<Origin>) -> Result<Slot, String> {
     let (origin, time) = match item.extension.take() {
-        // An item of somebody else's: it stays until a new version comes.
+        // An item of another program: it stays until a new version arrives.
         None => (None, Timestamp::UNIX_EPOCH),
         Some(Origin { update: None, time }) => (None, time),
         Some(Origin {
@@ -167,17 +168,17 @@ fn parse_update(update: &str) -> Option<(Uuid, u64)> {
     Some((incarnation.parse().ok()?, seq.parse().ok()?))
 }
 
-/// An object that begins with `{"id":` and has no `_flexfeed`.
+/// Returns the item as an object that begins with `{"id":`, without `_flexfeed`.
 fn text(item: &Item<Origin>) -> String {
-    // Writing strings and numbers to memory cannot fail. Should it ever, the entry is there
-    // without its content.
+    // Writing strings and numbers to memory cannot fail. A bug there leaves the entry without its
+    // content.
     serde_json::to_string(item).unwrap_or_else(|_| {
         let id = serde_json::Value::from(item.id.as_str());
         format!("{{\"id\":{id},\"content_text\":\"\"}}")
     })
 }
 
-/// An object without its closing brace.
+/// Returns an object without its closing brace.
 fn open(mut object: String) -> String {
     if object.ends_with('}') {
         object.pop();

@@ -1,7 +1,7 @@
-//! Lists of feeds as OPML (opml.org): what feed readers import and export.
+//! Lists of feeds as OPML (opml.org), the format in which feed readers import and export.
 //!
-//! Read is 2.0 and the 1.0 in the field: nested folders, attributes in any case, unescaped
-//! ampersands, any encoding. Written is 2.0 with one folder per channel.
+//! The reader accepts 2.0 and the 1.0 in the field: nested folders, attributes in any case,
+//! unescaped ampersands, any encoding. The writer writes 2.0 with one folder per channel.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -12,61 +12,63 @@ use thiserror::Error;
 use crate::parse::decode::{UnknownEncoding, decode};
 use crate::xml::{MAX_ATTRIBUTES, clean, push_attribute, push_text};
 
-/// The longest list that is read, in bytes.
+/// Longest list that is read, in bytes.
 pub const MAX_BYTES: usize = 16 << 20;
 
-/// The most feeds that are read from one list.
+/// Largest number of feeds that are read from one list.
 pub const MAX_OUTLINES: usize = 20_000;
 
-/// The longest title, address or folder name that is kept, in characters.
+/// Longest title, address or folder name that is kept, in characters.
 const MAX_TEXT: usize = 4096;
 
-/// How deep folders may nest.
+/// Largest depth of nested folders.
 const MAX_FOLDERS: usize = 64;
 
 /// One feed of a list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outline {
-    /// Its name for people, if it has one.
+    /// Name of the feed for people, if it has one.
     pub title: Option<String>,
-    /// Its address, as the list has it; `feed:` addresses are written as `http:` or `https:`. It
-    /// may be anything: checking it is up to whoever adds the feed.
+    /// Address as in the list, except that `feed:` addresses become `http:` or `https:`. Not
+    /// checked: that is up to the caller that adds the feed.
     pub url: String,
-    /// The folder that it is in, the innermost one; flexfeed writes its channels as folders.
+    /// Innermost folder of the feed; flexfeed writes its channels as folders.
     pub channel: Option<String>,
 }
 
-/// Why a list cannot be read.
+/// Failure to read a list.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum OpmlError {
-    /// It is something else.
+    /// Document that is no OPML list.
     #[error(
         "not an OPML list but {seen}; export one from your feed reader (\"export subscriptions\")"
     )]
     NotOpml {
-        /// What it seems to be.
+        /// Apparent kind of the document.
         seen: String,
     },
-    /// Its encoding is not known, and it is not UTF-8.
+    /// Unknown encoding, and not UTF-8.
     #[error(
         "the OPML list is in the unknown encoding {label:?}, and not UTF-8: it cannot be read; \
          export it again as UTF-8"
     )]
     Encoding {
-        /// The encoding's label.
+        /// Label of the encoding.
         label: String,
     },
-    /// It is broken off or is no XML from some point on. Part of a list would pass for the whole.
+    /// List that is truncated or no XML from some point on. Part of a list would pass for the
+    /// whole.
     #[error("the OPML list is broken after {after} feeds: {what}; export it again")]
     Broken {
-        /// How many feeds come before.
+        /// Number of feeds in front of the defect.
         after: usize,
-        /// What is wrong.
+        /// Defect of the document.
         what: String,
     },
-    /// It is longer than [`MAX_BYTES`] or has more than [`MAX_OUTLINES`] feeds.
+    /// List longer than [`MAX_BYTES`] or with more than [`MAX_OUTLINES`] feeds.
     #[error(
-        "the OPML list is too long; at most {MAX_OUTLINES} feeds and {MAX_BYTES} bytes are read: split it"
+        "the OPML list is too long; at most {MAX_OUTLINES} feeds and {MAX_BYTES} bytes are read: \
+         split it"
     )]
     TooLong,
 }
@@ -74,7 +76,7 @@ pub enum OpmlError {
 /// Reads a list. The same feed in the same folder counts once.
 ///
 /// # Errors
-/// [`OpmlError`] if it is no list, or not a whole one.
+/// [`OpmlError`] if the document is no list, or not a whole one.
 pub fn read(document: &[u8]) -> Result<Vec<Outline>, OpmlError> {
     if document.len() > MAX_BYTES {
         return Err(OpmlError::TooLong);
@@ -84,7 +86,7 @@ pub fn read(document: &[u8]) -> Result<Vec<Outline>, OpmlError> {
         .map_err(|UnknownEncoding(label)| OpmlError::Encoding { label })?
         .text;
     let mut reader = Reader::from_str(&text);
-    // A wrong end tag costs nothing here; a missing one is found at the end.
+    // A wrong end tag does no harm here; a missing one is found at the end.
     reader.config_mut().check_end_names = false;
     reader.config_mut().allow_unmatched_ends = true;
     let mut feeds = Feeds::default();
@@ -185,7 +187,7 @@ fn not_opml(document: &[u8]) -> OpmlError {
     OpmlError::NotOpml { seen }
 }
 
-/// The attributes of an outline; without `url`, it is a folder or something else.
+/// Returns the attributes of an outline. Without `url`, the outline is a folder or something else.
 fn outline(tag: &BytesStart) -> Outline {
     let mut text = None;
     let mut title = None;
@@ -218,7 +220,8 @@ fn outline(tag: &BytesStart) -> Outline {
     }
 }
 
-/// `feed://example.org/` and `feed:https://example.org/` are links that browsers give to readers.
+/// Returns the address without the scheme `feed`: `feed://example.org/` and
+/// `feed:https://example.org/` are links that browsers pass to readers.
 fn without_feed_scheme(url: String) -> String {
     let scheme = url.get(..5).filter(|s| s.eq_ignore_ascii_case("feed:"));
     match scheme.and_then(|_| url.get(5..)) {
@@ -229,17 +232,17 @@ fn without_feed_scheme(url: String) -> String {
 }
 
 fn value(raw: &str) -> Option<String> {
-    // An ampersand that is none of XML's references is an ampersand.
+    // An ampersand that begins none of XML's references is an ampersand.
     let value = match quick_xml::escape::unescape(raw) {
         Ok(value) => value.into_owned(),
-        Err(_) => mend(raw),
+        Err(_) => resolve_references(raw),
     };
     let value: String = clean(value.trim()).chars().take(MAX_TEXT).collect();
     (!value.is_empty()).then_some(value)
 }
 
-/// Resolves the references of XML in a text in which other ampersands stand for themselves.
-fn mend(raw: &str) -> String {
+/// Resolves the references of XML in a text in which other ampersands are literal.
+fn resolve_references(raw: &str) -> String {
     let mut out = String::with_capacity(raw.len());
     let mut parts = raw.split('&');
     out.push_str(parts.next().unwrap_or(""));
@@ -263,7 +266,7 @@ fn mend(raw: &str) -> String {
     out
 }
 
-/// Writes a list, made at `created`: the feeds of each channel in a folder of its name, in the
+/// Returns a list, made at `created`: the feeds of each channel in a folder of its name, in the
 /// order in which the channels first occur.
 #[must_use]
 pub fn write(title: &str, created: Timestamp, outlines: &[Outline]) -> String {
@@ -272,7 +275,7 @@ pub fn write(title: &str, created: Timestamp, outlines: &[Outline]) -> String {
     );
     push_text(&mut out, title);
     out.push_str("</title>\n<dateCreated>");
-    // RFC 822, as the format asks for.
+    // RFC 822, as required by the format.
     let created = created.to_zoned(TimeZone::UTC);
     out.push_str(&created.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string());
     out.push_str("</dateCreated>\n</head>\n<body>\n");
@@ -290,7 +293,7 @@ pub fn write(title: &str, created: Timestamp, outlines: &[Outline]) -> String {
         }
         for outline in outlines.iter().filter(|o| o.channel.as_deref() == channel) {
             out.push_str("<outline type=\"rss\" text=\"");
-            // A reader shows this, and it may not be absent.
+            // Readers show this attribute, and it may not be absent.
             push_attribute(&mut out, outline.title.as_deref().unwrap_or(&outline.url));
             if let Some(title) = &outline.title {
                 out.push_str("\" title=\"");

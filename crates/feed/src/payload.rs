@@ -1,7 +1,7 @@
-//! The encoded update: made once by the source, stored, carried opaquely, read by receivers.
+//! The encoded update: made once by the source, stored, carried opaquely, decoded by receivers.
 //!
-//! Byte 0 says how the rest is encoded (0: as it is, 1: zstd); the rest is a CloudEvents 1.0 event
-//! in structured JSON, whose `data` is a JSON Feed 1.1 item with the entry's XML under
+//! Byte 0 is the encoding of the rest (0: none, 1: zstd); the rest is a CloudEvents 1.0 event in
+//! structured JSON, whose `data` is a JSON Feed 1.1 item with the entry's XML under
 //! `_flexfeed.xml`. `id` is "INCARNATION/SEQ".
 
 mod glance;
@@ -20,7 +20,7 @@ use crate::entry::{Entry, Kind};
 use crate::item::Item;
 pub use glance::{Glance, glance};
 
-/// The longest event, after decompression, that [`decode`] takes, in bytes.
+/// Longest event, after decompression, that [`decode`] accepts, in bytes.
 pub const MAX_EVENT_BYTES: usize = 16 << 20;
 
 const IDENTITY: u8 = 0;
@@ -32,16 +32,16 @@ const ZSTD_LEVEL: i32 = 3;
 /// Bounds the memory of a decompression to what [`MAX_EVENT_BYTES`] can need: 2^24 bytes.
 const ZSTD_WINDOW_LOG: u32 = 24;
 
-/// A frame's word about its length is taken for room in memory up to here, in bytes.
+/// Largest stated length of a frame for which memory is reserved in advance, in bytes.
 const SHORT: usize = 1 << 20;
 
-/// Entries are compressed to less than this part of their length hardly ever.
+/// Compression ratio that entries hardly ever exceed.
 const MAX_RATIO: usize = 64;
-/// Short bytes may become that long, whatever the ratio.
+/// Decompressed length that is accepted at any ratio.
 const CHEAP: usize = 64 << 10;
 
 thread_local! {
-    // Making one takes longer than using it for an entry of some kilobytes.
+    // For an entry of some kilobytes, creating a compressor takes longer than using it.
     static COMPRESSOR: RefCell<Option<Compressor<'static>>> = const { RefCell::new(None) };
     static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
 }
@@ -49,47 +49,47 @@ thread_local! {
 const CREATED: &str = "org.flexfeed.entry.created.v1";
 const UPDATED: &str = "org.flexfeed.entry.updated.v1";
 
-/// One decoded update.
+/// DecodedText update.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Update {
     /// Whether the entry is new.
     pub kind: Kind,
-    /// The feed's address.
+    /// Address of the feed.
     pub feed_url: String,
-    /// The channel's incarnation.
+    /// Incarnation of the channel.
     pub incarnation: Uuid,
-    /// The update's number in the channel.
+    /// Number of the update in the channel.
     pub seq: u64,
-    /// When the source stored it, to the millisecond.
+    /// Time of storing by the source, to the millisecond.
     pub time: Timestamp,
     /// The entry.
     pub entry: Entry,
 }
 
-/// Why bytes are no update.
+/// Failure to decode an update.
 #[derive(Debug, Error)]
 pub enum PayloadError {
-    /// There is no encoding byte.
+    /// No encoding byte.
     #[error("the update is empty")]
     Empty,
-    /// The encoding byte is not one of this version.
+    /// Encoding byte that this version does not know.
     #[error("the update has the unknown encoding {0}: a newer source? update this receiver")]
     UnknownEncoding(u8),
-    /// The zstd data is damaged.
+    /// Damaged zstd data.
     #[error("the update cannot be decompressed: {0}")]
     Decompress(std::io::Error),
     /// More than [`MAX_EVENT_BYTES`].
     #[error("the update is longer than {MAX_EVENT_BYTES} bytes")]
     TooLong,
-    /// Not JSON, or a member is missing or of the wrong type.
+    /// Not JSON, or a member that is missing or of the wrong type.
     #[error("the update is no CloudEvents event of an entry: {0}")]
     Json(#[from] serde_json::Error),
-    /// A member has a value that this version does not know.
+    /// Member with a value that this version does not know.
     #[error("the update's {member} is {value:?}, not what this version knows")]
     Member {
-        /// The member's name.
+        /// Name of the member.
         member: &'static str,
-        /// Its value, shortened.
+        /// Value of the member, shortened.
         value: String,
     },
 }
@@ -143,8 +143,8 @@ pub fn encode(
         ),
     };
     let mut plain = vec![IDENTITY];
-    // Writing strings and numbers to memory cannot fail. Should it ever, the update is sent
-    // without a body, and receivers say that it is no event.
+    // Writing strings and numbers to memory cannot fail. A bug there sends the update without a
+    // body, which receivers report as no event.
     if serde_json::to_writer(&mut plain, &event).is_err() {
         plain.truncate(1);
         return plain;
@@ -164,10 +164,11 @@ pub fn encode(
     }
 }
 
-/// Decodes one update, whatever the bytes are.
+/// Decodes one update; any bytes may be passed in.
 ///
 /// # Errors
-/// [`PayloadError`] for anything but what [`encode`] makes, a later version's extra members aside.
+/// [`PayloadError`] for anything that [`encode`] does not make, except for a later version's extra
+/// members.
 pub fn decode(encoded: &[u8]) -> Result<Update, PayloadError> {
     decode_event(&plain(encoded)?)
 }
@@ -203,8 +204,8 @@ fn decode_event(json: &[u8]) -> Result<Update, PayloadError> {
 }
 
 /// Whether these bytes are an update with this `seq`; `None` if they are of a later version, which
-/// this one cannot judge. It costs less than [`decode`] for bytes that may be forged: what
-/// would decompress to more than 64 times its length (and 64 KiB) is no update here.
+/// this one cannot judge. Cheaper than [`decode`] for bytes that may be forged: bytes that would
+/// decompress to more than 64 times their length (and 64 KiB) are no update here.
 #[must_use]
 pub fn is_update(encoded: &[u8], seq: u64) -> Option<bool> {
     let most = encoded.len().saturating_mul(MAX_RATIO).max(CHEAP);
@@ -223,23 +224,23 @@ pub fn is_update(encoded: &[u8], seq: u64) -> Option<bool> {
     }
 }
 
-/// `INCARNATION/SEQ`.
+/// Parses `INCARNATION/SEQ`.
 fn numbers(id: &str) -> Result<(Uuid, u64), PayloadError> {
     id.split_once('/')
         .and_then(|(i, s)| Some((i.parse().ok()?, s.parse().ok()?)))
         .ok_or_else(|| bad("id", id))
 }
 
-/// Reads JSON. Text that is known to be UTF-8 as a whole need not be looked at string by string.
+/// Parses JSON. Text that is known to be UTF-8 as a whole is not validated string by string.
 fn parse<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, serde_json::Error> {
     match std::str::from_utf8(json) {
         Ok(text) => serde_json::from_str(text),
-        // It says where.
+        // This parser reports the position of the error.
         Err(_) => serde_json::from_slice(json),
     }
 }
 
-/// As [`event_json`], without a copy where there is nothing to decompress.
+/// Returns the same as [`event_json`], without a copy if nothing is compressed.
 fn plain(encoded: &[u8]) -> Result<Cow<'_, [u8]>, PayloadError> {
     match encoded.split_first() {
         Some((&IDENTITY, body)) if body.len() <= MAX_EVENT_BYTES => Ok(Cow::Borrowed(body)),
@@ -247,11 +248,11 @@ fn plain(encoded: &[u8]) -> Result<Cow<'_, [u8]>, PayloadError> {
     }
 }
 
-/// The event of an update as the source wrote it: the JSON after the encoding byte, decompressed,
-/// and not checked further.
+/// Returns the event of an update as the source wrote it: the JSON after the encoding byte,
+/// decompressed, and not checked further.
 ///
 /// # Errors
-/// [`PayloadError`] if it cannot be decompressed or is too long.
+/// [`PayloadError`] if decompression fails or the result is too long.
 pub fn event_json(encoded: &[u8]) -> Result<Vec<u8>, PayloadError> {
     let (encoding, body) = encoded.split_first().ok_or(PayloadError::Empty)?;
     match *encoding {
@@ -262,7 +263,7 @@ pub fn event_json(encoded: &[u8]) -> Result<Vec<u8>, PayloadError> {
     }
 }
 
-/// To at most `most` bytes.
+/// Decompresses to at most `most` bytes.
 fn decompress(body: &[u8], most: usize) -> Result<Vec<u8>, PayloadError> {
     match decompress_short(body, most.min(SHORT)) {
         Some(plain) => Ok(plain),
@@ -270,7 +271,7 @@ fn decompress(body: &[u8], most: usize) -> Result<Vec<u8>, PayloadError> {
     }
 }
 
-/// Nearly all updates: those that say how long they are, and are not long.
+/// Decompresses nearly all updates: short ones that state their length.
 fn decompress_short(body: &[u8], most: usize) -> Option<Vec<u8>> {
     let length = zstd::zstd_safe::get_frame_content_size(body).ok()??;
     let length = usize::try_from(length).ok().filter(|n| *n <= most)?;

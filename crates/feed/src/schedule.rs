@@ -1,50 +1,52 @@
-//! When to poll a feed next: as often as it has news, within limits, and as its server asks.
+//! Poll schedule of a feed: at the rate of its entries, within limits, and as its server asks.
 //!
-//! Sans-IO: it is given outcomes and the time, and gives waits. All its chance comes from a seed.
+//! Sans-IO: the caller passes in outcomes and the time, and gets waits. All randomness comes from a
+//! seed.
 
 use std::time::{Duration, Instant};
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-/// The shortest wait by default.
+/// Default of the shortest wait.
 pub const MIN: Duration = Duration::from_secs(20);
 
-/// The longest wait by default.
+/// Default of the longest wait.
 pub const MAX: Duration = Duration::from_secs(3600);
 
-/// Polls for each entry that a feed is expected to bring: an entry is seen after an eighth of the
-/// feed's own pause on average.
+/// Polls for each expected entry: on average, an entry is seen after an eighth of the feed's own
+/// interval.
 const POLLS_PER_ENTRY: f64 = 4.0;
 
-/// What is left of a poll's weight after each further one. About ten polls count.
+/// Factor of a poll's weight after each further poll. About ten polls count.
 const MEMORY: f64 = 0.9;
 
-/// A feed's `ttl` has it polled at most this much more rarely than its rate.
+/// Largest factor by which a feed's `ttl` lengthens the wait of its rate.
 const TTL: u32 = 4;
 
-/// Number of waits after a suspected gap that are the shortest one, whatever the feed's rate, its
-/// `ttl` and the age of its answers say.
+/// Number of shortest waits after a suspected gap, whatever the feed's rate, its `ttl` and the age
+/// of its responses ask for.
 const HURRY_POLLS: u32 = 10;
 
-/// Failures wait from at most this long, doubling, to the longest of this and the ordinary wait.
+/// Longest initial wait after a failure; it doubles up to the longest of this and the ordinary
+/// wait.
 const FIRST_FAILURE: Duration = Duration::from_secs(60);
 const LONGEST_FAILURE: Duration = Duration::from_secs(15 * 60);
 
-/// Doublings of the wait after failures in a row.
+/// Doublings of the wait after consecutive failures.
 const DOUBLINGS: u32 = 16;
 
-/// How many entries the dates of a first document count as, at most.
+/// Largest number of entries that the dates of a first document count as.
 const FIRST_WEIGHT: f64 = 5.0;
 
-/// Within which limits to poll.
+/// Limits of a poll schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// The shortest wait.
+    /// Shortest wait.
     pub min: Duration,
-    /// The longest wait; what a server asks for may be longer.
+    /// Longest wait; a server may ask for a longer one.
     pub max: Duration,
-    /// Always this wait, whatever the feed's rate, its `ttl` and the age of its answers say.
+    /// Constant wait, whatever the feed's rate, its `ttl` and the age of its responses ask for.
     pub fixed: Option<Duration>,
 }
 
@@ -58,59 +60,59 @@ impl Default for Settings {
     }
 }
 
-/// How a poll ended.
+/// Outcome of a poll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// The feed was read, or is what it was.
-    Read(Read),
-    /// It could not be read.
+    /// The feed was read, or is unchanged.
+    Read(PollStats),
+    /// The poll failed.
     Failed {
-        /// What the server asked to be waited.
+        /// Wait that the server asked for.
         retry_after: Option<Duration>,
     },
 }
 
-/// What a good poll brought.
+/// Result of a successful poll.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Read {
-    /// Entries that were not in the feed before. Of the first poll ever, all.
+pub struct PollStats {
+    /// Entries that were not in the feed before. For the very first poll, all.
     pub new: usize,
     /// Entries in the document; 0 if it was not modified.
     pub window: usize,
-    /// The time between the oldest and the newest entry, by their dates. Only of use for the first
-    /// document, which says nothing else of the feed's rate.
+    /// Time between the oldest and the newest entry, by their dates. Used for the first document
+    /// only, for which nothing else shows the feed's rate.
     pub span: Option<Duration>,
-    /// No entry was in the document before: others may have been missed.
+    /// Whether no entry was in the document before: others may have been missed.
     pub gap: bool,
-    /// How long the answer stays fresh.
+    /// Remaining freshness of the response.
     pub max_age: Option<Duration>,
-    /// What the feed itself asks to be waited between polls (`ttl`).
+    /// Wait between polls that the feed itself asks for (`ttl`).
     pub ttl: Option<Duration>,
-    /// What the server asked to be waited.
+    /// Wait that the server asked for.
     pub retry_after: Option<Duration>,
 }
 
-/// When to poll one feed.
+/// Poll schedule of one feed.
 #[derive(Debug)]
 pub struct Schedule {
     settings: Settings,
     rng: SmallRng,
-    /// Nothing is known of the feed's rate.
+    /// Whether nothing is known of the feed's rate.
     is_new: bool,
-    /// When the last good poll ended.
+    /// End of the last successful poll.
     read: Option<Instant>,
-    /// Entries in the time that is remembered, and that time in seconds. Both fade.
+    /// Entries in the remembered time, and that time in seconds. Both decay.
     entries: f64,
     seconds: f64,
-    /// The wait that the feed's rate asks for, without chance.
+    /// Wait for the feed's rate, without jitter.
     interval: Duration,
     failures: u32,
     hurry: u32,
 }
 
 impl Schedule {
-    /// For a feed that is polled for the first time, or has been before with a wait that is
-    /// `remembered`.
+    /// Returns the schedule of a feed that is polled for the first time, or was polled before with
+    /// the wait `remembered`.
     #[must_use]
     pub fn new(settings: Settings, remembered: Option<Duration>, seed: u64) -> Self {
         let settings = Settings {
@@ -135,13 +137,13 @@ impl Schedule {
         }
     }
 
-    /// The ordinary wait at the moment, to be remembered over a restart.
+    /// Returns the current ordinary wait, to be kept over a restart.
     #[must_use]
     pub fn interval(&self) -> Duration {
         self.interval
     }
 
-    /// How many polls in a row have failed.
+    /// Returns the number of consecutive failures.
     #[must_use]
     pub fn failures(&self) -> u32 {
         self.failures
@@ -153,15 +155,15 @@ impl Schedule {
         self.interval <= self.settings.min
     }
 
-    /// Whether polls are more frequent for a while because of a suspected gap.
+    /// Whether polls are temporarily more frequent because of a suspected gap.
     #[must_use]
-    pub fn hurries(&self) -> bool {
+    pub fn is_hurrying(&self) -> bool {
         self.hurry > 0
     }
 
-    /// The wait after a poll that ended `now`: give or take a tenth, so that feeds which were asked
-    /// together are not for ever, but never shorter than the configured minimum and than what a
-    /// server asked for.
+    /// Returns the wait after a poll that ended at `now`: with a jitter of a tenth, so that feeds
+    /// which were polled together drift apart, but never shorter than the configured minimum or the
+    /// wait that a server asked for.
     pub fn next(&mut self, outcome: Outcome, now: Instant) -> Duration {
         let (wait, asked) = match outcome {
             Outcome::Read(read) => self.after_reading(&read, now),
@@ -175,8 +177,8 @@ impl Schedule {
         wait.max(asked)
     }
 
-    /// The wait that is chosen, and the one that is asked for.
-    fn after_reading(&mut self, read: &Read, now: Instant) -> (Duration, Option<Duration>) {
+    /// Returns the chosen wait, and the wait that was asked for.
+    fn after_reading(&mut self, read: &PollStats, now: Instant) -> (Duration, Option<Duration>) {
         self.failures = 0;
         self.learn(read, now);
         self.read = Some(now);
@@ -191,9 +193,8 @@ impl Schedule {
         if self.settings.fixed.is_some() {
             return (self.interval, read.retry_after);
         }
-        // A `ttl` often is what the feed's software comes with, so it makes a busy feed not much
-        // slower. What was fetched stays the same until its age is up, or so it says; the longest
-        // wait is ours.
+        // A `ttl` often is a default of the feed's software, so it slows a busy feed only a little.
+        // A response claims to stay the same until its age expires; the longest wait is ours.
         let ttl = read
             .ttl
             .map(|ttl| ttl.min(self.interval.saturating_mul(TTL)));
@@ -202,15 +203,15 @@ impl Schedule {
         (wait, read.retry_after)
     }
 
-    /// Takes what a poll brought into the feed's rate.
-    fn learn(&mut self, read: &Read, now: Instant) {
+    /// Updates the feed's rate by a poll's result.
+    fn learn(&mut self, read: &PollStats, now: Instant) {
         if self.settings.fixed.is_some() {
             return;
         }
         let mut most = self.settings.max;
         match self.read {
             None => {
-                // Nobody knows since when a first document's entries are there but their dates.
+                // Only their dates show since when a first document's entries exist.
                 if let Some(span) = read.span.filter(|_| self.is_new && read.window > 1) {
                     let pauses = (read.window - 1) as f64;
                     self.entries = pauses.min(FIRST_WEIGHT);
@@ -221,8 +222,8 @@ impl Schedule {
                 let passed = now.saturating_duration_since(before);
                 self.entries = self.entries * MEMORY + read.new as f64;
                 self.seconds = self.seconds * MEMORY + passed.as_secs_f64();
-                // However even the rate was so far: next time less than the document has room for
-                // should come.
+                // However even the rate was so far: the next document should have fewer new entries
+                // than room for them.
                 if read.new > 0 && read.new * 2 >= read.window {
                     let part = read.window as f64 / (4.0 * read.new as f64);
                     most = passed.mul_f64(part.min(1.0));
@@ -245,7 +246,7 @@ impl Schedule {
         first.saturating_mul(1 << doublings).min(longest)
     }
 
-    /// From `least` of the wait to a tenth more than it.
+    /// Returns a wait between `least` of the given one and a tenth more than it.
     fn about(&mut self, wait: Duration, least: f64) -> Duration {
         let part = self.rng.random_range(least..=1.1);
         Duration::try_from_secs_f64(wait.as_secs_f64() * part).unwrap_or(wait)

@@ -1,4 +1,4 @@
-//! A feed file's document at one moment, for writing it to disk and for serving it.
+//! Document of a feed file at one moment, for writing to disk and for serving.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
@@ -6,14 +6,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::feed_file::{FileError, beside};
+use crate::feed_file::{FileError, path_around};
 
-/// A part of a document: text of its own, or an entry shared with the file in memory.
+/// Part of a document: text of its own, or an entry shared with the file in memory.
 #[derive(Debug, Clone)]
 pub enum Piece {
-    /// The frames of the entries.
+    /// Frame around entries.
     Own(String),
-    /// An entry.
+    /// Entry.
     Shared(Arc<str>),
 }
 
@@ -26,7 +26,7 @@ impl AsRef<[u8]> for Piece {
     }
 }
 
-/// A document, never copied into one string: entries are shared with the file in memory.
+/// Document that is never copied into one string: entries are shared with the file in memory.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     version: u64,
@@ -58,47 +58,47 @@ impl Snapshot {
         }
     }
 
-    /// The version of the file that this is; see [`crate::feed_file::FeedFile::version`].
+    /// Returns the version of the file; see [`crate::feed_file::FeedFile::version`].
     #[must_use]
     pub fn version(&self) -> u64 {
         self.version
     }
 
-    /// The time of the change that made this version.
+    /// Returns the time of the change that made this version.
     #[must_use]
     pub fn modified(&self) -> SystemTime {
         self.modified
     }
 
-    /// The document's length in bytes.
+    /// Returns the document's length in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         let lengths = self.pieces.iter().map(|piece| piece.as_ref().len() as u64);
         lengths.sum()
     }
 
-    /// The document, piece by piece.
+    /// Returns the document, piece by piece.
     #[must_use]
     pub fn pieces(&self) -> &[Piece] {
         &self.pieces
     }
 
-    /// The document, piece by piece, for a reader that keeps no snapshot.
+    /// Returns the document, piece by piece, without keeping the snapshot.
     pub fn into_pieces(self) -> impl Iterator<Item = Piece> + Send + 'static {
         self.pieces.into_iter()
     }
 
-    /// Replaces the file at `path`: writes a temporary file beside it, syncs it, renames it, and
-    /// syncs the folder. When this returns, a crash of the machine leaves the new file, and at any
-    /// moment before it the old one. Returns how many bytes were written.
+    /// Replaces the file at `path`: writes a temporary file in the same folder, syncs it, renames
+    /// it, and syncs the folder. After the return, a crash of the machine leaves the new file, and
+    /// at any moment before it the old one. Returns the number of bytes written.
     ///
-    /// Blocks for the disk; call it off the async threads.
+    /// Blocks for the disk; call it outside of async threads.
     ///
     /// # Errors
     /// If the folder cannot be written to. The old file then stays.
     pub fn store(&self, path: &Path) -> Result<u64, FileError> {
-        // One name, so that crashes do not leave ever more of them.
-        let temporary = beside(path, ".", ".tmp");
+        // One name, so that crashes do not accumulate such files.
+        let temporary = path_around(path, ".", ".tmp");
         let failed = |action, path: &Path| {
             let path = path.to_owned();
             move |source| FileError {
@@ -108,7 +108,7 @@ impl Snapshot {
             }
         };
         self.write_to(&temporary).map_err(|source| {
-            // On a full disk, what was written of it takes room that others need.
+            // On a full disk, the incomplete file takes room that others need.
             let _ = fs::remove_file(&temporary);
             failed("write", &temporary)(source)
         })?;

@@ -1,5 +1,5 @@
-//! The last entries of a channel, newest first: what the receiver's feed files hold, whatever the
-//! format that they are written in.
+//! The last entries of a channel, newest first: the content of the receiver's feed files in any
+//! format.
 
 use std::sync::Arc;
 
@@ -8,35 +8,35 @@ use uuid::Uuid;
 
 use crate::payload::Update;
 
-/// How many entries a file keeps by default.
+/// Default number of entries in a file.
 pub const KEEP: usize = 500;
 
-/// The most bytes of entries that a file keeps, whatever their number: the oldest go first. The
-/// newest entry is always kept.
+/// Largest number of bytes of entries in a file, whatever their number: the oldest are dropped
+/// first. The newest entry is always kept.
 pub const MAX_FILE_BYTES: usize = 64 << 20;
 
-/// What taking in an update did.
+/// Result of applying an update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Upserted {
+pub enum UpsertOutcome {
     /// The entry is new in the file.
     Added,
-    /// An older version of it was there.
+    /// An older version of the entry was replaced.
     Replaced,
-    /// This update or a later one of the same entry was there, or the file is full of later ones.
+    /// This update or a later one of the same entry was present, or the file is full of later ones.
     Unchanged,
 }
 
 /// One entry in the window.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Slot {
-    /// As the format has it.
+    /// Id in the form of the format.
     pub id: String,
     /// Incarnation and seq of the update; `None` for an entry of unknown origin.
     pub origin: Option<(Uuid, u64)>,
-    /// When the source stored the update.
+    /// Time at which the source stored the update.
     pub time: Timestamp,
-    /// The entry in the file's format. Shared with snapshots, so that reading a feed while it
-    /// changes copies no entry.
+    /// Entry in the file's format. Shared with snapshots, so that reading a feed while it changes
+    /// copies no entry.
     pub text: Arc<str>,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct Window {
     keep: usize,
     /// [`MAX_FILE_BYTES`].
     pub max_bytes: usize,
-    /// Newest first, no id twice.
+    /// Slots, newest first, no id twice.
     slots: Vec<Slot>,
 }
 
@@ -63,27 +63,27 @@ impl Window {
         &self.slots
     }
 
-    /// The length of all entries.
+    /// Returns the length of all entries.
     pub(crate) fn bytes(&self) -> usize {
         self.slots.iter().map(|slot| slot.text.len()).sum()
     }
 
-    /// Takes the place of all that is in. Says whether some of it was past the limits.
+    /// Replaces all slots. Returns whether some of the new ones exceeded the limits.
     pub(crate) fn fill(&mut self, slots: Vec<Slot>) -> bool {
         self.slots = slots;
         self.trim()
     }
 
-    /// Takes an update in, as the entry `id`: a new entry comes to the front, a new version
-    /// replaces the older one and comes to the front. An update that is already in, or is older
-    /// than what is in, changes nothing, so delivering again from any earlier point is harmless.
-    /// `text` renders the entry under its id; it is not called where nothing changes.
+    /// Applies an update as the entry `id`: a new entry is inserted in front; a new version
+    /// replaces the older one and moves to the front. An update that is already present, or older
+    /// than the present version, changes nothing, so a repeated delivery from any earlier point is
+    /// harmless. `text` renders the entry under its id; it is not called if nothing changes.
     pub(crate) fn upsert(
         &mut self,
         update: &Update,
         id: String,
         text: impl FnOnce(&str) -> String,
-    ) -> Upserted {
+    ) -> UpsertOutcome {
         let origin = (update.incarnation, update.seq);
         let old = self.slots.iter().position(|s| s.id == id);
         if let Some(there) = old.and_then(|at| self.slots.get(at))
@@ -91,7 +91,7 @@ impl Window {
                 .origin
                 .is_some_and(|(i, seq)| i == origin.0 && seq >= origin.1)
         {
-            return Upserted::Unchanged;
+            return UpsertOutcome::Unchanged;
         }
         // In front of everything that is not later in the same numbering. In-order delivery always
         // inserts at 0; a repeated one finds its old place.
@@ -104,7 +104,7 @@ impl Window {
             })
             .unwrap_or(self.slots.len());
         if at >= self.keep {
-            return Upserted::Unchanged;
+            return UpsertOutcome::Unchanged;
         }
         let text = text(&id).into();
         let slot = Slot {
@@ -121,14 +121,14 @@ impl Window {
         self.slots.insert(at, slot);
         self.trim();
         if old.is_some() {
-            Upserted::Replaced
+            UpsertOutcome::Replaced
         } else {
-            Upserted::Added
+            UpsertOutcome::Added
         }
     }
 
-    /// Entries of this incarnation with a greater seq than `after` count as of unknown origin from
-    /// here on. Says whether there were any.
+    /// Marks entries of this incarnation with a seq greater than `after` as of unknown origin.
+    /// Returns whether there were any.
     pub(crate) fn forget_numbers(&mut self, incarnation: Uuid, after: u64) -> bool {
         let mut any = false;
         for slot in &mut self.slots {
@@ -143,7 +143,7 @@ impl Window {
         any
     }
 
-    /// Drops the oldest entries past the limits. Says whether there were any.
+    /// Drops the oldest entries past the limits. Returns whether there were any.
     fn trim(&mut self) -> bool {
         let before = self.slots.len();
         let most = self.max_bytes;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use feed::detect::detect;
-use feed::gap::{Clock, Way};
+use feed::gap::{Backfill, Clock};
 use feed::parse::{MAX_ENTRIES, MAX_ENTRY_BYTES, MAX_ID_BYTES, parse};
 use feed::payload::{Update, decode, encode};
 use feed::{Entry, Kind};
@@ -18,9 +18,9 @@ const INCARNATION: Uuid = Uuid::from_u128(42);
 /// A whole document, as a web server may send it: what is read of it travels as an update without loss.
 pub fn feed(data: &[u8]) {
     if let Ok(parsed) = parse(data, ADDRESS) {
-        match Way::of(ADDRESS, &parsed) {
-            Some(Way::Archive(url)) => assert!(url.starts_with("http"), "{url}"),
-            Some(Way::PublicInbox(search)) => {
+        match Backfill::of(ADDRESS, &parsed) {
+            Some(Backfill::Archive(url)) => assert!(url.starts_with("http"), "{url}"),
+            Some(Backfill::PublicInbox(search)) => {
                 let times = parsed.entries.iter().filter_map(|e| e.updated);
                 for time in times.chain([Timestamp::MIN, Timestamp::MAX]) {
                     let url = search.url(Clock::Sent, time, Some(time), 1);

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::anyhow;
 use bytes::Bytes;
 use feed::atom::AtomFile;
-use feed::feed_file::{Damaged, FeedMeta};
+use feed::feed_file::{DamagedFile, FeedMeta};
 use feed::json_feed::JsonFile;
 use feed::payload::{self, Update};
 use flexicast::Cursor;
@@ -407,7 +407,7 @@ fn open_feeds(layout: &Layout<'_>, channel: &str) -> anyhow::Result<(Feeds, Vec<
         ),
     ];
     for (path, damaged) in damaged {
-        if let Some(Damaged { moved_to, reason }) = damaged {
+        if let Some(DamagedFile { moved_to, reason }) = damaged {
             warn!(
                 path = %path.display(),
                 moved_to = %moved_to.display(),

@@ -1,5 +1,5 @@
-//! An entry as it can stand in the Atom file: its own XML where possible, complete and valid by
-//! RFC 4287, and otherwise byte for byte.
+//! The form of an entry in the Atom file: its own XML if possible, completed and valid by RFC 4287,
+//! and otherwise byte for byte.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use crate::xml::element::{Element, outline};
 use crate::xml::extensions::extensions;
 use crate::xml::{ATOM_NS, synthesise};
 
-/// What an entry has at most once (RFC 4287 section 4.1.2). The first one counts for readers.
+/// Elements that an entry has at most once (RFC 4287 section 4.1.2). Readers use the first one.
 const ONCE: [&str; 8] = [
     "content",
     "id",
@@ -23,7 +23,7 @@ const ONCE: [&str; 8] = [
     "updated",
 ];
 
-/// The entry's XML as it can stand in the file, with the id `id`.
+/// Returns the XML of the entry for the file, with the id `id`.
 pub(super) fn embeddable(entry: &Entry, id: &str, time: Timestamp) -> String {
     let usable = check(&entry.xml, Form::Element)
         .ok()
@@ -32,8 +32,8 @@ pub(super) fn embeddable(entry: &Entry, id: &str, time: Timestamp) -> String {
             let own = element.child(ATOM_NS, "id").map(|c| c.text.trim());
             element.namespace == ATOM_NS
                 && element.local == "entry"
-                // An entry without an id of its own gets one below; any other id than the
-                // update's would be a different entry to whoever reads the file.
+                // An entry without an id of its own gets one below. With any id but the update's,
+                // readers of the file would see a different entry.
                 && own.is_none_or(|own| own == id)
         })
         .map(|element| repaired(&entry.xml, element, entry, time));
@@ -44,12 +44,12 @@ pub(super) fn embeddable(entry: &Entry, id: &str, time: Timestamp) -> String {
     });
     match whole {
         Some((xml, element)) => completed(xml, &element, entry, id, time),
-        // What we write is XML; were it not, the file must not suffer.
+        // Our own output is always XML; a bug there must not damage the file.
         None => String::new(),
     }
 }
 
-/// Without what is there twice and with dates that are dates.
+/// Returns the entry without duplicate elements and without invalid dates.
 fn repaired(xml: &str, element: Element, entry: &Entry, time: Timestamp) -> (String, Element) {
     let prefix = prefix(xml, &element);
     let mut edits: Vec<(Range<usize>, String)> = Vec::new();
@@ -94,7 +94,7 @@ fn repaired(xml: &str, element: Element, entry: &Entry, time: Timestamp) -> (Str
     }
 }
 
-/// A date as RFC 4287 section 3.3 wants it: RFC 3339 in capitals, with a zone.
+/// Whether the text is a date by RFC 4287 section 3.3: RFC 3339 in capitals, with a zone.
 fn is_date(text: &str) -> bool {
     let text = text.trim();
     let form = text.bytes().enumerate().all(|(n, b)| match n {
@@ -107,8 +107,8 @@ fn is_date(text: &str) -> bool {
     form && text.get(19..).is_some_and(ends_as_a_date) && text.parse::<Timestamp>().is_ok()
 }
 
-/// What may follow the seconds: a fraction, and `Z` or an offset with its colon. The parser takes
-/// offsets like `+0000` as well, which readers need not.
+/// Whether the text may follow the seconds of a date: a fraction, and `Z` or an offset with its
+/// colon. The parser also accepts offsets like `+0000`, which readers need not.
 fn ends_as_a_date(rest: &str) -> bool {
     let zone = match rest.strip_prefix('.') {
         Some(fraction) => {
@@ -130,7 +130,8 @@ fn ends_as_a_date(rest: &str) -> bool {
     }
 }
 
-/// What RFC 4287 section 4.1.2 demands and the original lacks goes in before the end tag.
+/// Returns the entry with the elements that RFC 4287 section 4.1.2 requires and the original lacks,
+/// inserted before the end tag.
 fn completed(
     mut xml: String,
     element: &Element,
@@ -156,7 +157,7 @@ fn completed(
     if !page {
         need("content", "");
     }
-    // Its feed's authors, which are not this file's.
+    // The authors of the entry's feed, which are not those of this file.
     if !has("author") && !has("source") {
         for author in &entry.authors {
             synthesise::author(&mut missing, &prefix, author);
@@ -165,14 +166,15 @@ fn completed(
     if !missing.is_empty() {
         match element.content_end {
             Some(end) => xml.insert_str(end, &missing),
-            // `<entry/>`: nothing of it is worth keeping. With an id, the made one is complete.
+            // `<entry/>`: nothing worth keeping. An entry written from the fields is complete with
+            // the id.
             None => xml = made(entry, id, entry.updated.or(Some(time))),
         }
     }
     xml
 }
 
-/// The prefix of the entry's own name, with its colon.
+/// Returns the prefix of the entry's own name, with its colon.
 fn prefix(xml: &str, element: &Element) -> String {
     xml.get(1..1 + element.name_len)
         .and_then(|name| name.strip_suffix("entry"))

@@ -1,4 +1,4 @@
-//! Reading the file that an earlier run wrote.
+//! Reading of a file that an earlier run wrote.
 
 use jiff::Timestamp;
 use quick_xml::Reader;
@@ -61,7 +61,7 @@ pub(super) fn content(text: &str) -> Result<Content, String> {
 }
 
 fn slot(xml: &str, origin: Option<(Uuid, u64, Timestamp)>) -> Result<Slot, String> {
-    // Entries that stand in the file alone are namespace-complete; the check is what says so.
+    // This check is what proves that an entry which is alone in the file is namespace-complete.
     check(xml, Form::Element)?;
     let element = outline(xml)?;
     let text = |local| element.child(ATOM_NS, local).map(|c| c.text.trim());

@@ -62,7 +62,7 @@ fn newest_first_limited_and_read_again() {
     let mut file = open(&path);
     for seq in 1..=7 {
         let id = format!("urn:{seq}");
-        assert_eq!(file.upsert(&good(seq, &id)), Upserted::Added);
+        assert_eq!(file.upsert(&good(seq, &id)), UpsertOutcome::Added);
     }
     file.write().unwrap();
     assert_eq!(ids(&file), ["urn:7", "urn:6", "urn:5", "urn:4", "urn:3"]);
@@ -122,7 +122,7 @@ fn repeated_delivery_changes_nothing() {
     for from in 0..updates.len() {
         let mut again = open(&path);
         for update in &updates[from..] {
-            assert_eq!(again.upsert(update), Upserted::Unchanged);
+            assert_eq!(again.upsert(update), UpsertOutcome::Unchanged);
         }
         again.write().unwrap();
         assert_eq!(fs::read(&path).unwrap(), written);
@@ -130,19 +130,19 @@ fn repeated_delivery_changes_nothing() {
 }
 
 #[test]
-fn a_new_incarnation_replaces_what_an_older_one_brought() {
+fn a_new_incarnation_replaces_older_entries() {
     let folder = tempfile::tempdir().unwrap();
     let mut file = open(&path(&folder));
     file.upsert(&good(8, "a"));
     file.upsert(&good(9, "b"));
     let mut recreated = good(1, "a");
     recreated.incarnation = Uuid::from_u128(2);
-    assert_eq!(file.upsert(&recreated), Upserted::Replaced);
+    assert_eq!(file.upsert(&recreated), UpsertOutcome::Replaced);
     assert_eq!(ids(&file), ["a", "b"]);
 }
 
 #[test]
-fn what_is_missing_is_added_and_the_rest_kept() {
+fn missing_elements_are_added_and_the_rest_kept() {
     let folder = tempfile::tempdir().unwrap();
     let mut file = open(&path(&folder));
     let xml = format!("<a:entry xmlns:a='{ATOM_NS}' xmlns=''><x/><a:id>q</a:id></a:entry >");
@@ -156,7 +156,7 @@ fn what_is_missing_is_added_and_the_rest_kept() {
 }
 
 #[test]
-fn what_rfc_4287_forbids_is_put_right_and_the_rest_kept() {
+fn violations_of_rfc_4287_are_repaired() {
     let folder = tempfile::tempdir().unwrap();
     let mut file = open(&path(&folder));
     let xml = format!(
@@ -181,7 +181,7 @@ fn what_rfc_4287_forbids_is_put_right_and_the_rest_kept() {
 }
 
 #[test]
-fn dates_that_only_some_readers_take_are_put_right() {
+fn dates_that_only_some_readers_accept_are_normalised() {
     let folder = tempfile::tempdir().unwrap();
     let mut file = open(&path(&folder));
     for (seq, given, expected) in [
@@ -211,7 +211,7 @@ fn dates_that_only_some_readers_take_are_put_right() {
 }
 
 #[test]
-fn what_is_there_many_times_is_removed_in_one_go() {
+fn many_duplicates_are_removed_in_one_pass() {
     let folder = tempfile::tempdir().unwrap();
     let mut file = open(&path(&folder));
     let many = "<id>x</id>".repeat(80_000);
@@ -226,7 +226,7 @@ fn what_is_there_many_times_is_removed_in_one_go() {
 }
 
 #[test]
-fn the_file_says_where_it_is_served() {
+fn the_file_names_its_own_address() {
     let folder = tempfile::tempdir().unwrap();
     let path = path(&folder);
     let meta = FeedMeta::for_channel("h:1", "lore").served_at("http://h/feeds/lore.atom?a&b");
@@ -237,7 +237,7 @@ fn the_file_says_where_it_is_served() {
 }
 
 #[test]
-fn what_cannot_be_embedded_is_made_anew() {
+fn unembeddable_entries_are_rewritten() {
     let folder = tempfile::tempdir().unwrap();
     let path = path(&folder);
     let bad = [
@@ -324,7 +324,7 @@ fn the_size_is_bounded_but_the_newest_stays() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever is delivered twice from whatever points, the file is as if delivered once.
+    /// Repeated delivery from any earlier points leaves the same file as one delivery.
     #[test]
     fn delivery_is_idempotent(
         ids in proptest::collection::vec("[a-h]", 1..20),
@@ -347,9 +347,9 @@ proptest! {
         prop_assert_eq!(again.window, once.window);
     }
 
-    /// Whatever an update says, the file can be read again and holds it.
+    /// Any update leaves a file that can be read again and contains the update.
     #[test]
-    fn any_update_leaves_a_good_file(
+    fn any_update_leaves_a_valid_file(
         id in "[a-c<>&\u{1}\r\n ]{1,4}",
         xml in "(<entry xmlns='http://www.w3.org/2005/Atom'>)?(<id>[a-z]{0,3}</id>|[<>&;a-z\"'/ ]|]]>|<!--|<!\\[CDATA\\[){0,6}(</entry>)?",
         title in "[<>&\u{1}\u{fffe}\r\né]{0,5}",
@@ -364,7 +364,7 @@ proptest! {
         let mut again = open(&path);
         prop_assert_eq!(again.damaged(), None);
         prop_assert_eq!(&again.window, &file.window);
-        prop_assert_eq!(again.upsert(&odd), Upserted::Unchanged);
+        prop_assert_eq!(again.upsert(&odd), UpsertOutcome::Unchanged);
         let text = fs::read_to_string(&path).unwrap();
         let limits = Limits { entries: 9, entry_bytes: 1 << 20 };
         prop_assert_eq!(split(&text, None, limits).unwrap().entries.len(), 1);
@@ -372,7 +372,7 @@ proptest! {
 }
 
 #[test]
-fn numbers_that_are_given_again_replace_what_had_them() {
+fn reused_numbers_replace_their_entries() {
     let folder = tempfile::tempdir().unwrap();
     let path = path(&folder);
     let mut file = open(&path);
@@ -382,19 +382,19 @@ fn numbers_that_are_given_again_replace_what_had_them() {
     file.write().unwrap();
     file.forget_numbers(INCARNATION, 2);
     file.write().unwrap();
-    // It survives a restart.
+    // The change survives a restart.
     let mut file = open(&path);
     assert_eq!(ids(&file), ["urn:4", "urn:3", "urn:2", "urn:1"]);
-    assert_eq!(file.upsert(&good(2, "urn:2")), Upserted::Unchanged);
-    // What was update 4 comes as update 3, and something new as update 4.
-    assert_eq!(file.upsert(&good(3, "urn:4")), Upserted::Replaced);
-    assert_eq!(file.upsert(&good(4, "urn:new")), Upserted::Added);
+    assert_eq!(file.upsert(&good(2, "urn:2")), UpsertOutcome::Unchanged);
+    // The entry of update 4 arrives as update 3, and another entry as update 4.
+    assert_eq!(file.upsert(&good(3, "urn:4")), UpsertOutcome::Replaced);
+    assert_eq!(file.upsert(&good(4, "urn:new")), UpsertOutcome::Added);
     assert_eq!(ids(&file), ["urn:new", "urn:4", "urn:3", "urn:2", "urn:1"]);
-    assert_eq!(file.upsert(&good(3, "urn:4")), Upserted::Unchanged);
+    assert_eq!(file.upsert(&good(3, "urn:4")), UpsertOutcome::Unchanged);
 }
 
 #[test]
-fn the_feed_that_the_file_names_stays_the_same_after_a_restart() {
+fn the_original_feeds_address_survives_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let path = path(&folder);
     let write = |seq: u64, feed: &str| {

@@ -1,4 +1,4 @@
-//! Addresses: what may be fetched, what is shown of it, and where redirects lead.
+//! Addresses: permission to fetch, redaction for messages, and redirects.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -8,12 +8,12 @@ use url::Url;
 use super::error::FetchError;
 use super::guard::{Guard, Lookup, is_public};
 
-/// How much of an address that cannot be read is repeated.
+/// Characters of an unreadable address that are quoted.
 const QUOTED: usize = 200;
 
-/// Whether a feed can be fetched from this address as far as can be told without asking anybody: a
-/// URL of `http` or `https` with a host, which, unless `allow_private`, is neither a private address
-/// nor a name of this machine for itself.
+/// Checks whether a feed can be fetched from this address, as far as that is known without a
+/// request: a URL of `http` or `https` with a host which, unless `allow_private`, is neither a
+/// private address nor a name of this machine for itself.
 ///
 /// # Errors
 /// [`FetchError::Address`], [`FetchError::Private`].
@@ -33,9 +33,10 @@ pub fn check(address: &str, allow_private: bool) -> Result<(), FetchError> {
     }
 }
 
-/// The same, after its name was looked up by `lookup`, once: it may lead elsewhere later, so this is for
-/// whoever is to be told at once, and not instead of the checks at each connection. A name that is not
-/// known, or leads to some public address, too, is fine. Takes as long as `lookup` does.
+/// Checks the address as [`check`] does, and resolves its name once by `lookup`. The name may
+/// resolve differently later, so this gives early feedback and does not replace the checks at each
+/// connection. A name that is unknown, or that also leads to a public address, passes. Takes as
+/// long as `lookup` does.
 ///
 /// # Errors
 /// [`FetchError::Address`], [`FetchError::Private`].
@@ -59,15 +60,15 @@ pub async fn check_name(
     }
 }
 
-/// RFC 6761 section 6.3: such names mean this machine wherever they are looked up.
+/// Whether the name means this machine wherever it is resolved (RFC 6761 section 6.3).
 fn is_localhost(name: &str) -> bool {
     let name = name.trim_end_matches('.');
     let end = name.rsplit('.').next().unwrap_or_default();
     end.eq_ignore_ascii_case("localhost")
 }
 
-/// The address to fetch a feed from that was configured as `address` and has moved to `moved_to`:
-/// the latter, with the credentials of the former where they are for the same server.
+/// Returns the address to fetch a feed from that was configured as `address` and has moved to
+/// `moved_to`: the latter, with the credentials of the former if they are for the same server.
 #[must_use]
 pub fn moved(address: &str, moved_to: &str) -> Option<String> {
     let (from, mut to) = (Url::parse(address).ok()?, Url::parse(moved_to).ok()?);
@@ -80,7 +81,7 @@ pub fn moved(address: &str, moved_to: &str) -> Option<String> {
 
 pub(super) fn parse(address: &str) -> Result<Url, FetchError> {
     Url::parse(address).map_err(|e| {
-        // Without what may be credentials or keys. A password may hold a question mark.
+        // Without anything that may be credentials or keys. A password may contain a question mark.
         let (mark, rest) = match address.rsplit_once('@') {
             Some((_, rest)) => ("…@", rest),
             None => ("", address),
@@ -94,8 +95,11 @@ pub(super) fn parse(address: &str) -> Result<Url, FetchError> {
     })
 }
 
-/// Refuses what is not http(s), and literal addresses that the guard does not allow. Names are
-/// checked when they are resolved.
+/// Refuses other schemes than http(s), and literal addresses that the guard does not allow. Names
+/// are checked when they are resolved.
+///
+/// # Errors
+/// [`FetchError::Address`], [`FetchError::Private`].
 pub(super) fn permit(url: &Url, guard: &Guard) -> Result<(), FetchError> {
     let refuse = |why: &str| {
         Err(FetchError::Address {
@@ -122,20 +126,20 @@ pub(super) fn permit(url: &Url, guard: &Guard) -> Result<(), FetchError> {
     })
 }
 
-/// The address without its user name and password.
+/// Returns the address without its user name and password.
 pub(super) fn without_credentials(url: &Url) -> String {
     if url.username().is_empty() && url.password().is_none() {
         return url.to_string();
     }
     let mut url = url.clone();
-    // These fail only for addresses without a host, which have no credentials.
+    // These calls fail only for addresses without a host, which have no credentials.
     let _ = url.set_username("");
     let _ = url.set_password(None);
     url.to_string()
 }
 
-/// The address for messages: without credentials, and without the values of its query, which may be
-/// keys; those of a redirect often are.
+/// Returns the address for messages: without credentials, and without the values of its query,
+/// which may be keys; those of a redirect often are.
 #[must_use]
 pub fn redacted(url: &Url) -> String {
     let mut shown = url.clone();
@@ -152,7 +156,8 @@ pub fn redacted(url: &Url) -> String {
     shown.into()
 }
 
-/// Credentials go along to the same server, also when it moves from http to https, and to no other.
+/// Copies the credentials to an address on the same server, also if it moves from http to https,
+/// and to no other.
 pub(super) fn carry_credentials(from: &Url, to: &mut Url) {
     let same =
         from.scheme() == to.scheme() && from.port_or_known_default() == to.port_or_known_default();
@@ -167,13 +172,13 @@ pub(super) fn carry_credentials(from: &Url, to: &mut Url) {
     let _ = to.set_password(from.password());
 }
 
-/// The redirects of one fetch.
+/// Redirects of one fetch.
 #[derive(Debug)]
 pub(super) struct Chain {
-    /// Where the first request was answered from.
+    /// Peer of the first response.
     first: Option<IpAddr>,
     redirects: usize,
-    /// Every one was by 301 or 308, and none from https to http.
+    /// Whether every redirect was 301 or 308, and none led from https to http.
     permanent: bool,
 }
 
@@ -186,7 +191,7 @@ impl Chain {
         }
     }
 
-    /// Where a redirect leads.
+    /// Returns the target of a redirect.
     pub(super) fn follow(
         &mut self,
         url: &Url,
@@ -204,18 +209,18 @@ impl Chain {
         Ok(next)
     }
 
-    /// Whether whoever answers speaks for the feed's own address for good.
+    /// Whether the current server answers permanently for the feed's own address.
     pub(super) fn is_permanent(&self) -> bool {
         self.permanent
     }
 
-    /// The address to remember: that of the last answer, if it is for good.
+    /// Returns the address to remember: that of the last response, if it is permanent.
     pub(super) fn moved_to(&self, url: &Url, peer: Option<IpAddr>) -> Option<String> {
         if self.redirects == 0 || !self.permanent {
             return None;
         }
-        // Also where private addresses are allowed: somebody on the internet does not get to say
-        // which host of the private network is asked from now on.
+        // Also if private addresses are allowed: a server on the internet does not decide which
+        // host of the private network is polled from now on.
         let (first, last) = (self.first.map(is_public), peer.map(is_public));
         let inward = first != Some(false) && last != Some(true);
         let mut url = url.clone();
@@ -338,8 +343,8 @@ mod tests {
         assert_eq!(moved("https://example.org/f", "http://example.org/f"), None);
     }
 
-    /// The address that is remembered after redirects, each with its status and where it is
-    /// answered from, and with where the last answer comes from.
+    /// Returns the address that is remembered after redirects. `hops` are statuses, targets and
+    /// peers; `last` is the peer of the last response.
     fn remembered(start: &str, hops: &[(u16, &str, &str)], last: &str) -> Option<String> {
         let mut chain = Chain::new();
         let mut at = url(start);
@@ -355,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_way_that_is_permanent_all_along_is_remembered() {
+    fn only_fully_permanent_redirects_are_remembered() {
         let (a, b, c) = ("http://a.org/", "https://b.org/", "https://b.org/c#x");
         let (one, two) = ("1.1.1.1", "8.8.8.8");
         assert_eq!(remembered(a, &[], one), None);

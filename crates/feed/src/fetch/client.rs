@@ -1,4 +1,4 @@
-//! The HTTP client of a fetcher, and what its errors mean.
+//! The HTTP client of a fetcher, and the meaning of its errors.
 
 use std::error::Error as StdError;
 use std::sync::{Arc, Once};
@@ -11,15 +11,15 @@ use url::Url;
 use super::FetchConfig;
 use super::address::redacted;
 use super::error::FetchError;
-use super::guard::{Forbidden, Guard};
+use super::guard::{ForbiddenAddress, Guard};
 
-/// The most header fields of a response. Their bytes are limited by the client, to about 400 KiB.
+/// Largest number of header fields in a response. The client limits their bytes to about 400 KiB.
 const MAX_HEADERS: usize = 128;
 
-/// The longest contact, in bytes.
+/// Longest contact, in bytes.
 const MAX_CONTACT: usize = 200;
 
-/// The variables by which other programs are told to use a proxy.
+/// Environment variables that configure a proxy for other programs.
 const PROXIES: [&str; 6] = [
     "HTTP_PROXY",
     "HTTPS_PROXY",
@@ -29,7 +29,7 @@ const PROXIES: [&str; 6] = [
     "all_proxy",
 ];
 
-/// A client, and what is wrong with https where only http will work.
+/// HTTP client, and the reason if https is unavailable.
 #[derive(Debug)]
 pub(super) struct Http {
     pub(super) client: Client,
@@ -39,8 +39,8 @@ pub(super) struct Http {
 
 impl Http {
     pub(super) fn new(config: &FetchConfig, guard: &Guard) -> Result<Self, FetchError> {
-        // The client takes the process's provider. An error means that there is one already, be it
-        // by an earlier call of this, and that is as good.
+        // The client uses the provider of the process. An error means that one is already
+        // installed, possibly by an earlier call, which is just as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
         name_ignored_proxies();
         let agent = user_agent(config)?;
@@ -49,8 +49,8 @@ impl Http {
                 .user_agent(&agent)
                 .redirect(reqwest::redirect::Policy::none())
                 .referer(false)
-                // A proxy would resolve names and connect in the guard's place, to wherever it
-                // likes, so none is taken from the environment.
+                // A proxy would resolve names and connect in place of the guard, to any address, so
+                // none is read from the environment.
                 .no_proxy()
                 .connect_timeout(config.connect_timeout)
                 .pool_max_idle_per_host(1)
@@ -71,8 +71,8 @@ impl Http {
             // A machine without certificate authorities can still fetch over plain http.
             Err(e) => {
                 let note = format!(
-                    "{} (https needs the certificate authorities of the system: install the package \
-                     ca-certificates)",
+                    "{} (https needs the certificate authorities of the system: install the \
+                     package ca-certificates)",
                     failed(e)
                 );
                 match builder().tls_certs_only([]).build() {
@@ -87,12 +87,12 @@ impl Http {
         }
     }
 
-    /// What an error of the client means.
+    /// Returns the fetch error for an error of the client.
     pub(super) fn error(&self, url: &Url, error: &reqwest::Error) -> FetchError {
         let mut causes: Vec<String> = Vec::new();
         let mut next: Option<&(dyn StdError + 'static)> = error.source();
         while let Some(cause) = next {
-            if let Some(forbidden) = cause.downcast_ref::<Forbidden>() {
+            if let Some(forbidden) = cause.downcast_ref::<ForbiddenAddress>() {
                 return FetchError::Private {
                     url: redacted(url),
                     host: forbidden.host.clone(),
@@ -112,7 +112,7 @@ impl Http {
             };
         }
         if causes.is_empty() {
-            // Its own text holds the address with everything in it.
+            // The client's own text contains the whole address.
             causes.push("the request failed".into());
         }
         if url.scheme() == "https" {
@@ -125,11 +125,11 @@ impl Http {
     }
 }
 
-/// Whether `contact` can be named in the `User-Agent`: a URL of `http` or `https`, or an address as
-/// `mailto:`.
+/// Checks whether `contact` can be named in the `User-Agent`: a URL of `http` or `https`, or an
+/// address as `mailto:`.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The defect of the contact, for people.
 pub fn check_contact(contact: &str) -> Result<(), String> {
     let plain = |b: u8| b.is_ascii_graphic() && !matches!(b, b'(' | b')' | b'\\' | b'"');
     let url = Url::parse(contact).ok();
@@ -148,7 +148,7 @@ pub fn check_contact(contact: &str) -> Result<(), String> {
     ))
 }
 
-/// Says who asks, and whom to complain to.
+/// Returns the `User-Agent`, which names the program and the contact for complaints.
 fn user_agent(config: &FetchConfig) -> Result<String, FetchError> {
     match &config.contact {
         None => Ok(config.user_agent.clone()),
@@ -165,10 +165,11 @@ fn name_ignored_proxies() {
         let set = |name: &&&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let set: Vec<&str> = PROXIES.iter().filter(set).copied().collect();
         if !set.is_empty() {
+            let variables = set.join(",");
             warn!(
-                "{} is set and not used for feeds: they are fetched directly, because behind a \
-                 proxy their addresses could not be checked",
-                set.join(", ")
+                variables,
+                "proxy settings ignored: feeds are fetched directly, because a proxy would resolve \
+                 their names unchecked"
             );
         }
     });

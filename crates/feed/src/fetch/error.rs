@@ -1,93 +1,93 @@
-//! Why a poll brought nothing.
+//! Errors of a poll.
 
 use std::net::IpAddr;
 use std::time::Duration;
 
 use thiserror::Error;
 
-/// Why a poll brought nothing. Every message names the address, without credentials.
+/// Failure of a poll. Every message names the address, without credentials.
 #[derive(Debug, Error)]
 pub enum FetchError {
-    /// The configured address cannot be fetched at all.
+    /// Configured address that cannot be fetched at all.
     #[error("the feed address {url:?} cannot be used: {why}")]
     Address {
-        /// As configured, without credentials.
+        /// Address as configured, without credentials.
         url: String,
-        /// What is wrong with it.
+        /// Defect of the address.
         why: String,
     },
-    /// The HTTP client cannot be made.
+    /// Failure to make the HTTP client.
     #[error("the HTTP client cannot be set up: {0}")]
     Client(String),
-    /// The address leads into a network that feeds may not reach.
+    /// Address in a network that feeds may not reach.
     #[error(
         "{url} is refused: {}; allow private addresses for this feed if it is meant",
         not_public(host, *address)
     )]
     Private {
-        /// The address, perhaps of a redirect.
+        /// Address, perhaps of a redirect.
         url: String,
-        /// Its host.
+        /// Host of the address.
         host: String,
-        /// What the host is or resolves to.
+        /// IP address that the host is or resolves to.
         address: IpAddr,
     },
-    /// No connection, no name, no TLS, or the connection broke.
+    /// Failed connection, name resolution or TLS, or a broken connection.
     #[error("{url} cannot be fetched: {why}")]
     Transport {
         /// The address.
         url: String,
-        /// The chain of causes.
+        /// Chain of causes.
         why: String,
     },
-    /// [`super::FetchConfig::timeout`] or [`super::FetchConfig::connect_timeout`] passed.
+    /// [`super::FetchConfig::timeout`] or [`super::FetchConfig::connect_timeout`] expired.
     #[error("{url} did not answer completely in {:.1} s", after.as_secs_f64())]
     Timeout {
         /// The feed's address.
         url: String,
-        /// The time that passed.
+        /// Time that passed.
         after: Duration,
     },
-    /// A redirect too many, or to nowhere.
+    /// One redirect too many, or an invalid one.
     #[error("{url} redirects {why}")]
     Redirect {
-        /// The address that redirects.
+        /// Address that redirects.
         url: String,
-        /// What is wrong with that.
+        /// Defect of the redirect.
         why: String,
     },
-    /// Status 410: the feed is gone for good, and asking again is not wanted.
+    /// Status 410: the feed is permanently gone, and no further polls are wanted.
     #[error("{url} answered 410: it is gone for good")]
     Gone {
         /// The address.
         url: String,
     },
-    /// Any other status but 200 and 304.
+    /// Any status other than 200 and 304.
     #[error("{url} answered {status}{}{}", about(seen.as_deref()), retry(*retry_after))]
     Status {
         /// The address.
         url: String,
-        /// The HTTP status.
+        /// HTTP status.
         status: u16,
-        /// What the server asked to be waited (429 and 503), at most a day.
+        /// Wait that the server asked for (429 and 503), at most a day.
         retry_after: Option<Duration>,
-        /// What the body seems to be, if there is one.
+        /// Apparent kind of the body, if there is one.
         seen: Option<String>,
-        /// The body looks like a bot check.
+        /// Whether the body looks like a bot check.
         challenge: bool,
     },
-    /// The document is larger than [`super::FetchConfig::max_bytes`].
+    /// Document larger than [`super::FetchConfig::max_bytes`].
     #[error("{url} is larger than {limit} bytes")]
     TooLarge {
         /// The address.
         url: String,
-        /// The limit in bytes.
+        /// Limit in bytes.
         limit: usize,
     },
 }
 
 impl FetchError {
-    /// What the server asked to be waited before the next poll.
+    /// Returns the wait that the server asked for before the next poll.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
@@ -109,7 +109,8 @@ impl FetchError {
     }
 }
 
-/// Why a host may not be fetched from. One that is given as an address is not named twice.
+/// Returns the reason why a host may not be fetched from. A host that is an address is not named
+/// twice.
 pub(super) fn not_public(host: &str, address: IpAddr) -> String {
     let literal = host.trim_start_matches('[').trim_end_matches(']');
     if literal.parse() == Ok(address) {

@@ -1,5 +1,5 @@
-//! Which addresses a feed may lead to. Without this, whoever controls a feed's address, its name
-//! or a redirect could have the source fetch from its own network (SSRF).
+//! Protection against SSRF: the addresses that a feed may lead to. Without it, the owner of a
+//! feed's address, name or redirect could make the source fetch from its own network.
 
 use std::fmt;
 use std::future::Future;
@@ -11,33 +11,33 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
 use super::error::not_public;
 
-/// What Azure gives its machines to ask for their settings: the one such address of a cloud that
-/// looks like a public one.
+/// Address at which Azure serves settings to its machines: the only such address of a cloud that
+/// looks public.
 const AZURE_PLATFORM: Ipv4Addr = Ipv4Addr::new(168, 63, 129, 16);
 
-/// Addresses for documentation (RFC 5737, RFC 3849), which nobody has.
+/// Unassigned address for documentation (RFC 5737, RFC 3849).
 const NOBODYS_V4: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const NOBODYS_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
 
-/// A name that leads only to addresses that are not public.
+/// Error for a name that leads only to addresses that are not public.
 #[derive(Debug)]
-pub(super) struct Forbidden {
+pub(super) struct ForbiddenAddress {
     pub host: String,
     pub address: IpAddr,
 }
 
-impl fmt::Display for Forbidden {
+impl fmt::Display for ForbiddenAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&not_public(&self.host, self.address))
     }
 }
 
-impl std::error::Error for Forbidden {}
+impl std::error::Error for ForbiddenAddress {}
 
-/// How names are resolved: to addresses, with any port.
+/// Name resolution: addresses of a name, with any port.
 pub type Lookup = fn(String) -> Pin<Box<dyn Future<Output = io::Result<Vec<SocketAddr>>> + Send>>;
 
-/// By the names of the system.
+/// Resolves a name by the system's resolver.
 #[must_use]
 pub fn system_lookup(
     host: String,
@@ -45,9 +45,9 @@ pub fn system_lookup(
     Box::pin(async move { Ok(tokio::net::lookup_host((host, 0)).await?.collect()) })
 }
 
-/// Says which addresses may be connected to. As the client's resolver it hands on only those. The
-/// client connects to what it is given and asks nobody else, so the address that was checked is
-/// the one that is used, and a name that changes in between changes nothing.
+/// Decision which addresses may be connected to. As the client's resolver it returns only those.
+/// The client connects to the result without another lookup, so the address that was checked is the
+/// one that is used, and a name that changes in between has no effect.
 #[derive(Debug, Clone)]
 pub(super) struct Guard {
     lookup: Lookup,
@@ -55,7 +55,7 @@ pub(super) struct Guard {
 }
 
 impl Guard {
-    /// By the names of the system; with or without private addresses.
+    /// Returns a guard that resolves by the system, with or without private addresses.
     pub(super) fn system(allow_private: bool) -> Self {
         Self {
             lookup: system_lookup,
@@ -90,7 +90,7 @@ impl Resolve for Guard {
 }
 
 impl Guard {
-    /// Whether a name leads somewhere, and nowhere that is allowed.
+    /// Returns the forbidden address of a name that resolves, but to no allowed address.
     pub(super) async fn refuses(&self, host: &str, lookup: Lookup) -> Option<IpAddr> {
         let found = lookup(host.to_owned()).await.ok()?;
         let first = found.first()?.ip();
@@ -111,16 +111,16 @@ fn allowed(
     let allowed: Vec<SocketAddr> = allowed.collect();
     if allowed.is_empty() {
         let address = first;
-        return Err(Forbidden { host, address }.into());
+        return Err(ForbiddenAddress { host, address }.into());
     }
     Ok(allowed)
 }
 
-/// Whether an address is this machine's own: what is sent there does not leave it, and passes by the
-/// firewall that keeps others out. Only an own address can be sent from.
+/// Whether an address is this machine's own: packets to it do not leave the machine, and bypass the
+/// firewall that excludes others. Only an own address can be sent from.
 pub(super) fn is_own(address: IpAddr) -> bool {
     let can_send_from = |address: IpAddr| UdpSocket::bind((address, 0)).is_ok();
-    // Where the system lets anything be sent from, this says nothing.
+    // On a system that allows any source address, this test is meaningless.
     let nobodys = match address {
         IpAddr::V4(_) => IpAddr::V4(NOBODYS_V4),
         IpAddr::V6(_) => IpAddr::V6(NOBODYS_V6),
@@ -156,13 +156,13 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
 }
 
 fn is_public_v6(address: Ipv6Addr) -> bool {
-    // Forms that carry an IPv4 address lead where that leads.
+    // Forms that carry an IPv4 address lead to that address.
     let [s0, s1, s2, s3, s4, s5, s6, s7] = address.segments();
     let v4 = |high: u16, low: u16| {
         let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
         is_public_v4(Ipv4Addr::new(a, b, c, d))
     };
-    // ISATAP (RFC 5214) has it in its interface identifier, under any prefix.
+    // ISATAP (RFC 5214) carries the address in its interface identifier, under any prefix.
     if (s4 & 0xfcff, s5) == (0, 0x5efe) && !v4(s6, s7) {
         return false;
     }
@@ -174,8 +174,8 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
         (0x2002, _) => v4(s1, s2),
         // Protocol assignments (Teredo among them), documentation.
         (0x2001, 0..=0x1ff | 0xdb8) | (0x3fff, 0..=0xfff) => false,
-        // Everything else that is global unicast, and nothing that is not: loopback, unspecified,
-        // unique local, link-local, site-local, multicast are all outside.
+        // Global unicast and nothing else: loopback, unspecified, unique local, link-local,
+        // site-local and multicast are all outside.
         _ => (s0 & 0xe000) == 0x2000,
     }
 }
@@ -190,7 +190,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     #[test]
-    fn own_addresses_are_told_from_others() {
+    fn own_addresses_are_recognised() {
         assert!(is_own(Ipv4Addr::LOCALHOST.into()));
         for other in [
             "192.0.2.1",
@@ -200,14 +200,14 @@ mod tests {
         ] {
             assert!(!is_own(other.parse().unwrap()), "{other}");
         }
-        // As public as it may look.
+        // Even an address that looks public.
         let own = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
         let refused = allowed("own".into(), vec![own], |address| !is_own(address));
         assert!(refused.is_err());
     }
 
     #[test]
-    fn private_addresses_are_told_from_public_ones() {
+    fn private_addresses_are_recognised() {
         for private in [
             "0.0.0.0",
             "0.1.2.3",
@@ -279,13 +279,13 @@ mod tests {
         let only = |found: Vec<SocketAddr>| allowed("h".into(), found, is_public);
         assert_eq!(only(vec![private, public]).unwrap(), [public]);
         let error = only(vec![private]).unwrap_err();
-        assert!(error.downcast_ref::<Forbidden>().is_some());
+        assert!(error.downcast_ref::<ForbiddenAddress>().is_some());
         assert!(only(vec![]).is_err());
         let all = allowed("h".into(), vec![private, public], |_| true).unwrap();
         assert_eq!(all, [private, public]);
     }
 
-    /// Answers every connection with an empty page, and counts them.
+    /// Answers every connection with an empty page, and counts the connections.
     async fn server(address: SocketAddr) -> (SocketAddr, Arc<AtomicUsize>) {
         let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -304,8 +304,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_name_that_changes_between_check_and_use_leads_nowhere_else() {
-        // 127.0.0.2 stands for the public network, 127.0.0.1 for the private one.
+    async fn a_rebound_name_connects_to_the_checked_address_only() {
+        // 127.0.0.2 represents the public network, 127.0.0.1 the private one.
         static LOOKUPS: AtomicUsize = AtomicUsize::new(0);
         let guard = Guard {
             allowed: |address| address == Ipv4Addr::new(127, 0, 0, 2),

@@ -1,4 +1,4 @@
-//! What a server says about when to come again and where.
+//! Server hints: when to poll again, and at which address.
 
 use std::time::Duration;
 
@@ -6,21 +6,21 @@ use jiff::Timestamp;
 use jiff::fmt::rfc2822;
 use reqwest::header::{AGE, CACHE_CONTROL, DATE, EXPIRES, HeaderMap, HeaderName, RETRY_AFTER};
 
-/// The longest time that a server can ask for: a day.
+/// Longest wait that a server can ask for: a day.
 const LONGEST: Duration = Duration::from_secs(86_400);
 
-/// What a server said beside the document itself.
+/// Server hints that accompany a response.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Hints {
-    /// The address that the feed has moved to for good, without credentials: every redirect on the
-    /// way was permanent (301 or 308), none led from `https` to `http`, and none from the public
-    /// network into a private one. Whether what is there is the feed is for the caller to see.
+    /// Address that the feed has permanently moved to, without credentials: every redirect on the
+    /// path was permanent (301 or 308), none led from `https` to `http`, and none from the public
+    /// network into a private one. The caller has to verify that the document there is the feed.
     pub moved_to: Option<String>,
-    /// How long the answer stays fresh (`Cache-Control: max-age` or `Expires`, less its `Age`), at
-    /// most a day. `None` if it says nothing, or that it is not fresh for any time.
+    /// Remaining freshness of the response (`Cache-Control: max-age` or `Expires`, less its `Age`),
+    /// at most a day. `None` if nothing is stated, or no freshness at all.
     pub max_age: Option<Duration>,
-    /// `Retry-After`, at most a day. RFC 9110 gives it a meaning with 503 and 3xx (304 is one of
-    /// those) and RFC 6585 with 429; a server that sends it with 200 means the same.
+    /// `Retry-After`, at most a day. RFC 9110 defines it for 503 and 3xx (including 304) and RFC
+    /// 6585 for 429; a server that sends it with 200 means the same.
     pub retry_after: Option<Duration>,
 }
 
@@ -34,7 +34,7 @@ impl Hints {
     }
 }
 
-/// `Retry-After` (RFC 9110 section 10.2.3): seconds or a date.
+/// Returns the value of `Retry-After` (RFC 9110 section 10.2.3): seconds or a date.
 pub(super) fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
     let value = text(headers, RETRY_AFTER)?;
     if let Some(seconds) = seconds(value) {
@@ -43,7 +43,7 @@ pub(super) fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duratio
     Some(until(date(value)?, now))
 }
 
-/// The freshness lifetime (RFC 9111 section 4.2) that is left.
+/// Returns the rest of the freshness lifetime (RFC 9111 section 4.2).
 fn max_age(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
     let mut lifetime = None;
     let values = headers.get_all(CACHE_CONTROL).iter();
@@ -54,7 +54,7 @@ fn max_age(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
         let (name, value) = directive.split_once('=').unwrap_or((directive, ""));
         match name.trim().to_ascii_lowercase().as_str() {
             "no-cache" | "no-store" => return None,
-            // The first one counts, and the quotes that some write are read over.
+            // The first one counts, and the quotes that some servers write are ignored.
             "max-age" if lifetime.is_none() => {
                 lifetime = Some(seconds(value.trim().trim_matches('"')).unwrap_or_default());
             }
@@ -63,7 +63,7 @@ fn max_age(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
     }
     let lifetime = match lifetime {
         Some(lifetime) => lifetime,
-        // An `Expires` that is no date, such as 0, means that it has expired.
+        // An `Expires` that is no date, such as 0, means that the response has expired.
         None => {
             let expires = date(text(headers, EXPIRES)?)?;
             let sent = text(headers, DATE).and_then(date).unwrap_or(now);
@@ -78,7 +78,7 @@ fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     headers.get(name)?.to_str().ok().map(str::trim)
 }
 
-/// Digits only, as RFC 9110 has it. Those that do not fit are a very long time.
+/// Parses digits only, as by RFC 9110. Numbers that do not fit are a very long time.
 fn seconds(value: &str) -> Option<Duration> {
     let digits = !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit());
     digits.then(|| Duration::from_secs(value.parse().unwrap_or(u64::MAX)).min(LONGEST))
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn freshness_is_what_the_server_says_less_the_age() {
+    fn freshness_is_the_stated_lifetime_less_the_age() {
         assert_eq!(fresh(&[]), None);
         assert_eq!(
             fresh(&[("cache-control", "public, max-age=300")]),
@@ -175,7 +175,7 @@ mod tests {
     fn expires_is_used_where_there_is_no_max_age() {
         let expires = ("expires", "Sun, 06 Nov 1994 09:49:00 GMT");
         assert_eq!(fresh(&[expires]), Some(3600));
-        // By the server's own clock, should it differ.
+        // Relative to the server's own clock, which may differ.
         let sent = ("date", "Sun, 06 Nov 1994 09:48:00 GMT");
         assert_eq!(fresh(&[expires, sent]), Some(60));
         assert_eq!(fresh(&[expires, ("cache-control", "max-age=5")]), Some(5));
@@ -186,7 +186,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_header_is_trouble(name in 0usize..5, value in "[ -~]{0,60}") {
+        fn any_header_is_accepted(name in 0usize..5, value in "[ -~]{0,60}") {
             let name = ["cache-control", "expires", "age", "date", "retry-after"][name];
             let hints = Hints::of(&headers(&[(name, &value)]), now());
             prop_assert!(hints.max_age.unwrap_or_default() <= LONGEST);

@@ -1,6 +1,5 @@
-//! Asking a feed's server whether there is something new: conditional GET (RFC 9110 section 13)
-//! with bounds on time, size and redirects, and without letting a feed's address reach into the
-//! private network.
+//! Polling of a feed's server: conditional GET (RFC 9110 section 13) with bounds on time, size and
+//! redirects, and without access to the private network by a feed's address.
 
 mod address;
 mod client;
@@ -33,52 +32,53 @@ pub use guard::{Lookup, is_public, system_lookup};
 pub use hints::Hints;
 pub use limits::{GLOBAL, Limits, PER_HOST};
 
-/// The largest document by default, in bytes after decompression: 8 MiB.
+/// Default limit of a document in bytes, after decompression: 8 MiB.
 pub const MAX_BYTES: usize = 8 << 20;
 
-/// A page of an archive may be so many times as large as the feed: searches answer with many more
-/// entries than a feed shows.
+/// Size of an archive page relative to the feed's limit: searches return many more entries than a
+/// feed shows.
 const PAGE_FACTOR: usize = 4;
 
-/// The longest validator that is remembered; a longer one is taken as absent.
+/// Longest validator that is kept; a longer one is treated as absent.
 const MAX_VALIDATOR: usize = 1024;
 
-/// The longest label of an encoding that is taken.
+/// Longest accepted label of an encoding.
 const MAX_CHARSET: usize = 64;
 
-/// How much of an error response's body is looked at to say what it is.
+/// Bytes of an error response's body that are examined to describe it.
 const ERROR_BODY: usize = 16 << 10;
 
 const ACCEPTED: &str = "application/atom+xml, application/rss+xml, application/feed+json, \
                         application/xml;q=0.9, application/json;q=0.9, text/xml;q=0.9, */*;q=0.1";
 
-/// How to fetch one feed.
+/// Settings for fetching one feed.
 #[derive(Debug, Clone)]
 pub struct FetchConfig {
-    /// The feed's address, `http` or `https`.
+    /// Address of the feed, `http` or `https`.
     pub url: String,
-    /// Lets the address lead to private, loopback and similar networks.
+    /// Whether the address may lead to private, loopback and similar networks.
     pub allow_private: bool,
-    /// The `User-Agent`: should say who asks.
+    /// `User-Agent`, which should identify the caller.
     pub user_agent: String,
-    /// A URL or `mailto:` address in the `User-Agent` for those who run the feed's server; see
+    /// URL or `mailto:` address in the `User-Agent` for the operators of the feed's server; see
     /// [`check_contact`].
     pub contact: Option<String>,
-    /// The largest document, in bytes after decompression.
+    /// Largest document, in bytes after decompression.
     pub max_bytes: usize,
-    /// For one poll as a whole, redirects and body included. Waiting for a turn does not count.
+    /// Time for one poll as a whole, redirects and body included. Waiting for a permit does not
+    /// count.
     pub timeout: Duration,
-    /// For one connection to be made.
+    /// Time for one connection attempt.
     pub connect_timeout: Duration,
-    /// How many redirects are followed.
+    /// Largest number of redirects that are followed.
     pub max_redirects: usize,
-    /// How many requests there are at a time; one for all fetchers of a process.
+    /// Limits of concurrent requests, one object for all fetchers of a process.
     pub limits: Arc<Limits>,
 }
 
 impl FetchConfig {
-    /// The defaults: private networks refused, 8 MiB, 30 s (10 s to connect), 5 redirects, and the
-    /// usual limits, shared with nobody.
+    /// Returns the defaults: private networks refused, 8 MiB, 30 s (10 s to connect), 5 redirects,
+    /// and the usual limits, not shared.
     pub fn new(url: impl Into<String>) -> Self {
         Self {
             url: url.into(),
@@ -94,15 +94,15 @@ impl FetchConfig {
     }
 }
 
-/// What a server said about a document's version, to be given back at the next poll.
+/// Validators of a document version, to be sent with the next poll.
 ///
-/// Keep them only once the document's updates are stored: with the validators of a document that
-/// was never taken in, the server would say "not modified" and it would be lost.
+/// Store them only once the document's updates are stored: with the validators of a document that
+/// was never processed, the server would answer "not modified" and the document would be lost.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Validators {
-    /// The `ETag`, as it was.
+    /// `ETag`, verbatim.
     pub etag: Option<String>,
-    /// The `Last-Modified` date, as it was.
+    /// `Last-Modified` date, verbatim.
     pub last_modified: Option<String>,
 }
 
@@ -139,41 +139,41 @@ impl Validators {
     }
 }
 
-/// What a poll brought.
+/// Result of a poll.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Poll {
-    /// The document that the validators are of is still the current one.
+    /// The document of the validators is still the current one.
     NotModified {
-        /// What else the server said.
+        /// Other hints of the server.
         hints: Hints,
     },
-    /// A document, which may or may not be a feed.
+    /// Document, which may or may not be a feed.
     Fetched {
-        /// Its bytes, decompressed.
+        /// Bytes of the document, decompressed.
         document: Bytes,
-        /// For the next poll.
+        /// Validators for the next poll.
         validators: Validators,
-        /// Where it came from in the end, without credentials: the base of relative links.
+        /// Final address without credentials: the base of relative links.
         url: String,
-        /// The encoding that the server states (`charset` of `Content-Type`).
+        /// Encoding stated by the server (`charset` of `Content-Type`).
         charset: Option<String>,
-        /// What else the server said.
+        /// Other hints of the server.
         hints: Hints,
     },
 }
 
-/// A document that belongs to a feed, such as a page of its archive.
+/// Document that belongs to a feed, such as a page of its archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
-    /// Its bytes, decompressed.
+    /// Bytes of the document, decompressed.
     pub document: Bytes,
-    /// Where it came from in the end, without credentials.
+    /// Final address, without credentials.
     pub url: String,
-    /// The encoding that the server states (`charset` of `Content-Type`).
+    /// Encoding stated by the server (`charset` of `Content-Type`).
     pub charset: Option<String>,
 }
 
-/// Polls one feed.
+/// Client that polls one feed.
 #[derive(Debug)]
 pub struct Fetcher {
     config: FetchConfig,
@@ -205,18 +205,18 @@ impl Fetcher {
         })
     }
 
-    /// Fetches the feed, unless it still is the document that the validators are of.
+    /// Fetches the feed, unless the document of the validators is still current.
     ///
     /// # Errors
-    /// [`FetchError`]. After [`FetchError::Gone`] the feed should be left alone; after any other
-    /// one it may be polled again.
+    /// [`FetchError`]. After [`FetchError::Gone`] the feed should not be polled again; after any
+    /// other error it may be.
     pub async fn poll(&self, validators: &Validators) -> Result<Poll, FetchError> {
         self.follow(&self.url, validators, self.config.max_bytes)
             .await
     }
 
-    /// Fetches another document that the feed leads to, under the same rules, but that it may be
-    /// four times as large. The feed's credentials go along where it is on the same server.
+    /// Fetches another document that the feed links to, under the same rules, except that it may be
+    /// four times as large. The feed's credentials are sent to the same server only.
     ///
     /// # Errors
     /// [`FetchError`].
@@ -235,7 +235,7 @@ impl Fetcher {
                 url,
                 charset,
             }),
-            // Without validators a 304 is an error before it comes to this.
+            // Without validators, a 304 has already been an error.
             Poll::NotModified { .. } => Err(FetchError::Status {
                 url: redacted(&url),
                 status: 304,
@@ -246,8 +246,8 @@ impl Fetcher {
         }
     }
 
-    /// One request and the redirects that it leads to. They are followed here and not by the
-    /// client, so that each address is checked before anything is sent to it.
+    /// Sends one request and follows its redirects. The client does not follow them itself, so that
+    /// each address is checked before anything is sent to it.
     async fn follow(
         &self,
         start: &Url,
@@ -263,13 +263,16 @@ impl Fetcher {
         let mut url = start.clone();
         for _ in 0..=self.config.max_redirects {
             permit(&url, &self.guard)?;
-            // Each request has its own turn, so that nobody holds one while waiting for another.
-            let turn = self.config.limits.turn(url.host_str().unwrap_or_default());
-            let turn = turn.await;
+            // Each request has its own permit, so that none is held while waiting for another.
+            let permit = self
+                .config
+                .limits
+                .permit(url.host_str().unwrap_or_default());
+            let permit = permit.await;
             let began = Instant::now();
             let step = self.step(&url, validators, limit, &mut chain);
             let step = tokio::time::timeout(left, step).await;
-            drop(turn);
+            drop(permit);
             left = left.saturating_sub(began.elapsed());
             match step.map_err(|_| late())?? {
                 Step::Done(poll) => return Ok(poll),
@@ -282,7 +285,7 @@ impl Fetcher {
         })
     }
 
-    /// One request.
+    /// Sends one request.
     async fn step(
         &self,
         url: &Url,
@@ -301,8 +304,8 @@ impl Fetcher {
                 let poll = self.document(url, response, limit, hints).await?;
                 Ok(Step::Done(poll))
             }
-            // A server that says so without having been asked is out of order; taking it at
-            // its word would mean never reading the feed.
+            // An unsolicited 304 is a protocol violation; honouring it would mean never reading the
+            // feed.
             StatusCode::NOT_MODIFIED if !validators.is_empty() => {
                 let hints = hints(&response, chain, url, peer);
                 Ok(Step::Done(Poll::NotModified { hints }))
@@ -319,7 +322,7 @@ impl Fetcher {
                 let next = chain.follow(url, response.headers(), permanent, peer)?;
                 Ok(Step::Redirect(next))
             }
-            // Behind a temporary redirect it says nothing about the feed's own address.
+            // After a temporary redirect, 410 says nothing about the feed's own address.
             StatusCode::GONE if chain.is_permanent() => {
                 Err(FetchError::Gone { url: redacted(url) })
             }
@@ -338,7 +341,7 @@ impl Fetcher {
             url: redacted(url),
             limit,
         };
-        // Worth refusing before reading; for a compressed body the length says little.
+        // Refused before reading; for a compressed body the length says little.
         let compressed = response.headers().contains_key(CONTENT_ENCODING);
         if !compressed && response.content_length().is_some_and(|n| n > limit as u64) {
             return Err(too_large());
@@ -363,7 +366,7 @@ impl Fetcher {
     }
 }
 
-/// What one request led to.
+/// Result of one request.
 enum Step {
     Done(Poll),
     Redirect(Url),
@@ -376,8 +379,8 @@ fn hints(response: &Response, chain: &Chain, url: &Url, peer: Option<IpAddr>) ->
     }
 }
 
-/// The label of the encoding in `Content-Type` (RFC 9110 section 8.3.2). Without one there is none:
-/// the US-ASCII that `text/xml` once stood for is not what feeds mean.
+/// Returns the label of the encoding in `Content-Type` (RFC 9110 section 8.3.2), if present: feeds
+/// do not mean the US-ASCII that `text/xml` once implied.
 fn charset(headers: &HeaderMap) -> Option<String> {
     let value = headers.get(CONTENT_TYPE)?.to_str().ok()?;
     let label = value.split(';').skip(1).find_map(|parameter| {
@@ -390,7 +393,7 @@ fn charset(headers: &HeaderMap) -> Option<String> {
         .then(|| label.to_owned())
 }
 
-/// The error for a response that brings no document.
+/// Returns the error for a response without a document.
 async fn refusal(url: &Url, mut response: Response) -> FetchError {
     let status = response.status();
     let retry_after = matches!(

@@ -18,11 +18,12 @@ fn overlong_validators_are_dropped() {
     assert_eq!(validators.last_modified.as_deref(), Some("today"));
 }
 
-/// In place of the public network, which tests leave alone: this address is in it, all others are
-/// private.
+/// Substitute for the public network, which tests do not use: this address is public, all others
+/// are private.
 const PUBLIC: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
-/// The name `outside` is public, `both` is public and private, and any other name is private.
+/// Returns a guard for which the name `outside` is public, `both` is public and private, and any
+/// other name is private.
 fn guard() -> Guard {
     Guard::made_up(
         |host| {
@@ -39,13 +40,13 @@ fn guard() -> Guard {
     )
 }
 
-/// A server that leads wherever the path says, or answers with a document.
-struct Leading {
+/// Server that redirects to the target in the path, or answers with a document.
+struct RedirectServer {
     port: u16,
     requests: Arc<Mutex<Vec<String>>>,
 }
 
-impl Leading {
+impl RedirectServer {
     async fn start(address: Ipv4Addr, port: u16) -> io::Result<Self> {
         let listener = TcpListener::bind((address, port)).await?;
         let port = listener.local_addr()?.port();
@@ -70,11 +71,11 @@ impl Leading {
         Ok(Self { port, requests })
     }
 
-    /// One in the public network and one in the private, on the same port.
+    /// Starts one server in the public network and one in the private, on the same port.
     async fn pair() -> (Self, Self) {
         for _ in 0..20 {
             let public = Self::start(PUBLIC, 0).await.unwrap();
-            // A port that is free at one address may be somebody's at the other.
+            // A port that is free at one address may be in use at the other.
             if let Ok(private) = Self::start(Ipv4Addr::LOCALHOST, public.port).await {
                 return (public, private);
             }
@@ -88,8 +89,8 @@ impl Leading {
 }
 
 #[tokio::test]
-async fn redirects_lead_into_no_private_network() {
-    let (public, private) = Leading::pair().await;
+async fn redirects_into_private_networks_are_refused() {
+    let (public, private) = RedirectServer::pair().await;
     let port = public.port;
     let fetch = async |path: &str| {
         let config = FetchConfig::new(format!("http://outside:{port}{path}"));
@@ -103,7 +104,7 @@ async fn redirects_lead_into_no_private_network() {
         format!("inside:{port}/"),
         "169.254.169.254/latest/meta-data/".to_owned(),
         "[fd00:ec2::254]/latest/meta-data/".to_owned(),
-        // By way of another public address.
+        // Through another public address.
         format!("127.0.0.2:{port}/to/127.0.0.1:{port}/"),
     ] {
         let error = fetch(&format!("/to/{inside}")).await.unwrap_err();
@@ -118,16 +119,16 @@ async fn redirects_lead_into_no_private_network() {
         "nothing is sent there"
     );
 
-    // A name that is both is reached where it is public.
+    // A name that is both is reached at its public address.
     let Poll::Fetched { hints, .. } = fetch(&format!("/to/both:{port}/end")).await.unwrap() else {
         panic!("not modified");
     };
     assert_eq!(public.requests().last().map(String::as_str), Some("/end"));
     assert_eq!(private.requests(), Vec::<String>::new());
-    // Both answers came from one private network, as far as real addresses go.
+    // Both responses came from one private network, as far as real addresses go.
     assert_eq!(hints.moved_to, Some(format!("http://both:{port}/end")));
 
-    // The pages of an archive are under the same rules.
+    // The pages of an archive are subject to the same rules.
     let config = FetchConfig::new(format!("http://outside:{port}/"));
     let fetcher = Fetcher::guarded(config, guard()).unwrap();
     for inside in ["127.0.0.1", "inside"] {

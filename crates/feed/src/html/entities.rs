@@ -1,6 +1,6 @@
 //! The named character references of HTML (section 13.5 of the standard), sorted by name.
 
-/// Name without `&` and `;`, and the text that it stands for.
+/// Name without `&` and `;`, and the text of the reference.
 #[rustfmt::skip]
 pub(super) static NAMED: [(&str, &str); 2125] = [
     ("AElig", "\u{c6}"), ("AMP", "\u{26}"), ("Aacute", "\u{c1}"), ("Abreve", "\u{102}"),
@@ -629,7 +629,7 @@ pub(super) static NAMED: [(&str, &str); 2125] = [
     ("zscr", "\u{1d4cf}"), ("zwj", "\u{200d}"), ("zwnj", "\u{200c}"),
 ];
 
-/// The names that need no `;` at their end.
+/// Names that need no `;` at their end.
 #[rustfmt::skip]
 pub(super) static UNTERMINATED: [&str; 106] = [
     "AElig", "AMP", "Aacute", "Acirc", "Agrave", "Aring", "Atilde", "Auml", "COPY", "Ccedil",

@@ -25,17 +25,17 @@ const ADDRESSES: [&str; 11] = [
 /// Elements whose content is no markup.
 const RAW: [&str; 5] = ["script", "style", "textarea", "title", "xmp"];
 
-/// The longest address that is changed.
+/// Longest address that is changed.
 const MAX_ADDRESS: usize = 8 * 1024;
 
-/// The longest base address. A document that repeats it in each link grows by so much each time.
+/// Longest base address. A document that repeats it in each link grows by this much each time.
 const MAX_BASE: usize = 4 * 1024;
 
-/// The longest text that links are made whole in, in bytes.
+/// Longest text whose links are resolved, in bytes.
 const MAX_HTML: usize = crate::parse::MAX_ENTRY_BYTES;
 
-/// The base address where an element says `own` inside one that has `base`. One that is too long
-/// to be repeated is none, nor is one that nothing is relative to (`mailto:`).
+/// Returns the base address for an element with the base `own` inside one with `base`. A base that
+/// is too long to be repeated, or that nothing is relative to (`mailto:`), is none.
 pub(crate) fn join(base: Option<&Url>, own: &str) -> Option<Url> {
     let joined = match base {
         Some(base) => base.join(own).ok(),
@@ -44,14 +44,14 @@ pub(crate) fn join(base: Option<&Url>, own: &str) -> Option<Url> {
     joined.filter(|joined| joined.as_str().len() <= MAX_BASE && !joined.cannot_be_a_base())
 }
 
-/// Returns the most bytes that a text of `len` may have with its links made whole.
+/// Returns the largest number of bytes of a text of `len` after its links were resolved.
 pub(crate) fn longest(len: usize) -> usize {
     len.saturating_mul(5)
         .saturating_add(16 * 1024)
         .min(MAX_HTML)
 }
 
-/// Whether an address needs a base: a place in the same document does not.
+/// Whether an address needs a base: a fragment of the same document does not.
 pub(crate) fn is_relative(address: &str) -> bool {
     let address = address.trim();
     if address.is_empty() || address.starts_with('#') {
@@ -64,19 +64,19 @@ pub(crate) fn is_relative(address: &str) -> bool {
     !scheme
 }
 
-/// Returns the most bytes by which a text of `len` may grow.
+/// Returns the largest number of bytes by which a text of `len` may grow.
 pub(crate) fn growth(len: usize) -> usize {
     longest(len).saturating_sub(len)
 }
 
-/// The HTML with its relative links made whole. Nothing else is changed.
+/// Returns the HTML with its relative links resolved and nothing else changed.
 pub(crate) fn absolute<'a>(html: &'a str, base: Option<&Url>) -> Cow<'a, str> {
     absolute_within(html, base, &mut growth(html.len()))
 }
 
-/// The same for HTML that may grow by `left` bytes, of which its growth is taken. The first link
-/// that would take more spends what is left: the rest stays as it is, and no address is joined
-/// for it.
+/// Resolves relative links within a budget of `left` bytes of growth, and deducts the growth from
+/// it. The first link that exceeds the budget exhausts it: the rest of the text is unchanged, and
+/// no further address is joined.
 pub(crate) fn absolute_within<'a>(
     html: &'a str,
     base: Option<&Url>,
@@ -110,16 +110,16 @@ pub(crate) fn absolute_within<'a>(
             let value = &rest[attribute.value.clone()];
             let most = value.len().saturating_add(*left);
             match whole(attribute.name, value, base, most) {
-                Whole::Same => {}
-                Whole::TooLong => *left = 0,
-                Whole::Changed(whole) => {
+                Resolution::Same => {}
+                Resolution::TooLong => *left = 0,
+                Resolution::Changed(whole) => {
                     let grown = (whole.len() + 2).saturating_sub(value.len());
                     *left -= grown.min(*left);
                     edits.push((attribute.value, whole));
                 }
             }
         }
-        // A tag that does not end has no others behind it.
+        // After a tag that does not end there are no others.
         let Some(end) = attributes.end() else {
             break;
         };
@@ -146,7 +146,7 @@ fn is_address(name: &str) -> bool {
         .any(|known| name.eq_ignore_ascii_case(known))
 }
 
-/// Length of what follows a tag that ends at `end` if that is no markup.
+/// Returns the length of the content after a tag that ends at `end` if that content is no markup.
 fn raw(tag: &str, end: usize) -> usize {
     let name = tag[1..].split(|c: char| !c.is_ascii_alphanumeric()).next();
     let name = name.unwrap_or("");
@@ -161,21 +161,21 @@ fn raw(tag: &str, end: usize) -> usize {
     close.map_or(rest.len(), |(at, _)| at)
 }
 
-/// The value of an attribute with its relative addresses made whole.
-enum Whole {
+/// Value of an attribute with its relative addresses resolved.
+enum Resolution {
     /// No link, or none that can be joined.
     Same,
     Changed(String),
-    /// A link that would exceed the byte budget.
+    /// Link that would exceed the byte budget.
     TooLong,
 }
 
-/// Makes the relative addresses in the value of an attribute whole, in at most so many bytes with
-/// the quotes that it may need.
-fn whole(attribute: &str, value: &str, base: &Url, most: usize) -> Whole {
+/// Resolves the relative addresses in the value of an attribute, in at most `most` bytes including
+/// the quotes that may be needed.
+fn whole(attribute: &str, value: &str, base: &Url, most: usize) -> Resolution {
     let list = attribute.eq_ignore_ascii_case("srcset");
     if value.len() > MAX_ADDRESS || !list && !is_relative(value) {
-        return Whole::Same;
+        return Resolution::Same;
     }
     let value = unescaped(value);
     let join = |address: &str| {
@@ -183,7 +183,7 @@ fn whole(attribute: &str, value: &str, base: &Url, most: usize) -> Whole {
         join.flatten().map(String::from)
     };
     let whole = if list {
-        // Addresses with descriptors, set apart by commas; one may have commas inside.
+        // Addresses with descriptors, separated by commas; an address may contain commas.
         let mut changed = false;
         let mut candidates = String::new();
         let mut rest = value.trim_start_matches(|c: char| c.is_ascii_whitespace() || c == ',');
@@ -205,7 +205,7 @@ fn whole(attribute: &str, value: &str, base: &Url, most: usize) -> Whole {
             }
             candidates.push_str(candidate.trim());
             if candidates.len() > most {
-                return Whole::TooLong;
+                return Resolution::TooLong;
             }
             rest = after.trim_start_matches(|c: char| c.is_ascii_whitespace() || c == ',');
         }
@@ -214,7 +214,7 @@ fn whole(attribute: &str, value: &str, base: &Url, most: usize) -> Whole {
         join(&value)
     };
     let Some(whole) = whole else {
-        return Whole::Same;
+        return Resolution::Same;
     };
     let whole = whole
         .replace('&', "&amp;")
@@ -222,9 +222,9 @@ fn whole(attribute: &str, value: &str, base: &Url, most: usize) -> Whole {
         .replace('\'', "&#39;")
         .replace('<', "&lt;");
     if whole.len() + 2 > most {
-        Whole::TooLong
+        Resolution::TooLong
     } else {
-        Whole::Changed(whole)
+        Resolution::Changed(whole)
     }
 }
 
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_made_whole_and_nothing_else() {
+    fn only_addresses_are_resolved() {
         for (html, expected) in [
             ("<a href=x>", "<a href=\"https://e.example/a/x\">"),
             ("<a href=' x '>", "<a href='https://e.example/a/x'>"),
@@ -282,9 +282,9 @@ mod tests {
         }
     }
 
-    /// One tag full of links, or one attribute full of candidates, takes its growth and no more.
+    /// One tag full of links, or one attribute full of candidates, uses its growth and no more.
     #[test]
-    fn links_made_whole_take_no_more_than_their_growth() {
+    fn resolved_links_stay_within_their_growth() {
         let base = Url::parse(&format!("https://e.example/{}/", "b".repeat(4000))).unwrap();
         let tag = format!("<a{}>", " src=x".repeat(100_000));
         let list = format!("<img srcset=\"{}\">", "a, ".repeat(2_600));
@@ -293,11 +293,11 @@ mod tests {
             let whole = absolute(&html, Some(&base));
             assert!(whole.len() <= longest(html.len()), "{}", whole.len());
         }
-        // What is made of one value before it is looked at.
+        // The new text of one value before it is examined.
         let list = "a, ".repeat(2_600);
         let whole = whole("srcset", &list, &base, 100_000);
-        assert!(matches!(whole, Whole::TooLong));
-        // What was made before that stays.
+        assert!(matches!(whole, Resolution::TooLong));
+        // Earlier output is kept.
         let html = "<a href=x>".repeat(1_000);
         let whole = absolute(&html, Some(&base));
         assert!(whole.len() > html.len());
@@ -305,10 +305,11 @@ mod tests {
     }
 
     proptest! {
-        /// Once whole, links stay as they are, and text is never lost.
+        /// Resolved links are unchanged by a second pass, and text is never lost.
         #[test]
-        fn links_are_made_whole_once(
-            html in "(<[a-z]{1,3}|>|/>| |href=|src=|srcset=|'|\"|é|[a-z/.:#?&;,]{1,4}|<!--|-->){0,20}"
+        fn links_are_resolved_once(
+            html in "(<[a-z]{1,3}|>|/>| |href=|src=|srcset=|'|\"|é|[a-z/.:#?&;,]{1,4}\
+                |<!--|-->){0,20}"
         ) {
             let once = absolute(&html, Some(&base())).into_owned();
             prop_assert_eq!(absolute(&once, Some(&base())), once.as_str());

@@ -1,22 +1,22 @@
-//! Start tags as HTML reads them: quotes count only where a value begins.
+//! Start tags as HTML reads them: quotes count only at the start of a value.
 
-/// An attribute of a tag: its name, and where its value is in the tag's text, without quotes.
+/// Attribute of a tag: its name, and the range of its value in the tag's text, without quotes.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Attribute<'a> {
     pub name: &'a str,
     pub value: std::ops::Range<usize>,
 }
 
-/// The attributes of the tag that a text begins with.
+/// Iterator over the attributes of the tag at the start of a text.
 pub(crate) struct Attributes<'a> {
     text: &'a str,
     at: usize,
-    /// Where the tag ends, past its `>`, once that was reached.
+    /// End of the tag, past its `>`, once reached.
     end: Option<usize>,
 }
 
 impl<'a> Attributes<'a> {
-    /// Those in a text that is what stands between a tag's name and its end.
+    /// Returns the attributes in a text that is the part between a tag's name and its end.
     pub(crate) fn within(text: &'a str) -> Self {
         Self {
             text,
@@ -25,10 +25,10 @@ impl<'a> Attributes<'a> {
         }
     }
 
-    /// `text` begins with `<` and a name.
+    /// Returns the attributes of the tag at the start of `text`, which begins with `<` and a name.
     pub(super) fn new(text: &'a str) -> Self {
         let name = text.bytes().skip(1).position(|b| ends_name(b) && b != b'=');
-        // The slash of an end tag is no end of its name.
+        // The slash of an end tag does not end its name.
         let at = match text.as_bytes() {
             [b'<', b'/', ..] => 2,
             _ => name.map_or(text.len(), |len| 1 + len),
@@ -40,7 +40,7 @@ impl<'a> Attributes<'a> {
         }
     }
 
-    /// Past the tag's `>`; `None` if the text ends before.
+    /// Returns the position past the tag's `>`; `None` if the text ends before.
     pub(super) fn end(&self) -> Option<usize> {
         self.end
     }
@@ -104,7 +104,7 @@ fn ends_name(byte: u8) -> bool {
     byte.is_ascii_whitespace() || matches!(byte, b'/' | b'>' | b'=')
 }
 
-/// Where the tag that `text` begins with ends, past its `>`.
+/// Returns the position past the `>` of the tag at the start of `text`.
 pub(super) fn end(text: &str) -> Option<usize> {
     let mut attributes = Attributes::new(text);
     attributes.by_ref().for_each(drop);

@@ -106,7 +106,7 @@ fn newest_first_limited_and_read_again() {
     for seq in 1..=7 {
         assert_eq!(
             file.upsert(&update(seq, &format!("urn:{seq}"))),
-            Upserted::Added
+            UpsertOutcome::Added
         );
     }
     file.write().unwrap();
@@ -115,11 +115,11 @@ fn newest_first_limited_and_read_again() {
     let mut again = open(&path);
     assert_eq!(again.damaged(), None);
     assert_eq!(again.window, file.window);
-    // A repeated delivery changes nothing, a new version comes to the front.
-    assert_eq!(again.upsert(&update(5, "urn:5")), Upserted::Unchanged);
+    // A repeated delivery changes nothing; a new version moves to the front.
+    assert_eq!(again.upsert(&update(5, "urn:5")), UpsertOutcome::Unchanged);
     again.write().unwrap();
     assert_eq!(fs::read(&path).unwrap(), written);
-    assert_eq!(again.upsert(&update(8, "urn:4")), Upserted::Replaced);
+    assert_eq!(again.upsert(&update(8, "urn:4")), UpsertOutcome::Replaced);
     assert_eq!(ids(&again), ["urn:4", "urn:7", "urn:6", "urn:5", "urn:3"]);
     // The other entries are the same bytes after a restart.
     again.write().unwrap();
@@ -135,7 +135,7 @@ fn newest_first_limited_and_read_again() {
 }
 
 #[test]
-fn numbers_that_are_given_again_survive_a_restart() {
+fn reused_numbers_survive_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let path = path(&folder);
     let mut file = open(&path);
@@ -145,8 +145,8 @@ fn numbers_that_are_given_again_survive_a_restart() {
     file.forget_numbers(INCARNATION, 1);
     file.write().unwrap();
     let mut file = open(&path);
-    assert_eq!(file.upsert(&update(1, "urn:1")), Upserted::Unchanged);
-    assert_eq!(file.upsert(&update(2, "urn:3")), Upserted::Replaced);
+    assert_eq!(file.upsert(&update(1, "urn:1")), UpsertOutcome::Unchanged);
+    assert_eq!(file.upsert(&update(2, "urn:3")), UpsertOutcome::Replaced);
     assert_eq!(ids(&file), ["urn:3", "urn:2", "urn:1"]);
 }
 
@@ -187,9 +187,9 @@ fn a_damaged_file_is_set_aside() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    /// Whatever an update says, the file is JSON, can be read again, and is the same after that.
+    /// Any update leaves a file that is JSON, can be read again, and is the same after that.
     #[test]
-    fn any_update_leaves_a_good_file(
+    fn any_update_leaves_a_valid_file(
         id in "(?s).{1,6}",
         title in "(?s).{0,9}",
         html in "[<>&\u{0}-\u{1f}\u{7f}\u{fffe}\u{2028}\"\\\\é/]{0,12}",
@@ -211,12 +211,12 @@ proptest! {
         let mut again = open(&path);
         prop_assert_eq!(again.damaged(), None);
         prop_assert_eq!(&again.window, &file.window);
-        prop_assert_eq!(again.upsert(&odd), Upserted::Unchanged);
+        prop_assert_eq!(again.upsert(&odd), UpsertOutcome::Unchanged);
     }
 }
 
 #[test]
-fn the_feed_that_the_file_names_stays_the_same_after_a_restart() {
+fn the_original_feeds_address_survives_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let path = path(&folder);
     for (seq, feed) in [(1, "https://a/"), (2, "https://b/"), (3, "https://c/")] {

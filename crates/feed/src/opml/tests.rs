@@ -105,7 +105,7 @@ fn any_encoding_is_read() {
 }
 
 #[test]
-fn what_is_no_list_is_named() {
+fn documents_that_are_no_lists_are_described() {
     let seen = |text: &str| match read(text.as_bytes()) {
         Err(OpmlError::NotOpml { seen }) => seen,
         other => panic!("{text}: {other:?}"),
@@ -183,21 +183,21 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn any_bytes_are_answered(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+    fn any_bytes_give_a_result(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
         let _ = read(&bytes);
     }
 
     #[test]
-    fn any_soup_is_answered(parts in proptest::collection::vec(prop::sample::select(vec![
+    fn random_markup_gives_a_result(parts in proptest::collection::vec(prop::sample::select(vec![
         "<opml>", "</opml>", "<body>", "<outline ", "xmlUrl='", "https://a/", "'", ">", "/>", "</outline>", "&", ";", "&#0;",
         "<![CDATA[", "]]>", "<!--", "<?x", "?>", "é", "text=\"",
     ]), 0..24)) {
         let _ = read(parts.concat().as_bytes());
     }
 
-    /// Whatever is in the list, it is well-formed and is read back.
+    /// Any list is written as well-formed XML and is read back.
     #[test]
-    fn what_is_written_is_read(
+    fn written_lists_are_read_back(
         feeds in proptest::collection::vec(
             ("https://[a-z<>&'\" é]{1,9}x", proptest::option::of("[a-z&;'\"é]{1,8}"), proptest::option::of("[a-c&'\"]{1,2}")),
             0..8,
@@ -206,7 +206,8 @@ proptest! {
     ) {
         let mut list: Vec<Outline> = Vec::new();
         for (url, title, channel) in &feeds {
-            // Titles and folders are shown as text, and read as it may come from other readers: as HTML.
+            // Titles and folders are shown as text, and read as other readers may write them: as
+            // HTML.
             let plain = |t: &Option<String>| t.as_deref().map(crate::html::plain_text).filter(|t| !t.is_empty());
             let outline = Outline { title: plain(title), url: url.clone(), channel: plain(channel) };
             let same = |o: &Outline| crate::html::plain_text(o.title.as_deref().unwrap_or("")) == o.title.as_deref().unwrap_or("");

@@ -1,4 +1,4 @@
-//! The fields of an Atom entry (RFC 4287), and of one of Atom 0.3.
+//! Fields of an Atom entry (RFC 4287), and of one of Atom 0.3.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -13,15 +13,15 @@ use crate::html::{self, links};
 use crate::xml::element::{Child, Element, find, outline};
 use crate::xml::{ATOM_03_NS, ATOM_NS, clean, lower, markup};
 
-/// A text construct (RFC 4287 section 3.1), read.
+/// Text construct (RFC 4287 section 3.1), read.
 pub(super) enum Text {
     Plain(String),
     Html(String),
-    /// Not for people.
+    /// Content that is not for people.
     Other,
 }
 
-/// Reads what can be read of the entry; `id` and `xml` are left empty.
+/// Reads all readable fields of the entry; `id` and `xml` are left empty.
 pub(super) fn read(xml: &str, element: &Element, base: Option<&Url>) -> Entry {
     let base = rebase(base, [element.attribute("xml:base")]);
     let base = base.as_ref();
@@ -44,7 +44,7 @@ pub(super) fn read(xml: &str, element: &Element, base: Option<&Url>) -> Entry {
                     Text::Plain(text) if !text.is_empty() => entry.content_text = Some(text),
                     _ => {}
                 }
-                // Content that is elsewhere is at least to be found.
+                // Content elsewhere becomes at least a link.
                 if let Some(src) = child.attribute("src") {
                     entry.content_html = None;
                     entry.content_text = None;
@@ -92,7 +92,7 @@ pub(super) fn read(xml: &str, element: &Element, base: Option<&Url>) -> Entry {
     entry
 }
 
-/// The people that an element names as its authors.
+/// Returns the authors of an element.
 pub(super) fn authors(xml: &str, element: &Element, base: Option<&Url>) -> Vec<Author> {
     let mut authors = Vec::new();
     for child in &element.children {
@@ -103,7 +103,7 @@ pub(super) fn authors(xml: &str, element: &Element, base: Option<&Url>) -> Vec<A
     authors
 }
 
-/// A person construct (RFC 4287 section 3.2); in the field also a mere name.
+/// Reads a person construct (RFC 4287 section 3.2); in the field also a mere name.
 pub(super) fn person(xml: &str, child: &Child, base: Option<&Url>) -> Author {
     if !child.nested {
         return fields::author(&child.text).unwrap_or_default();
@@ -112,7 +112,7 @@ pub(super) fn person(xml: &str, child: &Child, base: Option<&Url>) -> Author {
     person_of(xml, base)
 }
 
-/// The person of an element.
+/// Reads the person in an element's XML.
 pub(super) fn person_of(xml: &str, base: Option<&Url>) -> Author {
     let Ok(element) = outline(xml) else {
         return Author::default();
@@ -130,7 +130,7 @@ pub(super) fn person_of(xml: &str, base: Option<&Url>) -> Author {
     let url = page.and_then(|url| address(&url, base)).or(mail);
     let name = get("name").or_else(|| text(&element.text));
     match name.as_deref().and_then(fields::author) {
-        // Both in one text.
+        // The text has both name and address.
         Some(both) if url.is_none() && both.name.is_some() => both,
         _ => Author { name, url },
     }
@@ -142,8 +142,8 @@ pub(super) fn is(relation: &str, name: &str) -> bool {
     short.eq_ignore_ascii_case(name)
 }
 
-/// The page of an entry: an `alternate` link to HTML before another one, before those that lead
-/// near it.
+/// Returns the page of an entry: an `alternate` link to HTML before other alternates, and those
+/// before related links.
 pub(super) fn link(children: &[Child], base: Option<&Url>) -> Option<String> {
     let links = || {
         children.iter().filter(|c| {
@@ -191,7 +191,7 @@ pub(super) fn text_of(xml: &str, child: &Child, base: Option<&Url>) -> Text {
         "html" | "text/html" | "xhtml" | "application/xhtml+xml"
     );
     if child.namespace == ATOM_03_NS {
-        // Atom 0.3 says apart from the type how it is put into XML.
+        // Atom 0.3 states the embedding in XML separately from the type.
         match child.attribute("mode") {
             Some("base64") => return Text::Other,
             Some("escaped") if hypertext => return html(),
@@ -199,7 +199,7 @@ pub(super) fn text_of(xml: &str, child: &Child, base: Option<&Url>) -> Text {
         }
     }
     match kind {
-        // Markup that was not escaped is meant as such, whatever the type says.
+        // Unescaped markup is meant as such, whatever the type states.
         _ if child.nested && (hypertext || matches!(kind, "text" | "text/plain")) => {
             Text::Html(content_of(xml, child, base))
         }
@@ -210,14 +210,15 @@ pub(super) fn text_of(xml: &str, child: &Child, base: Option<&Url>) -> Text {
         _ if hypertext => html(),
         "text" | "text/plain" => Text::Plain(clean(&child.text).trim().to_owned()),
         other if other.starts_with("text/") => Text::Plain(clean(&child.text).into_owned()),
-        // Anything else is for programs; it is still in the original. What is no media type is a
-        // mistake for HTML.
+        // Any other type is for programs; the original still has the content. A type that is no
+        // media type is a mistake for HTML.
         other if other.contains('/') => Text::Other,
         _ => html(),
     }
 }
 
-/// The HTML in an XHTML text construct. Its one `div` is not part of it (RFC 4287 section 3.1.1.3).
+/// Returns the HTML in an XHTML text construct. Its one `div` is not part of it (RFC 4287 section
+/// 3.1.1.3).
 fn content_of(xml: &str, child: &Child, base: Option<&Url>) -> String {
     let inner = |range: &Range<usize>| xml.get(range.clone()).unwrap_or("");
     let html = match &child.first {

@@ -1,16 +1,16 @@
-//! Dates as feeds write them: RFC 3339 and RFC 822 in every dialect in which it is clear what is
-//! meant. What is not clear (`05/09/2025`) is no date: a wrong one is worse than none.
+//! Dates as feeds write them: RFC 3339 and RFC 822 in every unambiguous dialect. An ambiguous text
+//! (`05/09/2025`) is no date: a wrong date is worse than none.
 
 use jiff::Timestamp;
 use jiff::civil::{Date, DateTime, Time};
 
-/// The first year that is believed; earlier ones are the zero of some clock.
+/// First plausible year; earlier ones are the zero of some clock.
 const FIRST_YEAR: i16 = 1900;
 
-/// The longest text that is looked at.
+/// Longest text that is examined.
 const MAX_LEN: usize = 80;
 
-/// The first letters of the months, in the languages that feeds are seen in; accents removed.
+/// First letters of the months, in the languages of feeds in the field; accents removed.
 const MONTHS: [&[&str]; 12] = [
     &["jan", "ene", "gen"],
     &["feb", "fev"],
@@ -26,7 +26,7 @@ const MONTHS: [&[&str]; 12] = [
     &["dec", "dez", "dic"],
 ];
 
-/// Zones by name, in minutes. Those that mean several things mean what RFC 822 says, or nothing.
+/// Zones by name, in minutes. Ambiguous names have their meaning in RFC 822, or none.
 const ZONES: [(&str, i32); 24] = [
     ("z", 0),
     ("ut", 0),
@@ -54,7 +54,7 @@ const ZONES: [(&str, i32); 24] = [
     ("pdt", -420),
 ];
 
-/// Words after a time of day that say nothing about its zone.
+/// Words after a time of day that do not concern its zone.
 const FILLERS: [&str; 30] = [
     "mon",
     "tue",
@@ -88,7 +88,7 @@ const FILLERS: [&str; 30] = [
     "de",
 ];
 
-/// Names of Tuesday that begin as a month does.
+/// Names of Tuesday that begin like a month.
 const TUESDAYS: [&str; 4] = ["mar", "mardi", "martedi", "martes"];
 
 /// Reads a date. Without a time of day it is midnight, without a zone UTC.
@@ -100,7 +100,8 @@ pub(super) fn parse(text: &str) -> Option<Timestamp> {
     digits(text).or_else(|| iso(text)).or_else(|| words(text))
 }
 
-/// Only digits: a day, a second of a day (also with a `T`), or seconds or milliseconds since 1970.
+/// Parses digits only: a day, a second of a day (also with a `T`), or seconds or milliseconds since
+/// 1970.
 fn digits(text: &str) -> Option<Timestamp> {
     let basic = text.strip_suffix('Z').unwrap_or(text).split_once('T');
     if let Some((day, time)) = basic
@@ -130,8 +131,8 @@ fn digits(text: &str) -> Option<Timestamp> {
     }
 }
 
-/// `2025-09-05T09:49:57.5+02:00` and what is like it: a year or month alone, a space for the `T`,
-/// no seconds, a comma, `+0200`, `+02`, a zone's name, or none.
+/// Parses `2025-09-05T09:49:57.5+02:00` and similar: a year or month alone, a space for the `T`, no
+/// seconds, a comma, `+0200`, `+02`, a zone's name, or none.
 fn iso(text: &str) -> Option<Timestamp> {
     let year: i32 = text.get(..4)?.parse().ok()?;
     let rest = text.get(4..)?;
@@ -155,8 +156,8 @@ fn iso(text: &str) -> Option<Timestamp> {
             .find(|c: char| !c.is_ascii_digit() && !matches!(c, ':' | '.' | ','))
             .unwrap_or(rest.len());
         let (time, zone) = rest.split_at(end);
-        // A zone that is set off by a second sign: "10:00:00-0700", "10:00:00 -07:00".
-        // RFC 9557 adds the zone's name in brackets to the offset.
+        // A zone separated by a second sign: "10:00:00-0700", "10:00:00 -07:00". RFC 9557 adds the
+        // zone's name in brackets to the offset.
         let zone = zone.split('[').next().unwrap_or("");
         (Some(self::time(time, "")?), zone.trim())
     };
@@ -174,7 +175,7 @@ fn number(text: &str) -> Option<(i32, &str)> {
     Some((number.parse().ok()?, rest))
 }
 
-/// RFC 822 and everything else in which the month is a word, in any order; `05.09.2025`.
+/// Parses RFC 822 and every other form in which the month is a word, in any order; `05.09.2025`.
 fn words(text: &str) -> Option<Timestamp> {
     let mut month = None;
     let mut numbers: Vec<i32> = Vec::new();
@@ -184,16 +185,16 @@ fn words(text: &str) -> Option<Timestamp> {
     let mut dotted = None;
     // Whether the month may still turn out to be a Tuesday.
     let mut tuesday = false;
-    // Whether a word may be a zone that is not known.
+    // Whether a word may be an unknown zone.
     let mut unclear = false;
-    // A comment (RFC 822) says what the zone is called.
+    // A comment (RFC 822) contains the zone's name.
     let (text, comment) = text.split_once('(').unwrap_or((text, ""));
     for token in text.split([' ', '\t', '\n', '\r', ',']) {
         let lower = fold(token);
         let word = lower.trim_matches('.');
         if word.is_empty() {
         } else if word.contains(':') && clock_text.is_none() {
-            // The zone may follow without a space, as may am or pm.
+            // The zone may follow without a space, and so may am or pm.
             let end = word
                 .find(|c: char| !c.is_ascii_digit() && !matches!(c, ':' | '.'))
                 .unwrap_or(word.len());
@@ -216,7 +217,7 @@ fn words(text: &str) -> Option<Timestamp> {
         } else if word.starts_with(|c: char| c.is_ascii_digit()) {
             let parts: Vec<&str> = word.split(['-', '/', '.']).collect();
             if let ([day, number, year], true) = (&parts[..], word.contains('.')) {
-                // Where days are written with dots, they come first.
+                // In dates with dots, the day comes first.
                 let short = year.len() <= 2;
                 let year = year.parse().ok()?;
                 let year = if short { century(year) } else { year };
@@ -239,7 +240,7 @@ fn words(text: &str) -> Option<Timestamp> {
             month = Some(found);
             tuesday = TUESDAYS.contains(&word);
         } else if clock_text.is_none() {
-            // A zone before the time, the name of a day, or not about time.
+            // A zone before the time, the name of a day, or unrelated to the time.
             let upper = token.bytes().all(|b| b.is_ascii_uppercase());
             zone = zone.or(known_zone(word).filter(|_| upper));
         } else if !FILLERS.contains(&word) {
@@ -247,7 +248,7 @@ fn words(text: &str) -> Option<Timestamp> {
         }
     }
     if zone.is_none() && clock_text.is_some() {
-        // The time would be wrong by hours in a zone that means several things, or is not known.
+        // The time would be off by hours in an ambiguous or unknown zone.
         if unclear {
             return None;
         }
@@ -260,21 +261,21 @@ fn words(text: &str) -> Option<Timestamp> {
     };
     let (year, month, day) = match (dotted, month, &numbers[..]) {
         (Some((year, month, day)), None, []) => (year, month, day),
-        // A year first: the day was taken for two digits of one.
+        // A year in front: the day was taken for two digits of a year.
         (None, Some(month), [a, b]) if *a > 31 => (*a, month, *b % 100),
         (None, Some(month), [a, b]) => (*b, month, *a),
-        // "5 September 2025 at 9" has a number too many to be sure.
+        // "5 September 2025 at 9" has one number too many to be certain.
         _ => return None,
     };
     at(year, month, day, time, zone.unwrap_or(0))
 }
 
-/// A year of two digits (RFC 2822 section 4.3).
+/// Returns the year of two digits (RFC 2822 section 4.3).
 fn century(year: i32) -> i32 {
     year + if year < 50 { 2000 } else { 1900 }
 }
 
-/// In lower case and without accents, as far as the names of months have them.
+/// Returns the text in lower case and without the accents that occur in names of months.
 fn fold(text: &str) -> String {
     text.chars()
         .flat_map(char::to_lowercase)
@@ -295,7 +296,7 @@ fn month_of(word: &str) -> Option<i32> {
     i32::try_from(found + 1).ok()
 }
 
-/// `CEST`, `GMT+2`.
+/// Parses `CEST`, `GMT+2`.
 fn named_zone(word: &str) -> Option<i32> {
     zone_of(word).filter(|_| word.starts_with(|c: char| c.is_ascii_alphabetic()))
 }
@@ -307,8 +308,8 @@ fn known_zone(name: &str) -> Option<i32> {
         .map(|(_, minutes)| *minutes)
 }
 
-/// A zone's offset in minutes: `+02:00`, `-0700`, `+2`, a name; nothing is UTC. `None` for a name
-/// that is not known: the time would be wrong.
+/// Returns a zone's offset in minutes: `+02:00`, `-0700`, `+2`, a name; an empty text is UTC.
+/// `None` for an unknown name: the time would be wrong.
 fn zone_of(zone: &str) -> Option<i32> {
     let zone = fold(zone.trim());
     let zone = zone
@@ -339,7 +340,7 @@ fn zone_of(zone: &str) -> Option<i32> {
     (hours <= 24 && minutes < 60).then_some(sign * (hours * 60 + minutes))
 }
 
-/// `9:49`, `09:49:57.5`, `9:49` in a half of the day.
+/// Parses `9:49`, `09:49:57.5`, `9:49` in a half of the day.
 fn time(text: &str, half: &str) -> Option<Time> {
     let text = text.replace(',', ".");
     let mut parts = text.split(':');
@@ -368,7 +369,7 @@ fn time(text: &str, half: &str) -> Option<Time> {
 }
 
 fn clock(hour: i32, minute: i32, second: i32, nanosecond: i32) -> Option<Time> {
-    // A leap second is the one before it.
+    // A leap second becomes the second before it.
     let second = if second == 60 { 59 } else { second };
     // Midnight at the end of a day, as some write it, is nearer to the day's last second than to
     // its first.
@@ -453,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_midnight_and_utc() {
+    fn missing_parts_default_to_midnight_and_utc() {
         for (text, expected) in [
             ("2025", "2025-01-01T00:00:00Z"),
             ("2025-09", "2025-09-01T00:00:00Z"),
@@ -480,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_clear_is_no_date() {
+    fn ambiguous_dates_are_rejected() {
         for text in [
             "",
             "yesterday",
@@ -515,18 +516,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_answered(text in "(?s).{0,90}") {
+        fn any_text_gives_a_result(text in "(?s).{0,90}") {
             let _ = parse(&text);
         }
 
         #[test]
-        fn any_soup_of_dates_is_answered(text in "([0-9]{1,5}|[-+:., /TZ()]|Sep|PM|GMT|é){0,16}") {
+        fn random_dates_give_a_result(text in "([0-9]{1,5}|[-+:., /TZ()]|Sep|PM|GMT|é){0,16}") {
             let _ = parse(&text);
         }
 
-        /// What is written as RFC 3339 or RFC 822 is read back.
+        /// A written RFC 3339 or RFC 822 date is read back.
         #[test]
-        fn written_dates_are_read(second in 1i64..253_000_000_000) {
+        fn written_dates_are_read_back(second in 1i64..253_000_000_000) {
             let time = jiff::Timestamp::from_second(second).unwrap_or_default();
             prop_assert_eq!(parse(&time.to_string()), Some(time));
             let zoned = time.to_zoned(jiff::tz::TimeZone::UTC);

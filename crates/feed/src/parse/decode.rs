@@ -1,47 +1,48 @@
-//! From bytes to text, in the encoding that the server or the document states.
+//! Conversion of bytes to text, in the encoding that the server or the document states.
 
 use std::borrow::Cow;
 
 use encoding_rs::{Encoding, REPLACEMENT, UTF_8, UTF_16BE, UTF_16LE, WINDOWS_1252};
 
-/// Where an XML declaration must be, if there is one.
+/// Largest position at which an XML declaration is searched for.
 const DECLARATION: usize = 256;
 
 /// Longest part of an unknown label that is quoted, in characters.
 const MAX_LABEL: usize = 64;
 
-/// A document as text.
+/// Document as text.
 #[derive(Debug)]
-pub(crate) struct Decoded<'a> {
+pub(crate) struct DecodedText<'a> {
     pub text: Cow<'a, str>,
-    /// The label that was passed over because it names no known encoding, where no other label
-    /// says more: the document is UTF-8 all the same.
+    /// Label that was ignored because it names no known encoding, with no other label present: the
+    /// document is UTF-8 all the same.
     pub unknown: Option<String>,
 }
 
-/// The stated encoding is not known, and the bytes are not UTF-8. The label, fit to be shown.
+/// The stated encoding is not known, and the bytes are not UTF-8. Contains the label, safe to
+/// print.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct UnknownEncoding(pub String);
 
-/// Decodes a document. In the order of RFC 7303 section 3 count: the byte-order mark, `charset` of
-/// the HTTP header, the XML declaration (XML 1.0 appendix F), UTF-8. Two labels are not believed
-/// against the evidence: UTF-8 for what is not UTF-8, and one that would make other text of what
-/// is UTF-8 and was most probably not meant (Latin-1 and its like, which servers and programs state
-/// by default; or any that the document's own UTF-8 contradicts). Without a label, what is not
-/// UTF-8 is windows-1252, which takes every byte. Bytes that do not fit the encoding become
-/// U+FFFD: one bad byte must not cost a whole feed.
+/// Decodes a document. The sources of the encoding, in the order of RFC 7303 section 3: the
+/// byte-order mark, `charset` of the HTTP header, the XML declaration (XML 1.0 appendix F), UTF-8.
+/// Two labels are rejected against the evidence: UTF-8 for a document that is not UTF-8, and one
+/// that would change valid UTF-8 and was most probably not meant (Latin-1 and similar defaults of
+/// servers and programs; or any that the document's own UTF-8 contradicts). Without a label, a
+/// document that is not UTF-8 is windows-1252, which accepts every byte. Bytes that do not fit the
+/// encoding become U+FFFD: one bad byte must not cost a whole feed.
 ///
-/// JSON has no other encoding than UTF-8 (RFC 8259 section 8.1): labels count for it only where it
-/// is not UTF-8.
+/// JSON has no other encoding than UTF-8 (RFC 8259 section 8.1): labels count for it only if it is
+/// not UTF-8.
 ///
 /// # Errors
 /// [`UnknownEncoding`]: any guess would store garbage as the feed's text.
 pub(crate) fn decode<'a>(
     document: &'a [u8],
     charset: Option<&str>,
-) -> Result<Decoded<'a>, UnknownEncoding> {
+) -> Result<DecodedText<'a>, UnknownEncoding> {
     let known = |text| {
-        Ok(Decoded {
+        Ok(DecodedText {
             text,
             unknown: None,
         })
@@ -79,12 +80,12 @@ pub(crate) fn decode<'a>(
         };
         if as_it_is {
             let unknown = strange.filter(|_| stated.is_none());
-            return Ok(Decoded { text, unknown });
+            return Ok(DecodedText { text, unknown });
         }
     }
     let other = encodings.into_iter().flatten().find(|e| *e != UTF_8);
     let encoding = match (other, stated) {
-        // One bad byte in what the server says is UTF-8.
+        // One bad byte in a document that the server labels UTF-8.
         (Some(_), Some(stated)) if stated == UTF_8 && likely_utf8(document) => UTF_8,
         (Some(other), _) => other,
         (None, _) if likely_utf8(document) => UTF_8,
@@ -95,10 +96,10 @@ pub(crate) fn decode<'a>(
     };
     let text = encoding.decode_without_bom_handling(document).0;
     let unknown = strange.filter(|_| stated.is_none());
-    Ok(Decoded { text, unknown })
+    Ok(DecodedText { text, unknown })
 }
 
-/// Decodes what is only looked at to say what it is.
+/// Decodes a document only to describe it.
 pub(crate) fn glance<'a>(document: &'a [u8], charset: Option<&str>) -> Cow<'a, str> {
     match decode(document, charset) {
         Ok(decoded) => decoded.text,
@@ -106,12 +107,13 @@ pub(crate) fn glance<'a>(document: &'a [u8], charset: Option<&str>) -> Cow<'a, s
     }
 }
 
-/// Whether a label names an encoding that can be read.
+/// Whether a label names a known encoding.
 fn is_known(label: &str) -> bool {
     Encoding::for_label(label.as_bytes()).is_some_and(|e| e != REPLACEMENT)
 }
 
-/// The encoding of a label. UTF-16 is none for bytes that can be read as ASCII this far.
+/// Returns the encoding of a label. UTF-16 is rejected for bytes that were readable as ASCII so
+/// far.
 fn encoding(label: &str, document: &[u8]) -> Option<&'static Encoding> {
     let encoding = Encoding::for_label(label.as_bytes()).filter(|e| *e != REPLACEMENT)?;
     let head = document.get(..DECLARATION).unwrap_or(document);
@@ -122,13 +124,14 @@ fn is_wide(encoding: &'static Encoding) -> bool {
     encoding == UTF_16LE || encoding == UTF_16BE
 }
 
-/// A label as it can be shown.
+/// Returns a label that is safe to print.
 fn shown(label: &str) -> String {
     let label = label.chars().filter(|c| !c.is_control());
     label.take(MAX_LABEL).collect()
 }
 
-/// UTF-32, which the web has given up, by its mark or by a document's first character.
+/// Decodes UTF-32, which the web has abandoned, by its byte-order mark or by a document's first
+/// character.
 fn utf_32(document: &[u8]) -> Option<String> {
     let unit: fn([u8; 4]) -> u32 = match document {
         [0xff, 0xfe, 0, 0, ..] | [b'<' | b'{', 0, 0, 0, ..] => u32::from_le_bytes,
@@ -143,7 +146,7 @@ fn utf_32(document: &[u8]) -> Option<String> {
     Some(characters.collect())
 }
 
-/// The encoding's label in the XML declaration.
+/// Returns the encoding's label in the XML declaration.
 fn declaration(document: &[u8]) -> Option<&str> {
     let head = document.get(..DECLARATION).unwrap_or(document);
     let head = head.trim_ascii_start().strip_prefix(b"<?xml")?;
@@ -155,8 +158,7 @@ fn declaration(document: &[u8]) -> Option<&str> {
     value[1..].split(quote).next().map(str::trim)
 }
 
-/// Whether a text that is not valid UTF-8 is so only here and there: more sequences of it are
-/// right than wrong.
+/// Whether a text is UTF-8 with a few errors: more sequences are valid than not.
 fn likely_utf8(document: &[u8]) -> bool {
     let mut good = 0usize;
     let mut bad = 0usize;
@@ -214,9 +216,9 @@ mod tests {
             (b"\xef\xbb\xbf\xd0\x9f", Some("windows-1251"), "П"),
             (koi, Some("windows-1251"), "Б"),
             (koi, Some("x-unheard"), "а"),
-            // No UTF-8, whatever the server says.
+            // Not UTF-8, whatever the server states.
             (koi, Some("utf-8"), "а"),
-            // What is UTF-8 is no Latin-1, and no other where the document says UTF-8 itself.
+            // UTF-8 is no Latin-1, and no other encoding if the document itself states UTF-8.
             ("<a>П".as_bytes(), Some("iso-8859-1"), "<a>П"),
             (
                 "<?xml encoding='utf-8'?>П".as_bytes(),
@@ -239,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_that_are_not_known_are_named() {
+    fn unknown_labels_are_named() {
         let unknown = |label: &str| Err(UnknownEncoding(label.to_owned()));
         let read = |bytes, charset| {
             let decoded = decode(bytes, charset)?;
@@ -253,7 +255,7 @@ mod tests {
         assert_eq!(read(other, None), unknown("x-unheard"));
         assert_eq!(read(other, Some("utf-7")), unknown("utf-7"));
         assert_eq!(read(other, Some("utf-8")), unknown("x-unheard"));
-        // Read by the standard as one sign that nothing can be read.
+        // By the standard, decoded as a single sign for unreadable content.
         assert_eq!(read(b"\xe9", Some("iso-2022-kr")), unknown("iso-2022-kr"));
         let long = "x".repeat(1000);
         assert_eq!(read(b"\xe9", Some(&long)), unknown(&long[..64]));

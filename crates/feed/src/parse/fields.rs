@@ -1,4 +1,4 @@
-//! What the readers of all formats share: addresses, people, lists that may not grow for ever.
+//! Parts shared by the readers of all formats: addresses, people, bounded lists.
 
 use url::Url;
 
@@ -6,24 +6,24 @@ use crate::entry::{Attachment, Author, Entry};
 use crate::html::links;
 use crate::xml::clean;
 
-/// The most authors, categories and enclosures of one entry.
+/// Largest number of authors, categories and enclosures of one entry.
 const MAX_AUTHORS: usize = 64;
 const MAX_TAGS: usize = 256;
 const MAX_ATTACHMENTS: usize = 64;
 
-/// The media type where the feed states none.
+/// Media type if the feed states none.
 const UNKNOWN_TYPE: &str = "application/octet-stream";
 
-/// Text without the characters that XML cannot hold and without white space around it; nothing
-/// where nothing is left.
+/// Returns the text without the characters that XML cannot hold and without white space around it;
+/// `None` if nothing is left.
 pub(super) fn text(value: &str) -> Option<String> {
     let value = clean(value);
     let value = value.trim();
     (!value.is_empty()).then(|| value.to_owned())
 }
 
-/// An address: as written where it is whole, else relative to `base`. One that would run a program
-/// in a reader that opens it is none.
+/// Returns an address: unchanged if absolute, else relative to `base`. `None` for an address that
+/// would run a program in a reader that opens it.
 pub(super) fn address(href: &str, base: Option<&Url>) -> Option<String> {
     let href = text(href)?;
     match (Url::parse(&href), base) {
@@ -35,7 +35,7 @@ pub(super) fn address(href: &str, base: Option<&Url>) -> Option<String> {
     }
 }
 
-/// The address that a link is relative to, after `xml:base` attributes, outermost first.
+/// Returns the base of a link, after `xml:base` attributes, outermost first.
 pub(super) fn rebase<'a>(
     base: Option<&Url>,
     attributes: impl IntoIterator<Item = Option<&'a str>>,
@@ -87,14 +87,14 @@ pub(super) fn add_attachment(
     entry.attachments.push(Attachment {
         mime_type: stated.unwrap_or_else(|| type_of(&url).to_owned()),
         url,
-        // Publishing systems write 0 where they do not know.
+        // Publishing systems write 0 for an unknown size.
         size: size
             .and_then(|s| s.trim().parse().ok())
             .filter(|size| *size > 0),
     });
 }
 
-/// Whether it is `type/subtype`, perhaps with parameters (RFC 6838 section 4.2).
+/// Whether the text is `type/subtype`, perhaps with parameters (RFC 6838 section 4.2).
 fn is_media_type(text: &str) -> bool {
     let name = |part: &str| {
         !part.is_empty()
@@ -108,7 +108,7 @@ fn is_media_type(text: &str) -> bool {
         .is_some_and(|(kind, subtype)| name(kind) && name(subtype))
 }
 
-/// The media type that the name of a file suggests.
+/// Returns the media type that the name of a file suggests.
 fn type_of(url: &str) -> &'static str {
     let path = url.split(['?', '#']).next().unwrap_or("");
     let name = path.rsplit('/').next().unwrap_or("");
@@ -140,8 +140,8 @@ fn type_of(url: &str) -> &'static str {
     }
 }
 
-/// An author in one text: `mail@example.org (Name)`, `Name (mail@example.org)`,
-/// `Name <mail@example.org>`, an address or a name.
+/// Parses an author in one text: `mail@example.org (Name)`, `Name (mail@example.org)`, `Name
+/// <mail@example.org>`, an address or a name.
 pub(super) fn author(given: &str) -> Option<Author> {
     let given = text(given)?;
     let parts = if let Some((before, rest)) = given.split_once('(') {
@@ -167,7 +167,7 @@ pub(super) fn author(given: &str) -> Option<Author> {
     }))
 }
 
-/// The address that a text consists of.
+/// Returns the address if the text is nothing else.
 fn mail(text: &str) -> Option<&str> {
     let text = text.trim();
     let text = text.strip_prefix("mailto:").unwrap_or(text);

@@ -1,4 +1,4 @@
-//! What a feed says about itself: its links to other documents, how often it changes, its language.
+//! Header of a feed: its links to other documents, its interval, its language.
 
 use std::time::Duration;
 
@@ -16,33 +16,32 @@ use crate::html::links;
 
 const SYNDICATION_NS: &str = "http://purl.org/rss/1.0/modules/syndication/";
 const DUBLIN_CORE_NS: &str = "http://purl.org/dc/elements/1.1/";
-/// How link relations are written out in full (RFC 4287 section 4.2.7.2, RFC 5005).
+/// Prefix of link relations that are written out in full (RFC 4287 section 4.2.7.2, RFC 5005).
 const RELATIONS: &str = "http://www.iana.org/assignments/relation/";
 
-/// The longest interval that is believed.
+/// Longest plausible interval.
 const MAX_INTERVAL: Duration = Duration::from_secs(366 * 24 * 3600);
 
-/// The longest address that is taken.
+/// Longest accepted address.
 const MAX_URL: usize = 4096;
 
 /// Other documents that belong to the feed, as absolute `http` or `https` addresses.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FeedLinks {
-    /// The archive document with the entries before these (RFC 5005 section 4).
+    /// Archive document with the preceding entries (RFC 5005 section 4).
     pub prev_archive: Option<String>,
-    /// The next page of a paged feed, with older entries (RFC 5005 section 3); `next_url` of JSON
-    /// Feed.
+    /// Next page of a paged feed, with older entries (RFC 5005 section 3); `next_url` of JSON Feed.
     pub next: Option<String>,
-    /// The feed's own first document, where this one is an archive (RFC 5005 section 4).
+    /// The feed's own first document, if this one is an archive (RFC 5005 section 4).
     pub current: Option<String>,
-    /// Where the feed says that it is.
+    /// Address that the feed states for itself.
     pub self_: Option<String>,
-    /// A WebSub hub.
+    /// WebSub hub.
     pub hub: Option<String>,
 }
 
 impl FeedLinks {
-    /// Notes one link. The first of each relation counts.
+    /// Records one link. The first of each relation counts.
     pub(super) fn note(&mut self, relation: &str, href: &str, base: Option<&Url>) {
         let Some(url) = absolute(href, base) else {
             return;
@@ -74,17 +73,17 @@ fn absolute(href: &str, base: Option<&Url>) -> Option<String> {
     matches!(url.scheme(), "http" | "https").then(|| url.into())
 }
 
-/// The header of a feed.
+/// Header of a feed.
 #[derive(Debug, Default)]
 pub(super) struct Header {
     pub links: FeedLinks,
     pub interval: Option<Duration>,
     pub language: Option<String>,
-    /// The authors of all entries that name none (RFC 4287 section 4.2.1).
+    /// Authors of all entries that name none (RFC 4287 section 4.2.1).
     pub authors: Vec<Author>,
 }
 
-/// Reads the elements beside a document's entries.
+/// Reads the elements alongside a document's entries.
 pub(super) fn read(format: Format, elements: &[&str], scope: &Scope, fallback: &str) -> Header {
     let mut header = Header {
         language: scope.lang().and_then(language),
@@ -94,7 +93,7 @@ pub(super) fn read(format: Format, elements: &[&str], scope: &Scope, fallback: &
     let mut period = None;
     let mut frequency = None;
     for text in elements {
-        // A header element that cannot be read costs only itself.
+        // An unreadable header element costs only itself.
         let Ok((text, element)) = stand_alone(text, scope, fallback) else {
             continue;
         };
@@ -152,7 +151,7 @@ fn period_of(name: &str) -> Duration {
     }
 }
 
-/// A language tag (RFC 5646) as far as its form goes: `en`, `pt-BR`, `zh-Hant`.
+/// Returns a language tag (RFC 5646) of valid form: `en`, `pt-BR`, `zh-Hant`.
 pub(super) fn language(tag: &str) -> Option<String> {
     let tag = clean(tag.trim()).replace('_', "-");
     let good = (2..=35).contains(&tag.len())

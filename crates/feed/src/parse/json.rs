@@ -4,21 +4,22 @@ use serde_json::{Map, Value};
 use url::Url;
 
 use super::fields::{self, add_attachment, add_author, add_tag, address, text};
-use super::mend_json::mend;
+use super::repair_json::repair_json;
 use super::{
-    FeedLinks, MAX_ENTRIES, MAX_ENTRY_BYTES, ParseError, ParsedFeed, dates, header, identify, seen,
+    FeedLinks, MAX_ENTRIES, MAX_ENTRY_BYTES, ParseError, ParsedFeed, dates, header, identify,
+    rejection,
 };
 use crate::entry::{Author, Entry};
 use crate::html::links;
 use crate::xml::{clean, synthesise};
 
 pub(super) fn parse(document: &str, base: Option<&Url>) -> Result<ParsedFeed, ParseError> {
-    let not_a_feed = || seen::not_a_feed(document, None);
+    let not_a_feed = || rejection::not_a_feed(document, None);
     let mut skipped = Vec::new();
     let read = serde_json::from_str::<Value>(document).or_else(|error| {
-        let mended = mend(document);
-        let read = serde_json::from_str(&mended.text);
-        if read.is_ok() && mended.cut {
+        let repaired = repair_json(document);
+        let read = serde_json::from_str(&repaired.text);
+        if read.is_ok() && repaired.cut {
             skipped.push(format!("the document ends early: {error}"));
         }
         read
@@ -76,7 +77,7 @@ fn links(feed: &Map<String, Value>, base: Option<&Url>) -> FeedLinks {
     links
 }
 
-/// A member of the wrong type costs only itself.
+/// Returns a string member. A member of the wrong type costs only itself.
 fn string<'a>(object: &'a Map<String, Value>, member: &str) -> Option<&'a str> {
     object.get(member).and_then(Value::as_str)
 }
@@ -146,7 +147,7 @@ fn entry(
     Ok(entry)
 }
 
-/// `authors` (1.1) or `author` (1.0).
+/// Reads `authors` (1.1) or `author` (1.0).
 fn authors(object: &Map<String, Value>, base: Option<&Url>) -> Vec<Author> {
     let mut authors: Vec<Author> = Vec::new();
     for author in list(object, "authors").chain(object.get("author")) {
@@ -166,7 +167,7 @@ fn authors(object: &Map<String, Value>, base: Option<&Url>) -> Vec<Author> {
     authors
 }
 
-/// About how long the value is as text; the parser has bounded its depth.
+/// Returns the approximate length of the value as text; the parser has bounded its depth.
 fn text_len(value: &Value) -> usize {
     match value {
         Value::String(s) => s.len(),

@@ -7,7 +7,7 @@ use crate::entry::Entry;
 use crate::html;
 use crate::xml::element::{Child, outline};
 
-/// Both spellings are in use.
+/// Whether the namespace is that of Media RSS, in either spelling.
 fn is_media(namespace: &str) -> bool {
     matches!(
         namespace.trim_end_matches('/'),
@@ -17,7 +17,7 @@ fn is_media(namespace: &str) -> bool {
     )
 }
 
-/// Adds the files, and fills in a title and a description where the entry has none of its own.
+/// Adds the files, and fills in a title and a description if the entry has none of its own.
 pub(super) fn read(xml: &str, children: &[Child], base: Option<&Url>, entry: &mut Entry) {
     for child in children.iter().filter(|c| is_media(&c.namespace)) {
         match child.local.as_str() {
@@ -25,7 +25,7 @@ pub(super) fn read(xml: &str, children: &[Child], base: Option<&Url>, entry: &mu
                 if let Some(inner) = xml.get(child.range.clone())
                     && let Ok(group) = outline(inner)
                 {
-                    // A group out of its document: prefixes are all that is left of namespaces.
+                    // A group outside its document: prefixes are all that is left of namespaces.
                     for inner in group.children.iter().filter(|c| in_group(&c.namespace)) {
                         one(inner, base, entry);
                     }

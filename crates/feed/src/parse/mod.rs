@@ -1,7 +1,7 @@
-//! From the bytes of a feed document to its entries.
+//! Parsing of a feed document into entries.
 //!
-//! The document is cut into entries first, and each is parsed on its own: the original text of
-//! each Atom entry is kept, and an entry that cannot be read costs only itself.
+//! The document is cut into entries first, and each is parsed on its own: the original text of each
+//! Atom entry is kept, and an unreadable entry costs only itself.
 
 mod atom;
 mod dates;
@@ -10,9 +10,9 @@ mod fields;
 mod header;
 mod json;
 mod media;
-mod mend_json;
+mod rejection;
+mod repair_json;
 mod rss;
-mod seen;
 mod unique;
 
 use std::borrow::Cow;
@@ -28,50 +28,49 @@ use crate::xml::extensions::extensions;
 use crate::xml::repair::repair;
 use crate::xml::scope::stand_alone;
 use crate::xml::split::{Document, Format, Limits, NotXmlFeed, split};
-use crate::xml::{ATOM_03_NS, ATOM_NS, mend, synthesise};
+use crate::xml::{ATOM_03_NS, ATOM_NS, escape_stray_brackets, synthesise};
 
 pub use header::FeedLinks;
 use header::Header;
 
-/// The most entries taken from one document, the first ones.
+/// Largest number of entries taken from one document, the first ones.
 pub const MAX_ENTRIES: usize = 1000;
 
-/// The longest entry in bytes, as text. A longer one is passed over and named in
-/// [`ParsedFeed::skipped`].
+/// Longest entry in bytes, as text. A longer one is skipped and named in [`ParsedFeed::skipped`].
 pub const MAX_ENTRY_BYTES: usize = 1 << 20;
 
-/// How much may stand before a document's beginning.
+/// Largest number of bytes in front of a document's beginning.
 const MAX_JUNK: usize = 16 * 1024;
 
-/// The longest entry id in bytes. A longer one is replaced by a hash of it.
+/// Longest entry id in bytes. A longer one is replaced by its hash.
 pub const MAX_ID_BYTES: usize = 2048;
 
-/// A feed document, parsed.
+/// Parsed feed document.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ParsedFeed {
-    /// The feed's own title, as plain text.
+    /// Title of the feed, as plain text.
     pub title: Option<String>,
-    /// Where the feed's other documents are.
+    /// Addresses of the feed's other documents.
     pub links: FeedLinks,
-    /// How often the feed says that it changes: the longer of RSS's `ttl` and the Syndication
-    /// module's `updatePeriod` and `updateFrequency`. Many publishing systems put in a default
-    /// that has nothing to do with the feed's real rate. `skipHours` and `skipDays` are passed
-    /// over: an entry that appears in such an hour would come many hours late, and a conditional
-    /// request costs the server next to nothing.
+    /// Interval between changes, as stated by the feed: the longer of RSS's `ttl` and the
+    /// Syndication module's `updatePeriod` and `updateFrequency`. Many publishing systems insert a
+    /// default that is unrelated to the feed's real rate. `skipHours` and `skipDays` are ignored:
+    /// an entry that appears in such an hour would be many hours late, and a conditional request
+    /// costs the server next to nothing.
     pub interval: Option<Duration>,
-    /// In the document's order, which is newest first in nearly all feeds.
+    /// Entries in the document's order, which is newest first in nearly all feeds.
     pub entries: Vec<Entry>,
-    /// What was passed over and why, for the log: entries that cannot be read, are too long, or
-    /// are past [`MAX_ENTRIES`]. At most about a hundred lines.
+    /// Skipped entries with reasons, for the log: unreadable, too long, or past [`MAX_ENTRIES`]. At
+    /// most about a hundred lines.
     pub skipped: Vec<String>,
-    /// The label of the encoding that the server or the document states, where it is not known.
-    /// The document is UTF-8 and was read as such.
+    /// Label of the encoding that the server or the document states, if it is not known. The
+    /// document is UTF-8 and was read as such.
     pub unknown_encoding: Option<String>,
 }
 
 impl ParsedFeed {
-    /// Returns the remarks on a feed that was read all the same: everything that was passed over,
-    /// and an encoding that is not known.
+    /// Returns the remarks on a feed that was read all the same: everything that was skipped, and
+    /// an unknown encoding.
     #[must_use]
     pub fn remarks(&self) -> Vec<String> {
         let label = self.unknown_encoding.as_deref();
@@ -82,28 +81,28 @@ impl ParsedFeed {
     }
 }
 
-/// Why a document gives no entries at all.
+/// Failure of a document to give any entries.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum ParseError {
-    /// Something else than a feed.
+    /// Document that is no feed.
     #[error("not a feed but {seen}")]
     NotAFeed {
-        /// What it is, for people: "an HTML page titled '…'".
+        /// Apparent kind of the document, for people: "an HTML page titled '…'".
         seen: String,
-        /// It looks like a bot check: asking again later, or from elsewhere, may help.
+        /// Whether the document looks like a bot check: a poll later, or from another address, may
+        /// succeed.
         challenge: bool,
     },
-    /// A feed with entries, none of which can be read.
+    /// Feed with entries, none of which is readable.
     #[error("a feed of which no entry can be read: {first}")]
     NoUsableEntry {
-        /// What is wrong with the first one.
+        /// Defect of the first entry.
         first: String,
     },
-    /// The encoding that the server or the document states is not known, and the document is not
-    /// UTF-8.
+    /// Unknown encoding of the server or the document, which is not UTF-8.
     #[error("in the unknown encoding {label:?}, and not UTF-8: it cannot be read")]
     UnknownEncoding {
-        /// The encoding's label.
+        /// Label of the encoding.
         label: String,
     },
 }
@@ -122,7 +121,7 @@ impl ParseError {
     }
 }
 
-/// Parses a document of which no HTTP header is known: see [`parse_served`].
+/// Parses a document without its HTTP header: see [`parse_served`].
 ///
 /// # Errors
 /// See [`parse_served`].
@@ -130,19 +129,20 @@ pub fn parse(document: &[u8], address: &str) -> Result<ParsedFeed, ParseError> {
     parse_served(document, address, None)
 }
 
-/// Parses an Atom, RSS or JSON Feed document in any encoding that the server or it itself states.
+/// Parses an Atom, RSS or JSON Feed document in any encoding that the server or the document
+/// states.
 ///
-/// `address` is where the document came from; relative links are resolved against it, also those
-/// in HTML. `charset` is what the server's `Content-Type` says, if it says it.
+/// `address` is the document's own address; relative links are resolved against it, also those in
+/// HTML. `charset` is that of the server's `Content-Type`, if present.
 ///
-/// Read are RSS 0.90 to 2.0 and 1.0, Atom 0.3 and 1.0, and JSON Feed 1.0 and 1.1, also where they
-/// are broken in the usual ways: unescaped signs, missing end tags, something before the document,
-/// a wrong name of the encoding, undeclared prefixes, names in capitals, a missing end. Entities
-/// that a document declares itself are not expanded.
+/// Accepted are RSS 0.90 to 2.0 and 1.0, Atom 0.3 and 1.0, and JSON Feed 1.0 and 1.1, also if they
+/// are broken in the usual respects: unescaped signs, missing end tags, text in front of the
+/// document, a wrong name of the encoding, undeclared prefixes, names in capitals, a missing end.
+/// Entities that a document declares itself are not expanded.
 ///
 /// # Errors
 /// [`ParseError::NotAFeed`] for anything that is not a feed, above all an HTML page served with
-/// status 200; [`ParseError::NoUsableEntry`] if there are entries and none can be read, or if there
+/// status 200; [`ParseError::NoUsableEntry`] if there are entries and none is readable, or if there
 /// are none and the document ends early; [`ParseError::UnknownEncoding`]. A whole feed without
 /// entries is no error.
 pub fn parse_served(
@@ -151,7 +151,7 @@ pub fn parse_served(
     charset: Option<&str>,
 ) -> Result<ParsedFeed, ParseError> {
     let decoded = decode::decode(document, charset);
-    let decode::Decoded { text, unknown } =
+    let decode::DecodedText { text, unknown } =
         decoded.map_err(|decode::UnknownEncoding(label)| ParseError::UnknownEncoding { label })?;
     let address = Url::parse(address).ok();
     let (mut feed, lost) = if text.trim_start().starts_with('{') {
@@ -163,16 +163,16 @@ pub fn parse_served(
             entries: MAX_ENTRIES,
             entry_bytes: MAX_ENTRY_BYTES,
         };
-        let mended = mend(&text);
-        match split(&mended, address.as_ref(), limits) {
+        let escaped = escape_stray_brackets(&text);
+        match split(&escaped, address.as_ref(), limits) {
             Ok(document) => xml(document),
-            Err(why) => after_junk(&mended)
+            Err(why) => after_junk(&escaped)
                 .and_then(|rest| split(rest, address.as_ref(), limits).ok())
                 .map(xml)
                 .filter(|(feed, _)| !feed.entries.is_empty())
                 .ok_or_else(|| match why {
-                    NotXmlFeed::Root(root) => seen::not_a_feed(&text, Some(&root)),
-                    NotXmlFeed::NoElement => seen::not_a_feed(&text, None),
+                    NotXmlFeed::Root(root) => rejection::not_a_feed(&text, Some(&root)),
+                    NotXmlFeed::NoElement => rejection::not_a_feed(&text, None),
                 })?,
         }
     };
@@ -186,12 +186,12 @@ pub fn parse_served(
     }
 }
 
-/// The feed in a document that begins with something else, such as a warning of the program that
+/// Returns the feed in a document with other text in front, such as a warning of the program that
 /// makes it.
 fn after_junk(text: &str) -> Option<&str> {
     let head = text.get(..text.floor_char_boundary(MAX_JUNK))?;
     let lower = head.to_ascii_lowercase();
-    // A page may speak of feeds.
+    // A page may mention feeds.
     if ["<html", "<!doctype html"]
         .iter()
         .any(|t| lower.contains(t))
@@ -206,15 +206,15 @@ fn after_junk(text: &str) -> Option<&str> {
     text.get(begin..)
 }
 
-/// What a document that is no feed seems to be; for the bodies of error responses.
+/// Describes a document that is no feed; for the bodies of error responses.
 pub(crate) fn describe(document: &[u8], charset: Option<&str>) -> (String, bool) {
-    match seen::not_a_feed(&decode::glance(document, charset), None) {
+    match rejection::not_a_feed(&decode::glance(document, charset), None) {
         ParseError::NotAFeed { seen, challenge } => (seen, challenge),
         other => (other.to_string(), false),
     }
 }
 
-/// The feed of a document, and whether entries of it are lost.
+/// Returns the feed of a document, and whether entries of it are lost.
 fn xml(document: Document) -> (ParsedFeed, bool) {
     let Document {
         format,
@@ -263,7 +263,7 @@ fn xml(document: Document) -> (ParsedFeed, bool) {
     (feed, lost)
 }
 
-/// Makes the entry of one element that stands alone.
+/// Makes the entry of one element that is cut out of its document.
 fn entry(
     format: Format,
     text: &str,
@@ -307,7 +307,7 @@ fn entry(
     Ok(entry)
 }
 
-/// The element's own text where that is an Atom entry, put right where it is not XML.
+/// Returns the element's own text if that is an Atom entry, repaired if it is not XML.
 fn original<'a>(text: &'a str, element: &Element) -> Option<Cow<'a, str>> {
     let in_capitals = |child: &Child| {
         child.namespace == ATOM_NS && child.local.bytes().any(|b| b.is_ascii_uppercase())
@@ -324,8 +324,8 @@ fn original<'a>(text: &'a str, element: &Element) -> Option<Cow<'a, str>> {
     repair(text).map(Cow::Owned)
 }
 
-/// The entry's own id, or a stable one from what should not change about it; `None` if there is
-/// nothing to make one from.
+/// Returns the entry's own id, or a stable one from its constant properties; `None` if the entry
+/// has none of these.
 fn identify(own: Option<&str>, entry: &Entry) -> Option<String> {
     let own = own.map(str::trim).filter(|id| !id.is_empty());
     if let Some(id) = own
@@ -355,8 +355,8 @@ fn identify(own: Option<&str>, entry: &Entry) -> Option<String> {
         let text = text.as_deref()?;
         Some(text.split_whitespace().collect::<Vec<_>>().join(" "))
     };
-    // The title counts beside the link, because feeds exist whose entries all link to one page: an
-    // entry that appears twice is better than one that is lost.
+    // The title counts alongside the link, because feeds exist whose entries all link to one page:
+    // an entry that appears twice is better than one that is lost.
     fields.field(entry.url.as_deref());
     fields.field(folded(&entry.title).as_deref());
     if entry.url.is_none() {

@@ -1,4 +1,4 @@
-//! The fields of an RSS item, of all versions from 0.90 to 2.0 and 1.0.
+//! Fields of an RSS item, of all versions from 0.90 to 2.0 and 1.0.
 
 use url::Url;
 
@@ -9,8 +9,8 @@ use crate::html::{self, links};
 use crate::xml::element::{Child, Element};
 use crate::xml::{ATOM_03_NS, ATOM_NS, clean, lower, markup};
 
-/// What a namespace stands for. Feeds forget to declare the usual prefixes, and spell the names of
-/// namespaces in several ways.
+/// Vocabulary of a namespace. Feeds forget to declare the usual prefixes, and spell the names of
+/// namespaces in several variants.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Vocabulary {
     /// RSS itself: in no namespace, or in that of the item.
@@ -55,12 +55,12 @@ fn vocabulary(namespace: &str, item: &str) -> Vocabulary {
     }
 }
 
-/// Reads what can be read of the item; `id` and `xml` are left empty.
+/// Reads all readable fields of the item; `id` and `xml` are left empty.
 pub(super) fn read(xml: &str, element: &Element, base: Option<&Url>) -> Entry {
     let base = rebase(base, [element.attribute("xml:base")]);
     let base = base.as_ref();
     let mut entry = Entry::default();
-    let mut found = Found::default();
+    let mut found = Candidates::default();
     for child in &element.children {
         let vocabulary = vocabulary(&child.namespace, &element.namespace);
         // Elements of Atom are also found without their namespace.
@@ -161,9 +161,9 @@ pub(super) fn read(xml: &str, element: &Element, base: Option<&Url>) -> Entry {
     entry
 }
 
-/// What may be in several places of an item.
+/// Fields that several places of an item may supply.
 #[derive(Default)]
-struct Found {
+struct Candidates {
     other_title: Option<String>,
     link: Option<String>,
     original: Option<String>,
@@ -171,7 +171,7 @@ struct Found {
     description: Option<String>,
     other_description: Option<String>,
     content: Option<String>,
-    /// Atom's content and summary.
+    /// Content and summary of Atom.
     html: Option<String>,
     text: Option<String>,
     summary: Option<String>,
@@ -179,8 +179,8 @@ struct Found {
     other_author: Option<Author>,
 }
 
-impl Found {
-    /// Takes Atom's content. Without its namespace and a type it is HTML, as in RSS.
+impl Candidates {
+    /// Records Atom's content. Without its namespace and a type it is HTML, as in RSS.
     fn atom_content(&mut self, xml: &str, child: &Child, base: Option<&Url>) {
         if self.html.is_some() || self.text.is_some() {
             return;
@@ -198,13 +198,13 @@ impl Found {
 
     fn into(self, entry: &mut Entry, atom_link: Option<String>) {
         entry.title = entry.title.take().or(self.other_title);
-        // The original before what counts clicks on the way to it.
+        // The original address before one that counts clicks.
         entry.url = self.original.or(self.link).or(atom_link).or(self.permalink);
         entry.published = entry.published.or(self.other_date);
         if entry.authors.is_empty() {
             entry.authors.extend(self.other_author);
         }
-        // A description is HTML, and where there is no other content it is the content.
+        // A description is HTML; without other content it is the content.
         let description = self.description.or(self.other_description);
         let plain = |html: String| text(&html::plain_text(&html));
         let content = self.content.or(self.html);
@@ -226,7 +226,7 @@ fn first<T>(place: &mut Option<T>, read: impl FnOnce() -> Option<T>) {
     }
 }
 
-/// A guid is the entry's link unless it says that it is not.
+/// Returns a guid as the entry's link, unless it is marked as none.
 fn permalink(child: &Child) -> Option<String> {
     let guid = child.text.trim();
     let link = guid.starts_with("http://") || guid.starts_with("https://");
@@ -236,7 +236,7 @@ fn permalink(child: &Child) -> Option<String> {
     (link && !denied).then(|| guid.to_owned())
 }
 
-/// An address that was wrapped over lines.
+/// Returns an address that was wrapped over lines as one line.
 fn unbroken(href: &str) -> String {
     href.split(['\n', '\r', '\t']).map(str::trim).collect()
 }
@@ -248,7 +248,7 @@ fn title(xml: &str, child: &Child) -> Option<String> {
     text(&html::text_or_html(&child.text))
 }
 
-/// The HTML that an element holds, escaped or, against the rules, as it is. Its links are relative
+/// Returns the HTML in an element, escaped or, against the rules, unescaped. Its links are relative
 /// to `base`.
 fn html_of(xml: &str, child: &Child, base: Option<&Url>) -> Option<String> {
     let base = rebase(base, [child.attribute("xml:base")]);

@@ -1,14 +1,13 @@
-//! Ids that are none: the same one on entries that are not the same.
+//! Replacement of ids that are shared by different entries.
 //!
 //! Some feeds give all their entries one guid (the feed's address, `0`, the name of a template's
-//! variable). An id that stands on entries with different links, or with different titles where
-//! there are no links, says nothing; each of these gets a stable one of its own, made from the id
-//! and the link (or title). Entries of one id and one link are versions of one entry, as in
-//! RFC 4287 section 4.1.1; which of them counts is up to [`crate::detect`].
+//! variable). An id of entries with different links, or with different titles if there are no
+//! links, identifies nothing; each of these entries gets a stable id of its own, made from the id
+//! and the link (or title). Entries of one id and one link are versions of one entry, as in RFC
+//! 4287 section 4.1.1; [`crate::detect`] decides which of them counts.
 //!
-//! While a document shows only one entry of such an id, it cannot be told apart from a good one:
-//! that entry comes once more, under its own id, when a second one joins it. Twice is better than
-//! never.
+//! While a document shows only one entry of such an id, the id cannot be recognised: that entry is
+//! repeated once, under its own id, when a second one appears. Twice is better than never.
 
 use std::collections::HashMap;
 
@@ -16,7 +15,7 @@ use crate::entry::{Entry, Fields};
 use crate::xml::synthesise;
 
 pub(super) fn separate(entries: &mut [Entry]) {
-    // The place that an id stands at first, or nothing where it stands at several.
+    // The link or title of the first entry with an id, or `None` if entries differ in it.
     let mut places: HashMap<&str, Option<&str>> = HashMap::new();
     for entry in entries.iter() {
         let place = place(entry);
@@ -38,7 +37,7 @@ pub(super) fn separate(entries: &mut [Entry]) {
     }
 }
 
-/// What tells an entry from others, beside its id.
+/// Returns the property that distinguishes an entry from others, apart from its id.
 fn place(entry: &Entry) -> &str {
     entry
         .url
@@ -77,7 +76,7 @@ mod tests {
         assert_eq!(distinct.len(), 4);
         assert_eq!(all[2], "y");
         assert!(all[0].starts_with("urn:uuid:"));
-        // In any order, and whoever else is there.
+        // In any order, and with any other entries.
         let again = ids(vec![
             entry("x", None, "4"),
             entry("x", Some("https://a/1"), "another title"),

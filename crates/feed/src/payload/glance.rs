@@ -1,4 +1,4 @@
-//! A look at an update that leaves its entry alone.
+//! Decoding of an update without its entry's content.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,18 +9,18 @@ use serde::de::{Error, IgnoredAny, MapAccess, Visitor};
 
 use super::{CREATED, PayloadError, UPDATED, bad, decode, numbers, plain};
 
-/// What is known of an update without its entry's content.
+/// Update without its entry's content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Glance {
-    /// The update's number in the channel.
+    /// Number of the update in the channel.
     pub seq: u64,
-    /// When the source stored it, to the millisecond.
+    /// Time of storing by the source, to the millisecond.
     pub time: Timestamp,
-    /// The entry's id.
+    /// Id of the entry.
     pub entry_id: String,
 }
 
-/// The members that [`super::encode`] writes before `data`, which is nearly all of the event.
+/// Members that [`super::encode`] writes before `data`, which is nearly all of the event.
 #[derive(Default)]
 struct Head<'a> {
     specversion: Option<Cow<'a, str>>,
@@ -28,14 +28,14 @@ struct Head<'a> {
     id: Option<Cow<'a, str>>,
     time: Option<Cow<'a, str>>,
     subject: Option<Cow<'a, str>>,
-    /// The next is `data`.
+    /// Whether `data` is the next member.
     is_whole: bool,
 }
 
-/// Reads into a [`Head`], and stops at `data`.
-struct Reading<'h, 'a>(&'h mut Head<'a>);
+/// Visitor that fills a [`Head`], and stops at `data`.
+struct HeadVisitor<'h, 'a>(&'h mut Head<'a>);
 
-impl<'a> Visitor<'a> for Reading<'_, 'a> {
+impl<'a> Visitor<'a> for HeadVisitor<'_, 'a> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -50,7 +50,7 @@ impl<'a> Visitor<'a> for Reading<'_, 'a> {
                 "id" => &mut self.0.id,
                 "time" => &mut self.0.time,
                 "subject" => &mut self.0.subject,
-                // What follows is not looked at.
+                // The rest is not read.
                 "data" => {
                     self.0.is_whole = true;
                     return Err(A::Error::custom("enough"));
@@ -70,21 +70,21 @@ impl<'a> Visitor<'a> for Reading<'_, 'a> {
     }
 }
 
-/// A string, borrowed where it has no escapes.
+/// String, borrowed if it has no escapes.
 #[derive(serde::Deserialize)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
-/// Looks at an update, in much less time than [`decode`] takes. Everything that can be decoded
-/// is taken. Of the rest, that is taken too which is wrong only in what follows the entry's id.
+/// Decodes the head of an update, in much less time than [`decode`] takes. Accepts everything that
+/// can be decoded. Updates that are wrong only after the entry's id are accepted too.
 ///
 /// # Errors
 /// As [`decode`].
 pub fn glance(encoded: &[u8]) -> Result<Glance, PayloadError> {
     let json = plain(encoded)?;
     let mut head = Head::default();
-    // It ends with an error where it stops.
+    // The parser ends with an error at the stop.
     let mut reader = serde_json::Deserializer::from_slice(&json);
-    let _ = reader.deserialize_map(Reading(&mut head));
+    let _ = reader.deserialize_map(HeadVisitor(&mut head));
     let Head {
         specversion: Some(specversion),
         kind: Some(kind),

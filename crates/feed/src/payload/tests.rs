@@ -26,7 +26,7 @@ fn body(encoded: &[u8]) -> serde_json::Value {
 }
 
 #[test]
-fn the_event_is_what_the_contract_says() {
+fn the_event_follows_the_contract() {
     let incarnation = Uuid::from_u128(7);
     let now = "2025-09-05T09:49:57.1239Z".parse().unwrap();
     let event = body(&encode(
@@ -67,7 +67,7 @@ fn whole_seconds_have_milliseconds_too() {
 }
 
 #[test]
-fn both_ways_of_decompressing_agree() {
+fn both_decompressors_agree() {
     let words = |n: usize| "word ".repeat(n).into_bytes();
     for plain in [words(0), words(1), words(1000), words(SHORT / 5 + 1)] {
         let packed = zstd::bulk::compress(&plain, ZSTD_LEVEL).unwrap();
@@ -77,7 +77,7 @@ fn both_ways_of_decompressing_agree() {
             decompress_short(&packed, SHORT).is_some(),
             plain.len() <= SHORT
         );
-        // A frame that does not say its length, two frames, and damaged ones.
+        // A frame without its length, two frames, and damaged ones.
         let unknown = zstd::stream::encode_all(plain.as_slice(), 3).unwrap();
         assert_eq!(decompress(&unknown, MAX_EVENT_BYTES).unwrap(), plain);
         let twice = [packed.as_slice(), &packed].concat();
@@ -88,7 +88,7 @@ fn both_ways_of_decompressing_agree() {
         for cut in 0..packed.len().min(60) {
             assert!(decompress(&packed[..cut], MAX_EVENT_BYTES).is_err() || cut == 0);
         }
-        // And the context is as good as new after each of them.
+        // The context is reusable after each of them.
         assert_eq!(decompress(&packed, MAX_EVENT_BYTES).unwrap(), plain);
     }
 }
@@ -112,7 +112,7 @@ fn compression_is_used_where_it_helps_and_bounded() {
 }
 
 #[test]
-fn what_is_no_update_is_refused() {
+fn bytes_that_are_no_update_are_refused() {
     assert!(matches!(decode(&[]), Err(PayloadError::Empty)));
     assert!(matches!(
         decode(&[9, 1]),
@@ -142,7 +142,8 @@ fn what_is_no_update_is_refused() {
     }
 }
 
-/// A glance takes what can be decoded, and finds the same there. Says whether both refuse it.
+/// Asserts that a glance accepts everything that can be decoded, with the same values. Returns
+/// whether both refuse the bytes.
 fn same(bytes: &[u8]) -> bool {
     match (decode(bytes), glance(bytes)) {
         (Ok(update), Ok(seen)) => assert_eq!(
@@ -150,17 +151,17 @@ fn same(bytes: &[u8]) -> bool {
             (seen.seq, seen.time, seen.entry_id)
         ),
         (Err(_), Err(_)) => return true,
-        // Wrong where nobody has looked.
+        // The defect is in the part that a glance skips.
         (Err(_), Ok(_)) => {}
         (Ok(update), Err(error)) => panic!("{update:?}: {error}"),
     }
     false
 }
 
-/// What a glance reads.
+/// Members that a glance reads.
 const HEAD: [&str; 6] = ["specversion", "type", "source", "id", "time", "subject"];
 
-/// An event with those members of these that it has, in this order.
+/// Returns an event with the members of `first` and `then` that it has, in this order.
 fn written(event: &serde_json::Value, first: &[&str], then: &[&str]) -> Vec<u8> {
     let names = first.iter().chain(then);
     let members = names.filter_map(|name| Some(format!("\"{name}\":{}", event.get(*name)?)));
@@ -169,7 +170,7 @@ fn written(event: &serde_json::Value, first: &[&str], then: &[&str]) -> Vec<u8> 
 }
 
 #[test]
-fn a_glance_refuses_what_has_no_number_or_no_entry() {
+fn a_glance_refuses_updates_without_number_or_entry() {
     let good = body(&encode(
         &entry("a", "<p>"),
         Kind::Updated,
@@ -218,7 +219,7 @@ fn a_glance_refuses_what_has_no_number_or_no_entry() {
     }
     let twice = written(&good, &HEAD, &["id", "datacontenttype", "data"]);
     assert!(same(&twice));
-    // No UTF-8: outside of all, in a member that is read, and in one that is not.
+    // Not UTF-8: outside of all members, in one that is read, and in one that is not.
     let text = String::from_utf8(again(&good)[1..].to_vec()).unwrap();
     for (at, both) in [("", true), ("org.flexfeed", true), ("<p>", false)] {
         let mut bytes = again(&good);
@@ -263,7 +264,7 @@ prop_compose! {
 
 proptest! {
     #[test]
-    fn what_is_encoded_is_decoded(entry in any_entry(), seq in any::<u64>(), i in any::<u128>()) {
+    fn encoding_and_decoding_round_trip(entry in any_entry(), seq in any::<u64>(), i in any::<u128>()) {
         let encoded = encode(&entry, Kind::Created, "https://f/", Uuid::from_u128(i), seq, time());
         let update = decode(&encoded).unwrap();
         prop_assert_eq!(update.entry, entry);
@@ -274,12 +275,12 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_answered(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+    fn any_bytes_give_a_result(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
         same(&bytes);
     }
 
     #[test]
-    fn damaged_updates_are_answered(
+    fn damaged_updates_give_a_result(
         at in any::<proptest::sample::Index>(),
         byte in any::<u8>(),
         cut in any::<proptest::sample::Index>(),
@@ -294,9 +295,9 @@ proptest! {
     }
 }
 
-/// Bytes that may be forged are judged at a cost that their length bounds.
+/// The cost of judging bytes that may be forged is bounded by their length.
 #[test]
-fn is_update_judges_what_this_version_knows() {
+fn is_update_judges_known_versions() {
     let incarnation = Uuid::from_u128(7);
     let make = |html: &str| {
         let entry = entry("urn:x", html);
@@ -333,7 +334,7 @@ fn is_update_judges_what_this_version_knows() {
     ] {
         assert_eq!(is_update(bad, 42), Some(false));
     }
-    // It would be valid, at too great a cost.
+    // The update would be valid, at too great a cost.
     let bomb = make(&"a".repeat(MAX_EVENT_BYTES / 4));
     assert!(bomb.len() * MAX_RATIO < MAX_EVENT_BYTES / 4);
     assert!(decode(&bomb).is_ok());

@@ -10,14 +10,14 @@ fn near(wait: Duration, seconds: f64) -> bool {
 }
 
 fn news(new: usize) -> Outcome {
-    Outcome::Read(Read {
+    Outcome::Read(PollStats {
         new,
         window: 25,
-        ..Read::default()
+        ..PollStats::default()
     })
 }
 
-const NOTHING: Outcome = Outcome::Read(Read {
+const NOTHING: Outcome = Outcome::Read(PollStats {
     new: 0,
     window: 0,
     span: None,
@@ -29,7 +29,7 @@ const NOTHING: Outcome = Outcome::Read(Read {
 
 const FAILED: Outcome = Outcome::Failed { retry_after: None };
 
-/// A feed with an entry each so many seconds, polled for a time: the waits.
+/// Polls a feed that has an entry every `every` seconds, for a time, and returns the waits.
 fn follow(schedule: &mut Schedule, every: f64, hours: u32) -> Vec<Duration> {
     let start = Instant::now();
     let (mut passed, mut waits) = (Duration::ZERO, Vec::new());
@@ -69,11 +69,11 @@ fn a_feed_is_polled_at_its_own_rate_between_the_limits() {
 }
 
 #[test]
-fn it_follows_when_the_rate_changes() {
+fn waits_follow_the_rate() {
     let mut schedule = adaptive();
     follow(&mut schedule, 86_400.0, 48);
     assert!(schedule.interval() > HOUR / 2);
-    // A busy hour brings it down within a few polls.
+    // A busy hour shortens the wait within a few polls.
     let start = Instant::now();
     let mut wait = schedule.next(news(0), start);
     for poll in 1..4 {
@@ -97,11 +97,11 @@ fn a_burst_shortens_the_wait_at_once() {
 fn the_dates_of_the_first_document_are_a_beginning() {
     let first = |hours: u32| {
         let mut schedule = adaptive();
-        let read = Read {
+        let read = PollStats {
             new: 25,
             window: 25,
             span: Some(HOUR * hours),
-            ..Read::default()
+            ..PollStats::default()
         };
         schedule.next(Outcome::Read(read), Instant::now())
     };
@@ -113,17 +113,17 @@ fn the_dates_of_the_first_document_are_a_beginning() {
 }
 
 #[test]
-fn what_was_learnt_is_kept_over_a_restart() {
+fn the_learnt_rate_survives_a_restart() {
     let mut again = Schedule::new(Settings::default(), Some(HOUR / 4), 1);
     assert_eq!(again.interval(), HOUR / 4);
     assert!(near(again.next(NOTHING, Instant::now()), 900.0));
-    // Better than what the dates of its next document say.
+    // The remembered wait is better than the dates of the feed's next document.
     let mut again = Schedule::new(Settings::default(), Some(HOUR / 4), 1);
-    let read = Read {
+    let read = PollStats {
         new: 2,
         window: 25,
         span: Some(SECOND * 10),
-        ..Read::default()
+        ..PollStats::default()
     };
     assert!(near(again.next(Outcome::Read(read), Instant::now()), 900.0));
     let beyond = Schedule::new(Settings::default(), Some(HOUR * 9), 1);
@@ -131,13 +131,13 @@ fn what_was_learnt_is_kept_over_a_restart() {
 }
 
 #[test]
-fn freshness_and_ttl_make_it_wait_up_to_the_longest_wait() {
+fn freshness_and_ttl_lengthen_waits_up_to_the_maximum() {
     let with = |max_age: u64, ttl: u64| {
         let some = |s| Some(Duration::from_secs(s)).filter(|d| !d.is_zero());
-        let read = Read {
+        let read = PollStats {
             max_age: some(max_age),
             ttl: some(ttl),
-            ..Read::default()
+            ..PollStats::default()
         };
         adaptive().next(Outcome::Read(read), Instant::now())
     };
@@ -151,7 +151,7 @@ fn freshness_and_ttl_make_it_wait_up_to_the_longest_wait() {
 }
 
 #[test]
-fn a_server_gets_the_time_that_it_asks_for() {
+fn requested_waits_are_honoured() {
     let asked = Duration::from_secs(10_000);
     let fixed = Settings {
         fixed: Some(SECOND),
@@ -159,10 +159,10 @@ fn a_server_gets_the_time_that_it_asks_for() {
     };
     for settings in [Settings::default(), fixed] {
         for gap in [false, true] {
-            let read = Read {
+            let read = PollStats {
                 gap,
                 retry_after: Some(asked),
-                ..Read::default()
+                ..PollStats::default()
             };
             let failed = Outcome::Failed {
                 retry_after: Some(asked),
@@ -199,14 +199,14 @@ fn a_rare_feed_that_fails_is_tried_earlier_and_not_much_rarer() {
 }
 
 #[test]
-fn after_a_suspected_gap_it_hurries_for_a_while() {
+fn polls_are_frequent_after_a_suspected_gap() {
     let mut schedule = Schedule::new(Settings::default(), Some(HOUR), 5);
-    let gap = Read {
+    let gap = PollStats {
         new: 1,
         window: 25,
         gap: true,
         max_age: Some(HOUR),
-        ..Read::default()
+        ..PollStats::default()
     };
     let start = Instant::now();
     schedule.next(NOTHING, start);
@@ -222,17 +222,17 @@ fn after_a_suspected_gap_it_hurries_for_a_while() {
     assert!(wait > SECOND * 60, "{wait:?}");
 }
 
-/// The operator's setting protects the feed's server, also after a gap and whatever chance does.
+/// The operator's setting protects the feed's server, also after a gap and for any randomness.
 #[test]
 fn no_wait_is_shorter_than_the_minimum() {
     let mut schedule = Schedule::new(Settings::default(), None, 7);
     let mut now = Instant::now();
     for n in 0..200 {
-        let read = Read {
+        let read = PollStats {
             new: 25,
             window: 25,
             gap: n % 20 == 0,
-            ..Read::default()
+            ..PollStats::default()
         };
         let wait = schedule.next(Outcome::Read(read), now);
         assert!(wait >= SECOND * 20 && wait <= SECOND * 22, "{n}: {wait:?}");
@@ -248,12 +248,12 @@ fn a_fixed_wait_is_fixed() {
         ..Settings::default()
     };
     let mut schedule = Schedule::new(settings, Some(SECOND), 1);
-    let fresh = Read {
+    let fresh = PollStats {
         new: 20,
         window: 25,
         max_age: Some(HOUR * 20),
         ttl: Some(HOUR * 20),
-        ..Read::default()
+        ..PollStats::default()
     };
     for _ in 0..50 {
         assert!(near(
@@ -293,7 +293,7 @@ fn outcomes() -> impl Strategy<Value = Outcome> {
     );
     prop_oneof![
         read.prop_map(|((new, window, span), (gap, max_age, ttl, retry_after))| {
-            Outcome::Read(Read {
+            Outcome::Read(PollStats {
                 new,
                 window,
                 span,
@@ -308,8 +308,8 @@ fn outcomes() -> impl Strategy<Value = Outcome> {
 }
 
 proptest! {
-    /// Whatever happens, waits are neither shorter than the shortest allows nor longer than all
-    /// that asks for one, and nothing overflows.
+    /// For any outcomes, waits are neither shorter than the minimum nor longer than the longest
+    /// wait that any party asks for, and nothing overflows.
     #[test]
     fn waits_stay_within_their_limits(
         min in 1u64..1000,
@@ -340,7 +340,7 @@ proptest! {
             prop_assert!(wait >= shortest * least, "{wait} {shortest}");
             let most = longest.max(LONGEST_FAILURE.as_secs_f64()).max(asked);
             prop_assert!(wait <= most * 1.101, "{wait} {most}");
-            if !schedule.hurries() && matches!(outcome, Outcome::Read(Read { gap: false, .. })) {
+            if !schedule.is_hurrying() && matches!(outcome, Outcome::Read(PollStats { gap: false, .. })) {
                 prop_assert!(schedule.interval().as_secs_f64() >= shortest * 0.999);
             }
         }

@@ -1,5 +1,5 @@
-//! Whether a piece of XML is well-formed and namespace-well-formed, strictly enough that any
-//! conforming reader takes the document that it is embedded in.
+//! Strict check that a piece of XML is well-formed and namespace-well-formed, so that any
+//! conforming reader accepts the document that it is embedded in.
 //!
 //! Deliberately narrower than XML 1.0 in one point: names must be ASCII. Widely used parsers
 //! implement the older edition's tables for other letters, and no feed format has such names.
@@ -12,7 +12,7 @@ use super::element::unescape;
 use super::token::{Tag, Token, Tokens, is_space as space};
 use super::{MAX_ATTRIBUTES, MAX_DEPTH, is_clean, is_xml_char};
 
-/// What surrounds the one element that the text must consist of.
+/// Surroundings of the one element that the text must consist of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     /// Exactly the element, from `<` to `>`.
@@ -21,10 +21,13 @@ pub(crate) enum Form {
     Document,
 }
 
-/// The most namespace declarations in force at a place: readers look through them.
+/// Largest number of namespace declarations in force at any point: readers search through them.
 pub(crate) const MAX_BINDINGS: usize = 128;
 
-/// Says what is wrong, with the byte position, or nothing.
+/// Checks the text.
+///
+/// # Errors
+/// The defect, with the byte position.
 pub(crate) fn check(xml: &str, form: Form) -> Result<(), String> {
     if form == Form::Element && !(xml.starts_with('<') && xml.ends_with('>')) {
         return Err("not exactly one element".into());
@@ -106,7 +109,7 @@ pub(crate) fn check(xml: &str, form: Form) -> Result<(), String> {
     Ok(())
 }
 
-/// The prefixes that the open elements declare.
+/// Prefixes that the open elements declare.
 #[derive(Default)]
 struct Bindings<'a>(Vec<Binding<'a>>);
 
@@ -126,7 +129,7 @@ impl<'a> Bindings<'a> {
         found.map(|b| b.namespace.as_ref())
     }
 
-    /// An element at this depth ends.
+    /// Drops the declarations of the element at this depth.
     fn leave(&mut self, depth: usize) {
         while self.0.pop_if(|b| b.depth >= depth).is_some() {}
     }
@@ -134,7 +137,7 @@ impl<'a> Bindings<'a> {
 
 const XML_NS: &str = "http://www.w3.org/XML/1998/namespace";
 
-/// Checks a start tag's name, attributes and prefixes, and notes what it declares.
+/// Checks a start tag's name, attributes and prefixes, and records its declarations.
 fn tag<'a>(
     start: &Tag<'a>,
     bindings: &mut Bindings<'a>,
@@ -193,7 +196,7 @@ fn tag<'a>(
     Ok(())
 }
 
-/// The value of an attribute as a parser gives it (XML 1.0 section 3.3.3).
+/// Returns the value of an attribute as a parser does (XML 1.0 section 3.3.3).
 fn normalised(value: &str) -> Cow<'_, str> {
     if !value.contains(['&', '\t', '\r', '\n']) {
         return Cow::Borrowed(value);
@@ -256,7 +259,8 @@ fn references(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// A character reference to an allowed character, or one of the five predefined entities.
+/// Checks for a character reference to an allowed character, or one of the five predefined
+/// entities.
 pub(super) fn reference(name: &str) -> Result<(), String> {
     let known = match name.strip_prefix('#') {
         None => matches!(name, "amp" | "lt" | "gt" | "quot" | "apos"),
@@ -285,7 +289,7 @@ fn is_space(byte: u8) -> bool {
     space(char::from(byte))
 }
 
-/// A name without colon.
+/// Whether the text is a name without colon.
 pub(super) fn is_name(name: &str) -> bool {
     let mut bytes = name.bytes();
     bytes

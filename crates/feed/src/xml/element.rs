@@ -1,4 +1,4 @@
-//! One element as text: what is in it.
+//! One element as text, and its content.
 
 use std::ops::Range;
 
@@ -10,35 +10,35 @@ use super::token::{Tag, Token, Tokens};
 use crate::html::links::is_relative;
 use crate::html::tag::Attributes;
 
-/// A direct child of an element.
+/// Direct child of an element.
 #[derive(Debug, Clone)]
 pub(crate) struct Child {
     /// Namespace name, empty if none.
     pub namespace: String,
     /// Name without prefix.
     pub local: String,
-    /// Where its text is in the element's.
+    /// Range of the child in the element's text.
     pub range: Range<usize>,
-    /// Where its content is: the same without its tags.
+    /// Range of its content: the same without its tags.
     pub inner: Range<usize>,
-    /// Whether there are elements in it.
+    /// Whether the child contains elements.
     pub nested: bool,
-    /// The first element in it.
+    /// First element in the child.
     pub first: Option<Inner>,
-    /// Whether there are others beside the first one.
+    /// Whether the child contains elements after the first one.
     pub others: bool,
-    /// The character data directly in it, with references resolved.
+    /// Character data directly in the child, with references resolved.
     pub text: String,
     /// Attributes: qualified name and value.
     pub attributes: Vec<(String, String)>,
 }
 
-/// An element in a child.
+/// Element in a child.
 #[derive(Debug, Clone)]
 pub(crate) struct Inner {
     /// Name without prefix.
     pub local: String,
-    /// Where its content is in the text, without its tags.
+    /// Range of its content in the text, without its tags.
     pub range: Range<usize>,
     /// Attributes: qualified name and value.
     pub attributes: Vec<(String, String)>,
@@ -54,7 +54,7 @@ impl Child {
     }
 }
 
-/// The outline of an element: enough to find things in its text.
+/// Outline of an element: enough to locate its parts in its text.
 #[derive(Debug, Clone)]
 pub(crate) struct Element {
     /// Namespace name, empty if none.
@@ -65,13 +65,13 @@ pub(crate) struct Element {
     pub name_len: usize,
     /// Attributes of the element itself.
     pub attributes: Vec<(String, String)>,
-    /// Where the end tag begins; `None` for an empty-element tag.
+    /// Position of the end tag; `None` for an empty-element tag.
     pub content_end: Option<usize>,
     /// Direct children in order.
     pub children: Vec<Child>,
-    /// The character data directly in it, with references resolved.
+    /// Character data directly in the element, with references resolved.
     pub text: String,
-    /// Whether a link in it needs a base address.
+    /// Whether a link in the element needs a base address.
     pub relative: bool,
 }
 
@@ -103,14 +103,14 @@ fn find_in_any_case<'a>(attributes: &'a [(String, String)], name: &str) -> Optio
 /// Reads the outline of the element that `xml` begins with.
 ///
 /// # Errors
-/// What is wrong, if the text is not XML, nests too deeply or has too many attributes.
+/// The defect, if the text is not XML, nests too deeply or has too many attributes.
 pub(crate) fn outline(xml: &str) -> Result<Element, String> {
     let mut tokens = Tokens::new(xml);
     let mut nesting = Nesting::default();
     let mut element: Option<Element> = None;
     let mut child: Option<Child> = None;
     let mut relative = false;
-    // Whether the end of a child's first element was not met yet.
+    // Whether the end of a child's first element is still ahead.
     let mut inner_open = false;
     loop {
         let at = tokens.position();
@@ -197,7 +197,7 @@ pub(crate) fn outline(xml: &str) -> Result<Element, String> {
         if depth < 2
             && let (Some(whole), Some(mut ended)) = (&mut element, child.take())
         {
-            // The parent's end tag is not part of it.
+            // The parent's end tag is not part of the child.
             ended.range.end = if depth == 1 { end } else { at };
             ended.inner.end = if empty { ended.inner.start } else { at };
             whole.children.push(ended);
@@ -213,7 +213,7 @@ pub(crate) fn outline(xml: &str) -> Result<Element, String> {
     }
 }
 
-/// The namespace of a tag's name by the declarations of these elements, innermost first.
+/// Returns the namespace of a tag's name by the declarations of these elements, innermost first.
 fn namespace(tag: &Tag, declared: &[&Vec<(String, String)>]) -> String {
     let find = |name: &str| {
         declared
@@ -225,13 +225,13 @@ fn namespace(tag: &Tag, declared: &[&Vec<(String, String)>]) -> String {
         Some("xml") => "http://www.w3.org/XML/1998/namespace".to_owned(),
         Some(prefix) => match find(&format!("xmlns:{prefix}")) {
             Some(namespace) if !namespace.is_empty() => namespace.to_owned(),
-            // Not "no namespace": it must not be taken for one of ours.
+            // Not "no namespace": such an element must not be taken for one of ours.
             _ => format!("undeclared prefix {prefix}"),
         },
     }
 }
 
-/// The attributes in what stands between a tag's name and its end, as written.
+/// Returns the attributes in the part between a tag's name and its end, as written.
 pub(crate) fn raw_attributes(raw: &str) -> impl Iterator<Item = (&str, &str)> {
     Attributes::within(raw).map(|a| (a.name, raw.get(a.value).unwrap_or("")))
 }
@@ -243,7 +243,10 @@ pub(crate) fn attributes(raw: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Counts the attributes on the way, so that no element has too many.
+/// Whether an attribute is a relative link. Counts the attributes at the same time.
+///
+/// # Errors
+/// If the element has too many attributes.
 fn has_relative_link(raw: &str) -> Result<bool, String> {
     let mut relative = false;
     for (n, (name, value)) in raw_attributes(raw).enumerate() {
@@ -266,7 +269,7 @@ pub(crate) fn push_data(text: &mut String, token: &Token) {
     }
 }
 
-/// The text of a value with its references resolved, those of HTML too; what is none stays.
+/// Resolves the references of a value, those of HTML too; others stay.
 pub(crate) fn unescape(value: &str) -> String {
     let mut text = String::with_capacity(value.len());
     push_unescaped(&mut text, value);
@@ -280,7 +283,7 @@ fn push_unescaped(text: &mut String, mut rest: &str) {
         let after = special.get(1..).unwrap_or("");
         let end = memchr2(b';', b'&', after.as_bytes());
         let name = end.and_then(|end| after.get(..end).filter(|_| after[end..].starts_with(';')));
-        // Also those of HTML: no XML, but what the feed means.
+        // References of HTML are no XML, but are meant by the feed.
         match name.and_then(crate::html::reference) {
             Some(known) => {
                 text.push_str(&known);

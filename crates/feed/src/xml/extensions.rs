@@ -1,4 +1,4 @@
-//! What an entry says in the words of others (`thr:in-reply-to`, `itunes:duration`): kept where the
+//! Elements of other vocabularies in an entry (`thr:in-reply-to`, `itunes:duration`): kept if the
 //! entry itself has to be written from its fields.
 
 use super::check::{Form, check};
@@ -8,7 +8,7 @@ use super::scope::{Scope, stand_alone};
 use super::token::{Token, Tokens};
 use super::{ATOM_03_NS, ATOM_NS};
 
-/// Most bytes kept: declarations of the document are repeated in each element.
+/// Largest number of bytes kept: declarations of the document are repeated in each element.
 const MAX_BYTES: usize = 64 * 1024;
 
 /// Namespaces whose elements are read into the entry's fields, in small letters.
@@ -20,7 +20,8 @@ const READ: [&str; 5] = [
     "undeclared prefix ",
 ];
 
-/// The elements of other namespaces in an entry that stands alone, each complete by itself.
+/// Returns the elements of other namespaces in an entry that is cut out of its document, each
+/// complete by itself.
 pub(crate) fn extensions(text: &str, element: &Element) -> String {
     let mut out = String::new();
     let mut foreign = element
@@ -40,7 +41,7 @@ pub(crate) fn extensions(text: &str, element: &Element) -> String {
         let Ok((mut whole, _)) = stand_alone(raw, &scope, "") else {
             continue;
         };
-        // Nothing in it is without a prefix.
+        // Nothing in the element is without a prefix.
         if !child.nested && is_prefixed(raw) {
             whole = whole.replacen(" xmlns=\"\"", "", 1);
         }

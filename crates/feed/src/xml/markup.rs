@@ -1,5 +1,4 @@
-//! The HTML in a piece of XML: the content of an XHTML text construct, or markup that a feed
-//! forgot to escape.
+//! HTML in a piece of XML: the content of an XHTML text construct, or unescaped markup of a feed.
 
 use std::borrow::Cow;
 
@@ -16,9 +15,9 @@ const VOID: [&str; 14] = [
     "track", "wbr",
 ];
 
-/// `inner` as HTML: prefixes of names, comments and CDATA sections go, and elements that are empty
-/// get an end tag. Text and attributes stay as they are written, but for links, which are made
-/// whole by `base` and by the `xml:base` of the elements around them.
+/// Returns `inner` as HTML: prefixes of names, comments and CDATA sections are removed, and empty
+/// elements get an end tag. Text and attributes stay as written, except for links, which are
+/// resolved by `base` and by the `xml:base` of the elements around them.
 pub(crate) fn html(inner: &str, base: Option<&Url>) -> String {
     let mut tokens = Tokens::new(inner);
     let mut out = String::with_capacity(inner.len());
@@ -38,7 +37,7 @@ pub(crate) fn html(inner: &str, base: Option<&Url>) -> String {
                 if !VOID.contains(&name) {
                     push_end(&mut out, name);
                 } else if out.len() > start {
-                    // As it was written: both forms are HTML.
+                    // As written: both forms are HTML.
                     out.insert(out.len() - 1, '/');
                 }
             }
@@ -58,10 +57,10 @@ pub(crate) fn html(inner: &str, base: Option<&Url>) -> String {
     }
 }
 
-/// The base addresses of the open elements.
+/// Base addresses of the open elements.
 struct Bases<'a> {
     document: Option<&'a Url>,
-    /// Those of elements that have one of their own, with their depth.
+    /// Bases of elements with one of their own, with their depth.
     own: Vec<(usize, Url)>,
     depth: usize,
 }
@@ -79,7 +78,7 @@ impl<'a> Bases<'a> {
         self.own.last().map(|(_, base)| base).or(self.document)
     }
 
-    /// The base that an element has of its own.
+    /// Returns the base of an element's own.
     fn of(&self, tag: &Tag) -> Option<Url> {
         let mut attributes = raw_attributes(tag.attributes);
         let (_, own) = attributes.find(|(name, _)| *name == "xml:base")?;
@@ -142,13 +141,13 @@ mod tests {
     use super::html;
     use crate::html::links;
 
-    /// Tags with bases of their own take from the same growth.
+    /// Tags with bases of their own share one growth.
     #[test]
     fn bases_of_many_tags_share_one_growth() {
         let base = format!("urn://e/{}/", "b".repeat(400));
         let tag = format!("<a xml:base='{base}'{}/>", " src='x'".repeat(40));
         let inner = tag.repeat(1 << 20 >> 10);
-        // End tags come on top.
+        // End tags are added to that.
         let most = links::longest(inner.len()) + inner.len();
         let len = html(&inner, None).len();
         assert!(len <= most, "{len}");

@@ -1,8 +1,8 @@
-//! XML as text: cutting entries out of a document without changing a byte, checking that what is
-//! put into another document is well-formed, and writing an entry from its fields.
+//! XML as text: cutting entries out of a document without changing a byte, checking that text for
+//! another document is well-formed, and writing an entry from its fields.
 //!
-//! The parser library is lenient in places (and must be, for real feeds), so what is embedded
-//! elsewhere goes through the strict [`check`].
+//! The parser library is lenient in places (and must be, for real feeds), so embedded text passes
+//! the strict [`check`].
 
 pub(crate) mod check;
 #[cfg(test)]
@@ -27,11 +27,11 @@ pub(crate) const ATOM_NS: &str = "http://www.w3.org/2005/Atom";
 /// The namespace of Atom 0.3, the draft of 2003 that many blogs published for years.
 pub(crate) const ATOM_03_NS: &str = "http://purl.org/atom/ns#";
 
-/// How deep elements may nest inside an entry. Real content stays below 40; without a limit, a
-/// hostile feed could exhaust whatever recurses over it later.
+/// Largest depth of nested elements inside an entry. Real content stays below 40; without a limit,
+/// a hostile feed could exhaust any later recursion.
 pub(crate) const MAX_DEPTH: usize = 128;
 
-/// How many attributes one element may have; checking them for duplicates is quadratic.
+/// Largest number of attributes of one element; checking them for duplicates is quadratic.
 pub(crate) const MAX_ATTRIBUTES: usize = 256;
 
 /// Whether XML 1.0 allows the character at all (production 2, `Char`).
@@ -42,7 +42,7 @@ pub(crate) fn is_xml_char(c: char) -> bool {
 /// Whether XML 1.0 allows all characters of the text.
 pub(crate) fn is_clean(text: &str) -> bool {
     let bytes = text.as_bytes();
-    // Without an early end within a piece, so that many bytes are compared at once.
+    // No early end within a piece, so that many bytes are compared at once.
     let controls = bytes.chunks(256).any(|piece| {
         piece.iter().fold(false, |found, byte| {
             found | (*byte < b' ') & (*byte != b'\t') & (*byte != b'\n') & (*byte != b'\r')
@@ -54,7 +54,7 @@ pub(crate) fn is_clean(text: &str) -> bool {
     !controls && !memchr_iter(0xef, bytes).any(is_noncharacter)
 }
 
-/// The text without the characters that no XML document can hold, not even as references.
+/// Returns the text without the characters that no XML document can hold, not even as references.
 pub(crate) fn clean(text: &str) -> Cow<'_, str> {
     if is_clean(text) {
         Cow::Borrowed(text)
@@ -63,7 +63,7 @@ pub(crate) fn clean(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// The name in small letters: some feeds write capitals.
+/// Returns the name in lower case: some feeds write capitals.
 pub(crate) fn lower(name: &str) -> Cow<'_, str> {
     if name.bytes().any(|b| b.is_ascii_uppercase()) {
         Cow::Owned(name.to_ascii_lowercase())
@@ -72,13 +72,13 @@ pub(crate) fn lower(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// The text with every `<` escaped that begins no markup: `1 < 2` in a feed that escapes nothing.
-pub(crate) fn mend(text: &str) -> Cow<'_, str> {
+/// Escapes every `<` that begins no markup: `1 < 2` in a feed that escapes nothing.
+pub(crate) fn escape_stray_brackets(text: &str) -> Cow<'_, str> {
     let mut out = String::new();
     let mut kept = 0;
     let mut from = 0;
-    // Ends of sections that are not there any more: looking for them again and again would take
-    // for ever in a document that only begins sections.
+    // Ends of sections that do not occur any more: repeated searches would take for ever in a
+    // document that only begins sections.
     let mut missing: Vec<&str> = Vec::new();
     while let Some(found) = memchr(b'<', text.as_bytes().get(from..).unwrap_or_default()) {
         let at = from + found;
@@ -144,7 +144,7 @@ pub(crate) fn push_attribute(out: &mut String, value: &str) {
     });
 }
 
-/// Appends what XML can hold of `text`, with some ASCII characters replaced.
+/// Appends the characters of `text` that XML can hold, with some ASCII characters replaced.
 fn push_escaped(out: &mut String, text: &str, replaced: impl Fn(u8) -> Option<&'static str>) {
     let text = clean(text);
     let mut kept = 0;
@@ -160,12 +160,12 @@ fn push_escaped(out: &mut String, text: &str, replaced: impl Fn(u8) -> Option<&'
 
 #[cfg(test)]
 mod tests {
-    use super::{clean, is_clean, is_xml_char, mend};
+    use super::{clean, escape_stray_brackets, is_clean, is_xml_char};
     use proptest::prelude::*;
 
     proptest! {
         #[test]
-        fn what_is_clean_has_no_forbidden_character(
+        fn clean_text_has_no_forbidden_character(
             text in "(.|[\u{0}-\u{20}\u{fff0}-\u{ffff}\u{1fffe}-\u{20000}\n]){0,40}"
         ) {
             prop_assert_eq!(is_clean(&text), text.chars().all(is_xml_char));
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sign_that_begins_nothing_is_text() {
+    fn stray_angle_brackets_are_text() {
         for (text, expected) in [
             ("<a>1 < 2 <3 <</a>", "<a>1 &lt; 2 &lt;3 &lt;</a>"),
             (
@@ -184,7 +184,7 @@ mod tests {
             ("<é/><!x><?x?>", "<é/><!x><?x?>"),
             ("", ""),
         ] {
-            assert_eq!(mend(text), expected);
+            assert_eq!(escape_stray_brackets(text), expected);
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Which elements are open, in documents whose end tags do not all fit.
+//! Tracking of open elements in documents whose end tags do not all match.
 
 use super::MAX_DEPTH;
 
-/// The names of the open elements, outermost first.
+/// Names of the open elements, outermost first.
 #[derive(Debug, Default)]
 pub(crate) struct Nesting<'a>(Vec<&'a str>);
 
@@ -11,7 +11,7 @@ impl<'a> Nesting<'a> {
         self.0.len()
     }
 
-    /// An element begins.
+    /// Opens an element.
     ///
     /// # Errors
     /// If elements nest more than [`MAX_DEPTH`] deep.
@@ -23,8 +23,8 @@ impl<'a> Nesting<'a> {
         Ok(())
     }
 
-    /// How many elements an end tag ends: more than one where those inside have no end tag of
-    /// their own (`<b>a<br>b</b>`), none where nothing of that name is open.
+    /// Returns the number of elements that an end tag ends: more than one if those inside have no
+    /// end tag of their own (`<b>a<br>b</b>`), none if nothing of that name is open.
     pub(crate) fn close(&mut self, name: &str) -> usize {
         let Some(at) = self.innermost(name) else {
             return 0;
@@ -40,12 +40,12 @@ impl<'a> Nesting<'a> {
             .rposition(|open| open.eq_ignore_ascii_case(name))
     }
 
-    /// The elements that an end tag ends, innermost first: see [`Self::close`].
-    pub(crate) fn ended(&mut self, name: &str) -> Vec<Ended<'a>> {
+    /// Returns the elements that an end tag ends, innermost first: see [`Self::close`].
+    pub(crate) fn ended(&mut self, name: &str) -> Vec<EndedElement<'a>> {
         let at = self.innermost(name).unwrap_or(self.0.len());
         let ended = self.0.split_off(at).into_iter().enumerate().rev();
         ended
-            .map(|(n, name)| Ended {
+            .map(|(n, name)| EndedElement {
                 depth: at + n + 1,
                 name,
             })
@@ -53,10 +53,10 @@ impl<'a> Nesting<'a> {
     }
 }
 
-/// An element that has ended.
+/// Element that has ended.
 #[derive(Debug)]
-pub(crate) struct Ended<'a> {
-    /// 1 for the outermost one.
+pub(crate) struct EndedElement<'a> {
+    /// Depth, 1 for the outermost element.
     pub depth: usize,
     pub name: &'a str,
 }

@@ -1,4 +1,4 @@
-//! Making XML of an entry that is not quite: signs and references that XML does not know, characters
+//! Repair of an entry that is nearly XML: signs and references that XML does not define, characters
 //! that it cannot hold, attributes without quotes, missing end tags.
 
 use super::check::{self, Form, MAX_BINDINGS, check, is_name, is_qname};
@@ -8,15 +8,14 @@ use super::token::{Tag, Token, Tokens};
 use super::{MAX_ATTRIBUTES, clean, push_attribute, push_text};
 use crate::html::reference;
 
-/// The element with what is wrong put right and everything else as it is; `None` where that is not
-/// enough.
+/// Repairs the element and leaves everything else unchanged; `None` if the result is still no XML.
 pub(crate) fn repair(xml: &str) -> Option<String> {
     let mut tokens = Tokens::new(xml);
     let mut out = String::with_capacity(xml.len() + xml.len() / 16);
     let mut nesting = Nesting::default();
     // Prefixes that open elements declare, with the depth of each, which never falls.
     let mut declared: Vec<(usize, String)> = vec![(0, "xml".into())];
-    // The depth at which an element begins that cannot be kept.
+    // Depth of an element that cannot be kept.
     let mut dropped = None;
     loop {
         match tokens.next().ok()? {
@@ -34,7 +33,7 @@ pub(crate) fn repair(xml: &str) -> Option<String> {
                 nesting.open(tag.name).ok()?;
                 let depth = nesting.depth();
                 if dropped.is_none() && !push_tag(&mut out, &tag, &mut declared, depth) {
-                    // Deeper elements are part of a text that is not to lose anything.
+                    // Deeper elements are part of a text that is kept complete.
                     if depth > 2 {
                         return None;
                     }
@@ -75,7 +74,7 @@ pub(crate) fn repair(xml: &str) -> Option<String> {
     check(&out, Form::Element).is_ok().then_some(out)
 }
 
-/// Writes a start tag. Returns whether its name can stand in XML.
+/// Writes a start tag. Returns whether its name is valid in XML.
 fn push_tag(
     out: &mut String,
     tag: &Tag,
@@ -90,7 +89,7 @@ fn push_tag(
         if let Some(prefix) = name.strip_prefix("xmlns:")
             && is_name(prefix)
             && !value.is_empty()
-            // An element with more is not kept, and each name is looked for in all of them.
+            // An element with more is dropped, and each name is searched for in all of them.
             && declared.len() <= MAX_BINDINGS
         {
             declared.push((depth, prefix.to_owned()));
@@ -133,7 +132,7 @@ fn push_tag(
     true
 }
 
-/// Writes a text with its references as XML knows them: those of HTML as what they stand for.
+/// Writes a text with its references in XML's form: those of HTML as their characters.
 fn push_references(out: &mut String, text: &str) {
     let mut parts = text.split('&');
     out.push_str(parts.next().unwrap_or(""));
@@ -162,7 +161,7 @@ mod tests {
 
     /// Each end tag and each prefixed name costs the same, whatever was declared around it.
     #[test]
-    fn many_declarations_do_not_multiply_with_what_they_are_around() {
+    fn many_declarations_do_not_multiply_with_elements() {
         let declarations: String = (0..MAX_ATTRIBUTES)
             .map(|n| format!(" xmlns:p{n}='u'"))
             .collect();

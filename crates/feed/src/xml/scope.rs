@@ -1,4 +1,4 @@
-//! What the elements around an entry say, and how to make an entry's text stand alone without them.
+//! Declarations of the elements around an entry, and their insertion into an entry that is cut out.
 
 use memchr::memmem;
 use url::Url;
@@ -8,14 +8,13 @@ use super::push_attribute;
 use super::token::{Tag, Token, Tokens};
 use crate::html::links;
 
-/// The longest namespace name that is copied into entries: the copies multiply with the entries.
+/// Longest namespace name that is copied into entries: the copies multiply with the entries.
 const MAX_NAMESPACE: usize = 2048;
 
-/// The most declarations that are remembered from the elements around the entries.
+/// Largest number of declarations that are kept from the elements around the entries.
 const MAX_BINDINGS: usize = 128;
 
-/// What the elements around an entry declare, and what therefore goes missing when the entry is
-/// cut out.
+/// Declarations of the elements around an entry, which are missing after the entry is cut out.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Scope {
     /// Prefix (empty for the default namespace) and namespace, both as written.
@@ -35,17 +34,17 @@ impl Scope {
         }
     }
 
-    /// The address that relative links in the entries are relative to.
+    /// Returns the address that links in the entries are relative to.
     pub(crate) fn base(&self) -> Option<&Url> {
         self.base.as_ref()
     }
 
-    /// The language of the document's texts, by its `xml:lang`.
+    /// Returns the language of the document's texts, by its `xml:lang`.
     pub(crate) fn lang(&self) -> Option<&str> {
         self.lang.as_deref()
     }
 
-    /// The namespace that a prefix stands for here.
+    /// Returns the namespace of a prefix in this scope.
     pub(crate) fn namespace(&self, prefix: &str) -> Option<&str> {
         self.bindings
             .iter()
@@ -53,7 +52,7 @@ impl Scope {
             .map(|(_, namespace)| namespace.as_str())
     }
 
-    /// Takes over the declarations of an element that is being entered.
+    /// Adds the declarations of an element that is entered.
     pub(crate) fn enter(&mut self, start: &Tag) {
         for (key, value) in raw_attributes(start.attributes) {
             let prefix = match key.split_once(':') {
@@ -82,13 +81,13 @@ impl Scope {
     }
 }
 
-/// Makes an entry's original text stand alone: adds to its start tag the declarations that it uses
+/// Completes an entry's original text: adds to its start tag the declarations that the entry uses
 /// and that the elements around it made. Nothing else is changed.
 ///
-/// `fallback` is the namespace of an element that is in none because the document declares none.
+/// `fallback` is the namespace of an element without one in a document that declares none.
 ///
 /// # Errors
-/// What is wrong with the text, if it cannot be read.
+/// The defect of the text, if it cannot be read.
 pub(crate) fn stand_alone(
     raw: &str,
     scope: &Scope,
@@ -124,8 +123,8 @@ pub(crate) fn stand_alone(
         }
     }
     if scope.namespace("").is_none() && find(&own.attributes, "xmlns").is_none() {
-        // No default namespace: where the element is prefixed, its unprefixed children are in
-        // none, and must stay so inside another document.
+        // No default namespace: if the element is prefixed, its unprefixed children are in none,
+        // and must stay so inside another document.
         let default = if own.prefixed { "" } else { fallback };
         added.push_str(" xmlns=\"");
         added.push_str(default);
@@ -153,7 +152,8 @@ pub(crate) fn stand_alone(
     Ok((xml, element))
 }
 
-/// The text with the base address of its start tag made whole, where it is relative to one outside.
+/// Returns the text with the base address of its start tag resolved, if that is relative to one
+/// outside.
 fn absolute_base(raw: &str, own: &StartTag, scope: &Scope) -> Option<String> {
     let base = find(&own.attributes, "xml:base")?;
     if Url::parse(base) != Err(url::ParseError::RelativeUrlWithoutBase) {
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_missing_and_used_is_added() {
+    fn only_missing_and_used_declarations_are_added() {
         let scope = scope("<feed xmlns='urn:d' xmlns:t='urn:t' xmlns:u='urn:u'/>");
         let raw = "<entry\na='1'><t:x/></entry>";
         let (xml, element) = stand_alone(raw, &scope, ATOM_NS).unwrap();

@@ -1,4 +1,4 @@
-//! Cutting a feed document into its entries without losing the good ones to a bad one.
+//! Cutting of a feed document into its entries without losing the good ones to a bad one.
 
 use std::borrow::Cow;
 
@@ -11,16 +11,16 @@ use super::scope::Scope;
 use super::token::{Tag, Token, Tokens, local};
 use super::{ATOM_03_NS, ATOM_NS, lower};
 
-/// How many unreadable entries are passed over before the rest of the document is left alone:
-/// each one may cost a scan of [`Limits::entry_bytes`].
+/// Largest number of unreadable entries that are skipped before the rest of the document is
+/// ignored: each one may cost a scan of [`Limits::entry_bytes`].
 const MAX_SKIPPED: usize = 100;
 
-/// How many elements of the feed's own header are kept, and how long each may be.
+/// Largest number of elements of the feed's own header that are kept, and their length.
 const MAX_HEADER: usize = 64;
 const MAX_HEADER_BYTES: usize = 8 * 1024;
 
-/// What of the header is kept, by local name: who writes it, its language, where its other
-/// documents are, and how often it changes.
+/// Elements of the header that are kept, by local name: its authors, its language, the addresses of
+/// its other documents, and its interval.
 const HEADER: [&str; 6] = [
     "author",
     "language",
@@ -30,7 +30,7 @@ const HEADER: [&str; 6] = [
     "updateperiod",
 ];
 
-/// How much of the feed's own title is kept.
+/// Bytes of the feed's own title that are kept.
 const MAX_TITLE: usize = 4096;
 
 /// The XML feed formats.
@@ -44,27 +44,27 @@ pub(crate) enum Format {
     Rdf,
 }
 
-/// What bounds the work on one document.
+/// Bounds of the work on one document.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     pub entries: usize,
     pub entry_bytes: usize,
 }
 
-/// A document, cut up.
+/// Document, cut up.
 #[derive(Debug)]
 pub(crate) struct Document<'a> {
     pub format: Format,
     pub scope: Scope,
     pub title: Option<String>,
-    /// The text of some elements beside the entries, see [`HEADER`].
+    /// Texts of some elements alongside the entries, see [`HEADER`].
     pub header: Vec<&'a str>,
-    /// The text of each entry, from `<` to `>`, in document order. One without an end tag is given
-    /// one where the next one begins.
+    /// Text of each entry, from `<` to `>`, in document order. An entry without an end tag gets one
+    /// in front of the next entry.
     pub entries: Vec<Cow<'a, str>>,
-    /// What was passed over, and why.
+    /// Skipped entries, with reasons.
     pub skipped: Vec<String>,
-    /// Whether entries are or may be missing: some could not be read, or the document ends early.
+    /// Whether entries are or may be missing: some were unreadable, or the document ends early.
     pub lost: bool,
 }
 
@@ -78,12 +78,12 @@ impl<'a> Document<'a> {
     }
 }
 
-/// Why a text is no XML feed.
+/// Text that is no XML feed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum NotXmlFeed {
-    /// XML, or like it, with another root element.
+    /// XML, or similar, with another root element.
     Root(String),
-    /// No element was found.
+    /// No element at all.
     NoElement,
 }
 
@@ -159,8 +159,8 @@ impl<'a> Walker<'a> {
             Format::Atom => "entry",
             Format::Rss | Format::Rdf => "item",
         };
-        // Where the reader fails outside an entry, reading resumes at the next one that is named
-        // as the root is.
+        // After an error outside an entry, reading resumes at the next entry with the prefix of the
+        // root.
         let usual = match root.prefix() {
             Some(prefix) if document.format == Format::Atom => format!("{prefix}:{entry_local}"),
             _ => entry_local.to_owned(),
@@ -251,7 +251,7 @@ impl<'a> Walker<'a> {
         }
     }
 
-    /// Reads to the end of the element whose start tag was just read, and says where that is.
+    /// Reads to the end of the element whose start tag was just read, and returns that position.
     fn skip(&mut self, name: &'a str, start: usize, most: usize) -> Result<usize, Fault> {
         let mut nesting = Nesting::default();
         nesting.open(name).map_err(Fault::Other)?;
@@ -295,8 +295,9 @@ impl<'a> Walker<'a> {
         find_tag(self.text, start, &format!("</{}", root.name)).is_some()
     }
 
-    /// After something unreadable that began at `start`: goes on at the next place where an entry
-    /// named `name` surely ends or begins. Says whether there is one and it is worth it.
+    /// Resumes after something unreadable that began at `start`: continues at the next position
+    /// where an entry named `name` surely ends or begins. Returns whether there is one within the
+    /// limits.
     fn resume(&mut self, start: usize, name: &str, document: &Document) -> bool {
         if document.skipped.len() >= MAX_SKIPPED {
             return false;
@@ -306,7 +307,7 @@ impl<'a> Walker<'a> {
         let end = find_tag(self.text, search, &format!("</{name}"));
         let at = match (begin, end) {
             (Some(begin), Some(end)) if begin < end => begin,
-            // Past the end tag; if that itself is broken off, only past its name.
+            // Past the end tag; if that itself is truncated, only past its name.
             (_, Some(end)) => {
                 let after = end + "</".len() + name.len();
                 let rest = self.text.get(after..).unwrap_or("");
@@ -321,9 +322,9 @@ impl<'a> Walker<'a> {
     }
 }
 
-/// Why the end of an element was not found.
+/// Reason for which the end of an element was not found.
 enum Fault {
-    /// The next element of that name begins here, inside it.
+    /// The next element of that name begins here, inside the current one.
     Next(usize),
     Other(String),
 }
@@ -341,7 +342,7 @@ fn too_long(most: usize) -> Fault {
     Fault::Other(format!("longer than {most} bytes"))
 }
 
-/// Finds `tag`, in capitals or not, where the name in it is not just the beginning of a longer one.
+/// Finds `tag`, in capitals or not, if its name is not just the beginning of a longer one.
 fn find_tag(text: &str, from: usize, tag: &str) -> Option<usize> {
     let text = text.as_bytes();
     let mut from = from;
@@ -356,7 +357,7 @@ fn find_tag(text: &str, from: usize, tag: &str) -> Option<usize> {
     }
 }
 
-/// The text of the feed's title, without markup.
+/// Returns the text of the feed's title, without markup.
 fn title_text(xml: &str) -> Option<String> {
     let mut tokens = Tokens::new(xml);
     let mut text = String::new();

@@ -1,4 +1,4 @@
-//! Writing an Atom `<entry>` from an entry's fields: for RSS and JSON feeds, and where an original
+//! Writing of an Atom `<entry>` from an entry's fields: for RSS and JSON feeds, and if an original
 //! cannot be embedded.
 
 use super::element::outline;
@@ -6,9 +6,9 @@ use super::extensions::extensions;
 use super::{ATOM_NS, push_attribute, push_text};
 use crate::entry::{Author, Entry};
 
-/// A namespace-complete `<entry>` (RFC 4287 section 4.1.2). It has no `updated` where the feed
-/// gives no date: inventing one here would make two fetches of one entry differ. `extensions` are
-/// elements of other namespaces, each complete.
+/// Returns a namespace-complete `<entry>` (RFC 4287 section 4.1.2). The element has no `updated` if
+/// the feed gives no date: inventing one here would make two fetches of one entry differ.
+/// `extensions` are elements of other namespaces, each complete.
 pub(crate) fn entry(entry: &Entry, extensions: &str) -> String {
     let content_len = entry.content_html.as_ref().map_or(0, String::len)
         + entry.content_text.as_ref().map_or(0, String::len);
@@ -74,7 +74,7 @@ pub(crate) fn entry(entry: &Entry, extensions: &str) -> String {
     out
 }
 
-/// The entry's XML with the entry's id in place of its own.
+/// Returns the entry's XML with the entry's id in place of its own.
 pub(crate) fn with_id(entry: &Entry) -> String {
     let Ok(element) = outline(&entry.xml) else {
         return self::entry(entry, "");
@@ -99,7 +99,7 @@ pub(crate) fn with_id(entry: &Entry) -> String {
     }
 }
 
-/// An author, with elements of this prefix (`atom:` or none).
+/// Appends an author, with elements of this prefix (`atom:` or none).
 pub(crate) fn author(out: &mut String, prefix: &str, author: &Author) {
     let mail = author
         .url

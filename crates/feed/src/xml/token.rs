@@ -1,13 +1,13 @@
-//! XML cut into tags and text, as leniently as feeds need it and without a copy: each entry is read
-//! several times, for its place, its fields and its form.
+//! Tokens of XML, as lenient as feeds require and without a copy: each entry is read several times,
+//! for its position, its fields and its form.
 
 use memchr::{memchr, memchr3_iter, memmem};
 use quick_xml::Reader;
 
-/// A piece of a document.
+/// Piece of a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Token<'a> {
-    /// A start tag, or an empty-element tag.
+    /// Start tag or empty-element tag.
     Start(Tag<'a>),
     /// Name in an end tag, without white space after it.
     End(&'a str),
@@ -46,12 +46,12 @@ impl<'a> Tag<'a> {
     }
 }
 
-/// The name without its prefix.
+/// Returns the name without its prefix.
 pub(crate) fn local(name: &str) -> &str {
     name.split_once(':').map_or(name, |(_, local)| local)
 }
 
-/// The pieces of a text, one after the other.
+/// Reader of the pieces of a text, one after the other.
 #[derive(Debug)]
 pub(crate) struct Tokens<'a> {
     text: &'a str,
@@ -63,7 +63,7 @@ impl<'a> Tokens<'a> {
         Self { text, at: 0 }
     }
 
-    /// Byte position behind the last piece.
+    /// Returns the byte position after the last piece.
     pub(crate) fn position(&self) -> usize {
         self.at
     }
@@ -73,7 +73,7 @@ impl<'a> Tokens<'a> {
         self.at = at.min(self.text.len());
     }
 
-    /// The next piece.
+    /// Returns the next piece.
     ///
     /// # Errors
     /// A piece that does not end, or a `<!` that begins nothing.
@@ -91,7 +91,7 @@ impl<'a> Tokens<'a> {
         match bytes.get(1) {
             None => Err("a tag that does not end"),
             Some(b'!') => self.declaration(rest),
-            // As for quick-xml, no instruction at all.
+            // As in quick-xml, no instruction at all.
             Some(b'?') if rest.starts_with("<?>") => Err("an empty processing instruction"),
             Some(b'?') => {
                 let content = self.until(rest, 2, b"?>");
@@ -141,7 +141,7 @@ impl<'a> Tokens<'a> {
             .get(2..9)
             .is_some_and(|d| d.eq_ignore_ascii_case("doctype"))
         {
-            // Once in a document, and with a grammar of its own.
+            // Once per document, and with a grammar of its own.
             let mut reader = Reader::from_str(rest);
             let read = reader.read_event();
             read.map_err(|_| "a document type declaration that does not end")?;
@@ -152,7 +152,7 @@ impl<'a> Tokens<'a> {
         Err("\"<!\" that begins nothing")
     }
 
-    /// The text from `start` up to `end`, which is passed over.
+    /// Returns the text from `start` up to `end`, and moves past it.
     fn until(&mut self, rest: &'a str, start: usize, end: &[u8]) -> Option<&'a str> {
         let len = memmem::find(rest.as_bytes().get(start..)?, end)?;
         self.at += start + len + end.len();
@@ -160,7 +160,7 @@ impl<'a> Tokens<'a> {
     }
 }
 
-/// Where the `>` of a tag is, outside of quotes.
+/// Returns the position of the `>` of a tag, outside of quotes.
 fn tag_end(bytes: &[u8]) -> Option<usize> {
     let mut quote = 0;
     for at in memchr3_iter(b'>', b'"', b'\'', bytes) {
@@ -175,7 +175,7 @@ fn tag_end(bytes: &[u8]) -> Option<usize> {
     None
 }
 
-/// White space of XML (production 3).
+/// Whether the character is white space of XML (production 3).
 pub(crate) fn is_space(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\r' | '\n')
 }
@@ -195,7 +195,7 @@ mod tests {
             match tokens.next() {
                 Ok(Token::Eof) => return found,
                 Ok(Token::Text(text)) => match found.last_mut() {
-                    // The other one gives references apart.
+                    // The other parser returns references separately.
                     Some(Ok(last)) if last.starts_with("text ") => last.push_str(text),
                     _ => found.push(Ok(format!("text {text}"))),
                 },
@@ -216,7 +216,7 @@ mod tests {
         }
     }
 
-    /// The same by quick-xml.
+    /// Returns the same pieces, by quick-xml.
     fn other(text: &str) -> Vec<Result<String, ()>> {
         let mut reader = Reader::from_str(text);
         let config = reader.config_mut();

@@ -1,16 +1,16 @@
-//! Documents as they are in the field, well-formed and broken, and what is to be read in each.
+//! Documents as in the field, well-formed and broken, with the expected result of each.
 //!
-//! Beside each document of `corpus/` is what is expected of it, in `NAME.expected`. After a change
-//! that is meant, `FLEXFEED_BLESS=1 cargo test -p flexfeed-feed --test it corpus` writes these files
-//! again: read the difference before keeping it.
+//! Each document of `corpus/` has its expectation in `NAME.expected`. After an intended change,
+//! `FLEXFEED_BLESS=1 cargo test -p flexfeed-feed --test it corpus` rewrites these files: read the
+//! difference before keeping it.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use feed::atom::{AtomFile, FeedMeta, KEEP, Upserted};
+use feed::atom::{AtomFile, FeedMeta, KEEP, UpsertOutcome};
 use feed::detect::detect;
-use feed::gap::Way;
+use feed::gap::Backfill;
 use feed::json_feed::JsonFile;
 use feed::parse::{ParseError, ParsedFeed, parse};
 use feed::payload::{Update, decode, encode};
@@ -19,14 +19,14 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
-/// How much of a text is in an expected file; the length follows.
+/// Characters of a text in an expected file; the length follows.
 const SHOWN: usize = 400;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus")
 }
 
-/// Folder and name of each document.
+/// Returns folder and name of each document.
 fn documents() -> Vec<String> {
     let mut names = Vec::new();
     for folder in fs::read_dir(root()).unwrap() {
@@ -57,7 +57,7 @@ fn read(name: &str) -> Result<ParsedFeed, ParseError> {
     parse(&fs::read(root().join(name)).unwrap(), &address(name))
 }
 
-/// The documents that are feeds.
+/// Returns the documents that are feeds.
 fn feeds() -> impl Iterator<Item = (String, ParsedFeed)> {
     documents()
         .into_iter()
@@ -146,9 +146,9 @@ fn outcome(name: &str) -> Value {
         "interval_s",
         feed.interval.map(|i| i.as_secs()),
     );
-    let way = Way::of(&address(name), &feed).map(|way| match way {
-        Way::Archive(url) => format!("archive {url}"),
-        Way::PublicInbox(search) => {
+    let way = Backfill::of(&address(name), &feed).map(|way| match way {
+        Backfill::Archive(url) => format!("archive {url}"),
+        Backfill::PublicInbox(search) => {
             let from = Timestamp::UNIX_EPOCH;
             let url = search.url(feed::gap::Clock::Received, from, None, 0);
             format!("search {url}")
@@ -184,7 +184,7 @@ fn every_document_is_read_as_expected() {
 }
 
 #[test]
-fn nothing_is_expected_of_documents_that_are_not_there() {
+fn every_expectation_has_a_document() {
     let names: HashSet<String> = documents().into_iter().collect();
     for folder in fs::read_dir(root()).unwrap() {
         let folder = folder.unwrap();
@@ -217,7 +217,8 @@ fn updates(feed: ParsedFeed, url: &str) -> Vec<Update> {
         .collect()
 }
 
-/// An empty text is none: JSON Feed asks for one where there is no content.
+/// Returns the entry as sent: an empty text is absent, because JSON Feed requires one if there is
+/// no content.
 fn sent(entry: &Entry) -> Entry {
     let mut entry = entry.clone();
     entry.content_text = entry
@@ -226,15 +227,15 @@ fn sent(entry: &Entry) -> Entry {
     entry
 }
 
-/// What the way through a file may not change.
+/// Returns the properties that a file may not change.
 fn kept(entry: &Entry) -> (&str, Option<&str>, Option<&str>, Option<Timestamp>) {
     let title = entry.title.as_deref();
     (&entry.id, title, entry.url.as_deref(), entry.published)
 }
 
-/// Each feed's entries go through updates into both files and come out of them again.
+/// Each feed's entries go through updates into both files and are read back from them.
 #[test]
-fn files_hold_what_was_read_and_are_feeds_again() {
+fn files_preserve_entries_and_are_feeds() {
     let folder = tempfile::tempdir().unwrap();
     for (n, (name, feed)) in feeds().enumerate() {
         let url = address(&name);
@@ -245,13 +246,13 @@ fn files_hold_what_was_read_and_are_feeds_again() {
         let mut atom_file = AtomFile::open(&atom, meta(), KEEP).unwrap();
         let mut json_file = JsonFile::open(&json, meta(), KEEP).unwrap();
         for update in &updates {
-            assert_eq!(atom_file.upsert(update), Upserted::Added, "{name}");
-            assert_eq!(json_file.upsert(update), Upserted::Added, "{name}");
+            assert_eq!(atom_file.upsert(update), UpsertOutcome::Added, "{name}");
+            assert_eq!(json_file.upsert(update), UpsertOutcome::Added, "{name}");
         }
         atom_file.write().unwrap();
         json_file.write().unwrap();
         let (atom_bytes, json_bytes) = (fs::read(&atom).unwrap(), fs::read(&json).unwrap());
-        // Read again, delivered again and written again, they are the same.
+        // Read again, delivered again and written again, the files are the same.
         let mut atom_file = AtomFile::open(&atom, meta(), KEEP).unwrap();
         let mut json_file = JsonFile::open(&json, meta(), KEEP).unwrap();
         assert_eq!(
@@ -260,8 +261,8 @@ fn files_hold_what_was_read_and_are_feeds_again() {
             "{name}"
         );
         for update in &updates {
-            assert_eq!(atom_file.upsert(update), Upserted::Unchanged, "{name}");
-            assert_eq!(json_file.upsert(update), Upserted::Unchanged, "{name}");
+            assert_eq!(atom_file.upsert(update), UpsertOutcome::Unchanged, "{name}");
+            assert_eq!(json_file.upsert(update), UpsertOutcome::Unchanged, "{name}");
         }
         atom_file.write().unwrap();
         json_file.write().unwrap();
@@ -282,8 +283,8 @@ fn files_hold_what_was_read_and_are_feeds_again() {
     }
 }
 
-/// Every Atom entry that can stand in another document stands there byte for byte, but for what
-/// its own document declared and what it lacked.
+/// Every Atom entry that can be part of another document is embedded byte for byte, except for
+/// additions: declarations of its own document and missing elements.
 #[test]
 fn well_formed_atom_entries_keep_their_text() {
     let mut checked = 0;
@@ -304,9 +305,9 @@ fn well_formed_atom_entries_keep_their_text() {
     assert!(checked >= 40, "only {checked} entries kept their text");
 }
 
-/// A feed that is cut off anywhere, or has a byte changed anywhere, is answered.
+/// A feed that is truncated anywhere, or has a byte changed anywhere, gives a result.
 #[test]
-fn damage_is_answered() {
+fn damaged_documents_give_a_result() {
     let mut seed = 1u64;
     let mut random = |below: usize| {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -326,7 +327,7 @@ fn damage_is_answered() {
     }
 }
 
-/// What identifies an entry is the same whatever else is in the document and in which order.
+/// An entry's identity is the same whatever the rest of the document and its order are.
 #[test]
 fn ids_do_not_depend_on_the_order() {
     for (name, feed) in feeds() {

@@ -1,4 +1,4 @@
-//! Dialects: what published feeds do beyond their formats, or against them.
+//! Dialects: practices of published feeds beyond their formats, or against them.
 
 use feed::Entry;
 use feed::parse::{ParsedFeed, parse};
@@ -37,7 +37,7 @@ fn people(entry: &Entry) -> Vec<(Option<&str>, Option<&str>)> {
         .collect()
 }
 
-/// Has the entry, alone in a document, read again.
+/// Reads the entry again, alone in a document.
 fn again(entry: &Entry) -> Entry {
     one(read(&format!("<feed xmlns='{ATOM}'>{}</feed>", entry.xml)))
 }
@@ -72,7 +72,7 @@ fn feeds_without_entries_are_feeds() {
         })
         .collect();
     assert!(refused.is_empty(), "{refused:#?}");
-    // One that breaks off may have lost entries, and one with entries has lost them.
+    // A truncated document may have lost entries, and one with entries has lost them.
     let lost = [
         "<rss version='2.0'><channel><title>R</title>",
         "<rss version='2.0'><channel><title>R",
@@ -103,7 +103,7 @@ fn links_keep_their_base() {
     let entry = rss(&format!("<description>{html}</description>"));
     assert_eq!(entry.content_html.as_deref(), Some(expected));
     assert_eq!(again(&entry).content_html.as_deref(), Some(expected));
-    // By `xml:base`, wherever it is.
+    // By `xml:base`, on any element.
     let based = "<rss xml:base='https://b.example/'><channel xml:base='c/'><item xml:base='d/'>\
         <guid>g</guid><description xml:base='e/'>&lt;a href='x'></description></item></channel></rss>";
     let link = Some("<a href='https://b.example/c/d/e/x'>");
@@ -115,7 +115,7 @@ fn links_keep_their_base() {
     let entry = one(read(old));
     assert_eq!(entry.content_html.as_deref(), link);
     assert_eq!(again(&entry).content_html.as_deref(), link);
-    // Atom keeps its text, which says the base by itself.
+    // Atom keeps its text, which states the base itself.
     let raw = "<content type='html' xml:base='/d/'>&lt;a href='x'></content>";
     let entry = atom(raw);
     assert!(entry.xml.contains(raw), "{}", entry.xml);
@@ -130,7 +130,7 @@ fn links_keep_their_base() {
                     <a href='https://example.org/d/e/f/y'></a></p>\
                     <a href='https://example.org/d/e/z'></a>";
     assert_eq!(entry.content_html.as_deref(), Some(expected));
-    // A base that nothing is relative to is none.
+    // A base that nothing is relative to is ignored.
     let opaque = "<rss xml:base='mailto:a@b.org'><channel><item><guid>g</guid><link>x</link>\
         <description xml:base='urn:x'>&lt;a href='x'></description></item></channel></rss>";
     let entry = one(read(opaque));
@@ -138,7 +138,7 @@ fn links_keep_their_base() {
     assert_eq!(entry.url.as_deref(), Some(link));
     let html = format!("<a href='{link}'>");
     assert_eq!(entry.content_html.as_deref(), Some(&*html));
-    // Where nothing says where the document is, links stay as they are.
+    // Without an address of the document, links stay unchanged.
     let nowhere = "<rss><channel><item><guid>g</guid><description>&lt;a href='x'></description>\
                    </item></channel></rss>";
     let entry = one(parse(nowhere.as_bytes(), "").unwrap());
@@ -150,7 +150,7 @@ fn links_keep_their_base() {
 }
 
 #[test]
-fn extensions_survive_what_is_not_xml() {
+fn extensions_survive_malformed_xml() {
     let reply = "<thr:in-reply-to ref='urn:0' href='https://example.org/0'/>";
     for broken in [
         "<title>a\u{8}b</title>",
@@ -176,7 +176,7 @@ fn extensions_survive_what_is_not_xml() {
         assert_eq!(same.title, entry.title, "{broken}: {xml}");
         assert_eq!(same.xml, entry.xml, "{broken}");
     }
-    // What has to be changed is only what is wrong.
+    // Only the defects are changed.
     let entry = atom(&format!(
         "<title>a&nbsp;b\u{8} &</title><rights>R</rights>{reply}"
     ));
@@ -192,7 +192,7 @@ fn extensions_survive_what_is_not_xml() {
     assert!(entry.xml.contains(repaired), "{}", entry.xml);
     assert!(!entry.xml.contains("u:x"), "{}", entry.xml);
     assert_eq!(again(&entry).xml, entry.xml);
-    // An id that stands on several entries is replaced, and nothing else.
+    // An id of several entries is replaced, and nothing else.
     let two = |n| {
         format!(
             "<entry><id>x</id><title>{n}</title><link href='https://e.example/{n}'/>\
@@ -291,7 +291,7 @@ fn atom_in_rss_needs_no_prefix() {
             "{text}"
         );
     }
-    // What RSS itself says goes before.
+    // RSS's own elements take precedence.
     let both = "<title>T</title><link>https://example.org/1</link><description>D</description>\
         <id>urn:1</id><summary>S</summary>";
     let entry = rss(both);
@@ -423,7 +423,7 @@ fn every_reference_of_html_is_resolved() {
         let entry = atom(&format!("<title type='html'>{escaped}</title>"));
         assert_eq!(entry.title.as_deref(), Some(meant), "{written}");
     }
-    // As they are in the XML itself, where HTML's rules for what is left out do not hold.
+    // As in the XML itself, where HTML's rules for omitted parts do not apply.
     for (written, meant) in [
         ("&Zcaron;&lambda;", "Žλ"),
         ("&#150;", "–"),
@@ -460,7 +460,7 @@ fn a_quoted_angle_bracket_ends_no_tag() {
 }
 
 #[test]
-fn zones_that_are_not_known_give_no_date() {
+fn unknown_zones_give_no_date() {
     let date = |text: &str| {
         let entry = rss(&format!("<pubDate>{text}</pubDate>"));
         entry.published.map(|t| t.to_string())

@@ -1,8 +1,7 @@
-//! What is read is compared with what feed-rs reads, which has nothing to do with this crate: over
-//! the corpus, and over feeds that are made up.
+//! Comparison with feed-rs, an independent reader: over the corpus, and over generated feeds.
 //!
 //! feed-rs panics on some documents, and refuses or misreads others; [`KNOWN`] lists them all, each
-//! with its reason, and the test fails if one of them is not there any more.
+//! with its reason, and the test fails if one of the differences is gone.
 
 mod known;
 
@@ -39,7 +38,7 @@ fn other(bytes: &[u8], address: &str) -> Other {
     }
 }
 
-/// The letters and digits of a text or of HTML: what is left whatever is done to white space,
+/// Returns the letters and digits of a text or of HTML, which are independent of white space,
 /// markup and references.
 fn letters(html: &str) -> String {
     let mut out = String::new();
@@ -65,7 +64,7 @@ fn same(ours: Option<&str>, theirs: Option<&str>) -> bool {
     letters(ours.unwrap_or("")) == letters(theirs.unwrap_or(""))
 }
 
-/// In what the two readings of one entry differ.
+/// Returns the fields in which the two results for one entry differ.
 fn differences(ours: &Entry, theirs: &model::Entry) -> Vec<&'static str> {
     let mut found = Vec::new();
     let mut check = |field, good: bool| {
@@ -123,7 +122,7 @@ fn differences(ours: &Entry, theirs: &model::Entry) -> Vec<&'static str> {
     found
 }
 
-/// All that differs in one document.
+/// Returns all differences in one document.
 fn compare(bytes: &[u8], address: &str) -> BTreeSet<&'static str> {
     let ours = parse(bytes, address);
     match (ours, other(bytes, address)) {
@@ -142,7 +141,7 @@ fn compare(bytes: &[u8], address: &str) -> BTreeSet<&'static str> {
 }
 
 #[test]
-fn the_corpus_is_read_as_feed_rs_reads_it() {
+fn the_corpus_agrees_with_feed_rs() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus");
     let mut found = BTreeSet::new();
     let mut agreed = 0;
@@ -178,9 +177,9 @@ fn the_corpus_is_read_as_feed_rs_reads_it() {
     assert!(agreed >= 90, "the two agree on {agreed} documents only");
 }
 
-/// An entry to be written in each format.
+/// Entry to be written in each format.
 #[derive(Debug, Clone)]
-struct Made {
+struct GeneratedEntry {
     id: String,
     title: String,
     link: String,
@@ -197,8 +196,8 @@ prop_compose! {
         second in 86_400i64..4_000_000_000,
         html in "(<p>[a-zA-Zé ]{1,30}</p>|<b>[a-z]{1,5}</b>|&amp;|[a-z]{1,9}|<br/>){1,6}z",
         author in "[A-Z][a-zé]{1,9}",
-    ) -> Made {
-        Made { id: format!("urn:made:{id}"), title, link: format!("https://made.example/{path}"), second, html, author }
+    ) -> GeneratedEntry {
+        GeneratedEntry { id: format!("urn:made:{id}"), title, link: format!("https://made.example/{path}"), second, html, author }
     }
 }
 
@@ -208,13 +207,14 @@ fn escaped(text: &str) -> String {
         .replace('>', "&gt;")
 }
 
-fn document(format: usize, entries: &[Made]) -> String {
-    let time = |e: &Made| jiff::Timestamp::from_second(e.second).unwrap();
-    let mail = |e: &Made| {
+fn document(format: usize, entries: &[GeneratedEntry]) -> String {
+    let time = |e: &GeneratedEntry| jiff::Timestamp::from_second(e.second).unwrap();
+    let mail = |e: &GeneratedEntry| {
         let time = time(e).to_zoned(jiff::tz::TimeZone::UTC);
         time.strftime("%a, %d %b %Y %H:%M:%S +0000").to_string()
     };
-    let each = |write: &dyn Fn(&Made) -> String| entries.iter().map(write).collect::<String>();
+    let each =
+        |write: &dyn Fn(&GeneratedEntry) -> String| entries.iter().map(write).collect::<String>();
     match format {
         0 => format!(
             "<feed xmlns='http://www.w3.org/2005/Atom'><title>F</title>{}</feed>",
@@ -288,12 +288,12 @@ fn document(format: usize, entries: &[Made]) -> String {
 }
 
 proptest! {
-    // The seeds of failures would go beside a lib.rs, which a test in this folder has not.
+    // The seeds of failures would go path_around a lib.rs, which a test in this folder has not.
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) })]
 
-    /// On feeds that keep to the rules, the two agree, and both find what was written.
+    /// On valid feeds the two agree, and both find the written entries.
     #[test]
-    fn good_feeds_are_read_as_feed_rs_reads_them(
+    fn valid_feeds_agree_with_feed_rs(
         format in 0usize..5,
         entries in proptest::collection::vec(made(), 0..6),
     ) {
@@ -317,9 +317,9 @@ proptest! {
         }
     }
 
-    /// A document of several entries is read as its entries are one by one.
+    /// A document of several entries gives the same result as its entries one by one.
     #[test]
-    fn entries_are_read_as_if_alone(
+    fn entries_are_read_independently(
         format in 0usize..5,
         entries in proptest::collection::vec(made(), 1..6),
     ) {
@@ -335,14 +335,14 @@ proptest! {
         }
     }
 
-    /// An entry without an id has the same one after it was dated anew, spaced otherwise, and moved;
-    /// and its content hash says that nothing changed.
+    /// An entry without an id gets the same one after it was re-dated, spaced otherwise, and moved;
+    /// and its content hash is unchanged.
     #[test]
-    fn ids_that_are_made_are_stable(
+    fn generated_ids_are_stable(
         entries in proptest::collection::vec((made(), any::<bool>(), any::<bool>()), 1..6),
         later in 1i64..100_000_000,
     ) {
-        let item = |e: &Made, link: bool, titled: bool, space: &str, date: i64| {
+        let item = |e: &GeneratedEntry, link: bool, titled: bool, space: &str, date: i64| {
             let date = jiff::Timestamp::from_second(date).unwrap();
             let title = e.title.split_whitespace().collect::<Vec<_>>().join(space);
             let link = if link { format!("<link>{space}{}{space}</link>", e.link) } else { String::new() };

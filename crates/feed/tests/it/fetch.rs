@@ -1,4 +1,4 @@
-//! Fetching against a local server that does everything wrong that a server can.
+//! Fetching from a local server that misbehaves in every possible respect.
 
 mod redirects;
 mod server;
@@ -9,10 +9,10 @@ use std::time::Duration;
 use feed::fetch::{FetchConfig, FetchError, Fetcher, Hints, Poll, Validators};
 use feed::parse::parse_served;
 
-use server::{Answer, Server, brotli, document, gzip, poll, response};
+use server::{Response, Server, brotli, document, gzip, poll, response};
 
 #[tokio::test]
-async fn validators_are_given_back_and_304_is_understood() {
+async fn validators_are_sent_and_304_is_understood() {
     let server = Server::start(|_, request| {
         if request.contains("if-none-match: \"v1\"") {
             response("304 Not Modified", "", b"")
@@ -51,9 +51,9 @@ async fn validators_are_given_back_and_304_is_understood() {
     assert!(requests[1].contains("if-modified-since: fri, 05 sep 2025 09:49:57 gmt"));
 }
 
-/// The encoding that the server states reaches the reader, of a feed, a page and an error.
+/// The encoding stated by the server reaches the reader, of a feed, a page and an error.
 #[tokio::test]
-async fn the_charset_is_taken_from_the_header() {
+async fn the_header_sets_the_charset() {
     let server = Server::start(|path, _| {
         // "Привет" in windows-1251.
         let title = b"\xcf\xf0\xe8\xe2\xe5\xf2";
@@ -104,7 +104,7 @@ async fn the_charset_is_taken_from_the_header() {
 }
 
 #[tokio::test]
-async fn an_unasked_304_is_an_error() {
+async fn an_unsolicited_304_is_an_error() {
     let server = Server::start(|_, _| response("304 Not Modified", "", b"")).await;
     let error = server.poll("/").await.unwrap_err();
     assert!(
@@ -134,9 +134,9 @@ async fn compressed_documents_are_read() {
 async fn size_is_limited_before_and_after_decompression() {
     let server = Server::start(|path, _| match path {
         "/announced" => {
-            Answer::Stall(b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n".to_vec())
+            Response::Stall(b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n".to_vec())
         }
-        "/endless" => Answer::Endless(
+        "/endless" => Response::Endless(
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec(),
             [b"1000\r\n", vec![b' '; 4096].as_slice(), b"\r\n"].concat(),
         ),
@@ -172,10 +172,10 @@ async fn size_is_limited_before_and_after_decompression() {
 }
 
 #[tokio::test]
-async fn slow_servers_run_into_the_timeout() {
+async fn slow_servers_time_out() {
     let server = Server::start(|path, _| match path {
-        "/silent" => Answer::Stall(Vec::new()),
-        _ => Answer::Stall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n<feed".to_vec()),
+        "/silent" => Response::Stall(Vec::new()),
+        _ => Response::Stall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n<feed".to_vec()),
     })
     .await;
     for path in ["/silent", "/half"] {
@@ -192,7 +192,7 @@ async fn slow_servers_run_into_the_timeout() {
 }
 
 #[tokio::test]
-async fn refusals_say_what_came() {
+async fn refusals_describe_the_response() {
     let server = Server::start(|path, _| match path {
         "/later" => response(
             "503 Unavailable",
@@ -200,7 +200,7 @@ async fn refusals_say_what_came() {
             b"<html><title>Just a moment...</title></html>",
         ),
         "/many" => response("429 Too Many Requests", "Retry-After: 7\r\n", b""),
-        "/endless" => Answer::Endless(
+        "/endless" => Response::Endless(
             b"HTTP/1.1 500 Oops\r\nContent-Length: 999999999\r\n\r\n".to_vec(),
             vec![b'x'; 4096],
         ),
@@ -233,10 +233,12 @@ async fn refusals_say_what_came() {
 #[tokio::test]
 async fn broken_connections_and_tls_are_errors() {
     let server = Server::start(|path, _| match path {
-        "/short" => Answer::Bytes(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n<feed>".to_vec()),
-        "/garbage" => Answer::Bytes(b"\0\x01\x02 not http\r\n\r\n".to_vec()),
+        "/short" => {
+            Response::Bytes(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n<feed>".to_vec())
+        }
+        "/garbage" => Response::Bytes(b"\0\x01\x02 not http\r\n\r\n".to_vec()),
         "/not-gzip" => response("200 OK", "Content-Encoding: gzip\r\n", b"<feed/>"),
-        _ => Answer::Bytes(Vec::new()),
+        _ => Response::Bytes(Vec::new()),
     })
     .await;
     for path in ["/short", "/garbage", "/not-gzip", "/closed"] {
@@ -251,7 +253,7 @@ async fn broken_connections_and_tls_are_errors() {
         connect_timeout: Duration::from_millis(300),
         ..FetchConfig::new(format!("https://user:secret@{}/", server.address))
     };
-    // The server waits for a request that never comes, or hangs up: an error either way.
+    // The server waits for a request that never comes, or closes: an error in both cases.
     let error = tokio::time::timeout(Duration::from_secs(60), poll(https)).await;
     let text = error.unwrap().unwrap_err().to_string();
     assert!(!text.contains("secret"), "{text}");
@@ -282,8 +284,8 @@ async fn headers_are_limited() {
             let headers: String = (0..1000).map(|n| format!("X-{n}: y\r\n")).collect();
             response("200 OK", &headers, b"<feed/>")
         }
-        "/long" => Answer::Endless(b"HTTP/1.1 200 OK\r\nX: ".to_vec(), vec![b'x'; 4096]),
-        _ => Answer::Endless(b"HTTP/1.1 200 OK\r\n".to_vec(), b"X-Y: z\r\n".repeat(100)),
+        "/long" => Response::Endless(b"HTTP/1.1 200 OK\r\nX: ".to_vec(), vec![b'x'; 4096]),
+        _ => Response::Endless(b"HTTP/1.1 200 OK\r\n".to_vec(), b"X-Y: z\r\n".repeat(100)),
     })
     .await;
     for path in ["/many", "/long", "/endless"] {

@@ -1,4 +1,4 @@
-//! Parsing of each format, of what feeds get wrong, and of what is no feed.
+//! Parsing of each format, of frequent errors in feeds, and of documents that are no feeds.
 
 use feed::parse::{MAX_ENTRIES, MAX_ENTRY_BYTES, ParseError, ParsedFeed, parse};
 use feed::{Attachment, Author, Entry};
@@ -110,7 +110,7 @@ fn a_bad_entry_or_field_costs_only_itself() {
 }
 
 #[test]
-fn an_entry_that_is_not_well_formed_alone_is_written_anew() {
+fn an_entry_that_is_not_well_formed_alone_is_rewritten() {
     let entry = one(atom("<entry><id>1</id><title>a&nbsp;b</title></entry>"));
     assert!(
         entry.xml.contains("<title>a\u{a0}b</title>"),
@@ -236,7 +236,7 @@ fn json_feeds_are_read_leniently() {
 
 /// Each of these made the parsing library panic when it was given the whole document.
 #[test]
-fn what_panics_in_the_library_does_not_reach_it() {
+fn documents_that_panicked_the_library_are_safe() {
     let rss = |item: &str| {
         one(read(&format!(
             "<rss version='2.0' xmlns:itunes='http://www.itunes.com/dtds/podcast-1.0.dtd' \
@@ -252,7 +252,7 @@ fn what_panics_in_the_library_does_not_reach_it() {
 }
 
 #[test]
-fn what_is_no_feed_is_named() {
+fn documents_that_are_no_feeds_are_described() {
     let seen = |text: &str| match parse(text.as_bytes(), ADDRESS) {
         Err(ParseError::NotAFeed { seen, .. }) => seen,
         other => panic!("{text}: {other:?}"),
@@ -297,7 +297,7 @@ fn work_is_bounded() {
     let wide: String = (0..50_000).map(|n| format!(" a{n}=''")).collect();
     let wide = format!("<entry><id>1</id><a{wide}/></entry><entry><id>2</id></entry>");
     assert_eq!(one(atom(&wide)).id, "2");
-    // Each of these sections would be looked for to the end of the document.
+    // Each of these sections would be searched for to the end of the document.
     for open in ["<!--", "<![CDATA[", "<", "&"] {
         let endless = format!("<entry><id>1</id></entry>{}", open.repeat(1_000_000));
         assert_eq!(one(atom(&endless)).id, "1", "{open}");
@@ -351,16 +351,16 @@ fn work_is_bounded() {
 }
 
 proptest! {
-    // The seeds of failures would go beside a lib.rs, which a test in this folder has not.
+    // The seeds of failures would go path_around a lib.rs, which a test in this folder has not.
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_bytes_are_answered(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+    fn any_bytes_give_a_result(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
         let _ = parse(&bytes, ADDRESS);
     }
 
     #[test]
-    fn any_soup_of_feed_parts_is_answered(parts in proptest::collection::vec(
+    fn random_feed_parts_give_a_result(parts in proptest::collection::vec(
         prop::sample::select(vec![
             "<feed xmlns='http://www.w3.org/2005/Atom'>", "<feed>", "</feed>", "<entry>", "</entry>", "<entry",
             "<rss version='2.0'>", "<channel>", "</channel>", "</rss>", "<item>", "</item>", "<item/>",
@@ -374,7 +374,7 @@ proptest! {
         let _ = parse(parts.concat().as_bytes(), ADDRESS);
     }
 
-    /// A damaged byte or a cut anywhere never costs more than the entries it is in.
+    /// A damaged byte or a truncation anywhere never costs more than the entries it is in.
     #[test]
     fn damage_is_local(at in 100usize..2000, byte in any::<u8>()) {
         let entry = |n: usize| format!("<entry><id>urn:{n}</id><title>Title {n}</title></entry>\n");
@@ -389,7 +389,7 @@ proptest! {
         text[at] = byte;
         let feed = parse(&text, ADDRESS).unwrap();
         let hit = places.iter().position(|p| p.contains(&at)).unwrap();
-        // What follows an opened comment or section is inside it up to its end.
+        // The text after an opened comment or section is inside it up to its end.
         let opens = byte == b'!' || byte == b'<' || byte == b'?';
         let upto = if opens { hit } else { places.len() };
         for n in (0..upto).filter(|n| *n != hit && *n != hit + 1) {

@@ -1,11 +1,11 @@
-//! The whole way of a real recorded feed: parsed, detected, encoded, decoded, written, read.
+//! A real recorded feed: parsed, detected, encoded, decoded, written, read.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use feed::Kind;
-use feed::atom::{AtomFile, FeedMeta, KEEP, Upserted};
+use feed::atom::{AtomFile, FeedMeta, KEEP, UpsertOutcome};
 use feed::detect::detect;
 use feed::parse::{ParsedFeed, parse};
 use feed::payload::{decode, encode};
@@ -73,12 +73,12 @@ fn every_entry_keeps_its_id_and_text() {
 }
 
 #[test]
-fn the_way_through_payload_and_file_keeps_everything() {
+fn payload_and_file_preserve_everything() {
     let Some((_, feed)) = recorded() else {
         return;
     };
     // One message was sent to two lists in different forms: 25 entries, 24 ids. The first of the
-    // two, which is the newer, is the one that counts.
+    // two, which is the newer, counts.
     let mut entries = feed.entries.clone();
     let mut seen = HashSet::new();
     entries.retain(|e| seen.insert(e.id.clone()));
@@ -102,7 +102,7 @@ fn the_way_through_payload_and_file_keeps_everything() {
         let update = decode(&encoded).unwrap();
         assert_eq!(update.entry, draft.entry);
         assert_eq!((update.seq, update.time), (seq, now));
-        assert_eq!(file.upsert(&update), Upserted::Added);
+        assert_eq!(file.upsert(&update), UpsertOutcome::Added);
     }
     assert!(sent < plain, "compressed: {sent} of {plain}");
     file.write().unwrap();

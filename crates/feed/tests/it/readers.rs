@@ -1,5 +1,5 @@
-//! The files that are written, judged by others: feedparser, Newsboat, feed-rs, and the rules of
-//! RFC 4287 and of JSON Feed 1.1 as they are written down here.
+//! The written files, judged by other readers: feedparser, Newsboat, feed-rs, and the rules of RFC
+//! 4287 and of JSON Feed 1.1 as they are written down here.
 
 mod json_feed_rules;
 
@@ -21,15 +21,15 @@ use uuid::Uuid;
 
 use json_feed_rules::check_json_feed;
 
-/// A feed's files, and what is in them, newest first.
-struct Written {
+/// A feed's files, and their entries, newest first.
+struct WrittenFeed {
     name: String,
     atom: PathBuf,
     json: PathBuf,
     entries: Vec<Entry>,
 }
 
-fn write(folder: &Path, n: usize, name: &str, entries: Vec<Entry>) -> Written {
+fn write(folder: &Path, n: usize, name: &str, entries: Vec<Entry>) -> WrittenFeed {
     let meta = || {
         FeedMeta::for_channel("source.example:4433", name)
             .served_at(&format!("http://localhost:8080/feeds/{n}?a&b"))
@@ -56,7 +56,7 @@ fn write(folder: &Path, n: usize, name: &str, entries: Vec<Entry>) -> Written {
     }
     atom_file.write().unwrap();
     json_file.write().unwrap();
-    Written {
+    WrittenFeed {
         name: name.to_owned(),
         atom,
         json,
@@ -64,8 +64,8 @@ fn write(folder: &Path, n: usize, name: &str, entries: Vec<Entry>) -> Written {
     }
 }
 
-/// The feeds of the corpus, written.
-fn corpus(folder: &Path) -> Vec<Written> {
+/// Writes the feeds of the corpus.
+fn corpus(folder: &Path) -> Vec<WrittenFeed> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus");
     let mut names = Vec::new();
     for sub in fs::read_dir(&root).unwrap() {
@@ -93,7 +93,7 @@ fn corpus(folder: &Path) -> Vec<Written> {
     written
 }
 
-/// Entries that no feed would bring, but a source that is not ours could.
+/// Returns entries that no feed contains, but that a foreign source could send.
 fn hostile() -> Vec<Entry> {
     let texts = [
         "]]>",
@@ -149,9 +149,9 @@ fn hostile() -> Vec<Entry> {
         .collect()
 }
 
-/// A Python that can import these, if there is one.
+/// Returns a Python that can import these modules, if there is one.
 fn python(modules: &str) -> Option<String> {
-    // The one that comes first is often not the one that the system's packages are for.
+    // The first one is often not the one that the system's packages are for.
     ["python3", "/usr/bin/python3"]
         .into_iter()
         .find(|python| {
@@ -181,8 +181,8 @@ fn run(python: &str, script: &str, input: &Value) {
     );
 }
 
-/// Names, Atom files and what is in them, for a script.
-fn listed(written: &[Written]) -> Value {
+/// Returns names, Atom files and their entries, for a script.
+fn listed(written: &[WrittenFeed]) -> Value {
     let entry = |e: &Entry| json!({"id": e.id, "title": e.title});
     let feeds: Vec<Value> = written
         .iter()
@@ -220,7 +220,7 @@ for feed in json.load(sys.stdin):
             assert ' '.join(found.split()) == ' '.join(clean(title).split()), (name, found, title)
 "#;
 
-/// RFC 4287, as far as a program can check it, by Python's own XML parser.
+/// RFC 4287, as far as a program can check it, with Python's own XML parser.
 const RFC_4287: &str = r#"
 import json, re, sys
 import xml.etree.ElementTree as tree
@@ -353,7 +353,7 @@ fn json_files_are_valid_and_feed_rs_reads_them() {
     assert!(sizes.values().all(|size| *size > 100));
 }
 
-/// Threading and XHTML are in the file as they were in the feed, byte for byte.
+/// Threading and XHTML are in the file as in the feed, byte for byte.
 #[test]
 fn extensions_and_xhtml_are_kept() {
     let folder = tempfile::tempdir().unwrap();

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use feed::Entry;
-use feed::gap::Way;
+use feed::gap::Backfill;
 use jiff::Timestamp;
 use store::{GapRecord, Hash, Validators};
 
@@ -30,7 +30,7 @@ pub(super) struct Document {
     /// An unchanged entry of it is in a document that is held as well.
     pub(super) continues: bool,
     /// How to get entries that are older than these.
-    pub(super) way: Option<Way>,
+    pub(super) backfill: Option<Backfill>,
     /// The gap before it, once that is noticed and recorded.
     pub(super) gap: Option<GapRecord>,
     /// What is new in it, once that is worked out.
@@ -228,7 +228,7 @@ mod tests {
                 last_modified: None,
             },
             continues: false,
-            way: None,
+            backfill: None,
             gap: None,
             news: None,
             stored: 0,

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use feed::Entry;
-use feed::gap::Way;
+use feed::gap::Backfill;
 use feed::payload;
 use jiff::Timestamp;
 use store::{GapRecord, GapState, StoreError};
@@ -63,7 +63,7 @@ pub(super) struct Hole {
     /// What is recorded of it.
     pub(super) record: GapRecord,
     /// How to get older entries than those of the document that came after it.
-    pub(super) way: Way,
+    pub(super) backfill: Backfill,
     /// What the document before it had.
     pub(super) before: Before,
     /// The ids of entries that came after it, or were found in it.
@@ -132,7 +132,7 @@ impl Ingest {
         };
         document.gap = Some(record.clone());
         self.show_gap(&record);
-        let Some(way) = document.way.clone() else {
+        let Some(backfill) = document.backfill.clone() else {
             record.state = GapState::Open;
             let limit = if self.schedule.is_at_minimum() {
                 "minimum"
@@ -140,7 +140,7 @@ impl Ingest {
                 "maximum"
             };
             record.detail = format!(
-                "the feed offers no way to entries that have left it: poll more often, with a \
+                "the feed offers no backfill to entries that have left it: poll more often, with a \
                  lower {limit} of the time between polls"
             );
             document.gap = Some(record);
@@ -155,7 +155,7 @@ impl Ingest {
             return Ok(());
         }
         newer.extend(document.seen.ids.iter().cloned());
-        let mut hole = self.hole_of(record, way, before, newer, &document.seen);
+        let mut hole = self.hole_of(record, backfill, before, newer, &document.seen);
         let (found, record) = match self.find_into(&mut hole).await {
             Ok(found) => found,
             Err(error) => {
@@ -297,16 +297,16 @@ impl Ingest {
         hole.wait = 1 << hole.attempts.min(ATTEMPTS);
         hole.attempts += 1;
         // The feed may link to a newer archive document by now.
-        if let Some(way) = &self.way {
-            hole.way.clone_from(way);
+        if let Some(backfill) = &self.backfill {
+            hole.backfill.clone_from(backfill);
         }
         let found = self.find(hole).await?;
         let mut record = hole.record.clone();
         record.entries += found.entries.len() as u64;
         let count = record.entries;
-        let what = match hole.way {
-            Way::Archive(_) => "in the feed's archive",
-            Way::PublicInbox(_) => "by the search of the list's archive",
+        let what = match hole.backfill {
+            Backfill::Archive(_) => "in the feed's archive",
+            Backfill::PublicInbox(_) => "by the search of the list's archive",
         };
         let some = some(count);
         if let End::Unproven(_) = &found.end {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use feed::Entry;
 use feed::fetch::{FetchError, Fetcher, redacted};
-use feed::gap::{Clock, Search, Way};
+use feed::gap::{Backfill, Clock, Search};
 use feed::parse::ParsedFeed;
 use jiff::{SignedDuration, Timestamp};
 use store::StoreError;
@@ -163,9 +163,9 @@ impl Ingest {
             pages: Pages::new(Arc::clone(&self.pages), fetcher, PAGES),
         };
         let late = format!("it took more than {} s", TIME.as_secs());
-        let ended = match &hole.way {
-            Way::Archive(first) => tokio::time::timeout(TIME, walk.archive(first)).await,
-            Way::PublicInbox(search) => tokio::time::timeout(TIME, walk.search(search)).await,
+        let ended = match &hole.backfill {
+            Backfill::Archive(first) => tokio::time::timeout(TIME, walk.archive(first)).await,
+            Backfill::PublicInbox(search) => tokio::time::timeout(TIME, walk.search(search)).await,
         };
         let end = match ended {
             Ok(Ok(end) | Err(Stop::End(end))) => end,
@@ -192,9 +192,9 @@ impl Walk<'_> {
                 break;
             }
             let (page, url) = self.pages.get(&address).await?;
-            next = match Way::of(&url, &page) {
-                Some(Way::Archive(older)) => Some(older),
-                Some(Way::PublicInbox(_)) | None => None,
+            next = match Backfill::of(&url, &page) {
+                Some(Backfill::Archive(older)) => Some(older),
+                Some(Backfill::PublicInbox(_)) | None => None,
             };
             let had = self.add(page.entries, true).await?;
             // An entry that has changed may have been moved here from far below. Where all of them
@@ -281,7 +281,7 @@ impl Walk<'_> {
             }
             last_page = ids;
             // By arrival, what comes after all that was seen was there before this feed was first
-            // read. By date, it may be a mail that was long on its way.
+            // read. By date, it may be a mail that was long delayed.
             let had = self.add(page.entries, clock == Clock::Received).await?;
             seen += had.seen;
             if listed <= ALMOST_FULL {
@@ -324,7 +324,7 @@ impl Walk<'_> {
             run,
             unchanged: entries.iter().rev().take(run).any(unchanged),
         };
-        let sorted = in_order && matches!(hole.way, Way::PublicInbox(_));
+        let sorted = in_order && matches!(hole.backfill, Backfill::PublicInbox(_));
         let newer = |entry: &Entry| hole.newer.contains(&entry.id);
         let mut later = match entries.iter().position(newer) {
             Some(first) if in_order && !self.met_newer => first,

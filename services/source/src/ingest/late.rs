@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use feed::Entry;
 use feed::fetch::Fetcher;
-use feed::gap::{Clock, Search, Way};
+use feed::gap::{Backfill, Clock, Search};
 use feed::parse::ParsedFeed;
 use jiff::{SignedDuration, Timestamp};
 use store::{GapRecord, GapState, Store, StoreError};
@@ -118,7 +118,7 @@ impl Ingest {
             .gaps
             .late
             .filter(|_| self.settings.gaps.fill)?;
-        let has_search = matches!(self.way, Some(Way::PublicInbox(_)));
+        let has_search = matches!(self.backfill, Some(Backfill::PublicInbox(_)));
         let was_read = matches!(self.history, History::Seen(_));
         let may = has_search && was_read && self.late.looks.is_empty() && self.takes_late();
         may.then_some(self.late.due)
@@ -144,7 +144,8 @@ impl Ingest {
                 return;
             }
         };
-        let (Some(Way::PublicInbox(search)), History::Seen(seen)) = (&self.way, &self.history)
+        let (Some(Backfill::PublicInbox(search)), History::Seen(seen)) =
+            (&self.backfill, &self.history)
         else {
             return;
         };
@@ -250,7 +251,7 @@ impl Ingest {
     }
 }
 
-/// A look on its way. It has all that it needs, for the ingest goes on beside it.
+/// A look on its backfill. It has all that it needs, for the ingest goes on beside it.
 struct Looker {
     store: Arc<dyn Store>,
     channel: String,

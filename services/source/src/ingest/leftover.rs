@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-use feed::gap::Way;
+use feed::gap::Backfill;
 use jiff::Timestamp;
 use store::{GapRecord, GapState, StoreError};
 use tracing::{debug, info};
@@ -76,15 +76,15 @@ impl Ingest {
         let seen = seen.clone();
         let (before, mut newer) = self.around(&gap).await?;
         newer.extend(seen.ids.iter().cloned());
-        let way = self.way.clone().filter(|_| self.settings.gaps.fill);
-        let why = match &way {
-            None => Some("the feed offers no way to entries that have left it"),
+        let backfill = self.backfill.clone().filter(|_| self.settings.gaps.fill);
+        let why = match &backfill {
+            None => Some("the feed offers no backfill to entries that have left it"),
             Some(_) if newer.len() > MUCH_SINCE => Some("too many entries have come since"),
             Some(_) => None,
         };
         self.left = None;
-        match (way, why) {
-            (Some(way), None) => {
+        match (backfill, why) {
+            (Some(backfill), None) => {
                 let url = &self.settings.feed.url;
                 info!(
                     "the gap in the feed at {url} is looked into again: {}",
@@ -92,7 +92,7 @@ impl Ingest {
                 );
                 let was_settled = gap.state != GapState::Suspected;
                 gap.state = GapState::Suspected;
-                let mut hole = self.hole_of(gap, way, before, newer, &seen);
+                let mut hole = self.hole_of(gap, backfill, before, newer, &seen);
                 if was_settled {
                     // One more attempt, at each start.
                     hole.attempts = ATTEMPTS - 1;
@@ -126,14 +126,14 @@ impl Ingest {
     pub(super) fn hole_of(
         &self,
         record: GapRecord,
-        way: Way,
+        backfill: Backfill,
         before: Before,
         newer: HashSet<String>,
         seen: &Before,
     ) -> Hole {
         Hole {
             record,
-            way,
+            backfill,
             before,
             newer,
             latest: seen.ids.clone(),

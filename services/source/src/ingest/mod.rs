@@ -117,7 +117,7 @@ pub struct Ingest {
     /// Entries that come with old dates.
     late: Late,
     /// How to get entries that are older than those of the last document.
-    way: Option<feed::gap::Way>,
+    backfill: Option<feed::gap::Backfill>,
     /// Requests for pages with older entries.
     pages: Arc<Hourly>,
     /// When it was looked last for entries that need not be known any more.
@@ -179,7 +179,7 @@ impl Ingest {
             hole: None,
             left: None,
             late: Late::default(),
-            way: None,
+            backfill: None,
             pages: Arc::new(Hourly::new(finding::PAGES_PER_HOUR)),
             tidied: Instant::now(),
             trouble: None,

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use feed::fetch::{FetchConfig, FetchError, Fetcher, Hints, Poll};
-use feed::gap::Way;
+use feed::gap::Backfill;
 use feed::parse::{ParseError, ParsedFeed};
-use feed::schedule::{Outcome, Read};
+use feed::schedule::{Outcome, PollStats};
 use jiff::Timestamp;
 use store::{PollRecord, Validators};
 use tracing::{debug, info, warn};
@@ -102,7 +102,7 @@ impl Ingest {
     async fn take(
         &mut self,
         document: Document,
-        mut read: Read,
+        mut read: PollStats,
     ) -> Result<(String, Outcome), Ended> {
         let count = document.entries.len();
         read.window = count;
@@ -178,8 +178,8 @@ impl Ingest {
     }
 
     fn document(&mut self, parsed: ParsedFeed) -> Document {
-        let way = Way::of(self.address(), &parsed);
-        self.way.clone_from(&way);
+        let backfill = Backfill::of(self.address(), &parsed);
+        self.backfill.clone_from(&backfill);
         if let Some(title) = &parsed.title {
             self.status.send_if_modified(|status| {
                 let news = status.title.as_ref() != Some(title);
@@ -195,7 +195,7 @@ impl Ingest {
                 last_modified: self.asked.last_modified.clone(),
             },
             continues: false,
-            way,
+            backfill,
             gap: None,
             news: None,
             stored: 0,
@@ -392,12 +392,12 @@ impl Ingest {
 }
 
 /// What a good poll means for the next one, as far as the server and the feed say.
-fn read(hints: &Hints, ttl: Option<Duration>) -> Read {
-    Read {
+fn read(hints: &Hints, ttl: Option<Duration>) -> PollStats {
+    PollStats {
         max_age: hints.max_age,
         retry_after: hints.retry_after,
         ttl,
-        ..Read::default()
+        ..PollStats::default()
     }
 }
 

@@ -107,7 +107,7 @@ fn limits_hold() {
         "x".repeat(1001)
     );
     assert_eq!(entries(&long), (vec!["<entry>1</entry>".into()], 1));
-    // Every one of these would be scanned to the end if nothing stopped it.
+    // Without a limit, every one of these would be scanned to the end.
     let hostile = format!("<feed>{}", "<entry><a>".repeat(200_000));
     let (found, skipped) = entries(&hostile);
     assert!(found.is_empty());

@@ -1,6 +1,6 @@
-//! Where our reading and that of feed-rs differ.
+//! Known differences between this crate and feed-rs.
 
-/// Why we keep our reading where the two differ, and on which documents in what they do.
+/// Reasons to keep our result where the two differ, with the documents and the differing fields.
 pub const KNOWN: &[(&str, &[(&str, &str)])] = &[
     (
         "feed-rs panics: on a duration that is too long, on UTF-16 with the mark of big endian",

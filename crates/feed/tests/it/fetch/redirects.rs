@@ -1,4 +1,4 @@
-//! Where a server leads, and what it says of when to come again.
+//! Redirects, and the server's hints about the next poll.
 
 use std::time::Duration;
 
@@ -78,7 +78,7 @@ async fn hints(server: &Server, path: &str) -> Hints {
 }
 
 #[tokio::test]
-async fn what_the_server_asks_for_is_passed_on() {
+async fn server_hints_are_returned() {
     let server = Server::start(|path, request| match path {
         "/old" => response("301 Moved", "Location: /f\r\n", b""),
         _ if request.contains("if-none-match") => response(
@@ -119,7 +119,7 @@ async fn what_the_server_asks_for_is_passed_on() {
 }
 
 #[tokio::test]
-async fn only_permanent_moves_are_told() {
+async fn only_permanent_moves_are_reported() {
     let server = Server::start(|path, _| match path {
         "/301" => response("301 Moved", "Location: /308\r\n", b""),
         "/308" => response("308 Moved", "Location: /end\r\n", b""),
@@ -137,7 +137,7 @@ async fn only_permanent_moves_are_told() {
 }
 
 #[tokio::test]
-async fn gone_is_gone_unless_somebody_else_says_so() {
+async fn only_the_feeds_own_server_declares_it_gone() {
     let server = Server::start(|path, _| match path {
         "/moved" => response("301 Moved", "Location: /gone\r\n", b""),
         "/elsewhere" => response("302 Found", "Location: /gone\r\n", b""),

@@ -1,4 +1,4 @@
-//! A server that does everything wrong that a server can.
+//! Server that misbehaves in every possible respect.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -10,8 +10,8 @@ use flate2::write::GzEncoder;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// What the server does with a request for a path.
-pub(crate) enum Answer {
+/// Response of the server to a request for a path.
+pub(crate) enum Response {
     /// Sends these bytes and closes.
     Bytes(Vec<u8>),
     /// Sends these bytes, then this chunk for ever.
@@ -26,7 +26,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) async fn start(answer: fn(path: &str, request: &str) -> Answer) -> Self {
+    pub(crate) async fn start(answer: fn(path: &str, request: &str) -> Response) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let requests = Arc::new(Mutex::new(Vec::new()));
@@ -65,7 +65,7 @@ pub(crate) async fn poll(config: FetchConfig) -> Result<Poll, FetchError> {
 
 pub(crate) async fn serve(
     mut stream: TcpStream,
-    answer: fn(&str, &str) -> Answer,
+    answer: fn(&str, &str) -> Response,
     log: Arc<Mutex<Vec<String>>>,
 ) {
     let mut request = Vec::new();
@@ -80,28 +80,28 @@ pub(crate) async fn serve(
     log.lock().unwrap().push(request.clone());
     let path = request.split(' ').nth(1).unwrap_or("/").to_owned();
     match answer(&path, &request) {
-        Answer::Bytes(bytes) => {
+        Response::Bytes(bytes) => {
             let _ = stream.write_all(&bytes).await;
         }
-        Answer::Endless(bytes, chunk) => {
+        Response::Endless(bytes, chunk) => {
             let _ = stream.write_all(&bytes).await;
             while stream.write_all(&chunk).await.is_ok() {}
         }
-        Answer::Stall(bytes) => {
+        Response::Stall(bytes) => {
             let _ = stream.write_all(&bytes).await;
             std::future::pending::<()>().await;
         }
     }
 }
 
-pub(crate) fn response(status: &str, headers: &str, body: &[u8]) -> Answer {
+pub(crate) fn response(status: &str, headers: &str, body: &[u8]) -> Response {
     let mut bytes = format!(
         "HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: {}\r\n{headers}\r\n",
         body.len()
     )
     .into_bytes();
     bytes.extend_from_slice(body);
-    Answer::Bytes(bytes)
+    Response::Bytes(bytes)
 }
 
 pub(crate) fn gzip(body: &[u8]) -> Vec<u8> {

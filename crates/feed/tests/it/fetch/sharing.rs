@@ -1,4 +1,4 @@
-//! What fetchers share, and what they are.
+//! Shared limits of fetchers, and their identification.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use feed::fetch::{FetchConfig, FetchError, Fetcher, Limits};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-use super::server::{Answer, Server, document, poll, response};
+use super::server::{Response, Server, document, poll, response};
 
 #[tokio::test]
 async fn the_contact_is_in_the_user_agent() {
@@ -29,13 +29,13 @@ async fn the_contact_is_in_the_user_agent() {
     ));
 }
 
-/// How many requests a server has under way, and the most that it ever had.
+/// Number of concurrent requests at a server, and its maximum.
 struct Gauge {
     now: AtomicUsize,
     most: AtomicUsize,
 }
 
-/// A server that takes a while for each answer, and counts into the gauge.
+/// Starts a server that delays each response, and counts into the gauge.
 async fn slow_server(gauge: Arc<Gauge>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -49,7 +49,7 @@ async fn slow_server(gauge: Arc<Gauge>) -> SocketAddr {
                 gauge.most.fetch_max(now, Ordering::SeqCst);
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 gauge.now.fetch_sub(1, Ordering::SeqCst);
-                if let Answer::Bytes(bytes) = response("200 OK", "", b"<feed/>") {
+                if let Response::Bytes(bytes) = response("200 OK", "", b"<feed/>") {
                     let _ = stream.write_all(&bytes).await;
                 }
             });
@@ -77,7 +77,7 @@ async fn fetchers_share_their_limits() {
                 let config = FetchConfig {
                     allow_private: true,
                     limits: Arc::clone(&limits),
-                    // Waiting for a turn does not count: all of them together take longer.
+                    // Waiting for a permit does not count: all of them together take longer.
                     timeout: Duration::from_secs(20),
                     ..FetchConfig::new(format!("http://{host}:{}/", address.port()))
                 };
@@ -95,7 +95,7 @@ async fn fetchers_share_their_limits() {
 }
 
 #[tokio::test]
-async fn waiting_for_a_turn_is_not_the_servers_time() {
+async fn waiting_for_a_permit_does_not_count_as_server_time() {
     let gauge = Arc::new(Gauge {
         now: AtomicUsize::new(0),
         most: AtomicUsize::new(0),
@@ -107,8 +107,8 @@ async fn waiting_for_a_turn_is_not_the_servers_time() {
             let config = FetchConfig {
                 allow_private: true,
                 limits: Arc::clone(&limits),
-                // All answers, of 100 ms each, take longer than this. One does not, also where the
-                // machine stands still for some seconds.
+                // All responses, of 100 ms each, take longer than this. One does not, even on a
+                // machine that stalls for some seconds.
                 timeout: Duration::from_secs(10),
                 ..FetchConfig::new(format!("http://{address}/"))
             };

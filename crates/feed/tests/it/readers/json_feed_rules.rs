@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-/// Says what is wrong with a JSON Feed 1.1 document (jsonfeed.org/version/1.1), if anything is.
+/// Checks a JSON Feed 1.1 document (jsonfeed.org/version/1.1), and returns the first defect.
 pub fn check_json_feed(feed: &Value) -> Result<(), String> {
     let object = feed.as_object().ok_or("no object")?;
     let known = [
@@ -123,7 +123,7 @@ fn check_item(item: &Object) -> Result<(), String> {
     Ok(())
 }
 
-/// Members of one's own begin with an underscore and are objects.
+/// Checks that extension members begin with an underscore and are objects.
 fn members(object: &Object, known: &[&str]) -> Result<(), String> {
     for (name, value) in object {
         let own = name.starts_with('_') && value.is_object();
@@ -172,7 +172,7 @@ fn authors(object: &Object) -> Result<(), String> {
 }
 
 #[test]
-fn the_check_of_json_feeds_finds_what_is_wrong() {
+fn the_json_feed_check_finds_defects() {
     let good = || {
         json!({"version": "https://jsonfeed.org/version/1.1", "title": "T", "_x": {}, "items": [
             {"id": "1", "content_text": "", "date_published": "2025-09-05T00:00:00Z", "authors": [{"name": "A"}],

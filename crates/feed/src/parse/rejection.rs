@@ -1,16 +1,16 @@
-//! Saying what a document is that is not a feed.
+//! Description of documents that are not feeds.
 
 use super::ParseError;
 
-/// How much of the document is looked at.
+/// Bytes of the document that are examined.
 const LOOK: usize = 64 * 1024;
 
-/// How much of a title or beginning is quoted.
+/// Characters of a title or beginning that are quoted.
 const QUOTE: usize = 80;
 
-/// What bot checks of the usual kinds have in their pages, in lower case. The first are those of
-/// the one in front of the Linux kernel's list archives. The mere word "captcha" is none of them:
-/// articles have it too.
+/// Texts in the pages of common bot checks, in lower case. The first are those of the one in front
+/// of the Linux kernel's list archives. The mere word "captcha" is not one of them: articles
+/// contain it too.
 const CHALLENGES: [&str; 38] = [
     "making sure you're not a bot",
     "making sure you&#39;re not a bot",
@@ -58,18 +58,18 @@ const HTML_ROOTS: [&str; 22] = [
     "link", "meta", "p", "pre", "script", "span", "style", "table", "title",
 ];
 
-/// What binary documents begin with, as text.
+/// First bytes of binary documents, as text.
 const MAGIC: [(&str, &str); 6] = [
     ("%PDF-", "a PDF document"),
     ("\u{1f}\u{8b}", "gzip-compressed data"),
-    // The second byte of gzip in windows-1252, which is what undeclared bytes are taken for.
+    // The second byte of gzip in windows-1252, the encoding of undeclared bytes.
     ("\u{1f}‹", "gzip-compressed data"),
     ("\u{89}PNG", "a PNG image"),
     ("‰PNG", "a PNG image"),
     ("PK\u{3}\u{4}", "a ZIP archive"),
 ];
 
-/// The error for a document whose root element, if it has one, is `root`.
+/// Returns the error for a document whose root element, if it has one, is `root`.
 pub(super) fn not_a_feed(text: &str, root: Option<&str>) -> ParseError {
     let head = head(text);
     let lower = head.to_ascii_lowercase();
@@ -127,7 +127,7 @@ fn head(text: &str) -> &str {
     &text[..end]
 }
 
-/// `lower` is `head` in lower case, of the same length.
+/// Returns the title of a page. `lower` is `head` in lower case, of the same length.
 fn title(head: &str, lower: &str) -> Option<String> {
     let start = lower.find("<title")?;
     let start = start + lower[start..].find('>')? + 1;
@@ -136,7 +136,7 @@ fn title(head: &str, lower: &str) -> Option<String> {
     (!title.is_empty()).then_some(title)
 }
 
-/// One short line, without anything that could disturb a terminal.
+/// Returns the text as one short line that is safe to print on a terminal.
 fn quote(text: &str) -> String {
     let line = text
         .chars()
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn bot_checks_are_told_apart() {
+    fn bot_checks_are_recognised() {
         let (seen, challenge) = seen(
             "<!doctype html><html><head><title>Making sure you&#39;re not a bot!</title></head>",
         );

@@ -1,23 +1,22 @@
-//! Making JSON of what programs write that put it together themselves: control characters in
-//! strings, halves of surrogate pairs, and documents that were cut off.
+//! Repair of JSON from programs that assemble it as text: control characters in strings, halves of
+//! surrogate pairs, and truncated documents.
 
-/// A document, mended.
+/// Repaired document.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Mended {
+pub(super) struct RepairedJson {
     pub text: String,
-    /// Its end was missing: what was in the middle of being written is gone.
+    /// Whether the end was missing: the incomplete item is dropped.
     pub cut: bool,
 }
 
-/// Mends a document as far as possible; the result may still be no JSON.
+/// Repairs a document as far as possible; the result may still be no JSON.
 ///
-/// A document that is cut off ends after the last whole item of the array in the outermost object
-/// that it was in.
-pub(super) fn mend(document: &str) -> Mended {
+/// A truncated document ends after the last whole item of the array in the outermost object.
+pub(super) fn repair_json(document: &str) -> RepairedJson {
     let mut out = String::with_capacity(document.len() + 16);
-    // The brackets that are open. A hostile document has many; serde_json refuses 128.
+    // The open brackets. A hostile document has many; serde_json refuses 128.
     let mut open: Vec<char> = Vec::new();
-    // How much of `out` ends with a whole item.
+    // Length of `out` up to the last whole item.
     let mut whole = None;
     let mut string = false;
     let mut rest = document.chars();
@@ -54,16 +53,16 @@ pub(super) fn mend(document: &str) -> Mended {
         out.truncate(whole);
         out.push_str("]}");
     }
-    Mended { text: out, cut }
+    RepairedJson { text: out, cut }
 }
 
-/// What follows a backslash.
+/// Copies the escape that follows a backslash.
 fn escape(rest: &mut std::str::Chars, out: &mut String) {
     let Some(c) = rest.next() else {
         return;
     };
     if c != 'u' {
-        // An escape that JSON does not know is the character.
+        // An escape that JSON does not define is the character.
         if !matches!(c, '"' | '\\' | '/' | 'b' | 'f' | 'n' | 'r' | 't') {
             out.push_str(if c < ' ' { " " } else { "" });
             out.extend(Some(c).filter(|c| *c >= ' '));
@@ -96,7 +95,7 @@ fn escape(rest: &mut std::str::Chars, out: &mut String) {
             out.push_str(&format!("\\u{first:04x}\\u{second:04x}"));
             skip(rest, 6);
         }
-        // Half a character is none.
+        // Half a surrogate pair is no character.
         _ => out.push('\u{fffd}'),
     }
 }
@@ -109,12 +108,12 @@ fn skip(rest: &mut std::str::Chars, count: usize) {
 
 #[cfg(test)]
 mod tests {
-    use super::mend;
+    use super::repair_json;
     use proptest::prelude::*;
     use serde_json::Value;
 
     #[test]
-    fn strings_are_mended() {
+    fn strings_are_repaired() {
         for (json, expected) in [
             (r#"["\ud83d\ude00"]"#, "😀"),
             (r#"["a\ud83d b"]"#, "a\u{fffd} b"),
@@ -125,11 +124,11 @@ mod tests {
             (r#"["\x41\'"]"#, "x41'"),
             (r#"["\"\\\/\n",]"#, "\"\\/\n"),
         ] {
-            let mended = mend(json);
-            let read: Result<Value, _> = serde_json::from_str(&mended.text);
+            let repaired = repair_json(json);
+            let read: Result<Value, _> = serde_json::from_str(&repaired.text);
             let text = read.as_ref().ok().and_then(|v| v[0].as_str());
-            assert_eq!(text, Some(expected), "{json}: {mended:?}");
-            assert!(!mended.cut);
+            assert_eq!(text, Some(expected), "{json}: {repaired:?}");
+            assert!(!repaired.cut);
         }
     }
 
@@ -137,10 +136,10 @@ mod tests {
     fn a_cut_document_ends_after_its_last_whole_item() {
         let whole = r#"{"a":[{"x":1}],"items":[{"n":[1]},{"n":2},{"n":"3"}],"b":{}}"#;
         for at in 0..whole.len() {
-            let mended = mend(&whole[..at]);
-            assert!(mended.cut || at == 0);
-            let Ok(read) = serde_json::from_str::<Value>(&mended.text) else {
-                assert!(at < 13, "{at}: {mended:?}");
+            let repaired = repair_json(&whole[..at]);
+            assert!(repaired.cut || at == 0);
+            let Ok(read) = serde_json::from_str::<Value>(&repaired.text) else {
+                assert!(at < 13, "{at}: {repaired:?}");
                 continue;
             };
             let items = read["items"].as_array().map_or(0, Vec::len);
@@ -150,18 +149,18 @@ mod tests {
     }
 
     proptest! {
-        /// What is JSON stays the same value.
+        /// Valid JSON keeps its value.
         #[test]
         fn json_stays_json(text in "(?s).{0,30}", n in any::<i32>()) {
             let value = serde_json::json!({"a": [text, {"b": n}], "c": null});
-            let mended = mend(&value.to_string());
-            prop_assert!(!mended.cut);
-            prop_assert_eq!(serde_json::from_str::<Value>(&mended.text).ok(), Some(value));
+            let repaired = repair_json(&value.to_string());
+            prop_assert!(!repaired.cut);
+            prop_assert_eq!(serde_json::from_str::<Value>(&repaired.text).ok(), Some(value));
         }
 
         #[test]
-        fn any_soup_is_answered(text in "(\\PC|[\\[\\]{}\",:\\\\u0-9a-f\u{1}]|\\\\ud83d){0,40}") {
-            let _ = serde_json::from_str::<Value>(&mend(&text).text);
+        fn random_markup_gives_a_result(text in "(\\PC|[\\[\\]{}\",:\\\\u0-9a-f\u{1}]|\\\\ud83d){0,40}") {
+            let _ = serde_json::from_str::<Value>(&repair_json(&text).text);
         }
     }
 }
