@@ -3,6 +3,12 @@
 use jiff::Timestamp;
 use ring::digest;
 
+/// Longest entry in bytes, as text. A longer one is skipped and named in [`ParsedFeed::skipped`](crate::parse::ParsedFeed::skipped).
+pub const MAX_ENTRY_BYTES: usize = 1 << 20;
+
+/// Longest entry id in bytes. A longer one is replaced by its hash.
+pub const MAX_ID_BYTES: usize = 2048;
+
 /// First bytes of every content hash. The value changes whenever the hashed fields change, so that
 /// hashes of different rules never compare equal by accident.
 const HASH_DOMAIN: &[u8] = b"flexfeed entry content v2";
@@ -43,7 +49,7 @@ pub struct Entry {
     /// The feed's own id, unchanged. If the feed gives none, or one that entries with other links
     /// share (some feeds give all of theirs one guid), a stable `urn:uuid:` made from link and
     /// title: the same after the entry was moved, re-dated or spaced otherwise. Never empty, at
-    /// most [`crate::parse::MAX_ID_BYTES`] long.
+    /// most [`MAX_ID_BYTES`] long.
     pub id: String,
     /// Title as plain text, without markup.
     pub title: Option<String>,

@@ -11,10 +11,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use jiff::Timestamp;
-use thiserror::Error;
 use uuid::Uuid;
 
 use crate::entry::{Entry, Fields};
+pub use crate::file_error::FileError;
+use crate::file_error::path_around;
 use crate::payload::Update;
 pub use crate::snapshot::{Piece, Snapshot};
 pub use crate::window::{KEEP, MAX_FILE_BYTES, UpsertOutcome};
@@ -68,21 +69,6 @@ pub struct DamagedFile {
     pub moved_to: PathBuf,
     /// Damage that was found.
     pub reason: String,
-}
-
-/// Failure to read or write a feed file.
-#[derive(Debug, Error)]
-#[error(
-    "cannot {action} {}: {source}; check that the data folder exists, is writable and has room",
-    path.display()
-)]
-pub struct FileError {
-    /// Operation that failed.
-    pub action: &'static str,
-    /// File of the operation.
-    pub path: PathBuf,
-    /// Error of the operating system.
-    pub source: io::Error,
 }
 
 /// Format of feed files: a head, framed entries, a tail.
@@ -343,14 +329,6 @@ fn read<F: Form>(path: &Path) -> Result<Option<(Content, SystemTime)>, Unreadabl
         .map_err(|e| Unreadable::Damaged(format!("not UTF-8: {}", e.utf8_error())))?;
     let content = F::read(&text).map_err(Unreadable::Damaged)?;
     Ok(Some((content, modified)))
-}
-
-/// Returns `path` with its file name between `before` and `after`.
-pub(crate) fn path_around(path: &Path, before: &str, after: &str) -> PathBuf {
-    let mut name = std::ffi::OsString::from(before);
-    name.push(path.file_name().unwrap_or_default());
-    name.push(after);
-    path.with_file_name(name)
 }
 
 fn set_aside(path: &Path) -> Result<PathBuf, FileError> {

@@ -38,6 +38,7 @@ pub struct Outline {
 
 /// Failure to read a list.
 #[derive(Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum OpmlError {
     /// Document that is no OPML list.
     #[error(

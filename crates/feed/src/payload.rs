@@ -68,6 +68,7 @@ pub struct Update {
 
 /// Failure to decode an update.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum PayloadError {
     /// No encoding byte.
     #[error("the update is empty")]

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::feed_file::{FileError, path_around};
+use crate::file_error::{FileError, path_around};
 
 /// Part of a document: text of its own, or an entry shared with the file in memory.
 #[derive(Debug, Clone)]

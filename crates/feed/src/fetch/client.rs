@@ -8,8 +8,8 @@ use reqwest::Client;
 use tracing::warn;
 use url::Url;
 
-use super::FetchConfig;
 use super::address::redacted;
+use super::config::FetchConfig;
 use super::error::FetchError;
 use super::guard::{ForbiddenAddress, Guard};
 

@@ -7,6 +7,7 @@ use thiserror::Error;
 
 /// Failure of a poll. Every message names the address, without credentials.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum FetchError {
     /// Configured address that cannot be fetched at all.
     #[error("the feed address {url:?} cannot be used: {why}")]

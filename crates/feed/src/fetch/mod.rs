@@ -3,14 +3,14 @@
 
 mod address;
 mod client;
+mod config;
 mod error;
 mod guard;
 mod hints;
 mod limits;
 
 use std::net::IpAddr;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use jiff::Timestamp;
@@ -26,14 +26,12 @@ use address::{Chain, carry_credentials, permit, without_credentials};
 pub use address::{check, check_name, moved, redacted};
 use client::Http;
 pub use client::check_contact;
+pub use config::{FetchConfig, MAX_BYTES};
 pub use error::FetchError;
 use guard::Guard;
 pub use guard::{Lookup, is_public, system_lookup};
 pub use hints::Hints;
 pub use limits::{GLOBAL, Limits, PER_HOST};
-
-/// Default limit of a document in bytes, after decompression: 8 MiB.
-pub const MAX_BYTES: usize = 8 << 20;
 
 /// Size of an archive page relative to the feed's limit: searches return many more entries than a
 /// feed shows.
@@ -50,49 +48,6 @@ const ERROR_BODY: usize = 16 << 10;
 
 const ACCEPTED: &str = "application/atom+xml, application/rss+xml, application/feed+json, \
                         application/xml;q=0.9, application/json;q=0.9, text/xml;q=0.9, */*;q=0.1";
-
-/// Settings for fetching one feed.
-#[derive(Debug, Clone)]
-pub struct FetchConfig {
-    /// Address of the feed, `http` or `https`.
-    pub url: String,
-    /// Whether the address may lead to private, loopback and similar networks.
-    pub allow_private: bool,
-    /// `User-Agent`, which should identify the caller.
-    pub user_agent: String,
-    /// URL or `mailto:` address in the `User-Agent` for the operators of the feed's server; see
-    /// [`check_contact`].
-    pub contact: Option<String>,
-    /// Largest document, in bytes after decompression.
-    pub max_bytes: usize,
-    /// Time for one poll as a whole, redirects and body included. Waiting for a permit does not
-    /// count.
-    pub timeout: Duration,
-    /// Time for one connection attempt.
-    pub connect_timeout: Duration,
-    /// Largest number of redirects that are followed.
-    pub max_redirects: usize,
-    /// Limits of concurrent requests, one object for all fetchers of a process.
-    pub limits: Arc<Limits>,
-}
-
-impl FetchConfig {
-    /// Returns the defaults: private networks refused, 8 MiB, 30 s (10 s to connect), 5 redirects,
-    /// and the usual limits, not shared.
-    pub fn new(url: impl Into<String>) -> Self {
-        Self {
-            url: url.into(),
-            allow_private: false,
-            user_agent: concat!("flexfeed/", env!("CARGO_PKG_VERSION")).into(),
-            contact: None,
-            max_bytes: MAX_BYTES,
-            timeout: Duration::from_secs(30),
-            connect_timeout: Duration::from_secs(10),
-            max_redirects: 5,
-            limits: Arc::default(),
-        }
-    }
-}
 
 /// Validators of a document version, to be sent with the next poll.
 ///
@@ -164,6 +119,7 @@ pub enum Poll {
 
 /// Document that belongs to a feed, such as a page of its archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Page {
     /// Bytes of the document, decompressed.
     pub document: Bytes,

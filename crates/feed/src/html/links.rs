@@ -32,7 +32,7 @@ const MAX_ADDRESS: usize = 8 * 1024;
 const MAX_BASE: usize = 4 * 1024;
 
 /// Longest text whose links are resolved, in bytes.
-const MAX_HTML: usize = crate::parse::MAX_ENTRY_BYTES;
+const MAX_HTML: usize = crate::entry::MAX_ENTRY_BYTES;
 
 /// Returns the base address for an element with the base `own` inside one with `base`. A base that
 /// is too long to be repeated, or that nothing is relative to (`mailto:`), is none.

@@ -27,6 +27,7 @@ const MAX_URL: usize = 4096;
 
 /// Other documents that belong to the feed, as absolute `http` or `https` addresses.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct FeedLinks {
     /// Archive document with the preceding entries (RFC 5005 section 4).
     pub prev_archive: Option<String>,

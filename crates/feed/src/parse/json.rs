@@ -3,13 +3,14 @@
 use serde_json::{Map, Value};
 use url::Url;
 
+use super::error::ParseError;
+use super::feed::{MAX_ENTRIES, ParsedFeed};
 use super::fields::{self, add_attachment, add_author, add_tag, address, text};
+use super::header::FeedLinks;
+use super::identity::identify;
 use super::repair_json::repair_json;
-use super::{
-    FeedLinks, MAX_ENTRIES, MAX_ENTRY_BYTES, ParseError, ParsedFeed, dates, header, identify,
-    rejection,
-};
-use crate::entry::{Author, Entry};
+use super::{dates, header, rejection};
+use crate::entry::{Author, Entry, MAX_ENTRY_BYTES};
 use crate::html::links;
 use crate::xml::{clean, synthesise};
 

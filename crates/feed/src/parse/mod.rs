@@ -6,8 +6,11 @@
 mod atom;
 mod dates;
 pub(crate) mod decode;
+mod error;
+mod feed;
 mod fields;
 mod header;
+mod identity;
 mod json;
 mod media;
 mod rejection;
@@ -16,12 +19,11 @@ mod rss;
 mod unique;
 
 use std::borrow::Cow;
-use std::time::Duration;
 
-use thiserror::Error;
 use url::Url;
 
-use crate::entry::{Entry, Fields};
+use crate::entry::Entry;
+pub use crate::entry::{MAX_ENTRY_BYTES, MAX_ID_BYTES};
 use crate::xml::check::{Form, check};
 use crate::xml::element::{Child, Element};
 use crate::xml::extensions::extensions;
@@ -30,96 +32,14 @@ use crate::xml::scope::stand_alone;
 use crate::xml::split::{Document, Format, Limits, NotXmlFeed, split};
 use crate::xml::{ATOM_03_NS, ATOM_NS, escape_stray_brackets, synthesise};
 
+pub use error::ParseError;
+pub use feed::{MAX_ENTRIES, ParsedFeed};
 pub use header::FeedLinks;
 use header::Header;
-
-/// Largest number of entries taken from one document, the first ones.
-pub const MAX_ENTRIES: usize = 1000;
-
-/// Longest entry in bytes, as text. A longer one is skipped and named in [`ParsedFeed::skipped`].
-pub const MAX_ENTRY_BYTES: usize = 1 << 20;
+use identity::identify;
 
 /// Largest number of bytes in front of a document's beginning.
 const MAX_JUNK: usize = 16 * 1024;
-
-/// Longest entry id in bytes. A longer one is replaced by its hash.
-pub const MAX_ID_BYTES: usize = 2048;
-
-/// Parsed feed document.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ParsedFeed {
-    /// Title of the feed, as plain text.
-    pub title: Option<String>,
-    /// Addresses of the feed's other documents.
-    pub links: FeedLinks,
-    /// Interval between changes, as stated by the feed: the longer of RSS's `ttl` and the
-    /// Syndication module's `updatePeriod` and `updateFrequency`. Many publishing systems insert a
-    /// default that is unrelated to the feed's real rate. `skipHours` and `skipDays` are ignored:
-    /// an entry that appears in such an hour would be many hours late, and a conditional request
-    /// costs the server next to nothing.
-    pub interval: Option<Duration>,
-    /// Entries in the document's order, which is newest first in nearly all feeds.
-    pub entries: Vec<Entry>,
-    /// Skipped entries with reasons, for the log: unreadable, too long, or past [`MAX_ENTRIES`]. At
-    /// most about a hundred lines.
-    pub skipped: Vec<String>,
-    /// Label of the encoding that the server or the document states, if it is not known. The
-    /// document is UTF-8 and was read as such.
-    pub unknown_encoding: Option<String>,
-}
-
-impl ParsedFeed {
-    /// Returns the remarks on a feed that was read all the same: everything that was skipped, and
-    /// an unknown encoding.
-    #[must_use]
-    pub fn remarks(&self) -> Vec<String> {
-        let label = self.unknown_encoding.as_deref();
-        let encoding = label.map(|label| {
-            format!("the encoding {label:?}, which is not known; the document is UTF-8")
-        });
-        encoding.into_iter().chain(self.skipped.clone()).collect()
-    }
-}
-
-/// Failure of a document to give any entries.
-#[derive(Debug, Error, PartialEq, Eq)]
-pub enum ParseError {
-    /// Document that is no feed.
-    #[error("not a feed but {seen}")]
-    NotAFeed {
-        /// Apparent kind of the document, for people: "an HTML page titled '…'".
-        seen: String,
-        /// Whether the document looks like a bot check: a poll later, or from another address, may
-        /// succeed.
-        challenge: bool,
-    },
-    /// Feed with entries, none of which is readable.
-    #[error("a feed of which no entry can be read: {first}")]
-    NoUsableEntry {
-        /// Defect of the first entry.
-        first: String,
-    },
-    /// Unknown encoding of the server or the document, which is not UTF-8.
-    #[error("in the unknown encoding {label:?}, and not UTF-8: it cannot be read")]
-    UnknownEncoding {
-        /// Label of the encoding.
-        label: String,
-    },
-}
-
-impl ParseError {
-    /// Whether the document looks like a bot check.
-    #[must_use]
-    pub fn is_challenge(&self) -> bool {
-        matches!(
-            self,
-            Self::NotAFeed {
-                challenge: true,
-                ..
-            }
-        )
-    }
-}
 
 /// Parses a document without its HTTP header: see [`parse_served`].
 ///
@@ -322,47 +242,4 @@ fn original<'a>(text: &'a str, element: &Element) -> Option<Cow<'a, str>> {
         return Some(Cow::Borrowed(text));
     }
     repair(text).map(Cow::Owned)
-}
-
-/// Returns the entry's own id, or a stable one from its constant properties; `None` if the entry
-/// has none of these.
-fn identify(own: Option<&str>, entry: &Entry) -> Option<String> {
-    let own = own.map(str::trim).filter(|id| !id.is_empty());
-    if let Some(id) = own
-        && id.len() <= MAX_ID_BYTES
-    {
-        return Some(crate::xml::clean(id).into_owned()).filter(|id| !id.is_empty());
-    }
-    let mut fields = Fields::new(b"flexfeed entry id v1");
-    if let Some(id) = own {
-        fields.field(Some(id));
-        return Some(fields.finish_urn());
-    }
-    let texts = [
-        &entry.title,
-        &entry.content_html,
-        &entry.content_text,
-        &entry.summary,
-    ];
-    if entry.url.is_none() && texts.iter().all(|t| t.is_none()) {
-        // A podcast's episode may be nothing but its file.
-        fields.field(Some(&entry.attachments.first()?.url));
-        return Some(fields.finish_urn());
-    }
-    // Dates do not count: they change with every generation of some feeds. White space does not
-    // either.
-    let folded = |text: &Option<String>| {
-        let text = text.as_deref()?;
-        Some(text.split_whitespace().collect::<Vec<_>>().join(" "))
-    };
-    // The title counts alongside the link, because feeds exist whose entries all link to one page:
-    // an entry that appears twice is better than one that is lost.
-    fields.field(entry.url.as_deref());
-    fields.field(folded(&entry.title).as_deref());
-    if entry.url.is_none() {
-        for text in &texts[1..] {
-            fields.field(folded(text).as_deref());
-        }
-    }
-    Some(fields.finish_urn())
 }

@@ -1,6 +1,6 @@
 //! Description of documents that are not feeds.
 
-use super::ParseError;
+use super::error::ParseError;
 
 /// Bytes of the document that are examined.
 const LOOK: usize = 64 * 1024;

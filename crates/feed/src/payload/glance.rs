@@ -11,6 +11,7 @@ use super::{CREATED, PayloadError, UPDATED, bad, decode, numbers, plain};
 
 /// Update without its entry's content.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Glance {
     /// Number of the update in the channel.
     pub seq: u64,

@@ -120,6 +120,7 @@ fn outcome(name: &str) -> Value {
                 ParseError::NotAFeed { .. } => "not-a-feed",
                 ParseError::NoUsableEntry { .. } => "no-usable-entry",
                 ParseError::UnknownEncoding { .. } => "unknown-encoding",
+                _ => "other",
             };
             return json!({"state": state, "says": error.to_string()});
         }
