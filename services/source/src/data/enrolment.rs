@@ -1,4 +1,4 @@
-//! The enrolment link: all that a receiver needs, in one line.
+//! The enrolment link: everything that a receiver needs, in one line.
 
 use std::fmt;
 
@@ -12,10 +12,10 @@ use crate::config::show_pin;
 
 const FILE: &str = "enrolment-link";
 
-/// The first enrolment token. The folder holds it as part of the link; the store knows its hash.
+/// First enrolment token. The folder holds it as part of the link; the store knows its hash.
 pub struct Token(String);
 
-// Tokens are secret; a derived one would show it.
+// Tokens are secret; a derived implementation would print them.
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Token")
@@ -23,7 +23,7 @@ impl fmt::Debug for Token {
 }
 
 impl Token {
-    /// The token of the folder's link; `None` if it has no link.
+    /// Returns the token of the folder's link; `None` if there is no link.
     ///
     /// # Errors
     /// The file cannot be read or holds something else.
@@ -48,7 +48,7 @@ impl Token {
         }
     }
 
-    /// A new one: 32 random bytes.
+    /// Makes a new token of 32 random bytes.
     ///
     /// # Errors
     /// The system has no random bytes.
@@ -56,13 +56,13 @@ impl Token {
         Ok(Self(BASE64URL_NOPAD.encode(&random()?)))
     }
 
-    /// What the store keeps of it.
+    /// Returns the hash that the store keeps.
     pub fn hash(&self) -> [u8; 32] {
         token_hash(self.0.as_bytes())
     }
 
-    /// The link with this token. `address` is HOST:PORT.
-    /// A receiver takes a source with any of the pins.
+    /// Returns the link with this token. `address` is HOST:PORT. A receiver accepts a source with
+    /// any of the pins.
     pub fn link(&self, address: &str, pins: &[[u8; 32]], channels: &[&str]) -> String {
         let mut link = format!("flexfeed://{}@{address}", self.0);
         let pins = pins.iter().map(|pin| format!("pin={}", show_pin(pin)));
@@ -75,29 +75,29 @@ impl Token {
     }
 }
 
-/// What the store keeps of a token that a receiver presents: its SHA-256. Tokens are random and
+/// Returns the hash that the store keeps of a presented token: its SHA-256. Tokens are random and
 /// long, so a faster hash than for passwords is no risk.
 pub fn token_hash(presented: &[u8]) -> [u8; 32] {
     let mut hash = [0; 32];
-    // SHA-256 has 32 bytes; zip stays in bounds whatever it has.
+    // SHA-256 has 32 bytes; zip stays in bounds at any length.
     for (to, from) in hash.iter_mut().zip(digest(&SHA256, presented).as_ref()) {
         *to = *from;
     }
     hash
 }
 
-/// How the link in the folder relates to the present settings.
+/// Relation of the link in the folder to the current settings.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Saved {
-    /// There was none.
+    /// There was no link.
     New,
-    /// It said something else: another address, certificate or list of channels.
+    /// The link had another address, certificate or list of channels.
     Changed,
-    /// It was the same.
+    /// The link was the same.
     Same,
 }
 
-/// Keeps the link in the folder, readable by the owner only.
+/// Writes the link to the folder, readable by the owner only.
 ///
 /// # Errors
 /// The file cannot be read or written.
@@ -112,7 +112,7 @@ pub fn save(folder: &DataFolder, link: &str) -> Result<Saved> {
     Ok(saved)
 }
 
-/// Where the link is.
+/// Returns the path of the link.
 pub fn link_file(folder: &DataFolder) -> std::path::PathBuf {
     folder.file(FILE)
 }

@@ -1,8 +1,9 @@
-//! By what name a process holds leases.
+//! Identity of a process as a holder of leases.
 //!
-//! A process that ended without giving its leases back has them still, for some seconds. The next
-//! one in the same place need not wait for that: it has the folder's lock, so the other one is gone,
-//! and it goes on under the other's number. A copy of the folder is another place; both might run.
+//! A process that ended without releasing its leases still holds them for some seconds. The next
+//! one in the same folder need not wait for that: the folder's lock proves that the other one is
+//! gone, so it continues under the other's id. A copy of the folder is another holder; both might
+//! run.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -14,12 +15,12 @@ use super::{DataFolder, PRIVATE};
 
 const FILE: &str = "holder";
 
-/// Changes at each start of the machine (Linux).
+/// Changes at each boot of the machine (Linux).
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
 impl DataFolder {
-    /// The number that leases are held by from this folder on this machine: the one of the process
-    /// before, or a fresh one.
+    /// Returns the id that holds leases from this folder on this machine: that of the previous
+    /// process, or a new one.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -42,7 +43,8 @@ impl DataFolder {
         Ok(id)
     }
 
-    /// What tells this folder from its copies, here and elsewhere; `None` where that cannot be told.
+    /// Returns what distinguishes this folder from its copies, here and elsewhere; `None` if that
+    /// is unknown.
     fn place(&self) -> Result<Option<String>> {
         let lock = self.file("lock");
         let metadata = std::fs::metadata(&lock)

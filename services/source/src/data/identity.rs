@@ -1,4 +1,4 @@
-//! The source's certificate and keys: made at the first start, used as they are ever after.
+//! The source's certificate and keys: made at the first start, and kept from then on.
 
 use std::path::{Path, PathBuf};
 
@@ -18,36 +18,36 @@ const CERT: &str = "cert.pem";
 const KEY: &str = "key.pem";
 const RESET_KEY: &str = "reset.key";
 
-/// Where certificate and key are, and whose they are.
+/// Files of certificate and key, and their ownership.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Files {
     /// PEM file of the certificate, followed by its chain if it has one.
     pub cert: PathBuf,
     /// PEM file of the certificate's private key.
     pub key: PathBuf,
-    /// They are the operator's own, and not made here.
+    /// Whether the files belong to the operator, and were not made here.
     is_own: bool,
 }
 
-/// Who the source is to its receivers.
+/// Identity of the source towards its receivers.
 #[derive(Debug)]
 pub struct Identity {
     /// Certificate and key.
     pub files: Files,
-    /// The SHA-256 of the certificate's SubjectPublicKeyInfo (RFC 5280 section 4.1.2.7): what
-    /// receivers recognise the source by.
+    /// SHA-256 of the certificate's SubjectPublicKeyInfo (RFC 5280 section 4.1.2.7), by which
+    /// receivers recognise the source.
     pub pin: [u8; 32],
-    /// Kept across restarts, so that receivers learn of one from the first packet (RFC 9000
-    /// section 10.3).
+    /// Kept across restarts, so that receivers notice one from the first packet (RFC 9000 section
+    /// 10.3).
     pub reset_key: [u8; 32],
 }
 
 impl Identity {
-    /// Reads certificate and keys, and makes in the folder what is missing there. A new certificate
-    /// is for `host`, localhost and 127.0.0.1. An `own` one is used as it is.
+    /// Reads certificate and keys, and makes missing ones in the folder. A new certificate is for
+    /// `host`, localhost and 127.0.0.1. An `own` one is used unchanged.
     ///
     /// # Errors
-    /// A file is damaged or cannot be read or written; the text says which and what to do.
+    /// A file is damaged or cannot be read or written; the text names it and a remedy.
     pub fn load_or_make(
         folder: &DataFolder,
         host: &str,
@@ -73,10 +73,10 @@ impl Identity {
 }
 
 impl Files {
-    /// Makes sure that certificate and key can be used and belong together; returns the pin.
+    /// Checks that certificate and key are usable and match; returns the pin.
     ///
     /// # Errors
-    /// They cannot; the text says why and what to do.
+    /// The certificate and key are unusable; the text contains the cause and a remedy.
     pub fn check(&self) -> Result<[u8; 32]> {
         let cert = self.need(&self.cert)?;
         let damaged = |why: &dyn std::fmt::Display| {
@@ -104,7 +104,7 @@ impl Files {
         flexicast_tokio::spki_pin(&pem.contents).ok_or_else(|| damaged(&"its key cannot be read"))
     }
 
-    /// When the certificate ends, in Unix seconds; `None` if it cannot be read.
+    /// Returns the end of the certificate's validity in Unix seconds; `None` if it cannot be read.
     pub fn end(&self) -> Option<i64> {
         let cert = read(&self.cert).ok()??;
         let pem = first_pem(&cert).ok()?;
@@ -112,8 +112,8 @@ impl Files {
         Some(parsed.validity().not_after.timestamp())
     }
 
-    /// What certificate and key are at the moment, to notice that they have changed; `None` if they
-    /// cannot be read.
+    /// Returns a fingerprint of certificate and key, to notice changes; `None` if they cannot be
+    /// read.
     pub fn fingerprint(&self) -> Option<[u8; 32]> {
         let mut both = Context::new(&SHA256);
         for path in [&self.cert, &self.key] {
@@ -124,7 +124,7 @@ impl Files {
         both.finish().as_ref().try_into().ok()
     }
 
-    /// What else can be done with the files in the folder.
+    /// Returns another remedy for files in the folder.
     fn or(&self, remedy: &'static str) -> &'static str {
         if self.is_own { "" } else { remedy }
     }
@@ -139,11 +139,11 @@ impl Files {
         }
     }
 
-    /// Makes sure that the private key is one, and that of the certificate.
+    /// Checks that the private key is valid and matches the certificate.
     fn check_key(&self, spki: &[u8]) -> Result<()> {
         check_private(&self.key);
         let key = self.need(&self.key)?;
-        // In other forms than PKCS #8 the TLS library reads it, and says what is wrong with it.
+        // In other forms than PKCS #8 the TLS library reads it, and reports defects.
         if let Some(key) = self.key_pair(&key)?
             && key.subject_public_key_info() != spki
         {
@@ -190,7 +190,7 @@ impl Files {
     }
 }
 
-/// Makes sure that there are a certificate and a key in the folder.
+/// Makes a missing certificate and key in the folder.
 fn make_missing(folder: &DataFolder, host: &str) -> Result<()> {
     let (cert, key) = (folder.read(CERT)?, folder.read(KEY)?);
     match (cert, &key) {
@@ -200,7 +200,7 @@ fn make_missing(folder: &DataFolder, host: &str) -> Result<()> {
              have a new pair made (enrolment links given out before then stop working)",
             folder.file(CERT).display()
         ),
-        // A key alone is what a first start leaves that was interrupted in between.
+        // An interrupted first start leaves a key alone.
         (None, _) => {
             make(folder, key.as_deref(), host)?;
             info!(
@@ -212,7 +212,7 @@ fn make_missing(folder: &DataFolder, host: &str) -> Result<()> {
     Ok(())
 }
 
-/// Makes a certificate, and before it a key unless there is one.
+/// Makes a certificate, and first a key unless there is one.
 fn make(folder: &DataFolder, key: Option<&[u8]>, host: &str) -> Result<()> {
     let key = match key {
         Some(key) => files_in(folder).key_pair(key)?.ok_or_else(|| {
@@ -240,8 +240,8 @@ fn make(folder: &DataFolder, key: Option<&[u8]>, host: &str) -> Result<()> {
         .push(DnType::CommonName, "flexfeed source");
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-    // Receivers go by the pin. An end would only be a day on which everything stops, so there is
-    // none (RFC 5280 section 4.1.2.5); the beginning is before any clock that is merely wrong.
+    // Receivers trust the pin. An expiry would only be a day on which everything stops, so there is
+    // none (RFC 5280 section 4.1.2.5); the start precedes any clock that is merely wrong.
     params.not_before = rcgen::date_time_ymd(2000, 1, 1);
     params.not_after = rcgen::date_time_ymd(9999, 12, 31);
     let cert = params
@@ -252,7 +252,7 @@ fn make(folder: &DataFolder, key: Option<&[u8]>, host: &str) -> Result<()> {
     folder.write(CERT, &cert, PUBLIC)
 }
 
-/// The files in the folder.
+/// Returns the files in the folder.
 fn files_in(folder: &DataFolder) -> Files {
     Files {
         cert: folder.file(CERT),

@@ -1,4 +1,4 @@
-//! The data folder: who the source is, and what it remembers between two starts.
+//! The data folder: the source's identity, and its state between two starts.
 
 pub mod enrolment;
 mod holder;
@@ -17,32 +17,32 @@ use ring::rand::{SecureRandom, SystemRandom};
 use service::ownership;
 use tracing::warn;
 
-/// Only the owner may enter the folder and read what is secret in it.
+/// Mode of the folder: only the owner may enter it and read secrets.
 const FOLDER_MODE: u32 = 0o700;
-/// For files with secrets.
+/// Mode of files with secrets.
 pub(crate) const PRIVATE: u32 = 0o600;
-/// For files that anybody may read who can enter the folder.
+/// Mode of files without secrets.
 pub(crate) const PUBLIC: u32 = 0o644;
 
-/// The database, where no other one is named.
+/// Default database.
 pub const DATABASE: &str = "flexfeed.db";
 
-/// A file of this kind is at most this long, in bytes; a longer one is something else.
+/// Largest plausible length of a file of this kind, in bytes.
 const MAX_FILE: u64 = 1 << 20;
 
-/// The data folder, held by this process alone for as long as the value lives.
+/// The data folder, locked by this process as long as the value lives.
 #[derive(Debug)]
 pub struct DataFolder {
     path: PathBuf,
-    /// The lock ends with the file's last descriptor, also when the process is killed.
+    /// The lock ends with the file's last descriptor, also if the process is killed.
     _lock: File,
 }
 
 impl DataFolder {
-    /// Makes the folder if it is missing, and takes it.
+    /// Creates the folder if it is missing, and locks it.
     ///
     /// # Errors
-    /// It cannot be made or written, or another process has it.
+    /// The folder cannot be created or written, or another process has locked it.
     pub fn open(path: &Path) -> Result<Self> {
         DirBuilder::new()
             .recursive(true)
@@ -67,28 +67,28 @@ impl DataFolder {
         })
     }
 
-    /// A file in the folder.
+    /// Returns the path of a file in the folder.
     pub fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
-    /// The content of a small file; `None` if there is no such file.
+    /// Returns the content of a small file; `None` if there is no such file.
     ///
     /// # Errors
-    /// It cannot be read or is far too long.
+    /// The file cannot be read or is far too long.
     pub fn read(&self, name: &str) -> Result<Option<Vec<u8>>> {
         read(&self.file(name))
     }
 
-    /// Puts a file in place, whole and durably: whatever happens, there is the old one or the new.
+    /// Replaces a file atomically and durably: after a crash there is the old one or the new.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The file cannot be written.
     pub fn write(&self, name: &str, content: &[u8], mode: u32) -> Result<()> {
         let path = self.file(name);
         let fresh = self.file(&format!(".{name}.new"));
         let put = || -> io::Result<()> {
-            // What an interrupted start left behind may have another mode.
+            // A file left by an interrupted start may have another mode.
             match std::fs::remove_file(&fresh) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
@@ -107,7 +107,8 @@ impl DataFolder {
     }
 }
 
-/// That something could not be done to `path`, which is the data folder or in it, and what to do.
+/// Returns the error for a failed action on `path`, which is the data folder or in it, with a
+/// remedy.
 fn unusable(folder: &Path, action: &str, path: &Path) -> impl FnOnce(io::Error) -> Error {
     move |problem| {
         anyhow!(
@@ -119,7 +120,7 @@ fn unusable(folder: &Path, action: &str, path: &Path) -> impl FnOnce(io::Error) 
     }
 }
 
-/// The content of a small file; `None` if there is no such file.
+/// Returns the content of a small file; `None` if there is no such file.
 fn read(path: &Path) -> Result<Option<Vec<u8>>> {
     let file = match File::open(path) {
         Ok(file) => file,
@@ -142,7 +143,7 @@ fn read(path: &Path) -> Result<Option<Vec<u8>>> {
     Ok(Some(content))
 }
 
-/// Says so if others can read a file with a secret in it.
+/// Logs a warning if others can read a file with a secret in it.
 fn check_private(path: &Path) {
     let mode = std::fs::metadata(path).map(|m| m.permissions().mode());
     if mode.is_ok_and(|mode| mode & 0o077 != 0) {
@@ -153,7 +154,7 @@ fn check_private(path: &Path) {
     }
 }
 
-/// Locks the folder and leaves this process's number in the lock, for whoever finds it taken.
+/// Locks the folder and leaves this process's id in the lock, for the message of the next process.
 fn take(folder: &Path) -> Result<File> {
     let path = folder.join("lock");
     let mut lock = OpenOptions::new()
@@ -168,7 +169,7 @@ fn take(folder: &Path) -> Result<File> {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
             let mut pid = String::new();
-            // The number is only for the message; what is no number is left out.
+            // The id is only for the message; anything else is omitted.
             let _ = (&lock).take(20).read_to_string(&mut pid);
             let who = match pid.trim().parse::<u32>() {
                 Ok(pid) => format!("another flexfeed-source (process {pid})"),
@@ -191,7 +192,7 @@ fn take(folder: &Path) -> Result<File> {
     Ok(lock)
 }
 
-/// Secret random bytes from the system.
+/// Returns secret random bytes from the system.
 ///
 /// # Errors
 /// The system has none.

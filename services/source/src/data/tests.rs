@@ -10,7 +10,7 @@ fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o777
 }
 
-/// A data folder inside of a temporary one.
+/// Returns a data folder inside of a temporary one.
 fn folder() -> (tempfile::TempDir, DataFolder) {
     let outer = tempfile::tempdir().unwrap();
     let folder = DataFolder::open(&outer.path().join("a/b")).unwrap();
@@ -38,7 +38,7 @@ fn a_folder_is_for_one_process_at_a_time() {
     assert!(error.contains(&pid), "the process is named: {error}");
     assert!(error.contains("--data"), "{error}");
     drop(folder);
-    // What an ended process left in the lock does not matter.
+    // Content left in the lock by an ended process is ignored.
     fs::write(path.join("lock"), "99999999999999999999 and more").unwrap();
     let again = DataFolder::open(&path).unwrap();
     assert_eq!(
@@ -59,7 +59,7 @@ fn an_unusable_folder_is_named() {
     );
 }
 
-/// As the receiver does: `ownership` has the words, for each owner.
+/// As in the receiver: `ownership` provides the words, for each owner.
 #[test]
 fn an_unwritable_file_is_reported_with_owner_and_remedy() {
     let outer = tempfile::tempdir().unwrap();
@@ -110,7 +110,7 @@ fn the_second_start_reuses_the_files_of_the_first() {
     }
     let files = || ["cert.pem", "key.pem", "reset.key"].map(|f| fs::read(folder.file(f)).unwrap());
     let before = files();
-    // Another public address does not change the certificate: pins given out stay good.
+    // Another public address does not change the certificate: published pins stay valid.
     let second = Identity::load_or_make(&folder, "other.example.org", None).unwrap();
     assert_eq!(files(), before);
     assert_eq!(second.pin, first.pin);
@@ -175,7 +175,7 @@ fn an_interrupted_first_start_is_finished() {
     let (_outer, folder) = folder();
     let first = Identity::load_or_make(&folder, "feeds.example.org", None).unwrap();
     fs::remove_file(folder.file("cert.pem")).unwrap();
-    // And one that was interrupted while writing.
+    // And one that was interrupted during the write.
     fs::write(folder.file(".cert.pem.new"), "half").unwrap();
     let second = Identity::load_or_make(&folder, "feeds.example.org", None).unwrap();
     assert_eq!(first.pin, second.pin, "the key is the same");
@@ -259,7 +259,7 @@ fn the_link_has_all_that_a_receiver_needs_and_is_kept_private() {
     assert_eq!(save(&folder, &link).unwrap(), Saved::Same);
     let again = Token::load(&folder).unwrap().unwrap();
     assert_eq!(again.hash(), token.hash());
-    // With other settings it is another link with the same token.
+    // With other settings, the link differs and has the same token.
     let moved = again.link("[2001:db8::1]:99", &[[1; 32], [2; 32]], &["other"]);
     assert_eq!(save(&folder, &moved).unwrap(), Saved::Changed);
     assert_eq!(Token::load(&folder).unwrap().unwrap().hash(), token.hash());

@@ -1,27 +1,27 @@
-//! How much is kept of what was fetched: in memory until it is stored, and of what is known.
+//! Bounds on retained data: fetched entries in memory until they are stored, and known entries.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// What all feeds together may hold in memory, in bytes.
+/// Memory limit of all feeds together, in bytes.
 const MEMORY: usize = 256 << 20;
 
-/// So many entries of a feed are known at least, beside those that are in it.
+/// Smallest number of known entries of a feed, in addition to those that are in it.
 const KNOWN: usize = 10_000;
 
-/// How often it is looked for entries that need not be known any more.
+/// Interval between removals of known entries that are no longer needed.
 const TIDY: Duration = Duration::from_secs(6 * 3600);
 
-/// Bounds on what an ingest keeps.
+/// Bounds on the data that an ingest retains.
 #[derive(Debug, Clone)]
 pub struct Bounds {
-    /// Shared by all ingests of a process.
+    /// Memory shared by all ingests of a process.
     pub memory: Arc<Memory>,
-    /// So many of the feed's newest entries stay known, beside those that are in it or of which the
-    /// channel keeps an update.
+    /// Number of the feed's newest entries that stay known, in addition to those that are in it or
+    /// of which the channel keeps an update.
     pub known: usize,
-    /// How often the others are forgotten; the first time is so long after the start.
+    /// Interval between removals of the others; also the delay of the first one after the start.
     pub tidy: Duration,
 }
 
@@ -35,8 +35,8 @@ impl Default for Bounds {
     }
 }
 
-/// The memory of all that is fetched and not stored yet. While the store is away, feeds are not
-/// polled once it is used up; what was fetched by then is kept.
+/// Memory of everything that is fetched and not stored yet. While the store fails, feeds are not
+/// polled once it is used up; earlier fetches are kept.
 #[derive(Debug)]
 pub struct Memory {
     bytes: usize,
@@ -50,7 +50,7 @@ impl Default for Memory {
 }
 
 impl Memory {
-    /// So many bytes, and what is fetched while there is still one left.
+    /// Returns a budget of `bytes`. Fetching is allowed while any byte is left.
     pub fn of(bytes: usize) -> Self {
         Self {
             bytes,
@@ -63,13 +63,13 @@ impl Memory {
         self.used() < self.bytes
     }
 
-    /// About how many bytes are held.
+    /// Returns the approximate number of bytes in use.
     pub fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }
 }
 
-/// One holder's part of it; given back when it is dropped.
+/// Part of one holder, released when dropped.
 #[derive(Debug)]
 pub(super) struct Share {
     memory: Arc<Memory>,
@@ -81,7 +81,7 @@ impl Share {
         Self { memory, bytes: 0 }
     }
 
-    /// So much is held from now on.
+    /// Sets the bytes that the holder uses.
     pub(super) fn set(&mut self, bytes: usize) {
         let used = &self.memory.used;
         used.fetch_add(bytes, Ordering::Relaxed);
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_are_given_back() {
+    fn shares_are_released() {
         let memory = Arc::new(Memory::of(100));
         let mut one = Share::new(Arc::clone(&memory));
         let mut two = Share::new(Arc::clone(&memory));

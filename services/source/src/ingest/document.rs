@@ -1,4 +1,4 @@
-//! What was fetched and is not stored yet.
+//! Fetched documents that are not stored yet.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -9,53 +9,52 @@ use jiff::Timestamp;
 use store::{GapRecord, Hash, Validators};
 
 use super::bounds::{Memory, Share};
-use super::finding::ascending;
-use super::prepare::News;
+use super::changes::Changes;
 
-/// While the store fails, polling goes on until this much is held, in bytes, and stops then.
+/// Bytes held at which polling stops while the store fails.
 const ROOM: usize = 8 << 20;
 
-/// What an entry takes beside its texts.
+/// Memory of an entry in addition to its texts.
 const OVERHEAD: usize = 512;
 
-/// A document of the feed.
+/// Document of the feed.
 #[derive(Debug)]
 pub(super) struct Document {
-    /// In its order; empty once `news` are worked out.
+    /// Entries in the document's order; empty once `news` is computed.
     pub(super) entries: Vec<Entry>,
-    /// To be stored with the last of them.
+    /// Validators to be stored with the last of the entries.
     pub(super) validators: Validators,
-    /// What it had, when it came.
-    pub(super) seen: Before,
-    /// An unchanged entry of it is in a document that is held as well.
+    /// Summary of the document at its arrival.
+    pub(super) seen: DocumentSummary,
+    /// Whether an unchanged entry of it is in another held document.
     pub(super) continues: bool,
-    /// How to get entries that are older than these.
+    /// Source of entries that are older than these.
     pub(super) backfill: Option<Backfill>,
-    /// The gap before it, once that is noticed and recorded.
+    /// The gap in front of the document, once it is noticed and recorded.
     pub(super) gap: Option<GapRecord>,
-    /// What is new in it, once that is worked out.
-    pub(super) news: Option<News>,
-    /// So many of the news are stored.
+    /// Changes in the document, once computed.
+    pub(super) news: Option<Changes>,
+    /// Number of changes that are stored.
     pub(super) stored: usize,
-    /// It has to be fetched again, because its news could not be worked out.
+    /// Whether the document has to be fetched again because change detection failed.
     pub(super) again: bool,
 }
 
-/// What a document had.
+/// Summary of a document.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Before {
+pub(super) struct DocumentSummary {
     pub(super) ids: HashSet<String>,
-    /// The one at the end where the oldest are.
+    /// Last entry at the end with the oldest ones.
     pub(super) oldest: Option<String>,
-    /// The dates of its entries.
+    /// Dates of the entries.
     pub(super) dates: Vec<Timestamp>,
-    /// When it came.
+    /// Time of arrival.
     pub(super) at: Option<Timestamp>,
-    /// It is certain that the feed never had an entry before.
+    /// Whether the feed certainly never had an entry before.
     pub(super) never: bool,
 }
 
-impl Before {
+impl DocumentSummary {
     pub(super) fn of(entries: &[Entry], at: Option<Timestamp>) -> Self {
         let oldest = if ascending(entries) {
             entries.first()
@@ -75,15 +74,15 @@ impl Before {
         before
     }
 
-    /// A time by which entries of it were there. Dates may lie, some far in the future and some in
-    /// the past, so it is the middle one, and not one after it came.
+    /// Returns a time by which entries of the document existed. Dates may be wrong, some far in the
+    /// future and some in the past, so this is the median, and not later than the arrival.
     pub(super) fn time(&self) -> Option<Timestamp> {
         let middle = self.dates.get(self.dates.len() / 2).copied();
         middle.into_iter().chain(self.at).min()
     }
 
-    /// From the oldest to the newest entry, by the later half of their dates: one entry of long ago
-    /// says little about how often there is one.
+    /// Returns the time from the oldest to the newest entry, by the later half of their dates: one
+    /// old entry says little about the rate.
     pub(super) fn span(&self) -> Option<std::time::Duration> {
         let (middle, last) = (self.dates.get(self.dates.len() / 2)?, self.dates.last()?);
         let half = std::time::Duration::try_from(last.duration_since(*middle)).ok()?;
@@ -91,12 +90,12 @@ impl Before {
     }
 }
 
-/// When an entry was last changed, or else when it was made.
+/// Returns the date of an entry's last change, or else of its creation.
 pub(super) fn date(entry: &Entry) -> Option<Timestamp> {
     entry.updated.or(entry.published)
 }
 
-/// About how much memory an entry takes.
+/// Returns the approximate memory of an entry.
 pub(super) fn size(entry: &Entry) -> usize {
     let texts = [
         &entry.title,
@@ -108,14 +107,13 @@ pub(super) fn size(entry: &Entry) -> usize {
     OVERHEAD + entry.id.len() + entry.xml.len() + texts
 }
 
-/// The documents that are not stored yet, the oldest first. More than one only while the store
-/// fails.
+/// Documents that are not stored yet, oldest first. More than one only while the store fails.
 #[derive(Debug)]
 pub(super) struct Pending {
     documents: VecDeque<Document>,
-    /// What they take, and one that is being stored.
+    /// Memory of the documents, including one that is being stored.
     share: Share,
-    /// The last version of each entry in them; kept only while the store fails.
+    /// Last version of each entry in the documents; kept only while the store fails.
     latest: HashMap<String, Hash>,
 }
 
@@ -137,7 +135,7 @@ impl Pending {
         self.documents.iter().map(Document::held).sum()
     }
 
-    /// Whether another document may come.
+    /// Whether another document may be added.
     pub(super) fn has_room(&self) -> bool {
         self.bytes() < ROOM && self.share.has_room()
     }
@@ -146,7 +144,7 @@ impl Pending {
         self.documents.iter().map(Document::bytes).sum()
     }
 
-    /// Takes the newest document. What is held already is not held twice.
+    /// Adds the newest document. Entries that are already held are not held twice.
     pub(super) fn push(&mut self, mut document: Document) {
         if let Some(last) = self.documents.back_mut() {
             let latest = &mut self.latest;
@@ -165,7 +163,7 @@ impl Pending {
         self.share.set(self.bytes());
     }
 
-    /// The oldest one, to be stored. It takes memory until it is [`stored`](Self::stored).
+    /// Removes the oldest document, to be stored. Its memory counts until [`stored`](Self::stored).
     pub(super) fn pop(&mut self) -> Option<Document> {
         let document = self.documents.pop_front();
         if self.documents.is_empty() {
@@ -174,7 +172,7 @@ impl Pending {
         document
     }
 
-    /// Takes back the oldest one, which could not be stored.
+    /// Puts back the oldest document after a failed attempt to store it.
     pub(super) fn put_back(&mut self, document: Document) {
         if self.documents.is_empty() {
             let entries = document.entries.iter();
@@ -187,7 +185,7 @@ impl Pending {
         self.share.set(self.bytes());
     }
 
-    /// What was taken out is stored.
+    /// Releases the memory of the removed document after it was stored.
     pub(super) fn stored(&mut self) {
         self.share.set(self.bytes());
     }
@@ -206,6 +204,15 @@ impl Document {
     }
 }
 
+/// Whether a document has the oldest entry first, as some archives do.
+pub(super) fn ascending(entries: &[Entry]) -> bool {
+    let dates: Vec<Timestamp> = entries.iter().filter_map(date).collect();
+    let pairs = || dates.iter().zip(dates.iter().skip(1));
+    let up = pairs().filter(|(a, b)| a < b).count();
+    let down = pairs().filter(|(a, b)| a > b).count();
+    up > down
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -221,7 +228,7 @@ mod tests {
 
     fn document(entries: Vec<Entry>, etag: &str) -> Document {
         Document {
-            seen: Before::of(&entries, None),
+            seen: DocumentSummary::of(&entries, None),
             entries,
             validators: Validators {
                 etag: Some(etag.into()),
@@ -236,7 +243,7 @@ mod tests {
         }
     }
 
-    /// A pending list whose first document could not be stored.
+    /// Returns a pending list whose first document could not be stored.
     fn failing(first: Document) -> Pending {
         let mut pending = Pending::new(Arc::default());
         pending.push(first);
@@ -251,10 +258,10 @@ mod tests {
         let next = vec![entry("c", "1"), entry("b", "2"), entry("a", "1")];
         pending.push(document(next.clone(), "2"));
         assert_eq!(pending.entries(), 4, "a is there once");
-        // The same again brings nothing but newer validators.
+        // A repeated document brings nothing but newer validators.
         pending.push(document(next, "3"));
         assert_eq!(pending.entries(), 4);
-        // A version that comes back is held once more.
+        // A version that returns is held once more.
         pending.push(document(vec![entry("b", "1")], "4"));
         let documents: Vec<Document> = std::iter::from_fn(|| pending.pop()).collect();
         let ids = |d: &Document| d.entries.iter().map(|e| e.id.clone()).collect::<Vec<_>>();
@@ -289,7 +296,7 @@ mod tests {
         let mut other = Pending::new(Arc::clone(&memory));
         one.push(document(vec![entry("a", &"x".repeat(20_000))], "1"));
         assert!(!one.has_room() && !other.has_room());
-        // While it is being stored, it is there still.
+        // While it is being stored, its memory still counts.
         let taken = one.pop().unwrap();
         assert!(!other.has_room());
         one.put_back(taken);
@@ -304,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_of_a_document_is_one_by_which_it_was_there() {
+    fn the_time_of_a_document_is_its_median_date() {
         let at = |s| Timestamp::from_second(s).unwrap();
         let dated = |seconds: &[i64], came: Option<i64>| {
             let entries = seconds.iter().enumerate().map(|(n, s)| Entry {
@@ -312,7 +319,7 @@ mod tests {
                 updated: Some(at(*s)),
                 ..Entry::default()
             });
-            Before::of(&entries.collect::<Vec<_>>(), came.map(at))
+            DocumentSummary::of(&entries.collect::<Vec<_>>(), came.map(at))
         };
         // One from the future and one from long ago.
         let lies = [9_000_000, 104, 103, 102, 101, 100, 5];
@@ -322,5 +329,20 @@ mod tests {
         assert_eq!(dated(&[], None).time(), None);
         let span = dated(&[100, 110, 120, 130, 5], None).span().unwrap();
         assert_eq!(span.as_secs(), 40);
+    }
+
+    #[test]
+    fn the_order_of_a_page_follows_from_its_dates() {
+        let page = |seconds: &[i64]| -> Vec<Entry> {
+            let entry = |s: &i64| Entry {
+                updated: Some(Timestamp::from_second(*s).unwrap()),
+                ..Entry::default()
+            };
+            seconds.iter().map(entry).collect()
+        };
+        assert!(!ascending(&page(&[9, 8, 7, 1, 6])));
+        assert!(ascending(&page(&[1, 2, 9, 3, 4])));
+        assert!(!ascending(&page(&[])) && !ascending(&page(&[5])));
+        assert!(!ascending(&[Entry::default(), Entry::default()]));
     }
 }

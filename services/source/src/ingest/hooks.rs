@@ -1,4 +1,4 @@
-//! What others want of an ingest: to hear of its polls, and to have it poll at once.
+//! Interfaces of an ingest to other parts: reports of its polls, and requests to poll at once.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,41 +9,41 @@ use tokio::sync::{Notify, mpsc};
 use super::FeedState;
 use crate::metrics::RecordMetrics;
 
-/// A feed is asked at once this often at most: its server is somebody else's.
+/// Shortest time between requested polls of a feed, out of courtesy to its server.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// The longest excerpt in bytes.
+/// Longest excerpt in bytes.
 const EXCERPT: usize = 4 << 10;
 
-/// How a poll went.
+/// Report of a poll.
 #[derive(Debug, Clone)]
 pub struct PollReport {
-    /// The feed's channel.
+    /// Channel of the feed.
     pub channel: String,
-    /// The feed, without credentials.
+    /// Address of the feed, without credentials.
     pub url: String,
-    /// When it ended, in Unix milliseconds.
+    /// End of the poll, in Unix milliseconds.
     pub at_ms: i64,
-    /// How it went.
+    /// Outcome of the poll.
     pub state: FeedState,
-    /// The same in words.
+    /// Outcome in words.
     pub detail: String,
-    /// New versions of entries that it brought.
+    /// New versions of entries in the document.
     pub entries: u64,
-    /// The beginning of what was seen instead of a feed, as text.
+    /// Beginning of a response that is no feed, as text.
     pub excerpt: Option<String>,
 }
 
-/// What others want of one ingest.
+/// Connections of one ingest to other parts.
 #[derive(Debug, Clone, Default)]
 pub struct Hooks {
-    /// Has it poll at once.
+    /// Request to poll at once.
     pub refresh: Arc<Notify>,
-    /// Where its polls are told.
+    /// Receiver of poll reports.
     pub reports: Option<Reports>,
 }
 
-/// Where polls are told. Cheap to clone.
+/// Sender of poll reports. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Reports {
     to: mpsc::Sender<PollReport>,
@@ -51,12 +51,12 @@ pub struct Reports {
 }
 
 impl Reports {
-    /// They go to `to`. Those that do not are counted as rows of feeds that were dropped.
+    /// Returns a sender to `to`. Reports that do not fit are counted as dropped rows of feeds.
     pub fn new(to: mpsc::Sender<PollReport>, metrics: RecordMetrics) -> Self {
         Self { to, metrics }
     }
 
-    /// Tells of a poll, if there is room: nobody waits for it.
+    /// Sends the report of a poll, if there is room, without waiting.
     pub(super) fn tell(&self, report: PollReport) {
         if self.to.try_send(report).is_err() {
             self.metrics.dropped("feeds", 1);
@@ -64,16 +64,16 @@ impl Reports {
     }
 }
 
-/// The feeds that can be asked at once.
+/// Feeds that can be polled on request.
 #[derive(Debug, Clone, Default)]
 pub struct Refreshes(Arc<Mutex<BTreeMap<(String, String), Known>>>);
 
-/// Why a feed is not polled at once.
+/// Refusal to poll a feed at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NotAsked {
-    /// It is not polled: it is paused or gone.
+pub enum RefreshError {
+    /// The feed is paused or gone.
     NotPolled,
-    /// It was asked a moment ago.
+    /// The feed was polled a moment ago.
     TooSoon,
 }
 
@@ -85,11 +85,11 @@ struct Known {
 
 impl Refreshes {
     fn known(&self) -> MutexGuard<'_, BTreeMap<(String, String), Known>> {
-        // Whoever panicked in between left it whole.
+        // A panic of another thread leaves the map whole.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A feed is polled from now on, or not any more.
+    /// Registers a feed that is polled from now on, or removes it.
     pub fn set(&self, channel: &str, url: &str, refresh: Option<Arc<Notify>>) {
         let key = (channel.to_owned(), url.to_owned());
         let mut known = self.known();
@@ -102,16 +102,16 @@ impl Refreshes {
         }
     }
 
-    /// Has a feed polled at once.
+    /// Requests a poll of a feed.
     ///
     /// # Errors
-    /// That will not be done.
-    pub fn ask(&self, channel: &str, url: &str) -> Result<(), NotAsked> {
+    /// The reason if the feed will not be polled.
+    pub fn ask(&self, channel: &str, url: &str) -> Result<(), RefreshError> {
         let mut known = self.known();
         let feed = known.get_mut(&(channel.to_owned(), url.to_owned()));
-        let feed = feed.ok_or(NotAsked::NotPolled)?;
+        let feed = feed.ok_or(RefreshError::NotPolled)?;
         if feed.asked.is_some_and(|at| at.elapsed() < AGAIN) {
-            return Err(NotAsked::TooSoon);
+            return Err(RefreshError::TooSoon);
         }
         feed.asked = Some(Instant::now());
         feed.refresh.notify_one();
@@ -125,7 +125,7 @@ impl Refreshes {
     }
 }
 
-/// The beginning of a document, as text without control characters.
+/// Returns the beginning of a document, as text without control characters.
 pub(super) fn excerpt(document: &[u8]) -> Option<String> {
     let begun = document.get(..EXCERPT).unwrap_or(document);
     let text = String::from_utf8_lossy(begun);
@@ -142,23 +142,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_feed_is_asked_at_once_but_not_all_the_time() {
+    fn requested_polls_are_rate_limited() {
         let refreshes = Refreshes::default();
         let ask = || refreshes.ask("lore", "http://a/");
-        assert_eq!(ask(), Err(NotAsked::NotPolled));
+        assert_eq!(ask(), Err(RefreshError::NotPolled));
         refreshes.set("lore", "http://a/", Some(Arc::default()));
         assert_eq!(ask(), Ok(()));
-        assert_eq!(ask(), Err(NotAsked::TooSoon));
+        assert_eq!(ask(), Err(RefreshError::TooSoon));
         refreshes.set("lore", "http://a/", Some(Arc::default()));
-        assert_eq!(ask(), Err(NotAsked::TooSoon), "also if it was begun anew");
+        assert_eq!(
+            ask(),
+            Err(RefreshError::TooSoon),
+            "also after a restart of the ingest"
+        );
         assert!(refreshes.are_of("lore", "http://a/"));
         refreshes.set("lore", "http://a/", None);
-        assert_eq!(ask(), Err(NotAsked::NotPolled));
+        assert_eq!(ask(), Err(RefreshError::NotPolled));
         assert!(!refreshes.are_of("lore", "http://a/"));
     }
 
     #[test]
-    fn polls_that_find_no_room_are_counted() {
+    fn dropped_poll_reports_are_counted() {
         let metrics = RecordMetrics::default();
         let (to, mut told) = mpsc::channel(1);
         let reports = Reports::new(to, metrics.clone());
@@ -180,7 +184,7 @@ mod tests {
         assert_eq!(metrics.counted("feeds"), (2, 0), "there is room again");
         drop(told);
         tell(5);
-        assert_eq!(metrics.counted("feeds"), (3, 0), "nobody records any more");
+        assert_eq!(metrics.counted("feeds"), (3, 0), "no more records");
     }
 
     #[test]

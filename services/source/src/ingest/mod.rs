@@ -1,22 +1,23 @@
-//! From a feed to the store. One [`Ingest`] polls one feed and stores what is new in it; a channel
-//! may have several. It publishes nothing: it wakes the channel's publisher.
+//! Intake of a feed into the store. One [`Ingest`] polls one feed and stores the changes in it; a
+//! channel may have several. An ingest publishes nothing: it wakes the channel's publisher.
 //!
-//! **Invariant:** a document's validators are stored with the last of its entries, so what was
-//! fetched and could not be stored is fetched again.
+//! **Invariant:** a document's validators are stored with the last of its entries, so a document
+//! that could not be stored is fetched again.
 
+mod backoff;
 mod bounds;
+mod changes;
 mod document;
-mod filling;
-mod finding;
+mod feed_gap;
+mod gap;
 mod hooks;
-mod hourly;
-mod late;
-mod leftover;
-mod pause;
-mod polling;
-mod prepare;
+mod intake;
+mod late_arrivals;
+mod left_gap;
+mod poll;
+mod rate_limit;
+mod search;
 mod status;
-mod storing;
 
 #[cfg(test)]
 pub(crate) mod tests;
@@ -35,122 +36,123 @@ use tracing::debug;
 use uuid::Uuid;
 
 use crate::metrics::ChannelMetrics;
+use backoff::Backoff;
 pub use bounds::{Bounds, Memory};
-use document::{Before, Pending};
-pub use filling::GapSettings;
-use filling::Hole;
-pub use hooks::{Hooks, NotAsked, PollReport, Refreshes, Reports};
-use hourly::Hourly;
-use late::Late;
-use pause::Pause;
+use document::{DocumentSummary, Pending};
+use feed_gap::FeedGap;
+pub use gap::GapSettings;
+pub use hooks::{Hooks, PollReport, RefreshError, Refreshes, Reports};
+use late_arrivals::LateArrivals;
+use rate_limit::HourlyLimit;
 pub use status::{FeedState, GapStatus, IngestStatus};
 
-/// While all feeds together hold too much, it is looked this often whether that is over.
+/// Interval of checks whether all feeds together still hold too much.
 const ROOM: Duration = Duration::from_secs(1);
 
-/// What an ingest is for.
+/// Settings of one ingest.
 #[derive(Debug, Clone)]
 pub struct IngestSettings {
-    /// The channel's name.
+    /// Name of the channel.
     pub channel: String,
-    /// The channel's incarnation.
+    /// Incarnation of the channel.
     pub incarnation: Uuid,
-    /// Of the channel's lease: once somebody else has it, nothing is stored any more.
+    /// Fence of the channel's lease: once another source has the lease, nothing is stored any more.
     pub fence: Option<u64>,
-    /// The feed. Its own limits for the time between polls go before those of `schedule`.
+    /// The feed. Its own limits for the time between polls take precedence over those of
+    /// `schedule`.
     pub feed: FeedSettings,
-    /// How to fetch; the address and what it may lead to are the feed's.
+    /// Settings of the fetcher; address and allowed networks are those of the feed.
     pub fetch: FetchConfig,
-    /// When to poll.
+    /// Limits of the poll schedule.
     pub schedule: schedule::Settings,
-    /// Before the first poll, so that several feeds are not all asked at once.
+    /// Delay of the first poll, so that several feeds are not all polled at once.
     pub first_poll: Duration,
-    /// Before the first further attempt to store what could not be stored.
+    /// Delay of the first retry after a failure of the store.
     pub store_retry: Duration,
-    /// The search for entries that the feed's documents did not have.
+    /// Search for entries that the feed's documents did not have.
     pub gaps: GapSettings,
-    /// How much is kept.
+    /// Bounds on retained data.
     pub bounds: Bounds,
-    /// What others want of it.
+    /// Connections to other parts.
     pub hooks: Hooks,
 }
 
-/// Why an ingest ended.
+/// Reason for the end of an ingest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
-    /// It was told to.
+pub enum EndReason {
+    /// Shutdown was requested.
     Stopped,
-    /// Somebody else publishes the channel now.
+    /// Another source publishes the channel now.
     Fenced,
-    /// The feed is gone for good. This is recorded with the feed.
+    /// The feed is permanently gone. This is recorded with the feed.
     Gone,
 }
 
-/// Polls one feed into one channel.
+/// Ingest of one feed into one channel.
 pub struct Ingest {
     settings: IngestSettings,
     store: Arc<dyn Store>,
     wake: Arc<Notify>,
     metrics: ChannelMetrics,
     status: watch::Sender<IngestStatus>,
-    /// Made when it is needed, anew when the address changes.
+    /// Made when needed, and again when the address changes.
     fetcher: Option<Arc<Fetcher>>,
-    /// Where the feed has moved, if that is where it is fetched from.
+    /// New address of the feed, if that is in use.
     moved: Option<String>,
-    /// A new address that is still to be recorded.
+    /// New address that is still to be recorded.
     moving: Option<String>,
     schedule: Schedule,
-    /// Of the last document that was fetched.
+    /// Validators of the last document that was fetched.
     asked: feed::fetch::Validators,
-    /// Of the last document that was stored.
+    /// Validators of the last document that was stored.
     validators: store::Validators,
-    /// What was fetched and is not stored yet.
+    /// Documents that are fetched and not stored yet.
     pending: Pending,
-    storing: Pause,
-    /// When to try again to store what could not be stored.
+    storing: Backoff,
+    /// Time of the next attempt to store.
     retry_at: Instant,
     history: History,
-    /// A gap whose filling failed and is tried again.
-    hole: Option<Hole>,
-    /// A gap that an earlier ingest of the feed left unfilled.
+    /// Gap whose filling failed and is tried again.
+    hole: Option<FeedGap>,
+    /// Gap that an earlier ingest of the feed left unfilled.
     left: Option<GapRecord>,
-    /// Entries that come with old dates.
-    late: Late,
-    /// How to get entries that are older than those of the last document.
+    /// Search for entries that arrive with old dates.
+    late: LateArrivals,
+    /// Source of entries that are older than those of the last document.
     backfill: Option<feed::gap::Backfill>,
     /// Requests for pages with older entries.
-    pages: Arc<Hourly>,
-    /// When it was looked last for entries that need not be known any more.
+    pages: Arc<HourlyLimit>,
+    /// Time of the last removal of known entries.
     tidied: Instant,
-    /// The last trouble that was logged, while it lasts.
+    /// Failure that was logged last, while it lasts.
     trouble: Option<(FeedState, String)>,
-    /// What could not be read in the last document.
+    /// Unreadable entries of the last document.
     unreadable: Vec<String>,
     /// Ids and hashes of entries in the last document that are too large.
     oversized: HashSet<(String, [u8; 32])>,
-    /// Ids of entries among the last ones that this program has a mistake with.
+    /// Ids of recent entries that trigger a bug of this program.
     broken: HashSet<String>,
-    /// When and how the state of the feed was last recorded.
+    /// Time and state of the last recorded poll.
     recorded: Option<(Instant, FeedState)>,
-    /// New versions of entries that the last poll brought.
+    /// New versions of entries in the last poll.
     brought: u64,
-    /// What the last poll saw instead of a feed.
+    /// Excerpt of a response that was no feed, in the last poll.
     excerpt: Option<String>,
 }
 
-/// What is known of earlier documents, to notice that entries may have been missed in between.
+/// Knowledge of earlier documents, to notice that entries may have been missed in between.
 #[derive(Debug)]
 enum History {
-    /// This feed was never read.
+    /// The feed was never read.
     None,
-    /// It was, before this start, last at this time: the store knows its entries.
+    /// The feed was read before this start, last at this time: the store knows its entries.
     Stored(Option<Timestamp>),
-    /// The last document that had entries.
-    Seen(Before),
+    /// Last document that had entries.
+    Seen(DocumentSummary),
 }
 
 impl Ingest {
-    /// An ingest that will go on where the store says that the last one ended. Does nothing yet.
+    /// Returns an ingest that resumes from the state in the store. Does nothing yet.
     pub fn new(
         settings: IngestSettings,
         store: Arc<dyn Store>,
@@ -173,14 +175,14 @@ impl Ingest {
             asked: feed::fetch::Validators::default(),
             validators: store::Validators::default(),
             pending: Pending::new(Arc::clone(&settings.bounds.memory)),
-            storing: Pause::new(settings.store_retry),
+            storing: Backoff::new(settings.store_retry),
             retry_at: Instant::now(),
             history: History::None,
             hole: None,
             left: None,
-            late: Late::default(),
+            late: LateArrivals::default(),
             backfill: None,
-            pages: Arc::new(Hourly::new(finding::PAGES_PER_HOUR)),
+            pages: Arc::new(HourlyLimit::new(search::PAGES_PER_HOUR)),
             tidied: Instant::now(),
             trouble: None,
             unreadable: Vec::new(),
@@ -193,29 +195,29 @@ impl Ingest {
         }
     }
 
-    /// Follows the ingest from outside.
+    /// Returns a receiver of the ingest's status.
     pub fn status(&self) -> watch::Receiver<IngestStatus> {
         self.status.subscribe()
     }
 
-    /// Polls until `stop`, or until there is no point in it any more. It may stop anywhere: the
-    /// store then holds a document's part wholly or not at all, and the next start goes on from
+    /// Polls until `stop`, or until polling is pointless. Cancellation is safe anywhere: the store
+    /// then holds each part of a document wholly or not at all, and the next start resumes from
     /// there.
-    pub async fn run(mut self, stop: CancellationToken) -> Ended {
+    pub async fn run(mut self, stop: CancellationToken) -> EndReason {
         let ended = stop.run_until_cancelled(self.work()).await;
-        ended.unwrap_or(Ended::Stopped)
+        ended.unwrap_or(EndReason::Stopped)
     }
 
-    async fn work(&mut self) -> Ended {
+    async fn work(&mut self) -> EndReason {
         if self.begin().await.gone_ms.is_some() {
             let detail = format!("the feed at {} is gone for good", self.settings.feed.url);
             self.status.send_modify(|status| {
                 status.state = FeedState::Gone;
                 status.detail = detail;
             });
-            return Ended::Gone;
+            return EndReason::Gone;
         }
-        // What an earlier ingest stored may still have to be published.
+        // Entries that an earlier ingest stored may still have to be published.
         self.wake.notify_one();
         tokio::time::sleep(self.settings.first_poll).await;
         let refresh = Arc::clone(&self.settings.hooks.refresh);
@@ -223,9 +225,9 @@ impl Ingest {
         loop {
             let now = Instant::now();
             if now >= poll_next && self.pending.has_room() {
-                match self.turn().await {
+                match self.poll_once().await {
                     Ok(pause) => {
-                        debug!("the next poll is in {:.3} s", pause.as_secs_f64());
+                        debug!(?pause, "next poll scheduled");
                         poll_next = Instant::now() + pause;
                     }
                     Err(ended) => return ended,
@@ -235,23 +237,23 @@ impl Ingest {
                 && let Err(ended) = self.store_pending().await
             {
                 return ended;
-            } else if self.hole_due().is_some_and(|due| now >= due)
+            } else if self.gap_due().is_some_and(|due| now >= due)
                 && let Err(ended) = self.fill_again().await
             {
                 return ended;
             } else if self.late_due().is_some_and(|due| now >= due) {
-                self.begin_late_look();
+                self.start_late_search();
             }
             let retry_at = (!self.pending.is_empty()).then_some(self.retry_at);
             let poll_at = self.pending.has_room().then_some(poll_next);
-            let gaps = self.hole_due().into_iter().chain(self.late_due());
+            let gaps = self.gap_due().into_iter().chain(self.late_due());
             let next = retry_at.into_iter().chain(poll_at).chain(gaps).min();
-            // Where there is none, others use up the memory.
+            // Without pending documents of this feed, others use up the memory.
             tokio::select! {
                 () = tokio::time::sleep_until(next.unwrap_or(now + ROOM).into()) => {}
                 () = refresh.notified() => poll_next = Instant::now(),
-                look = self.late.looked() => {
-                    if let Err(ended) = self.take_late_look(look).await {
+                look = self.late.next_result() => {
+                    if let Err(ended) = self.finish_late_search(look).await {
                         return ended;
                     }
                 }
@@ -259,7 +261,7 @@ impl Ingest {
         }
     }
 
-    /// Reads what is known of the feed, however long that takes.
+    /// Reads the stored state of the feed, however long that takes.
     async fn begin(&mut self) -> FeedRow {
         let (channel, url) = (
             self.settings.channel.clone(),
@@ -296,16 +298,16 @@ impl Ingest {
         let interval = interval.map(Duration::from_millis);
         self.schedule = Schedule::new(intervals(&self.settings), interval, rand::random());
         self.moved = row.moved_to.clone().filter(|to| *to != url);
-        let gap = self.take_up_gap().await;
+        let gap = self.resume_gap().await;
         self.status.send_modify(|status| {
             status.last_success_ms = last_success.and_then(|ms| u64::try_from(ms).ok());
             status.moved_to.clone_from(&row.moved_to);
-            status.gap = gap.as_ref().map(filling::shown);
+            status.gap = gap.as_ref().map(gap::shown);
         });
         row
     }
 
-    /// A feed that the store does not know.
+    /// Returns the row of a feed that the store does not know.
     fn unknown(&self) -> FeedRow {
         FeedRow {
             channel: self.settings.channel.clone(),
@@ -321,7 +323,7 @@ impl Ingest {
     }
 }
 
-/// The feed's own limits for the time between polls, or the general ones.
+/// Returns the feed's own limits for the time between polls, or the general ones.
 fn intervals(settings: &IngestSettings) -> schedule::Settings {
     let (feed, general) = (&settings.feed, settings.schedule);
     let time = |ms: Option<i64>| {

@@ -1,27 +1,27 @@
-//! What the ingest of a feed shows of itself.
+//! Status of the ingest of a feed.
 
 use serde::Serialize;
 
-/// How the last poll of the feed went.
+/// State of a feed after its last poll.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FeedState {
-    /// There was none yet.
+    /// No poll yet.
     #[default]
     Pending,
-    /// A document came and was taken in.
+    /// A document was received and processed.
     Ok,
-    /// The server said that nothing has changed.
+    /// The server answered that nothing has changed.
     NotModified,
-    /// Something came that is not a feed.
+    /// The response is not a feed.
     NotAFeed,
-    /// The server wants to know whether a person asks.
+    /// The server answered with a bot check.
     Challenged,
-    /// The server said that the feed is gone for good: it is not polled until it is put again.
+    /// The server declared the feed permanently gone: no further polls until it is added again.
     Gone,
-    /// Nothing usable came.
+    /// The poll failed.
     Error,
-    /// What came cannot be stored at the moment, or an operator has it rest.
+    /// Updates cannot be stored at the moment, or an operator paused the feed.
     Paused,
 }
 
@@ -38,7 +38,7 @@ impl FeedState {
         FeedState::Paused,
     ];
 
-    /// The word for it in `/status.json`, metrics and the store.
+    /// Returns the word for the state in `/status.json`, metrics and the store.
     pub fn word(self) -> &'static str {
         match self {
             FeedState::Pending => "pending",
@@ -58,54 +58,54 @@ impl FeedState {
     }
 }
 
-/// The last suspected gap of a feed.
+/// Last suspected gap of a feed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct GapStatus {
-    /// When it was noticed, in Unix milliseconds.
+    /// Time at which the gap was noticed, in Unix milliseconds.
     pub at_ms: i64,
-    /// The word for what became of it: `suspected`, `filled`, `partly` or `open`.
+    /// Word for the gap's state: `suspected`, `filled`, `partly` or `open`.
     pub state: &'static str,
-    /// The same in a sentence.
+    /// State in a sentence.
     pub detail: String,
-    /// Number of entries that were found in it.
+    /// Number of entries that were found in the gap.
     pub entries: u64,
 }
 
-/// A snapshot of the ingest of one feed.
+/// Snapshot of the ingest of one feed.
 #[derive(Debug, Clone, Default)]
 pub struct IngestStatus {
-    /// How the last poll went; [`feed`](Self::feed) also knows of the store.
+    /// State after the last poll; [`feed`](Self::feed) also accounts for the store.
     pub state: FeedState,
-    /// The same in words.
+    /// State in words.
     pub detail: String,
-    /// When it ended, in Unix milliseconds; `None` before the first.
+    /// End of the last poll, in Unix milliseconds; `None` before the first.
     pub last_poll_ms: Option<u64>,
-    /// When the last one ended that could read the feed, perhaps of an earlier run; `None` if
-    /// that is not known.
+    /// End of the last successful poll, perhaps of an earlier run; `None` if not known.
     pub last_success_ms: Option<u64>,
-    /// When the next one is due.
+    /// Time of the next poll.
     pub next_poll_ms: Option<u64>,
-    /// The ordinary time between polls at the moment.
+    /// Current ordinary time between polls.
     pub interval_ms: Option<u64>,
-    /// What the feed calls itself.
+    /// The feed's own title.
     pub title: Option<String>,
-    /// Where the feed has moved for good.
+    /// Permanent new address of the feed.
     pub moved_to: Option<String>,
     /// Entries that are held in memory until they can be stored.
     pub pending: usize,
-    /// Why they cannot be stored at the moment.
+    /// Current failure to store them.
     pub store_failure: Option<String>,
-    /// The last gap in what was seen of it.
+    /// Last gap of the feed.
     pub gap: Option<GapStatus>,
 }
 
 impl IngestStatus {
-    /// The feed's state and what to say about it. While updates cannot be stored, that is it.
+    /// Returns the feed's state with a description. While updates cannot be stored, that is the
+    /// state.
     pub fn feed(&self) -> (FeedState, String) {
         match &self.store_failure {
             Some(failure) => (
                 FeedState::Paused,
-                format!("the feed's news cannot be stored: {failure}"),
+                format!("updates cannot be stored: {failure}"),
             ),
             None => (self.state, self.detail.clone()),
         }

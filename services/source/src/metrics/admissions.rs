@@ -1,4 +1,4 @@
-//! Receivers that asked to be let in, by what they were told.
+//! Admissions of receivers, by result.
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -7,14 +7,14 @@ use store::Verdict;
 
 use super::labels::ResultLabels;
 
-/// The database did not answer, or it is not clear who publishes.
+/// The database did not answer, or the publishing source is unknown.
 const UNAVAILABLE: &str = "unavailable";
-/// Too many asked at the same time.
+/// Too many pending requests.
 const TOO_MANY: &str = "too-many";
-/// No credential of its own was shown.
+/// The receiver presented no credential of its own.
 const NO_CREDENTIAL: &str = "no-credential";
 
-/// All words.
+/// All results.
 pub(super) const RESULTS: [&str; 12] = [
     "enrolled",
     "known",
@@ -30,7 +30,7 @@ pub(super) const RESULTS: [&str; 12] = [
     TOO_MANY,
 ];
 
-/// Counts them.
+/// Counter of admissions.
 #[derive(Debug, Clone)]
 pub struct Admissions(Family<ResultLabels, Counter>);
 
@@ -50,7 +50,7 @@ impl Admissions {
         registry.register("admissions", help, self.0.clone());
     }
 
-    /// The store has judged one.
+    /// Counts a verdict of the store.
     pub fn judged(&self, verdict: &Verdict) {
         self.count(match verdict {
             Verdict::Admitted { enrolled: true } => "enrolled",
@@ -65,17 +65,17 @@ impl Admissions {
         });
     }
 
-    /// One showed no credential of its own.
+    /// Counts a receiver without a credential of its own.
     pub fn without_credential(&self) {
         self.count(NO_CREDENTIAL);
     }
 
-    /// One could not be judged at the moment.
+    /// Counts a receiver that could not be judged at the moment.
     pub fn unavailable(&self) {
         self.count(UNAVAILABLE);
     }
 
-    /// One came when too many waited already.
+    /// Counts a receiver that was refused because too many waited already.
     pub fn too_many(&self) {
         self.count(TOO_MANY);
     }

@@ -6,13 +6,14 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::raise;
 
-/// Where a counter is found.
+/// Accessor of a counter.
 type Value = fn(&Counters) -> u64;
 
-/// A counter: its name, what it counts, and where it is found.
+/// Counter: its name, its help text, and its accessor.
 type Known = (&'static str, &'static str, Value);
 
-/// Those of the transport, in the order in which they are shown. A name gets `_total` at its end.
+/// Counters of the transport, in the order in which they are shown. A name gets `_total` at its
+/// end.
 const KNOWN: &[Known] = &[
     (
         "connections",

@@ -1,4 +1,4 @@
-//! The labels. None has a value from outside: their number is bounded by channels and known words.
+//! Labels. No label has a value from outside: their number is bounded by channels and known words.
 
 use prometheus_client::encoding::EncodeLabelSet;
 

@@ -1,5 +1,5 @@
-//! What `/metrics` shows, in the OpenMetrics text format; `docs/metrics.md` lists it. What belongs to
-//! a channel has the label `channel`.
+//! The page `/metrics`, in the OpenMetrics text format; `docs/metrics.md` lists the metrics.
+//! Metrics of a channel have the label `channel`.
 
 mod admissions;
 mod counters;
@@ -79,9 +79,8 @@ impl TypedMetric for TimeGauge {
     const TYPE: MetricType = MetricType::Gauge;
 }
 
-/// All metrics of the source. Each ingest counts its own as things happen, by its
-/// [`ChannelMetrics`]; those of the transport are taken over from its status by
-/// [`Metrics::observe`].
+/// All metrics of the source. Each ingest counts its own events by its [`ChannelMetrics`]; those of
+/// the transport are copied from its status by [`Metrics::observe`].
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
@@ -104,13 +103,13 @@ pub struct Metrics {
     receiver_lag: Gauges,
     moves: Family<MoveLabels, Counter>,
     transport: TransportCounters,
-    /// The number of the last happening that was counted.
+    /// Number of the last event that was counted.
     counted: Mutex<u64>,
-    /// Held while what is shown of the present state is half taken over.
+    /// Held while the present state is copied.
     shown: Mutex<()>,
 }
 
-/// What one channel's ingest counts.
+/// Metrics of one channel's ingest.
 #[derive(Debug, Clone)]
 pub struct ChannelMetrics {
     channel: String,
@@ -118,7 +117,7 @@ pub struct ChannelMetrics {
     pub updates: Counter,
     /// New or changed entries that were too large to be sent.
     pub oversized: Counter,
-    /// How long fetching took.
+    /// Duration of fetches.
     pub poll_seconds: Histogram,
     /// Documents that shared no entry with the one before.
     pub suspected_gaps: Counter,
@@ -134,12 +133,12 @@ pub struct ChannelMetrics {
 }
 
 impl ChannelMetrics {
-    /// Counts a poll by how it ended.
+    /// Counts a poll by its result.
     pub fn polled(&self, result: FeedState) {
         self.polls.get_or_create(&self.poll_labels(result)).inc();
     }
 
-    /// Number of polls ended so.
+    /// Returns the number of polls with this result.
     #[cfg(test)]
     pub fn polls(&self, result: FeedState) -> u64 {
         self.polls.get_or_create(&self.poll_labels(result)).get()
@@ -153,7 +152,7 @@ impl ChannelMetrics {
     }
 }
 
-/// What is known of the channels' flows.
+/// Metrics of the channels' flows.
 #[derive(Debug, Default)]
 struct Flows {
     members: Gauges,
@@ -164,7 +163,7 @@ struct Flows {
     key_sequence: Gauges,
 }
 
-/// From a server next door to one that just makes the time limit.
+/// Returns buckets from a server next door to one that just meets the timeout.
 fn poll_buckets() -> Histogram {
     Histogram::new(exponential_buckets(0.005, 2.0, 13))
 }
@@ -262,7 +261,7 @@ impl Metrics {
         r.register("flow_key_sequence", help, f.key_sequence.clone());
     }
 
-    /// What the ingest of a channel counts.
+    /// Returns the metrics of a channel's ingest.
     pub fn channel(&self, name: &str) -> ChannelMetrics {
         let labels = of(name);
         ChannelMetrics {
@@ -279,7 +278,7 @@ impl Metrics {
         }
     }
 
-    /// Takes over what the transport sees now.
+    /// Copies the current state of the transport.
     pub fn observe(&self, status: &SourceStatus) {
         let _whole = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         self.receivers.clear();
@@ -314,7 +313,7 @@ impl Metrics {
                 .get_or_create(&labels)
                 .set(whole(count as u64));
         }
-        // One that has just connected has not said yet how far it is.
+        // A receiver that has just connected has not reported its cursor yet.
         let cursors = receivers.iter().filter_map(|r| r.cursor);
         let lags = cursors.map(|cursor| head.saturating_sub(cursor));
         self.receiver_lag
@@ -322,12 +321,12 @@ impl Metrics {
             .set(whole(lags.max().unwrap_or(0)));
     }
 
-    /// Up to where [`count`](Self::count) has come: what is to be asked for next is behind that.
+    /// Returns the number of the last counted event, after which the next history starts.
     pub fn counted(&self) -> u64 {
         *self.counted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts the moves of a part of the transport's history, each once, whoever brings it how often.
+    /// Counts the moves of a part of the transport's history, each once, even if histories overlap.
     pub fn count(&self, history: &History) {
         let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
         for event in &history.events {
@@ -347,7 +346,7 @@ impl Metrics {
         }
     }
 
-    /// The text of `/metrics`, with what is done for each channel.
+    /// Returns the text of `/metrics`, with the state of each channel.
     ///
     /// # Errors
     /// The text cannot be made; it is only memory, so this does not happen.
@@ -359,25 +358,25 @@ impl Metrics {
         Ok(text)
     }
 
-    /// The certificate that receivers are shown is valid until then, in Unix seconds.
+    /// Sets the end of the certificate's validity, in Unix seconds.
     pub fn certificate_ends(&self, unix_s: i64) {
         let ms = u64::try_from(unix_s).unwrap_or_default();
         self.certificate_end.set(Some(ms.saturating_mul(1000)));
     }
 
-    /// What counts what is written for the console.
+    /// Returns the metrics of the console's records.
     pub fn records(&self) -> RecordMetrics {
         self.records.clone()
     }
 
-    /// What counts the receivers that ask to be let in.
+    /// Returns the metrics of admissions.
     pub fn admissions(&self) -> Admissions {
         self.admissions.clone()
     }
 }
 
 impl Flows {
-    /// Before the present state is taken over: flows come and go.
+    /// Clears the state before the present one is copied: flows come and go.
     fn clear(&self) {
         for gauges in [&self.members, &self.replicas, &self.outstanding] {
             gauges.clear();
@@ -405,7 +404,7 @@ fn whole(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// Brings a counter up to what the transport counted; counters never go down.
+/// Raises a counter to the transport's value; counters never decrease.
 fn raise(counter: &Counter, to: u64) {
     counter.inner().fetch_max(to, Ordering::Relaxed);
 }

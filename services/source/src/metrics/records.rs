@@ -1,4 +1,4 @@
-//! What is written for the console, and what operators asked by it.
+//! Metrics of the console's records and of operators' commands.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,11 +13,11 @@ use super::labels::{CommandLabels, KindLabels};
 use super::whole;
 use crate::record::KINDS;
 
-/// The commands that are known, and a word for all others: labels are not for those who ask.
+/// The known commands, and a word for all others: labels are not chosen by clients.
 pub(super) const COMMANDS: [&str; 5] = ["disconnect", "drain", "refresh-feed", "rekey", "other"];
 pub(super) const RESULTS: [&str; 2] = ["done", "failed"];
 
-/// Counts what is written for the console. Cheap to clone.
+/// Metrics of the console's records. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct RecordMetrics(Arc<Inner>);
 
@@ -86,18 +86,18 @@ impl RecordMetrics {
         }
     }
 
-    /// Rows of each kind were written.
+    /// Counts written rows of each kind.
     pub fn written(&self, counts: [usize; KINDS.len()]) {
         Self::add(&self.0.written, counts);
     }
 
-    /// Rows of a kind were dropped.
+    /// Counts dropped rows of a kind.
     pub fn dropped(&self, kind: &'static str, count: usize) {
         let counter = self.0.dropped.get_or_create(&KindLabels { kind });
         counter.inc_by(count as u64);
     }
 
-    /// So many rows of each kind wait.
+    /// Sets the number of pending rows of each kind.
     pub fn waiting(&self, counts: [usize; KINDS.len()]) {
         for (kind, count) in KINDS.into_iter().zip(counts) {
             let gauge = self.0.waiting.get_or_create(&KindLabels { kind });
@@ -105,17 +105,17 @@ impl RecordMetrics {
         }
     }
 
-    /// An attempt to write failed.
+    /// Counts a failed write.
     pub fn failed(&self) {
         self.0.failures.inc();
     }
 
-    /// An attempt to write took so long.
+    /// Records the duration of a write.
     pub fn took(&self, time: Duration) {
         self.0.seconds.observe(time.as_secs_f64());
     }
 
-    /// A command was carried out, or was not.
+    /// Counts a command by its result.
     pub fn command(&self, kind: &str, done: bool) {
         let kind = COMMANDS.into_iter().find(|known| *known == kind);
         let labels = CommandLabels {
@@ -125,13 +125,13 @@ impl RecordMetrics {
         self.0.commands.get_or_create(&labels).inc();
     }
 
-    /// Number of writes that have failed.
+    /// Returns the number of failed writes.
     #[cfg(test)]
     pub fn failures(&self) -> u64 {
         self.0.failures.get()
     }
 
-    /// Number of rows of a kind that were dropped, and how many written.
+    /// Returns the numbers of dropped and of written rows of a kind.
     #[cfg(test)]
     pub fn counted(&self, kind: &'static str) -> (u64, u64) {
         let labels = KindLabels { kind };

@@ -1,5 +1,5 @@
-//! What is shown of the present state of channels and feeds: taken over from the board whenever the
-//! metrics are asked for, so that a channel that is gone is shown no more.
+//! Current state of channels and feeds: copied from the board for each request, so that a removed
+//! channel disappears.
 
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -10,7 +10,7 @@ use super::{Gauges, Moments, whole};
 use crate::ingest::{FeedState, IngestStatus};
 use crate::run::board::{ChannelView, FeedView, Role, Snapshot};
 
-/// The present state.
+/// Gauges of the current state.
 #[derive(Debug, Default)]
 pub(super) struct StateGauges {
     database_up: Gauge,
@@ -57,7 +57,7 @@ impl StateGauges {
         r.register_with_unit(name, help, unit, self.last_success.clone());
     }
 
-    /// Takes the present state over.
+    /// Copies the current state.
     pub(super) fn show(&self, seen: &Snapshot) {
         self.database_up.set(seen.database.up.into());
         self.relay_up.clear();

@@ -7,7 +7,7 @@ use flexicast_tokio::source::{
     ChannelBytes, ChannelStatus, Counters, FlowStatus, HistoryEvent, Move, ReceiverStatus,
 };
 
-/// One channel with one feed.
+/// Returns one channel with one feed.
 fn seen(ingest: &IngestStatus) -> Snapshot {
     Snapshot {
         phase: Phase::Running,
@@ -94,7 +94,7 @@ fn receiver(channels: &[(&str, &str, Option<u64>)]) -> ReceiverStatus {
     }
 }
 
-/// One of everything that a transport can see.
+/// Returns one of everything that a transport can report.
 fn everything() -> SourceStatus {
     SourceStatus {
         channels: vec![
@@ -197,7 +197,7 @@ fn the_transport_status_is_shown() {
         assert_eq!(value(&text, &name), Some(expected), "{name} in\n{text}");
     }
     assert!(text.ends_with("# EOF\n"));
-    // Each metric is explained.
+    // Each metric has a help text.
     let count = |word: &str| text.lines().filter(|l| l.starts_with(word)).count();
     assert_eq!(count("# HELP"), count("# TYPE"));
 }
@@ -265,7 +265,7 @@ fn removed_objects_disappear() {
         ..IngestStatus::default()
     };
     let mut seen = seen(&ingest);
-    // Of several feeds the one that is worst off decides.
+    // Of several feeds the worst one decides.
     let mut other = seen.channels[0].feeds[0].clone();
     other.ingest = Some(IngestStatus {
         last_success_ms: Some(3000),
@@ -352,7 +352,7 @@ fn every_move_counts_once() {
     assert_eq!(metrics.counted(), 2);
     tell(&[(1, "multicast"), (2, "unicast")]);
     tell(&[(2, "unicast"), (3, "multicast")]);
-    // Things that are no moves have numbers, too.
+    // Events other than moves have numbers, too.
     tell(&[(8, "unicast"), (9, "multicast")]);
     assert_eq!(metrics.counted(), 9);
     let labels = |from: &str, to: &str| MoveLabels {

@@ -20,15 +20,15 @@ use crate::faults::Fault;
 /// Duration and renewal of leases.
 #[derive(Debug, Clone, Copy)]
 pub struct LeaseTerms {
-    /// For so long the database gives a lease.
+    /// Time for which the database grants a lease.
     pub ttl: Duration,
-    /// Between two renewals.
+    /// Time between two renewals.
     pub renew: Duration,
-    /// One question to the database is not waited for longer than this.
+    /// Longest wait for one answer of the database.
     pub patience: Duration,
-    /// A lease that could not be renewed for so long after its end is given up: another source may
-    /// have it by now, without our database saying so. `None` where nobody can reach a database
-    /// that we do not reach.
+    /// A lease that could not be renewed for this long after its end is dropped: another source may
+    /// have it by now, without our database knowing. `None` if no source can reach a database that
+    /// this one cannot reach.
     pub cut_off: Option<Duration>,
 }
 
@@ -66,14 +66,14 @@ struct Shared {
 /// State of a lease.
 #[derive(Debug, Clone)]
 struct LeaseState {
-    /// When the last question was asked that the database answered with yes.
+    /// Time of the last request that the database granted.
     asked: ClockReading,
-    /// Why the last renewal failed.
+    /// Failure of the last renewal.
     trouble: Option<String>,
 }
 
-/// A point in time by both clocks. The monotonic one may stand still while the whole machine sleeps,
-/// and the other one may be set.
+/// Point in time by both clocks. The monotonic one may stop while the whole machine sleeps, and the
+/// other one may be set.
 #[derive(Debug, Clone, Copy)]
 struct ClockReading {
     steady: Instant,
@@ -88,7 +88,7 @@ impl ClockReading {
         }
     }
 
-    /// The time since then, by the clock that says more.
+    /// Returns the time since then, by the clock that shows more.
     fn elapsed(&self) -> Duration {
         let wall = self.wall.elapsed().unwrap_or_default();
         self.steady.elapsed().max(wall)
@@ -136,7 +136,7 @@ impl fmt::Debug for LeaseGuard {
 }
 
 impl LeaseGuard {
-    /// Asks for the lease of a channel.
+    /// Requests the lease of a channel.
     ///
     /// # Errors
     /// The store fails or does not answer in time.
@@ -169,7 +169,7 @@ impl LeaseGuard {
         }
     }
 
-    /// One that began just now, of no store.
+    /// Returns a lease that starts now, of no store.
     #[cfg(test)]
     pub(crate) fn made_up(channel: &str, fence: u64, ttl: Duration) -> Self {
         let lease = Lease {
@@ -187,12 +187,12 @@ impl LeaseGuard {
         Self::since(ClockReading::now(), lease, &holder, terms)
     }
 
-    /// The number that the store refuses older ones by.
+    /// Returns the number by which the store refuses older leases.
     pub fn fence(&self) -> u64 {
         self.shared.lease.fence
     }
 
-    /// The fence that appends show to the store; `None` only where an injected fault leaves it out.
+    /// Returns the fence that appends show to the store; `None` only if an injected fault omits it.
     pub fn shown_fence(&self) -> Option<u64> {
         #[cfg(feature = "fault-injection")]
         if Fault::FenceOff.is_injected() {
@@ -201,7 +201,7 @@ impl LeaseGuard {
         Some(self.fence())
     }
 
-    /// Whether it may be relied upon at this moment.
+    /// Whether the lease is valid at this moment.
     pub fn holds(&self) -> bool {
         #[cfg(feature = "fault-injection")]
         if Fault::FenceOff.is_injected() {
@@ -210,12 +210,12 @@ impl LeaseGuard {
         self.shared.standing.borrow().asked.elapsed() < self.shared.terms.own()
     }
 
-    /// Why it could not be renewed the last time; `None` if it could.
+    /// Returns the failure of the last renewal; `None` if it succeeded.
     pub fn trouble(&self) -> Option<String> {
         self.shared.standing.borrow().trouble.clone()
     }
 
-    /// Waits until it may be relied upon, which is at once most of the time.
+    /// Waits until the lease is valid, which it is most of the time.
     pub async fn held(&self) {
         let mut standing = self.shared.standing.subscribe();
         while !self.holds() {
@@ -226,8 +226,8 @@ impl LeaseGuard {
         }
     }
 
-    /// Renews it until it is lost. While the database is out of reach it lapses, and comes back
-    /// unless another source has taken the channel meanwhile.
+    /// Renews the lease until it is lost. While the database is out of reach it lapses, and
+    /// recovers unless another source has taken the channel meanwhile.
     pub async fn keep(&self, store: &dyn Store) -> LeaseLoss {
         let terms = &self.shared.terms;
         loop {
@@ -269,7 +269,7 @@ impl LeaseGuard {
         });
     }
 
-    /// Gives it back, so that another source need not wait until it ends.
+    /// Releases the lease, so that another source need not wait until it ends.
     ///
     /// # Errors
     /// The store fails; the lease then ends by itself.

@@ -31,19 +31,19 @@ const READ_BYTES: usize = 4 << 20;
 /// Interval at which the store is checked without a notification.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// Before further attempts to read a store that fails.
+/// Wait before retries of a failing read of the store.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Updates that are too old are looked for this often; by number they are counted at once.
+/// Interval of deletions by age; those by number take place at once.
 const TIDY: Duration = Duration::from_secs(60);
 
 /// Dependencies of a publisher.
 pub struct PublisherParts {
-    /// Where updates come from.
+    /// Origin of updates.
     pub store: Arc<dyn Store>,
-    /// Where they go.
+    /// Destination of updates.
     pub transport: Arc<dyn Transport>,
-    /// The right to do so.
+    /// Right to publish.
     pub lease: LeaseGuard,
     /// Notified when an update was stored.
     pub wake: Arc<Notify>,
@@ -53,12 +53,12 @@ pub struct PublisherParts {
     pub metrics: ChannelMetrics,
 }
 
-/// Publishes one channel.
+/// Publisher of one channel.
 pub struct Publisher {
     works: PublisherParts,
     channel: Channel,
     mark: HeadMark,
-    /// The last seq that was handed to the transport, or was stored when this began.
+    /// Last seq that was handed to the transport, or was stored at the start.
     published: u64,
     /// Bytes stored at that seq.
     last: Option<Bytes>,
@@ -68,28 +68,28 @@ pub struct Publisher {
     is_tidying: bool,
 }
 
-/// A snapshot of a publisher.
+/// Snapshot of a publisher.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PublishStatus {
-    /// The last seq that is known to be stored.
+    /// Last seq that is known to be stored.
     pub head: u64,
-    /// The last one that was published.
+    /// Last seq that was published.
     pub published: u64,
-    /// The oldest one that is kept.
+    /// Oldest seq that is kept.
     pub first: u64,
-    /// Why the store cannot be read at the moment.
+    /// Current failure of the store.
     pub store_failure: Option<String>,
 }
 
-/// Why a publisher ended.
+/// Reason for the end of a publisher.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PublisherEnd {
     /// Stopped on request, with everything stored published.
     Stopped,
-    /// The channel is not ours any more.
+    /// Another source has the channel.
     Lost(LeaseLoss),
-    /// The database is not the one that was published from: it was set back under our feet. The
-    /// channel has to have a new incarnation.
+    /// The database is not the one that was published from: it was set back at run time. The
+    /// channel needs a new incarnation.
     SetBack,
     /// The next update in the store does not follow the last: the channel has to restart at the
     /// store's state.
@@ -123,7 +123,7 @@ impl From<StoreError> for Interruption {
 }
 
 impl Publisher {
-    /// Goes on after the last update that is stored in an adopted channel.
+    /// Returns a publisher that continues after the last stored update of an adopted channel.
     pub fn new(adopted: Adopted, works: PublisherParts) -> Self {
         let Adopted { channel, mark, .. } = adopted;
         let status = PublishStatus {
@@ -144,7 +144,7 @@ impl Publisher {
         }
     }
 
-    /// Follows it from outside.
+    /// Returns a receiver of the publisher's status.
     pub fn status(&self) -> watch::Receiver<PublishStatus> {
         self.status.subscribe()
     }
@@ -221,7 +221,7 @@ impl Publisher {
         }
     }
 
-    /// Makes sure that what was read goes on after what was published, and leaves only that.
+    /// Checks that the read updates continue the published ones, and keeps only those.
     fn compare(&mut self, updates: &mut Vec<StoredUpdate>) -> Result<(), PublisherEnd> {
         let is_kept = self.status.borrow().first <= self.published && !self.is_tidying;
         match updates.first() {
@@ -249,18 +249,18 @@ impl Publisher {
         let Some(last) = updates.last().map(|update| update.seq) else {
             return Ok(());
         };
-        // The store is ahead of the transport while that has no room, and shows it.
+        // The store is ahead of the transport while that is full, and the status shows it.
         self.status.send_modify(|status| status.head = last);
         self.mark.raise(last).await?;
         for update in updates {
-            // Not one after our time, whatever held us up.
+            // No update after the lease's time, whatever caused a delay.
             self.works.lease.held().await;
             let encoded = Bytes::from(update.encoded);
             self.works
                 .transport
                 .publish(&self.channel.name, update.seq, encoded.clone())
                 .await;
-            // Both at once: this may be dropped where it waits, and goes on from there.
+            // Both at once: the future may be dropped at the await, and continues from there.
             self.published = update.seq;
             self.last = Some(encoded);
             self.status
@@ -297,7 +297,7 @@ impl Publisher {
         }
         match retained {
             Ok(first) => {
-                // Both at once: this may be dropped where it waits.
+                // Both at once: the future may be dropped at the await.
                 self.status.send_modify(|status| status.first = first);
                 self.is_tidying = false;
                 transport.set_first(name, first).await;

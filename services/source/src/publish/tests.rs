@@ -12,10 +12,10 @@ use uuid::Uuid;
 use super::*;
 use crate::metrics::Metrics;
 
-/// For everything that should happen soon.
+/// Timeout for everything that should happen soon.
 const SOON: Duration = Duration::from_secs(120);
 
-/// Keeps what is published, as long as there is room.
+/// Transport that records published updates, as long as there is room.
 #[derive(Default)]
 struct Recorder {
     published: Mutex<Vec<(u64, Bytes)>>,
@@ -99,7 +99,7 @@ fn holder(name: &str) -> Holder {
     }
 }
 
-/// So short that tests see them end.
+/// Returns terms so short that tests see leases end.
 fn short() -> LeaseTerms {
     LeaseTerms {
         ttl: Duration::from_millis(1500),
@@ -108,7 +108,7 @@ fn short() -> LeaseTerms {
     }
 }
 
-/// For a lease without renewal: a busy machine may stall for some seconds.
+/// Returns terms for a lease without renewal: a busy machine may stall for some seconds.
 fn long() -> LeaseTerms {
     LeaseTerms {
         ttl: Duration::from_secs(300),
@@ -276,14 +276,14 @@ async fn without_the_lease_nothing_is_published_and_nothing_appended() {
                 break (old, began);
             }
             Acquisition::Held(lease) => {
-                // A machine that stood still in between.
+                // The machine stalled in between.
                 assert!(began.elapsed() >= terms.ttl, "two have it");
                 lease.release(&*site.store).await.unwrap();
             }
         }
     };
-    // As if the process had been stopped: nothing is renewed. Its own time is over before that of
-    // the database.
+    // As if the process had been stopped: nothing is renewed. Its own time ends before that of the
+    // database.
     let waited = async {
         while old.holds() {
             sleep(Duration::from_millis(20)).await;
@@ -292,7 +292,7 @@ async fn without_the_lease_nothing_is_published_and_nothing_appended() {
             .await
             .unwrap();
         if let Acquisition::Held(lease) = asked {
-            // A machine that stood still asks only now.
+            // A stalled machine asks only now.
             let is_over = began.elapsed() >= terms.ttl;
             assert!(
                 is_over,
@@ -337,7 +337,7 @@ async fn a_lapsed_lease_is_regained_if_it_is_free() {
     stop.cancel();
     assert_eq!(ended(task).await, PublisherEnd::Stopped);
 
-    // Once given back, it is over at once, and the next one has it at once.
+    // A released lease ends at once, and the next source gets it at once.
     lease.release(&*site.store).await.unwrap();
     assert!(!lease.holds());
     let next = take(&*site.store, &holder("b"), short()).await;
@@ -437,7 +437,7 @@ async fn a_database_that_is_set_back_under_the_publisher_is_noticed() {
     assert_eq!(site.transport.seqs(), [3, 4, 5]);
 }
 
-/// By age, the last update that was published goes as well; the answer does not come.
+/// Retention by age removes the last published update as well; the answer does not arrive.
 #[tokio::test]
 async fn an_interrupted_retention_is_no_database_that_was_set_back() {
     let mut site = Site::start().await;
@@ -465,12 +465,12 @@ async fn an_interrupted_retention_is_no_database_that_was_set_back() {
         }
     }
     assert!(!publisher.is_tidying);
-    // And afterwards, it is noticed.
+    // A real setback afterwards is noticed.
     site.grow(1, None).await.unwrap();
     site.transport.until(5).await;
 }
 
-/// A store whose answers take so long that the lease is over by then, and the channel another's.
+/// Store whose answers take so long that the lease has ended by then, and the channel is another's.
 #[tokio::test]
 async fn a_read_after_the_end_of_the_lease_is_ignored() {
     let mut site = Site::start().await;
@@ -512,7 +512,7 @@ async fn a_read_after_the_end_of_the_lease_is_ignored() {
     );
     next.await.unwrap();
     faults.resume();
-    // Waiting for a lease that does not come any more.
+    // Waiting for a lease that will not recover.
     let waits = timeout(Duration::from_millis(500), reading).await;
     assert!(waits.is_err(), "it took the other's doing for its own");
 }

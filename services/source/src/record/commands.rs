@@ -1,4 +1,4 @@
-//! Carries out what operators ask of this source.
+//! Execution of operators' commands.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,17 +11,17 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::fences;
-use crate::ingest::{FeedState, IngestStatus, NotAsked, Refreshes};
+use crate::ingest::{FeedState, IngestStatus, RefreshError, Refreshes};
 use crate::metrics::RecordMetrics;
 use crate::run::board::Board;
 
 /// Interval at which commands are read without a notification.
 const LOOK: Duration = Duration::from_secs(1);
-/// One question to the database is not waited for longer than this.
+/// Longest wait for one answer of the database.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Commands that are under way at once.
+/// Commands in progress at once.
 const AT_ONCE: usize = 16;
-/// A key epoch is in use, or a feed was asked, within this time.
+/// Time within which a key epoch is in use, or a feed was polled.
 const WITHIN: Duration = Duration::from_secs(40);
 /// Interval at which completion is checked.
 const CHECK: Duration = Duration::from_millis(100);
@@ -33,12 +33,12 @@ pub struct CommandExecutor {
     pub(crate) handle: SourceHandle,
     pub(crate) refreshes: Refreshes,
     pub(crate) metrics: RecordMetrics,
-    /// Ends the process in good order.
+    /// Starts an orderly shutdown.
     pub(crate) drain: CancellationToken,
 }
 
 impl CommandExecutor {
-    /// Carries commands out until `stop`.
+    /// Executes commands until `stop`.
     pub async fn follow(self, stop: CancellationToken) {
         let orders = Arc::new(self);
         let mut watch = orders.records.watch(Topic::Commands);
@@ -129,7 +129,7 @@ impl CommandExecutor {
         }
     }
 
-    /// The key epoch of a channel's flow.
+    /// Returns the key epoch of a channel's flow.
     async fn epoch(&self, channel: &str) -> Result<u64, String> {
         let status = self.handle.status().await.ok_or("the source is stopping")?;
         let its = status.channels.into_iter().find(|c| c.channel == channel);
@@ -162,8 +162,8 @@ impl CommandExecutor {
         let before = last(&self.board).ok_or("the feed is not polled here")?;
         match self.refreshes.ask(channel, url) {
             Ok(()) => {}
-            Err(NotAsked::TooSoon) => return Err("the feed was asked a moment ago".into()),
-            Err(NotAsked::NotPolled) => return Err(not_polled(&before)),
+            Err(RefreshError::TooSoon) => return Err("the feed was asked a moment ago".into()),
+            Err(RefreshError::NotPolled) => return Err(not_polled(&before)),
         }
         let asked = Instant::now();
         loop {

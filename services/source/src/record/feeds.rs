@@ -9,7 +9,7 @@ use crate::ingest::{FeedState, PollReport};
 
 const HOUR_MS: i64 = 3_600_000;
 
-/// The last states of feeds, as they were recorded.
+/// Last recorded states of feeds.
 #[derive(Debug, Default)]
 pub struct Feeds {
     states: BTreeMap<(String, String), String>,
@@ -24,7 +24,7 @@ fn word(state: FeedState) -> &'static str {
 }
 
 impl Feeds {
-    /// Takes up what was recorded last, the oldest first.
+    /// Loads the last records, oldest first.
     pub fn know(&mut self, events: Vec<FeedEvent>) {
         for event in events {
             self.states.insert((event.channel, event.url), event.state);
@@ -49,7 +49,7 @@ impl Feeds {
         let state = word(state);
         let key = (poll.channel.clone(), poll.url.clone());
         let known = self.states.insert(key, state.to_owned());
-        // A feed that was never heard of and is well is no event.
+        // A feed without history that works is no event.
         if known.as_deref().unwrap_or(FeedState::Ok.word()) != state {
             outbox.feed_event(FeedEvent {
                 id: 0,

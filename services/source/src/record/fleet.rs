@@ -1,5 +1,5 @@
-//! Where every receiver stands that the channels of this source know, connected or not, and what of
-//! it was written already.
+//! State of every receiver that the channels of this source know, connected or not, and its written
+//! part.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,7 +15,7 @@ pub const OFFLINE: &str = "offline";
 /// Minimum interval of progress rows per receiver and channel.
 const PROGRESS: Duration = Duration::from_secs(5);
 
-/// A round-trip time is another one if it differs by a fifth, and by so many microseconds.
+/// A round-trip time counts as changed if it differs by a fifth, and by this many microseconds.
 const RTT_US: u64 = 2_000;
 
 /// Bound on remembered absences of a receiver: one that comes and goes more often is not counted
@@ -30,7 +30,7 @@ pub struct Fleet {
 
 #[derive(Debug, Default)]
 struct Receiver {
-    /// The transport's number of its connection, and the connection.
+    /// Number of its connection in the transport, and the connection.
     live: Option<(u64, SessionRow)>,
     places: BTreeMap<String, ReceiverChannel>,
 }
@@ -38,21 +38,21 @@ struct Receiver {
 /// A receiver in a channel.
 #[derive(Debug)]
 pub struct ReceiverChannel {
-    /// Where it stands.
+    /// Current state.
     pub row: StateRow,
     written: Option<(StateRow, Instant)>,
-    /// The number of its last move in the transport's history.
+    /// Number of its last move in the transport's history.
     moved: u64,
-    /// The first and the last seq that were published while it was connected.
+    /// First and last seq that were published while it was connected.
     spans: Vec<(u64, u64)>,
-    /// The receiver does not ask for this channel any more.
+    /// Whether the receiver does not request this channel any more.
     left: bool,
 }
 
-/// Outputs of a receiver have come from one seq to another.
+/// Progress of a receiver's outputs from one seq to another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Advance {
-    /// In which channel.
+    /// Channel of the progress.
     pub channel: String,
     /// Updates held of those published while it was connected: first and last seq each.
     pub spans: Vec<(u64, u64)>,
@@ -61,28 +61,28 @@ pub struct Advance {
 /// Receivers of a channel by state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// All that it knows.
+    /// All known receivers.
     pub receivers: u64,
-    /// Of those.
+    /// Connected receivers.
     pub connected: u64,
-    /// Of the connected ones, by rung.
+    /// Connected receivers on this rung.
     pub multicast: u64,
-    /// See above.
+    /// Connected receivers on this rung.
     pub amt: u64,
-    /// See above.
+    /// Connected receivers on this rung.
     pub replicated: u64,
-    /// See above.
+    /// Connected receivers on this rung.
     pub unicast: u64,
-    /// Of the connected ones, those that hold the head.
+    /// Connected receivers that hold the head.
     pub delivered: u64,
-    /// Of the connected ones, the others.
+    /// Connected receivers that lack updates.
     pub behind: u64,
-    /// The lowest cursor of a connected one that is behind.
+    /// Lowest cursor of the connected receivers that lack updates.
     pub lowest: Option<u64>,
 }
 
 impl Tally {
-    /// Counts a connected one.
+    /// Counts a connected receiver.
     fn on(&mut self, rung: &str, is_behind: bool) {
         self.connected += 1;
         match is_behind {
@@ -98,7 +98,7 @@ impl Tally {
     }
 }
 
-/// The worse of two rungs.
+/// Returns the worse of two rungs.
 fn worse<'a>(a: &'a str, b: &'a str) -> &'a str {
     let rank = |rung: &str| match rung {
         "multicast" => 1,
@@ -149,7 +149,7 @@ impl ReceiverChannel {
         row.cause.clear();
         row.session = Some(session.id);
         row.address.clone_from(&session.address);
-        // A connection that replaces another one leaves no hole.
+        // A connection that replaces another one leaves no gap.
         if self.spans.last().is_none_or(|span| span.1 != u64::MAX) {
             self.spans.push((head + 1, u64::MAX));
         }
@@ -171,7 +171,8 @@ impl ReceiverChannel {
         }
     }
 
-    /// The receiver has connected without it: it counts for nothing here until it asks for it again.
+    /// Marks the channel as left: the receiver has connected without it, and does not count until
+    /// it requests it again.
     fn leave(&mut self, at_ms: i64, head: u64) {
         self.left = true;
         if self.row.connected {
@@ -179,7 +180,7 @@ impl ReceiverChannel {
         }
     }
 
-    /// The outputs hold everything up to `cursor`. Returns what is new of what was counted on.
+    /// Advances the outputs to `cursor`. Returns the new part of the counted updates.
     fn advance(&mut self, cursor: u64) -> Vec<(u64, u64)> {
         let before = self.row.cursor.replace(cursor).unwrap_or(0);
         let spans = self.spans.iter();
@@ -187,7 +188,7 @@ impl ReceiverChannel {
         new.filter(|(from, to)| from <= to).collect()
     }
 
-    /// Whether it stands elsewhere than what was written says.
+    /// Whether the state differs from the written one.
     fn has_moved(&self) -> bool {
         fn key(row: &StateRow) -> (bool, i64, Option<i64>, [&str; 3]) {
             let words = [row.rung.as_str(), &row.cause, &row.address];
@@ -197,7 +198,7 @@ impl ReceiverChannel {
         written.is_none_or(|(written, _)| key(written) != key(&self.row))
     }
 
-    /// Whether it is further than what was written says.
+    /// Whether the progress exceeds the written one.
     fn has_come_on(&self) -> bool {
         let Some((written, _)) = &self.written else {
             return true;
@@ -222,7 +223,7 @@ impl ReceiverChannel {
 }
 
 impl Fleet {
-    /// Takes up what an earlier source knew of receivers that are not connected here.
+    /// Loads the state that an earlier source recorded of receivers that are not connected here.
     pub fn know(&mut self, rows: Vec<StateRow>) {
         let now = Instant::now();
         for row in rows {
@@ -261,7 +262,7 @@ impl Fleet {
         }
     }
 
-    /// Nothing of it was written: it has to be said again.
+    /// Marks everything as not written: it has to be recorded again.
     pub fn forget_written(&mut self) {
         let places = self
             .receivers
@@ -270,7 +271,7 @@ impl Fleet {
         places.for_each(|place| place.written = None);
     }
 
-    /// A receiver was let in. Returns its connection.
+    /// Records an admitted receiver. Returns its connection.
     pub fn connected(
         &mut self,
         id: Uuid,
@@ -299,8 +300,8 @@ impl Fleet {
         receiver.live = Some(live);
     }
 
-    /// The connection with the transport's number `session` is over. Returns it, if it was the
-    /// receiver's present one.
+    /// Records the end of the connection with the transport's number `session`. Returns it, if it
+    /// was the receiver's current one.
     pub fn disconnected(
         &mut self,
         id: Uuid,
@@ -326,13 +327,13 @@ impl Fleet {
             .collect()
     }
 
-    /// A receiver moved.
+    /// Records a move of a receiver.
     pub fn moved(&mut self, step: &Move) {
         let Some(place) = self.place(&step.receiver, &step.channel) else {
             return;
         };
         place.moved = step.number;
-        // One that is older than what was seen since says nothing.
+        // A move older than the current state is ignored.
         if place.row.connected && ms(step.at_ms) >= place.row.since_ms {
             place.row.rung.clone_from(&step.to);
             place.row.since_ms = ms(step.at_ms);
@@ -386,7 +387,7 @@ impl Fleet {
         advances
     }
 
-    /// Has everything written that has moved, as long as `add` takes it.
+    /// Emits the state of all receivers that moved, as long as `add` accepts it.
     pub fn moves(&mut self, now: Instant, at_ms: i64, mut add: impl FnMut(StateRow) -> bool) {
         let places = self
             .receivers
@@ -437,7 +438,8 @@ impl Fleet {
             let is_behind = row.cursor.unwrap_or(0) < head;
             tally.on(&row.rung, is_behind);
             if is_behind {
-                // One that has confirmed nothing yet begins with the last updates, not the first ones.
+                // A receiver without confirmations starts with the last updates, not the first
+                // ones.
                 let begin = || head.saturating_sub(row.backlog.max(1));
                 let cursor = row.cursor.unwrap_or_else(begin);
                 tally.lowest = Some(tally.lowest.map_or(cursor, |l| l.min(cursor)));

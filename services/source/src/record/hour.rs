@@ -30,7 +30,7 @@ impl LastHour {
         Ok(hour)
     }
 
-    /// So many were published.
+    /// Adds published updates.
     pub fn add(&mut self, count: u64, at_ms: i64) {
         let step = at_ms.div_euclid(STEP_MS);
         let sum = self.0.entry(step).or_default();
@@ -38,7 +38,7 @@ impl LastHour {
         self.trim(step);
     }
 
-    /// Takes in what is known from elsewhere. Of what both know, neither has more than there was.
+    /// Merges counts from another source. Of shared steps, neither has more than there was.
     pub fn merge(&mut self, other: Self) {
         for (step, count) in other.0 {
             let known = self.0.entry(step).or_default();
@@ -60,7 +60,7 @@ impl LastHour {
         now - HOUR_MS / STEP_MS + 1
     }
 
-    /// Without what is older than an hour, or comes from a clock that was ahead.
+    /// Drops steps that are older than an hour, or come from a clock that was ahead.
     fn trim(&mut self, now: i64) {
         self.0
             .retain(|step, _| (Self::first(now)..=now).contains(step));

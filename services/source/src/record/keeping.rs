@@ -1,5 +1,5 @@
-//! Keeps the records small enough for years: larger steps are made of smaller ones, and what is old
-//! goes.
+//! Maintenance of the records, so that they stay small for years: larger steps are made of smaller
+//! ones, and old rows are deleted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::run::board::{Board, Role};
 const ROLL_UP: Duration = Duration::from_secs(60);
 /// Interval of deletions.
 const TRIM: Duration = Duration::from_secs(3600);
-/// One pass may take this long.
+/// Longest duration of one pass.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Whether this source publishes anything: the publishing source maintains the records.
@@ -26,7 +26,7 @@ pub(super) fn leads(board: &Board) -> bool {
     channels.iter().any(|channel| is_ours(&channel.role))
 }
 
-/// Keeps them until `stop`, while this source publishes.
+/// Maintains the records until `stop`, while this source publishes.
 pub async fn keep(records: Arc<dyn Records>, board: Arc<Board>, stop: CancellationToken) {
     let work = async {
         let mut trimmed: Option<Instant> = None;

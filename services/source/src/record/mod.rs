@@ -40,18 +40,18 @@ use outbox::Outbox;
 use recorder::Recorder;
 use writer::Writer;
 
-/// At the end, what waits to be written may take this long.
+/// Time limit for pending rows at the end.
 pub const LAST_WORDS: Duration = Duration::from_secs(4);
 
 /// Dependencies of recording.
 pub struct RecordParts {
-    /// Where to.
+    /// Destination of records.
     pub records: Arc<dyn Records>,
     /// Source of the events.
     pub transport: Arc<dyn Transport>,
-    /// Where everybody stands, once a second.
+    /// State of all receivers, once a second.
     pub samples: watch::Receiver<Sample>,
-    /// Changes when something has happened to a receiver.
+    /// Changes after an event of a receiver.
     pub latest: watch::Receiver<u64>,
     /// State of this process.
     pub board: Arc<Board>,
@@ -65,7 +65,7 @@ pub struct RecordParts {
     pub last_words: Duration,
 }
 
-/// Writes down what happens until `stop`, and then what waits still, but not for long.
+/// Records events until `stop`, and then the pending rows, within a time limit.
 pub async fn run(parts: RecordParts, stop: CancellationToken) {
     let outbox = Arc::new(Outbox::new(parts.metrics.clone()));
     let (lost, losses) = watch::channel(0);

@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use crate::metrics::RecordMetrics;
 
-/// Rows of each kind that wait at most. A move is about 200 bytes.
+/// Largest number of pending rows of each kind. A move is about 200 bytes.
 const STATES: usize = 400_000;
 const MOVES: usize = 100_000;
 const SESSIONS: usize = 100_000;
@@ -43,7 +43,7 @@ pub struct Outbox {
 struct Rows {
     fences: Vec<Fence>,
     states: BTreeMap<(Uuid, String), StateRow>,
-    /// With the transport's numbers.
+    /// Moves with the transport's numbers.
     moves: VecDeque<(u64, MoveRow)>,
     sessions: BTreeMap<i64, SessionRow>,
     pulses: BTreeMap<String, PulseRow>,
@@ -86,7 +86,7 @@ pub fn counts(batch: &Batch) -> [usize; 6] {
 }
 
 impl Outbox {
-    /// An empty one.
+    /// Returns an empty outbox.
     pub fn new(metrics: RecordMetrics) -> Self {
         Self {
             rows: Mutex::default(),
@@ -100,7 +100,7 @@ impl Outbox {
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// By which leases is written from now on; with none, nothing is.
+    /// Sets the leases for writing; without any, nothing is written.
     pub fn set_fences(&self, fences: Vec<Fence>) {
         let mut rows = self.rows();
         let is_held = |row: &PulseRow| fences.iter().any(|fence| fence.channel == row.channel);
@@ -120,7 +120,7 @@ impl Outbox {
         self.filled.notified().await;
     }
 
-    /// Adds where a receiver stands. Returns `false` if there is no room: it has to be added again.
+    /// Adds the state of a receiver. Returns `false` if there is no room: it has to be added again.
     pub fn state(&self, row: StateRow) -> bool {
         let mut rows = self.rows();
         let key = (row.receiver, row.channel.clone());
@@ -133,7 +133,7 @@ impl Outbox {
         true
     }
 
-    /// Adds a move with the transport's number. The oldest gives way.
+    /// Adds a move with the transport's number. A full queue drops the oldest.
     pub fn step(&self, number: u64, row: MoveRow) {
         let mut rows = self.rows();
         rows.moves.push_back((number, row));
@@ -144,7 +144,8 @@ impl Outbox {
         }
     }
 
-    /// A move had another cause. Returns whether it waits still, so that this can be said in its place.
+    /// Changes the cause of a move. Returns whether the move is still pending, so that the change
+    /// suffices.
     pub fn explain(&self, number: u64, cause: &str) -> bool {
         let mut rows = self.rows();
         let waiting = rows.moves.iter_mut().find(|(known, _)| *known == number);
@@ -157,7 +158,7 @@ impl Outbox {
         }
     }
 
-    /// Adds a connection that began or ended. The oldest gives way.
+    /// Adds a connection that began or ended. A full queue drops the oldest.
     pub fn session(&self, row: SessionRow) {
         let mut rows = self.rows();
         rows.sessions.insert(row.id, row);
@@ -173,7 +174,7 @@ impl Outbox {
         self.rows().pulses.insert(row.channel.clone(), row);
     }
 
-    /// Sets how far an update got. The oldest gives way.
+    /// Sets the progress of an update. A full queue drops the oldest.
     pub fn progress(&self, row: ProgressRow) {
         let mut rows = self.rows();
         rows.progress.insert((row.channel.clone(), row.seq), row);
@@ -184,12 +185,12 @@ impl Outbox {
         }
     }
 
-    /// Sets how a relay is.
+    /// Sets the state of a relay.
     pub fn relay(&self, row: RelayRow) {
         self.rows().relays.insert(row.address.clone(), row);
     }
 
-    /// Adds a step of time. The oldest gives way.
+    /// Adds a step of time. A full queue drops the oldest.
     pub fn sample(&self, row: SampleRow) {
         let mut rows = self.rows();
         rows.samples.insert((row.at_ms, row.channel.clone()), row);
@@ -200,7 +201,7 @@ impl Outbox {
         }
     }
 
-    /// Adds polls to what waits of the same feed and hour.
+    /// Adds polls to the pending row of the same feed and hour.
     pub fn feed_hour(&self, row: FeedHour) {
         let mut rows = self.rows();
         let key = (row.channel.clone(), row.url.clone(), row.hour_ms);
@@ -222,7 +223,7 @@ impl Outbox {
         known.entries += row.entries;
     }
 
-    /// Adds what happened to a feed. The oldest gives way.
+    /// Adds an event of a feed. A full queue drops the oldest.
     pub fn feed_event(&self, row: FeedEvent) {
         let mut rows = self.rows();
         rows.feed_events.push_back(row);
@@ -233,13 +234,13 @@ impl Outbox {
         }
     }
 
-    /// Sets what the source says about itself.
+    /// Sets the source's self-description.
     pub fn info(&self, info: SourceInfo) {
         self.rows().info = Some(info);
     }
 
-    /// Takes out what is to be written next; `None` if there is nothing, or no lease to write by: a
-    /// source says what it is itself without one, too.
+    /// Removes the next batch; `None` if nothing is pending, or no lease permits writing: only the
+    /// self-description needs none.
     pub fn take(&self) -> Option<Batch> {
         let mut rows = self.rows();
         if rows.fences.is_empty() {
@@ -272,7 +273,7 @@ impl Outbox {
         Some(batch)
     }
 
-    /// Forgets everything: it is another source's to say now. Counted as dropped.
+    /// Drops everything, because another source records now. Counted as dropped.
     pub fn clear(&self) {
         let mut rows = self.rows();
         let counts = rows.counts();

@@ -14,24 +14,25 @@ use uuid::Uuid;
 use super::clock;
 use super::hour::LastHour;
 
-/// Rows in one part, at most and at least: after a part that took too long, the next one is smaller.
+/// Largest and smallest number of rows in one part: after a part that took too long, the next one
+/// is smaller.
 const MOST: usize = 1_000;
 const LEAST: usize = 16;
-/// One part is not waited for longer than this.
+/// Longest wait for one part.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// A look takes so long, and the part that it is at.
+/// Duration of one call, in addition to the current part.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Why a part did not come.
+/// Failure to read a part.
 #[derive(Debug, Error)]
 pub enum ReadError {
-    /// The database says why.
+    /// Error of the database.
     #[error("{0}")]
     Failed(#[from] StoreError),
     /// No answer in time.
     #[error("the database did not answer within {} s, for {rows} rows", PATIENCE.as_secs())]
     Late {
-        /// So many were asked for.
+        /// Rows that were requested.
         rows: usize,
     },
 }
@@ -57,7 +58,7 @@ impl Size {
     }
 }
 
-/// Taking up what another source, or an earlier run of this one, wrote of channels.
+/// Takeover of the records that another source, or an earlier run of this one, wrote of channels.
 #[derive(Debug)]
 pub struct Takeover {
     fences: Vec<Fence>,
@@ -65,12 +66,12 @@ pub struct Takeover {
     states: Vec<StateRow>,
     are_states_whole: bool,
     events: Vec<FeedEvent>,
-    /// By channel.
+    /// Counts by channel.
     hours: BTreeMap<String, LastHour>,
 }
 
 impl Takeover {
-    /// Nothing yet.
+    /// Returns a takeover that has not read anything yet.
     pub fn new(fences: Vec<Fence>) -> Self {
         Self {
             fences,
@@ -82,15 +83,15 @@ impl Takeover {
         }
     }
 
-    /// By which leases.
+    /// Returns the leases of the takeover.
     pub fn fences(&self) -> &[Fence] {
         &self.fences
     }
 
-    /// Goes on for a while. Returns whether all is there.
+    /// Continues for a while. Returns whether everything is read.
     ///
     /// # Errors
-    /// The database fails or is late; what came before stays.
+    /// The database fails or is late; earlier parts stay.
     pub async fn go_on(&mut self, records: &dyn Records) -> Result<bool, ReadError> {
         let begun = Instant::now();
         while !self.are_states_whole {
@@ -143,13 +144,14 @@ impl Takeover {
         Ok(true)
     }
 
-    /// Where everybody stood, how feeds were, the oldest first, and how much was published of each channel.
+    /// Returns the state of all receivers, the events of feeds, oldest first, and the counts of
+    /// each channel.
     pub fn taken(self) -> (Vec<StateRow>, Vec<FeedEvent>, BTreeMap<String, LastHour>) {
         (self.states, self.events, self.hours)
     }
 }
 
-/// Looking through the receivers that the database knows.
+/// Scan of the receivers that the database knows.
 #[derive(Debug)]
 pub struct ReceiverScan {
     size: Size,
@@ -159,7 +161,7 @@ pub struct ReceiverScan {
 }
 
 impl ReceiverScan {
-    /// Nothing yet; it begins now.
+    /// Returns a scan that starts now.
     pub fn new(now_ms: i64) -> Self {
         Self {
             size: Size(MOST),
@@ -169,10 +171,10 @@ impl ReceiverScan {
         }
     }
 
-    /// Goes on for a while. Returns whether all is there.
+    /// Continues for a while. Returns whether everything is read.
     ///
     /// # Errors
-    /// The database fails or is late; what came before stays.
+    /// The database fails or is late; earlier parts stay.
     pub async fn go_on(&mut self, records: &dyn Records) -> Result<bool, ReadError> {
         let begun = Instant::now();
         loop {

@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 
 use store::ProgressRow;
 
-/// So many of the newest updates are followed.
+/// Number of the newest updates that are followed.
 const FOLLOWED: usize = 4_096;
-/// And for no longer than this, in milliseconds.
+/// Largest age of followed updates, in milliseconds.
 const AGE_MS: i64 = 3_600_000;
 
 /// The updates of one channel.
@@ -15,9 +15,9 @@ const AGE_MS: i64 = 3_600_000;
 pub struct Progress {
     channel: String,
     head: u64,
-    /// The head when it began to follow, and when that was. What was published until then is at least as old.
+    /// Head at the start of following, and that time. Earlier updates are at least as old.
     begun: (u64, i64),
-    /// The updates up to the head, without a hole.
+    /// Updates up to the head, without a gap.
     open: VecDeque<OpenUpdate>,
 }
 
@@ -47,7 +47,8 @@ impl OpenUpdate {
 }
 
 impl Progress {
-    /// Of a channel whose last published seq is `head` at `now_ms`: what came before is not followed.
+    /// Returns the progress of a channel whose last published seq is `head` at `now_ms`: earlier
+    /// updates are not followed.
     pub fn new(channel: &str, head: u64, now_ms: i64) -> Self {
         Self {
             channel: channel.to_owned(),
@@ -57,19 +58,19 @@ impl Progress {
         }
     }
 
-    /// The last published seq that it knows.
+    /// Returns the last known published seq.
     pub fn head(&self) -> u64 {
         self.head
     }
 
-    /// The channel has come to `head`, while so many receivers were connected.
+    /// Records that the channel has reached `head`, while `expected` receivers were connected.
     pub fn published(&mut self, head: u64, expected: u64, now_ms: i64) {
         if head < self.head {
             // The database was set back; the numbers mean other updates.
             *self = Self::new(&self.channel, head, now_ms);
             return;
         }
-        // More than are followed are not even looked at.
+        // Updates beyond the limit are skipped.
         let first = (self.head + 1).max(head.saturating_sub(FOLLOWED as u64 - 1));
         if first > self.head + 1 {
             self.open.clear();
@@ -92,7 +93,7 @@ impl Progress {
         }
     }
 
-    /// A receiver holds these, too.
+    /// Records that another receiver holds these updates.
     pub fn delivered(&mut self, spans: &[(u64, u64)], now_ms: i64) {
         let Some(first) = self.open.front().map(|open| open.row.seq) else {
             return;
@@ -114,7 +115,7 @@ impl Progress {
         }
     }
 
-    /// Hands out what has changed.
+    /// Emits changed rows.
     pub fn news(&mut self, mut add: impl FnMut(ProgressRow)) {
         for open in self.open.iter_mut().filter(|open| open.is_news) {
             open.is_news = false;
@@ -122,9 +123,9 @@ impl Progress {
         }
     }
 
-    /// For how long, in milliseconds, one whose outputs hold everything up to `cursor` has been
-    /// behind: since the first update that it lacks was published. Where that one is not followed, it
-    /// is at least so long.
+    /// Returns for how long, in milliseconds, a receiver whose outputs hold everything up to
+    /// `cursor` has been late: since the publication of the first update that it lacks. If that one
+    /// is not followed, the result is a lower bound.
     pub fn behind_ms(&self, cursor: u64, now_ms: i64) -> u64 {
         if cursor >= self.head {
             return 0;
@@ -134,7 +135,7 @@ impl Progress {
             begun_ms
         } else {
             let first = self.open.front().map_or(u64::MAX, |open| open.row.seq);
-            // One that is not followed any more is older than all that are.
+            // An update that is not followed any more is older than all that are.
             let at = usize::try_from((cursor + 1).saturating_sub(first)).unwrap_or(usize::MAX);
             let open = self.open.get(at);
             open.map_or(begun_ms, |open| open.row.published_ms)
@@ -183,7 +184,7 @@ mod tests {
         assert_eq!(progress.behind_ms(12, 5_000), 0);
     }
 
-    /// After a restart nothing is known of the updates before it but that they are older.
+    /// After a restart, the updates before it are only known to be older.
     #[test]
     fn lag_from_before_the_start_counts_from_the_start() {
         let mut progress = Progress::new("lore", 5_000, 1_000);
@@ -193,7 +194,7 @@ mod tests {
         progress.published(5_001, 1, 62_000);
         assert_eq!(progress.behind_ms(10, 63_000), 62_000);
         assert_eq!(progress.behind_ms(5_000, 63_000), 1_000);
-        // More at once than are followed: those that are not were published before those that are.
+        // More at once than are followed: the others were published before those.
         progress.published(50_000, 1, 70_000);
         assert_eq!(progress.behind_ms(6_000, 71_000), 1_000);
         assert_eq!(progress.behind_ms(10, 71_000), 70_000);

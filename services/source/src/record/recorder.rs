@@ -1,4 +1,4 @@
-//! Looks at what happens, and says what of it is to be written.
+//! Observation of events, and selection of rows to write.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -26,37 +26,37 @@ use crate::run::relays::RelayView;
 
 /// Window in which events are grouped.
 const TOGETHER: Duration = Duration::from_millis(80);
-/// The transport is not waited for longer than this.
+/// Longest wait for the transport.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// The database is asked again so long after it has failed.
+/// Wait before a retry after a failure of the database.
 const AGAIN: Duration = Duration::from_secs(2);
-/// Rows about how far receivers are, in one look.
+/// Rows of receivers' progress per sample.
 const BUDGET: usize = 1_000;
 /// Interval at which the database's receivers are read.
 const KNOWN: Duration = Duration::from_secs(60);
 /// Interval after a failure: nothing waits for it, and a database that does not answer is left
 /// alone for a while.
 const UNKNOWN: Duration = Duration::from_secs(10);
-/// The source says so often that it is there: a console takes one that says nothing for 15 s for gone.
+/// Interval of signs of life: a console treats a source without one for 15 s as gone.
 const ALIVE: Duration = Duration::from_secs(5);
-/// Moves whose cause may be found out later.
+/// Number of recent moves whose cause may be found later.
 const TOLD: usize = 1_024;
-/// Totals that have not changed are written this often: a database on a small machine has its rest.
+/// Interval of unchanged totals, to spare a database on a small machine.
 const STILL: Duration = Duration::from_secs(5);
 
-/// Looks at what happens.
+/// Recorder of events.
 pub struct Recorder {
     parts: RecordParts,
     outbox: Arc<Outbox>,
     losses: watch::Receiver<u64>,
-    /// The leases by which is written at present.
+    /// Current leases for writing.
     held: Vec<Fence>,
     /// Progress of taking over another source's rows.
     taking: Option<Takeover>,
-    /// When to try again to go on with that.
+    /// Time of the next attempt to continue.
     again: Option<Instant>,
     fleet: Fleet,
-    /// Connections that last, by the transport's numbers.
+    /// Open connections, by the transport's numbers.
     sessions: BTreeMap<u64, SessionRow>,
     progress: BTreeMap<String, Progress>,
     /// Updates published, by channel.
@@ -64,16 +64,16 @@ pub struct Recorder {
     tallies: Tallies,
     feeds: Feeds,
     relays: BTreeMap<String, RelayView>,
-    /// Of the transport's history, up to where it was taken.
+    /// Position in the transport's history.
     taken: u64,
     pulsed: BTreeMap<String, (Instant, store::PulseRow)>,
-    /// The last moves, for causes that are found out later.
+    /// Last moves, for causes that are found later.
     told: VecDeque<(u64, MoveRow)>,
-    /// When it is looked again which receivers the database knows.
+    /// Time of the next scan of the receivers in the database.
     know_at: Option<Instant>,
-    /// These, as far as it was looked through.
+    /// Scan in progress.
     knowing: Option<ReceiverScan>,
-    /// When the source said last what it is.
+    /// Time of the last sign of life.
     said_at: Option<Instant>,
 }
 
@@ -120,13 +120,13 @@ impl Recorder {
                 Ok(()) = latest.changed() => {
                     sleep(TOGETHER).await;
                     latest.borrow_and_update();
-                    // Asks the store, which may hang; the steps below do not.
+                    // Queries the store, which may hang; the steps below do not.
                     stop.run_until_cancelled(self.lead()).await;
                     self.follow().await;
                 }
                 Ok(()) = self.losses.changed() => self.lose("another source has taken over"),
-                // As long as it is not said by which lease it is written, it stays where it is: there is
-                // a bound to that, and what finds no room is counted.
+                // Until the lease for writing is known, polls stay in their queue, which is
+                // bounded, and overflows are counted.
                 Some(poll) = self.parts.polls.recv(), if !self.is_beginning() => {
                     if !self.held.is_empty() {
                         self.feeds.polled(poll, &self.outbox);
@@ -151,7 +151,7 @@ impl Recorder {
         self.relays.clear();
     }
 
-    /// Takes note of which leases there are, and takes up what was written by an earlier one.
+    /// Updates the leases, and takes over the records of earlier ones.
     async fn lead(&mut self) {
         let held = fences(&self.parts.board);
         if held == self.held {
@@ -213,15 +213,15 @@ impl Recorder {
         true
     }
 
-    /// Whether it will be recorded here, and is not yet.
+    /// Whether recording is about to start here.
     fn is_beginning(&self) -> bool {
         self.held.is_empty() && !fences(&self.parts.board).is_empty()
     }
 
-    /// Takes what has happened since the last time.
+    /// Processes the events since the last call.
     async fn follow(&mut self) {
         if self.is_beginning() {
-            // The transport keeps it until it can be said by which lease it is written.
+            // The transport keeps them until the lease for writing is known.
             return;
         }
         loop {
@@ -322,7 +322,7 @@ impl Recorder {
         }
     }
 
-    /// Has a move written.
+    /// Queues a move for writing.
     fn tell(&mut self, number: u64, at_ms: i64, step: &Move) {
         let (Ok(receiver), false) = (step.receiver.parse::<Uuid>(), self.held.is_empty()) else {
             return;
@@ -345,7 +345,7 @@ impl Recorder {
         self.outbox.step(number, row);
     }
 
-    /// Looks at everything.
+    /// Processes a sample.
     async fn look(&mut self, sample: Sample, stop: &CancellationToken) {
         stop.run_until_cancelled(self.lead()).await;
         self.follow().await;
@@ -372,7 +372,7 @@ impl Recorder {
         stop.run_until_cancelled(self.know_receivers()).await;
     }
 
-    /// Updates that were published since the last look.
+    /// Records updates that were published since the last sample.
     fn publish(&mut self, status: &SourceStatus, now_ms: i64) {
         let there = |name: &String| status.channels.iter().any(|c| c.channel == *name);
         self.progress.retain(|name, _| there(name));
@@ -399,7 +399,7 @@ impl Recorder {
         }
     }
 
-    /// Totals, and what was counted in steps of time.
+    /// Records totals, and counts in steps of time.
     fn count(&mut self, status: &SourceStatus, now_ms: i64) {
         let mut looks = BTreeMap::new();
         let mut heads = BTreeMap::new();
@@ -504,7 +504,7 @@ impl Recorder {
         seen.channels.is_empty() && seen.phase == Phase::Running
     }
 
-    /// The source has ended, and with it all connections.
+    /// Records the end of the source, and with it of all connections.
     fn end(&mut self) {
         if self.held.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! Totals of channels each second, and what was counted in steps of 10 s.
+//! Totals of channels each second, and counts in steps of 10 s.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use store::{PulseRow, SampleRow};
 
 use super::fleet::Tally;
 
-/// The step that is written; the store makes the larger ones.
+/// Step that is written; the store makes the larger ones.
 const STEP_MS: i64 = SampleRow::STEPS[0];
 
 /// Counters of a channel, or of all together.
@@ -22,25 +22,25 @@ struct ChannelCounters {
 #[derive(Debug, Default)]
 pub struct Tallies {
     by_channel: BTreeMap<String, ChannelCounters>,
-    /// Moves since the last look, by channel.
+    /// Moves since the last sample, by channel.
     moves: BTreeMap<String, u64>,
 }
 
-/// One look at a channel.
+/// Sample of a channel.
 #[derive(Debug, Clone, Default)]
 pub struct ChannelSample {
     /// Receivers by state.
     pub tally: Tally,
     /// Lag of the last connected receiver: in updates, and in milliseconds.
     pub lag: (u64, u64),
-    /// The last published seq.
+    /// Last published seq.
     pub head: u64,
-    /// Bytes sent since it was added.
+    /// Bytes sent since the channel was added.
     pub bytes: ChannelBytes,
 }
 
 impl ChannelSample {
-    /// The totals of a channel.
+    /// Returns the totals of a channel.
     pub fn pulse(&self, status: &ChannelStatus, updates_per_hour: u64, at_ms: i64) -> PulseRow {
         let (tally, bytes) = (&self.tally, &self.bytes);
         let flow = status.flow.as_ref().map(serde_json::to_string);
@@ -72,13 +72,13 @@ impl ChannelSample {
 }
 
 impl Tallies {
-    /// A receiver of a channel has moved.
+    /// Counts a move of a receiver of a channel.
     pub fn moved(&mut self, channel: &str) {
         *self.moves.entry(channel.to_owned()).or_default() += 1;
     }
 
-    /// Adds looks at the channels, and at all together under the empty name. Steps that are over are
-    /// handed to `add`.
+    /// Adds samples of the channels, and of all together under the empty name. Completed steps are
+    /// passed to `add`.
     pub fn look(
         &mut self,
         looks: &BTreeMap<String, ChannelSample>,
@@ -145,7 +145,7 @@ fn gauges(row: &mut SampleRow, tally: &Tally) {
     row.behind = tally.behind;
 }
 
-/// Adds one look, or one channel, to another.
+/// Adds one sample, or one channel, to another.
 fn add_up(row: &mut SampleRow, one: &SampleRow) {
     row.receivers += one.receivers;
     row.connected += one.connected;
@@ -166,7 +166,7 @@ fn add_up(row: &mut SampleRow, one: &SampleRow) {
 }
 
 impl ChannelCounters {
-    /// Adds a look to the present step, and returns what it adds.
+    /// Adds a sample to the current step, and returns the addition.
     fn step(&mut self, look: &ChannelSample, moves: u64) -> SampleRow {
         let mut one = SampleRow::default();
         gauges(&mut one, &look.tally);

@@ -62,8 +62,8 @@ impl Writer {
         }
     }
 
-    /// Writes until `stop`, and then what waits still, but not for long: also what is under way when
-    /// it comes has only that time.
+    /// Writes until `stop`, and then what waits still, but not for long: also what is under way
+    /// when it comes has only that time.
     pub async fn run(mut self, stop: CancellationToken) {
         let last_words = self.last_words;
         let too_late = async {

@@ -14,7 +14,9 @@ use tracing::{debug, error, info};
 use uuid::Uuid;
 
 use super::context::Context;
-use crate::ingest::{Ended, FeedState, GapSettings, Hooks, Ingest, IngestSettings, IngestStatus};
+use crate::ingest::{
+    EndReason, FeedState, GapSettings, Hooks, Ingest, IngestSettings, IngestStatus,
+};
 use crate::metrics::ChannelMetrics;
 
 /// Before the first further attempt to store what could not be stored.
@@ -39,7 +41,7 @@ pub(super) struct Feeds {
     wake: Arc<Notify>,
     metrics: ChannelMetrics,
     known: BTreeMap<String, FeedTask>,
-    tasks: JoinSet<Ended>,
+    tasks: JoinSet<EndReason>,
     /// The URLs and numbers of those that run.
     running: HashMap<task::Id, (String, u64)>,
     /// Of the last ingest that was started.
@@ -207,7 +209,7 @@ impl Feeds {
         }
     }
 
-    fn note(&mut self, ended: Result<(task::Id, Ended), JoinError>) {
+    fn note(&mut self, ended: Result<(task::Id, EndReason), JoinError>) {
         let id = match &ended {
             Ok((id, _)) => *id,
             Err(failure) => failure.id(),
@@ -218,7 +220,7 @@ impl Feeds {
         let known = self.known.get_mut(&url);
         let known = known.filter(|known| known.number == number);
         match ended {
-            Ok((_, Ended::Gone)) => {
+            Ok((_, EndReason::Gone)) => {
                 if let Some(known) = known {
                     info!(
                         channel = self.channel,
@@ -301,7 +303,7 @@ mod tests {
     use super::*;
     use crate::data::DataFolder;
     use crate::data::identity::Identity;
-    use crate::ingest::{NotAsked, Reports};
+    use crate::ingest::{RefreshError, Reports};
     use crate::metrics::{Metrics, RecordMetrics};
     use crate::publish::LeaseTerms;
     use crate::transport::{OpenChannels, StoreBacklog};
@@ -371,7 +373,7 @@ mod tests {
         assert!(refreshes.are_of("lore", &feed.url), "it was just begun");
         tokio::time::timeout(SOON, feeds.ended()).await.unwrap();
         let asked = refreshes.ask("lore", &feed.url);
-        assert_eq!(asked, Err(NotAsked::NotPolled));
+        assert_eq!(asked, Err(RefreshError::NotPolled));
         feeds.stop().await;
     }
 

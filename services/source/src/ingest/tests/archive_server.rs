@@ -1,5 +1,5 @@
-//! A feed whose server keeps what has left it: a public-inbox with its search, or a weblog with
-//! archive documents (RFC 5005).
+//! Feed whose server keeps older entries: a public-inbox with its search, or a weblog with archive
+//! documents (RFC 5005).
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,36 +15,36 @@ use tokio::net::TcpListener;
 
 use super::*;
 
-/// Number of entries the feed shows.
+/// Number of entries in the feed.
 pub(super) const WINDOW: usize = 25;
 
-/// Number of entries an archive document has.
+/// Number of entries in an archive document.
 pub(super) const ARCHIVE: usize = 10;
 
-/// The number of the one that may be on top of all archive documents.
+/// Number of the entry that may be on top of all archive documents.
 const PINNED: usize = 20;
 
-/// When the first mail arrived.
+/// Arrival of the first mail.
 pub(super) const FIRST: i64 = 1_757_000_000;
 
-/// One that was posted.
+/// Posted mail.
 #[derive(Clone)]
 struct Mail {
     id: String,
     text: String,
     arrived: Timestamp,
-    /// What the entry says; may lie.
+    /// Date in the entry; may be wrong.
     dated: Timestamp,
 }
 
-/// What the server does wrong.
+/// Fault of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Habit {
     #[default]
     None,
-    /// It knows no `rt:`.
+    /// Its search does not support `rt:`.
     NoArrival,
-    /// Its archive asks whether a person asks.
+    /// Its archive answers with a bot check.
     Challenge,
     /// Its archive fails after the first page.
     Breaks,
@@ -54,19 +54,19 @@ pub(super) enum Habit {
     Endless,
     /// Thirty more mails arrive when the archive is first asked.
     Grows,
-    /// Its archive has only as many mails as it is held back to.
+    /// Its archive has only the mails up to `indexed`.
     Lags,
-    /// Its search has, but for the first page.
+    /// Its search has only those too, except for the first page.
     GoesBack,
     /// Its search does not answer.
     Stalls,
-    /// Its archive leads to a page that is no feed, with a key in its address.
+    /// Its archive redirects to a page that is no feed, with a key in its address.
     Redirects,
     /// The archive's documents have the oldest entry first.
     OldestFirst,
     /// The archive's documents have an old entry on top.
     Pinned {
-        /// It is not as it was.
+        /// Whether that entry has changed.
         edited: bool,
     },
 }
@@ -75,13 +75,13 @@ pub(super) enum Habit {
 struct Shelf {
     mails: Vec<Mail>,
     habit: Habit,
-    /// The feed says how to get older entries.
+    /// Whether the feed names a source of older entries.
     archives: bool,
     /// Mails in an archive that lags.
     indexed: usize,
-    /// So many of the first archive documents are not there.
+    /// Number of the first archive documents that are missing.
     missing: usize,
-    /// The feed is sorted by the times of arrival, as that of a public-inbox.
+    /// Whether the feed is sorted by the times of arrival, as that of a public-inbox.
     is_dated: bool,
 }
 
@@ -103,7 +103,7 @@ impl Shelf {
         });
     }
 
-    /// Mails in the archive, in the order in which they were posted.
+    /// Returns the mails in the archive, in the order in which they were posted.
     fn archived(&self) -> &[Mail] {
         match self.habit {
             Habit::Lags | Habit::GoesBack => {
@@ -126,12 +126,12 @@ pub(super) struct ArchiveServer {
     shared: Arc<Shared>,
 }
 
-/// The id of a mail as public-inbox makes it.
+/// Returns the id of a mail as public-inbox makes it.
 pub(super) fn mail_id(n: usize) -> String {
     Uuid::from_u128(n as u128 + 1).urn().to_string()
 }
 
-/// The ids of mails, oldest first.
+/// Returns the ids of mails, oldest first.
 pub(super) fn mail_ids(numbers: impl IntoIterator<Item = usize>) -> Vec<String> {
     numbers.into_iter().map(mail_id).collect()
 }
@@ -155,18 +155,18 @@ impl ArchiveServer {
         Self { address, shared }
     }
 
-    /// The feed of a public-inbox.
+    /// Returns the address of the feed of a public-inbox.
     pub(super) fn inbox(&self) -> String {
         format!("http://{}/all/new.atom", self.address)
     }
 
-    /// The feed of a weblog.
+    /// Returns the address of the feed of a weblog.
     pub(super) fn blog(&self) -> String {
         self.shared.shelf.lock().unwrap().archives = true;
         self.plain()
     }
 
-    /// The same without a link to its archive.
+    /// Returns the address of the same feed without a link to its archive.
     pub(super) fn plain(&self) -> String {
         format!("http://{}/blog/feed.atom", self.address)
     }
@@ -175,14 +175,14 @@ impl ArchiveServer {
         self.shared.shelf.lock().unwrap().habit = habit;
     }
 
-    /// The feed goes on with mails up to, without, this number: one each 20 s, of which each
-    /// seventh is dated six hours early.
+    /// Posts mails up to, without, this number: one each 20 s, of which each seventh is dated six
+    /// hours early.
     pub(super) fn post_up_to(&self, count: usize) {
         self.shared.shelf.lock().unwrap().post_up_to(count);
     }
 
-    /// One more mail, with the time of arrival that its headers say, in seconds after another
-    /// one's. The feed and the search have it where that puts it.
+    /// Posts one more mail, with the time of arrival in its headers, in seconds after another
+    /// one's. Feed and search are sorted accordingly.
     pub(super) fn post_dated(&self, n: usize, seconds: i64) {
         let mut shelf = self.shared.shelf.lock().unwrap();
         shelf.is_dated = true;
@@ -190,7 +190,7 @@ impl ArchiveServer {
         shelf.post(n, dated, dated);
     }
 
-    /// Holds the archive back to so many mails.
+    /// Limits the archive to this many mails.
     pub(super) fn lag(&self, habit: Habit, indexed: usize) {
         let mut shelf = self.shared.shelf.lock().unwrap();
         (shelf.indexed, shelf.habit) = (indexed, habit);
@@ -204,7 +204,7 @@ impl ArchiveServer {
         shelf.mails.push(mail);
     }
 
-    /// Documents other than the feed that were asked for.
+    /// Returns the number of requested documents other than the feed.
     pub(super) fn pages(&self) -> usize {
         self.shared.pages.load(Ordering::SeqCst)
     }
@@ -251,7 +251,7 @@ async fn feed(State(shared): State<Arc<Shared>>, uri: Uri) -> Response {
     document(&link, newest)
 }
 
-/// A parameter of an address.
+/// Returns a parameter of an address.
 fn parameter(uri: &Uri, name: &str) -> Option<String> {
     let query = uri.query().unwrap_or_default();
     let mut pairs = url::form_urlencoded::parse(query.as_bytes());
@@ -315,7 +315,7 @@ async fn search(State(shared): State<Arc<Shared>>, uri: Uri) -> Response {
     document("", found)
 }
 
-/// Archive document `n` has the mails before number `n * ARCHIVE`.
+/// Returns archive document `n`, with the mails before number `n * ARCHIVE`.
 async fn archive(State(shared): State<Arc<Shared>>, uri: Uri) -> Response {
     if parameter(&uri, "key").is_some() {
         return "<feed xmlns=\"http://www.w3.org/2005/Atom\"><entry".into_response();
@@ -347,7 +347,7 @@ async fn archive(State(shared): State<Arc<Shared>>, uri: Uri) -> Response {
         return document(&link, &made);
     }
     let before = match shelf.habit {
-        // To the newest archive again.
+        // Back to the newest archive.
         Habit::Circle => Some((shelf.mails.len() - WINDOW).div_ceil(ARCHIVE)),
         _ => n.checked_sub(1).filter(|n| *n > shelf.missing),
     };

@@ -6,12 +6,12 @@ use store::{Failure, Fault, FaultRule, Faults, Holder, Leased};
 use super::feed_server::{Post, post};
 use super::*;
 
-/// Trouble of the store, as an ingest meets it.
+/// Fault of the store, as an ingest sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trouble {
     /// The disk is full: nothing is written.
     Full,
-    /// The disk is full after so many more appends.
+    /// The disk is full after this number of appends.
     FullAfter(usize),
     /// Appends are written, and reported as failed.
     LostReplies,
@@ -43,15 +43,15 @@ fn posts(ids: &[&str]) -> Vec<Post> {
     ids.iter().rev().map(|id| post(id, id)).collect()
 }
 
-/// An ingest whose store can fail, and a follower whose cannot.
+/// Returns an ingest with a faulty store, and a follower with a working one.
 async fn faulty(server: &FeedServer, database: &Database) -> (Faults, Life) {
     let (store, faults) = database.open_with_faults().await;
     let life = Life::apart(settings(server.url()), store, database.open().await).await;
     (faults, life)
 }
 
-/// Lets the store fail while entries come, and work again.
-async fn fails_and_works_again(trouble: Trouble) {
+/// Makes the store fail while entries come, and work again.
+async fn fail_and_recover(trouble: Trouble) {
     let (server, database) = (FeedServer::start().await, Database::new());
     server.give(&posts(&["a"]));
     let (faults, mut life) = faulty(&server, &database).await;
@@ -65,11 +65,11 @@ async fn fails_and_works_again(trouble: Trouble) {
     let (state, detail) = status.feed();
     assert_eq!(state, FeedState::Paused);
     assert!(detail.contains("no space left"), "{detail}");
-    // What could not be stored is kept while the feed goes on without these entries.
+    // Entries that could not be stored are kept while the feed continues without them.
     server.give(&posts(&["c", "d"]));
     let failures = faults.failures();
     soon("several attempts", || faults.failures() > failures + 2).await;
-    // That it goes on is seen as well, although nothing can be stored: d and e were in it only now.
+    // Continuity is recognised although nothing can be stored: d and e were in the feed only now.
     life.polled(&server, 2).await;
     server.give(&posts(&["d", "e"]));
     life.polled(&server, 2).await;
@@ -78,7 +78,7 @@ async fn fails_and_works_again(trouble: Trouble) {
     if trouble != Trouble::LostReplies {
         assert_eq!(life.seqs(), [1]);
         let held = life.status.borrow().pending;
-        // Where nothing can be read, nobody knows that a is stored.
+        // Without reads, the ingest cannot know that a is stored.
         let a = usize::from(trouble == Trouble::Unreadable);
         assert_eq!(held, 5 + a, "b to f, each once");
     }
@@ -99,17 +99,17 @@ async fn fails_and_works_again(trouble: Trouble) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_delays_updates_and_loses_none() {
-    fails_and_works_again(Trouble::Full).await;
+    fail_and_recover(Trouble::Full).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_error_after_writing_stores_nothing_twice() {
-    fails_and_works_again(Trouble::LostReplies).await;
+    fail_and_recover(Trouble::LostReplies).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_cannot_be_read_delays_updates_and_loses_none() {
-    fails_and_works_again(Trouble::Unreadable).await;
+    fail_and_recover(Trouble::Unreadable).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -119,7 +119,7 @@ async fn pending_memory_is_bounded() {
     let (faults, life) = faulty(&server, &database).await;
     life.stored(1).await;
     Trouble::Full.inject(&faults);
-    // Documents of almost a megabyte each, until no more are asked for.
+    // Documents of almost a megabyte each, until no more are fetched.
     let text = "x".repeat((1 << 20) - 4096);
     let held = || life.status.borrow().pending;
     let mut given = 0;
@@ -139,7 +139,7 @@ async fn pending_memory_is_bounded() {
     let failures = faults.failures();
     soon("one more attempt", || faults.failures() > failures).await;
     assert_eq!(server.requests(), before, "nothing more is asked for");
-    // It goes on from there.
+    // The ingest resumes from there.
     faults.clear();
     let last = format!("big {given}");
     soon("the last one", || life.ids().last() == Some(&last)).await;
@@ -160,7 +160,7 @@ async fn a_failing_store_does_not_keep_the_ingest_from_ending() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn publishing_ends_when_another_source_has_the_channel() {
+async fn an_ingest_ends_when_another_source_has_the_channel() {
     let (server, database) = (FeedServer::start().await, Database::new());
     let store = database.open().await;
     store.open_channel(CHANNEL).await.unwrap();
@@ -183,15 +183,15 @@ async fn publishing_ends_when_another_source_has_the_channel() {
     let life = Life::with(fenced, Arc::clone(&store)).await;
     life.stored(1).await;
     take(2).await;
-    // It notices at the next news, and stores none of them.
+    // The ingest notices at the next change, and stores nothing of it.
     life.polled(&server, 2).await;
     server.give(&posts(&["a", "b"]));
-    assert_eq!(life.ended().await, Ended::Fenced);
+    assert_eq!(life.ended().await, EndReason::Fenced);
     assert_eq!(stored(&*store).await, [(1, "a".to_owned())]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_feed_that_is_gone_keeps_the_ingest_until_its_last_entries_are_stored() {
+async fn a_gone_feeds_last_entries_are_stored_first() {
     let (server, database) = (FeedServer::start().await, Database::new());
     server.give(&posts(&["a"]));
     let (faults, mut life) = faulty(&server, &database).await;
@@ -204,7 +204,7 @@ async fn a_feed_that_is_gone_keeps_the_ingest_until_its_last_entries_are_stored(
     life.shows("gone", |s| s.state == FeedState::Gone).await;
     faults.clear();
     life.stored(2).await;
-    assert_eq!(life.ended().await, Ended::Gone);
+    assert_eq!(life.ended().await, EndReason::Gone);
     let store = database.open().await;
     let row = store.feed(CHANNEL, &server.url()).await.unwrap().unwrap();
     assert!(row.gone_ms.is_some());

@@ -1,4 +1,4 @@
-//! A feed's server: gives what it is told to, conditionally as servers do, and can go away.
+//! Server of a feed: returns the configured document, conditionally as servers do, and can go away.
 
 use std::net::SocketAddr;
 use std::sync::Mutex;
@@ -14,7 +14,7 @@ use tokio::net::{TcpListener, TcpSocket};
 
 use super::*;
 
-/// An entry of the feed. Equal versions of an id have equal content.
+/// Entry of the feed. Equal versions of an id have equal content.
 #[derive(Clone)]
 pub(super) struct Post {
     pub(super) id: String,
@@ -45,14 +45,15 @@ type Shared = Arc<Mutex<Answers>>;
 
 pub(super) struct FeedServer {
     address: SocketAddr,
-    /// Has the port and never listens: while the server is away nobody answers, and nobody else gets it.
+    /// Bound to the port without listening: while the server is away, connections are refused, and
+    /// no other program gets the port.
     _hold: TcpSocket,
     answers: Shared,
     task: Option<JoinHandle<()>>,
 }
 
 impl FeedServer {
-    /// A server with an empty feed.
+    /// Starts a server with an empty feed.
     pub(super) async fn start() -> Self {
         let answers = Arc::new(Mutex::new(Answers {
             status: StatusCode::OK,
@@ -64,7 +65,7 @@ impl FeedServer {
             not_modified: AtomicUsize::new(0),
         }));
         let hold = TcpSocket::new_v4().unwrap();
-        // As the server's socket has it: with it both may have the port.
+        // The same option as on the server's socket: with it both may have the port.
         hold.set_reuseaddr(true).unwrap();
         hold.bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let mut server = Self {
@@ -82,7 +83,7 @@ impl FeedServer {
         format!("http://{}/new.atom", self.address)
     }
 
-    /// The feed from now on; feeds have the newest first.
+    /// Sets the feed's entries; feeds have the newest first.
     pub(super) fn give(&self, newest_first: &[Post]) {
         let entries: String = newest_first
             .iter()
@@ -109,13 +110,13 @@ impl FeedServer {
         answers.location = None;
     }
 
-    /// Leads to another address from now on.
+    /// Redirects to another address from now on.
     pub(super) fn lead_to(&self, status: StatusCode, url: &str) {
         self.give_document(status, "text/plain", String::new());
         self.answers.lock().unwrap().location = Some(url.to_owned());
     }
 
-    /// Says `Retry-After` from now on.
+    /// Sends `Retry-After` from now on.
     pub(super) fn ask_to_wait(&self, how_long: &'static str) {
         self.answers.lock().unwrap().retry_after = Some(how_long);
     }
@@ -130,7 +131,7 @@ impl FeedServer {
         answers.not_modified.load(Ordering::Relaxed)
     }
 
-    /// Nobody listens any more, and open connections are cut.
+    /// Stops listening, and cuts open connections.
     pub(super) async fn go_away(&mut self) {
         let task = self.task.take().unwrap();
         task.abort();

@@ -1,4 +1,4 @@
-//! A feed that works, and a source that is restarted.
+//! A working feed, and a source that is restarted.
 
 use feed::Kind;
 
@@ -6,7 +6,7 @@ use super::faults::Trouble;
 use super::feed_server::{Post, post};
 use super::*;
 
-/// Posts `from..=to`, newest first.
+/// Returns posts `from..=to`, newest first.
 pub(super) fn posts(from: usize, to: usize) -> Vec<Post> {
     (from..=to)
         .rev()
@@ -64,7 +64,7 @@ async fn changed_entries_are_stored_and_redated_ones_are_not() {
     }
     server.give(&redated);
     life.polled(&server, 2).await;
-    assert_eq!(life.seqs(), dense(2), "a new date is no news");
+    assert_eq!(life.seqs(), dense(2), "a new date is no change");
 
     server.give(&[
         post("urn:post:1", "corrected"),
@@ -79,7 +79,7 @@ async fn changed_entries_are_stored_and_redated_ones_are_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_large_document_is_taken_in_whole() {
+async fn a_large_document_is_stored_whole() {
     let (server, database) = (FeedServer::start().await, Database::new());
     let store = database.open().await;
     server.give(&posts(1, 500));
@@ -113,7 +113,7 @@ async fn a_restart_stores_nothing_twice_and_misses_nothing() {
     life.end().await;
     store.close().await;
 
-    // The feed grows while nobody looks.
+    // The feed grows while no source polls it.
     server.give(&posts(3, 7));
     let store = database.open().await;
     let life = Life::begin(&server, Arc::clone(&store)).await;

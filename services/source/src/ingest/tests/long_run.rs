@@ -1,4 +1,4 @@
-//! Everything at once, by chance: bursts, changes, a store that fails, restarts.
+//! Random runs: bursts, changes, a failing store, restarts.
 
 use std::collections::HashSet;
 

@@ -24,7 +24,7 @@ async fn a_lost_database_delays_updates_and_loses_none() {
         .shows("the failure", |s| s.store_failure.is_some())
         .await;
     assert_eq!(status.feed().0, FeedState::Paused);
-    // The feed goes on, and each document brings what the one before had not.
+    // The feed continues, and each document has entries that the one before had not.
     for last in 9..=14 {
         let before = server.requests();
         server.give(&posts(last - 3, last));

@@ -1,4 +1,4 @@
-//! The ingest against real servers and a real database, with a follower in the publisher's place.
+//! The ingest against real servers and a real database, with a follower in place of the publisher.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -27,13 +27,13 @@ use feed_server::FeedServer;
 
 const CHANNEL: &str = "lore";
 
-/// For everything that should happen soon.
+/// Timeout for everything that should happen soon.
 const SOON: Duration = Duration::from_secs(120);
 
-/// What the follower read, in order.
+/// Updates that the follower read, in order.
 type Read = Arc<Mutex<Vec<(u64, Bytes)>>>;
 
-/// Stands in for the publisher: reads what is stored when it is woken, and only then.
+/// Acts as the publisher: reads stored updates when woken, and only then.
 async fn follow(store: Arc<dyn Store>, mut next: u64, wake: Arc<Notify>, read: Read) {
     loop {
         wake.notified().await;
@@ -46,7 +46,7 @@ async fn follow(store: Arc<dyn Store>, mut next: u64, wake: Arc<Notify>, read: R
     }
 }
 
-/// The usual settings for a feed.
+/// Returns the usual settings for a feed.
 fn settings(url: String) -> IngestSettings {
     let interval = Duration::from_millis(30);
     IngestSettings {
@@ -77,13 +77,13 @@ fn settings(url: String) -> IngestSettings {
     }
 }
 
-/// One life of an ingest.
+/// One run of an ingest.
 struct Life {
     read: Read,
     metrics: ChannelMetrics,
     status: watch::Receiver<IngestStatus>,
     stop: CancellationToken,
-    task: JoinHandle<Ended>,
+    task: JoinHandle<EndReason>,
     follower: JoinHandle<()>,
 }
 
@@ -96,7 +96,7 @@ impl Life {
         Life::apart(settings, Arc::clone(&store), store).await
     }
 
-    /// With a store of its own for the follower.
+    /// Starts an ingest with a separate store for the follower.
     async fn apart(
         mut settings: IngestSettings,
         store: Arc<dyn Store>,
@@ -125,20 +125,20 @@ impl Life {
         }
     }
 
-    /// The seqs that were stored in this life.
+    /// Returns the seqs that were stored in this run.
     fn seqs(&self) -> Vec<u64> {
         let read = self.read.lock().unwrap();
         read.iter().map(|(seq, _)| *seq).collect()
     }
 
-    /// What was stored in this life, decoded.
+    /// Returns the updates that were stored in this run, decoded.
     fn updates(&self) -> Vec<Update> {
         let read = self.read.lock().unwrap();
         let decode = |(_, encoded): &(u64, Bytes)| payload::decode(encoded).unwrap();
         read.iter().map(decode).collect()
     }
 
-    /// The ids of its entries.
+    /// Returns the ids of their entries.
     fn ids(&self) -> Vec<String> {
         self.updates().into_iter().map(|u| u.entry.id).collect()
     }
@@ -156,7 +156,7 @@ impl Life {
         assert_eq!(self.seqs().len(), count);
     }
 
-    /// Waits until the status is as described.
+    /// Waits until the status fulfils a condition.
     async fn shows(&mut self, what: &str, is: impl FnMut(&IngestStatus) -> bool) -> IngestStatus {
         let latest = self.status.clone();
         let wait = tokio::time::timeout(SOON, self.status.wait_for(is));
@@ -171,20 +171,20 @@ impl Life {
             .await
     }
 
-    /// Waits until the server was asked `polls` more times and the last answer is dealt with.
+    /// Waits until the server was polled `polls` more times and the last response is processed.
     async fn polled(&self, server: &FeedServer, polls: usize) {
-        // One more: the poll that begins afterwards shows that the ones before are done.
+        // One more: the start of the next poll shows that the ones before are done.
         let until = server.requests() + polls + 1;
         soon("some polls", || server.requests() >= until).await;
     }
 
     async fn end(self) {
         self.stop.cancel();
-        assert_eq!(self.ended().await, Ended::Stopped);
+        assert_eq!(self.ended().await, EndReason::Stopped);
     }
 
-    /// Waits until it ends by itself, if it is not told to.
-    async fn ended(self) -> Ended {
+    /// Waits until the ingest ends by itself.
+    async fn ended(self) -> EndReason {
         let ended = tokio::time::timeout(SOON, self.task).await;
         self.follower.abort();
         ended.unwrap().unwrap()
@@ -199,7 +199,7 @@ async fn soon(what: &str, mut is: impl FnMut() -> bool) {
     }
 }
 
-/// A database that outlives its connections.
+/// Database that outlives its connections.
 struct Database {
     _folder: tempfile::TempDir,
     path: PathBuf,
@@ -226,7 +226,7 @@ impl Database {
     }
 }
 
-/// The ids and encoded updates of a channel in the store.
+/// Returns the ids and encoded updates of a channel in the store.
 async fn stored(store: &dyn Store) -> Vec<(u64, String)> {
     let updates = store.updates(CHANNEL, 1, 10_000, usize::MAX).await.unwrap();
     updates

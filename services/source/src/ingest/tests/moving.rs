@@ -1,4 +1,4 @@
-//! Feeds that move, and feeds that go.
+//! Feeds that move, and feeds that are removed.
 
 use axum::http::StatusCode;
 
@@ -9,7 +9,7 @@ async fn row(store: &dyn Store, server: &FeedServer) -> FeedRow {
     store.feed(CHANNEL, &server.url()).await.unwrap().unwrap()
 }
 
-/// Waits until it is recorded that the one moved to the other.
+/// Waits until the move from one address to the other is recorded.
 async fn recorded(store: &dyn Store, from: &FeedServer, to: &FeedServer) {
     let began = Instant::now();
     while row(store, from).await.moved_to != Some(to.url()) {
@@ -18,7 +18,7 @@ async fn recorded(store: &dyn Store, from: &FeedServer, to: &FeedServer) {
     }
 }
 
-/// How often it was asked: the last request may be in its socket still.
+/// Returns the number of requests: the last one may still be in its socket.
 async fn counted(server: &FeedServer) -> usize {
     loop {
         let before = server.requests();
@@ -30,7 +30,7 @@ async fn counted(server: &FeedServer) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_feed_that_is_gone_is_left_alone_until_it_is_put_again() {
+async fn a_gone_feed_is_not_polled_until_added_again() {
     let (server, database) = (FeedServer::start().await, Database::new());
     let store = database.open().await;
     store.open_channel(CHANNEL).await.unwrap();
@@ -41,7 +41,7 @@ async fn a_feed_that_is_gone_is_left_alone_until_it_is_put_again() {
     life.stored(1).await;
     server.give_document(StatusCode::GONE, "text/plain", "no more".into());
     let mut status = life.status.clone();
-    assert_eq!(life.ended().await, Ended::Gone);
+    assert_eq!(life.ended().await, EndReason::Gone);
     let shown = status.borrow_and_update().clone();
     assert_eq!(shown.state, FeedState::Gone);
     assert!(shown.detail.contains("410"), "{}", shown.detail);
@@ -50,10 +50,10 @@ async fn a_feed_that_is_gone_is_left_alone_until_it_is_put_again() {
     assert!(recorded.gone_ms.is_some());
     assert_eq!(recorded.last_poll.unwrap().state, "gone");
 
-    // Nobody asks again.
+    // No further requests.
     let before = server.requests();
     let life = Life::begin(&server, Arc::clone(&store)).await;
-    assert_eq!(life.ended().await, Ended::Gone);
+    assert_eq!(life.ended().await, EndReason::Gone);
     assert_eq!(server.requests(), before);
 
     store.put_feed(CHANNEL, &given.feed).await.unwrap();
@@ -65,7 +65,7 @@ async fn a_feed_that_is_gone_is_left_alone_until_it_is_put_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_move_for_good_is_remembered_and_used_at_the_next_start() {
+async fn a_permanent_move_is_used_at_the_next_start() {
     let (old, new, database) = (
         FeedServer::start().await,
         FeedServer::start().await,
@@ -89,7 +89,7 @@ async fn a_move_for_good_is_remembered_and_used_at_the_next_start() {
     assert_eq!(life.updates()[0].feed_url, old.url(), "by its own name");
     assert_eq!(old.requests(), before, "asked at the new address at once");
 
-    // The new address breaks: the old one is asked again, and leads elsewhere by now.
+    // The new address breaks: the old one is polled again, and redirects elsewhere by now.
     let third = FeedServer::start().await;
     third.give(&[post("c", "3"), post("b", "2")]);
     old.lead_to(StatusCode::PERMANENT_REDIRECT, &third.url());
@@ -101,7 +101,7 @@ async fn a_move_for_good_is_remembered_and_used_at_the_next_start() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_feed_that_is_gone_where_it_moved_to_is_asked_for_at_its_own_address() {
+async fn a_feed_gone_at_its_new_address_is_polled_at_its_own() {
     let (old, new, database) = (
         FeedServer::start().await,
         FeedServer::start().await,
@@ -125,7 +125,7 @@ async fn a_feed_that_is_gone_where_it_moved_to_is_asked_for_at_its_own_address()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn moves_that_are_not_for_good_or_lead_to_no_feed_are_not_remembered() {
+async fn temporary_moves_and_moves_to_no_feed_are_ignored() {
     let (old, new, database) = (
         FeedServer::start().await,
         FeedServer::start().await,

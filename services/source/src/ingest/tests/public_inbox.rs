@@ -1,5 +1,5 @@
-//! The archive software of the mailing lists itself: `public-inbox-httpd` with lists that the test
-//! writes. Where it is not installed, the test says so and passes; with the variable
+//! Tests with the archive software of the mailing lists itself: `public-inbox-httpd` with lists
+//! that the test writes. If it is not installed, the test prints so and passes; with the variable
 //! `FLEXFEED_REQUIRE_PEERS` it fails.
 
 use std::fs;
@@ -15,13 +15,13 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
 
-/// The variable that forbids to go without it.
+/// Variable that forbids tests without it.
 const REQUIRED: &str = "FLEXFEED_REQUIRE_PEERS";
 
 /// Number of entries in its feed.
 const WINDOW: usize = 25;
 
-/// A running server, which ends with this value, behind a door that counts the searches.
+/// Running server, stopped on drop, behind a proxy that counts the searches.
 struct PublicInbox {
     child: Child,
     folder: tempfile::TempDir,
@@ -39,7 +39,7 @@ impl Drop for PublicInbox {
     }
 }
 
-/// A program, with nothing of the machine's own settings.
+/// Returns a command without any settings of this machine.
 fn program(folder: &Path, name: &str) -> Command {
     let mut command = Command::new(name);
     command
@@ -58,7 +58,7 @@ fn run(command: &mut Command) {
     assert!(output.status.success(), "{command:?}: {said}");
 }
 
-/// Whether it is installed; says so if it is not.
+/// Whether public-inbox is installed; prints a message if not.
 fn is_installed() -> bool {
     let mut command = Command::new("public-inbox-httpd");
     command.arg("--help");
@@ -68,13 +68,13 @@ fn is_installed() -> bool {
     }
     let why = "no public-inbox-httpd (install public-inbox): gaps were not filled from a real one";
     assert!(std::env::var_os(REQUIRED).is_none(), "{why}");
-    // Not by a macro: what those print is not shown when a test passes.
+    // Not by a macro: output of those is hidden when a test passes.
     let line = format!("\n*** SKIPPED: {why} ***\n");
     let _ = std::io::stderr().write_all(line.as_bytes());
     false
 }
 
-/// Passes connections on, and counts the searches in them.
+/// Forwards connections, and counts the searches in them.
 async fn door(to: SocketAddr, searches: &Searches) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -112,7 +112,7 @@ async fn door(to: SocketAddr, searches: &Searches) -> SocketAddr {
 }
 
 impl PublicInbox {
-    /// Starts it with these lists, each of which has mails already.
+    /// Starts the server with these lists, each of which has mails already.
     async fn start(lists: &[(&str, &[(usize, i64)])]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let names = lists.iter().map(|(list, _)| (*list).to_owned());
@@ -126,7 +126,7 @@ impl PublicInbox {
             deliver(folder.path(), list, mails);
         }
         for _ in 0..20 {
-            // Free at the moment; where it is taken before the server has it, another one is tried.
+            // Free at the moment; if it is taken before the server has it, another one is tried.
             let probe = Probe::bind("127.0.0.1:0").unwrap();
             let port = probe.local_addr().unwrap();
             drop(probe);
@@ -158,7 +158,7 @@ impl PublicInbox {
         format!("http://{}/{list}/new.atom", self.address)
     }
 
-    /// Waits until each list was searched so often.
+    /// Waits until each list was searched this often.
     async fn searched(&self, times: usize) {
         soon("searches", || {
             let mut counts = self.searches.iter().map(|(_, count)| count);
@@ -168,8 +168,8 @@ impl PublicInbox {
     }
 }
 
-/// Has mails arrive on a list: numbers, and the times of arrival that their headers say. As on a
-/// mirror, they come by git, and are indexed then.
+/// Delivers mails to a list: numbers, and the times of arrival in their headers. As on a mirror,
+/// they arrive by git, and are then indexed.
 fn deliver(folder: &Path, list: &str, mails: &[(usize, i64)]) {
     let repository = folder.join(list).join("git/0.git");
     let mut stream = Vec::new();
@@ -204,7 +204,7 @@ fn deliver(folder: &Path, list: &str, mails: &[(usize, i64)]) {
     run(index.args(["--no-fsync", "-j0", list]));
 }
 
-/// The numbers of the mails that arrived, in order.
+/// Returns the numbers of the mails that arrived, in order.
 fn arrived(life: &Life) -> Vec<usize> {
     let updates = life.updates().into_iter();
     let numbers = updates.map(|update| update.entry.title.unwrap().parse().unwrap());
@@ -213,7 +213,7 @@ fn arrived(life: &Life) -> Vec<usize> {
     numbers
 }
 
-/// Its search answers from an index that is up to 30 s older than its feed; mails come in a burst,
+/// The search answers from an index that is up to 30 s older than the feed; mails come in a burst,
 /// with dates between those of others, and with dates of an hour ago. All of them arrive.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_real_public_inbox_hides_nothing() {
@@ -244,8 +244,8 @@ async fn a_real_public_inbox_hides_nothing() {
         life.stored(WINDOW).await;
         lives.push((life, store, database));
     }
-    // Once the second time has begun, the first one is dealt with; and it has the server keep that
-    // index open.
+    // The start of the second search shows that the first one is processed; and it makes the server
+    // keep that index open.
     server.searched(2).await;
 
     // After all that were seen.

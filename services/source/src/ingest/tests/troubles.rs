@@ -1,4 +1,4 @@
-//! A feed that does not work, and one that works again.
+//! A failing feed, and one that recovers.
 
 use axum::http::StatusCode;
 
@@ -25,7 +25,7 @@ async fn a_page_in_place_of_the_feed_is_reported_and_later_entries_are_not_misse
         status.detail
     );
     assert!(status.detail.contains(&server.url()), "{}", status.detail);
-    // Also when it stays, and the server would call it unmodified.
+    // Also if the page stays, and the server would answer that it is unmodified.
     life.polled(&server, 2).await;
     assert_eq!(life.status.borrow().state, FeedState::NotAFeed);
 
@@ -70,7 +70,7 @@ async fn a_page_in_place_of_the_feed_is_reported_and_later_entries_are_not_misse
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_not_there_at_the_start_is_waited_for() {
+async fn a_server_that_is_down_at_the_start_is_polled_later() {
     let (mut server, database) = (FeedServer::start().await, Database::new());
     server.give(&[post("a", "1")]);
     server.go_away().await;
@@ -109,7 +109,7 @@ async fn an_address_that_cannot_be_used_is_a_state_of_the_feed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_asks_to_be_left_alone_is() {
+async fn retry_after_is_honoured() {
     let (server, database) = (FeedServer::start().await, Database::new());
     server.give_document(StatusCode::SERVICE_UNAVAILABLE, "text/plain", "".into());
     server.ask_to_wait("3600");
@@ -119,7 +119,7 @@ async fn a_server_that_asks_to_be_left_alone_is() {
     let wait = status.next_poll_ms.unwrap() - status.last_poll_ms.unwrap();
     assert!((3_600_000..=4_000_000).contains(&wait), "{wait}");
     assert_eq!(server.requests(), 1);
-    // Who looks into the database knows it, too.
+    // The database shows it, too.
     let row = recorded(&*store, &server, |poll| poll.next_ms.is_some()).await;
     assert_eq!(
         row.next_ms,
@@ -128,7 +128,7 @@ async fn a_server_that_asks_to_be_left_alone_is() {
     life.end().await;
 }
 
-/// What is recorded of the last poll, once that is as described.
+/// Returns the record of the last poll, once it fulfils the condition.
 async fn recorded(
     store: &dyn Store,
     server: &FeedServer,
@@ -146,7 +146,7 @@ async fn recorded(
     }
 }
 
-/// Nobody would tell until then that it waits.
+/// Otherwise the wait would be invisible until then.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_long_wait_is_recorded_also_soon_after_the_poll_before() {
     let (server, database) = (FeedServer::start().await, Database::new());

@@ -160,8 +160,9 @@ async fn a_restart_and_another_source_go_on_with_the_history() {
     third.end().await;
 }
 
-/// The end waits for a store that hangs as long as for what waits to be written, and no longer, also
-/// when a write was under way; and nothing of it is left behind, where it would hold a connection.
+/// The end waits for a store that hangs as long as for what waits to be written, and no longer,
+/// also when a write was under way; and nothing of it is left behind, where it would hold a
+/// connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_that_hangs_does_not_hold_up_the_end() {
     let mut site = Site::new().await;

@@ -1,4 +1,4 @@
-//! Taking documents in: what is new in them is stored durably, and the publisher is woken.
+//! Storing of documents: changes are stored durably, and the publisher is woken.
 
 use std::collections::HashMap;
 use std::mem;
@@ -11,36 +11,36 @@ use jiff::Timestamp;
 use store::{Hash, StoreError};
 use tracing::{debug, error, info, warn};
 
-use super::document::{Before, Document, size};
-use super::prepare::{News, prepare};
-use super::{Ended, History, Ingest};
+use super::changes::{Changes, prepare};
+use super::document::{Document, DocumentSummary, size};
+use super::{EndReason, History, Ingest};
 
-/// News are stored in parts of at most this many, so that the first ones of a large document leave
+/// Largest number of changes per transaction, so that the first ones of a large document leave
 /// before the last ones are on disk.
 pub(super) const PART: usize = 64;
 
-/// And of about this many bytes, but of one at least: updates are encoded while the database keeps
-/// others from writing, renewals of leases among them.
+/// Approximate bytes per transaction, but at least one entry: updates are encoded while the
+/// database keeps others from writing, renewals of leases among them.
 const PART_BYTES: usize = 1 << 20;
 
-/// What documents brought.
+/// Changes in stored documents.
 #[derive(Debug, Default, Clone, Copy)]
-pub(super) struct Taken {
+pub(super) struct IntakeStats {
     /// New entries.
     pub(super) created: usize,
     /// Entries that were known with other content.
     pub(super) changed: usize,
-    /// One shared no entry with the one before.
+    /// Whether a document shared no entry with the one before.
     pub(super) gap: bool,
 }
 
 impl Ingest {
-    /// Stores what is pending, the oldest document first. `None` if the store fails: then it is
-    /// tried again later.
-    pub(super) async fn store_pending(&mut self) -> Result<Option<Taken>, Ended> {
-        let mut all = Taken::default();
+    /// Stores the pending documents, oldest first. `None` if the store fails: then another attempt
+    /// follows.
+    pub(super) async fn store_pending(&mut self) -> Result<Option<IntakeStats>, EndReason> {
+        let mut all = IntakeStats::default();
         while let Some(mut document) = self.pending.pop() {
-            match self.take_in(&mut document).await {
+            match self.store_document(&mut document).await {
                 Ok(taken) => {
                     self.pending.stored();
                     all.created += taken.created;
@@ -58,22 +58,24 @@ impl Ingest {
         Ok(Some(all))
     }
 
-    /// What an error of the store means: somebody else has the channel, or it is tried again.
-    pub(super) fn end_or_wait(&mut self, error: &StoreError) -> Result<(), Ended> {
+    /// Handles an error of the store: either another source has the channel, or another attempt
+    /// follows.
+    pub(super) fn end_or_wait(&mut self, error: &StoreError) -> Result<(), EndReason> {
         if error.is_fenced() {
             info!(
-                "channel {:?} is published by somebody else now: the feed at {} is left to them",
-                self.settings.channel, self.settings.feed.url
+                channel = self.settings.channel,
+                feed = %self.settings.feed.url,
+                "lease taken over by another source; ingest ends"
             );
-            return Err(Ended::Fenced);
+            return Err(EndReason::Fenced);
         }
         self.store_failed(error);
         Ok(())
     }
 
-    /// Stores what is new in a document. After an error it can be done again: what is stored
-    /// already is not stored twice.
-    async fn take_in(&mut self, document: &mut Document) -> Result<Taken, StoreError> {
+    /// Stores the changes in a document. May be repeated after an error: stored changes are not
+    /// stored twice.
+    async fn store_document(&mut self, document: &mut Document) -> Result<IntakeStats, StoreError> {
         let news = match document.news.take() {
             Some(news) => news,
             None => self.examine(document).await?,
@@ -83,16 +85,13 @@ impl Ingest {
         document.news = Some(news);
         stored?;
         let gap = document.gap.take();
-        let taken = Taken {
+        let taken = IntakeStats {
             created,
             changed,
             gap: gap.is_some(),
         };
         if created + changed > 0 {
-            info!(
-                "{created} new entries and {changed} changed ones of the feed at {} are stored",
-                self.settings.feed.url
-            );
+            info!(feed = %self.settings.feed.url, created, changed, "entries stored");
         }
         if let Some(gap) = gap {
             self.settle(gap).await;
@@ -100,21 +99,21 @@ impl Ingest {
         Ok(taken)
     }
 
-    /// Works out what is new in a document, together with what it lets suspect to be missing.
-    async fn examine(&mut self, document: &mut Document) -> Result<News, StoreError> {
+    /// Detects the changes in a document, together with a suspected gap in front of it.
+    async fn examine(&mut self, document: &mut Document) -> Result<Changes, StoreError> {
         let known = self.known(&document.entries).await?;
         if !self.continues(document, &known) {
-            self.look_into(document).await?;
+            self.fill_gap(document).await?;
         }
         let entries = mem::take(&mut document.entries);
         let news = match self.news(entries, known).await {
             Some(news) => news,
             None => {
                 document.again = true;
-                News::default()
+                Changes::default()
             }
         };
-        self.name_oversized(&news.oversized);
+        self.log_oversized(&news.oversized);
         if !document.seen.ids.is_empty() {
             if let Some(hole) = &mut self.hole {
                 hole.pass(&document.seen);
@@ -134,7 +133,7 @@ impl Ingest {
     }
 
     /// Whether a document shares an entry with the one before. If not, it may have come too late:
-    /// what was in the feed in between is then missing. An entry that has changed does not count:
+    /// entries that were in the feed in between are then missing. A changed entry does not count:
     /// feeds move those to the top.
     fn continues(&self, document: &Document, known: &HashMap<String, Hash>) -> bool {
         let unchanged = |entry: &Entry| known.get(&entry.id) == Some(&entry.content_hash());
@@ -144,9 +143,9 @@ impl Ingest {
             || match &self.history {
                 History::None => true,
                 History::Stored(_) => entries.any(unchanged),
-                // One that is too large to be sent is never known. Where all are there still, none
-                // was pushed out.
-                History::Seen(Before { ids, .. }) => {
+                // An entry that is too large to be sent is never known. If all are still present,
+                // none was pushed out.
+                History::Seen(DocumentSummary { ids, .. }) => {
                     entries.any(|entry| {
                         ids.contains(&entry.id)
                             && (unchanged(entry) || !known.contains_key(&entry.id))
@@ -159,37 +158,37 @@ impl Ingest {
         &mut self,
         entries: Vec<Entry>,
         known: HashMap<String, Hash>,
-    ) -> Option<News> {
+    ) -> Option<Changes> {
         let url = self.settings.feed.url.clone();
         let incarnation = self.settings.incarnation;
         let work = move || prepare(entries, &known, &url, incarnation);
         match tokio::task::spawn_blocking(work).await {
             Ok(news) => {
-                self.name_broken(&news.broken);
+                self.log_broken(&news.broken);
                 Some(news)
             }
             Err(failure) => {
-                error!("the feed's news could not be worked out: {failure}");
+                error!(feed = %self.settings.feed.url, %failure, "change detection failed");
                 None
             }
         }
     }
 
-    /// Counts and logs entries that are passed over because of a mistake of this program.
-    fn name_broken(&mut self, ids: &[String]) {
+    /// Counts and logs entries that are skipped because of a bug of this program.
+    fn log_broken(&mut self, ids: &[String]) {
         for id in ids.iter().filter(|id| !self.broken.contains(*id)) {
             self.metrics.breakdowns.inc();
             error!(
-                "the entry {id:?} of the feed at {} is passed over: a mistake of this program, of which \
-                 the lines before this one say more",
-                self.settings.feed.url
+                feed = %self.settings.feed.url,
+                entry = ?id,
+                "entry skipped: bug of this program, see the lines before"
             );
         }
         self.broken = ids.iter().cloned().collect();
     }
 
     /// Counts and logs entries that are too large, once per version.
-    fn name_oversized(&mut self, drafts: &[Draft]) {
+    fn log_oversized(&mut self, drafts: &[Draft]) {
         for draft in drafts {
             let version = (draft.entry.id.clone(), draft.hash);
             if self.oversized.contains(&version) {
@@ -197,11 +196,10 @@ impl Ingest {
             }
             self.metrics.oversized.inc();
             warn!(
-                "the entry {:?} of the feed at {} is skipped: as an update it is larger than {} \
-                 bytes, the most that can be sent",
-                draft.entry.id,
-                self.settings.feed.url,
-                flexicast::MAX_UPDATE
+                feed = %self.settings.feed.url,
+                entry = ?draft.entry.id,
+                max_bytes = flexicast::MAX_UPDATE,
+                "entry skipped: update too large"
             );
         }
         self.oversized = drafts
@@ -210,8 +208,8 @@ impl Ingest {
             .collect();
     }
 
-    /// Stores a document's news from where that got to, and its validators with the last of them.
-    async fn store(&mut self, document: &mut Document, news: &News) -> Result<(), StoreError> {
+    /// Stores a document's remaining changes, and its validators with the last of them.
+    async fn store(&mut self, document: &mut Document, news: &Changes) -> Result<(), StoreError> {
         let validators = (!document.again).then_some(&document.validators);
         if news.drafts.is_empty() {
             if validators.is_some_and(|validators| *validators != self.validators) {
@@ -246,8 +244,8 @@ impl Ingest {
         Ok(())
     }
 
-    /// Stores one part of the drafts, and wakes the publisher: also if this stored nothing, for an
-    /// earlier attempt may have stored it without being able to say so.
+    /// Stores one part of the drafts, and wakes the publisher: also if this stored nothing, because
+    /// an earlier attempt may have stored it and failed to report so.
     async fn append(
         &self,
         drafts: &[Draft],
@@ -272,13 +270,13 @@ impl Ingest {
         Ok(())
     }
 
-    /// Forgets entries that left the feed long ago, now and then.
-    pub(super) async fn tidy(&mut self) {
-        let History::Seen(Before { ids, .. }) = &self.history else {
+    /// Removes known entries that left the feed long ago, periodically.
+    pub(super) async fn remove_old_entries(&mut self) {
+        let History::Seen(DocumentSummary { ids, .. }) = &self.history else {
             return;
         };
         let bounds = &self.settings.bounds;
-        if self.tidied.elapsed() < bounds.tidy || self.storing.fails() || self.hole.is_some() {
+        if self.tidied.elapsed() < bounds.tidy || self.storing.is_failing() || self.hole.is_some() {
             return;
         }
         self.tidied = Instant::now();
@@ -289,13 +287,13 @@ impl Ingest {
             .forget_entries(channel, url, bounds.known, &present);
         match forgotten.await {
             Ok(0) => {}
-            Ok(count) => debug!("{count} old entries of the feed at {url} need not be known"),
-            // They take room, and go the next time.
-            Err(error) => debug!("old entries of the feed at {url} stay known for now: {error}"),
+            Ok(count) => debug!(feed = %url, count, "old known entries removed"),
+            // They are removed the next time.
+            Err(error) => debug!(feed = %url, %error, "old known entries not removed"),
         }
     }
 
-    /// Says that the store fails, once until it works again. Returns the wait before the next
+    /// Logs that the store fails, once until it works again. Returns the wait before the next
     /// attempt.
     pub(super) fn store_failed(&mut self, failure: &StoreError) -> Duration {
         self.metrics.store_failures.inc();
@@ -314,13 +312,13 @@ impl Ingest {
         });
         if news {
             error!(
-                "updates of the feed at {} cannot be stored: {text}. Nothing is lost: they are kept, \
-                 and it is tried again, next in {:.1} s",
-                self.settings.feed.url,
-                pause.as_secs_f64()
+                feed = %self.settings.feed.url,
+                error = text,
+                retry_in = ?pause,
+                "updates not stored; keeping them in memory and retrying"
             );
         } else {
-            debug!("updates still cannot be stored: {text}");
+            debug!(feed = %self.settings.feed.url, error = text, "updates still not stored");
         }
         pause
     }
@@ -330,10 +328,7 @@ impl Ingest {
         if failures == 0 {
             return;
         }
-        info!(
-            "updates of the feed at {} can be stored again, after {failures} failed attempts",
-            self.settings.feed.url
-        );
+        info!(feed = %self.settings.feed.url, failures, "storing updates works again");
         self.status.send_modify(|status| {
             status.store_failure = None;
             status.pending = 0;
@@ -341,7 +336,7 @@ impl Ingest {
     }
 }
 
-/// The end of the part that begins at `from`.
+/// Returns the end of the part that begins at `from`.
 fn part_end(drafts: &[Draft], from: usize) -> usize {
     let mut bytes = 0_usize;
     let part = drafts.iter().skip(from).take(PART);

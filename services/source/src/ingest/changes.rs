@@ -1,4 +1,4 @@
-//! What has to be worked out about a document's entries before any of them is stored.
+//! Change detection of a document, before any of its entries is stored.
 
 use std::collections::{HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,27 +9,27 @@ use flexicast::MAX_UPDATE;
 use jiff::Timestamp;
 use uuid::Uuid;
 
-/// An encoded update can be this much longer with its final seq and time than with those that it
-/// is measured with, in bytes: their digits compress a little differently.
+/// Largest growth of an encoded update with its final seq and time over the measured one, in bytes:
+/// their digits compress a little differently.
 const SLACK: usize = 256;
 
 /// An entry whose long texts have at most this many bytes together is not measured: JSON makes at
 /// most six bytes of one, so even uncompressed the update stays below the limit.
 const SURELY_FITS: usize = MAX_UPDATE / 8;
 
-/// A document's news.
+/// Changes in a document.
 #[derive(Debug, Default)]
-pub(super) struct News {
-    /// In the order in which they get their seqs.
+pub(super) struct Changes {
+    /// Drafts in the order in which they get their seqs.
     pub(super) drafts: Vec<Draft>,
-    /// What is too large to be sent.
+    /// Drafts that are too large to be sent.
     pub(super) oversized: Vec<Draft>,
-    /// The ids of entries that this program has a mistake with.
+    /// Ids of entries that trigger a bug of this program.
     pub(super) broken: Vec<String>,
 }
 
-impl News {
-    /// Returns the number of entries that are new, and how many have changed.
+impl Changes {
+    /// Returns the numbers of new and of changed entries.
     pub(super) fn count(&self) -> (usize, usize) {
         let new = |draft: &&Draft| draft.kind == Kind::Created;
         let created = self.drafts.iter().filter(new).count();
@@ -37,24 +37,24 @@ impl News {
     }
 }
 
-/// Finds what is new in a document, and what of it can be sent. Uses the processor for long enough
-/// that it belongs on a thread of its own.
+/// Detects the changes in a document, and which of them can be sent. Uses the processor for long
+/// enough to need a thread of its own.
 pub(super) fn prepare(
     entries: Vec<Entry>,
     known: &HashMap<String, [u8; 32]>,
     url: &str,
     incarnation: Uuid,
-) -> News {
+) -> Changes {
     sort_out(entries, known, |draft| fits(draft, url, incarnation))
 }
 
-/// One by one, so that an entry that makes this panic takes no other one with it.
+/// Judges the entries one by one, so that an entry that makes this panic affects no other one.
 fn sort_out(
     entries: Vec<Entry>,
     known: &HashMap<String, [u8; 32]>,
     fits: impl Fn(&Draft) -> bool,
-) -> News {
-    let (mut news, mut seen) = (News::default(), HashSet::new());
+) -> Changes {
+    let (mut news, mut seen) = (Changes::default(), HashSet::new());
     for entry in entries {
         // Of several with one id the first is the newest.
         if !seen.insert(entry.id.clone()) {
@@ -65,7 +65,7 @@ fn sort_out(
             let draft = detect(vec![entry], known).pop();
             draft.map(|draft| (fits(&draft), draft))
         };
-        // Nothing is left half done: the entry is given up as a whole.
+        // Nothing is left half done: the entry is skipped as a whole.
         match catch_unwind(AssertUnwindSafe(judge)) {
             Ok(Some((true, draft))) => news.drafts.push(draft),
             Ok(Some((false, draft))) => news.oversized.push(draft),
@@ -82,7 +82,7 @@ fn sort_out(
 /// because the seqs of stored updates have no gaps.
 fn fits(draft: &Draft, url: &str, incarnation: Uuid) -> bool {
     let entry = &draft.entry;
-    // Everything else that an entry has is short, or in its XML as well.
+    // Everything else in an entry is short, or in its XML as well.
     let texts = [
         &entry.title,
         &entry.content_html,
@@ -109,7 +109,7 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
 
-    /// Text that compression makes nothing of.
+    /// Returns incompressible text.
     fn noise(bytes: usize) -> String {
         let alphabet: Vec<char> = ('!'..='~').collect();
         let random = || alphabet[rand::random_range(0..alphabet.len())];
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_breaks_the_program_takes_no_other_with_it() {
+    fn a_panic_affects_one_entry_only() {
         let entries = ["d", "poison", "b", "a", "d"].map(|id| entry(id, "x".into()));
         let fits = |draft: &Draft| {
             assert_ne!(draft.entry.id, "poison", "wanted by this test");

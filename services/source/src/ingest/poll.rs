@@ -1,4 +1,4 @@
-//! Asking for the feed, and showing how that went.
+//! Polls of the feed, and their status.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,48 +11,48 @@ use jiff::Timestamp;
 use store::{PollRecord, Validators};
 use tracing::{debug, info, warn};
 
-use super::document::{Before, Document};
-use super::storing::Taken;
-use super::{Ended, FeedState, History, Ingest, PollReport, hooks, now_ms};
+use super::document::{Document, DocumentSummary};
+use super::intake::IntakeStats;
+use super::{EndReason, FeedState, History, Ingest, PollReport, hooks, now_ms};
 
-/// An unchanged state of the feed is recorded in the store this often: each time is a write to disk. One
-/// that holds for longer is recorded in any case, for whoever asks when the next poll is.
+/// Shortest interval between records of an unchanged state in the store: each one is a write to
+/// disk. A longer wait is recorded in any case, to show the time of the next poll.
 const RECORD_INTERVAL: Duration = Duration::from_secs(20);
 
-/// Entries that cannot be read are named in the log up to this many at a time.
+/// Largest number of unreadable entries that are named in the log at a time.
 const NAMED: usize = 5;
 
-/// A feed that has moved and fails there so often in a row is asked for at its own address again.
+/// Consecutive failures at the new address of a feed after which its own address is polled again.
 const MOVE_FAILURES: u32 = 3;
 
-/// What a good poll brought.
-enum Polled {
+/// Result of a successful poll.
+enum PollResult {
     NotModified(Hints),
-    /// A document, and how often the feed says that it changes.
+    /// Document, and the interval of changes that the feed states.
     Document(Box<Document>, Hints, Option<Duration>),
 }
 
-/// Why a poll brought nothing.
-struct Trouble {
+/// Failed poll.
+struct PollFailure {
     state: FeedState,
-    /// In a sentence that names the feed.
+    /// Sentence that names the feed.
     detail: String,
     retry_after: Option<Duration>,
 }
 
 impl Ingest {
-    /// One poll and what follows from it. Returns the time until the next one.
-    pub(super) async fn turn(&mut self) -> Result<Duration, Ended> {
+    /// Polls once and processes the result. Returns the time until the next poll.
+    pub(super) async fn poll_once(&mut self) -> Result<Duration, EndReason> {
         (self.brought, self.excerpt) = (0, None);
         let polled = self.poll().await;
         let (state, detail, outcome, moved) = match polled {
-            Ok(Polled::NotModified(hints)) => {
+            Ok(PollResult::NotModified(hints)) => {
                 let detail = "unchanged since the poll before".to_owned();
                 let read = read(&hints, None);
                 let outcome = Outcome::Read(read);
                 (FeedState::NotModified, detail, outcome, hints.moved_to)
             }
-            Ok(Polled::Document(document, hints, ttl)) => {
+            Ok(PollResult::Document(document, hints, ttl)) => {
                 let (detail, outcome) = self.take(*document, read(&hints, ttl)).await?;
                 (FeedState::Ok, detail, outcome, hints.moved_to)
             }
@@ -68,18 +68,18 @@ impl Ingest {
         if state.is_good() {
             if self.trouble.take().is_some() {
                 let url = &self.settings.feed.url;
-                info!("the feed at {url} is back after {failures} failed polls: {detail}");
+                info!(feed = %url, failures, detail, "feed recovered");
             }
             self.fill_again().await?;
-            self.tidy().await;
+            self.remove_old_entries().await;
         } else {
-            self.describe_failure(state, &detail, pause);
+            self.log_failure(state, &detail, pause);
         }
         let gone = state == FeedState::Gone;
-        let back = !state.is_good() && self.leave_move(gone);
+        let back = !state.is_good() && self.revert_move(gone);
         let gone = gone && !back;
         if let Some(to) = moved {
-            self.note_move(to);
+            self.record_move(to);
         } else if back {
             self.moving = Some(self.settings.feed.url.clone());
         }
@@ -89,38 +89,38 @@ impl Ingest {
             state
         };
         let recorded = self.show(state, detail, pause, gone).await;
-        // It ends only when nobody has to find that out once more.
+        // The ingest ends only after the fact is recorded for later starts.
         if gone && recorded {
-            Err(Ended::Gone)
+            Err(EndReason::Gone)
         } else {
             Ok(pause)
         }
     }
 
-    /// Takes a document in, if the store lets it. What to say of it, and what it means for the next
-    /// poll.
+    /// Processes a document, if the store is available. Returns a description of the result, and
+    /// its effect on the next poll.
     async fn take(
         &mut self,
         document: Document,
         mut read: PollStats,
-    ) -> Result<(String, Outcome), Ended> {
+    ) -> Result<(String, Outcome), EndReason> {
         let count = document.entries.len();
         read.window = count;
         read.span = document.seen.span();
-        // Should it not come to be stored yet, this says what would be new.
+        // If the document cannot be stored yet, this is the number of new entries.
         read.new = match &self.history {
             History::Seen(before) => document.seen.ids.difference(&before.ids).count(),
             History::None | History::Stored(_) => count,
         };
         self.pending.push(document);
-        // A store that fails may take its time for that: the feed is not kept waiting for it.
-        let taken = if self.storing.fails() && Instant::now() < self.retry_at {
+        // A failing store may take long to respond, and must not delay the feed.
+        let taken = if self.storing.is_failing() && Instant::now() < self.retry_at {
             None
         } else {
             self.store_pending().await?
         };
         let detail = match taken {
-            Some(Taken {
+            Some(IntakeStats {
                 created,
                 changed,
                 gap,
@@ -134,7 +134,7 @@ impl Ingest {
         Ok((detail, Outcome::Read(read)))
     }
 
-    async fn poll(&mut self) -> Result<Polled, Trouble> {
+    async fn poll(&mut self) -> Result<PollResult, PollFailure> {
         let fetcher = self.fetcher()?;
         let began = Instant::now();
         let polled = fetcher.poll(&self.asked).await;
@@ -142,7 +142,7 @@ impl Ingest {
             .poll_seconds
             .observe(began.elapsed().as_secs_f64());
         let (document, validators, url, charset, hints) = match polled? {
-            Poll::NotModified { hints } => return Ok(Polled::NotModified(hints)),
+            Poll::NotModified { hints } => return Ok(PollResult::NotModified(hints)),
             Poll::Fetched {
                 document,
                 validators,
@@ -162,19 +162,19 @@ impl Ingest {
             self.excerpt = excerpt;
             self.no_feed(&error)
         })?;
-        self.name_unreadable(&parsed.remarks());
+        self.log_unreadable(&parsed.remarks());
         if matches!(self.history, History::None) {
             info!(
-                "the feed at {} answers: {:?} with {} entries",
-                self.settings.feed.url,
-                parsed.title.as_deref().unwrap_or("(without a title)"),
-                parsed.entries.len()
+                feed = %self.settings.feed.url,
+                title = parsed.title.as_deref().unwrap_or_default(),
+                entries = parsed.entries.len(),
+                "first document of the feed"
             );
         }
         let ttl = parsed.interval;
         self.asked = validators;
         let document = self.document(parsed);
-        Ok(Polled::Document(Box::new(document), hints, ttl))
+        Ok(PollResult::Document(Box::new(document), hints, ttl))
     }
 
     fn document(&mut self, parsed: ParsedFeed) -> Document {
@@ -188,7 +188,7 @@ impl Ingest {
             });
         }
         Document {
-            seen: Before::of(&parsed.entries, Some(Timestamp::now())),
+            seen: DocumentSummary::of(&parsed.entries, Some(Timestamp::now())),
             entries: parsed.entries,
             validators: Validators {
                 etag: self.asked.etag.clone(),
@@ -203,12 +203,12 @@ impl Ingest {
         }
     }
 
-    /// Where the feed is fetched from, as it is shown.
+    /// Returns the address that the feed is fetched from, for messages.
     pub(super) fn address(&self) -> &str {
         self.moved.as_deref().unwrap_or(&self.settings.feed.url)
     }
 
-    /// The fetcher for the present address.
+    /// Returns the fetcher for the current address.
     pub(super) fn fetcher(&mut self) -> Result<Arc<Fetcher>, FetchError> {
         if let Some(fetcher) = &self.fetcher {
             return Ok(Arc::clone(fetcher));
@@ -226,40 +226,34 @@ impl Ingest {
         Ok(fetcher)
     }
 
-    /// Notes that the feed moved for good. The new address is used from the next start on: until
-    /// then its own leads there.
-    fn note_move(&mut self, to: String) {
+    /// Records that the feed moved permanently. The new address is used from the next start on:
+    /// until then its own redirects there.
+    fn record_move(&mut self, to: String) {
         if to == self.address() || self.status.borrow().moved_to.as_deref() == Some(&to) {
             return;
         }
-        info!(
-            "the feed at {} has moved to {to} for good; this is remembered",
-            self.settings.feed.url
-        );
+        info!(feed = %self.settings.feed.url, %to, "feed moved permanently");
         self.moving = Some(to);
     }
 
-    /// Goes back to the feed's own address if the one that it moved to does not work. Returns
-    /// whether that is so.
-    fn leave_move(&mut self, gone: bool) -> bool {
+    /// Returns to the feed's own address if the one that it moved to fails. Returns whether that is
+    /// so.
+    fn revert_move(&mut self, gone: bool) -> bool {
         if self.moved.is_none() || !(gone || self.schedule.failures() >= MOVE_FAILURES) {
             return false;
         }
         if let Some(moved) = self.moved.take() {
-            warn!(
-                "the feed at {} cannot be read at {moved}, where it has moved to: its own address \
-                 is tried again",
-                self.settings.feed.url
-            );
+            let feed = &self.settings.feed.url;
+            warn!(%feed, %moved, "new address of the feed failed; returning to the original one");
         }
         self.fetcher = None;
         true
     }
 
-    /// What to say about a document that is not a feed.
-    fn no_feed(&self, error: &ParseError) -> Trouble {
+    /// Describes a document that is not a feed.
+    fn no_feed(&self, error: &ParseError) -> PollFailure {
         match error {
-            ParseError::NotAFeed { seen, challenge } => Trouble {
+            ParseError::NotAFeed { seen, challenge } => PollFailure {
                 state: if *challenge {
                     FeedState::Challenged
                 } else {
@@ -275,48 +269,50 @@ impl Ingest {
         }
     }
 
-    fn unreadable_document(&self, what: &str) -> Trouble {
-        Trouble {
+    fn unreadable_document(&self, what: &str) -> PollFailure {
+        PollFailure {
             state: FeedState::Error,
             detail: format!("the feed at {} {what}", self.settings.feed.url),
             retry_after: None,
         }
     }
 
-    /// Logs entries that were passed over, once for as long as they stay the same.
-    fn name_unreadable(&mut self, skipped: &[String]) {
+    /// Logs skipped entries, once for as long as they stay the same.
+    fn log_unreadable(&mut self, skipped: &[String]) {
         if skipped == self.unreadable {
             return;
         }
         let url = &self.settings.feed.url;
         for line in skipped.iter().take(NAMED) {
-            warn!("passed over in the feed at {url}: {line}");
+            warn!(feed = %url, reason = line, "entry skipped: unreadable");
         }
         if let Some(more) = skipped.len().checked_sub(NAMED).filter(|&more| more > 0) {
-            warn!("… and {more} more");
+            warn!(feed = %url, more, "further entries skipped");
         }
         self.unreadable = skipped.to_vec();
     }
 
-    /// Logs why a poll brought nothing, once for as long as it stays the same.
-    fn describe_failure(&mut self, state: FeedState, detail: &str, pause: Duration) {
+    /// Logs a failed poll, once for as long as the reason stays the same.
+    fn log_failure(&mut self, state: FeedState, detail: &str, pause: Duration) {
         let trouble = (state, detail.to_owned());
         if self.trouble.as_ref() == Some(&trouble) {
             return;
         }
         match state {
             FeedState::Gone if self.moved.is_none() => {
-                warn!("{detail}; it is not asked for again until it is added again");
+                warn!(
+                    detail,
+                    "feed gone; no further polls until it is added again"
+                );
             }
             _ => {
-                let seconds = pause.as_secs_f64();
-                warn!("{detail}; the next attempt is in {seconds:.1} s");
+                warn!(detail, retry_in = ?pause, "poll failed");
             }
         }
         self.trouble = Some(trouble);
     }
 
-    /// Tells those who want to hear of each poll; they do not hold it up.
+    /// Sends a report of the poll, without waiting.
     fn report(&mut self, at_ms: u64, state: FeedState, detail: &str) {
         if let Some(reports) = &self.settings.hooks.reports {
             reports.tell(PollReport {
@@ -331,7 +327,7 @@ impl Ingest {
         }
     }
 
-    /// Lets the world know how the last poll went. Returns whether this is recorded in the store.
+    /// Publishes the status of the last poll. Returns whether it is recorded in the store.
     async fn show(
         &mut self,
         state: FeedState,
@@ -364,7 +360,7 @@ impl Ingest {
         });
         let due = due || pause >= RECORD_INTERVAL;
         let news = due || self.moving.is_some() || gone;
-        if !news || self.storing.fails() {
+        if !news || self.storing.is_failing() {
             return false;
         }
         let poll = PollRecord {
@@ -384,14 +380,14 @@ impl Ingest {
                 true
             }
             Err(error) => {
-                debug!("the poll could not be recorded: {error}");
+                debug!(%error, "poll not recorded");
                 false
             }
         }
     }
 }
 
-/// What a good poll means for the next one, as far as the server and the feed say.
+/// Returns the hints of the server and of the feed for the next poll.
 fn read(hints: &Hints, ttl: Option<Duration>) -> PollStats {
     PollStats {
         max_age: hints.max_age,
@@ -401,7 +397,7 @@ fn read(hints: &Hints, ttl: Option<Duration>) -> PollStats {
     }
 }
 
-impl From<FetchError> for Trouble {
+impl From<FetchError> for PollFailure {
     fn from(error: FetchError) -> Self {
         let remedy = match &error {
             FetchError::Private { .. } => " (--allow-private-feed, or mark it as local)",
@@ -412,7 +408,7 @@ impl From<FetchError> for Trouble {
             error if error.is_challenge() => FeedState::Challenged,
             _ => FeedState::Error,
         };
-        Trouble {
+        PollFailure {
             state,
             detail: format!("{error}{remedy}"),
             retry_after: error.retry_after(),

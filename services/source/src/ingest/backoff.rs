@@ -1,43 +1,45 @@
-//! How long to wait between attempts at something that failed.
+//! Waits between attempts after failures.
 
 use std::time::Duration;
 
-/// Doublings of the wait after failures in a row: 32 times the first wait.
+/// Doublings of the wait after consecutive failures: 32 times the first wait.
 const DOUBLINGS: u32 = 5;
 
-/// The longest wait, unless the first one is longer: a store that is back should not have to wait.
+/// Longest wait, unless the first one is longer: a store that has recovered should not have to
+/// wait.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// Waits that grow while something fails.
+/// Waits that grow during failures.
 #[derive(Debug, Clone)]
-pub(super) struct Pause {
+pub(super) struct Backoff {
     first: Duration,
     failures: u32,
 }
 
-impl Pause {
-    /// Without failures, and after the first one, `first` is waited.
+impl Backoff {
+    /// Returns a backoff that waits `first` without failures, and after the first one.
     pub(super) fn new(first: Duration) -> Self {
         Self { first, failures: 0 }
     }
 
-    /// Things work: the waits are short again. Returns how many failures in a row that ends.
+    /// Records a success, which resets the wait. Returns the number of consecutive failures before
+    /// it.
     pub(super) fn succeeded(&mut self) -> u32 {
         std::mem::take(&mut self.failures)
     }
 
-    /// Things failed, once more.
+    /// Records another failure.
     pub(super) fn failed(&mut self) {
         self.failures = self.failures.saturating_add(1);
     }
 
     /// Whether the last attempt failed.
-    pub(super) fn fails(&self) -> bool {
+    pub(super) fn is_failing(&self) -> bool {
         self.failures > 0
     }
 
-    /// The wait from now, give or take a tenth, so that feeds which wait for one store do not all
-    /// come at once.
+    /// Returns the next wait, with a jitter of a tenth, so that feeds which wait for one store do
+    /// not all return at once.
     pub(super) fn next(&self) -> Duration {
         let doublings = self.failures.saturating_sub(1).min(DOUBLINGS);
         let longest = LONGEST.max(self.first);
@@ -56,8 +58,8 @@ mod tests {
     }
 
     #[test]
-    fn waits_grow_with_failures_up_to_a_limit_and_shrink_with_success() {
-        let mut pause = Pause::new(Duration::from_secs(1));
+    fn waits_grow_with_failures_and_reset_on_success() {
+        let mut pause = Backoff::new(Duration::from_secs(1));
         assert!(near(pause.next(), 1.0));
         for expected in [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0] {
             pause.failed();
@@ -71,7 +73,7 @@ mod tests {
 
     #[test]
     fn a_long_wait_does_not_become_longer() {
-        let mut pause = Pause::new(Duration::from_secs(3600));
+        let mut pause = Backoff::new(Duration::from_secs(3600));
         for _ in 0..100 {
             pause.failed();
         }
@@ -80,7 +82,7 @@ mod tests {
 
     #[test]
     fn waits_vary() {
-        let pause = Pause::new(Duration::from_secs(1));
+        let pause = Backoff::new(Duration::from_secs(1));
         let first = pause.next();
         assert!((0..100).any(|_| pause.next() != first));
     }

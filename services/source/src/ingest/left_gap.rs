@@ -1,5 +1,5 @@
-//! Gaps that an earlier ingest of the feed noticed and could not fill: the source was restarted, or
-//! another one had the channel. They are looked into again.
+//! Gaps that an earlier ingest of the feed noticed and could not fill, because the source was
+//! restarted or another one had the channel. They are searched again.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -11,32 +11,29 @@ use store::{GapRecord, GapState, StoreError};
 use tracing::{debug, info};
 
 use super::bounds::Share;
-use super::document::Before;
-use super::filling::{ATTEMPTS, Hole, LAST_GAPS, some};
+use super::document::DocumentSummary;
+use super::feed_gap::FeedGap;
+use super::gap::{ATTEMPTS, LAST_GAPS, MUCH_SINCE, some};
 use super::{History, Ingest, now_ms};
 
-/// A gap that was filled in part is looked into once more if it is younger than this, in
-/// milliseconds.
+/// Largest age of a partly filled gap that is searched once more, in milliseconds.
 const YOUNG: i64 = 7 * 24 * 3600 * 1000;
 
-/// If more entries than these came after a gap, it is too late to look into it.
-pub(super) const MUCH_SINCE: usize = 20_000;
-
 impl Ingest {
-    /// Looks whether the feed's last gap still has to be filled. Returns that gap, as it is to be
-    /// shown.
-    pub(super) async fn take_up_gap(&mut self) -> Option<GapRecord> {
+    /// Returns the feed's last gap, as it is to be shown, and takes it over if it still has to be
+    /// filled.
+    pub(super) async fn resume_gap(&mut self) -> Option<GapRecord> {
         let (channel, url) = (&self.settings.channel, &self.settings.feed.url);
         let gaps = match self.store.gaps(channel, LAST_GAPS).await {
             Ok(gaps) => gaps,
             Err(error) => {
-                debug!("the gaps of the feed at {url} cannot be read: {error}");
+                debug!(feed = %url, %error, "gaps not read");
                 return None;
             }
         };
         let mut ours = gaps.into_iter().filter(|gap| gap.url == *url);
         let mut last = ours.next();
-        // Only one is looked into at a time, and the last one began first.
+        // Only one is searched at a time, and the last one began first.
         let older = ours.filter(|gap| gap.state == GapState::Suspected);
         for mut gap in older.collect::<Vec<_>>() {
             gap.state = some(gap.entries);
@@ -58,14 +55,14 @@ impl Ingest {
             _ => {}
         }
         if self.left.is_some() {
-            // The document says where older entries are: "unchanged" is not enough.
+            // Only a document names the source of older entries: "unchanged" is not enough.
             self.asked = feed::fetch::Validators::default();
         }
         last
     }
 
-    /// Once a document has come, has the gap looked into that an earlier ingest left.
-    pub(super) async fn go_on_with_gap(&mut self) -> Result<(), StoreError> {
+    /// Resumes the search for the gap that an earlier ingest left, once there is a document.
+    pub(super) async fn resume_left_gap(&mut self) -> Result<(), StoreError> {
         let (Some(gap), History::Seen(seen)) = (&self.left, &self.history) else {
             return Ok(());
         };
@@ -78,7 +75,7 @@ impl Ingest {
         newer.extend(seen.ids.iter().cloned());
         let backfill = self.backfill.clone().filter(|_| self.settings.gaps.fill);
         let why = match &backfill {
-            None => Some("the feed offers no backfill to entries that have left it"),
+            None => Some("the feed offers no archive of entries that have left it"),
             Some(_) if newer.len() > MUCH_SINCE => Some("too many entries have come since"),
             Some(_) => None,
         };
@@ -86,13 +83,10 @@ impl Ingest {
         match (backfill, why) {
             (Some(backfill), None) => {
                 let url = &self.settings.feed.url;
-                info!(
-                    "the gap in the feed at {url} is looked into again: {}",
-                    gap.detail
-                );
+                info!(feed = %url, detail = %gap.detail, "resuming search for a gap");
                 let was_settled = gap.state != GapState::Suspected;
                 gap.state = GapState::Suspected;
-                let mut hole = self.hole_of(gap, backfill, before, newer, &seen);
+                let mut hole = self.new_gap(gap, backfill, before, newer, &seen);
                 if was_settled {
                     // One more attempt, at each start.
                     hole.attempts = ATTEMPTS - 1;
@@ -109,11 +103,11 @@ impl Ingest {
         Ok(())
     }
 
-    /// What was stored of the feed before a gap, and the ids of what came after it.
+    /// Returns the stored entries of the feed before a gap, and the ids of those after it.
     pub(super) async fn around(
         &self,
         gap: &GapRecord,
-    ) -> Result<(Before, HashSet<String>), StoreError> {
+    ) -> Result<(DocumentSummary, HashSet<String>), StoreError> {
         let (channel, url) = (&self.settings.channel, &self.settings.feed.url);
         let after = gap.after.unwrap_or_default();
         let at = Timestamp::from_millisecond(gap.at_ms).ok();
@@ -122,16 +116,16 @@ impl Ingest {
         Ok((before, newer.await?.into_iter().collect()))
     }
 
-    /// A gap that was not looked into yet; `seen` is the feed's document after it.
-    pub(super) fn hole_of(
+    /// Returns a gap before its first search; `seen` is the feed's document after it.
+    pub(super) fn new_gap(
         &self,
         record: GapRecord,
         backfill: Backfill,
-        before: Before,
+        before: DocumentSummary,
         newer: HashSet<String>,
-        seen: &Before,
-    ) -> Hole {
-        Hole {
+        seen: &DocumentSummary,
+    ) -> FeedGap {
+        FeedGap {
             record,
             backfill,
             before,

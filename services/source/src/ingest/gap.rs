@@ -1,6 +1,6 @@
 //! Suspected gaps: a document that shares no entry with the one before it may have come too late.
-//! What was in the feed in between is looked for where the feed lets that be done, at once, and a
-//! few times more if that fails. What became of it is recorded.
+//! Entries that were in the feed in between are searched for where the feed offers a source of
+//! them, at once, and a few more times if that fails. The result is recorded.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -12,20 +12,19 @@ use jiff::Timestamp;
 use store::{GapRecord, GapState, StoreError};
 use tracing::{debug, info, warn};
 
-use super::bounds::Share;
-use super::document::{Before, Document, size};
-use super::finding::{End, Found};
-use super::leftover::MUCH_SINCE;
-use super::{Ended, GapStatus, History, Ingest, now_ms};
+use super::document::{Document, DocumentSummary, size};
+use super::feed_gap::{FeedGap, Unstored};
+use super::search::{FoundEntries, SearchEnd};
+use super::{EndReason, GapStatus, History, Ingest, now_ms};
 
-/// The search for entries that the feed's documents did not have.
+/// Settings of the search for entries that the feed's documents did not have.
 #[derive(Debug, Clone, Copy)]
 pub struct GapSettings {
-    /// Whether they are looked for at all.
+    /// Whether to search at all.
     pub fill: bool,
-    /// Wait before an archive is asked again whose answer proved nothing; doubles each time.
+    /// Wait before a repeated search after a response that proved nothing; doubles each time.
     pub pause: Duration,
-    /// Time between looks for late arrivals; `None` for never.
+    /// Time between searches for late arrivals; `None` for never.
     pub late: Option<Duration>,
 }
 
@@ -40,93 +39,44 @@ impl Default for GapSettings {
     }
 }
 
-/// So many of a channel's last gaps are looked at for those of this feed: all that are kept.
+/// Number of a channel's last gaps that are searched for those of this feed: all that are kept.
 pub(super) const LAST_GAPS: usize = 1000;
 
-/// A gap is looked into so often if that fails, with twice as many polls before each time as before
-/// the last one.
+/// Number of attempts to fill a gap if that fails, with twice as many polls before each one as
+/// before the previous one.
 pub(super) const ATTEMPTS: u32 = 8;
 
-/// From so many of a channel's last updates it is seen what was last in the feed, after a restart.
+/// Number of entries after a gap that makes a search for it pointless.
+pub(super) const MUCH_SINCE: usize = 20_000;
+
+/// Number of a channel's last updates that show the feed's last entries after a restart.
 const LAST_UPDATES: u64 = 200;
 
-/// If none of them is of this feed, it is looked so often in as many before them.
+/// Number of earlier batches that are read if none of these updates is of this feed.
 const LOOKS: usize = 10;
 const LAST_BYTES: usize = 16 << 20;
 
-/// So many of them count: about what a document has.
+/// Number of entries of them that count: about the size of a document.
 const LAST_ENTRIES: usize = 50;
 
-/// What may be missing.
-#[derive(Debug)]
-pub(super) struct Hole {
-    /// What is recorded of it.
-    pub(super) record: GapRecord,
-    /// How to get older entries than those of the document that came after it.
-    pub(super) backfill: Backfill,
-    /// What the document before it had.
-    pub(super) before: Before,
-    /// The ids of entries that came after it, or were found in it.
-    pub(super) newer: HashSet<String>,
-    /// The ids of the feed's last document.
-    pub(super) latest: HashSet<String>,
-    /// The entry after it that is next to it.
-    pub(super) edge: Option<String>,
-    /// What was found and could not be stored yet.
-    pub(super) unstored: Option<Unstored>,
-    /// The memory that it takes.
-    pub(super) share: Share,
-    pub(super) attempts: u32,
-    /// So many polls are waited before the next attempt.
-    pub(super) wait: u32,
-    /// Attempts whose answers proved nothing.
-    pub(super) unproven: u32,
-    /// The next attempt is not before this.
-    pub(super) not_before: Instant,
-}
-
-/// What an attempt found. It counts as found only once it is stored.
-#[derive(Debug)]
-pub(super) struct Unstored {
-    /// Newest first.
-    entries: Vec<Entry>,
-    /// What is to be recorded of the gap then.
-    record: GapRecord,
-}
-
-impl Hole {
-    /// Another document came.
-    pub(super) fn pass(&mut self, seen: &Before) {
-        self.newer.extend(seen.ids.iter().cloned());
-        self.latest.clone_from(&seen.ids);
-    }
-
-    /// When it is to be looked into again whether or not there is a poll; `None` where polls are
-    /// waited for.
-    fn due(&self) -> Option<Instant> {
-        let waits = self.wait > 0 || self.unstored.is_some() || !self.share.has_room();
-        (!waits).then_some(self.not_before)
-    }
-}
-
 impl Ingest {
-    /// Records that a document shares no entry with the one before, and adds to its entries what
-    /// came and went in between, and what has come since.
-    pub(super) async fn look_into(&mut self, document: &mut Document) -> Result<(), StoreError> {
-        self.end_or_widen_hole().await?;
-        // One that is not filled yet, or that an earlier ingest left, is part of this one, and had
-        // other entries before it.
+    /// Records that a document shares no entry with the one before, and adds to its entries those
+    /// that came and went in between, and those that have come since.
+    pub(super) async fn fill_gap(&mut self, document: &mut Document) -> Result<(), StoreError> {
+        self.end_or_widen_gap().await?;
+        // A gap that is not filled yet, or that an earlier ingest left, is part of this one, and
+        // other entries were in front of it.
         let (before, mut newer) = match (&self.hole, &self.left) {
             (Some(hole), _) => (hole.before.clone(), hole.newer.clone()),
             (None, Some(gap)) => self.around(gap).await?,
             (None, None) => (self.before().await?, HashSet::new()),
         };
         if before.never {
-            // It was read, and empty.
+            // The feed was read, and empty.
             return Ok(());
         }
         let mut record = match document.gap.take() {
-            // The store failed while this was looked into.
+            // The store failed during an earlier attempt.
             Some(record) => record,
             None => self.notice(document).await?,
         };
@@ -140,7 +90,7 @@ impl Ingest {
                 "maximum"
             };
             record.detail = format!(
-                "the feed offers no backfill to entries that have left it: poll more often, with a \
+                "the feed offers no archive of entries that have left it: poll more often, with a \
                  lower {limit} of the time between polls"
             );
             document.gap = Some(record);
@@ -155,8 +105,8 @@ impl Ingest {
             return Ok(());
         }
         newer.extend(document.seen.ids.iter().cloned());
-        let mut hole = self.hole_of(record, backfill, before, newer, &document.seen);
-        let (found, record) = match self.find_into(&mut hole).await {
+        let mut hole = self.new_gap(record, backfill, before, newer, &document.seen);
+        let (found, record) = match self.search_gap(&mut hole).await {
             Ok(found) => found,
             Err(error) => {
                 self.hole = Some(hole);
@@ -164,8 +114,8 @@ impl Ingest {
             }
         };
         (self.hole, self.left) = (None, None);
-        let Found { entries, later, .. } = found;
-        // The document keeps them until they are stored, and nothing is looked for before that.
+        let FoundEntries { entries, later, .. } = found;
+        // The document keeps them until they are stored, and no search starts before that.
         let both = entries.iter().chain(&later);
         hole.newer.extend(both.map(|entry| entry.id.clone()));
         self.metrics.gap_entries.inc_by(entries.len() as u64);
@@ -181,9 +131,9 @@ impl Ingest {
         Ok(())
     }
 
-    /// Another gap was noticed: has the one before it be a part of it, or ends it if that takes too
-    /// much memory.
-    async fn end_or_widen_hole(&mut self) -> Result<(), StoreError> {
+    /// Merges the previous gap into the one that was just noticed, or ends it if it takes too much
+    /// memory.
+    async fn end_or_widen_gap(&mut self) -> Result<(), StoreError> {
         let Some(mut hole) = self.hole.take() else {
             return Ok(());
         };
@@ -204,9 +154,9 @@ impl Ingest {
         Ok(())
     }
 
-    /// Tries again to find what could not be found because something failed, and stores it.
-    pub(super) async fn fill_again(&mut self) -> Result<(), Ended> {
-        if let Err(error) = self.go_on_with_gap().await {
+    /// Searches again after a failed attempt, and stores the result.
+    pub(super) async fn fill_again(&mut self) -> Result<(), EndReason> {
+        if let Err(error) = self.resume_left_gap().await {
             return self.end_or_wait(&error);
         }
         let Some(mut hole) = self.hole.take() else {
@@ -228,15 +178,16 @@ impl Ingest {
         Ok(())
     }
 
-    /// When to look into the gap again, whether or not there is a poll.
-    pub(super) fn hole_due(&self) -> Option<Instant> {
-        let rests = !self.pending.is_empty() || self.storing.fails();
+    /// Returns the time of the next attempt to fill the gap, with or without a poll.
+    pub(super) fn gap_due(&self) -> Option<Instant> {
+        let rests = !self.pending.is_empty() || self.storing.is_failing();
         self.hole.as_ref().filter(|_| !rests)?.due()
     }
 
-    /// Where nothing waits to be stored, nothing else would show that the store works again.
-    async fn probe_store(&mut self) -> Result<(), Ended> {
-        if !self.pending.is_empty() || !self.storing.fails() {
+    /// Probes the store while nothing waits to be stored, because nothing else would show its
+    /// recovery.
+    async fn probe_store(&mut self) -> Result<(), EndReason> {
+        if !self.pending.is_empty() || !self.storing.is_failing() {
             return Ok(());
         }
         match self.store.version().await {
@@ -248,9 +199,9 @@ impl Ingest {
         }
     }
 
-    async fn find_and_store(&mut self, hole: &mut Hole) -> Result<(), StoreError> {
+    async fn find_and_store(&mut self, hole: &mut FeedGap) -> Result<(), StoreError> {
         if hole.unstored.is_none() {
-            let (found, record) = self.find_into(hole).await?;
+            let (found, record) = self.search_gap(hole).await?;
             let mut entries = found.later;
             entries.extend(found.entries);
             hole.share.set(entries.iter().map(size).sum());
@@ -259,20 +210,21 @@ impl Ingest {
         self.store_unstored(hole).await
     }
 
-    /// Stores what was found, and only then takes it for found.
-    async fn store_unstored(&mut self, hole: &mut Hole) -> Result<(), StoreError> {
+    /// Stores the entries that were found, and only then counts them.
+    async fn store_unstored(&mut self, hole: &mut FeedGap) -> Result<(), StoreError> {
         let Some(Unstored { entries, record }) = &hole.unstored else {
             return Ok(());
         };
         let known = self.known(entries).await?;
-        // What is known by now is stored already, or came with the feed, which is never older.
+        // Entries that are known by now are stored already, or came with the feed, which is never
+        // older.
         let new = entries
             .iter()
             .filter(|entry| !known.contains_key(&entry.id));
         let new: Vec<Entry> = new.cloned().collect();
         if let Some(news) = self.news(new, known).await {
             self.store_found(&news.drafts).await?;
-            // An earlier attempt may have stored all of it without being able to say so.
+            // An earlier attempt may have stored all of it and failed to report so.
             self.wake.notify_one();
             self.metrics
                 .gap_entries
@@ -282,7 +234,7 @@ impl Ingest {
             hole.record = record.clone();
         } else {
             let record = &mut hole.record;
-            record.detail = "what was found could not be worked out; the log says why".into();
+            record.detail = "change detection failed for the found entries; see the log".into();
             if hole.attempts >= ATTEMPTS {
                 record.state = some(record.entries);
             }
@@ -292,8 +244,12 @@ impl Ingest {
         Ok(())
     }
 
-    /// Looks for what is missing. What was found, and what to record of the gap once it is stored.
-    async fn find_into(&mut self, hole: &mut Hole) -> Result<(Found, GapRecord), StoreError> {
+    /// Searches for missing entries. Returns them, and the record of the gap for after they are
+    /// stored.
+    async fn search_gap(
+        &mut self,
+        hole: &mut FeedGap,
+    ) -> Result<(FoundEntries, GapRecord), StoreError> {
         hole.wait = 1 << hole.attempts.min(ATTEMPTS);
         hole.attempts += 1;
         // The feed may link to a newer archive document by now.
@@ -309,38 +265,42 @@ impl Ingest {
             Backfill::PublicInbox(_) => "by the search of the list's archive",
         };
         let some = some(count);
-        if let End::Unproven(_) = &found.end {
+        if let SearchEnd::Unproven(_) = &found.end {
             hole.wait = 0;
             hole.not_before = Instant::now() + self.settings.gaps.pause * (1 << hole.unproven);
             hole.unproven += 1;
         }
         (record.state, record.detail) = match &found.end {
-            End::Reached if count == 0 => (GapState::Filled, "nothing was missing".to_owned()),
-            End::Reached => (
+            SearchEnd::Reached if count == 0 => {
+                (GapState::Filled, "nothing was missing".to_owned())
+            }
+            SearchEnd::Reached => (
                 GapState::Filled,
                 format!("{count} entries were found {what}"),
             ),
-            End::Exhausted => (
+            SearchEnd::Exhausted => (
                 some,
                 format!("{count} entries were found {what}, which does not go back far enough"),
             ),
-            End::Bound(bound) => (some, format!("{count} entries were found {what}; {bound}")),
-            End::Unproven(why) if hole.attempts < ATTEMPTS => (
+            SearchEnd::Bound(bound) => {
+                (some, format!("{count} entries were found {what}; {bound}"))
+            }
+            SearchEnd::Unproven(why) if hole.attempts < ATTEMPTS => (
                 GapState::Suspected,
                 format!("{count} entries were found {what}; it is asked again, because {why}"),
             ),
-            End::Unproven(why) => (
+            SearchEnd::Unproven(why) => (
                 some,
                 format!(
                     "{count} entries were found {what}; it is not certain that these are all: \
                      {why}"
                 ),
             ),
-            End::Failed(why) if hole.attempts < ATTEMPTS => (
+            SearchEnd::Failed(why) if hole.attempts < ATTEMPTS => (
                 GapState::Suspected,
                 format!("{count} entries were found {what}; it is tried again, because {why}"),
             ),
-            End::Failed(why) => (
+            SearchEnd::Failed(why) => (
                 some,
                 format!("{count} entries were found {what}; then it failed: {why}"),
             ),
@@ -348,11 +308,11 @@ impl Ingest {
         Ok((found, record))
     }
 
-    /// Keeps what has to be looked into again.
-    fn keep(&mut self, hole: Hole) {
-        // Where many came at once, some may have come with old dates.
+    /// Keeps a gap that needs another attempt.
+    fn keep(&mut self, hole: FeedGap) {
+        // Of many simultaneous arrivals, some may have old dates.
         self.late
-            .no_later_than(Instant::now() + self.settings.gaps.pause);
+            .move_forward_to(Instant::now() + self.settings.gaps.pause);
         if hole.record.state == GapState::Suspected {
             self.hole = Some(hole);
         }
@@ -382,39 +342,34 @@ impl Ingest {
         record.id = self.store.record_gap(channel, &record).await?;
         self.metrics.suspected_gaps.inc();
         warn!(
-            "suspected gap: none of the {} entries of the feed at {url} was in it before, so others \
-             may have come and gone unseen",
-            document.entries.len()
+            feed = %url,
+            entries = document.entries.len(),
+            "suspected gap: no entry of the previous document; others may have been missed"
         );
         Ok(record)
     }
 
-    /// Records and says what became of a gap.
+    /// Logs and records the result of a gap.
     pub(super) async fn settle(&self, record: GapRecord) {
         let url = &self.settings.feed.url;
         let detail = &record.detail;
         match record.state {
-            GapState::Filled => info!("the gap in the feed at {url} is filled: {detail}"),
-            GapState::Suspected => {
-                info!("the gap in the feed at {url} is not filled yet: {detail}")
-            }
+            GapState::Filled => info!(feed = %url, detail, "gap filled"),
+            GapState::Suspected => info!(feed = %url, detail, "gap not filled yet; retrying"),
             GapState::Partly | GapState::Open => {
                 self.metrics.open_gaps.inc();
-                warn!(
-                    "the gap in the feed at {url} stays {}: {detail}",
-                    record.state
-                );
+                warn!(feed = %url, state = %record.state, detail, "gap not filled; giving up");
             }
         }
         self.show_gap(&record);
         self.record(&record).await;
     }
 
-    /// Records what became of a gap.
+    /// Records the result of a gap.
     pub(super) async fn record(&self, record: &GapRecord) {
         let channel = &self.settings.channel;
         if let Err(error) = self.store.record_gap(channel, record).await {
-            debug!("what became of the gap could not be recorded: {error}");
+            debug!(%error, "gap record not written");
         }
     }
 
@@ -423,34 +378,34 @@ impl Ingest {
             .send_modify(|status| status.gap = Some(shown(record)));
     }
 
-    /// What was last seen of the feed.
-    async fn before(&self) -> Result<Before, StoreError> {
+    /// Returns the summary of the last document of the feed.
+    async fn before(&self) -> Result<DocumentSummary, StoreError> {
         match &self.history {
             History::Seen(before) => Ok(before.clone()),
-            History::None => Ok(Before::default()),
+            History::None => Ok(DocumentSummary::default()),
             History::Stored(at) => self.before_restart(*at).await,
         }
     }
 
-    /// The same by what is stored.
-    async fn before_restart(&self, at: Option<Timestamp>) -> Result<Before, StoreError> {
+    /// Returns the same from stored updates.
+    async fn before_restart(&self, at: Option<Timestamp>) -> Result<DocumentSummary, StoreError> {
         let head = self.store.channel(&self.settings.channel).await?.head;
         self.stored_up_to(head, at).await
     }
 
-    /// What was last stored of the feed up to a seq.
+    /// Returns the last updates of the feed that were stored up to a seq.
     pub(super) async fn stored_up_to(
         &self,
         last: u64,
         at: Option<Timestamp>,
-    ) -> Result<Before, StoreError> {
+    ) -> Result<DocumentSummary, StoreError> {
         let channel = &self.settings.channel;
         let mut last = last;
         for _ in 0..LOOKS {
             let from = last.saturating_sub(LAST_UPDATES) + 1;
             let limit = usize::try_from(last + 1 - from).unwrap_or(usize::MAX);
             let mut updates = self.store.updates(channel, from, limit, LAST_BYTES).await?;
-            // Some may have been let go of, so that what was read reaches further.
+            // Some may have been evicted, so that the batch extends further.
             updates.retain(|update| update.seq <= last);
             let url = self.settings.feed.url.clone();
             let ours = tokio::task::spawn_blocking(move || {
@@ -460,26 +415,26 @@ impl Ingest {
                 let ours = ours.take(LAST_ENTRIES).map(|update| update.entry);
                 ours.collect::<Vec<Entry>>()
             });
-            // Should it fail, nothing is known of it but the time.
+            // If this fails, only the time is known.
             let Ok(ours) = ours.await else {
-                return Ok(Before::of(&[], at));
+                return Ok(DocumentSummary::of(&[], at));
             };
             if !ours.is_empty() {
-                return Ok(Before::of(&ours, at));
+                return Ok(DocumentSummary::of(&ours, at));
             }
             if from == 1 {
-                return Ok(Before {
+                return Ok(DocumentSummary {
                     never: true,
-                    ..Before::of(&[], at)
+                    ..DocumentSummary::of(&[], at)
                 });
             }
             last = from - 1;
         }
-        Ok(Before::of(&[], at))
+        Ok(DocumentSummary::of(&[], at))
     }
 }
 
-/// What a gap is of which so many entries were found, and no more will be.
+/// Returns the state of a gap that ends with this number of found entries.
 pub(super) fn some(entries: u64) -> GapState {
     if entries > 0 {
         GapState::Partly
@@ -488,7 +443,7 @@ pub(super) fn some(entries: u64) -> GapState {
     }
 }
 
-/// A gap as the status shows it.
+/// Returns a gap as the status shows it.
 pub(super) fn shown(record: &GapRecord) -> GapStatus {
     GapStatus {
         at_ms: record.at_ms,

@@ -1,7 +1,7 @@
-//! Late arrivals: mails that reach a list's archive with dates before those that its feed shows,
-//! so that they never are in the feed. Where it is the feed of a public-inbox, its search is read
-//! now and then, and compared with what it had the time before. That goes on beside the polls: a
-//! long answer never makes a poll late, which would have entries leave the feed unseen.
+//! Late arrivals: mails that reach a list's archive with dates before those that its feed shows, so
+//! that they never are in the feed. For the feed of a public-inbox, the ingest reads its search
+//! periodically, and compares the result with the previous one. The search runs alongside the
+//! polls: a long response never delays a poll, which could let entries leave the feed unseen.
 
 use std::collections::{HashMap, HashSet};
 use std::future;
@@ -17,88 +17,89 @@ use store::{GapRecord, GapState, Store, StoreError};
 use tokio::task::JoinSet;
 use tracing::{debug, info};
 
-use super::document::{Before, date, size};
-use super::finding::{ALMOST_FULL, BYTES, End, NOTHING, OVERLAP, Pages, Stop, TIME};
-use super::hourly::Hourly;
-use super::{Ended, History, Ingest, now_ms};
+use super::document::{DocumentSummary, date, size};
+use super::rate_limit::HourlyLimit;
+use super::search::{ALMOST_FULL, BYTES, NOTHING, OVERLAP, Pages, SearchEnd, TIME, WalkStop};
+use super::{EndReason, History, Ingest, now_ms};
 
-/// Mails with older dates are not looked for.
+/// Mails with older dates are not searched for.
 const BACK: SignedDuration = SignedDuration::from_hours(24);
 
-/// A look costs the feed's server at most this many requests; on a busy list it does not reach
-/// back for all of [`BACK`] then.
+/// Largest number of requests to the feed's server for one search; on a busy list the search then
+/// does not reach back for all of [`BACK`].
 const PAGES: usize = 10;
 
-/// All looks cost it at most so many in an hour. They take none of those for gaps.
+/// Largest number of requests per hour for all searches. These do not count against the limit for
+/// gaps.
 const PAGES_PER_HOUR: usize = 60;
 
-/// Between two looks is at least this part of the ordinary time between them, whatever gaps come.
+/// Smallest time between two searches as a fraction of the ordinary time, whatever gaps occur.
 const LEAST: u32 = 6;
 
-/// So many entries that are not stored are remembered. A search has more only if its server makes
-/// them up.
+/// Largest number of entries that are remembered without being stored. Only an invented search
+/// result has more.
 const STRANGERS: usize = 20_000;
 
 /// State of the search for late arrivals.
 #[derive(Debug)]
-pub(super) struct Late {
-    /// When to look next.
+pub(super) struct LateArrivals {
+    /// Time of the next search.
     due: Instant,
-    /// The next look is not before this.
+    /// Earliest time of the next search.
     not_before: Instant,
-    /// Result of the last look.
-    listed: Option<Listed>,
-    /// The look that goes on, if any. It ends with the ingest, and the next one finds the same.
-    looks: JoinSet<Result<Look, Stop>>,
+    /// Result of the last search.
+    listed: Option<Listing>,
+    /// The search in progress, if any. It is cancelled with the ingest, and the next one finds the
+    /// same.
+    looks: JoinSet<Result<LateSearch, WalkStop>>,
     /// Requests for pages of the search.
-    pages: Arc<Hourly>,
+    pages: Arc<HourlyLimit>,
 }
 
-/// Result of a look at the search.
+/// Listing of a search.
 #[derive(Debug, Clone)]
-struct Listed {
-    /// Everything dated since then was looked at.
+struct Listing {
+    /// Date since which everything was searched.
     from: Timestamp,
-    /// Those that are not stored, with their dates: they were there before the feed was first
-    /// read, or cannot be sent.
+    /// Entries that are not stored, with their dates: they existed before the feed was first read,
+    /// or cannot be sent.
     strangers: HashMap<String, Timestamp>,
 }
 
-/// One look at the search.
+/// Result of one search.
 #[derive(Debug)]
-pub(super) struct Look {
-    /// Entries that arrived since the last one, newest first.
+pub(super) struct LateSearch {
+    /// Entries that arrived since the last search, newest first.
     late: Vec<Entry>,
-    listed: Listed,
+    listed: Listing,
 }
 
-impl Default for Late {
+impl Default for LateArrivals {
     fn default() -> Self {
         Self {
             due: Instant::now(),
             not_before: Instant::now(),
             listed: None,
             looks: JoinSet::new(),
-            pages: Arc::new(Hourly::new(PAGES_PER_HOUR)),
+            pages: Arc::new(HourlyLimit::new(PAGES_PER_HOUR)),
         }
     }
 }
 
-impl Late {
-    /// Has the next look at this time, unless it is earlier anyhow or too soon after the last one.
-    pub(super) fn no_later_than(&mut self, due: Instant) {
+impl LateArrivals {
+    /// Moves the next search forward to this time, unless that is too soon after the last one.
+    pub(super) fn move_forward_to(&mut self, due: Instant) {
         self.due = self.due.min(due.max(self.not_before));
     }
 
-    /// A look begins now.
+    /// Records that a search starts now.
     fn begin(&mut self, now: Instant, pause: Duration) {
         self.due = now + pause;
         self.not_before = now + pause / LEAST;
     }
 
-    /// Waits for the result of the look that goes on, for ever if there is none. Nothing is lost
-    /// where this is given up.
-    pub(super) async fn looked(&mut self) -> Result<Look, Stop> {
+    /// Waits for the result of the search in progress, for ever if there is none. Cancel-safe.
+    pub(super) async fn next_result(&mut self) -> Result<LateSearch, WalkStop> {
         match self.looks.join_next().await {
             Some(Ok(look)) => look,
             Some(Err(error)) => Err(failed(format!("the look broke off: {error}"))),
@@ -107,12 +108,12 @@ impl Late {
     }
 }
 
-fn failed(why: String) -> Stop {
-    Stop::End(End::Failed(why))
+fn failed(why: String) -> WalkStop {
+    WalkStop::End(SearchEnd::Failed(why))
 }
 
 impl Ingest {
-    /// When to look for late arrivals; `None` where they cannot be looked for at the moment.
+    /// Returns the time of the next search; `None` while no search is possible.
     pub(super) fn late_due(&self) -> Option<Instant> {
         self.settings
             .gaps
@@ -120,19 +121,19 @@ impl Ingest {
             .filter(|_| self.settings.gaps.fill)?;
         let has_search = matches!(self.backfill, Some(Backfill::PublicInbox(_)));
         let was_read = matches!(self.history, History::Seen(_));
-        let may = has_search && was_read && self.late.looks.is_empty() && self.takes_late();
+        let may = has_search && was_read && self.late.looks.is_empty() && self.can_store_late();
         may.then_some(self.late.due)
     }
 
-    /// Whether late arrivals can be stored. What is stored while a gap is looked into would be
-    /// taken for seen before it.
-    fn takes_late(&self) -> bool {
+    /// Whether late arrivals can be stored. Entries stored during the search of a gap would be
+    /// mistaken for entries from before it.
+    fn can_store_late(&self) -> bool {
         let in_gap = self.hole.is_some() || self.left.is_some();
-        !in_gap && self.pending.is_empty() && !self.storing.fails()
+        !in_gap && self.pending.is_empty() && !self.storing.is_failing()
     }
 
-    /// Begins to look for late arrivals.
-    pub(super) fn begin_late_look(&mut self) {
+    /// Starts a search for late arrivals.
+    pub(super) fn start_late_search(&mut self) {
         let gaps = self.settings.gaps;
         let pause = gaps.late.unwrap_or(gaps.pause);
         self.late.begin(Instant::now(), pause);
@@ -140,7 +141,7 @@ impl Ingest {
             Ok(fetcher) => fetcher,
             Err(error) => {
                 let url = &self.settings.feed.url;
-                debug!(%url, %error, "late arrivals could not be looked for");
+                debug!(feed = %url, %error, "search for late arrivals failed");
                 return;
             }
         };
@@ -149,7 +150,7 @@ impl Ingest {
         else {
             return;
         };
-        let looker = Looker {
+        let looker = LateSearcher {
             store: Arc::clone(&self.store),
             channel: self.settings.channel.clone(),
             url: self.settings.feed.url.clone(),
@@ -167,12 +168,15 @@ impl Ingest {
         });
     }
 
-    /// Stores what a look found.
-    pub(super) async fn take_late_look(&mut self, look: Result<Look, Stop>) -> Result<(), Ended> {
+    /// Stores the result of a search.
+    pub(super) async fn finish_late_search(
+        &mut self,
+        look: Result<LateSearch, WalkStop>,
+    ) -> Result<(), EndReason> {
         let gaps = self.settings.gaps;
-        if !self.takes_late() {
-            // The next look finds the same: it is compared with the one before this.
-            self.late.no_later_than(Instant::now() + gaps.pause);
+        if !self.can_store_late() {
+            // The next search finds the same: it is compared with the one before this.
+            self.late.move_forward_to(Instant::now() + gaps.pause);
             return Ok(());
         }
         match self.store_late(look).await {
@@ -180,33 +184,33 @@ impl Ingest {
             Err(error) if error.is_fenced() => self.end_or_wait(&error),
             Err(error) => {
                 let url = &self.settings.feed.url;
-                debug!(%url, %error, "late arrivals could not be stored; trying again");
+                debug!(feed = %url, %error, "late arrivals not stored; retrying");
                 // Some may be stored all the same.
                 self.wake.notify_one();
-                self.late.no_later_than(Instant::now() + gaps.pause);
+                self.late.move_forward_to(Instant::now() + gaps.pause);
                 Ok(())
             }
         }
     }
 
-    async fn store_late(&mut self, look: Result<Look, Stop>) -> Result<(), StoreError> {
+    async fn store_late(&mut self, look: Result<LateSearch, WalkStop>) -> Result<(), StoreError> {
         let look = match look {
             Ok(look) => look,
-            Err(Stop::Store(error)) => return Err(error),
-            Err(Stop::End(end)) => {
+            Err(WalkStop::Store(error)) => return Err(error),
+            Err(WalkStop::End(end)) => {
                 let url = &self.settings.feed.url;
-                debug!(%url, ?end, "late arrivals could not be looked for");
+                debug!(feed = %url, ?end, "search for late arrivals failed");
                 return Ok(());
             }
         };
-        let Look {
+        let LateSearch {
             mut late,
             mut listed,
         } = look;
-        // Polls went on beside the look, and may have brought the same.
+        // Concurrent polls may have brought the same.
         let known = self.known(&late).await?;
         late.retain(|entry| !known.contains_key(&entry.id));
-        // What is too large to be sent is found once, too.
+        // An entry that is too large to be sent is found once, too.
         let ids: Vec<_> = late
             .iter()
             .filter_map(|e| Some((e.id.clone(), date(e)?)))
@@ -232,8 +236,8 @@ impl Ingest {
                 entries: count,
                 after: Some(after),
             };
-            info!(url = %record.url, count, "late arrivals were found by the search");
-            // A gap that could not be filled stays in sight.
+            info!(feed = %record.url, count, "late arrivals found");
+            // A gap that could not be filled stays visible.
             let shown = self.status.borrow().gap.as_ref().map(|gap| gap.state);
             if shown.is_none_or(|state| state == GapState::Filled.as_str()) {
                 self.show_gap(&record);
@@ -242,7 +246,7 @@ impl Ingest {
         }
         listed.strangers.extend(ids);
         if listed.strangers.len() > STRANGERS {
-            debug!(url = %self.settings.feed.url, "too many entries in the search; starting over");
+            debug!(feed = %self.settings.feed.url, "too many entries in the search; starting over");
             self.late.listed = None;
             return Ok(());
         }
@@ -251,31 +255,31 @@ impl Ingest {
     }
 }
 
-/// A look on its backfill. It has all that it needs, for the ingest goes on beside it.
-struct Looker {
+/// Search in progress, with its own copy of all state, because the ingest continues concurrently.
+struct LateSearcher {
     store: Arc<dyn Store>,
     channel: String,
     url: String,
     fetcher: Arc<Fetcher>,
-    pages: Arc<Hourly>,
+    pages: Arc<HourlyLimit>,
     search: Search,
     /// The feed's last document.
-    seen: Before,
-    /// Result of the look before.
-    before: Option<Listed>,
+    seen: DocumentSummary,
+    /// Listing of the search before.
+    before: Option<Listing>,
 }
 
-impl Looker {
-    /// Compares the search with what it had the time before.
-    async fn look(self) -> Result<Look, Stop> {
+impl LateSearcher {
+    /// Compares the listing of the search with the previous one.
+    async fn look(self) -> Result<LateSearch, WalkStop> {
         let seen = &self.seen;
         let now = Timestamp::now();
         let back = now.checked_sub(BACK).unwrap_or(Timestamp::MIN);
         // The feed shows everything that is dated after its oldest entry.
         let to = seen.dates.first().copied().unwrap_or(now);
-        let mut look = Look {
+        let mut look = LateSearch {
             late: Vec::new(),
-            listed: Listed {
+            listed: Listing {
                 from: to,
                 strangers: HashMap::new(),
             },
@@ -288,8 +292,10 @@ impl Looker {
             let address = self.search.url(Clock::Received, back, Some(to), offset);
             let page = match pages.get(&address).await {
                 Ok((page, _)) => page,
-                Err(Stop::End(End::Failed(why))) if why == NOTHING => ParsedFeed::default(),
-                Err(Stop::End(End::Bound(_))) => break,
+                Err(WalkStop::End(SearchEnd::Failed(why))) if why == NOTHING => {
+                    ParsedFeed::default()
+                }
+                Err(WalkStop::End(SearchEnd::Bound(_))) => break,
                 Err(stop) => return Err(stop),
             };
             let ids = page.entries.iter().map(|entry| entry.id.clone());
@@ -326,8 +332,8 @@ impl Looker {
         if is_whole {
             look.listed.from = look.listed.from.min(back);
         }
-        // An older index may lack what was there the last time.
-        let Look { listed, .. } = &mut look;
+        // An older index may lack entries that were present the last time.
+        let LateSearch { listed, .. } = &mut look;
         if let Some(before) = &self.before {
             let before = before.strangers.iter();
             let still = before.filter(|(_, dated)| **dated >= listed.from);
@@ -344,19 +350,19 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn gaps_do_not_bring_looks_closer_than_the_least_time_between_them() {
-        let (mut late, now) = (Late::default(), Instant::now());
+    async fn gaps_do_not_shorten_the_minimum_time_between_searches() {
+        let (mut late, now) = (LateArrivals::default(), Instant::now());
         let minute = Duration::from_secs(60);
         late.begin(now, 30 * minute);
         assert_eq!(late.due, now + 30 * minute);
         for seconds in [0, 35, 299] {
-            late.no_later_than(now + Duration::from_secs(seconds));
+            late.move_forward_to(now + Duration::from_secs(seconds));
             assert_eq!(late.due, now + 5 * minute);
         }
         late.begin(now, 30 * minute);
-        late.no_later_than(now + 7 * minute);
+        late.move_forward_to(now + 7 * minute);
         assert_eq!(late.due, now + 7 * minute);
-        late.no_later_than(now + 9 * minute);
+        late.move_forward_to(now + 9 * minute);
         assert_eq!(late.due, now + 7 * minute);
     }
 }

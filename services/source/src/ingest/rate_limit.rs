@@ -1,19 +1,19 @@
-//! A bound on what others' servers are asked for on behalf of a feed.
+//! Limit of requests to foreign servers on behalf of a feed.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// So many things in an hour.
+/// Number of requests per hour.
 #[derive(Debug)]
-pub(super) struct Hourly {
+pub(super) struct HourlyLimit {
     most: usize,
-    /// When the present hour began, and how many there were in it.
+    /// Start of the current hour, and the number of requests in it.
     spent: Mutex<(Instant, usize)>,
 }
 
-impl Hourly {
+impl HourlyLimit {
     pub(super) fn new(most: usize) -> Self {
         Self {
             most,
@@ -21,12 +21,12 @@ impl Hourly {
         }
     }
 
-    /// Most of them.
+    /// Returns the largest number per hour.
     pub(super) fn most(&self) -> usize {
         self.most
     }
 
-    /// Counts one, if there may be one more.
+    /// Counts one request, if another one is allowed.
     pub(super) fn take(&self) -> bool {
         self.take_at(Instant::now())
     }
@@ -49,8 +49,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn so_many_in_an_hour() {
-        let (hourly, now) = (Hourly::new(3), Instant::now());
+    fn requests_per_hour_are_limited() {
+        let (hourly, now) = (HourlyLimit::new(3), Instant::now());
         let taken = |at: Duration| (0..5).filter(|_| hourly.take_at(now + at)).count();
         assert_eq!(taken(Duration::ZERO), 3);
         assert_eq!(taken(HOUR / 2), 0);

@@ -1,6 +1,6 @@
-//! Finding entries that left a feed before they were seen: page by page through its archive (RFC
-//! 5005) or through the answers of a public-inbox's search, from the newest on until something
-//! is met that was seen.
+//! Search for entries that left a feed before they were seen: page by page through its archive (RFC
+//! 5005) or through the responses of a public-inbox's search, from the newest on until an entry
+//! that was seen before.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,135 +16,134 @@ use tracing::debug;
 use url::Url;
 
 use super::Ingest;
-use super::document::{date, size};
-use super::filling::Hole;
-use super::hourly::Hourly;
+use super::document::{ascending, size};
+use super::feed_gap::FeedGap;
+use super::rate_limit::HourlyLimit;
 
-/// One gap costs the feed's server at most so many requests at a time.
+/// Largest number of requests to the feed's server for one attempt to fill a gap.
 const PAGES: usize = 100;
 
-/// And the gaps of one feed at most so many in an hour: where the pages are is said by the feed, and
-/// may be a server that has nothing to do with it.
+/// Largest number of requests per hour for all gaps of one feed: the feed names the addresses of
+/// the pages, which may be on an unrelated server.
 pub(super) const PAGES_PER_HOUR: usize = 300;
 
-/// What is found in one gap is held in memory until it is stored: at most so many entries and
-/// bytes.
+/// Largest number of entries, and of bytes, that one gap holds in memory until they are stored.
 const ENTRIES: usize = 5000;
 pub(super) const BYTES: usize = 32 << 20;
 
-/// The document that came after the gap waits at most this long.
+/// Largest delay of the document after the gap.
 pub(super) const TIME: Duration = Duration::from_secs(60);
 
-/// The oldest entries of an archive document that must have been seen for the walk to end there,
-/// where there are documents before it: an old entry or two may have been put on top.
+/// Number of oldest entries of an archive document that must have been seen for the walk to end
+/// there, if there are documents before it: an old entry or two may have been pinned on top.
 const SEEN_AT_END: usize = 3;
 
-/// A search begins so much before what was seen last: mails arrive later than they are dated.
+/// Margin of a search before the last entry that was seen: mails arrive later than they are dated.
 const MARGIN: SignedDuration = SignedDuration::from_mins(15);
 
-/// The same where that was not early enough, and where only the senders' dates can be searched.
+/// The same if that was not early enough, and if only the senders' dates are searchable.
 const WIDE: SignedDuration = SignedDuration::from_hours(24);
 
-/// Entries of a search's page that its next one has as well. Between the two, the server may have
-/// gone over to a newer or an older index; where they share no entry, some may be in neither.
+/// Overlap of a search's page with its next one, in entries. Between the two, the server may have
+/// changed to a newer or an older index; if they share no entry, some may be in neither.
 pub(super) const OVERLAP: usize = 10;
 
 /// A page of a search with more entries than this is not its last one. Full pages may lack a few
 /// that were removed from the list.
 pub(super) const ALMOST_FULL: usize = Search::PAGE - 2 * OVERLAP;
 
-/// What was found.
+/// Result of a search.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct FoundEntries {
     /// Entries that were not known, newest first.
     pub(super) entries: Vec<Entry>,
-    /// The same of entries that came after the document that came after the gap.
+    /// Unknown entries that came after the document after the gap, newest first.
     pub(super) later: Vec<Entry>,
-    /// Why there are no more.
-    pub(super) end: End,
+    /// Reason for the end of the search.
+    pub(super) end: SearchEnd,
 }
 
-/// Why a search ended.
+/// Reason for the end of a search.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum End {
-    /// Both sides of the gap were met, and nothing is unread between them: there are no more.
+pub(super) enum SearchEnd {
+    /// Both sides of the gap were met, and nothing is unread between them: the search is complete.
     Reached,
-    /// The answers may be older than the feed's document, so that they prove nothing: what shows
-    /// that.
+    /// The responses may be older than the feed's document, so that they prove nothing. Contains
+    /// the evidence.
     Unproven(String),
-    /// There was nothing more to ask for.
+    /// No further pages.
     Exhausted,
-    /// There may be more than is taken at a time: which bound that is.
+    /// There may be more than is accepted at a time. Contains the bound.
     Bound(String),
-    /// Something did not work.
+    /// Failure of a request.
     Failed(String),
 }
 
-/// Pages while they come in.
+/// Walk over pages as they arrive.
 struct Walk<'a> {
     ingest: &'a Ingest,
-    hole: &'a Hole,
+    hole: &'a FeedGap,
     found: Vec<Entry>,
     later: Vec<Entry>,
-    /// Unknown entries of a search that stand after all known ones so far.
+    /// Unknown entries of a search after all known ones so far.
     tail: Vec<Entry>,
-    /// An entry from after the gap was met.
+    /// Whether an entry from after the gap was met.
     met_newer: bool,
-    /// An entry from before the gap was met in this search.
+    /// Whether an entry from before the gap was met in this search.
     met_seen: bool,
-    /// The entry next to the gap was met.
+    /// Whether the entry next to the gap was met.
     met_edge: bool,
-    /// Entries of the feed's last document that this search did not have yet.
+    /// Entries of the feed's last document that are still missing in this search.
     awaited: HashSet<String>,
     ids: HashSet<String>,
     bytes: usize,
     pages: Pages,
 }
 
-/// Documents beside the feed, within the bounds on them.
+/// Reader of documents other than the feed, with its bounds.
 pub(super) struct Pages {
-    hourly: Arc<Hourly>,
+    hourly: Arc<HourlyLimit>,
     fetcher: Arc<Fetcher>,
-    /// Documents that may still be asked for.
+    /// Number of documents that may still be requested.
     left: usize,
-    /// The same at the beginning.
+    /// Initial value of `left`.
     most: usize,
 }
 
-/// What a page had.
+/// Counts of the entries on a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Had {
+struct PageStats {
     entries: usize,
-    /// Of these, seen before the gap.
+    /// Entries that were seen before the gap.
     seen: usize,
-    /// Of the oldest ones in a row, those that were seen before the gap.
+    /// Length of the oldest consecutive run of entries that were seen before the gap.
     run: usize,
-    /// One of these is as it was then.
+    /// Whether one of these has not changed since.
     unchanged: bool,
 }
 
-/// The end of a walk before its time.
-pub(super) enum Stop {
-    End(End),
+/// Premature end of a walk.
+pub(super) enum WalkStop {
+    End(SearchEnd),
     Store(StoreError),
 }
 
-impl From<StoreError> for Stop {
+impl From<StoreError> for WalkStop {
     fn from(error: StoreError) -> Self {
-        Stop::Store(error)
+        WalkStop::Store(error)
     }
 }
 
 impl Ingest {
-    /// Looks for the entries that were in the feed in between.
-    pub(super) async fn find(&mut self, hole: &Hole) -> Result<Found, StoreError> {
+    /// Searches for the entries that were in the feed in between.
+    pub(super) async fn find(&mut self, hole: &FeedGap) -> Result<FoundEntries, StoreError> {
         let fetcher = match self.fetcher() {
             Ok(fetcher) => fetcher,
             Err(error) => {
-                return Ok(Found {
+                return Ok(FoundEntries {
                     entries: Vec::new(),
                     later: Vec::new(),
-                    end: End::Failed(error.to_string()),
+                    end: SearchEnd::Failed(error.to_string()),
                 });
             }
         };
@@ -168,13 +167,13 @@ impl Ingest {
             Backfill::PublicInbox(search) => tokio::time::timeout(TIME, walk.search(search)).await,
         };
         let end = match ended {
-            Ok(Ok(end) | Err(Stop::End(end))) => end,
-            Ok(Err(Stop::Store(error))) => return Err(error),
-            // From the beginning it would take as long again.
-            Err(_) if !walk.found.is_empty() => End::Bound(late),
-            Err(_) => End::Failed(late),
+            Ok(Ok(end) | Err(WalkStop::End(end))) => end,
+            Ok(Err(WalkStop::Store(error))) => return Err(error),
+            // A restart from the beginning would take as long again.
+            Err(_) if !walk.found.is_empty() => SearchEnd::Bound(late),
+            Err(_) => SearchEnd::Failed(late),
         };
-        Ok(Found {
+        Ok(FoundEntries {
             entries: walk.found,
             later: walk.later,
             end,
@@ -183,8 +182,8 @@ impl Ingest {
 }
 
 impl Walk<'_> {
-    /// From each archive document to the one before it.
-    async fn archive(&mut self, first: &str) -> Result<End, Stop> {
+    /// Walks from each archive document to the one before it.
+    async fn archive(&mut self, first: &str) -> Result<SearchEnd, WalkStop> {
         let mut visited = HashSet::new();
         let mut next = Some(first.to_owned());
         while let Some(address) = next.take() {
@@ -197,9 +196,9 @@ impl Walk<'_> {
                 Some(Backfill::PublicInbox(_)) | None => None,
             };
             let had = self.add(page.entries, true).await?;
-            // An entry that has changed may have been moved here from far below. Where all of them
-            // have, the archive only has other texts than the feed. One that was put on top of the
-            // document proves nothing for what is below it.
+            // A changed entry may have been moved here from far below. If all of them have changed,
+            // the archive merely has other texts than the feed. An entry that was pinned on top of
+            // the document proves nothing for those below it.
             let needed = match next {
                 Some(_) => SEEN_AT_END.min(had.entries),
                 None => 1,
@@ -209,28 +208,29 @@ impl Walk<'_> {
                 return Ok(self.end_of_archive());
             }
         }
-        Ok(End::Exhausted)
+        Ok(SearchEnd::Exhausted)
     }
 
-    /// The end of an archive that was read back to what was seen before the gap. One that is made
-    /// or cached apart from the feed may not have yet what is just before the feed's document.
-    fn end_of_archive(&self) -> End {
+    /// Returns the end of an archive that was read back to an entry seen before the gap. An archive
+    /// that is made or cached separately from the feed may still lack the entries just before the
+    /// feed's document.
+    fn end_of_archive(&self) -> SearchEnd {
         let hole = self.hole;
         match &hole.edge {
             Some(edge) if !self.met_edge && !hole.latest.contains(edge) => {
-                End::Unproven("it lacks an entry that has left the feed since".to_owned())
+                SearchEnd::Unproven("it lacks an entry that has left the feed since".to_owned())
             }
             // Nothing shows that they adjoin, and nothing that they do not.
             Some(_) if !self.met_edge => {
-                End::Unproven("it shares no entry with the feed".to_owned())
+                SearchEnd::Unproven("it shares no entry with the feed".to_owned())
             }
-            _ => End::Reached,
+            _ => SearchEnd::Reached,
         }
     }
 
-    /// All mails since what was seen last, by their arrival; where that cannot be searched for, by
-    /// their dates.
-    async fn search(&mut self, search: &Search) -> Result<End, Stop> {
+    /// Searches all mails since the last one that was seen, by their arrival; if that is not
+    /// searchable, by their dates.
+    async fn search(&mut self, search: &Search) -> Result<SearchEnd, WalkStop> {
         let now = Timestamp::now();
         let last = self.hole.before.time().unwrap_or(now);
         let early = |by: SignedDuration| last.checked_sub(by).unwrap_or(Timestamp::MIN);
@@ -242,22 +242,22 @@ impl Walk<'_> {
             if let Some(end) = self.range(search, clock, from).await? {
                 return Ok(end);
             }
-            debug!("nothing that was seen is found by {clock:?} from {from} on");
+            debug!(?clock, %from, "no known entry in the search");
         }
         let why = "none of its answers has an entry that was seen before";
-        Ok(End::Unproven(why.to_owned()))
+        Ok(SearchEnd::Unproven(why.to_owned()))
     }
 
-    /// All pages of one search; `None` if nothing that was seen is in them.
+    /// Reads all pages of one search; `None` if no entry on them was seen before.
     ///
-    /// A public-inbox answers from an index that may be half a minute older than its feed. Only
-    /// one that has all entries of the feed's last document has all that came before them.
+    /// A public-inbox answers from an index that may be half a minute older than its feed. Only an
+    /// index with all entries of the feed's last document has all earlier ones.
     async fn range(
         &mut self,
         search: &Search,
         clock: Clock,
         from: Timestamp,
-    ) -> Result<Option<End>, Stop> {
+    ) -> Result<Option<SearchEnd>, WalkStop> {
         self.awaited.clone_from(&self.hole.latest);
         self.tail.clear();
         self.met_seen = false;
@@ -268,19 +268,21 @@ impl Walk<'_> {
             let page = match self.pages.get(&address).await {
                 Ok((page, _)) => page,
                 // No results, or no more.
-                Err(Stop::End(End::Failed(why))) if why == NOTHING => ParsedFeed::default(),
+                Err(WalkStop::End(SearchEnd::Failed(why))) if why == NOTHING => {
+                    ParsedFeed::default()
+                }
                 Err(stop) => return Err(stop),
             };
-            // What cannot be read has its place in the list as well.
+            // Unreadable entries have their position in the list as well.
             let listed = page.entries.len() + page.skipped.len();
             let ids = page.entries.iter().map(|entry| entry.id.clone());
             let ids: HashSet<String> = ids.collect();
             if offset > 0 && ids.is_disjoint(&last_page) {
                 let why = "its pages do not follow one another: the index has changed in between";
-                return Ok(Some(End::Unproven(why.to_owned())));
+                return Ok(Some(SearchEnd::Unproven(why.to_owned())));
             }
             last_page = ids;
-            // By arrival, what comes after all that was seen was there before this feed was first
+            // By arrival, an entry after all that were seen existed before this feed was first
             // read. By date, it may be a mail that was long delayed.
             let had = self.add(page.entries, clock == Clock::Received).await?;
             seen += had.seen;
@@ -291,19 +293,23 @@ impl Walk<'_> {
         }
         Ok(match self.awaited.len() {
             _ if seen == 0 => None,
-            0 => Some(End::Reached),
-            count => Some(End::Unproven(format!(
+            0 => Some(SearchEnd::Reached),
+            count => Some(SearchEnd::Unproven(format!(
                 "its answer lacks {count} entries that the feed shows"
             ))),
         })
     }
 
-    /// Takes what is missing from a page. With `in_order`, what lies before an entry from after the
-    /// gap is later than that, and what lies after all that were seen is none of it. The latter
-    /// goes only for a search: an archive may have an old entry on top, and to send one that was
-    /// there before the feed was first read does less harm than to lose one. In a search, what is
-    /// dated after one that was seen would have been seen with it: it arrived later.
-    async fn add(&mut self, mut entries: Vec<Entry>, in_order: bool) -> Result<Had, Stop> {
+    /// Collects the missing entries of a page. With `in_order`, an entry before one from after the
+    /// gap is later than that, and an entry after all that were seen is none of it. The latter
+    /// applies only to a search: an archive may have an old entry on top, and sending one from
+    /// before the feed was first read does less harm than losing one. In a search, an entry dated
+    /// after one that was seen would have been seen with it: it arrived later.
+    async fn add(
+        &mut self,
+        mut entries: Vec<Entry>,
+        in_order: bool,
+    ) -> Result<PageStats, WalkStop> {
         if ascending(&entries) {
             entries.reverse();
         }
@@ -318,7 +324,7 @@ impl Walk<'_> {
             known.is_none_or(|hash| *hash == entry.content_hash())
         };
         let run = entries.iter().rev().take_while(|entry| seen(entry)).count();
-        let had = Had {
+        let had = PageStats {
             entries: entries.len(),
             seen: entries.iter().filter(|entry| seen(entry)).count(),
             run,
@@ -351,7 +357,7 @@ impl Walk<'_> {
                     "more than {ENTRIES} entries or {} MiB are not taken at a time",
                     BYTES >> 20
                 );
-                return Err(Stop::End(End::Bound(bound)));
+                return Err(WalkStop::End(SearchEnd::Bound(bound)));
             }
             if is_later {
                 self.later.push(entry);
@@ -366,8 +372,8 @@ impl Walk<'_> {
 }
 
 impl Pages {
-    /// At most so many documents, which are taken from what may be asked for in an hour.
-    pub(super) fn new(hourly: Arc<Hourly>, fetcher: Arc<Fetcher>, most: usize) -> Self {
+    /// Returns a reader of at most `most` documents, which count against the hourly limit.
+    pub(super) fn new(hourly: Arc<HourlyLimit>, fetcher: Arc<Fetcher>, most: usize) -> Self {
         Self {
             hourly,
             fetcher,
@@ -376,17 +382,17 @@ impl Pages {
         }
     }
 
-    /// Gets one document, and where it came from.
-    pub(super) async fn get(&mut self, address: &str) -> Result<(ParsedFeed, String), Stop> {
+    /// Fetches one document, and returns it with its final address.
+    pub(super) async fn get(&mut self, address: &str) -> Result<(ParsedFeed, String), WalkStop> {
         let Some(left) = self.left.checked_sub(1) else {
             let bound = format!("more than {} pages are not read", self.most);
-            return Err(Stop::End(End::Bound(bound)));
+            return Err(WalkStop::End(SearchEnd::Bound(bound)));
         };
         self.left = left;
         if !self.hourly.take() {
             let most = self.hourly.most();
             let why = format!("more than {most} pages are not asked for in an hour");
-            return Err(Stop::End(End::Failed(why)));
+            return Err(WalkStop::End(SearchEnd::Failed(why)));
         }
         let page = match self.fetcher.get(address).await {
             Ok(page) => page,
@@ -404,14 +410,14 @@ impl Pages {
                 } else {
                     error.to_string()
                 };
-                return Err(Stop::End(End::Failed(why)));
+                return Err(WalkStop::End(SearchEnd::Failed(why)));
             }
         };
         let (document, url, charset) = (page.document, page.url.clone(), page.charset);
         let parsed = tokio::task::spawn_blocking(move || {
             feed::parse::parse_served(&document, &url, charset.as_deref())
         });
-        let failed = |why: String| Stop::End(End::Failed(why));
+        let failed = |why: String| WalkStop::End(SearchEnd::Failed(why));
         match parsed.await {
             Ok(Ok(parsed)) => Ok((parsed, page.url)),
             Ok(Err(error)) => Err(failed(format!("{} is {error}", shown(&page.url)))),
@@ -423,7 +429,7 @@ impl Pages {
     }
 }
 
-/// The address of a page for messages: where a redirect led, its query may have keys.
+/// Returns the address of a page for messages: after a redirect, its query may contain keys.
 fn shown(url: &str) -> String {
     match Url::parse(url) {
         Ok(url) => redacted(&url),
@@ -431,35 +437,5 @@ fn shown(url: &str) -> String {
     }
 }
 
-/// What a page is that is not there.
+/// Message for a page that does not exist.
 pub(super) const NOTHING: &str = "it is not there (404)";
-
-/// Whether a document has the oldest entry first, as some archives do.
-pub(super) fn ascending(entries: &[Entry]) -> bool {
-    let dates: Vec<Timestamp> = entries.iter().filter_map(date).collect();
-    let pairs = || dates.iter().zip(dates.iter().skip(1));
-    let up = pairs().filter(|(a, b)| a < b).count();
-    let down = pairs().filter(|(a, b)| a > b).count();
-    up > down
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used)]
-    use super::*;
-
-    #[test]
-    fn the_order_of_a_page_follows_from_its_dates() {
-        let page = |seconds: &[i64]| -> Vec<Entry> {
-            let entry = |s: &i64| Entry {
-                updated: Some(Timestamp::from_second(*s).unwrap()),
-                ..Entry::default()
-            };
-            seconds.iter().map(entry).collect()
-        };
-        assert!(!ascending(&page(&[9, 8, 7, 1, 6])));
-        assert!(ascending(&page(&[1, 2, 9, 3, 4])));
-        assert!(!ascending(&page(&[])) && !ascending(&page(&[5])));
-        assert!(!ascending(&[Entry::default(), Entry::default()]));
-    }
-}
