@@ -1,5 +1,4 @@
-//! What the gateway answers over HTTP where `--http` asks for it: whether it runs, whether it has
-//! relays, and its numbers. Everything is read-only.
+//! HTTP pages of the gateway (`--http`): liveness, readiness, and metrics. Everything is read-only.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -31,29 +30,29 @@ use tokio_util::sync::CancellationToken;
 use crate::out::{Outlet, Sent};
 use crate::tunnels::Tunnels;
 
-/// How the program stood a moment ago.
+/// Recent status of the program.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Shown {
-    /// Tunnels that there should be.
+pub struct PageStatus {
+    /// Number of configured tunnels.
     pub tunnels: usize,
-    /// Those of them that have a relay.
+    /// Number of tunnels that have a relay.
     pub connected: usize,
-    /// Flows that are asked for.
+    /// Number of subscribed flows.
     pub flows: usize,
-    /// Packets of flows that came.
+    /// Packets of flows received.
     pub received: u64,
     /// Bytes of their payload.
     pub received_bytes: u64,
-    /// Datagrams that were dropped, by reason.
+    /// Datagrams dropped, by reason.
     pub dropped: Vec<(&'static str, u64)>,
-    /// What was sent on.
+    /// Packets that were re-emitted.
     pub sent: Sent,
-    /// Why relays cannot be used, in words.
+    /// Failures of relays, in words.
     pub failures: Vec<String>,
 }
 
-impl Shown {
-    /// As it is now.
+impl PageStatus {
+    /// Returns the current status.
     #[must_use]
     pub fn of(tunnels: &Tunnels, outlet: &Outlet) -> Self {
         let mut shown = Self {
@@ -80,19 +79,23 @@ impl Shown {
     }
 }
 
-/// Takes the address.
+/// Binds the address.
 ///
 /// # Errors
-/// It cannot be had; in words for the operator.
+/// The address cannot be bound; in words for the operator.
 pub async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address).await.with_context(|| {
         format!("cannot answer HTTP on {address}: choose another address with --http")
     })
 }
 
-/// Answers what `shown` says, until `stop`.
-pub async fn serve(listener: TcpListener, shown: watch::Receiver<Shown>, stop: CancellationToken) {
-    // Who cannot say where it listens gets the strict rule.
+/// Serves the status in `shown` until `stop`.
+pub async fn serve(
+    listener: TcpListener,
+    shown: watch::Receiver<PageStatus>,
+    stop: CancellationToken,
+) {
+    // A listener without a known address gets the strict rule.
     let local = listener
         .local_addr()
         .map_or(true, |at| host::is_own(at.ip()));
@@ -113,7 +116,7 @@ pub async fn serve(listener: TcpListener, shown: watch::Receiver<Shown>, stop: C
 
 #[derive(Debug)]
 struct Site {
-    shown: watch::Receiver<Shown>,
+    shown: watch::Receiver<PageStatus>,
     metrics: Metrics,
 }
 
@@ -125,7 +128,7 @@ async fn nothing(uri: Uri) -> (StatusCode, String) {
     (StatusCode::NOT_FOUND, text)
 }
 
-/// Whether it does what it is for: every tunnel has a relay.
+/// Whether the gateway works: every tunnel has a relay.
 async fn ready(State(site): State<Arc<Site>>) -> Response {
     let shown = site.shown.borrow().clone();
     let is_ready = shown.tunnels > 0 && shown.connected == shown.tunnels;
@@ -218,17 +221,17 @@ impl Default for Metrics {
     }
 }
 
-/// Counts up to `total`.
+/// Raises a counter to `total`.
 fn raise(counter: &Counter, total: u64) {
     counter.inner().fetch_max(total, Ordering::Relaxed);
 }
 
 impl Metrics {
-    /// All of it, as OpenMetrics.
+    /// Returns all metrics as OpenMetrics.
     ///
     /// # Errors
     /// Only if a string cannot be written to.
-    fn text(&self, shown: &Shown) -> Result<String, fmt::Error> {
+    fn text(&self, shown: &PageStatus) -> Result<String, fmt::Error> {
         let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         self.tunnels.set(count(shown.tunnels));
         self.connected.set(count(shown.connected));
@@ -254,8 +257,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_list_of_metrics_is_what_there_is() {
-        let shown = Shown {
+    fn the_list_of_metrics_is_complete() {
+        let shown = PageStatus {
             tunnels: 2,
             connected: 1,
             flows: 3,

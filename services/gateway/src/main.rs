@@ -16,14 +16,14 @@ fn main() -> ExitCode {
     if let Err(error) = begun {
         return complain(USAGE, &format!("error: {error}"));
     }
-    // Packets come in, and go out, on one thread: a handful of flows is what it is for.
+    // Packets are received and sent on one thread, which is enough for a handful of flows.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
     let done = match runtime {
         Ok(runtime) => {
             let done = runtime.block_on(run(&options));
-            // A look-up of a name that nobody answers would be waited for.
+            // Otherwise the exit would wait for a pending name resolution.
             runtime.shutdown_background();
             done
         }

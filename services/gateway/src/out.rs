@@ -1,4 +1,4 @@
-//! Sending on: one socket for each address family, and packets of one flow in trains.
+//! Re-emission: one socket for each address family, and packets of one flow in trains.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -8,38 +8,38 @@ use netio::MulticastSender;
 
 use crate::tunnels::FlowId;
 
-/// Most bytes of one train; the socket cuts it to what the kernel takes.
+/// Most bytes of one train; the socket limits it to the maximum of the kernel.
 const MAX_TRAIN: usize = 1 << 16;
 
-/// What was sent on.
+/// Counts of re-emitted packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sent {
-    /// Packets that the kernel took.
+    /// Packets that the kernel accepted.
     pub packets: u64,
-    /// Packets that it had no room for, or refused.
+    /// Packets that the kernel had no room for, or refused.
     pub lost: u64,
-    /// Packets that were not sent on because they came from here: a relay hears what this program
-    /// sends, and brought it back.
+    /// Packets that were not re-emitted because they came from here: a relay receives the output of
+    /// this program, and returned it.
     pub own: u64,
 }
 
-/// Packets of one flow that lie behind each other, all of one size but for a shorter last one.
+/// Consecutive packets of one flow, all of one size except for a shorter last one.
 #[derive(Debug, Default)]
 struct Train {
     group: Option<SocketAddr>,
     bytes: Vec<u8>,
     size: usize,
     packets: u64,
-    /// A shorter packet ends it.
+    /// Whether a shorter packet ended the train.
     closed: bool,
 }
 
-/// The way out.
+/// Output sockets.
 #[derive(Debug)]
 pub struct Outlet {
     v4: Option<MulticastSender>,
     v6: Option<MulticastSender>,
-    /// Where the packets of this program come from.
+    /// Source addresses of this program's packets.
     own: Vec<SocketAddr>,
     groups: BTreeMap<FlowId, SocketAddr>,
     train: Train,
@@ -50,7 +50,7 @@ impl Outlet {
     /// Opens a socket on `interface` (a name or an address) for each address family of `groups`.
     ///
     /// # Errors
-    /// The interface cannot send such groups; the text says why and what to do.
+    /// The interface cannot send such groups; the text contains the cause and a remedy.
     pub async fn open(
         interface: &str,
         ttl: u8,
@@ -81,8 +81,9 @@ impl Outlet {
         })
     }
 
-    /// Sends a packet on that was sent by `from`, at the latest with the next
-    /// [`flush`](Self::flush). One that this program sent itself would go round without end.
+    /// Queues a packet that was sent by `from`; it is sent at the latest with the next
+    /// [`flush`](Self::flush). A packet of this program itself is dropped, because it would loop
+    /// for ever.
     pub fn push(&mut self, flow: FlowId, from: SocketAddr, payload: &[u8]) {
         let Some(group) = self.groups.get(&flow).copied() else {
             return;
@@ -91,7 +92,9 @@ impl Outlet {
         if self.own.iter().any(same) {
             if self.sent.own == 0 {
                 tracing::warn!(
-                    "packets for {group} that this program sent on come back from the relay: it hears {from}. They are left out; choose another --out-interface, or a smaller --ttl"
+                    %group, %from,
+                    "own packets come back from the relay; dropping them: choose another \
+                     --out-interface, or a smaller --ttl"
                 );
             }
             self.sent.own += 1;
@@ -113,7 +116,7 @@ impl Outlet {
         self.train.packets += 1;
     }
 
-    /// Sends what was held back.
+    /// Sends the queued packets.
     pub fn flush(&mut self) {
         let train = &mut self.train;
         let Some(group) = train.group.take() else {
@@ -134,7 +137,7 @@ impl Outlet {
             None => Ok(0),
         };
         let taken = taken.unwrap_or_else(|error| {
-            // No room is the usual reason; others show in the counter as well.
+            // A full buffer is the usual reason; others show in the counter as well.
             tracing::debug!(%error, %group, "packets could not be sent on");
             0
         });
@@ -145,7 +148,7 @@ impl Outlet {
         train.closed = false;
     }
 
-    /// What was sent on so far.
+    /// Returns the counts so far.
     pub fn sent(&self) -> Sent {
         self.sent
     }

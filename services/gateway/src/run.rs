@@ -1,4 +1,4 @@
-//! The program's loop.
+//! Main loop of the program.
 
 use std::time::Duration;
 
@@ -15,20 +15,20 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
 use crate::cli::Options;
-use crate::http::{self, Shown};
+use crate::http::{self, PageStatus};
 use crate::out::Outlet;
 use crate::tunnels::Tunnels;
 
-/// What the pages show is so old at most.
+/// Largest age of the status on the pages.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The status is logged so often for who looks at everything.
+/// Interval of the status in a debug log.
 const DEBUG_STATUS: Duration = Duration::from_secs(10);
 
-/// Receives and sends on until a signal ends it.
+/// Receives and re-emits until a signal.
 ///
 /// # Errors
-/// A flow cannot be one, or the interface cannot send; the text says what to do.
+/// A flow is invalid, or the interface cannot send; the text contains a remedy.
 pub async fn run(options: &Options) -> anyhow::Result<()> {
     #[cfg(feature = "fault-injection")]
     service::faults::inject_from_environment()?;
@@ -44,7 +44,7 @@ pub async fn run(options: &Options) -> anyhow::Result<()> {
     let mut outlet = Outlet::open(&options.out_interface, options.ttl, groups)
         .await
         .context("cannot send on (--out-interface)")?;
-    let pages = Pages::open(options, Shown::of(&tunnels, &outlet)).await?;
+    let pages = Pages::open(options, PageStatus::of(&tunnels, &outlet)).await?;
     ready(None).await;
     let mut looks = tokio::time::interval(LOOK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -61,7 +61,7 @@ pub async fn run(options: &Options) -> anyhow::Result<()> {
             }
             _ = looks.tick(), if pages.is_some() => {
                 if let Some(pages) = &pages {
-                    pages.shown.send_replace(Shown::of(&tunnels, &outlet));
+                    pages.shown.send_replace(PageStatus::of(&tunnels, &outlet));
                 }
             }
             _ = tick.tick() => {
@@ -84,7 +84,7 @@ pub async fn run(options: &Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Cancelled from the first SIGTERM or SIGINT on.
+/// Returns a token that the first SIGTERM or SIGINT cancels.
 fn stop_on_signals() -> anyhow::Result<CancellationToken> {
     let stop = CancellationToken::new();
     let stopping = stop.clone();
@@ -96,16 +96,16 @@ fn stop_on_signals() -> anyhow::Result<CancellationToken> {
     Ok(stop)
 }
 
-/// The pages over HTTP.
+/// HTTP pages.
 struct Pages {
-    shown: watch::Sender<Shown>,
+    shown: watch::Sender<PageStatus>,
     stop: CancellationToken,
     serving: JoinHandle<()>,
 }
 
 impl Pages {
-    /// Serves them, if they are asked for.
-    async fn open(options: &Options, first: Shown) -> anyhow::Result<Option<Self>> {
+    /// Serves the pages, if enabled.
+    async fn open(options: &Options, first: PageStatus) -> anyhow::Result<Option<Self>> {
         let Some(address) = options.http else {
             return Ok(None);
         };
@@ -114,7 +114,7 @@ impl Pages {
         let (shown, seen) = watch::channel(first);
         let stop = CancellationToken::new();
         let serving = tokio::spawn(http::serve(listener, seen, stop.clone()));
-        info!("how it goes is on http://{at}/metrics");
+        info!("serving metrics at http://{at}/metrics");
         Ok(Some(Self {
             shown,
             stop,
@@ -124,12 +124,12 @@ impl Pages {
 
     async fn stop(self) {
         self.stop.cancel();
-        // A panic of it is told by the panic hook.
+        // The panic hook reports a panic of the task.
         let _ = self.serving.await;
     }
 }
 
-/// How it goes, in one line.
+/// Returns the status in one line.
 fn line(tunnels: &Tunnels, outlet: &Outlet) -> String {
     let mut relays = Vec::new();
     let mut received = 0;

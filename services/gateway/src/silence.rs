@@ -1,4 +1,4 @@
-//! When packets that do not come are a reason to suspect the relay.
+//! Detection of silence: missing packets as a reason to suspect the relay.
 
 use std::time::Duration;
 

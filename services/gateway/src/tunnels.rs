@@ -1,5 +1,4 @@
-//! The tunnels: one gateway for all flows, or one for each source where sources have relays of
-//! their own.
+//! Tunnels: one gateway for all flows, or one per source if sources have relays of their own.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -18,10 +17,10 @@ use tracing::{info, warn};
 
 use crate::silence::Silence;
 
-/// Whose relays a gateway uses: those of one source, or those of all flows.
-pub type Place = Option<IpAddr>;
-/// A flow: a gateway, and the subscription there.
-pub type FlowId = (Place, SubscriptionId);
+/// Scope of a gateway's relays: those of one source, or those of all flows.
+pub type Scope = Option<IpAddr>;
+/// Flow: a gateway, and the subscription there.
+pub type FlowId = (Scope, SubscriptionId);
 
 /// One gateway.
 #[derive(Debug)]
@@ -42,30 +41,30 @@ impl Tunnel {
 /// All gateways of the program.
 #[derive(Debug)]
 pub struct Tunnels {
-    places: BTreeMap<Place, Tunnel>,
+    tunnels: BTreeMap<Scope, Tunnel>,
 }
 
 impl Tunnels {
-    /// Subscribes to all `flows`, and gives the group of each. With relays from the DNS, each source
-    /// has a gateway of its own, for its relays need not serve others (RFC 8777). `memory` keeps what
-    /// the next run needs.
+    /// Subscribes to all `flows`, and returns the group of each. With relays from the DNS, each
+    /// source has a gateway of its own, because its relays need not serve others (RFC 8777).
+    /// `memory` keeps the state for the next run.
     ///
     /// # Errors
-    /// A flow cannot be one; the text says why.
+    /// A flow is invalid; the text contains the cause.
     pub fn open(
         config: &Config,
         memory: Option<&Arc<MemoryFile>>,
         flows: &[Subscription],
     ) -> anyhow::Result<(Self, BTreeMap<FlowId, SocketAddr>)> {
-        let mut places = BTreeMap::new();
+        let mut tunnels = BTreeMap::new();
         let mut groups = BTreeMap::new();
         for flow in flows {
             let own = flow.source.filter(|_| config.dns.is_some());
-            let place = own.map(|source| source.to_canonical());
-            let tunnel = match places.entry(place) {
+            let scope = own.map(|source| source.to_canonical());
+            let tunnel = match tunnels.entry(scope) {
                 std::collections::btree_map::Entry::Occupied(known) => known.into_mut(),
                 std::collections::btree_map::Entry::Vacant(free) => {
-                    let name = match place {
+                    let name = match scope {
                         Some(source) => source.to_string(),
                         None => "all flows".to_owned(),
                     };
@@ -88,16 +87,16 @@ impl Tunnels {
                 .gateway
                 .subscribe(*flow)
                 .with_context(|| format!("cannot receive {flow}"))?;
-            groups.insert((place, id), SocketAddr::new(flow.group, flow.port));
-            info!("asking for {flow}");
+            groups.insert((scope, id), SocketAddr::new(flow.group, flow.port));
+            info!(%flow, "subscribing");
         }
-        Ok((Self { places }, groups))
+        Ok((Self { tunnels }, groups))
     }
 
-    /// Waits until [`receive`](Self::receive) has something to do. Cancel safe.
+    /// Waits until [`receive`](Self::receive) has something to do. Cancel-safe.
     pub async fn ready(&mut self) {
         let mut waits: Vec<Pin<Box<dyn Future<Output = ()> + Send + '_>>> = Vec::new();
-        for tunnel in self.places.values_mut() {
+        for tunnel in self.tunnels.values_mut() {
             waits.push(Box::pin(tunnel.ready()));
         }
         std::future::poll_fn(|cx| {
@@ -107,46 +106,46 @@ impl Tunnels {
         .await;
     }
 
-    /// Hands out what has come, and logs what happened.
+    /// Passes received packets to `each`, and logs events.
     pub fn receive(&mut self, batch: &mut RecvBatch, mut each: impl FnMut(FlowId, &Packet<'_>)) {
-        for (place, tunnel) in &mut self.places {
+        for (scope, tunnel) in &mut self.tunnels {
             let received = tunnel
                 .gateway
-                .receive(batch, |packet| each((*place, packet.subscription), &packet));
+                .receive(batch, |packet| each((*scope, packet.subscription), &packet));
             match received {
                 Ok(0) => {}
                 Ok(_) => tunnel.silence.broken(),
                 Err(error) => {
-                    warn!("the socket towards the relay failed, and is opened again: {error}");
+                    warn!(%error, "relay socket failed; reopening");
                 }
             }
             while let Some(event) = tunnel.gateway.poll_event() {
                 if matches!(event, Event::Connected { .. }) {
                     tunnel.silence.begins();
                 }
-                tell(&event, *place, &tunnel.gateway);
+                log_event(&event, *scope, &tunnel.gateway);
             }
         }
     }
 
-    /// How each gateway stands.
+    /// Returns the status of each gateway.
     pub fn status(&self) -> impl Iterator<Item = Status> {
-        self.places.values().map(|tunnel| tunnel.gateway.status())
+        self.tunnels.values().map(|tunnel| tunnel.gateway.status())
     }
 
     /// Leaves all groups and relays.
     pub async fn stop(self) {
         let mut stops = tokio::task::JoinSet::new();
-        for tunnel in self.places.into_values() {
+        for tunnel in self.tunnels.into_values() {
             stops.spawn(tunnel.gateway.stop());
         }
         while stops.join_next().await.is_some() {}
     }
 }
 
-/// Logs an event, and what can be done where something can be.
-fn tell(event: &Event, place: Place, gateway: &Gateway) {
-    let whose = match place {
+/// Logs an event, with a remedy if there is one.
+fn log_event(event: &Event, scope: Scope, gateway: &Gateway) {
+    let whose = match scope {
         Some(source) => format!(" (flows of {source})"),
         None => String::new(),
     };
@@ -154,7 +153,8 @@ fn tell(event: &Event, place: Place, gateway: &Gateway) {
         Event::NoRelay { .. } => {
             let failures = gateway.status().failures().join("; ");
             warn!(
-                "{event}{whose}: {failures}. Trying again; see that the relay runs, and that UDP to its port (2268 if none was given) is allowed"
+                "{event}{whose}: {failures}. Retrying; see that the relay runs, and that UDP to its \
+                 port (2268 by default) is allowed"
             );
         }
         Event::Lost { .. } | Event::Unanswered { .. } => warn!("{event}{whose}"),

@@ -1,8 +1,8 @@
-//! Load for the relay's data path, in this process over the loopback interface: what it forwards
-//! without loss, what a fan-out costs beside plain `sendmmsg`, how long packets take.
+//! Load for the relay's data path, in this process over the loopback interface: lossless forwarding
+//! rate, cost of a fan-out compared with plain `sendmmsg`, and latency.
 //!
 //! `cargo run --release -p flexfeed-relay --example load [lossless|fanout|overload|latency]`
-// A program of its own, whose threads wait for nothing else.
+// A separate program, whose threads wait for nothing else.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods)]
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -44,7 +44,7 @@ fn gateway(relay: SocketAddr) -> UdpPort {
     UdpPort::from_std(gateway_socket(relay)).unwrap()
 }
 
-/// One that gets no trains, but each packet by itself.
+/// Returns a socket that gets no trains, but each packet by itself.
 fn gateway_socket(relay: SocketAddr) -> UdpSocket {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let send = |message: &Message<'_>| {
@@ -76,7 +76,7 @@ fn gateway_socket(relay: SocketAddr) -> UdpSocket {
     socket
 }
 
-/// Sends at a rate, in trains; how many were sent.
+/// Sends at a rate, in trains; returns the number of packets sent.
 fn source(rate: u64, train: usize, time: Duration) -> u64 {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -103,7 +103,7 @@ fn source(rate: u64, train: usize, time: Duration) -> u64 {
     })
 }
 
-/// Counts what a gateway gets until told to end.
+/// Counts the packets of a gateway until `end`.
 fn count(port: UdpPort, end: Arc<AtomicBool>) -> thread::JoinHandle<u64> {
     thread::spawn(move || {
         let mut inbox = Inbox::new(16);
@@ -152,7 +152,7 @@ fn lossless(receive: Receive) {
     }
 }
 
-/// Thread CPU time.
+/// Returns the CPU time of the thread.
 fn cpu() -> Duration {
     let usage = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     let ns = usage.split(' ').next().unwrap().parse().unwrap();
@@ -172,8 +172,8 @@ fn packets_cpu() -> Duration {
 
 fn fanout() {
     let n = 100;
-    // The floor: one datagram to each in one sendmmsg.
-    // Nobody reads: a datagram costs the same whether its queue is full in one case or the other.
+    // The lower bound: one datagram to each in one sendmmsg. The queues are not read: a datagram
+    // costs the same whether its queue is full or not.
     let sinks: Vec<UdpSocket> = (0..n)
         .map(|_| UdpSocket::bind("127.0.0.1:0").unwrap())
         .collect();
@@ -203,7 +203,7 @@ fn fanout() {
         let gateways: Vec<UdpSocket> = (0..n).map(|_| gateway_socket(address)).collect();
         joined(&engine, n.into());
         let before = packets_cpu();
-        // Slow enough that packets come one by one where they are sent so.
+        // Slow enough that packets arrive one by one if they are sent so.
         let rate = 500 * train as u64;
         source(rate, train, Duration::from_secs(3));
         thread::sleep(Duration::from_millis(200));

@@ -2,7 +2,7 @@
 
 use service::faults::Fault;
 
-/// The injected faults of the relay's state machine.
+/// Returns the injected faults of the relay's state machine.
 #[must_use]
 pub fn of_relay() -> amt::relay::Faults {
     amt::relay::Faults {

@@ -1,8 +1,8 @@
 //! The flexfeed AMT relay: brings multicast to networks without it (RFC 7450).
 //!
-//! `engine` is the data path, a thread of its own; everything else is around it: `config` (what it is
-//! told), `run` (start and end), `http` (status, health, metrics), `status` (the command that shows
-//! them), `notify` (systemd).
+//! `engine` is the data path, in a thread of its own. Around it are `config` (settings), `run`
+//! (start and stop), `http` (status, health, metrics), `status` (the command that shows them) and
+//! `notify` (systemd).
 
 pub mod cli;
 pub mod config;

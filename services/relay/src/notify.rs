@@ -1,4 +1,4 @@
-//! What systemd is told: how the relay does.
+//! Reports of the relay's health to systemd.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use tokio::sync::watch;
 
 use crate::engine::Engine;
 
-/// A packet thread that takes longer to answer than this does not go on.
+/// A packet thread that takes longer to respond than this is stuck.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Keeps telling how it goes until `done` is true; that it stops once `stop` is.
+/// Reports the status until `done` is true, and the stop once `stop` is.
 pub async fn keep(
     engine: Arc<Engine>,
     mut stop: watch::Receiver<bool>,
@@ -19,7 +19,7 @@ pub async fn keep(
 ) {
     systemd::keep(
         || line(&engine),
-        // The thread that forwards packets has to go on.
+        // The thread that forwards packets has to progress.
         || engine.is_alive(PATIENCE),
         "taking no new gateways",
         async {
@@ -32,7 +32,7 @@ pub async fn keep(
     .await;
 }
 
-/// The status in a line.
+/// Returns the status in a line.
 fn line(engine: &Engine) -> String {
     let counters = engine.counters();
     let missing = match counters.joins_missing.get() {

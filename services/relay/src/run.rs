@@ -18,13 +18,13 @@ use crate::engine::{Engine, Receive, Setup};
 use crate::http::{self, Site};
 use crate::notify;
 
-/// While it drains, it looks so often whether somebody is left.
+/// Interval of checks for remaining gateways while draining.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Runs the relay until it is told to stop.
+/// Runs the relay until a signal.
 ///
 /// # Errors
-/// If it cannot start, or cannot go on; in words for the operator.
+/// If the relay cannot start, or cannot continue; in words for the operator.
 pub fn run(settings: &Settings) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -45,7 +45,7 @@ async fn serve(settings: &Settings) -> anyhow::Result<()> {
         None => None,
     };
     if let Err(error) = netio::direct::raise_descriptor_limit() {
-        warn!("the limit of open files cannot be raised: {error}");
+        warn!(%error, "limit of open files not raised");
     }
     let ports = open_ports(&settings.listen)?;
     let addresses: Vec<String> = ports
@@ -90,7 +90,7 @@ async fn serve(settings: &Settings) -> anyhow::Result<()> {
     }
     ending.cancel();
     if let Some(answering) = answering {
-        // Whoever is being answered has been cut off by now; nothing of it is lost.
+        // Requests in progress have been cut off by now; they lose nothing.
         let _ = answering.await;
     }
     let _ = done.send(true);
@@ -103,19 +103,19 @@ async fn serve(settings: &Settings) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Serves gateways for a while, but takes no new ones.
+/// Serves existing gateways for a while, but no new ones.
 async fn drain(engine: &Engine, time: Duration) {
     engine.drain();
     let begun = Instant::now();
     let left = || engine.counters().gateways.get();
     if left() > 0 {
-        info!("serving {} gateways for {time:?} more", left());
+        info!(gateways = left(), ?time, "draining");
     }
     while left() > 0 && begun.elapsed() < time {
         tokio::time::sleep(LOOK.min(time)).await;
     }
     if left() > 0 {
-        warn!("{} gateways are left without a relay", left());
+        warn!(gateways = left(), "drain ended with gateways left");
     }
 }
 
@@ -127,13 +127,13 @@ fn open_ports(listen: &[Listen]) -> anyhow::Result<Vec<UdpPort>> {
             Listen::At(address) => ports.push(open(address)?),
             Listen::All(port) => {
                 let v4 = open((Ipv4Addr::UNSPECIFIED, port).into())?;
-                // The same port for both, also where the kernel chose it.
+                // The same port for both, also if the kernel chose it.
                 let port = v4.local_addr().port();
                 ports.push(v4);
                 match UdpPort::bind((Ipv6Addr::UNSPECIFIED, port).into()) {
                     Ok(v6) => ports.push(v6),
                     Err(error) if no_ipv6(&error) => {
-                        warn!("this machine has no IPv6: gateways reach the relay by IPv4 only");
+                        warn!("no IPv6 on this machine: gateways reach the relay by IPv4 only");
                     }
                     Err(error) => return Err(advised(error)),
                 }
@@ -163,7 +163,7 @@ fn no_ipv6(error: &io::Error) -> bool {
     ) || error.to_string().contains("Address family not supported")
 }
 
-/// True from the first SIGTERM or SIGINT on.
+/// Returns a channel that is true from the first SIGTERM or SIGINT on.
 fn stop_on_signals() -> anyhow::Result<watch::Receiver<bool>> {
     let (stop, stopped) = watch::channel(false);
     let manners = Manners {

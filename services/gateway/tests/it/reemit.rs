@@ -1,5 +1,5 @@
 //! The program as others use it: a relay, `flexfeed-gateway`, and a Python program that joins the
-//! group on the loopback interface and knows nothing of AMT.
+//! group on the loopback interface and is unaware of AMT.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -9,7 +9,7 @@ use amt::report::RecordKind;
 
 use crate::lab::{Heard, PATIENCE, Program, Relay, end, gateway, lines};
 
-/// Joins a group from any source and prints what comes, until it has so many packets.
+/// Joins a group from any source and prints the received packets, up to a number.
 const READER: &str = r#"
 import socket, struct, sys
 group, port, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
@@ -41,7 +41,7 @@ for _ in range(count):
 "#;
 
 #[test]
-fn a_python_program_reads_the_group_through_it() {
+fn a_python_program_receives_the_group() {
     let relay = Relay::new();
     let mut reader = Program(
         Command::new("python3")
@@ -86,7 +86,7 @@ fn a_python_program_reads_the_group_through_it() {
         ),
         "{log}"
     );
-    // It has left: everything, and then the tunnel.
+    // The gateway has left: everything, and then the tunnel.
     let mut left = false;
     while let Heard::Wants(_, wants) = relay.hears() {
         left |= wants.iter().any(|(kind, _)| *kind == RecordKind::Block);
@@ -127,9 +127,9 @@ fn an_ipv6_group_is_read_with_the_route_that_the_help_names() {
 }
 
 #[test]
-fn without_a_relay_it_says_what_to_look_at_and_goes_on() {
-    let nobody = Relay::new();
-    let mut gateway = gateway(&nobody, &["--flow", "239.77.1.1:45108", "--status", "1"]);
+fn a_missing_relay_is_reported_with_a_remedy() {
+    let silent = Relay::new();
+    let mut gateway = gateway(&silent, &["--flow", "239.77.1.1:45108", "--status", "1"]);
     let stderr = BufReader::new(gateway.0.stderr.take().unwrap());
     let begun = Instant::now();
     let mut lines = stderr.lines().map_while(Result::ok);
@@ -145,7 +145,7 @@ fn without_a_relay_it_says_what_to_look_at_and_goes_on() {
 }
 
 #[test]
-fn what_cannot_work_ends_it_with_a_reason() {
+fn unusable_arguments_are_fatal_with_a_reason() {
     for (arguments, code, reason) in [
         (&["--flow", "10.0.0.1:5000"][..], 1, "not a multicast group"),
         (

@@ -1,5 +1,5 @@
-//! The program and its relays: ones that bring nothing, ones that belong to a source, and ones that
-//! bring back what it sent on.
+//! The program and its relays: ones that deliver nothing, ones that belong to a source, and ones
+//! that return its own packets.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
@@ -11,7 +11,7 @@ use crate::lab::{Heard, PATIENCE, Relay, end, gateway, program};
 
 /// The query interval is far longer than this test waits.
 #[test]
-fn when_packets_stop_the_relay_is_asked_and_another_one_takes_over() {
+fn silence_makes_another_relay_take_over() {
     let (first, second) = (Relay::new(), Relay::new());
     let more = [
         "--relay",
@@ -31,13 +31,13 @@ fn when_packets_stop_the_relay_is_asked_and_another_one_takes_over() {
     assert_eq!(wants, [(RecordKind::IsEx, " 239.77.1.9".to_owned())]);
 }
 
-/// It does not send a single packet.
+/// The relay does not send a single packet.
 #[test]
-fn a_relay_that_answers_and_brings_nothing_is_left_for_another_one() {
+fn a_relay_without_packets_is_replaced() {
     let (deaf, other) = (Relay::new(), Relay::new());
     let at = other.addr.to_string();
     let gateway = gateway(&deaf, &["--relay", &at, "--flow", "239.77.1.8:45111"]);
-    // Answers for as long as it is asked; the other one answers nothing before this one was chosen.
+    // Answers all requests; the other relay answers nothing before this one was chosen.
     let (tell, chosen) = std::sync::mpsc::sync_channel(1);
     let deaf = std::thread::spawn(move || {
         while let Heard::Wants(..) = deaf.hears() {
@@ -57,7 +57,7 @@ fn a_relay_that_answers_and_brings_nothing_is_left_for_another_one() {
 }
 
 #[test]
-fn what_it_sent_on_itself_does_not_go_round() {
+fn own_packets_do_not_loop() {
     let relay = Relay::new();
     let group = "239.77.1.7:25112";
     let read = UdpSocket::bind(group).unwrap();
@@ -72,7 +72,7 @@ fn what_it_sent_on_itself_does_not_go_round() {
     relay.send(to, "10.0.0.1:4000", group, b"one");
     let (len, from) = read.recv_from(&mut buffer).unwrap();
     assert_eq!(&buffer[..len], b"one");
-    // The relay hears it on the loopback interface.
+    // The relay receives it on the loopback interface.
     relay.send(to, &from.to_string(), group, b"one");
     relay.send(to, "10.0.0.1:4000", group, b"two");
     let (len, _) = read.recv_from(&mut buffer).unwrap();
@@ -87,7 +87,7 @@ fn what_it_sent_on_itself_does_not_go_round() {
 }
 
 #[test]
-fn how_it_goes_is_shown() {
+fn the_pages_show_the_status() {
     let relay = Relay::new();
     let more = ["--flow", "239.77.1.5:45115", "--http", "127.0.0.1:0"];
     let mut gateway = gateway(&relay, &more);
@@ -154,12 +154,12 @@ fn how_it_goes_is_shown() {
 
 /// A relay of Linux serves one port of each address until the tunnel there expires.
 #[test]
-fn a_gateway_that_was_killed_starts_again_on_its_port() {
+fn a_killed_gateway_restarts_on_its_port() {
     let relay = Relay::new();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("tunnels.json");
     let file = file.to_str().unwrap();
-    // Outside the range of those that the kernel chooses.
+    // Outside the range of ports that the kernel chooses.
     let port = (20_000..30_000)
         .find_map(|port: u16| UdpSocket::bind(("0.0.0.0", port)).ok())
         .map(|free| free.local_addr().unwrap().port())
@@ -178,7 +178,7 @@ fn a_gateway_that_was_killed_starts_again_on_its_port() {
     }
     first.0.kill().unwrap();
     first.0.wait().unwrap();
-    // Updates of the first are still on their way; then the relay is asked again.
+    // Updates of the first are still in transit; then the relay is queried again.
     let second = gateway(&relay, &flow);
     relay.is_asked();
     let Heard::Wants(from, _) = relay.hears() else {
@@ -194,7 +194,7 @@ fn a_gateway_that_was_killed_starts_again_on_its_port() {
         "{kept}"
     );
 
-    // Somebody has it.
+    // The port is in use.
     let _taken = UdpSocket::bind(("0.0.0.0", port)).unwrap();
     let third = gateway(&relay, &flow);
     relay.is_asked();
@@ -206,7 +206,7 @@ fn a_gateway_that_was_killed_starts_again_on_its_port() {
     assert!(log.contains("not free") && log.contains(&chosen), "{log}");
 }
 
-/// The name servers of the namespace: the loopback interface, and much patience.
+/// Name servers of the namespace: the loopback interface, with a long timeout.
 const NAMESERVER: &str = r#"
 resolv=$(mktemp)
 echo "nameserver 127.0.0.1" > "$resolv"
@@ -216,19 +216,19 @@ rm "$resolv"
 "#;
 
 #[test]
-fn a_name_service_that_does_not_answer_does_not_keep_it_from_ending() {
+fn a_silent_name_server_does_not_delay_the_exit() {
     if !kit::in_namespace!(NAMESERVER) {
         return;
     }
     let silent = UdpSocket::bind("127.0.0.1:53").unwrap();
     silent.set_read_timeout(Some(PATIENCE)).unwrap();
     let gateway = program(&["--relay", "relay.example", "--flow", "239.77.1.6:45113"]);
-    // It is being looked up.
+    // The name resolution is in progress.
     silent.recv_from(&mut [0; 600]).unwrap();
     let asked = Instant::now();
     let (code, log) = end(gateway);
     assert_eq!(code, Some(0), "{log}");
-    // The look-up alone takes half a minute.
+    // The name resolution alone takes half a minute.
     assert!(
         asked.elapsed() < Duration::from_secs(28),
         "{:?}",
@@ -236,8 +236,8 @@ fn a_name_service_that_does_not_answer_does_not_keep_it_from_ending() {
     );
 }
 
-/// Answers questions for AMTRELAY records: `1.0.0.10.in-addr.arpa` has the relay 127.0.1.1,
-/// `2.0.0.10.in-addr.arpa` 127.0.1.2. There is nothing else.
+/// Answers queries for AMTRELAY records: `1.0.0.10.in-addr.arpa` has the relay 127.0.1.1,
+/// `2.0.0.10.in-addr.arpa` 127.0.1.2. Other names do not exist.
 fn serve(server: &UdpSocket) {
     let mut query = [0; 600];
     while let Ok((len, from)) = server.recv_from(&mut query) {
@@ -260,7 +260,7 @@ fn serve(server: &UdpSocket) {
 }
 
 #[test]
-fn sources_with_relays_of_their_own_have_a_gateway_each() {
+fn each_source_with_its_own_relays_has_a_gateway() {
     if !kit::in_namespace!(NAMESERVER) {
         return;
     }

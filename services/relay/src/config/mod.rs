@@ -1,7 +1,7 @@
 //! What the relay is told to do: by flags, by the environment, by a TOML file, in that order.
 //!
-//! How that works is the same for all programs: see `service::settings`. `table` names every setting
-//! once, `resolve` gives each its type.
+//! How that works is the same for all programs: see `service::settings`. `table` names every
+//! setting once, `resolve` gives each its type.
 
 pub mod check;
 mod resolve;

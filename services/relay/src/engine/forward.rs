@@ -1,4 +1,4 @@
-//! From trains to gateways.
+//! Forwarding of trains to gateways.
 
 use std::io;
 use std::net::IpAddr;
@@ -13,28 +13,28 @@ use tracing::{debug, warn};
 use super::counters::Counters;
 use super::train::{DATA, Flow, Train};
 
-/// So many ICMP messages a second at most, and as many at once.
+/// Largest number of ICMP messages per second, and in one burst.
 const ICMP_RATE: u32 = 10;
 
-/// Packets and trains to gateways that one read of the native side brings, at most, unless the first
-/// alone brings more: gateways' messages wait meanwhile.
+/// Largest number of packets and trains to gateways from one read of the native side, unless the
+/// first alone exceeds it: gateways' messages wait meanwhile.
 const SENDS: usize = 4096;
 
-/// Answers of the network that are looked at in one go.
+/// Errors of the network that are read at a time.
 const PATH_ERRORS: usize = 64;
 
-/// What sends to gateways.
+/// Sender to gateways.
 #[derive(Debug)]
 pub(super) struct Forwarder {
     pub(super) ports: Vec<UdpPort>,
     fanout: Fanout,
     counters: Arc<Counters>,
     icmp: Icmp,
-    /// Recipients that did not get the last train, with what they lost of it.
+    /// Recipients that did not get the last train, with the reason.
     failed: Vec<(usize, SendFailure)>,
-    /// How many gateways the last train went to.
+    /// Number of gateways that the last train was sent to.
     last: usize,
-    /// What the kernel had dropped of each port's messages.
+    /// Messages of each port that the kernel had dropped.
     dropped: Vec<u32>,
     datagram: Vec<u8>,
 }
@@ -53,17 +53,20 @@ impl Forwarder {
         }
     }
 
-    /// From now on, full send buffers are waited for so long, for all gateways together.
+    /// Starts a turn in which full send buffers are waited for up to `patience`, for all gateways
+    /// together.
     pub(super) fn begin_turn(&mut self, patience: Duration) {
         self.fanout.set_patience(patience);
     }
 
-    /// How much of `most` to read at once, by how many gateways the last train went to.
+    /// Returns the number of packets, at most `most`, to read at a time, by the number of gateways
+    /// that the last train was sent to.
     pub(super) fn share(&self, most: usize) -> usize {
         (SENDS / self.last.max(1)).clamp(1, most)
     }
 
-    /// Messages of gateways that the kernel lost for want of room since the last call.
+    /// Returns the messages of gateways that the kernel dropped for want of room since the last
+    /// call.
     pub(super) fn take_lost(&mut self) -> u64 {
         let ports = self.ports.iter().zip(&mut self.dropped);
         let lost = ports.map(|(port, before)| {
@@ -75,7 +78,7 @@ impl Forwarder {
         lost.sum()
     }
 
-    /// Sends what is in the train, which is empty afterwards.
+    /// Sends the train, which is empty afterwards.
     pub(super) fn flush(&mut self, train: &mut Train, relay: &mut Relay, now: Instant) {
         if let Some((bytes, flow)) = train.ready() {
             let segment = train.segment();
@@ -94,7 +97,7 @@ impl Forwarder {
         train.clear();
     }
 
-    /// The ordinary case: everything fits everywhere.
+    /// Sends a train in the ordinary case: every packet fits every path.
     fn send_fitting(
         &mut self,
         bytes: &[u8],
@@ -106,7 +109,7 @@ impl Forwarder {
     ) {
         let inner_bytes = bytes.len() - datagrams * DATA.len();
         let (packets, inner_bytes) = (datagrams as u64, inner_bytes as u64);
-        // By socket, in whose order the recipients are.
+        // By socket, which is the order of the recipients.
         for group in flow
             .recipients
             .all
@@ -165,7 +168,7 @@ impl Forwarder {
         }
     }
 
-    /// Sends a train once more to those whose way has just turned out to take less.
+    /// Sends a train once more to gateways whose path MTU has just turned out to be smaller.
     fn send_narrow(
         &mut self,
         bytes: &[u8],
@@ -175,7 +178,7 @@ impl Forwarder {
         relay: &mut Relay,
         now: Instant,
     ) {
-        // The kernel has told how much it is.
+        // The kernel has reported the new MTU.
         self.path_errors(relay, now);
         let all = relay.recipients(flow.source, flow.group);
         let all = all.map(|recipients| recipients.all.to_vec());
@@ -192,7 +195,7 @@ impl Forwarder {
         self.send_apart(bytes, segment, &flow, relay, now);
     }
 
-    /// Something does not fit to somebody: each packet and gateway is looked at.
+    /// Handles a train that does not fit every path: each packet and gateway is examined.
     fn send_apart(
         &mut self,
         bytes: &[u8],
@@ -203,8 +206,8 @@ impl Forwarder {
     ) {
         for datagram in bytes.chunks(segment) {
             let packet = datagram.get(DATA.len()..).unwrap_or_default();
-            // The smallest way counts for what the source is told.
-            let mut told: Option<u16> = None;
+            // The source is notified of the smallest path MTU.
+            let mut reported: Option<u16> = None;
             for recipient in flow.recipients.all.iter() {
                 if packet.len() <= usize::from(recipient.room) {
                     self.send_pieces(recipient, [datagram], relay);
@@ -224,12 +227,12 @@ impl Forwarder {
                     }
                     Err(_) => {
                         self.counters.lost.too_large.add(1);
-                        told = Some(told.unwrap_or(u16::MAX).min(recipient.room));
+                        reported = Some(reported.unwrap_or(u16::MAX).min(recipient.room));
                     }
                 }
             }
-            if let Some(mtu) = told {
-                self.tell_source(packet, flow.source, mtu, now);
+            if let Some(mtu) = reported {
+                self.notify_source(packet, flow.source, mtu, now);
             }
         }
     }
@@ -253,7 +256,7 @@ impl Forwarder {
                     self.counters.sent_bytes.add(bytes);
                     relay.sent(recipient.tunnel, 1, bytes);
                 }
-                // The way has become even narrower.
+                // The path MTU has become even smaller.
                 Some(SendFailure::TooLarge) => self.counters.lost.too_large.add(1),
                 Some(SendFailure::Lost { errno, .. }) => {
                     self.counters.lost.refused.add(1);
@@ -264,18 +267,19 @@ impl Forwarder {
         }
     }
 
-    /// Takes what the network says about earlier datagrams.
+    /// Processes the network's errors about earlier datagrams.
     pub(super) fn path_errors(&mut self, relay: &mut Relay, now: Instant) {
         for port in &self.ports {
             let counters = &self.counters;
             let taken = port.path_errors(PATH_ERRORS, |error| match error {
                 PathError::TooLarge { to, mtu } => {
-                    debug!("the way to {to} takes {mtu} bytes");
+                    debug!(%to, mtu, "path MTU changed");
                     counters.narrowed.add(1);
                     let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
                     relay.path_mtu(to, mtu, now);
                 }
-                // A gateway that is gone: its memberships expire. Anybody could make such a message.
+                // A gateway that is gone: its memberships expire. Anyone could forge such a
+                // message.
                 PathError::Other { .. } => {}
             });
             if let Err(error) = taken {
@@ -287,13 +291,13 @@ impl Forwarder {
         }
     }
 
-    fn tell_source(&mut self, packet: &[u8], source: IpAddr, mtu: u16, now: Instant) {
+    fn notify_source(&mut self, packet: &[u8], source: IpAddr, mtu: u16, now: Instant) {
         if !self.icmp.may(now) {
             self.counters.icmp_unsent.add(1);
             return;
         }
         self.datagram.clear();
-        // The kernel makes the IP header, and puts its own address in it.
+        // The kernel makes the IP header, with its own address.
         let (from, header): (IpAddr, usize) = match source {
             IpAddr::V4(_) => (std::net::Ipv4Addr::UNSPECIFIED.into(), ip::V4_HEADER),
             IpAddr::V6(_) => (std::net::Ipv6Addr::UNSPECIFIED.into(), ip::V6_HEADER),
@@ -304,7 +308,7 @@ impl Forwarder {
             Ok(()) => self.counters.icmp.add(1),
             Err(error) => {
                 self.counters.icmp_unsent.add(1);
-                debug!("{source} could not be told that its packets are too large: {error}");
+                debug!(%source, %error, "ICMP message not sent");
             }
         }
     }
@@ -317,7 +321,7 @@ fn target(recipient: &Recipient) -> Target {
     }
 }
 
-/// Sends ICMP messages, not too many.
+/// Rate-limited sender of ICMP messages.
 #[derive(Debug)]
 struct Icmp {
     v4: Option<IcmpPort>,
@@ -331,11 +335,12 @@ impl Icmp {
         let open = |v4| {
             let port = IcmpPort::open(v4);
             port.map_err(|error| {
-                let what = "sources are not told when their packets are too large for a gateway";
+                let effect =
+                    "no ICMP socket; sources are not notified of packets that are too large";
                 if error.kind() == io::ErrorKind::PermissionDenied {
-                    debug!("{error}: {what}");
+                    debug!(%error, "{effect}");
                 } else {
-                    warn!("{error}: {what}");
+                    warn!(%error, "{effect}");
                 }
             })
             .ok()

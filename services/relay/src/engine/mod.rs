@@ -1,19 +1,19 @@
 //! The data path: one thread between the kernel's receive and send calls.
 //!
-//! It waits for gateways' messages and for packets of the native side, takes what is there in
-//! batches, makes trains of packets that go the same way, and sends each train to all its gateways in
-//! one call. Nothing is queued here: what the thread cannot take waits in the kernel's buffers, whose
-//! size bounds it, and what finds no room there is counted. There is no timer between a packet and
-//! its gateways.
+//! The thread waits for gateways' messages and for packets of the native side, reads them in
+//! batches, makes trains of packets with the same recipients, and sends each train to all its
+//! gateways in one call. Nothing is queued here: unread packets wait in the kernel's buffers, whose
+//! size bounds them, and overflows are counted. There is no timer between a packet and its
+//! gateways.
 
 pub mod counters;
+mod dispatch;
 mod forward;
 mod native;
 mod segment;
 mod thread;
 mod train;
 mod view;
-mod way;
 
 #[cfg(test)]
 mod tests;
@@ -37,54 +37,54 @@ use thread::Thread;
 use train::Trains;
 pub use view::{Gateway, Group, View};
 
-/// Messages of the kernel that one read of the native side takes.
+/// Messages of the kernel per read of the native side.
 const NATIVE_BATCH: usize = 32;
 
 /// The same for gateways' messages: between two such batches, packets are forwarded.
 const CONTROL_BATCH: usize = 32;
 
-/// The capture's token.
+/// Token of the capture.
 const CAPTURE: u64 = FIRST_TOKEN - 1;
 
-/// Views that are asked for and not there yet, at most.
+/// Largest number of pending requests for views.
 const VIEWS: usize = 16;
 
-/// What the engine is told.
+/// Configuration of the engine.
 #[derive(Debug)]
 pub struct Setup {
-    /// The relay's settings.
+    /// Settings of the relay.
     pub relay: amt::relay::Config,
     /// Sockets that gateways reach.
     pub ports: Vec<UdpPort>,
-    /// How to receive.
+    /// Reception of multicast.
     pub receive: Receive,
-    /// The interface to join on, by name or address.
+    /// Interface to join on, by name or address.
     pub interface: Option<String>,
 }
 
-/// How multicast is received.
+/// Reception of multicast.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Receive {
-    /// By UDP sockets for these ports.
+    /// UDP sockets for these ports.
     Ports(Vec<u16>),
-    /// By capturing all of it.
+    /// Capture of all multicast.
     Capture,
 }
 
-/// What the thread is told, and tells, without a queue: it looks at them in each turn.
+/// Flags exchanged with the thread without a queue: it reads them in each turn.
 #[derive(Debug, Default)]
-struct Orders {
+struct Controls {
     drain: AtomicBool,
     stop: AtomicBool,
-    /// Turns that it has begun.
+    /// Turns that the thread has begun.
     turns: AtomicU64,
 }
 
-/// The engine from outside.
+/// Handle of the engine.
 #[derive(Debug)]
 pub struct Engine {
     views: SyncSender<oneshot::Sender<View>>,
-    orders: Arc<Orders>,
+    controls: Arc<Controls>,
     waker: Waker,
     counters: Arc<Counters>,
     thread: std::sync::Mutex<Option<JoinHandle<()>>>,
@@ -118,7 +118,7 @@ impl Engine {
         };
         let waker = poller.waker();
         let (views, waiting) = sync_channel(VIEWS);
-        let orders = Arc::new(Orders::default());
+        let controls = Arc::new(Controls::default());
         let (end, ended) = tokio::sync::watch::channel(false);
         let now = Instant::now();
         #[cfg_attr(not(feature = "fault-injection"), allow(unused_mut))]
@@ -133,7 +133,7 @@ impl Engine {
             inbox: Inbox::new(NATIVE_BATCH),
             trains: Trains::new(),
             counters: Arc::clone(&counters),
-            orders: Arc::clone(&orders),
+            controls: Arc::clone(&controls),
             views: waiting,
             answer: Vec::new(),
             look: now,
@@ -144,13 +144,13 @@ impl Engine {
             .name("packets".into())
             .spawn(move || {
                 if let Err(error) = thread.run() {
-                    tracing::error!("the packet loop ended: {error}");
+                    tracing::error!(%error, "packet loop failed");
                 }
                 let _ = end.send(true);
             })?;
         Ok(Engine {
             views,
-            orders,
+            controls,
             waker,
             counters,
             thread: std::sync::Mutex::new(Some(thread)),
@@ -158,13 +158,13 @@ impl Engine {
         })
     }
 
-    /// What is counted.
+    /// Returns the counters.
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// How it is now; `None` if the thread has ended or has no time.
+    /// Returns the current state; `None` if the thread has ended or is too busy.
     pub async fn view(&self) -> Option<View> {
         let (answer, answered) = oneshot::channel();
         self.views.try_send(answer).ok()?;
@@ -172,30 +172,30 @@ impl Engine {
         answered.await.ok()
     }
 
-    /// Whether the thread begins a turn within this time. Costs it nothing but that turn.
+    /// Whether the thread begins a turn within this time. Costs the thread nothing but that turn.
     pub async fn is_alive(&self, within: Duration) -> bool {
-        let before = self.orders.turns.load(Ordering::Acquire);
+        let before = self.controls.turns.load(Ordering::Acquire);
         self.waker.wake();
-        let turned = || self.orders.turns.load(Ordering::Acquire) != before;
+        let turned = || self.controls.turns.load(Ordering::Acquire) != before;
         comes(within, turned, || *self.ended.borrow()).await
     }
 
-    /// Takes no new gateways from now on.
+    /// Refuses new gateways from now on.
     pub fn drain(&self) {
-        self.orders.drain.store(true, Ordering::Release);
+        self.controls.drain.store(true, Ordering::Release);
         self.waker.wake();
     }
 
-    /// Ends once the thread has.
+    /// Waits for the end of the thread.
     pub async fn ended(&self) {
         let mut ended = self.ended.clone();
         // An error is an end, too: the thread has panicked.
         let _ = ended.wait_for(|ended| *ended).await;
     }
 
-    /// Ends the thread.
+    /// Stops the thread.
     pub fn stop(&self) {
-        self.orders.stop.store(true, Ordering::Release);
+        self.controls.stop.store(true, Ordering::Release);
         self.waker.wake();
         let thread = match self.thread.lock() {
             Ok(mut thread) => thread.take(),
@@ -213,8 +213,9 @@ fn fresh() -> [u8; 32] {
     seed
 }
 
-/// Whether something is there within a time, unless it is over before. What counts is how long was meant to be waited, not what went
-/// by meanwhile: where the whole process stood still, so did the thread that is waited for.
+/// Whether a condition is met within a time, unless the wait is over before. The time is the sum of
+/// the intended waits, not the elapsed time: if the whole process stalled, so did the awaited
+/// thread.
 async fn comes(within: Duration, is_there: impl Fn() -> bool, is_over: impl Fn() -> bool) -> bool {
     let (mut left, mut pause) = (within, Duration::from_millis(1));
     while !is_there() {

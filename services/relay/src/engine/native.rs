@@ -17,22 +17,22 @@ use tracing::{debug, info, warn};
 use super::CAPTURE;
 use super::counters::Counters;
 
-/// The native sockets' tokens begin here; below are the ports for gateways.
+/// First token of the native sockets; the ports for gateways are below.
 pub(super) const FIRST_TOKEN: u64 = 1 << 16;
 
-/// Senders of one group and port whose headers are kept ready.
+/// Number of senders per group and port whose headers are cached.
 const TEMPLATES: usize = 256;
 
-/// Failed joins that are tried again in one go.
+/// Failed joins that are retried at a time.
 const RETRIES: usize = 32;
 
-/// Groups whose route is looked up in one go.
+/// Groups whose route is checked at a time.
 const ROUTES: usize = 64;
 
-/// The TTL of packets whose own is not known.
+/// TTL of packets with an unknown one.
 const TTL: u8 = 64;
 
-/// A socket for a group and port.
+/// Socket for a group and port.
 #[derive(Debug)]
 pub(super) struct NativePort {
     pub(super) port: GroupPort,
@@ -40,12 +40,12 @@ pub(super) struct NativePort {
     joined: Vec<Option<IpAddr>>,
 }
 
-/// What is kept of what comes by a socket.
+/// State of a socket's packets.
 #[derive(Debug)]
 pub(super) struct Headers {
     group: SocketAddr,
     templates: HashMap<SocketAddr, UdpTemplate>,
-    /// What the kernel has counted as dropped.
+    /// Packets that the kernel has counted as dropped.
     overflow: u32,
 }
 
@@ -58,7 +58,7 @@ impl Headers {
         }
     }
 
-    /// The headers of what `from` sends here.
+    /// Returns the headers of packets from `from` to this socket.
     pub(super) fn template(&mut self, from: SocketAddr) -> Option<&mut UdpTemplate> {
         if self.templates.len() >= TEMPLATES && !self.templates.contains_key(&from) {
             self.templates.clear();
@@ -71,7 +71,7 @@ impl Headers {
         }
     }
 
-    /// How many more the kernel has dropped since the last time.
+    /// Returns the number of packets that the kernel has dropped since the last call.
     pub(super) fn overflowed(&mut self, total: u32) -> u32 {
         let more = total.wrapping_sub(self.overflow);
         self.overflow = total;
@@ -79,27 +79,27 @@ impl Headers {
     }
 }
 
-/// How packets get here.
+/// Reception of native packets.
 #[derive(Debug)]
 pub(super) enum Native {
-    /// By sockets for these ports.
+    /// Sockets for these ports.
     Ports(Vec<u16>),
-    /// By capturing them; `None` while the interface is gone.
+    /// Capture; `None` while the interface is gone.
     Capture(Option<Box<Capture>>, Memberships),
 }
 
-/// Where groups are joined, as far as that says which captured packets are theirs.
+/// Interfaces on which groups are joined, as far as they select captured packets.
 #[derive(Debug, Default)]
-pub(super) struct Places {
-    /// The capture sees one interface only, or there is none.
+pub(super) struct JoinInterfaces {
+    /// Whether the capture sees one interface at most.
     one: bool,
-    /// The interface of each group, 0 if unknown, and how many joins that is.
+    /// Interface of each group, 0 if unknown, and the number of its joins.
     groups: HashMap<IpAddr, (u32, usize)>,
 }
 
-impl Places {
-    /// Whether a packet to `group` that was captured on an interface is one that its membership is
-    /// about. The same packet may be seen on several (a bridge and its ports, a bond, a tunnel).
+impl JoinInterfaces {
+    /// Whether a packet to `group` that was captured on an interface belongs to the membership
+    /// there. The same packet may be seen on several (a bridge and its ports, a bond, a tunnel).
     pub(super) fn is_joined_on(&self, group: IpAddr, interface: u32) -> bool {
         let here = |place: &(u32, usize)| place.0 == 0 || place.0 == interface;
         self.one || self.groups.get(&group).is_some_and(here)
@@ -107,7 +107,7 @@ impl Places {
 
     fn join(&mut self, group: IpAddr, interface: u32) {
         let place = self.groups.entry(group).or_insert((interface, 0));
-        // Of two, where the last one was joined: the others follow.
+        // Of two interfaces, the one with the last join: the other joins follow.
         place.0 = interface;
         place.1 += 1;
     }
@@ -122,22 +122,22 @@ impl Places {
     }
 }
 
-/// Joins that are held, and what receives.
+/// Joins that are held, and their receivers.
 #[derive(Debug)]
 pub(super) struct NativeSide {
     pub(super) native: Native,
     interface: Option<String>,
-    /// By token, from the first one.
+    /// Sockets by token, from the first one.
     pub(super) sockets: BTreeMap<u64, NativePort>,
-    pub(super) places: Places,
+    pub(super) interfaces: JoinInterfaces,
     next_token: u64,
-    /// With the number of the interface that each was made on, 0 if unknown.
+    /// Joins with the index of their interface, 0 if unknown.
     held: BTreeMap<Join, u32>,
-    /// Wanted, but refused by the kernel; tried again now and then.
+    /// Wanted joins that the kernel refused; retried periodically.
     missing: BTreeSet<Join>,
-    /// The last one that was tried again.
+    /// Join that was retried last.
     tried: Option<Join>,
-    /// The last one whose route was looked up.
+    /// Join whose route was checked last.
     looked: Option<Join>,
     counters: Arc<Counters>,
 }
@@ -147,7 +147,7 @@ impl NativeSide {
         let capture = matches!(native, Native::Capture(..));
         Self {
             native,
-            places: Places {
+            interfaces: JoinInterfaces {
                 one: !capture || interface.is_some(),
                 groups: HashMap::new(),
             },
@@ -162,25 +162,25 @@ impl NativeSide {
         }
     }
 
-    /// Joins for a gateway; a failure is logged and tried again later. Log lines about single joins
-    /// name the gateway, by which they are limited.
+    /// Joins for a gateway; a failure is logged and retried later. Log lines about single joins
+    /// name the gateway, by which they are rate-limited.
     pub(super) fn join(&mut self, join: Join, gateway: SocketAddr, poller: &Poller) {
         match self.try_join(join, poller) {
-            Ok(()) => info!(%gateway, "joined {}", shown(join)),
+            Ok(()) => info!(%gateway, join = shown(join), "joined"),
             Err(error) => {
                 self.counters.join_failures.add(1);
                 if self.missing.insert(join) {
-                    warn!(%gateway, "{}: {error}; trying again", shown(join));
+                    warn!(%gateway, %error, join = shown(join), "join failed; retrying");
                 }
             }
         }
         self.count();
     }
 
-    /// The number of the interface to join a group on; 0 leaves it to the kernel.
+    /// Returns the index of the interface to join a group on; 0 leaves the choice to the kernel.
     fn interface_for(&self, group: IpAddr) -> io::Result<u32> {
         match &self.interface {
-            // By name each time: an interface that went away may be back with another number.
+            // By name each time: an interface that disappeared may return with another index.
             Some(interface) => netio::find_interface(interface),
             None => match route_interface(group) {
                 Err(error) if error.kind() == io::ErrorKind::NetworkUnreachable => {
@@ -217,7 +217,7 @@ impl NativeSide {
                 }
             }
         }
-        self.places.join(join.group, interface);
+        self.interfaces.join(join.group, interface);
         self.held.insert(join, interface);
         Ok(())
     }
@@ -230,7 +230,7 @@ impl NativeSide {
         poller: &Poller,
     ) -> io::Result<()> {
         let group = SocketAddr::new(join.group, port);
-        // Any source and single ones do not go together on one socket.
+        // Any-source and source-specific joins do not mix on one socket.
         let fits = |socket: &&mut NativePort| {
             let mut joined = socket.joined.iter();
             socket.port.group() == group
@@ -238,7 +238,7 @@ impl NativeSide {
                 && joined.all(|held| held.is_some() && join.source.is_some())
         };
         for socket in self.sockets.values_mut().filter(fits) {
-            // One that has as many as it can: the next, or a new one.
+            // A full socket: the next one, or a new one.
             if socket.port.join(join.source).is_ok() {
                 socket.joined.push(join.source);
                 return Ok(());
@@ -265,7 +265,7 @@ impl NativeSide {
             }
             if let Some(at) = socket.joined.iter().position(|one| *one == join.source) {
                 socket.joined.swap_remove(at);
-                // An interface that is gone has taken its memberships with it.
+                // An interface that is gone has dropped its memberships.
                 let _ = socket.port.leave(join.source);
                 break;
             }
@@ -276,17 +276,17 @@ impl NativeSide {
     pub(super) fn leave(&mut self, join: Join, gateway: SocketAddr) {
         self.missing.remove(&join);
         if self.drop_join(join) {
-            info!(%gateway, "left {}", shown(join));
+            info!(%gateway, join = shown(join), "left");
         }
         self.count();
     }
 
-    /// Gives up a membership; false if it is not held.
+    /// Drops a membership; false if it is not held.
     fn drop_join(&mut self, join: Join) -> bool {
         if self.held.remove(&join).is_none() {
             return false;
         }
-        self.places.leave(join.group);
+        self.interfaces.leave(join.group);
         match &mut self.native {
             Native::Capture(_, memberships) => memberships.leave(join.source, join.group),
             Native::Ports(ports) => {
@@ -298,9 +298,9 @@ impl NativeSide {
         true
     }
 
-    /// Looks whether what is held is still there: an interface takes its memberships with it when it
-    /// goes, and what was captured there ends, whatever comes in its place. What was lost is joined
-    /// again as what is missing.
+    /// Checks whether held joins still exist: an interface drops its memberships when it
+    /// disappears, and its capture ends, whatever replaces it. Lost joins are retried as missing
+    /// ones.
     pub(super) fn check(&mut self, poller: &Poller) {
         self.check_capture(poller);
         let mut states: BTreeMap<u32, InterfaceState> = BTreeMap::new();
@@ -325,8 +325,8 @@ impl NativeSide {
             }
         };
         if self.interface.is_none() {
-            // Routes change, too; not all at once, while packets wait.
-            for (join, on) in behind(&self.held, self.looked).take(ROUTES) {
+            // Routes change, too; not all are checked at once, while packets wait.
+            for (join, on) in after(&self.held, self.looked).take(ROUTES) {
                 self.looked = Some(*join);
                 let elsewhere = route_interface(join.group).is_ok_and(|now| now != *on);
                 if elsewhere && *on != 0 {
@@ -338,8 +338,8 @@ impl NativeSide {
             return;
         }
         warn!(
-            "the interface of {} groups is gone, or another one now; joining them again",
-            lost.len()
+            groups = lost.len(),
+            "interface of groups gone or changed; joining them again"
         );
         for join in lost {
             if self.drop_join(join) {
@@ -349,19 +349,17 @@ impl NativeSide {
         self.count();
     }
 
-    /// Takes the error of a capture, which would keep the loop busy for ever.
+    /// Handles the error of a capture, which would keep the loop busy for ever.
     pub(super) fn capture_failed(&mut self, poller: &Poller) {
         if let Native::Capture(Some(capture), _) = &self.native
             && let Some(error) = capture.take_error()
         {
-            warn!(
-                "packets cannot be captured: {error}; going on as soon as the interface is there"
-            );
+            warn!(%error, "capture failed; resuming when the interface is up");
         }
         self.check_capture(poller);
     }
 
-    /// Captures on the interface that there is now.
+    /// Captures on the current interface.
     fn check_capture(&mut self, poller: &Poller) {
         let Native::Capture(capture, _) = &mut self.native else {
             return;
@@ -376,7 +374,7 @@ impl NativeSide {
             (_, Ok(now)) => {
                 *capture = Capture::open(now)
                     .and_then(|open| poller.add(&open, CAPTURE).map(|()| Box::new(open)))
-                    .inspect_err(|error| warn!("{error}; trying again"))
+                    .inspect_err(|error| warn!(%error, "capture failed; retrying"))
                     .ok();
             }
             (_, Err(_)) => *capture = None,
@@ -384,12 +382,13 @@ impl NativeSide {
         let captures = is_there && capture.is_some();
         let before = self.counters.not_capturing.get() == 0;
         if captures && !before {
-            info!("packets are captured again");
+            info!("capture resumed");
         }
         self.counters.not_capturing.set(usize::from(!captures));
     }
 
-    /// What the kernel lost for want of room since the last call; a train counts as one.
+    /// Returns the packets that the kernel dropped for want of room since the last call; a train
+    /// counts as one.
     pub(super) fn take_lost(&mut self) -> u64 {
         match &mut self.native {
             Native::Capture(capture, _) => capture.as_mut().map_or(0, |it| it.take_lost()),
@@ -404,9 +403,9 @@ impl NativeSide {
         }
     }
 
-    /// Tries some of what is missing; whether all of these were joined, and there are more.
+    /// Retries some missing joins; returns whether all of these succeeded, and there are more.
     pub(super) fn try_again(&mut self, poller: &Poller) -> bool {
-        // Not all at once, while packets wait: those that fail again go behind the others.
+        // Not all at once, while packets wait: those that fail again move to the end.
         let from = self.tried.unwrap_or(FIRST);
         let behind = self.missing.range((Excluded(from), Unbounded));
         let all = behind.chain(self.missing.range(..=from));
@@ -416,7 +415,7 @@ impl NativeSide {
         for join in now {
             match self.try_join(join, poller) {
                 Ok(()) => {
-                    info!(group = %join.group, "joined {} after all", shown(join));
+                    info!(group = %join.group, join = shown(join), "joined after retries");
                     self.missing.remove(&join);
                 }
                 Err(error) => {
@@ -436,21 +435,21 @@ impl NativeSide {
     }
 }
 
-/// In front of all others.
+/// Smallest of all joins.
 const FIRST: Join = Join {
     source: None,
     group: IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED),
 };
 
-/// All of them once, beginning behind `last`.
-fn behind(held: &BTreeMap<Join, u32>, last: Option<Join>) -> impl Iterator<Item = (&Join, &u32)> {
+/// Returns all joins once, beginning after `last`.
+fn after(held: &BTreeMap<Join, u32>, last: Option<Join>) -> impl Iterator<Item = (&Join, &u32)> {
     let from = last.unwrap_or(FIRST);
     held.range((Excluded(from), Unbounded))
         .chain(held.range(..=from))
 }
 
-/// The TTL to rebuild a packet with: its own, but for one that was to stay in this host (0), with
-/// which no packet can be anywhere else.
+/// Returns the TTL to rebuild a packet with: its own, except for one that was to stay in this host
+/// (0), which is impossible for a packet anywhere else.
 pub(super) fn ttl(of: Option<u8>) -> u8 {
     of.unwrap_or(TTL).max(1)
 }

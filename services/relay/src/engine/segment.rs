@@ -1,11 +1,11 @@
-//! UDP packets of this host that were captured before the network card finished them: trains that it
-//! would have cut, and datagrams whose checksum it would have made.
+//! Segmentation of this host's UDP packets that were captured before the network card finished
+//! them: trains that it would have segmented, and datagrams whose checksum it would have computed.
 
 use amt::ip::{Checksum, UDP_HEADER, V4_HEADER, V6_HEADER};
 
 const UDP: u8 = 17;
 
-/// Puts `packet` into `place`; its length, 0 if there is no room.
+/// Copies `packet` into `place`; returns its length, 0 if there is no room.
 pub(super) fn copy(packet: &[u8], place: &mut [u8]) -> usize {
     match place.get_mut(..packet.len()) {
         Some(place) => {
@@ -16,12 +16,12 @@ pub(super) fn copy(packet: &[u8], place: &mut [u8]) -> usize {
     }
 }
 
-/// How many more routers a packet may pass: its TTL or hop limit.
+/// Returns the TTL or hop limit of a packet.
 pub(super) fn hops(packet: &[u8]) -> u8 {
     packet.get(hops_at(packet)).copied().unwrap_or_default()
 }
 
-/// Takes one off, as each router does.
+/// Decrements the TTL or hop limit, as each router does.
 pub(super) fn lower_hops(packet: &mut [u8]) {
     let at = hops_at(packet);
     let Some(hops) = packet.get_mut(at) else {
@@ -38,7 +38,7 @@ pub(super) fn lower_hops(packet: &mut [u8]) {
     }
 }
 
-/// The place of the TTL in an IPv4 header.
+/// Position of the TTL in an IPv4 header.
 const V4_HOPS: usize = 8;
 
 fn hops_at(packet: &[u8]) -> usize {
@@ -49,9 +49,9 @@ fn hops_at(packet: &[u8]) -> usize {
     }
 }
 
-/// Calls `each` for the datagrams of `size` bytes of payload that `packet` stands for (one, if it is
-/// shorter), with the length of the IP packet and what writes it. False if it is not UDP right behind
-/// the IP header.
+/// Calls `each` for the datagrams of `size` bytes of payload that `packet` consists of (one, if it
+/// is shorter), with the length of the IP packet and its writer. False if UDP does not follow
+/// directly after the IP header.
 pub(super) fn datagrams(
     packet: &[u8],
     size: usize,
@@ -61,7 +61,7 @@ pub(super) fn datagrams(
         return false;
     };
     let (header, payload) = packet.split_at(headers.len());
-    // One without payload is a datagram, too.
+    // A datagram without payload is a datagram, too.
     let empty = payload.is_empty().then_some(payload);
     for (number, part) in (0_u16..).zip(payload.chunks(size.max(1)).chain(empty)) {
         each(header.len() + part.len(), &mut |place| {
@@ -71,10 +71,10 @@ pub(super) fn datagrams(
     true
 }
 
-/// Where what is in the headers of a packet.
+/// Positions in the headers of a packet.
 struct Headers {
     v4: bool,
-    /// The length of the IP header.
+    /// Length of the IP header.
     ip: usize,
 }
 
@@ -101,7 +101,7 @@ impl Headers {
         self.ip + UDP_HEADER
     }
 
-    /// Writes the `number`th datagram of a train; its length, 0 if there is no room.
+    /// Writes the `number`th datagram of a train; returns its length, 0 if there is no room.
     fn write(&self, header: &[u8], payload: &[u8], number: u16, place: &mut [u8]) -> usize {
         let total = header.len() + payload.len();
         let Some(place) = place.get_mut(..total) else {
@@ -142,7 +142,7 @@ impl Headers {
             .with(udp)
             .with(body)
             .finish();
-        // 0 would mean that there is none.
+        // 0 would mean no checksum.
         put(udp, 6, if sum == 0 { u16::MAX } else { sum });
         total
     }
@@ -177,7 +177,7 @@ mod tests {
         };
         let mut packet = Vec::new();
         assert!(write_udp(&udp, 0, &mut packet));
-        // As a train has it: no checksum yet.
+        // As in a train: no checksum yet.
         let udp_at = packet.len() - payload.len() - UDP_HEADER;
         put(&mut packet, udp_at + 6, 0x1234);
         let mut whole = Vec::new();
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_train_is_cut_into_packets_that_are_right() {
+    fn a_train_is_split_into_valid_packets() {
         cut("192.0.2.1:5000", "232.1.2.3:6000");
         cut("[2001:db8::1]:5000", "[ff3e::8000:1]:6000");
     }
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hop_less_is_still_a_packet() {
+    fn decrementing_the_ttl_keeps_a_valid_packet() {
         for (from, to) in [
             ("192.0.2.1:5000", "232.1.2.3:6000"),
             ("[2001:db8::1]:5000", "[ff3e::8000:1]:6000"),
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_udp_is_not_cut() {
+    fn packets_other_than_udp_are_not_split() {
         for packet in [
             &[][..],
             &[0x45; 20],

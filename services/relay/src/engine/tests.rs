@@ -1,4 +1,4 @@
-//! What the engine is told from outside, without a thread that answers; and what makes trains.
+//! The engine's handle without a thread that responds, and the formation of trains.
 #![allow(clippy::unwrap_used)]
 
 use std::net::IpAddr;
@@ -7,7 +7,7 @@ use amt::Message;
 use amt::relay::LocalEndpoint;
 use amt::report::{Record, RecordKind, write_report};
 
-use super::way::Way;
+use super::dispatch::Dispatcher;
 use super::*;
 
 const GROUP: &str = "232.1.1.1";
@@ -16,12 +16,12 @@ fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// An engine whose thread does not come to its turn.
+/// Returns an engine whose thread never begins a turn.
 fn stuck() -> (Engine, std::sync::mpsc::Receiver<oneshot::Sender<View>>) {
     let (views, waiting) = sync_channel(VIEWS);
     let engine = Engine {
         views,
-        orders: Arc::default(),
+        controls: Arc::default(),
         waker: Poller::new().unwrap().waker(),
         counters: Arc::default(),
         thread: std::sync::Mutex::new(None),
@@ -31,7 +31,7 @@ fn stuck() -> (Engine, std::sync::mpsc::Receiver<oneshot::Sender<View>>) {
 }
 
 #[tokio::test]
-async fn orders_reach_a_thread_however_many_look_at_it() {
+async fn controls_reach_a_thread_under_many_requests() {
     let (engine, waiting) = stuck();
     for _ in 0..VIEWS {
         let (answer, _) = oneshot::channel();
@@ -40,8 +40,8 @@ async fn orders_reach_a_thread_however_many_look_at_it() {
     assert!(engine.view().await.is_none());
     engine.drain();
     engine.stop();
-    assert!(engine.orders.drain.load(Ordering::Acquire));
-    assert!(engine.orders.stop.load(Ordering::Acquire));
+    assert!(engine.controls.drain.load(Ordering::Acquire));
+    assert!(engine.controls.stop.load(Ordering::Acquire));
     drop(waiting);
 }
 
@@ -49,10 +49,10 @@ async fn orders_reach_a_thread_however_many_look_at_it() {
 async fn a_thread_is_alive_if_it_turns() {
     let (engine, _waiting) = stuck();
     assert!(!engine.is_alive(Duration::from_millis(20)).await);
-    let orders = Arc::clone(&engine.orders);
+    let controls = Arc::clone(&engine.controls);
     let turning = std::thread::spawn(move || {
-        while !orders.stop.load(Ordering::Acquire) {
-            orders.turns.fetch_add(1, Ordering::Release);
+        while !controls.stop.load(Ordering::Acquire) {
+            controls.turns.fetch_add(1, Ordering::Release);
             std::thread::yield_now();
         }
     });
@@ -61,14 +61,15 @@ async fn a_thread_is_alive_if_it_turns() {
     turning.join().unwrap();
 }
 
-/// After the whole process stood still for longer than that, the thread has its chance to turn first.
+/// After the whole process stalled for longer than the limit, the thread first gets a chance to
+/// begin a turn.
 #[tokio::test]
-async fn a_pause_of_the_process_is_not_taken_for_the_threads() {
+async fn a_stalled_process_does_not_count_as_a_stuck_thread() {
     let looks = std::cell::Cell::new(0);
     let turned = || {
         looks.set(looks.get() + 1);
         if looks.get() == 2 {
-            // It stands still.
+            // The process stalls.
             #[allow(clippy::disallowed_methods)]
             std::thread::sleep(Duration::from_millis(100));
         }
@@ -77,19 +78,19 @@ async fn a_pause_of_the_process_is_not_taken_for_the_threads() {
     assert!(comes(Duration::from_millis(50), turned, || false).await);
 }
 
-/// Packets from some sources, one by one, as a capture brings them.
-fn push(way: &mut Way<'_>, sources: &[&str]) {
+/// Pushes packets from some sources, one by one, as from a capture.
+fn push(dispatcher: &mut Dispatcher<'_>, sources: &[&str]) {
     for source in sources {
-        way.push(ip(source), ip(GROUP), 100, |place| {
+        dispatcher.push(ip(source), ip(GROUP), 100, |place| {
             place[..100].fill(7);
             100
         });
     }
-    way.flush();
+    dispatcher.flush();
 }
 
 #[test]
-fn flows_that_come_in_turn_still_go_in_trains() {
+fn alternating_flows_still_form_trains() {
     let port = UdpPort::bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let gateway = UdpPort::bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let now = Instant::now();
@@ -121,7 +122,7 @@ fn flows_that_come_in_turn_still_go_in_trains() {
     });
     let counters = Arc::new(Counters::default());
     let mut forwarder = Forwarder::new(vec![port], Arc::clone(&counters));
-    let mut way = Way {
+    let mut dispatcher = Dispatcher {
         relay: &mut relay,
         forwarder: &mut forwarder,
         trains: &mut Trains::new(),
@@ -129,7 +130,10 @@ fn flows_that_come_in_turn_still_go_in_trains() {
         now,
     };
     let (one, two, unwanted) = ("192.0.2.1", "192.0.2.2", "192.0.2.3");
-    push(&mut way, &[one, unwanted, one, two, unwanted, one, two]);
+    push(
+        &mut dispatcher,
+        &[one, unwanted, one, two, unwanted, one, two],
+    );
     assert_eq!(counters.unwanted.get(), 2);
     assert_eq!(counters.sent_packets.get(), 5);
     // A train arrives as one message of the kernel.

@@ -1,4 +1,4 @@
-//! The loop: waits for gateways' messages and for packets, and gives each its turn.
+//! The thread's loop: waits for gateways' messages and for packets, and serves each in turn.
 
 use std::io;
 use std::sync::Arc;
@@ -13,34 +13,34 @@ use tokio::sync::oneshot;
 use tracing::{debug, warn};
 
 use super::counters::Counters;
+use super::dispatch::Dispatcher;
 use super::forward::Forwarder;
 use super::native::{self, Native, NativePort, NativeSide};
 use super::train::Trains;
 use super::view::{self, View};
-use super::way::Way;
-use super::{CAPTURE, CONTROL_BATCH, NATIVE_BATCH, Orders};
+use super::{CAPTURE, CONTROL_BATCH, Controls, NATIVE_BATCH};
 
-/// Reads of one native socket before the others have their turn.
+/// Reads of one native socket before the others are served.
 const NATIVE_READS: usize = 4;
 
-/// Slots of a capture's ring that are taken in one go, and how often before the gateways have their
-/// turn.
+/// Slots of a capture's ring that are read at a time, and number of such reads before the gateways
+/// are served.
 const CAPTURE_BATCH: usize = 64;
 const CAPTURE_READS: usize = 8;
 
-/// No more is read in a turn that has taken so long already: gateways' messages and orders wait.
+/// Duration of a turn after which no more is read: gateways' messages and requests wait.
 const TURN: Duration = Duration::from_millis(10);
 
-/// Full send buffers are waited for so long in a turn, for all gateways together.
+/// Largest wait for full send buffers in a turn, for all gateways together.
 const PATIENCE: Duration = Duration::from_millis(5);
 
-/// Joins and leaves in one turn: each is a system call, some are several.
+/// Joins and leaves per turn: each is one system call or several.
 const CHANGES: usize = 64;
 
-/// The native side is looked at so often: what was lost and what could not be joined is tried again.
+/// Interval of checks of the native side: lost and failed joins are retried.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// The kernel is asked what it lost so long after a packet, which also counts what came last.
+/// Delay after a packet until the kernel's drop counters are read, which include the latest drops.
 const ASK_LOST: Duration = Duration::from_secs(1);
 
 pub(super) struct Thread {
@@ -51,14 +51,14 @@ pub(super) struct Thread {
     pub(super) inbox: Inbox,
     pub(super) trains: Trains,
     pub(super) counters: Arc<Counters>,
-    pub(super) orders: Arc<Orders>,
+    pub(super) controls: Arc<Controls>,
     pub(super) views: Receiver<oneshot::Sender<View>>,
     pub(super) answer: Vec<u8>,
-    /// When the native side is looked at.
+    /// Time of the next check of the native side.
     pub(super) look: Instant,
-    /// When the kernel is asked what it lost; set when there was something to read.
+    /// Time to read the kernel's drop counters; set after there was something to read.
     pub(super) ask_lost: Option<Instant>,
-    /// Something was left for the next turn, which is not waited for.
+    /// Whether work was left for the next turn, which starts without a wait.
     pub(super) hurry: bool,
 }
 
@@ -78,28 +78,28 @@ impl Thread {
             ready.extend_from_slice(self.poller.wait(patience)?);
             let now = Instant::now();
             self.hurry = false;
-            self.orders.turns.fetch_add(1, Ordering::Release);
-            if self.orders.stop.load(Ordering::Acquire) {
+            self.controls.turns.fetch_add(1, Ordering::Release);
+            if self.controls.stop.load(Ordering::Acquire) {
                 return Ok(());
             }
-            if self.orders.drain.load(Ordering::Acquire) && !self.relay.is_draining() {
+            if self.controls.drain.load(Ordering::Acquire) && !self.relay.is_draining() {
                 self.relay.drain();
             }
-            // One in a turn: however many ask, packets pass between.
+            // One per turn: any number of requests lets packets pass in between.
             if let Ok(asked) = self.views.try_recv() {
                 let _ = asked.send(view::look(&self.relay, now));
                 self.hurry = true;
             }
             self.forwarder.begin_turn(PATIENCE);
-            // Packets first: no flood of requests keeps them waiting for longer than a batch.
+            // Packets first: a flood of requests delays them by no more than one batch.
             for one in ready.iter().filter(|one| one.token >= CAPTURE) {
                 if one.token == CAPTURE {
                     if one.error {
                         self.native.capture_failed(&self.poller);
                     }
-                    self.captured(now);
+                    self.read_capture(now);
                 } else {
-                    self.received(one.token, now);
+                    self.read_socket(one.token, now);
                 }
             }
             for one in ready.iter().filter(|one| one.token < CAPTURE) {
@@ -107,7 +107,7 @@ impl Thread {
                     self.forwarder.path_errors(&mut self.relay, now);
                 }
                 if one.readable {
-                    self.asked(one.token, now);
+                    self.read_control(one.token, now);
                 }
             }
             self.keep_time(now);
@@ -118,11 +118,11 @@ impl Thread {
         if self.relay.poll_timeout().is_some_and(|at| at <= now) {
             self.relay.handle_timeout(now, super::fresh());
         }
-        self.changed();
+        self.update_joins();
         if self.look <= now {
             self.native.check(&self.poller);
             let more = self.native.try_again(&self.poller);
-            // As long as joins succeed they go on, packets between.
+            // As long as joins succeed, they continue, with packets in between.
             self.look = if more { now } else { now + LOOK };
         }
         if self.ask_lost.is_some_and(|at| at <= now) {
@@ -134,8 +134,8 @@ impl Thread {
         }
     }
 
-    /// Takes what gateways sent to one of the ports.
-    fn asked(&mut self, token: u64, now: Instant) {
+    /// Reads the messages of gateways to one of the ports.
+    fn read_control(&mut self, token: u64, now: Instant) {
         let Ok(number) = u16::try_from(token) else {
             return;
         };
@@ -152,7 +152,7 @@ impl Thread {
             for payload in message.datagrams() {
                 count_message(counters, payload);
                 let handled = if local.ip.is_multicast() {
-                    // A kernel that cannot keep it away; no answer could come from there.
+                    // The kernel could not filter the message; no answer could reach its sender.
                     Outcome::Dropped(DropReason::Unexpected)
                 } else {
                     relay.handle(message.from, local, payload, now, answer)
@@ -175,14 +175,14 @@ impl Thread {
             }
         });
         if let Err(error) = received {
-            // About an earlier datagram; the error queue has more.
+            // The error concerns an earlier datagram; the error queue has more.
             debug!("{}: {error}", port.local_addr());
         }
-        self.changed();
+        self.update_joins();
     }
 
-    /// Brings the native side in line with what gateways want; what is much, in several turns.
-    fn changed(&mut self) {
+    /// Updates the native side to the wishes of gateways; many changes take several turns.
+    fn update_joins(&mut self) {
         for _ in 0..CHANGES {
             match self.relay.poll_change() {
                 Some((Event::Join(join), by)) => self.native.join(join, by, &self.poller),
@@ -194,14 +194,14 @@ impl Thread {
         self.counters.gateways.set(self.relay.tunnels());
     }
 
-    /// Takes what one of the native sockets has, and sends it on.
-    fn received(&mut self, token: u64, now: Instant) {
+    /// Reads packets of one of the native sockets, and forwards them.
+    fn read_socket(&mut self, token: u64, now: Instant) {
         let Some(socket) = self.native.sockets.get_mut(&token) else {
             return;
         };
         let group = socket.port.group().ip();
         self.ask_lost.get_or_insert(now + ASK_LOST);
-        let mut way = Way {
+        let mut dispatcher = Dispatcher {
             relay: &mut self.relay,
             forwarder: &mut self.forwarder,
             trains: &mut self.trains,
@@ -210,7 +210,7 @@ impl Thread {
         };
         for _ in 0..NATIVE_READS {
             let NativePort { port, headers, .. } = socket;
-            let batch = way.forwarder.share(NATIVE_BATCH);
+            let batch = dispatcher.forwarder.share(NATIVE_BATCH);
             let received = self.inbox.receive(port, batch, |message| {
                 let (ttl, tos) = (native::ttl(message.ttl), message.tos.unwrap_or(0));
                 let Some(template) = headers.template(message.from) else {
@@ -219,7 +219,7 @@ impl Thread {
                 let header_len = template.header_len();
                 for payload in message.datagrams() {
                     let len = header_len + payload.len();
-                    way.push(message.from.ip(), group, len, |place| {
+                    dispatcher.push(message.from.ip(), group, len, |place| {
                         template.write(payload, ttl, tos, place)
                     });
                 }
@@ -228,22 +228,24 @@ impl Thread {
                 Ok(taken) if taken == batch && now.elapsed() < TURN => {}
                 Ok(_) => break,
                 Err(error) => {
-                    warn!(%group, %error, "group cannot be received");
+                    warn!(%group, %error, "receive failed");
                     break;
                 }
             }
         }
-        way.flush();
+        dispatcher.flush();
     }
 
-    /// Takes what the capture has, and sends it on.
-    fn captured(&mut self, now: Instant) {
-        let NativeSide { native, places, .. } = &mut self.native;
+    /// Reads packets of the capture, and forwards them.
+    fn read_capture(&mut self, now: Instant) {
+        let NativeSide {
+            native, interfaces, ..
+        } = &mut self.native;
         let Native::Capture(Some(capture), _) = native else {
             return;
         };
         self.ask_lost.get_or_insert(now + ASK_LOST);
-        let mut way = Way {
+        let mut dispatcher = Dispatcher {
             relay: &mut self.relay,
             forwarder: &mut self.forwarder,
             trains: &mut self.trains,
@@ -251,15 +253,15 @@ impl Thread {
             now,
         };
         for _ in 0..CAPTURE_READS {
-            let batch = way.forwarder.share(CAPTURE_BATCH);
+            let batch = dispatcher.forwarder.share(CAPTURE_BATCH);
             let taken = capture.receive(batch, |captured: CapturedPacket<'_>| {
-                way.push_captured(&captured, places);
+                dispatcher.push_captured(&captured, interfaces);
             });
             if taken < batch || now.elapsed() >= TURN {
                 break;
             }
         }
-        way.flush();
+        dispatcher.flush();
     }
 }
 

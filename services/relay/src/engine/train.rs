@@ -1,4 +1,4 @@
-//! Packets of one flow and size, made ready to be sent together.
+//! Packets of one flow and size, prepared for sending together.
 
 use std::net::IpAddr;
 
@@ -8,17 +8,18 @@ use netio::direct::Fanout;
 /// The header of Multicast Data (RFC 7450, section 5.1.6): version and type, and a reserved byte.
 pub(super) const DATA: [u8; 2] = [0x06, 0];
 
-/// No packet with its header is larger.
+/// Length of the largest packet with its header.
 pub(super) const LARGEST: usize = (1 << 16) + DATA.len();
 
-/// Flows that are under way at a time: packets of several that come in turn still go in trains.
+/// Number of flows in progress at a time: packets of several flows that alternate still form
+/// trains.
 const OPEN: usize = 4;
 
-/// The trains that are being made, one for each flow: packets of a flow stay in their order.
+/// Trains in progress, one per flow: packets of a flow stay in order.
 #[derive(Debug)]
 pub(super) struct Trains {
     open: [Train; OPEN],
-    /// The one that makes room for another flow.
+    /// Index of the train to be replaced for another flow.
     next: usize,
 }
 
@@ -30,8 +31,8 @@ impl Trains {
         }
     }
 
-    /// The number of the train for a flow, and whether it is its train already: otherwise what is in
-    /// it has to go first.
+    /// Returns the index of the train for a flow, and whether it already is the flow's: otherwise
+    /// its content has to be sent first.
     pub(super) fn place(&mut self, source: IpAddr, group: IpAddr) -> (usize, bool) {
         let mut trains = self.open.iter();
         if let Some(at) = trains.position(|train| train.is_of(source, group)) {
@@ -49,7 +50,7 @@ impl Trains {
         self.open.get_mut(at)
     }
 
-    /// All of them.
+    /// Returns all trains.
     pub(super) fn all(&mut self) -> impl Iterator<Item = &mut Train> {
         self.open.iter_mut()
     }
@@ -58,19 +59,19 @@ impl Trains {
 /// Datagrams of the same length, of which the last may be shorter, for the same gateways.
 #[derive(Debug)]
 pub(super) struct Train {
-    /// Datagram behind datagram; of constant length.
+    /// Consecutive datagrams; of constant length.
     buffer: Vec<u8>,
     used: usize,
-    /// The length of each but the last.
+    /// Length of each datagram but the last.
     segment: usize,
     datagrams: usize,
     most: usize,
-    /// One that is shorter was the last.
+    /// Whether a shorter datagram was the last.
     ended: bool,
     flow: Option<Flow>,
 }
 
-/// For whom.
+/// Flow of the packets.
 #[derive(Debug, Clone)]
 pub(super) struct Flow {
     pub(super) source: IpAddr,
@@ -91,13 +92,13 @@ impl Train {
         }
     }
 
-    /// Whether it is for this flow.
+    /// Whether the train belongs to this flow.
     fn is_of(&self, source: IpAddr, group: IpAddr) -> bool {
         let flow = self.flow.as_ref();
         flow.is_some_and(|flow| flow.source == source && flow.group == group)
     }
 
-    /// Whether a packet of `len` bytes can be appended to what there is.
+    /// Whether a packet of `len` bytes can be appended.
     pub(super) fn takes(&self, len: usize) -> bool {
         let len = len + DATA.len();
         self.datagrams > 0
@@ -107,14 +108,14 @@ impl Train {
             && self.used + len <= self.buffer.len()
     }
 
-    /// Begins a new train.
+    /// Starts a new train.
     pub(super) fn begin(&mut self, flow: Flow) {
         self.clear();
         self.flow = Some(flow);
     }
 
-    /// Appends a packet, which `write` puts into the place that it gets; it answers the packet's
-    /// length, 0 for none.
+    /// Appends a packet, which `write` puts into its place, and returns the packet's length, 0 for
+    /// none.
     pub(super) fn push(&mut self, write: impl FnOnce(&mut [u8]) -> usize) -> usize {
         let Some(place) = self.buffer.get_mut(self.used..) else {
             return 0;
@@ -138,7 +139,7 @@ impl Train {
         written
     }
 
-    /// What there is to send, and to whom; `None` if there is nothing.
+    /// Returns the bytes to send and their flow; `None` if the train is empty.
     pub(super) fn ready(&self) -> Option<(&[u8], &Flow)> {
         let flow = self.flow.as_ref()?;
         let bytes = self.buffer.get(..self.used)?;
@@ -172,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn flows_that_take_turns_have_a_train_each() {
+    fn alternating_flows_have_a_train_each() {
         let mut trains = Trains::new();
         let group = ip("232.1.1.1");
         let sources: Vec<IpAddr> = (1..=5).map(|n| ip(&format!("192.0.2.{n}"))).collect();
@@ -195,16 +196,16 @@ mod tests {
             });
             at
         };
-        let mut places: Vec<usize> = Vec::new();
+        let mut interfaces: Vec<usize> = Vec::new();
         for source in &sources[..4] {
-            places.push(begin(&mut trains, *source));
+            interfaces.push(begin(&mut trains, *source));
         }
-        for (source, at) in sources.iter().zip(&places) {
+        for (source, at) in sources.iter().zip(&interfaces) {
             assert_eq!(trains.place(*source, group), (*at, true));
             let train = trains.get(*at).unwrap();
             assert!(train.takes(100) && !train.takes(101));
         }
-        // The fifth takes the place of one of them, and the next of another.
+        // The fifth replaces one of them, and the next replaces another.
         let (fifth, is_its) = trains.place(sources[4], group);
         assert!(!is_its);
         assert_ne!(trains.place(sources[4], group).0, fifth);

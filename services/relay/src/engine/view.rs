@@ -1,62 +1,62 @@
-//! How the relay is, for status pages.
+//! View of the relay for status pages.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use amt::relay::Relay;
 
-/// Gateways that are shown one by one.
+/// Largest number of gateways that are listed.
 const MOST_GATEWAYS: usize = 1000;
 
-/// Groups that are shown one by one.
+/// Largest number of groups that are listed.
 const MOST_GROUPS: usize = 1000;
 
-/// One look.
+/// View of the relay at one moment.
 #[derive(Debug, Clone)]
 pub struct View {
-    /// When.
+    /// Time of the view.
     pub at: Instant,
-    /// Whether no new gateways are taken.
+    /// Whether new gateways are refused.
     pub draining: bool,
-    /// How many gateways there are, and may be.
+    /// Number of gateways, and its limit.
     pub gateways: (usize, usize),
-    /// Gateways, by address; not all if there are very many.
+    /// Gateways, by address; truncated if there are very many.
     pub shown_gateways: Vec<Gateway>,
-    /// Joins on the native side; not all if there are very many.
+    /// Joins on the native side; truncated if there are very many.
     pub shown_groups: Vec<Group>,
-    /// How many joins there are.
+    /// Number of joins.
     pub groups: usize,
 }
 
-/// A gateway.
+/// Gateway.
 #[derive(Debug, Clone)]
 pub struct Gateway {
-    /// Its address and port.
+    /// Address and port of the gateway.
     pub gateway: SocketAddr,
-    /// The address of the relay that it uses.
+    /// Address of the relay that the gateway uses.
     pub local: IpAddr,
-    /// How long its tunnel has been there.
+    /// Age of the tunnel.
     pub age: Duration,
-    /// How long ago it last said what it wants.
+    /// Time since its last Membership Update.
     pub heard: Duration,
-    /// Its groups with their sources; none for any source.
+    /// Groups of the gateway with their sources; none for any source.
     pub groups: Vec<(IpAddr, Vec<IpAddr>)>,
-    /// The largest outer packet in bytes.
+    /// Largest outer packet in bytes.
     pub mtu: u16,
-    /// Packets that were sent to it.
+    /// Packets sent to the gateway.
     pub packets: u64,
-    /// Bytes of inner packets that were sent to it.
+    /// Bytes of inner packets sent to the gateway.
     pub bytes: u64,
 }
 
-/// A join on the native side.
+/// Join on the native side.
 #[derive(Debug, Clone)]
 pub struct Group {
-    /// The source; `None` for any.
+    /// Source; `None` for any.
     pub source: Option<IpAddr>,
-    /// The group.
+    /// Multicast group.
     pub group: IpAddr,
-    /// How many gateways it is for.
+    /// Number of gateways that the join is for.
     pub gateways: usize,
 }
 

@@ -1,4 +1,4 @@
-//! What `/metrics` shows, in the OpenMetrics text format; `docs/metrics.md` lists it.
+//! The page `/metrics`, in the OpenMetrics text format; `docs/metrics.md` lists the metrics.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +24,7 @@ struct ReasonLabels {
     reason: &'static str,
 }
 
-/// All metrics of the relay, taken over from its counters when they are asked for.
+/// All metrics of the relay, copied from its counters for each request.
 #[derive(Debug)]
 pub(super) struct Metrics {
     registry: Registry,
@@ -37,7 +37,7 @@ pub(super) struct Metrics {
     joins_missing: Gauge,
 }
 
-/// A counter without labels: name, what it means, and where it is.
+/// Counter without labels: name, description, and field.
 type Plain = (&'static str, &'static str, fn(&Counters) -> &Count);
 
 const PLAIN: [Plain; 14] = [
@@ -154,7 +154,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// All of it, as it is now.
+    /// Returns all metrics as of now.
     ///
     /// # Errors
     /// Only if a string cannot be written to.
@@ -194,7 +194,7 @@ impl Metrics {
     }
 }
 
-/// Brings a counter up to what was counted; counters never go down.
+/// Raises a counter to the counted value; counters never decrease.
 fn raise(counter: &Counter, to: &Count) {
     counter.inner().fetch_max(to.get(), Ordering::Relaxed);
 }

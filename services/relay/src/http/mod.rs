@@ -1,7 +1,7 @@
-//! What the relay answers over HTTP: how it is. Everything is read-only.
+//! HTTP pages of the relay. Everything is read-only.
 //!
-//! `pages` is what operators and their machines look at, `metrics` the numbers, `host` whose names it
-//! answers to, `service::server` has the connections.
+//! `pages` has the pages for operators and their machines, `metrics` the numbers, `host` the
+//! accepted Host names; `service::server` handles the connections.
 
 mod metrics;
 mod pages;
@@ -24,36 +24,36 @@ use tokio_util::sync::CancellationToken;
 
 use crate::engine::Engine;
 use metrics::Metrics;
-use pages::Looks;
+use pages::RecentViews;
 
-/// All that is served.
+/// State of the served site.
 #[derive(Debug)]
 pub struct Site {
     engine: Arc<Engine>,
     listen: Vec<String>,
     started: Instant,
-    looks: Looks,
+    looks: RecentViews,
     metrics: Metrics,
     leaving: AtomicBool,
     stop: CancellationToken,
 }
 
 impl Site {
-    /// Tells how `engine` is, which gateways reach at `listen`, until `stop`.
+    /// Returns the site of `engine`, which gateways reach at `listen`, until `stop`.
     #[must_use]
     pub fn new(engine: Arc<Engine>, listen: Vec<String>, stop: CancellationToken) -> Self {
         Self {
             engine,
             listen,
             started: Instant::now(),
-            looks: Looks::default(),
+            looks: RecentViews::default(),
             metrics: Metrics::default(),
             leaving: AtomicBool::new(false),
             stop,
         }
     }
 
-    /// From now on it is not ready: it is about to stop.
+    /// Marks the relay as not ready, because it is about to stop.
     pub fn leave(&self) {
         self.leaving.store(true, Ordering::Relaxed);
     }
@@ -67,7 +67,7 @@ pub async fn serve(site: Arc<Site>, listener: TcpListener) {
     server::serve(listener, router(site, local), places, stop).await;
 }
 
-/// `local` if only this machine reaches it.
+/// Returns the routes. `local` if only this machine can connect.
 fn router(site: Arc<Site>, local: bool) -> Router {
     let pages = Router::new()
         .route("/", get(pages::index))

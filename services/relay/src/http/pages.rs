@@ -1,4 +1,4 @@
-//! The pages for operators and their machines.
+//! Pages for operators and their machines.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,20 +18,20 @@ use crate::status::model::{self, Now, Status};
 
 const NOT_STORED: (HeaderName, HeaderValue) = (CACHE_CONTROL, HeaderValue::from_static("no-store"));
 
-/// Rates are over at least this time.
+/// Shortest time that rates are computed over.
 const LEAST: Duration = Duration::from_millis(250);
 
-/// Over a longer time they say little of now.
+/// Longest such time; rates over a longer one say little about the present.
 const MOST: Duration = Duration::from_secs(10);
 
-/// A thread that does not answer within this time does not forward, either.
+/// A thread that does not respond within this time does not forward, either.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The last look, which the next one is compared with; and what was shown last.
+/// The last view, which the next one is compared with, and the last status.
 #[derive(Debug, Default)]
-pub(super) struct Looks(Mutex<Option<(Now, Option<Arc<Status>>)>>);
+pub(super) struct RecentViews(Mutex<Option<(Now, Option<Arc<Status>>)>>);
 
-/// The process runs its tasks; that is all that this says.
+/// Reports that the process runs its tasks, and nothing else.
 pub(super) async fn alive() -> &'static str {
     "alive\n"
 }
@@ -41,10 +41,10 @@ pub(super) async fn index() -> &'static str {
      /readyz   whether it serves\n/metrics  its numbers\n"
 }
 
-/// Whether it does what it is for.
+/// Whether the relay works.
 pub(super) async fn ready(State(site): State<Arc<Site>>) -> Response {
     let mut reasons = Vec::new();
-    // A turn of the thread, and no view: however many ask, packets are not held up.
+    // A turn of the thread, and no view: any number of requests leaves packets undisturbed.
     if !site.engine.is_alive(PATIENCE).await {
         reasons.push("the thread that forwards packets does not answer");
     }
@@ -89,8 +89,8 @@ async fn now(site: &Site) -> Option<Now> {
     Some(Now::new(view, site.engine.counters()))
 }
 
-/// The status with rates: since the last look, or since one a moment ago. However many ask, the
-/// packet thread is asked a few times a second.
+/// Returns the status with rates since the last view, or a recent status. Any number of requests
+/// reaches the packet thread only a few times a second.
 async fn see(site: &Site) -> Option<Arc<Status>> {
     let mut last = site.looks.0.lock().await;
     let age = |now: &Now| Instant::now().saturating_duration_since(now.view.at);

@@ -33,7 +33,7 @@ impl Bench {
         Self { site, address }
     }
 
-    /// The code and the body.
+    /// Returns the code and the body.
     async fn get(&self, path: &str) -> (u16, String) {
         self.accepting("*/*", path).await
     }
@@ -53,7 +53,7 @@ impl Bench {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_is_ready_until_it_is_about_to_stop() {
+async fn the_relay_is_ready_until_it_stops() {
     let bench = Bench::new().await;
     assert_eq!(bench.get("/healthz").await, (200, "alive\n".to_owned()));
     assert_eq!(bench.get("/readyz").await.0, 200);
@@ -73,9 +73,9 @@ async fn it_is_ready_until_it_is_about_to_stop() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_is_ready_however_many_ask() {
+async fn the_relay_is_ready_under_many_requests() {
     let bench = Arc::new(Bench::new().await);
-    // So many at a time as may be connected.
+    // As many at a time as may be connected.
     for _ in 0..5 {
         let asking = (0..60).map(|_| {
             let bench = Arc::clone(&bench);
@@ -98,7 +98,7 @@ async fn it_is_ready_however_many_ask() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_is_not_ready_while_nothing_is_captured() {
+async fn the_relay_is_not_ready_without_a_capture() {
     let bench = Bench::new().await;
     bench.site.engine.counters().not_capturing.set(1);
     let (code, body) = bench.get("/readyz").await;
@@ -110,7 +110,7 @@ async fn it_is_not_ready_while_nothing_is_captured() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_status_says_what_there_is() {
+async fn the_status_lists_gateways_and_groups() {
     let bench = Bench::new().await;
     for path in ["/status", "/status.json"] {
         let (code, body) = bench.get(path).await;
@@ -135,7 +135,7 @@ async fn names_of_other_sites_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_metrics_are_those_of_the_document() {
+async fn the_metrics_match_the_document() {
     let bench = Bench::new().await;
     let (code, plain) = bench.get("/metrics").await;
     assert_eq!(code, 200);

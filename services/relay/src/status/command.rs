@@ -1,4 +1,4 @@
-//! The `status` command: asks a running relay by HTTP.
+//! The `status` command: queries a running relay by HTTP.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,25 +9,25 @@ use service::ask::{self, Bounds};
 use super::model::Status;
 use super::view::render;
 
-/// A relay that does not answer within this time does not; and no status is longer.
+/// Bounds on the response, in time and length.
 const BOUNDS: Bounds = Bounds {
     time: Duration::from_secs(5),
     longest: 64 << 20,
 };
 
-/// What the command prints, and whether all is well.
+/// Output of the command, and its result.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer {
-    /// For standard output.
+    /// Text for standard output.
     pub text: String,
-    /// A relay answers, and takes gateways.
+    /// Whether a relay responds, and accepts gateways.
     pub well: bool,
 }
 
-/// Asks the relay that answers HTTP at `address`.
+/// Queries the relay with HTTP at `address`.
 ///
 /// # Errors
-/// If nobody answers there, or another program; in words for the operator.
+/// If no relay responds there, or another program; in words for the operator.
 pub fn status(address: SocketAddr, as_json: bool) -> anyhow::Result<Answer> {
     let status = ask(address)?;
     let text = if as_json {
@@ -41,7 +41,7 @@ pub fn status(address: SocketAddr, as_json: bool) -> anyhow::Result<Answer> {
     })
 }
 
-/// What the relay says.
+/// Returns the relay's status.
 pub(super) fn ask(address: SocketAddr) -> anyhow::Result<Status> {
     let to = ask::reached(address);
     let body = get(address).with_context(|| {

@@ -1,4 +1,4 @@
-//! How a relay is: as data, as text, live.
+//! Status of a relay: as data, as text, live.
 
 pub mod command;
 pub mod model;

@@ -1,4 +1,4 @@
-//! The status as JSON has it.
+//! The status in its JSON form.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -9,122 +9,124 @@ use serde::{Deserialize, Serialize};
 use crate::engine::View;
 use crate::engine::counters::Counters;
 
-/// How a relay is.
+/// Status of a relay.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Status {
-    /// Of the program.
+    /// Version of the program.
     pub version: String,
-    /// Where gateways reach it.
+    /// Addresses that gateways reach.
     pub listen: Vec<String>,
-    /// Since its start, in seconds.
+    /// Time since the start, in seconds.
     pub uptime_s: u64,
-    /// It takes no new gateways, and is about to stop.
+    /// Whether new gateways are refused because the relay is about to stop.
     pub draining: bool,
-    /// Whom it serves.
+    /// Gateways served.
     pub gateways: Gateways,
-    /// What it has joined.
+    /// Groups joined.
     pub groups: Groups,
-    /// What passes.
+    /// Packets forwarded.
     pub packets: Packets,
-    /// Packets are to be captured, and cannot be: the interface is down or gone.
+    /// Whether packets cannot be captured although they should be, because the interface is down or
+    /// gone.
     #[serde(default)]
     pub not_capturing: bool,
-    /// What did not get to gateways, by reason, and what of their messages did not get here.
+    /// Packets that did not reach gateways, and messages of gateways that did not reach the relay,
+    /// by reason.
     pub lost: BTreeMap<String, u64>,
     /// Messages of gateways by type.
     pub messages: BTreeMap<String, u64>,
-    /// Messages of gateways that came to nothing, by reason.
+    /// Messages of gateways that were dropped, by reason.
     pub messages_dropped: BTreeMap<String, u64>,
 }
 
-/// Whom it serves.
+/// Gateways served.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Gateways {
-    /// How many.
+    /// Number of gateways.
     pub count: usize,
-    /// How many there may be.
+    /// Largest number of gateways.
     pub max: usize,
-    /// One by one, by address; the first thousand.
+    /// Gateways, by address; the first thousand.
     pub list: Vec<Gateway>,
 }
 
-/// A gateway.
+/// Gateway.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Gateway {
-    /// Its address and port, as the relay sees them.
+    /// Address and port, as the relay sees them.
     pub address: String,
-    /// The relay's address that it uses.
+    /// Address of the relay that the gateway uses.
     pub relay: String,
-    /// How long it has been served, in seconds.
+    /// Age of its tunnel, in seconds.
     pub age_s: u64,
-    /// How long ago it last said what it wants, in seconds.
+    /// Time since its last Membership Update, in seconds.
     pub heard_s: u64,
-    /// The largest packet on the way to it, in bytes.
+    /// Path MTU, in bytes.
     pub mtu: u16,
-    /// What it wants.
+    /// Groups that the gateway wants.
     pub groups: Vec<GroupName>,
-    /// Packets that were sent to it.
+    /// Packets sent to the gateway.
     pub packets: u64,
-    /// Bytes of inner packets that were sent to it.
+    /// Bytes of inner packets sent to the gateway.
     pub bytes: u64,
-    /// Packets a second, lately.
+    /// Recent packets per second.
     pub packets_per_second: f64,
-    /// Bits of inner packets a second, lately.
+    /// Recent bits of inner packets per second.
     pub bits_per_second: f64,
 }
 
-/// A group.
+/// Name of a group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupName {
-    /// Its address.
+    /// Address of the group.
     pub group: String,
-    /// The source; none for any.
+    /// Source; none for any.
     pub source: Option<String>,
 }
 
-/// What is joined.
+/// Groups joined.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Groups {
-    /// How many.
+    /// Number of groups.
     pub count: usize,
-    /// Those that gateways want and that cannot be joined.
+    /// Number of groups that gateways want and that cannot be joined.
     pub missing: u64,
-    /// One by one; the first thousand.
+    /// Groups; the first thousand.
     pub list: Vec<Group>,
 }
 
-/// A group that is joined.
+/// Group that is joined.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Group {
-    /// Which.
+    /// Name of the group.
     #[serde(flatten)]
     pub name: GroupName,
-    /// For how many gateways.
+    /// Number of gateways that the group is for.
     pub gateways: usize,
 }
 
-/// What passes.
+/// Packets forwarded.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Packets {
-    /// From the native side, that a gateway wants.
+    /// Packets from the native side that a gateway wants.
     #[serde(rename = "in")]
     pub received: u64,
-    /// A second, lately.
+    /// Recent packets in per second.
     pub in_per_second: f64,
-    /// To gateways.
+    /// Packets to gateways.
     #[serde(rename = "out")]
     pub sent: u64,
-    /// A second, lately.
+    /// Recent packets out per second.
     pub out_per_second: f64,
-    /// Bits of inner packets a second, lately.
+    /// Recent bits of inner packets out per second.
     pub out_bits_per_second: f64,
-    /// From the native side, that nobody wants.
+    /// Packets from the native side that no gateway wants.
     pub unwanted: u64,
     /// Inner packets that were fragmented.
     pub fragmented: u64,
 }
 
-/// A look at the engine, to be compared with another one.
+/// View of the engine, to be compared with another one.
 #[derive(Debug)]
 pub struct Now {
     pub(crate) view: View,
@@ -181,7 +183,7 @@ impl Now {
     }
 }
 
-/// The status at `now`, with rates since `before`.
+/// Returns the status at `now`, with rates since `before`.
 pub(crate) fn status(
     before: &Now,
     now: &Now,
@@ -201,7 +203,7 @@ pub(crate) fn status(
         .map(|gateway| (gateway.gateway, (gateway.packets, gateway.bytes)))
         .collect();
     let gateways = now.view.shown_gateways.iter().map(|gateway| {
-        // One whose tunnel is new began with nothing.
+        // A new tunnel started from zero.
         let (packets, bytes) = known
             .get(&gateway.gateway)
             .filter(|(packets, _)| *packets <= gateway.packets)

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::model::{GroupName, Status};
 use service::peer_text::plain;
 
-/// The status for people.
+/// Returns the status for people.
 pub(super) fn render(status: &Status) -> String {
     let mut out = head(status).join("\n");
     let _ = writeln!(out);
@@ -21,7 +21,7 @@ pub(super) fn render(status: &Status) -> String {
     out
 }
 
-/// The lines above the tables.
+/// Returns the lines above the tables.
 pub(super) fn head(status: &Status) -> Vec<String> {
     let draining = match status.draining {
         true => ", about to stop: takes no new gateways",
@@ -75,7 +75,7 @@ pub(super) fn head(status: &Status) -> Vec<String> {
     lines
 }
 
-/// A line for each group.
+/// Returns a line for each group.
 pub(super) fn groups(status: &Status) -> Vec<String> {
     let mut lines: Vec<String> = status
         .groups
@@ -87,7 +87,7 @@ pub(super) fn groups(status: &Status) -> Vec<String> {
     lines
 }
 
-/// A line for each gateway.
+/// Returns a line for each gateway.
 pub(super) fn gateways(status: &Status) -> Vec<String> {
     let mut lines: Vec<String> = status
         .gateways

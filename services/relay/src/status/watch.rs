@@ -19,14 +19,14 @@ use super::model::Status;
 use super::view::{gateways, groups, head};
 use service::peer_text::plain;
 
-/// The relay is asked so often.
+/// Interval of queries.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// A signal is noticed within this time.
+/// Largest delay until a signal is noticed.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Shows the status of the relay that answers at `address` until q or Ctrl-C is pressed, or a signal
-/// asks for the end. The terminal is as it was before when this returns.
+/// Shows the status of the relay with HTTP at `address` until q or Ctrl-C is pressed, or a signal
+/// arrives. Restores the terminal before the return.
 ///
 /// # Errors
 /// If there is no terminal, or it cannot be used.
@@ -36,14 +36,15 @@ pub fn watch(address: SocketAddr) -> anyhow::Result<()> {
             "status --watch needs a terminal; 'status' and 'status --json' do without one"
         );
     }
-    // It only listens for signals, whose handlers must be there before the terminal is changed.
+    // The runtime only listens for signals, whose handlers must exist before the terminal is
+    // changed.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
         .build()?;
     let asked = Arc::new(AtomicBool::new(false));
     end_on_signals(&runtime, &asked)?;
-    // Also takes care of a panic: the terminal is put right before it is told.
+    // Also handles a panic: the terminal is restored before the message.
     let mut terminal = ratatui::try_init().context("cannot use the terminal")?;
     let shown = show(&mut terminal, address, &asked);
     let restored = ratatui::try_restore().context("cannot put the terminal right; 'reset' does");
@@ -117,8 +118,8 @@ fn show(
     Ok(())
 }
 
-/// The picture, at most `height` lines, of which the last is how to leave. Bold and dim, without
-/// colours.
+/// Returns the picture, at most `height` lines, of which the last one names the key to quit. Bold
+/// and dim, without colours.
 fn picture(
     seen: Result<&Status, &anyhow::Error>,
     height: usize,
@@ -136,7 +137,7 @@ fn picture(
             }));
             let room = height.saturating_sub(lines.len() + 1);
             let (groups, gateways) = (groups(status), gateways(status));
-            // Groups get a third, what they need less is for the gateways.
+            // Groups get up to a third, gateways the rest.
             let shown = groups.len().min((room / 3).saturating_sub(2));
             if shown > 0 {
                 lines.push(Line::default());

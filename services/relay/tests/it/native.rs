@@ -1,4 +1,4 @@
-//! The native side on real interfaces, which come and go and see things twice.
+//! The native side on real interfaces, which appear and disappear and see packets twice.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -12,15 +12,15 @@ use crate::lab::{Gateway, NETWORK, PATIENCE, PORT, Relay, ip, join, send, shell,
 const S4: &str = "10.1.0.1";
 const G4: &str = "232.1.1.1";
 
-/// As after the start, by another name for the kernel.
+/// As after the start, with another index in the kernel.
 const AGAIN: &str = "set -e
 ip link add native type veth peer name other
 for i in native other; do ip link set $i addrgenmode none; ip link set $i up; done
 ip addr add 10.1.0.1/24 dev native
 ip addr add 10.2.0.1/24 dev other";
 
-/// Sends until something arrives: not every link is there at once.
-async fn until_it_passes(gateway: &Gateway) {
+/// Sends until something arrives: not every link is up at once.
+async fn until_a_packet_passes(gateway: &Gateway) {
     let begun = Instant::now();
     loop {
         assert!(begun.elapsed() < PATIENCE, "nothing comes");
@@ -28,14 +28,14 @@ async fn until_it_passes(gateway: &Gateway) {
         send(&sender, G4, b"hello", None).await;
         let got = gateway.payloads();
         if !got.is_empty() {
-            // What was sent before may be among them; each comes once.
+            // Earlier packets may be among them; each arrives once.
             assert!(got.iter().all(|one| one == b"hello"));
             return;
         }
     }
 }
 
-/// The time that the thread of the packets has used.
+/// Returns the processor time of the packet thread.
 fn cpu() -> Duration {
     for entry in std::fs::read_dir("/proc/self/task").unwrap() {
         let path = entry.unwrap().path();
@@ -56,11 +56,11 @@ async fn joins_come_back_with_their_interface() {
     let relay = Relay::start(Receive::Ports(vec![PORT, 5000]), Config::default());
     let mut gateway = Gateway::new(relay.v4);
     join(&relay, &mut gateway, G4, S4).await;
-    until_it_passes(&gateway).await;
+    until_a_packet_passes(&gateway).await;
     for _ in 0..2 {
         shell("ip link del native");
         shell(AGAIN);
-        until_it_passes(&gateway).await;
+        until_a_packet_passes(&gateway).await;
         relay.until("all is well", |c| {
             c.joins.get() == 1 && c.joins_missing.get() == 0
         });
@@ -81,7 +81,7 @@ async fn joins_follow_the_route() {
         send(&sender, G4, b"elsewhere", None).await;
         gateway.assert_silent();
         shell("ip route change 232.0.0.0/8 dev native");
-        until_it_passes(&gateway).await;
+        until_a_packet_passes(&gateway).await;
         shell("ip route change 232.0.0.0/8 dev lo");
     }
 }
@@ -94,17 +94,17 @@ async fn a_capture_survives_its_interface() {
     let relay = Relay::start(Receive::Capture, Config::default());
     let mut gateway = Gateway::new(relay.v4);
     join(&relay, &mut gateway, G4, S4).await;
-    until_it_passes(&gateway).await;
+    until_a_packet_passes(&gateway).await;
     assert_eq!(relay.engine.counters().not_capturing.get(), 0);
     shell("ip link set native down");
     relay.until("it says so", |c| c.not_capturing.get() == 1);
     let before = cpu();
     tokio::time::sleep(Duration::from_secs(2)).await;
-    // It would be two seconds.
+    // A busy loop would take two seconds.
     let used = cpu() - before;
     assert!(used < Duration::from_secs(1), "{used:?} for nothing");
     shell("ip link set native up");
-    until_it_passes(&gateway).await;
+    until_a_packet_passes(&gateway).await;
     relay.until("it captures", |c| c.not_capturing.get() == 0);
     shell("ip link del native");
     relay.until("it says so", |c| c.not_capturing.get() == 1);
@@ -113,7 +113,7 @@ async fn a_capture_survives_its_interface() {
     let used = cpu() - before;
     assert!(used < Duration::from_secs(1), "{used:?} for nothing");
     shell(AGAIN);
-    until_it_passes(&gateway).await;
+    until_a_packet_passes(&gateway).await;
     relay.until("it captures", |c| c.not_capturing.get() == 0);
     relay.until("it has joined", |c| c.joins.get() == 1);
 }
@@ -137,7 +137,7 @@ ip route add 239.0.0.0/8 dev other",
     let relay = Relay::start_on(None, Receive::Capture, Config::default());
     let mut gateway = Gateway::new(relay.v4);
     join(&relay, &mut gateway, G4, S4).await;
-    // Sent by this host, and by the network; the same is seen on the bridge and on its port.
+    // Sent by this host, and by the network; the same packet is seen on the bridge and on its port.
     let begun = Instant::now();
     let (sender, _) = source(S4);
     loop {
@@ -155,11 +155,11 @@ ip route add 239.0.0.0/8 dev other",
     while got.len() < 10 {
         assert!(begun.elapsed() < PATIENCE, "{got:?}");
         let came = gateway.payloads();
-        // The first ones that were sent may come late.
+        // The first packets may arrive late.
         got.extend(came.iter().map(|one| one[0]).filter(|n| *n > 0));
     }
     assert_eq!(got, (1..=10).collect::<Vec<u8>>());
-    // Of a group that is joined elsewhere, nothing.
+    // No packet of a group that is joined elsewhere.
     gateway.update(IsEx, "239.1.1.1", &[]);
     relay.until("the join", |c| c.joins.get() == 2);
     send(&sender, "239.1.1.1", &[1], None).await;
@@ -167,7 +167,7 @@ ip route add 239.0.0.0/8 dev other",
 }
 
 #[tokio::test]
-async fn what_comes_by_the_network_has_a_hop_less() {
+async fn packets_from_the_network_lose_a_hop() {
     if !kit::in_namespace!(NETWORK) {
         return;
     }
@@ -212,7 +212,7 @@ async fn what_comes_by_the_network_has_a_hop_less() {
 }
 
 #[tokio::test]
-async fn many_joins_and_leaves_all_come_in_the_end() {
+async fn many_joins_and_leaves_are_all_applied() {
     if !kit::in_namespace!(NETWORK) {
         return;
     }

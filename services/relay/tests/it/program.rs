@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use amt::Message;
 use amt::report::{Record, RecordKind, write_report};
 
-/// Nothing takes so long.
+/// Timeout of all waits.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn relay(arguments: &[&str]) -> Command {
@@ -30,8 +30,7 @@ fn run(arguments: &[&str]) -> (i32, String, String) {
     (status.code().unwrap(), text(stdout), text(stderr))
 }
 
-/// A relay that is stopped in the end, where it answers HTTP, where gateways reach it, and what it
-/// logs.
+/// Relay that is stopped on drop, with its HTTP address, its address for gateways, and its log.
 struct Running(Child, String, SocketAddr, Arc<Mutex<Vec<String>>>);
 
 impl Running {
@@ -51,7 +50,7 @@ impl Running {
                 break rest.trim_end_matches('/').to_owned();
             }
         };
-        // It must not stop because nobody reads.
+        // The relay must not stop because its output is not read.
         let log = Arc::new(Mutex::new(Vec::new()));
         let own = Arc::clone(&log);
         std::thread::spawn(move || {
@@ -124,7 +123,7 @@ fn help_names_every_setting() {
 }
 
 #[test]
-fn it_tells_how_it_is_and_stops_when_told() {
+fn the_relay_reports_its_status_and_stops_on_a_signal() {
     let (code, _, err) = run(&["status", "--http", "127.0.0.1:1"]);
     assert_eq!(code, 1);
     assert!(err.contains("no relay answers"), "{err}");
@@ -166,7 +165,7 @@ fn it_tells_how_it_is_and_stops_when_told() {
     assert!(running.end().success());
 }
 
-/// Makes a tunnel; the socket is its gateway's end. Then it joins and leaves so often.
+/// Makes a tunnel, and joins and leaves `often` times; returns the socket of the gateway's end.
 fn tunnel(relay: SocketAddr, often: u32) -> UdpSocket {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.connect(relay).unwrap();
@@ -208,7 +207,7 @@ fn tunnel(relay: SocketAddr, often: u32) -> UdpSocket {
 
 #[test]
 fn a_gateway_that_joins_and_leaves_a_thousand_times_does_not_fill_the_log() {
-    // Without a route for multicast, each join that fails is logged instead.
+    // Without a route for multicast, each failed join is logged instead.
     let running = Running::start(&["--native-interface", "lo"]);
     let begun = Instant::now();
     let _gateway = tunnel(running.2, 1000);
@@ -242,7 +241,7 @@ fn a_gateway_that_joins_and_leaves_a_thousand_times_does_not_fill_the_log() {
 }
 
 #[test]
-fn a_second_signal_a_third_of_a_second_later_ends_it_while_it_drains() {
+fn a_second_signal_ends_the_drain() {
     let mut running = Running::start(&["--drain-time", "600s"]);
     let gateway = tunnel(running.2, 0);
     let until = |what: &str, done: fn(&serde_json::Value) -> bool| {

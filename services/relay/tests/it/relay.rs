@@ -21,7 +21,7 @@ fn by_ports() -> Relay {
 }
 
 #[tokio::test]
-async fn packets_arrive_with_the_headers_that_they_had() {
+async fn packets_keep_their_headers() {
     if !kit::in_namespace!(NETWORK) {
         return;
     }
@@ -75,7 +75,7 @@ async fn a_capture_sees_any_port_and_what_this_host_sends() {
 }
 
 #[tokio::test]
-async fn behind_one_address_one_leaves_and_the_others_go_on() {
+async fn a_leave_affects_one_of_several_gateways_at_an_address() {
     if !kit::in_namespace!(NETWORK) {
         return;
     }
@@ -100,7 +100,7 @@ async fn behind_one_address_one_leaves_and_the_others_go_on() {
         assert_eq!(gateway.payload(from, to), [2; 100]);
     }
     first.assert_silent();
-    // By Teardown from elsewhere.
+    // By Teardown from another address.
     let second = gateways.remove(0);
     Gateway::new(relay.v4).send(&Message::Teardown {
         mac: second.mac,
@@ -134,7 +134,7 @@ async fn any_source_and_single_ones_bring_each_packet_once() {
 }
 
 #[tokio::test]
-async fn what_is_too_large_is_fragmented_inside_or_dropped() {
+async fn oversized_packets_are_fragmented_inside_or_dropped() {
     if !kit::in_namespace!(NETWORK) {
         return;
     }
@@ -162,11 +162,11 @@ async fn what_is_too_large_is_fragmented_inside_or_dropped() {
     let to = SocketAddr::new(ip(G6), PORT);
     assert_eq!(gateway.payload(from, to), [8; 1000]);
     assert_eq!(relay.engine.counters().lost.too_large.get(), 1);
-    relay.until("the source is told", |c| c.icmp.get() == 1);
+    relay.until("the source is notified", |c| c.icmp.get() == 1);
 }
 
 #[tokio::test]
-async fn the_first_packet_that_is_too_large_for_the_interface_is_fragmented_too() {
+async fn the_first_oversized_packet_is_fragmented_too() {
     if !kit::in_namespace!(NETWORK) {
         return;
     }
@@ -186,13 +186,13 @@ async fn the_first_packet_that_is_too_large_for_the_interface_is_fragmented_too(
         gateway.update(Block, G4, &[S4]);
         relay.until("the end", |c| c.gateways.get() == 0);
     }
-    // What must not be fragmented is lost, and its source is told.
+    // A packet that must not be fragmented is lost, and its source is notified.
     let mut gateway = Gateway::new(relay.v4);
     lab::shell("ip link set lo mtu 1281");
     join(&relay, &mut gateway, G6, S6).await;
     let (sender, _) = source(S6);
     send(&sender, G6, &[9; 1400], None).await;
-    relay.until("the source is told", |c| c.icmp.get() == 1);
+    relay.until("the source is notified", |c| c.icmp.get() == 1);
     assert_eq!(relay.engine.counters().lost.too_large.get(), 1);
 }
 
@@ -237,7 +237,7 @@ async fn garbage_and_forgeries_change_nothing() {
 }
 
 #[tokio::test]
-async fn what_is_sent_to_a_group_is_no_message() {
+async fn datagrams_to_a_group_are_no_messages() {
     if !kit::in_namespace!(NETWORK) {
         return;
     }
@@ -259,7 +259,7 @@ async fn what_is_sent_to_a_group_is_no_message() {
 }
 
 #[tokio::test]
-async fn messages_that_find_no_room_are_counted() {
+async fn overflowing_messages_are_counted() {
     if !kit::in_namespace!(NETWORK) {
         return;
     }
@@ -304,7 +304,7 @@ async fn a_view_and_a_drain() {
 }
 
 #[tokio::test]
-async fn what_finds_no_room_is_counted() {
+async fn overflowing_packets_are_counted() {
     if !kit::in_namespace!(NETWORK) {
         return;
     }
@@ -315,7 +315,7 @@ async fn what_finds_no_room_is_counted() {
     }
     let (sender, _) = source(S4);
     let train = vec![1; 1000 * 60];
-    // As fast as it goes, until the relay cannot follow any more.
+    // As fast as possible, until the relay overflows.
     let begun = std::time::Instant::now();
     while relay.engine.counters().lost.overrun.get() == 0 {
         assert!(begun.elapsed() < lab::PATIENCE, "it takes everything");
@@ -323,6 +323,6 @@ async fn what_finds_no_room_is_counted() {
             send(&sender, G4, &train, Some(1000)).await;
         }
     }
-    // It goes on afterwards.
+    // The relay forwards again afterwards.
     relay.until("it forwards", |c| c.sent_packets.get() > 1000);
 }

@@ -1,4 +1,4 @@
-//! A relay that a test plays, the program, and namespaces.
+//! Emulated relay, the program, and namespaces.
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::{SocketAddr, UdpSocket};
@@ -12,7 +12,7 @@ use amt::{Mac, Message};
 
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A program that ends with the test.
+/// Program that is stopped with the test.
 pub struct Program(pub Child);
 
 impl Drop for Program {
@@ -22,7 +22,7 @@ impl Drop for Program {
     }
 }
 
-/// A relay for one gateway, on loopback: tells by which address the gateway wants what.
+/// Relay for one gateway, on loopback: reports the gateway's address and requests.
 pub struct Relay {
     pub socket: UdpSocket,
     pub addr: SocketAddr,
@@ -45,7 +45,7 @@ impl Relay {
         Relay { socket, addr }
     }
 
-    /// Answers Requests until something else comes.
+    /// Answers Requests until another message arrives.
     pub fn hears(&self) -> Heard {
         let mut buffer = [0; 2048];
         loop {
@@ -109,13 +109,13 @@ impl Relay {
     }
 }
 
-/// The program, with this relay.
+/// Starts the program, with this relay.
 pub fn gateway(relay: &Relay, more: &[&str]) -> Program {
     let relay = relay.addr.to_string();
     program(&[&["--relay", &relay], more].concat())
 }
 
-/// The program.
+/// Starts the program.
 pub fn program(arguments: &[&str]) -> Program {
     let child = Command::new(env!("CARGO_BIN_EXE_flexfeed-gateway"))
         .args(arguments)
@@ -125,7 +125,7 @@ pub fn program(arguments: &[&str]) -> Program {
     Program(child)
 }
 
-/// Ends it by SIGTERM; gives the exit code and what it logged.
+/// Stops the program by SIGTERM; returns the exit code and the log.
 pub fn end(mut program: Program) -> (Option<i32>, String) {
     let pid = program.0.id().to_string();
     assert!(Command::new("kill").arg(&pid).status().unwrap().success());
@@ -135,7 +135,7 @@ pub fn end(mut program: Program) -> (Option<i32>, String) {
     (program.0.wait().unwrap().code(), log)
 }
 
-/// Lines of a program, which come while they are waited for.
+/// Returns the lines of a program as they arrive.
 pub fn lines(program: &mut Program) -> mpsc::Receiver<String> {
     let (tell, lines) = mpsc::sync_channel(1000);
     let stdout = BufReader::new(program.0.stdout.take().unwrap());

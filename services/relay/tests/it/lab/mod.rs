@@ -1,5 +1,5 @@
-//! A relay in this process, gateways that speak AMT by hand, and a source of multicast; each test in a
-//! network namespace of its own.
+//! A relay in this process, gateways that speak AMT by hand, and a source of multicast; each test
+//! in a network namespace of its own.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -14,13 +14,13 @@ use flexfeed_relay::engine::{Engine, Receive, Setup};
 use netio::MulticastSender;
 use netio::direct::UdpPort;
 
-/// The port of flows.
+/// Port of flows.
 pub const PORT: u16 = 4434;
 
-/// Nothing takes so long.
+/// Timeout of all waits.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// An interface for multicast with both address families; what is sent on its other end arrives there
+/// Interface for multicast with both address families; packets sent on its other end arrive there
 /// by the network. Gateways are on the loopback interface.
 pub const NETWORK: &str = "\
 ip link add native type veth peer name other
@@ -45,7 +45,7 @@ pub fn at(text: &str) -> SocketAddr {
     text.parse().unwrap()
 }
 
-/// A relay that is reached over both families.
+/// Relay that is reached over both families.
 pub struct Relay {
     pub engine: Engine,
     pub v4: SocketAddr,
@@ -57,7 +57,7 @@ impl Relay {
         Self::start_on(Some("native"), receive, relay)
     }
 
-    /// Without an interface the routing table decides.
+    /// Starts a relay. Without an interface the routing table decides.
     pub fn start_on(interface: Option<&str>, receive: Receive, relay: Config) -> Self {
         let v4 = UdpPort::bind(at("127.0.0.1:0")).unwrap();
         let v6 = UdpPort::bind(at("[::1]:0")).unwrap();
@@ -75,7 +75,7 @@ impl Relay {
         }
     }
 
-    /// One with ports of the test's own.
+    /// Starts a relay with ports of the test's own.
     pub fn with_ports(ports: Vec<UdpPort>, v4: SocketAddr, v6: SocketAddr) -> Self {
         let engine = Engine::start(Setup {
             relay: Config::default(),
@@ -90,7 +90,7 @@ impl Relay {
         }
     }
 
-    /// Waits until a count has come.
+    /// Waits until a counter fulfils a condition.
     pub fn until(
         &self,
         what: &str,
@@ -114,7 +114,7 @@ impl Drop for Relay {
     }
 }
 
-/// A gateway.
+/// Gateway.
 pub struct Gateway {
     pub socket: UdpSocket,
     pub relay: SocketAddr,
@@ -149,7 +149,7 @@ impl Gateway {
         self.socket.send_to(&bytes, self.relay).unwrap();
     }
 
-    /// Asks, and remembers the MAC; whether the Query has the L flag.
+    /// Sends a Request, and keeps the MAC; returns whether the Query has the L flag.
     pub fn request(&mut self, mld: bool) -> bool {
         self.send(&Message::Request {
             nonce: self.nonce,
@@ -181,7 +181,7 @@ impl Gateway {
         });
     }
 
-    /// The next inner packet.
+    /// Returns the next inner packet.
     pub fn packet(&self) -> Vec<u8> {
         let mut buffer = vec![0; 1 << 16];
         loop {
@@ -193,7 +193,7 @@ impl Gateway {
         }
     }
 
-    /// The next payload, whose headers have to be these.
+    /// Returns the next payload, whose headers have to be these.
     pub fn payload(&self, from: SocketAddr, to: SocketAddr) -> Vec<u8> {
         let packet = self.packet();
         let Udp {
@@ -206,7 +206,7 @@ impl Gateway {
         payload.to_vec()
     }
 
-    /// What comes within a moment, the payloads only.
+    /// Returns the payloads that arrive within a moment.
     pub fn payloads(&self) -> Vec<Vec<u8>> {
         let short = Duration::from_millis(300);
         self.socket.set_read_timeout(Some(short)).unwrap();
@@ -221,7 +221,7 @@ impl Gateway {
         all
     }
 
-    /// Nothing more comes.
+    /// Asserts that nothing more arrives.
     pub fn assert_silent(&self) {
         let short = Duration::from_millis(300);
         self.socket.set_read_timeout(Some(short)).unwrap();
@@ -232,7 +232,7 @@ impl Gateway {
     }
 }
 
-/// A sender of multicast, and where it sends from.
+/// Returns a sender of multicast, and its source address.
 pub fn source(of: &str) -> (MulticastSender, SocketAddr) {
     let sender = MulticastSender::bind(ip(of), 1, true).unwrap();
     let local = sender.socket().local_addr();
@@ -240,7 +240,7 @@ pub fn source(of: &str) -> (MulticastSender, SocketAddr) {
     (sender, from)
 }
 
-/// Joins, and waits until the relay has.
+/// Joins, and waits until the relay has joined.
 pub async fn join(relay: &Relay, gateway: &mut Gateway, group: &str, from: &str) {
     let joins = relay.engine.counters().messages.update.get();
     gateway.request(ip(group).is_ipv6());
@@ -248,8 +248,8 @@ pub async fn join(relay: &Relay, gateway: &mut Gateway, group: &str, from: &str)
     relay.until("the join", |c| {
         c.messages.update.get() > joins && c.joins_missing.get() == 0 && c.joins.get() > 0
     });
-    // The message is counted before it is obeyed. The thread brings the native side in line before its next turn, and that is
-    // when it answers.
+    // The message is counted before it is processed. The thread updates the native side before its
+    // next turn, in which it answers.
     relay.engine.view().await.unwrap();
 }
 

@@ -1,4 +1,4 @@
-//! The way of packets to gateways: who wants them, and in which train they go.
+//! Path of packets to gateways: their recipients, and their trains.
 
 use std::net::IpAddr;
 use std::time::Instant;
@@ -8,12 +8,12 @@ use netio::direct::CapturedPacket;
 
 use super::counters::Counters;
 use super::forward::Forwarder;
-use super::native::Places;
+use super::native::JoinInterfaces;
 use super::segment;
 use super::train::{Flow, Trains};
 
-/// The way of packets to gateways.
-pub(super) struct Way<'a> {
+/// Path of packets to gateways.
+pub(super) struct Dispatcher<'a> {
     pub(super) relay: &'a mut Relay,
     pub(super) forwarder: &'a mut Forwarder,
     pub(super) trains: &'a mut Trains,
@@ -21,8 +21,8 @@ pub(super) struct Way<'a> {
     pub(super) now: Instant,
 }
 
-impl Way<'_> {
-    /// Puts a packet of `len` bytes on the way, which `write` makes if somebody wants it.
+impl Dispatcher<'_> {
+    /// Adds a packet of `len` bytes, which `write` makes if a gateway wants it.
     pub(super) fn push(
         &mut self,
         source: IpAddr,
@@ -33,7 +33,7 @@ impl Way<'_> {
         let (at, is_its) = self.trains.place(source, group);
         let goes_along = is_its && self.trains.get(at).is_some_and(|train| train.takes(len));
         if !goes_along {
-            // Before anything is disturbed: nobody may want it.
+            // Before any state changes: no gateway may want the packet.
             let Some(recipients) = self.relay.recipients(source, group) else {
                 self.counters.unwanted.add(1);
                 return;
@@ -58,8 +58,12 @@ impl Way<'_> {
         }
     }
 
-    /// Puts a packet of a capture on the way, or the packets that it stands for.
-    pub(super) fn push_captured(&mut self, captured: &CapturedPacket<'_>, places: &Places) {
+    /// Adds a packet of a capture, or the packets that it consists of.
+    pub(super) fn push_captured(
+        &mut self,
+        captured: &CapturedPacket<'_>,
+        interfaces: &JoinInterfaces,
+    ) {
         let whole = amt::ip::addresses(captured.packet).ok();
         let whole =
             whole.and_then(|found| captured.packet.get(..found.2).map(|packet| (found, packet)));
@@ -67,12 +71,12 @@ impl Way<'_> {
             self.counters.broken.add(1);
             return;
         };
-        if !places.is_joined_on(group, captured.interface) {
+        if !interfaces.is_joined_on(group, captured.interface) {
             self.counters.unwanted.add(1);
             return;
         }
         if captured.arrived && segment::hops(packet) <= 1 {
-            // It was to stay in that network.
+            // The packet was to stay in that network.
             match self.relay.recipients(source, group) {
                 Some(_) => self.counters.lost.expired.add(1),
                 None => self.counters.unwanted.add(1),
@@ -104,7 +108,7 @@ impl Way<'_> {
         }
     }
 
-    /// Sends what is in the trains.
+    /// Sends the trains.
     pub(super) fn flush(&mut self) {
         for train in self.trains.all() {
             self.forwarder.flush(train, self.relay, self.now);
