@@ -351,7 +351,8 @@ proptest! {
     #[test]
     fn any_update_leaves_a_valid_file(
         id in "[a-c<>&\u{1}\r\n ]{1,4}",
-        xml in "(<entry xmlns='http://www.w3.org/2005/Atom'>)?(<id>[a-z]{0,3}</id>|[<>&;a-z\"'/ ]|]]>|<!--|<!\\[CDATA\\[){0,6}(</entry>)?",
+        xml in "(<entry xmlns='http://www.w3.org/2005/Atom'>)?\
+            (<id>[a-z]{0,3}</id>|[<>&;a-z\"'/ ]|]]>|<!--|<!\\[CDATA\\[){0,6}(</entry>)?",
         title in "[<>&\u{1}\u{fffe}\r\né]{0,5}",
     ) {
         let folder = tempfile::tempdir().unwrap();

@@ -161,7 +161,8 @@ fn a_damaged_file_is_set_aside() {
     let item = "{\"id\":\"a\",\"content_text\":\"\"}";
     let twice = format!("{{\"version\":\"{VERSION}\",\"items\":[{item},{item}]}}");
     let no_origin = format!(
-        "{{\"version\":\"{VERSION}\",\"items\":[{{\"id\":\"a\",\"_flexfeed\":{{\"update\":\"x\",\"time\":\"1970-01-01T00:00:00Z\"}}}}]}}"
+        "{{\"version\":\"{VERSION}\",\"items\":[{{\"id\":\"a\",\
+         \"_flexfeed\":{{\"update\":\"x\",\"time\":\"1970-01-01T00:00:00Z\"}}}}]}}"
     );
     for content in [
         &whole[..whole.len() / 2],

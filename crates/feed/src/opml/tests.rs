@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+use crate::html::plain_text;
 use proptest::prelude::*;
 
 use super::*;
@@ -199,7 +200,11 @@ proptest! {
     #[test]
     fn written_lists_are_read_back(
         feeds in proptest::collection::vec(
-            ("https://[a-z<>&'\" é]{1,9}x", proptest::option::of("[a-z&;'\"é]{1,8}"), proptest::option::of("[a-c&'\"]{1,2}")),
+            (
+                "https://[a-z<>&'\" é]{1,9}x",
+                proptest::option::of("[a-z&;'\"é]{1,8}"),
+                proptest::option::of("[a-c&'\"]{1,2}"),
+            ),
             0..8,
         ),
         title in "(?s).{0,20}",
@@ -208,12 +213,13 @@ proptest! {
         for (url, title, channel) in &feeds {
             // Titles and folders are shown as text, and read as other readers may write them: as
             // HTML.
-            let plain = |t: &Option<String>| t.as_deref().map(crate::html::plain_text).filter(|t| !t.is_empty());
-            let outline = Outline { title: plain(title), url: url.clone(), channel: plain(channel) };
-            let same = |o: &Outline| crate::html::plain_text(o.title.as_deref().unwrap_or("")) == o.title.as_deref().unwrap_or("");
-            let known = list.iter().any(|o| (&o.url, &o.channel) == (&outline.url, &outline.channel));
-            let settled = outline.channel.as_deref().is_none_or(|c| crate::html::plain_text(c) == c);
-            if !known && same(&outline) && settled {
+            let plain = |t: &Option<String>| t.as_deref().map(plain_text).filter(|t| !t.is_empty());
+            let (title, channel) = (plain(title), plain(channel));
+            let outline = Outline { title, url: url.clone(), channel };
+            let place = |o: &Outline| (o.url.clone(), o.channel.clone());
+            let known = list.iter().any(|o| place(o) == place(&outline));
+            let settled = |t: &Option<String>| t.as_deref().is_none_or(|t| plain_text(t) == t);
+            if !known && settled(&outline.title) && settled(&outline.channel) {
                 list.push(outline);
             }
         }

@@ -159,7 +159,9 @@ mod tests {
         }
 
         #[test]
-        fn random_markup_gives_a_result(text in "(\\PC|[\\[\\]{}\",:\\\\u0-9a-f\u{1}]|\\\\ud83d){0,40}") {
+        fn random_markup_gives_a_result(
+            text in "(\\PC|[\\[\\]{}\",:\\\\u0-9a-f\u{1}]|\\\\ud83d){0,40}",
+        ) {
             let _ = serde_json::from_str::<Value>(&repair_json(&text).text);
         }
     }

@@ -264,7 +264,11 @@ prop_compose! {
 
 proptest! {
     #[test]
-    fn encoding_and_decoding_round_trip(entry in any_entry(), seq in any::<u64>(), i in any::<u128>()) {
+    fn encoding_and_decoding_round_trip(
+        entry in any_entry(),
+        seq in any::<u64>(),
+        i in any::<u128>(),
+    ) {
         let encoded = encode(&entry, Kind::Created, "https://f/", Uuid::from_u128(i), seq, time());
         let update = decode(&encoded).unwrap();
         prop_assert_eq!(update.entry, entry);
