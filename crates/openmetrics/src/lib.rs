@@ -152,7 +152,7 @@ impl Parser {
         };
         let same = |other: &Sample| other.suffix == sample.suffix && other.labels == sample.labels;
         if open.samples.iter().any(same) {
-            return Err("there was the same sample before".into());
+            return Err("duplicate sample".into());
         }
         open.samples.push(sample);
         Ok(())
@@ -166,7 +166,7 @@ impl Parser {
         if self.current.as_ref().is_none_or(|open| open.name != name) {
             self.finish()?;
             if self.done.contains_key(name) {
-                return Err(format!("{name} was there before: a family stands together"));
+                return Err(format!("{name}: samples of a family are not consecutive"));
             }
             self.current = Some(OpenFamily {
                 name: name.to_owned(),
@@ -180,7 +180,7 @@ impl Parser {
             return Ok(());
         };
         if !open.samples.is_empty() {
-            return Err("it stands behind samples of its family".into());
+            return Err("metadata after samples of its family".into());
         }
         let twice = match word {
             "TYPE" => {

@@ -15,7 +15,7 @@ pub(crate) fn is_name(name: &str, colons: bool) -> bool {
 pub(crate) fn sample(line: &str) -> Result<Parts<'_>, String> {
     let end = line
         .find(['{', ' '])
-        .ok_or("neither labels nor a value behind the name")?;
+        .ok_or("neither labels nor a value after the name")?;
     let (name, rest) = line.split_at(end);
     if !is_name(name, true) {
         return Err(format!("{name:?} is no name of a metric"));
@@ -28,7 +28,7 @@ pub(crate) fn sample(line: &str) -> Result<Parts<'_>, String> {
         .strip_prefix(' ')
         .ok_or("no single space before the value")?;
     if value.contains(' ') {
-        return Err("there is something behind the value".into());
+        return Err("trailing text after the value".into());
     }
     Ok((name, labels, number(value)?))
 }

@@ -14,7 +14,7 @@ const MISSING: &str = "promtool is missing (Debian's package prometheus)";
 /// it is missing.
 ///
 /// # Errors
-/// It cannot be run, or is missing though required.
+/// promtool cannot be run, or is missing though required.
 pub fn run(arguments: &[&str], folder: &Path, input: &str) -> io::Result<Option<(bool, String)>> {
     let begun = Command::new("promtool")
         .args(arguments)

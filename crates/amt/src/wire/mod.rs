@@ -111,7 +111,7 @@ pub enum Message<'a> {
         mac: Mac,
         /// Nonce of that Query.
         nonce: u32,
-        /// That address, an IPv4 address always in its own form.
+        /// Address of the gateway; an IPv4 address is never in its IPv6-mapped form.
         gateway: SocketAddr,
     },
 }
