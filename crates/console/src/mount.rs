@@ -50,7 +50,7 @@ impl Console {
         let address = address.unwrap_or_else(|_| crate::config::LISTEN.into());
         let base = setup::base(&self.site.settings, address);
         info!("the console is at {base}");
-        match setup::new_link(&*self.site.accounts, &base).await {
+        match setup::new_link(&self.site.store, &base).await {
             Ok(Some(link)) => announce(&link),
             Ok(None) => {}
             Err(error) => warn!(%error, "user check failed"),
@@ -94,7 +94,7 @@ async fn trim(site: Arc<Site>) {
         loop {
             tokio::time::sleep(pause).await;
             pause = TRIM;
-            if let Err(error) = site.accounts.trim_accounts().await {
+            if let Err(error) = site.store.audit_log().trim().await {
                 warn!(%error, "removal of old sessions failed; retrying");
             }
         }
@@ -107,7 +107,7 @@ async fn expire(site: Arc<Site>) {
     let stop = site.stop.clone();
     let expiring = async {
         loop {
-            if let Err(error) = site.records.expire_commands().await {
+            if let Err(error) = site.store.commands().expire().await {
                 // The feeder logs database outages.
                 debug!(%error, "expiry of commands failed; retrying");
             }

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use store::Accounts;
+use store::Store;
 
 use crate::auth::secret;
 use crate::config::SiteSettings;
@@ -25,13 +25,13 @@ pub fn base(settings: &SiteSettings, listening: SocketAddr) -> String {
 ///
 /// # Errors
 /// The database fails, in words for the operator.
-pub async fn new_link(accounts: &dyn Accounts, base: &str) -> Result<Option<String>, String> {
+pub async fn new_link(store: &Store, base: &str) -> Result<Option<String>, String> {
     let failed = |error: store::StoreError| error.to_string();
-    if !accounts.setup_open().await.map_err(failed)? {
+    if !store.users().setup_open().await.map_err(failed)? {
         return Ok(None);
     }
     let token = secret::new_secret().map_err(|problem| problem.detail)?;
     let hash = secret::hash(&token).ok_or("the system gives no random numbers")?;
-    let is_open = accounts.begin_setup(&hash).await.map_err(failed)?;
+    let is_open = store.users().begin_setup(&hash).await.map_err(failed)?;
     Ok(is_open.then(|| format!("{base}setup#{token}")))
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use service::places::{Bounds, Places};
-use store::{Accounts, Records, Store};
+use store::Store;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -37,12 +37,8 @@ const LOOKUP: feed::fetch::Lookup = crate::tests::lookup;
 /// Dependencies of a console.
 #[derive(Clone)]
 pub struct Parts {
-    /// Channels, feeds, updates, tokens.
-    pub store: Arc<dyn Store>,
-    /// The source's records and commands.
-    pub records: Arc<dyn Records>,
-    /// Users, tokens and sessions.
-    pub accounts: Arc<dyn Accounts>,
+    /// Database of the source and the console.
+    pub store: Store,
     /// Settings of requests.
     pub settings: SiteSettings,
     /// Ends it.
@@ -51,9 +47,7 @@ pub struct Parts {
 
 /// Everything that requests are answered from.
 pub struct Site {
-    pub(crate) store: Arc<dyn Store>,
-    pub(crate) records: Arc<dyn Records>,
-    pub(crate) accounts: Arc<dyn Accounts>,
+    pub(crate) store: Store,
     pub(crate) settings: SiteSettings,
     pub(crate) stop: CancellationToken,
     pub(crate) hub: Arc<Hub>,
@@ -99,8 +93,6 @@ impl Site {
     pub fn new(parts: Parts) -> Self {
         Self {
             store: parts.store,
-            records: parts.records,
-            accounts: parts.accounts,
             settings: parts.settings,
             stop: parts.stop,
             hub: Arc::default(),

@@ -66,7 +66,7 @@ impl Settings {
 /// Where the source reads what it does not hold any more.
 enum Stored {
     Memory(RwLock<Vec<Bytes>>),
-    Sqlite(Arc<dyn Store>),
+    Sqlite(Store),
 }
 
 struct Shelf(Stored);
@@ -99,7 +99,10 @@ impl Backlog for Shelf {
                     .collect())
             }
             Stored::Sqlite(store) => {
-                let updates = store.updates(channel, from, limit, max_bytes).await?;
+                let updates = store
+                    .updates()
+                    .read(channel, from, limit, max_bytes)
+                    .await?;
                 let bytes = updates.into_iter().map(|u| (u.seq, Bytes::from(u.encoded)));
                 Ok(bytes.collect())
             }
@@ -138,6 +141,7 @@ impl Shelf {
                 let encode = |_: u64, draft: &Draft| updates[draft.index].to_vec();
                 let url = "http://bench/";
                 store
+                    .updates()
                     .append(CHANNEL, url, None, &drafts, None, &encode)
                     .await
                     .unwrap();
@@ -268,7 +272,7 @@ async fn main() {
     };
     let mut incarnation = Uuid::new_v4();
     if let Stored::Sqlite(store) = &stored {
-        incarnation = store.open_channel(CHANNEL).await.unwrap().incarnation;
+        incarnation = store.channels().open(CHANNEL).await.unwrap().incarnation;
     }
     let shelf = Arc::new(Shelf(stored));
     let mut head = 0;

@@ -1,14 +1,15 @@
-//! How fast the store is on this machine, on SQLite and on a throw-away PostgreSQL that syncs to disk.
+//! Measures the store on this machine, on SQLite and on a throw-away PostgreSQL that syncs to
+//! disk.
 //!
-//! `cargo run --release -p flexfeed-store --example measure [FOLDER]`: the databases go to FOLDER, or to
-//! the folder for temporary files.
+//! `cargo run --release -p flexfeed-store --example measure [FOLDER]`: the databases go to FOLDER,
+//! or to the folder for temporary files.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use postgres::{Options, Postgres};
-use store::{Batch, Draft, Kind, Opened, Records, StateRow, Store};
+use store::{Batch, Draft, Kind, StateRow, Store};
 use uuid::Uuid;
 
 const URL: &str = "https://example.org/new.atom";
@@ -44,8 +45,8 @@ fn encode(seq: u64, _: &Draft) -> Vec<u8> {
         .collect()
 }
 
-async fn measure(name: &str, store: &dyn Store) {
-    store.open_channel("lore").await.unwrap();
+async fn measure(name: &str, store: &Store) {
+    store.channels().open("lore").await.unwrap();
     // Polls of 25 entries of which one is new, as ingest does them.
     let mut times = Vec::new();
     let started = Instant::now();
@@ -56,8 +57,9 @@ async fn measure(name: &str, store: &dyn Store) {
             .iter()
             .map(|draft| draft.entry_id.as_str())
             .collect();
-        store.known("lore", URL, &ids).await.unwrap();
+        store.entries().hashes("lore", URL, &ids).await.unwrap();
         store
+            .updates()
             .append("lore", URL, None, &document[24..], None, &encode)
             .await
             .unwrap();
@@ -76,6 +78,7 @@ async fn measure(name: &str, store: &dyn Store) {
     for from in (1000..UPDATES + 1000).step_by(64) {
         let part = drafts(from, (from + 64).min(UPDATES + 1000));
         store
+            .updates()
             .append("lore", URL, None, &part, None, &encode)
             .await
             .unwrap();
@@ -91,7 +94,11 @@ async fn measure(name: &str, store: &dyn Store) {
         let started = Instant::now();
         let (mut from, mut count) = (501, 0);
         loop {
-            let updates = store.updates("lore", from, limit, bytes).await.unwrap();
+            let updates = store
+                .updates()
+                .read("lore", from, limit, bytes)
+                .await
+                .unwrap();
             let Some(last) = updates.last() else { break };
             from = last.seq + 1;
             count += updates.len();
@@ -114,8 +121,8 @@ async fn measure(name: &str, store: &dyn Store) {
     println!("{name}: the backup has {} bytes", report.bytes);
 }
 
-/// What the console's records cost with many receivers.
-async fn measure_records(name: &str, records: &dyn Records) {
+/// Measures the console's records with many receivers.
+async fn measure_records(name: &str, records: &Store) {
     let states = |from: usize, to: usize, round: i64| Batch {
         states: (from..to)
             .map(|n| StateRow {
@@ -142,7 +149,7 @@ async fn measure_records(name: &str, records: &dyn Records) {
         let started = Instant::now();
         for from in (0..RECEIVERS).step_by(1000) {
             let batch = states(from, from + 1000, round);
-            last = records.write(&batch).await.unwrap();
+            last = records.records().write(&batch).await.unwrap();
         }
         rate(
             name,
@@ -152,15 +159,16 @@ async fn measure_records(name: &str, records: &dyn Records) {
         );
     }
     let started = Instant::now();
-    let all = records.snapshot().await.unwrap().states.len();
+    let all = records.records().snapshot().await.unwrap().states.len();
     rate(name, "states read at once", all, started.elapsed());
     let started = Instant::now();
     for n in 0..20 {
         records
+            .records()
             .write(&states(n * 5000, n * 5000 + 1000, 9))
             .await
             .unwrap();
-        let changes = records.changes_since(last, 10_000).await.unwrap();
+        let changes = records.records().changes_since(last, 10_000).await.unwrap();
         assert_eq!(changes.states.len(), 1000);
         last = changes.upto;
     }
@@ -183,7 +191,7 @@ async fn main() {
     let place = place.unwrap_or_else(std::env::temp_dir);
     let folder = tempfile::tempdir_in(&place).unwrap();
     let file = folder.path().join("a.db");
-    measure_all("sqlite", store::open_file_all(&file).await.unwrap()).await;
+    measure_all("sqlite", store::open_file(&file).await.unwrap()).await;
 
     let options = Options {
         place: Some(place),
@@ -193,12 +201,12 @@ async fn main() {
         .await
         .unwrap()
         .unwrap();
-    let opened = store::open_all(&server.url()).await.unwrap();
+    let opened = store::open(&server.url()).await.unwrap();
     measure_all("postgres", opened).await;
 }
 
-async fn measure_all(name: &str, opened: Opened) {
-    measure_records(name, &*opened.records).await;
-    measure(name, &*opened.store).await;
-    opened.store.close().await;
+async fn measure_all(name: &str, opened: Store) {
+    measure_records(name, &*opened).await;
+    measure(name, &*opened).await;
+    opened.close().await;
 }

@@ -1,4 +1,4 @@
-//! What can go wrong with the store, in words that say what to do.
+//! Errors of the store, in words that say what to do.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -27,7 +27,7 @@ pub enum StoreError {
         "cannot use the database URL: {reason}; give --database-url sqlite://PATH or postgres://…"
     )]
     Url {
-        /// What is wrong with it.
+        /// Reason.
         reason: String,
     },
     /// The database cannot be opened.
@@ -57,7 +57,7 @@ pub enum StoreError {
     Damaged {
         /// The database.
         url: String,
-        /// What was found.
+        /// Finding.
         detail: String,
     },
     /// The disk is full.
@@ -79,7 +79,7 @@ pub enum StoreError {
     Unavailable {
         /// The database.
         url: String,
-        /// How that showed.
+        /// Symptom.
         detail: String,
     },
     /// The database server does not let us in.
@@ -92,7 +92,7 @@ pub enum StoreError {
         /// The server's own words.
         detail: String,
     },
-    /// Somebody else publishes the channel by now.
+    /// Another holder has the channel's lease by now.
     #[error(
         "channel {channel:?} in {url} is published by somebody else since (fence {current}, not {fence}): nothing was stored"
     )]
@@ -132,7 +132,7 @@ pub enum StoreError {
         /// Which text.
         what: &'static str,
     },
-    /// There are as many as there may be.
+    /// A limit is reached.
     #[error("there are {limit} {what} already: let some go first")]
     TooMany {
         /// Of what.
@@ -153,7 +153,7 @@ pub enum StoreError {
     Archive {
         /// Its file.
         path: PathBuf,
-        /// What is wrong, and what to do.
+        /// Reason, and what to do.
         reason: String,
     },
     /// Another program, or too many tasks of this one, hold the database.
@@ -161,7 +161,7 @@ pub enum StoreError {
     Busy {
         /// The database.
         url: String,
-        /// What was waited for.
+        /// Resource that was waited for.
         detail: String,
     },
     /// There is no such channel.
@@ -186,7 +186,7 @@ pub enum StoreError {
     Mark {
         /// Its file.
         path: PathBuf,
-        /// What failed.
+        /// Failed step.
         reason: String,
     },
     /// Anything else that the database reports.
@@ -194,7 +194,7 @@ pub enum StoreError {
     Database {
         /// The database.
         url: String,
-        /// What was being done.
+        /// Operation that failed.
         doing: &'static str,
         /// The database's own words.
         source: sqlx::Error,
@@ -212,7 +212,7 @@ impl StoreError {
         matches!(self, Self::Unavailable { .. } | Self::Busy { .. })
     }
 
-    /// Whether somebody else publishes the channel by now: it will not succeed.
+    /// Whether another holder has the channel's lease by now: a retry will not succeed.
     pub fn is_fenced(&self) -> bool {
         matches!(self, Self::Fenced { .. })
     }
@@ -310,7 +310,7 @@ impl StoreError {
     }
 }
 
-/// What one can do about an error of PostgreSQL
+/// Sort of an error of PostgreSQL, by what one can do about it
 /// (<https://www.postgresql.org/docs/current/errcodes-appendix.html>).
 enum Sort {
     Lost,

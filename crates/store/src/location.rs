@@ -44,7 +44,7 @@ impl fmt::Debug for PostgresServer {
     }
 }
 
-/// What a URL of PostgreSQL may say after its `?`; anything else is refused, for a misspelt
+/// Known parameters of a PostgreSQL URL; anything else is refused, for a misspelt
 /// `sslmode` must not be a connection without TLS.
 const POSTGRES_PARAMETERS: [&str; 13] = [
     "sslmode",
@@ -90,7 +90,7 @@ impl Location {
         })
     }
 
-    /// How messages name it.
+    /// Name in messages.
     pub(crate) fn name(&self) -> &str {
         match self {
             Self::Sqlite(file) => &file.url,

@@ -1,4 +1,4 @@
-//! Waking those who wait for something new in the database.
+//! Wake-ups at changes in the database.
 
 use std::sync::Mutex;
 
@@ -7,7 +7,7 @@ use tokio::task::JoinHandle;
 
 use crate::database::Database;
 
-/// What one waits for.
+/// Subject of a [`Watch`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Topic {
     /// Records, and what is known of receivers.
@@ -28,15 +28,15 @@ impl Topic {
     }
 }
 
-/// Waits for something new: see [`Records::watch`](crate::Records::watch).
+/// Waits for something new: see [`Store::watch`](crate::Store::watch).
 #[derive(Debug)]
 pub struct Watch {
     news: watch::Receiver<u64>,
 }
 
 impl Watch {
-    /// Returns when there may be something new since the watch was made, or since this returned last.
-    /// Waits for ever once the store is closed. Can be dropped at any time without losing anything.
+    /// Returns when there may be changes since the watch was made, or since this returned last.
+    /// Never returns once the store is closed. Safe to drop at any time.
     pub async fn changed(&mut self) {
         if self.news.changed().await.is_err() {
             std::future::pending().await
@@ -44,7 +44,7 @@ impl Watch {
     }
 }
 
-/// Where news are told.
+/// Senders of the wake-ups.
 #[derive(Clone, Debug)]
 pub(crate) struct Bell {
     changes: watch::Sender<u64>,
@@ -65,7 +65,7 @@ impl Bell {
     }
 }
 
-/// The bell, and the task that listens to the database for what others write.
+/// Wake-ups, and the task that listens to the database for writes of others.
 #[derive(Debug)]
 pub(crate) struct News {
     pub(crate) bell: Bell,

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use console::Parts;
 use service::listen::listen;
 use service::signals::{self, Manners};
-use store::Opened;
+use store::Store;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -50,16 +50,14 @@ async fn serve(settings: &Settings) -> Result<()> {
              FLEXFEED_CONSOLE_LISTEN"
         )
     })?;
-    let opened = tokio::select! {
-        opened = open(&settings.database.0) => opened?,
+    let store = tokio::select! {
+        store = open(&settings.database.0) => store?,
         () = stop.cancelled() => return Ok(()),
     };
     #[cfg(feature = "fault-injection")]
     service::faults::inject_from_environment()?;
     let console = console::mount(Parts {
-        store: opened.store.clone(),
-        records: opened.records,
-        accounts: opened.accounts,
+        store: store.clone(),
         settings: settings.site.clone(),
         stop: stop.clone(),
     });
@@ -68,27 +66,24 @@ async fn serve(settings: &Settings) -> Result<()> {
     console.serve(listener).await;
     done.cancel();
     let _ = told.await;
-    if tokio::time::timeout(CLOSING, opened.store.close())
-        .await
-        .is_err()
-    {
+    if tokio::time::timeout(CLOSING, store.close()).await.is_err() {
         warn!("database not closed in time");
     }
     info!("stopped");
     Ok(())
 }
 
-/// Opens the database, and waits until it can be opened.
-async fn open(url: &str) -> Result<Opened> {
+/// Opens the database, and waits until it can be store.
+async fn open(url: &str) -> Result<Store> {
     let began = Instant::now();
     let mut said: Option<Instant> = None;
     loop {
-        let error = match store::open_all(url).await {
-            Ok(opened) => {
+        let error = match store::open(url).await {
+            Ok(store) => {
                 if said.is_some() {
                     info!("the database answers");
                 }
-                return Ok(opened);
+                return Ok(store);
             }
             Err(error) if error.is_unavailable() && began.elapsed() < WAIT => error,
             Err(error) => return Err(error.into()),

@@ -12,7 +12,7 @@ use store::{Adopted, HeadMark, Store, StoreError};
 /// As [`HeadMark::adopt`].
 pub async fn adopt(
     mark: &Path,
-    store: &dyn Store,
+    store: &Store,
     name: &str,
     fence: Option<u64>,
 ) -> Result<Adopted, StoreError> {

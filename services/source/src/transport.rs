@@ -106,7 +106,7 @@ impl OpenChannels {
 /// Nothing beyond a channel's head checkpoint is shown: an update that is stored and not yet
 /// covered by it might be given another number after a backup is restored.
 pub struct StoreBacklog {
-    store: Arc<dyn Store>,
+    store: Store,
     open: OpenChannels,
     admissions: Admissions,
     /// Permits of admission requests.
@@ -117,7 +117,7 @@ pub struct StoreBacklog {
 
 impl StoreBacklog {
     /// For these channels of the store.
-    pub fn new(store: Arc<dyn Store>, open: OpenChannels) -> Self {
+    pub fn new(store: Store, open: OpenChannels) -> Self {
         Self {
             store,
             open,
@@ -154,6 +154,7 @@ impl Backlog for StoreBacklog {
         let published = open.mark.seq();
         let updates = self
             .store
+            .updates()
             .backlog(channel, open.incarnation, from, limit, max_bytes)
             .await?;
         Ok(updates
@@ -210,7 +211,7 @@ impl Backlog for StoreBacklog {
             address: &request.from.to_string(),
             channels: &request.channels,
         };
-        match self.store.admit(&applicant).await {
+        match self.store.receivers().admit(&applicant).await {
             Ok(verdict) => {
                 self.admissions.judged(&verdict);
                 judged(verdict, request, applicant.token.is_some())
@@ -287,11 +288,11 @@ mod tests {
     use std::time::Duration;
     use store::{Draft, Holder, Kind, NewToken};
 
-    async fn store(folder: &Path) -> Arc<dyn Store> {
+    async fn store(folder: &Path) -> Store {
         store::open_file(&folder.join("flexfeed.db")).await.unwrap()
     }
 
-    async fn lease(store: &dyn Store, terms: LeaseTerms) -> LeaseGuard {
+    async fn lease(store: &Store, terms: LeaseTerms) -> LeaseGuard {
         let holder = Holder {
             id: Uuid::new_v4(),
             name: "test".into(),
@@ -350,9 +351,9 @@ mod tests {
     async fn updates_are_shown_up_to_the_mark_and_of_published_channels_only() {
         let folder = tempfile::tempdir().unwrap();
         let store = store(folder.path()).await;
-        store.open_channel("lore").await.unwrap();
+        store.channels().open("lore").await.unwrap();
         let mark = folder.path().join("lore.head");
-        let adopted = HeadMark::adopt(&mark, &*store, "lore", None).await.unwrap();
+        let adopted = HeadMark::adopt(&mark, &store, "lore", None).await.unwrap();
         let (mark, incarnation) = (adopted.mark, adopted.channel.incarnation);
         let drafts: Vec<Draft> = (0..5u8)
             .map(|n| Draft {
@@ -364,13 +365,14 @@ mod tests {
             .collect();
         let encode = |seq: u64, _: &Draft| vec![seq as u8; 10];
         store
+            .updates()
             .append("lore", "http://f/", None, &drafts, None, &encode)
             .await
             .unwrap();
         let open = OpenChannels::default();
-        let backlog = StoreBacklog::new(Arc::clone(&store), open.clone());
+        let backlog = StoreBacklog::new(store.clone(), open.clone());
         assert!(backlog.updates("lore", 1, 9, 999).await.is_err());
-        let lease = lease(&*store, long()).await;
+        let lease = lease(&store, long()).await;
         open.open("lore", incarnation, mark.clone(), lease);
 
         // Stored and not marked yet: not to be seen.
@@ -387,7 +389,7 @@ mod tests {
         assert_eq!(backlog.updates("lore", 1, 100, 25).await.unwrap().len(), 2);
         assert_eq!(backlog.updates("lore", 6, 100, 1000).await.unwrap(), []);
         // A database that was set back and renewed by another source holds nothing of it.
-        store.renew_channel("lore", None).await.unwrap();
+        store.channels().renew("lore", None).await.unwrap();
         let refused = backlog.updates("lore", 2, 3, 1000).await.unwrap_err();
         assert!(refused.to_string().contains("restored"), "{refused}");
         open.shut("lore");
@@ -398,7 +400,7 @@ mod tests {
     async fn admission_and_reasons_for_refusal() {
         let folder = tempfile::tempdir().unwrap();
         let store = store(folder.path()).await;
-        store.open_channel("lore").await.unwrap();
+        store.channels().open("lore").await.unwrap();
         let tokens = [Token::make().unwrap(), Token::make().unwrap()];
         let mut rows = Vec::new();
         for (token, limit) in tokens.iter().zip([None, Some(1)]) {
@@ -406,10 +408,10 @@ mod tests {
                 limit,
                 ..new_token(token)
             };
-            rows.push(store.add_token(&token).await.unwrap());
+            rows.push(store.tokens().add(&token).await.unwrap());
         }
         let [good, single] = tokens.map(|token| presented(&token));
-        let backlog = StoreBacklog::new(Arc::clone(&store), OpenChannels::default());
+        let backlog = StoreBacklog::new(store.clone(), OpenChannels::default());
         let ask = async |token: &[u8], receiver: Uuid, secret: [u8; 32]| {
             backlog.authorise(&admission(token, receiver, secret)).await
         };
@@ -432,9 +434,9 @@ mod tests {
         }
         assert_eq!(ask(&single, ids[1], [1; 32]).await, Ok(()));
         refused(ask(&single, ids[2], [1; 32]).await, "as many receivers");
-        assert!(store.revoke_token(rows[0].id).await.unwrap());
+        assert!(store.tokens().revoke(rows[0].id).await.unwrap());
         refused(ask(&good, ids[2], [1; 32]).await, "link was revoked");
-        assert!(store.revoke_receiver(ids[0]).await.unwrap());
+        assert!(store.receivers().revoke(ids[0]).await.unwrap());
         refused(ask(b"", ids[0], [1; 32]).await, "receiver was revoked");
 
         let old = Admission {
@@ -460,30 +462,25 @@ mod tests {
     async fn no_receiver_is_admitted_while_the_lease_is_in_doubt() {
         let folder = tempfile::tempdir().unwrap();
         let store = store(folder.path()).await;
-        store.open_channel("lore").await.unwrap();
+        store.channels().open("lore").await.unwrap();
         let mark = folder.path().join("lore.head");
-        let adopted = HeadMark::adopt(&mark, &*store, "lore", None).await.unwrap();
+        let adopted = HeadMark::adopt(&mark, &store, "lore", None).await.unwrap();
         let (mark, incarnation) = (adopted.mark, adopted.channel.incarnation);
         let token = Token::make().unwrap();
-        store.add_token(&new_token(&token)).await.unwrap();
+        store.tokens().add(&new_token(&token)).await.unwrap();
         let open = OpenChannels::default();
-        let backlog = StoreBacklog::new(Arc::clone(&store), open.clone());
+        let backlog = StoreBacklog::new(store.clone(), open.clone());
         let over = LeaseTerms {
             ttl: Duration::ZERO,
             ..LeaseTerms::default()
         };
-        open.open(
-            "lore",
-            incarnation,
-            mark.clone(),
-            lease(&*store, over).await,
-        );
+        open.open("lore", incarnation, mark.clone(), lease(&store, over).await);
         let request = admission(&presented(&token), Uuid::new_v4(), [1; 32]);
         match backlog.authorise(&request).await {
             Err(AdmissionError::Unavailable(text)) => assert!(text.contains("\"lore\""), "{text}"),
             other => panic!("{other:?}"),
         }
-        open.open("lore", incarnation, mark, lease(&*store, long()).await);
+        open.open("lore", incarnation, mark, lease(&store, long()).await);
         assert_eq!(backlog.authorise(&request).await, Ok(()));
     }
 
@@ -491,7 +488,7 @@ mod tests {
     async fn admission_requests_wait_for_their_turn() {
         let folder = tempfile::tempdir().unwrap();
         let store = store(folder.path()).await;
-        let backlog = StoreBacklog::new(Arc::clone(&store), OpenChannels::default());
+        let backlog = StoreBacklog::new(store.clone(), OpenChannels::default());
         let request = admission(b"wrong", Uuid::new_v4(), [1; 32]);
         let all = u32::try_from(JUDGED_AT_ONCE).unwrap();
         let turns = backlog.turns.acquire_many(all).await.unwrap();

@@ -118,7 +118,7 @@ pub async fn audit(
 
 /// One part of the lines.
 pub(super) async fn find(site: &Site, filter: &AuditFilter) -> Result<AuditLines, Problem> {
-    let rows = site.accounts.audit(filter).await?;
+    let rows = site.store.audit_log().list(filter).await?;
     let next_cursor = match rows.last() {
         Some(last) if rows.len() >= filter.limit => Some(last.id.to_string()),
         _ => None,

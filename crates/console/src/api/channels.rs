@@ -233,7 +233,7 @@ async fn create(site: &Site, new: &NewChannel) -> Result<ChannelRow, Problem> {
             None
         }
     };
-    match site.store.add_channel(&new.name, &choose).await? {
+    match site.store.channels().add(&new.name, &choose).await? {
         Some(row) => Ok(row),
         // Without a refusal, it was not asked for settings: somebody has the name.
         None => Err(refusal.into_inner().unwrap_or_else(|| {

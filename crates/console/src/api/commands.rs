@@ -91,7 +91,12 @@ pub(super) async fn ask(
         asked_by: caller.user.name.clone(),
         ..command
     };
-    let done = site.records.ask(&command).await.map_err(Problem::from);
+    let done = site
+        .store
+        .commands()
+        .ask(&command)
+        .await
+        .map_err(Problem::from);
     let mut detail = json!({});
     if let (Some(channel), Some(_)) = (&command.channel, &command.url) {
         detail["channel"] = json!(channel);
@@ -115,7 +120,7 @@ pub async fn commands(
     caller.may(Scope::Read)?;
     let limit = super::limit(query.limit, 100, super::moves::MOST)?;
     let before = super::number_cursor(query.cursor.as_deref())?;
-    let rows = site.records.commands(before, limit).await?;
+    let rows = site.store.commands().list(before, limit).await?;
     let next_cursor = match rows.last() {
         Some(last) if rows.len() >= limit => Some(last.id.to_string()),
         _ => None,
@@ -136,7 +141,7 @@ pub async fn command(
     Path(id): Path<i64>,
 ) -> Result<Json<CommandStatus>, Problem> {
     caller.may(Scope::Read)?;
-    let found = site.records.command(id).await?;
+    let found = site.store.commands().get(id).await?;
     found
         .map(|command| Json(command.into()))
         .ok_or_else(|| Problem::not_found(format!("there is no command {id}")))

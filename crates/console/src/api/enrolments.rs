@@ -94,7 +94,7 @@ pub async fn enrolments(
     Query(query): Query<ListQuery>,
 ) -> Result<Json<Enrolments>, Problem> {
     caller.may(Scope::Enrolments)?;
-    let rows = site.store.tokens().await?;
+    let rows = site.store.tokens().list().await?;
     let all = rows.into_iter().map(Enrolment::from);
     let (items, next_cursor) = query.part(all.collect(), |enrolment| enrolment.token_id)?;
     Ok(Json(Enrolments { items, next_cursor }))
@@ -177,7 +177,7 @@ async fn create(site: &Site, new: &NewEnrolment) -> Result<EnrolmentLink, Proble
         let what = "is a time from now on, ten years away at most; null for ever";
         return Err(Problem::invalid("expires_ms", what));
     }
-    let known = site.store.channels().await?;
+    let known = site.store.channels().list().await?;
     let active = known.iter().filter(|row| row.active);
     let active: Vec<String> = active.map(|row| row.channel.name.clone()).collect();
     if let Some(unknown) = new.channels.iter().find(|name| !active.contains(name)) {
@@ -229,7 +229,8 @@ async fn create(site: &Site, new: &NewEnrolment) -> Result<EnrolmentLink, Proble
     let hash = secret::hash(&token).ok_or_else(Problem::internal)?;
     let row = site
         .store
-        .add_token(&NewToken {
+        .tokens()
+        .add(&NewToken {
             hash,
             label: new.label.clone(),
             limit: new.limit,
@@ -299,7 +300,7 @@ pub async fn revoke_enrolment(
             &id.to_string(),
         )
         .await?;
-    let done = match site.store.revoke_token(id).await {
+    let done = match site.store.tokens().revoke(id).await {
         Ok(true) => Ok(()),
         Ok(false) => Err(Problem::not_found(format!("there is no token {id}"))),
         Err(error) => Err(error.into()),

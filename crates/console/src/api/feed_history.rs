@@ -79,11 +79,13 @@ pub async fn feed_history(
     let now = now_ms();
     let from = now - HOURS * HOUR;
     let hours = site
-        .records
+        .store
+        .records()
         .feed_history(channel, url, from, now + HOUR)
         .await?;
     let events = site
-        .records
+        .store
+        .records()
         .feed_events(Some((channel, url)), None, EVENTS)
         .await?;
     Ok(Json(FeedHistory {

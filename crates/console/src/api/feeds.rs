@@ -201,7 +201,7 @@ pub(super) fn list(site: &Site, channel: Option<&str>) -> Vec<Feed> {
 
 /// The feed of that id, as the database has it now.
 pub(super) async fn find(site: &Site, id: &str) -> Result<FeedRow, Problem> {
-    let rows = site.store.feeds(None).await?;
+    let rows = site.store.feeds().list(None).await?;
     rows.into_iter()
         .find(|row| row.active && id_of(&row.channel, &row.settings.url) == id)
         .ok_or_else(unknown)
@@ -278,7 +278,7 @@ async fn add(site: &Site, new: &NewFeed) -> Result<FeedRow, Problem> {
     super::feed_test::check_address(&address, local)?;
     check_intervals(new.min_interval_ms, new.max_interval_ms)?;
     let title = check_title(new.title.as_deref())?;
-    let channels = site.store.channels().await?;
+    let channels = site.store.channels().list().await?;
     let mut active = channels.iter().filter(|row| row.active);
     if !active.any(|row| row.channel.name == new.channel) {
         let what = format!("there is no channel {:?}", new.channel);
@@ -288,7 +288,7 @@ async fn add(site: &Site, new: &NewFeed) -> Result<FeedRow, Problem> {
         let what = format!("channel {:?} has this feed already", new.channel);
         Problem::conflict(what).of_field("url")
     };
-    let known = site.store.feed(&new.channel, &url).await?;
+    let known = site.store.feeds().get(&new.channel, &url).await?;
     if known.is_some_and(|row| row.active) {
         return Err(there());
     }
@@ -302,7 +302,7 @@ async fn add(site: &Site, new: &NewFeed) -> Result<FeedRow, Problem> {
         title,
         origin: Origin::Managed,
     };
-    let added = site.store.add_feed(&new.channel, &settings).await?;
+    let added = site.store.feeds().add(&new.channel, &settings).await?;
     added.ok_or_else(there)
 }
 
@@ -424,12 +424,12 @@ async fn edit(site: &Site, mut row: FeedRow, patch: &FeedPatch) -> Result<FeedRo
             max_interval_ms: patch.max_interval_ms,
         };
         let (channel, url) = (&row.channel, &row.settings.url);
-        let changed = site.store.edit_feed(channel, url, &edit).await?;
+        let changed = site.store.feeds().edit(channel, url, &edit).await?;
         row = changed.ok_or_else(unknown)?;
     }
     if let Some(paused) = patch.paused {
         let (channel, url) = (&row.channel, &row.settings.url);
-        if !site.records.set_feed_paused(channel, url, paused).await? {
+        if !site.store.feeds().set_paused(channel, url, paused).await? {
             return Err(unknown());
         }
         row.paused = paused;
@@ -466,7 +466,7 @@ pub async fn remove_feed(
     let done = async {
         managed(&row)?;
         let (channel, url) = (&row.channel, &row.settings.url);
-        site.store.set_feed_active(channel, url, false).await?;
+        site.store.feeds().set_active(channel, url, false).await?;
         Ok::<(), Problem>(())
     };
     let done = done.await;
@@ -518,12 +518,10 @@ mod tests {
     async fn site() -> (tempfile::TempDir, Site) {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite://{}/console.db", folder.path().display());
-        let opened = store::open_all(&url).await.unwrap();
-        opened.store.open_channel("lore").await.unwrap();
+        let store = store::open(&url).await.unwrap();
+        store.channels().open("lore").await.unwrap();
         let site = Site::new(Parts {
-            store: opened.store,
-            records: opened.records,
-            accounts: opened.accounts,
+            store,
             settings: SiteSettings::default(),
             stop: CancellationToken::new(),
         });
@@ -548,7 +546,7 @@ mod tests {
         assert_eq!(added.len(), 1);
         let codes = others.into_iter().map(|done| done.unwrap_err().status);
         assert!(codes.eq([409; 7]));
-        let row = site.store.feed("lore", URL).await.unwrap().unwrap();
+        let row = site.store.feeds().get("lore", URL).await.unwrap().unwrap();
         assert_eq!(added.into_iter().next().unwrap().unwrap(), row);
     }
 
@@ -572,10 +570,10 @@ mod tests {
         for patch in [&title, &shortest] {
             edit(&site, row.clone(), patch).await.unwrap();
         }
-        let now = site.store.feed("lore", URL).await.unwrap().unwrap();
+        let now = site.store.feeds().get("lore", URL).await.unwrap().unwrap();
         assert_eq!(now.settings.title.as_deref(), Some("Other"));
         assert_eq!(now.settings.min_interval_ms, Some(7_000));
-        let off = site.store.set_feed_active("lore", URL, false).await;
+        let off = site.store.feeds().set_active("lore", URL, false).await;
         assert!(off.unwrap());
         for patch in [&title, &pause] {
             let late = FeedPatch {
@@ -585,7 +583,7 @@ mod tests {
             let done = edit(&site, row.clone(), &late).await;
             assert_eq!(done.unwrap_err().status, 404);
         }
-        let now = site.store.feed("lore", URL).await.unwrap().unwrap();
+        let now = site.store.feeds().get("lore", URL).await.unwrap().unwrap();
         assert!(!now.active && !now.paused);
         assert_eq!(now.settings.title.as_deref(), Some("Other"));
     }

@@ -120,7 +120,7 @@ pub async fn moves(
 
 /// One part of the moves.
 pub(super) async fn find(site: &Site, filter: &MoveFilter) -> Result<Moves, Problem> {
-    let rows = site.records.moves(filter).await?;
+    let rows = site.store.records().moves(filter).await?;
     let next_cursor = match rows.last() {
         Some(last) if rows.len() >= filter.limit => Some(last.id.to_string()),
         _ => None,

@@ -243,7 +243,7 @@ pub async fn receiver_sessions(
     if !site.fleet().has(id) {
         return Err(unknown(id));
     }
-    let rows = site.records.sessions(id, before, limit).await?;
+    let rows = site.store.records().sessions(id, before, limit).await?;
     let next_cursor = match rows.last() {
         Some(last) if rows.len() >= limit => Some(last.id.to_string()),
         _ => None,
@@ -311,7 +311,7 @@ pub async fn edit_receiver(
         .may_do(&site, Scope::Receivers, "receiver.edit", &id.to_string())
         .await?;
     let edit = patch.edit()?;
-    let done = match site.records.set_receiver(id, &edit).await {
+    let done = match site.store.receivers().edit(id, &edit).await {
         Ok(Some(row)) => {
             let mut fleet = site.fleet_mut();
             let facts = crate::live::facts(&mut fleet, row);
@@ -366,11 +366,11 @@ pub async fn remove_receiver(
 
 async fn remove(site: &Site, id: Uuid, forget: bool) -> Result<(), Problem> {
     // Revoked first, which the source notices: a receiver that is only forgotten could come back.
-    if !site.store.revoke_receiver(id).await? {
+    if !site.store.receivers().revoke(id).await? {
         return Err(unknown(id));
     }
     if forget {
-        site.store.forget_receiver(id).await?;
+        site.store.receivers().forget(id).await?;
         site.fleet_mut().remove(id);
     }
     Ok(())

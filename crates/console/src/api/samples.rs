@@ -170,14 +170,19 @@ async fn read(
     to_ms: i64,
 ) -> Result<Vec<SampleRow>, StoreError> {
     let first = from_ms - from_ms.rem_euclid(step);
-    let mut rows = site.records.samples(channel, step, first, to_ms).await?;
+    let mut rows = site
+        .store
+        .records()
+        .samples(channel, step, first, to_ms)
+        .await?;
     let smallest = SampleRow::STEPS.first().copied().unwrap_or(step);
     if step > smallest {
         let had = rows.last().map_or(first, |row| row.at_ms + step);
         let begin = had.max(to_ms - TAIL);
         let begin = begin + (had - begin).rem_euclid(step);
         let tail = site
-            .records
+            .store
+            .records()
             .samples(channel, smallest, begin, to_ms)
             .await?;
         rows.extend(tail);

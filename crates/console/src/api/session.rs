@@ -89,7 +89,7 @@ pub async fn session(
         Ok(caller) => caller,
         Err(mut problem) => {
             if problem.status == StatusCode::UNAUTHORIZED.as_u16() {
-                problem.setup_needed = Some(site.accounts.setup_open().await?);
+                problem.setup_needed = Some(site.store.users().setup_open().await?);
             }
             return Err(problem);
         }
@@ -146,7 +146,7 @@ pub async fn sign_in(
         ));
     }
     let found = match given.name.len() {
-        1..=255 => site.accounts.user(&given.name).await?,
+        1..=255 => site.store.users().get(&given.name).await?,
         _ => None,
     };
     let (user, stored) = match found {
@@ -182,8 +182,9 @@ async fn begin(
     let csrf = secret::random()?;
     let ttl = MOST_SESSION;
     let is_in = site
-        .accounts
-        .add_web_session(&NewWebSession {
+        .store
+        .web_sessions()
+        .add(&NewWebSession {
             hash: secret::hash(&value).ok_or_else(Problem::internal)?,
             user_id: user.id,
             password,
@@ -224,8 +225,9 @@ pub async fn sign_out(
         return Err(caller.refused(&site, "session.end", "", problem).await);
     };
     let done: Result<bool, Problem> = site
-        .accounts
-        .end_web_session(hash)
+        .store
+        .web_sessions()
+        .end(hash)
         .await
         .map_err(Problem::from);
     caller
@@ -304,7 +306,7 @@ async fn first_operator(site: &Site, given: FirstOperator) -> Result<(UserRow, S
             "somebody is set up already: sign in, or add people with `flexfeed-console user add`",
         )
     };
-    if !site.accounts.setup_open().await? {
+    if !site.store.users().setup_open().await? {
         return Err(closed());
     }
     let name = check_name(&given.name)?;
@@ -325,7 +327,7 @@ async fn first_operator(site: &Site, given: FirstOperator) -> Result<(UserRow, S
         role: Role::Operator,
         identity: None,
     };
-    match site.accounts.finish_setup(&hash, &user).await? {
+    match site.store.users().finish_setup(&hash, &user).await? {
         Setup::Done(user) => Ok((user, stored)),
         Setup::WrongLink => Err(wrong()),
         Setup::Closed => Err(closed()),

@@ -85,7 +85,7 @@ pub async fn api_tokens(
     Query(query): Query<ListQuery>,
 ) -> Result<Json<ApiTokens>, Problem> {
     caller.may(Scope::Admin)?;
-    let rows = site.accounts.api_tokens(None).await?;
+    let rows = site.store.api_tokens().list(None).await?;
     let all = rows.into_iter().map(ApiToken::from);
     let (items, next_cursor) = query.part(all.collect(), |token| token.id)?;
     Ok(Json(ApiTokens { items, next_cursor }))
@@ -181,7 +181,7 @@ async fn create(
         let what = "is a time from now on, five years away at most; null for ever";
         return Err(Problem::invalid("expires_ms", what));
     }
-    if site.accounts.api_tokens(None).await?.len() >= MOST {
+    if site.store.api_tokens().list(None).await?.len() >= MOST {
         return Err(Problem::conflict(format!(
             "there are {MOST} API tokens, with those that were revoked or ran out in the last year; \
              one token can serve many programs"
@@ -195,7 +195,7 @@ async fn create(
         scopes: scopes.iter().map(|scope| scope.word().to_owned()).collect(),
         expires_ms: new.expires_ms,
     };
-    let row = site.accounts.add_api_token(&row).await?;
+    let row = site.store.api_tokens().add(&row).await?;
     Ok(CreatedApiToken {
         row: row.into(),
         token,
@@ -215,7 +215,7 @@ pub async fn revoke_api_token(
     caller
         .may_do(&site, Scope::Admin, "api-token.revoke", &id.to_string())
         .await?;
-    let done = match site.accounts.revoke_api_token(id).await {
+    let done = match site.store.api_tokens().revoke(id).await {
         Ok(true) => Ok(()),
         Ok(false) => Err(Problem::not_found(format!("there is no API token {id}"))),
         Err(error) => Err(error.into()),

@@ -180,9 +180,10 @@ pub(super) async fn part(
     before: Option<u64>,
     limit: usize,
 ) -> Result<Vec<UpdateRow>, Problem> {
-    let found = site.records.update_list(channel, before, limit).await?;
+    let found = site.store.updates().list(channel, before, limit).await?;
     let progress: HashMap<u64, Progress> = site
-        .records
+        .store
+        .records()
         .progress(channel, before, limit)
         .await?
         .iter()
@@ -218,7 +219,8 @@ async fn titles(
     let count = usize::try_from(newest.seq - oldest.seq).unwrap_or(MOST) + 1;
     let stored = site
         .store
-        .updates(channel, oldest.seq, count.min(MOST), MAX_READ)
+        .updates()
+        .read(channel, oldest.seq, count.min(MOST), MAX_READ)
         .await?;
     let decoding = tokio::task::spawn_blocking(move || {
         let titles = stored.iter().filter_map(|update| {
@@ -286,13 +288,17 @@ pub async fn update(
         .checked_add(1)
         .filter(|next| i64::try_from(*next).is_ok());
     let next = next.ok_or_else(unknown)?;
-    let items = site.records.update_list(&channel, Some(next), 1).await?;
+    let items = site.store.updates().list(&channel, Some(next), 1).await?;
     let item = items.into_iter().find(|item| item.seq == seq);
     let item = item.ok_or_else(unknown)?;
-    let stored = site.store.updates(&channel, seq, 1, 1).await?;
+    let stored = site.store.updates().read(&channel, seq, 1, 1).await?;
     let stored = stored.into_iter().find(|update| update.seq == seq);
     let stored = stored.ok_or_else(unknown)?;
-    let progress = site.records.progress(&channel, Some(next), 1).await?;
+    let progress = site
+        .store
+        .records()
+        .progress(&channel, Some(next), 1)
+        .await?;
     let progress = progress.iter().find(|row| row.seq == seq);
     let row = UpdateRow {
         channel: channel.clone(),

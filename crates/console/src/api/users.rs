@@ -114,7 +114,7 @@ pub async fn users(
     Query(query): Query<ListQuery>,
 ) -> Result<Json<Users>, Problem> {
     caller.may(Scope::Admin)?;
-    let rows = site.accounts.users().await?;
+    let rows = site.store.users().list().await?;
     let all = rows.into_iter().map(|row| User::of(row, &caller));
     let (items, next_cursor) = query.part(all.collect(), |user| user.id)?;
     Ok(Json(Users { items, next_cursor }))
@@ -176,7 +176,7 @@ async fn add(site: &Site, new: NewUser) -> Result<UserRow, Problem> {
         role: new.role.into(),
         identity: None,
     };
-    changed(site.accounts.add_user(&row).await?, &name)
+    changed(site.store.users().add(&row).await?, &name)
 }
 
 fn changed(change: UserChange, who: &str) -> Result<UserRow, Problem> {
@@ -246,11 +246,11 @@ async fn edit(site: &Site, id: i64, patch: UserPatch) -> Result<UserRow, Problem
         role: patch.role.map(Role::from),
         disabled: patch.disabled,
     };
-    changed(site.accounts.edit_user(id, &edit).await?, &id.to_string())
+    changed(site.store.users().edit(id, &edit).await?, &id.to_string())
 }
 
 async fn name_of(site: &Site, id: i64) -> Result<String, Problem> {
-    let users = site.accounts.users().await?;
+    let users = site.store.users().list().await?;
     let found = users.into_iter().find(|user| user.id == id);
     found
         .map(|user| user.name)
@@ -273,7 +273,7 @@ pub async fn remove_user(
         .await?;
     let done = async {
         let name = name_of(&site, id).await?;
-        let change = site.accounts.remove_user(id).await?;
+        let change = site.store.users().remove(id).await?;
         changed(change, &id.to_string()).map(|_| name)
     };
     let done = done.await;
@@ -328,7 +328,7 @@ pub async fn change_password(
 }
 
 async fn renew(site: &Site, caller: &Caller, given: NewPassword) -> Result<(), Problem> {
-    let stored = site.accounts.user(&caller.user.name).await?;
+    let stored = site.store.users().get(&caller.user.name).await?;
     let stored = stored.and_then(|(_, stored)| stored);
     if !site.passwords.is(given.current, stored).await? {
         return Err(Problem::invalid("current", "is not the present password"));
@@ -342,6 +342,6 @@ async fn renew(site: &Site, caller: &Caller, given: NewPassword) -> Result<(), P
         password: Some(site.passwords.hash(given.password).await?),
         ..UserEdit::default()
     };
-    let change = site.accounts.edit_user(caller.user.id, &edit).await?;
+    let change = site.store.users().edit(caller.user.id, &edit).await?;
     changed(change, &caller.user.name).map(|_| ())
 }

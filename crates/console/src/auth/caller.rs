@@ -70,8 +70,8 @@ impl FromRequestParts<Arc<Site>> for Caller {
         })?;
         let idle = site.settings.session_time;
         let session = match comes_by_itself(parts) {
-            true => site.accounts.idle_web_session(&hash, idle).await?,
-            false => site.accounts.web_session(&hash, idle).await?,
+            true => site.store.web_sessions().get(&hash, idle).await?,
+            false => site.store.web_sessions().touch(&hash, idle).await?,
         };
         let session =
             session.ok_or_else(|| Problem::signed_out("the session is over; sign in again"))?;
@@ -112,7 +112,12 @@ async fn of_token(parts: &Parts, site: &Site, client: Client) -> Result<Caller, 
         return Err(refused());
     }
     let hash = secret::hash(token.trim()).ok_or_else(refused)?;
-    let row = site.accounts.api_token(&hash).await?.ok_or_else(refused)?;
+    let row = site
+        .store
+        .api_tokens()
+        .touch(&hash)
+        .await?
+        .ok_or_else(refused)?;
     Ok(Caller {
         user: row.user,
         via: Via::Token {
@@ -211,11 +216,11 @@ impl Caller {
         let still = match &self.via {
             Via::Session { hash, .. } => {
                 let idle = site.settings.session_time;
-                let session = site.accounts.idle_web_session(hash, idle).await;
+                let session = site.store.web_sessions().get(hash, idle).await;
                 session.map(|session| session.map(|session| session.user))
             }
             Via::Token { hash, .. } => {
-                let token = site.accounts.api_token(hash).await;
+                let token = site.store.api_tokens().touch(hash).await;
                 token.map(|token| token.map(|token| token.user))
             }
         };
@@ -271,7 +276,7 @@ pub async fn note(site: &Site, audit: NewAudit) {
         "{}",
         audit.action
     );
-    if let Err(error) = site.accounts.record_audit(&audit).await {
+    if let Err(error) = site.store.audit_log().record(&audit).await {
         warn!(%error, "audit entry not written");
     }
 }

@@ -44,7 +44,7 @@ pub async fn follow(site: Arc<Site>) {
 }
 
 async fn follow_forever(site: &Site) {
-    let mut watch = site.records.watch(Topic::Changes);
+    let mut watch = site.store.watch(Topic::Changes);
     let mut read: Option<ReadPosition> = None;
     let mut settings_at: Option<Instant> = None;
     let mut seen = 0;
@@ -100,14 +100,18 @@ async fn look(
 ) -> Result<bool, StoreError> {
     loop {
         let (mut changes, anew) = match *read {
-            None => (site.records.snapshot().await?, true),
+            None => (site.store.records().snapshot().await?, true),
             Some(before) => {
-                let changes = site.records.changes_since(before.upto, ROWS).await?;
+                let changes = site
+                    .store
+                    .records()
+                    .changes_since(before.upto, ROWS)
+                    .await?;
                 if changes.epoch == before.epoch {
                     (changes, false)
                 } else {
                     info!("database was replaced; reading everything again");
-                    (site.records.snapshot().await?, true)
+                    (site.store.records().snapshot().await?, true)
                 }
             }
         };
@@ -123,7 +127,10 @@ async fn look(
         }
     }
     if with_settings {
-        let (channels, feeds) = (site.store.channels().await?, site.store.feeds(None).await?);
+        let (channels, feeds) = (
+            site.store.channels().list().await?,
+            site.store.feeds().list(None).await?,
+        );
         let mut there = HashMap::new();
         let mut fleet = site.fleet_mut();
         for row in &channels {

@@ -51,11 +51,9 @@ fn topics_start_without_blocking_others() {
 async fn empty() -> (tempfile::TempDir, Site) {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("sqlite://{}/console.db", folder.path().display());
-    let opened = store::open_all(&url).await.unwrap();
+    let store = store::open(&url).await.unwrap();
     let site = Site::new(Parts {
-        store: opened.store,
-        records: opened.records,
-        accounts: opened.accounts,
+        store,
         settings: SiteSettings::default(),
         stop: CancellationToken::new(),
     });

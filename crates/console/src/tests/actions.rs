@@ -34,7 +34,7 @@ async fn receivers_are_named_held_and_removed(place: bench::TestDatabase) {
         .await
         .json();
     assert_eq!(found["filtered"], 1);
-    assert_eq!(bench.opened.records.held().await.unwrap(), [alpha]);
+    assert_eq!(bench.opened.receivers().held().await.unwrap(), [alpha]);
     // Members left out stay.
     let freed = operator.patch(&path, &json!({"held": false})).await.json();
     assert_eq!(
@@ -78,14 +78,14 @@ async fn receivers_are_named_held_and_removed(place: bench::TestDatabase) {
             .code,
         204
     );
-    assert_eq!(bench.opened.store.revoked().await.unwrap(), [beta]);
+    assert_eq!(bench.opened.receivers().revoked().await.unwrap(), [beta]);
     let gone = format!("/api/v1/receivers/{gamma}");
     assert_eq!(
         operator.delete(&format!("{gone}?forget=true")).await.code,
         204
     );
     operator.get(&gone).await.is_problem(404, "not-found");
-    let rows = bench.opened.store.receivers().await.unwrap();
+    let rows = bench.opened.receivers().list().await.unwrap();
     assert_eq!(rows.len(), 2);
     let audit = operator.get("/api/v1/audit").await;
     for action in ["receiver.edit", "receiver.disconnect", "receiver.remove"] {
@@ -187,7 +187,7 @@ async fn links_are_made_and_revoked(place: bench::TestDatabase) {
         address: "x",
         channels: &["lore".to_owned()],
     };
-    let verdict = bench.opened.store.admit(&applicant).await.unwrap();
+    let verdict = bench.opened.receivers().admit(&applicant).await.unwrap();
     assert_eq!(verdict, store::Verdict::Admitted { enrolled: true });
     let listed = operator.get(path).await;
     assert!(!listed.body.contains(token));
@@ -218,7 +218,7 @@ async fn links_are_made_and_revoked(place: bench::TestDatabase) {
         credential: [8; 32],
         ..applicant
     };
-    let verdict = bench.opened.store.admit(&again).await.unwrap();
+    let verdict = bench.opened.receivers().admit(&again).await.unwrap();
     assert_eq!(verdict, store::Verdict::TokenRevoked);
     // Warnings about something else do not.
     let info = SourceInfo {
@@ -252,26 +252,21 @@ async fn the_source_is_asked(place: bench::TestDatabase) {
         name: "source".into(),
     };
     let ttl = std::time::Duration::from_secs(60);
-    let store = &bench.opened.store;
-    let Leased::Held(lease) = store.take_lease("lore", &holder, ttl).await.unwrap() else {
+    let store = &bench.opened;
+    let Leased::Held(lease) = store.leases().take("lore", &holder, ttl).await.unwrap() else {
         panic!("somebody has it");
     };
     let fence = Fence {
         channel: lease.channel,
         fence: lease.fence,
     };
-    let taken = bench
-        .opened
-        .records
-        .take_commands(&[fence], 10)
-        .await
-        .unwrap();
+    let taken = bench.opened.commands().take(&[fence], 10).await.unwrap();
     assert_eq!(taken.len(), 1);
     assert_eq!(taken[0].state, CommandState::Taken);
     bench
         .opened
-        .records
-        .finish_command(id, Ok("nobody is left"))
+        .commands()
+        .finish(id, Ok("nobody is left"))
         .await
         .unwrap();
     let command = operator.get(&format!("/api/v1/commands/{id}")).await.json();
@@ -374,8 +369,8 @@ async fn two_at_once_make_one_channel(place: bench::TestDatabase) {
     let made = answers.iter().filter(|answer| answer.code == 201).count();
     assert_eq!(made, 1);
     // One that was removed can be made again.
-    let store = &bench.opened.store;
-    assert!(store.set_channel_active("one", false).await.unwrap());
+    let store = &bench.opened;
+    assert!(store.channels().set_active("one", false).await.unwrap());
     let again = make("one".into(), Some("232.9.9.99:4434".into())).await;
     assert_eq!(again.code, 201, "{}", again.body);
     assert_eq!(again.json()["groups"], json!(["232.9.9.99:4434"]));

@@ -27,7 +27,7 @@ async fn lines(operator: &Client, action: &str) -> Vec<Value> {
 async fn early_failures_are_audited(place: bench::TestDatabase) {
     let bench = Bench::start(place).await;
     let operator = bench.operator().await;
-    let (olga, _) = bench.opened.accounts.user("olga").await.unwrap().unwrap();
+    let (olga, _) = bench.opened.users().get("olga").await.unwrap().unwrap();
     let mut without = operator.clone();
     without.csrf = None;
     let text = operator.with("content-type", "text/plain");
@@ -166,7 +166,7 @@ async fn impossible_actions_are_audited(place: bench::TestDatabase) {
     answer.is_problem(422, "invalid");
     assert_eq!(lines(&operator, "session.password").await.len(), 1);
     // Too often, too.
-    let (olga, _) = bench.opened.accounts.user("olga").await.unwrap().unwrap();
+    let (olga, _) = bench.opened.users().get("olga").await.unwrap().unwrap();
     // As if it had been tried for an hour.
     let now = std::time::Instant::now() + std::time::Duration::from_secs(3_600);
     while bench.site.limits.fetches.take(olga.id, now).is_ok() {}
@@ -222,8 +222,8 @@ async fn command_results_are_audited(place: bench::TestDatabase) {
         name: "source".into(),
     };
     let ttl = std::time::Duration::from_secs(60);
-    let store = &bench.opened.store;
-    let Leased::Held(lease) = store.take_lease("lore", &holder, ttl).await.unwrap() else {
+    let store = &bench.opened;
+    let Leased::Held(lease) = store.leases().take("lore", &holder, ttl).await.unwrap() else {
         panic!("somebody has it");
     };
     let held = [Fence {
@@ -263,9 +263,9 @@ async fn command_results_are_audited(place: bench::TestDatabase) {
         assert_eq!(found[0]["outcome"], "ok", "it is asked");
         assert_eq!(found[0]["detail"]["command_id"], id);
         assert_eq!(found[0]["target"], target);
-        let records = &bench.opened.records;
-        assert_eq!(records.take_commands(&held, 9).await.unwrap().len(), 1);
-        records.finish_command(id, outcome).await.unwrap();
+        let store = &bench.opened;
+        assert_eq!(store.commands().take(&held, 9).await.unwrap().len(), 1);
+        store.commands().finish(id, outcome).await.unwrap();
         let found = lines(&operator, action).await;
         assert_eq!(found.len(), 2, "{found:?}");
         let line = &found[0];
@@ -301,13 +301,13 @@ async fn run(url: &str, sql: &'static str) {
 
 /// Without a source, and without further requests.
 async fn expired_commands_are_marked(place: bench::TestDatabase) {
-    let opened = store::open_all(&place.url).await.unwrap();
+    let opened = store::open(&place.url).await.unwrap();
     let asked = NewCommand {
         kind: "drain".to_owned(),
         asked_by: "ann".to_owned(),
         ..NewCommand::default()
     };
-    opened.records.ask(&asked).await.unwrap();
+    opened.commands().ask(&asked).await.unwrap();
     let sql = "UPDATE commands SET asked_at = asked_at - 61000";
     run(&place.url, sql).await;
     let bench = Bench::start(place).await;

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use postgres::Postgres;
 use serde_json::{Value, json};
 use store::{
-    Applicant, Batch, MoveRow, NewToken, NewUser, Opened, PulseRow, Role, SessionRow, SourceInfo,
-    StateRow,
+    Applicant, Batch, MoveRow, NewToken, NewUser, PulseRow, Role, SessionRow, SourceInfo, StateRow,
+    Store,
 };
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -80,7 +80,7 @@ pub(super) use on_both;
 /// A running console.
 pub(super) struct Bench {
     _place: TestDatabase,
-    pub(super) opened: Opened,
+    pub(super) opened: Store,
     pub(super) site: Arc<Site>,
     pub(super) address: SocketAddr,
     stop: CancellationToken,
@@ -98,12 +98,10 @@ impl Bench {
     }
 
     pub(super) async fn with(place: TestDatabase, settings: SiteSettings) -> Self {
-        let opened = store::open_all(&place.url).await.unwrap();
+        let opened = store::open(&place.url).await.unwrap();
         let stop = CancellationToken::new();
         let console = crate::mount(Parts {
-            store: Arc::clone(&opened.store),
-            records: Arc::clone(&opened.records),
-            accounts: Arc::clone(&opened.accounts),
+            store: opened.clone(),
             settings,
             stop: stop.clone(),
         });
@@ -147,7 +145,7 @@ impl Bench {
             role,
             identity: None,
         };
-        match self.opened.accounts.add_user(&user).await.unwrap() {
+        match self.opened.users().add(&user).await.unwrap() {
             store::UserChange::Done(row) => row.id,
             other => panic!("{other:?}"),
         }
@@ -173,7 +171,7 @@ impl Bench {
     pub(super) async fn admit(&self, name: &str, channels: &[&str]) -> Uuid {
         let id = Uuid::new_v4();
         let token = *b"0123456789abcdef0123456789abcdef";
-        let known = self.opened.store.tokens().await.unwrap();
+        let known = self.opened.tokens().list().await.unwrap();
         if known.is_empty() {
             let token = NewToken {
                 hash: token,
@@ -183,7 +181,7 @@ impl Bench {
                 public: false,
                 channels: Vec::new(),
             };
-            self.opened.store.add_token(&token).await.unwrap();
+            self.opened.tokens().add(&token).await.unwrap();
         }
         let channels: Vec<String> = channels.iter().map(|c| (*c).to_owned()).collect();
         let applicant = Applicant {
@@ -195,17 +193,17 @@ impl Bench {
             address: "192.0.2.7:4433",
             channels: &channels,
         };
-        self.opened.store.admit(&applicant).await.unwrap();
+        self.opened.receivers().admit(&applicant).await.unwrap();
         id
     }
 
     pub(super) async fn write(&self, batch: Batch) {
-        self.opened.records.write(&batch).await.unwrap();
+        self.opened.records().write(&batch).await.unwrap();
     }
 
     /// A channel with three receivers, and a source that says how they are.
     pub(super) async fn populate(&self) -> [Uuid; 3] {
-        self.opened.store.open_channel("lore").await.unwrap();
+        self.opened.channels().open("lore").await.unwrap();
         let mut ids = Vec::new();
         for name in ["alpha", "=1+1", "<script>beta</script> \u{202e}🦀"] {
             ids.push(self.admit(name, &["lore"]).await);

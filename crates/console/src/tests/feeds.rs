@@ -60,8 +60,8 @@ async fn feeds_come_and_go(place: bench::TestDatabase) {
     );
     let row = bench
         .opened
-        .store
-        .feed("lore", "https://example.org/f")
+        .feeds()
+        .get("lore", "https://example.org/f")
         .await
         .unwrap()
         .unwrap();
@@ -72,8 +72,8 @@ async fn feeds_come_and_go(place: bench::TestDatabase) {
     assert_eq!(paused["state"], "paused");
     let stored = bench
         .opened
-        .store
-        .feed("lore", "https://example.org/f")
+        .feeds()
+        .get("lore", "https://example.org/f")
         .await
         .unwrap();
     assert!(stored.unwrap().paused);
@@ -140,7 +140,7 @@ async fn a_feed_says_since_when_it_is_so_and_when_it_is_polled_next(place: bench
         ..PollRecord::default()
     };
     let record = async |poll: &PollRecord| {
-        let done = bench.opened.store.record_poll("lore", url, poll).await;
+        let done = bench.opened.feeds().record_poll("lore", url, poll).await;
         done.unwrap();
         operator.get(&own).await.json()
     };
@@ -218,7 +218,7 @@ async fn private_networks_are_not_reached(place: bench::TestDatabase) {
         "http://0.0.0.0/".to_owned(),
         "http://u:p@192.168.1.1/".to_owned(),
     ];
-    let (olga, _) = bench.opened.accounts.user("olga").await.unwrap().unwrap();
+    let (olga, _) = bench.opened.users().get("olga").await.unwrap().unwrap();
     for url in &literal {
         // There are more of them than may be tested at once.
         bench.site.limits.fetches.forgive(&olga.id);
@@ -268,7 +268,7 @@ async fn names_of_private_networks_are_refused_at_once(place: bench::TestDatabas
         assert!(added.body.contains(address), "{}", added.body);
         assert!(!added.body.contains("sesame"), "{}", added.body);
     }
-    assert!(bench.opened.store.feeds(None).await.unwrap().is_empty());
+    assert!(bench.opened.feeds().list(None).await.unwrap().is_empty());
     // The source decides about those each time that it connects.
     for host in ["both.example", "nowhere.example", "slow.example"] {
         let added = add(host).await;

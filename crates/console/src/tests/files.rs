@@ -88,8 +88,8 @@ async fn every_list_is_there_as_a_file(place: bench::TestDatabase) {
             index: number,
         })
         .collect();
-    let store = &bench.opened.store;
-    let channel = store.channel("lore").await.unwrap();
+    let store = &bench.opened;
+    let channel = store.channels().get("lore").await.unwrap();
     let url = "https://example.org/f";
     let encode = |seq: u64, draft: &Draft| {
         let entry = Entry {
@@ -108,7 +108,9 @@ async fn every_list_is_there_as_a_file(place: bench::TestDatabase) {
             now,
         )
     };
-    let appended = store.append("lore", url, None, &drafts, None, &encode);
+    let appended = store
+        .updates()
+        .append("lore", url, None, &drafts, None, &encode);
     assert_eq!(appended.await.unwrap().len(), MANY);
     let updates = operator.get("/api/v1/updates/export").await;
     assert_eq!(updates.body.lines().count(), 1 + MANY, "more than one part");
@@ -167,7 +169,7 @@ async fn an_export_of_a_channel_has_its_rungs() {
     let bench = Bench::start(bench::TestDatabase::sqlite()).await;
     let operator = bench.operator().await;
     bench.populate().await;
-    bench.opened.store.open_channel("news").await.unwrap();
+    bench.opened.channels().open("news").await.unwrap();
     let both = bench.admit("both", &["lore", "news"]).await;
     let states = vec![
         bench::state(both, "multicast"),

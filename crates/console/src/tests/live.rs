@@ -361,7 +361,7 @@ async fn watching_is_not_being_busy() {
     let hash = secret::hash(cookie.strip_prefix("flexfeed=").unwrap()).unwrap();
     let session = async || {
         let idle = bench.site.settings.session_time;
-        let found = bench.site.accounts.idle_web_session(&hash, idle).await;
+        let found = bench.site.store.web_sessions().get(&hash, idle).await;
         found.unwrap().unwrap()
     };
     // Busy two minutes ago.

@@ -26,8 +26,8 @@ async fn texts_of_feeds_are_cut(place: bench::TestDatabase) {
     let bench = Bench::start(place).await;
     let operator = bench.operator().await;
     bench.populate().await;
-    let store = &bench.opened.store;
-    let channel = store.channel("lore").await.unwrap();
+    let store = &bench.opened;
+    let channel = store.channels().get("lore").await.unwrap();
     let author = Author {
         name: Some(long(10_000)),
         ..Author::default()
@@ -61,6 +61,7 @@ async fn texts_of_feeds_are_cut(place: bench::TestDatabase) {
         )
     };
     let appended = store
+        .updates()
         .append("lore", url, None, &[draft], None, &encoded)
         .await;
     assert_eq!(appended.unwrap().len(), 1);

@@ -311,8 +311,8 @@ async fn updates_are_shown_with_how_far_they_got(place: bench::TestDatabase) {
     let operator = bench.operator().await;
     assert_eq!(operator.get("/api/v1/updates").await.code, 200);
     bench.populate().await;
-    let store = &bench.opened.store;
-    let channel = store.channel("lore").await.unwrap();
+    let store = &bench.opened;
+    let channel = store.channels().get("lore").await.unwrap();
     let entry = |number: usize| Entry {
         id: format!("urn:{number}"),
         title: Some(format!("<b>{number}</b> \u{202e}title")),
@@ -339,7 +339,7 @@ async fn updates_are_shown_with_how_far_they_got(place: bench::TestDatabase) {
             now,
         )
     };
-    let appended = store.append(
+    let appended = store.updates().append(
         "lore",
         "https://example.org/f",
         None,
@@ -490,7 +490,7 @@ async fn a_hundred_thousand_are_paged() {
     const ALL: usize = 100_000;
     let bench = Bench::start(bench::TestDatabase::sqlite()).await;
     let operator = bench.operator().await;
-    bench.opened.store.open_channel("lore").await.unwrap();
+    bench.opened.channels().open("lore").await.unwrap();
     fill(&bench, ALL);
     let mut names = Vec::new();
     let mut path = "/api/v1/receivers?limit=500&rung=amt".to_owned();

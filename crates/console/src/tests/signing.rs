@@ -25,12 +25,8 @@ async fn the_first_operator_comes_by_the_link(place: bench::TestDatabase) {
     let signed_out = nobody.get("/api/v1/session").await;
     signed_out.is_problem(401, "signed-out");
     assert_eq!(signed_out.json()["setup_needed"], true);
-    let first = setup::new_link(&*bench.opened.accounts, "http://h/")
-        .await
-        .unwrap();
-    let link = setup::new_link(&*bench.opened.accounts, "http://h/")
-        .await
-        .unwrap();
+    let first = setup::new_link(&bench.opened, "http://h/").await.unwrap();
+    let link = setup::new_link(&bench.opened, "http://h/").await.unwrap();
     let token = |link: Option<String>| {
         let link = link.unwrap();
         link.strip_prefix("http://h/setup#").unwrap().to_owned()
@@ -64,10 +60,7 @@ async fn the_first_operator_comes_by_the_link(place: bench::TestDatabase) {
         nobody.get("/api/v1/session").await.json()["setup_needed"],
         false
     );
-    assert_eq!(
-        setup::new_link(&*bench.opened.accounts, "http://h/").await,
-        Ok(None)
-    );
+    assert_eq!(setup::new_link(&bench.opened, "http://h/").await, Ok(None));
     bench.sign_in("olga").await;
 }
 
@@ -132,8 +125,8 @@ async fn a_session_begins_and_ends(place: bench::TestDatabase) {
 async fn a_new_password_beats_a_pending_sign_in_with_the_old_one(place: bench::TestDatabase) {
     let bench = Bench::start(place).await;
     let vera = bench.add_user("vera", Role::Viewer).await;
-    let accounts = &bench.opened.accounts;
-    let (_, old) = accounts.user("vera").await.unwrap().unwrap();
+    let store = &bench.opened;
+    let (_, old) = store.users().get("vera").await.unwrap().unwrap();
     // All places are taken until the password is another one.
     let turns = bench.site.passwords.all_turns().await;
     let nobody = bench.nobody();
@@ -147,12 +140,12 @@ async fn a_new_password_beats_a_pending_sign_in_with_the_old_one(place: bench::T
         password: Some(crate::auth::password::hash("another good one").unwrap()),
         ..UserEdit::default()
     };
-    accounts.edit_user(vera, &edit).await.unwrap();
+    store.users().edit(vera, &edit).await.unwrap();
     drop(turns);
     let answer = signing_in.await.unwrap();
     answer.is_problem(401, "refused");
     assert_eq!(answer.header("set-cookie"), "");
-    let (_, new) = accounts.user("vera").await.unwrap().unwrap();
+    let (_, new) = store.users().get("vera").await.unwrap().unwrap();
     assert_ne!(old, new);
 }
 

@@ -175,7 +175,7 @@ async fn health_and_readiness_are_reported() {
     assert_eq!(nobody.get("/readyz").await.code, 200);
     let operator = bench.operator().await;
     bench.populate().await;
-    bench.opened.store.close().await;
+    bench.opened.close().await;
     let answer = nobody.get("/readyz").await;
     assert_eq!(answer.code, 503);
     assert!(

@@ -1,5 +1,5 @@
-//! Who may use the console, and what they did, on the way into an archive and out of it. Browsers that
-//! are signed in are left out: they sign in anew.
+//! Users of the console and the audit log, on the way into an archive and out of it. Browsers
+//! that are signed in are left out: they sign in anew.
 
 use super::backup::{Failure, Output, ROWS};
 use super::format::Record;

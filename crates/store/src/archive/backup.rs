@@ -254,8 +254,8 @@ async fn channels(session: &mut Session, output: &mut Output) -> Result<Vec<i64>
     Ok(keys)
 }
 
-/// Without when each is due: that is so of the source that polls them, and whoever restores them polls
-/// them anew.
+/// Without when each is due: that is so of the source that polls them, and whoever restores them
+/// polls them anew.
 async fn feeds(session: &mut Session, output: &mut Output) -> Result<Vec<i64>, Failure> {
     let rows = session
         .rows(

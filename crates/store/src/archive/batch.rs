@@ -3,7 +3,7 @@
 use crate::StoreError;
 use crate::database::{Session, Value, sql, values};
 
-/// How many rows and bytes are written at once.
+/// Limit of the rows and bytes written at once.
 const ROWS: usize = 500;
 const BYTES: usize = 4 << 20;
 

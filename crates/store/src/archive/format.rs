@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Contents;
 
-/// What a file begins with; the number is the version of its form.
+/// First bytes of a file; the number is the version of its form.
 pub(super) const TITLE: &[u8] = b"flexfeed-backup 2\n";
 /// The same before there was a console: without its accounts.
 const FIRST: &[u8] = b"flexfeed-backup 1\n";
@@ -263,7 +263,7 @@ pub(super) fn invalid(reason: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, reason.to_owned())
 }
 
-/// What the decompression says, in our words.
+/// Error of the decompression, in our words.
 fn damaged(error: io::Error) -> io::Error {
     if error.kind() == io::ErrorKind::UnexpectedEof {
         return invalid("it is cut off: the end is missing");

@@ -1,9 +1,9 @@
 //! The whole store in one file, the same from both databases, to keep and to move it.
 //!
 //! A backup is one state of the database, taken while others go on reading and writing. What only
-//! the present can know is left out: who holds a lease, where receivers stand, which browsers are signed in,
-//! and the incarnations of channels, which are made anew by a restore: a past that came back must not pass
-//! for the present. So is what was recorded of the past: moves, samples, polls.
+//! the present can know is left out: who holds a lease, where receivers stand, which browsers are
+//! signed in, and the incarnations of channels, which are made anew by a restore: a past that came
+//! back must not pass for the present. So is what was recorded of the past: moves, samples, polls.
 
 mod accounts;
 mod backup;
@@ -16,7 +16,7 @@ use std::fmt;
 pub(crate) use backup::backup;
 pub(crate) use restore::restore_into;
 
-/// How many of everything are in an archive.
+/// Number of rows of each kind in an archive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Contents {
@@ -65,29 +65,29 @@ impl fmt::Display for Contents {
     }
 }
 
-/// What was saved.
+/// Report of a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackupReport {
-    /// How many of everything.
+    /// Number of rows of each kind.
     pub contents: Contents,
     /// The size of the file.
     pub bytes: u64,
 }
 
-/// What was restored.
+/// Report of a restore.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestoreReport {
-    /// How many of everything.
+    /// Number of rows of each kind.
     pub contents: Contents,
     /// When the backup was made.
     pub made_ms: i64,
 }
 
-/// How far a restore is.
+/// Progress of a restore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// What is restored so far.
+    /// Rows restored so far.
     pub done: Contents,
-    /// What there is to restore.
+    /// Rows to restore.
     pub of: Contents,
 }

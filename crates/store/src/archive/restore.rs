@@ -137,8 +137,8 @@ fn read(path: &Path, records: &mpsc::Sender<(Record, Vec<u8>)>) -> io::Result<()
     Ok(())
 }
 
-/// Whoever has records of the database that was saved in memory is to notice that this is another one,
-/// and no number of a change is to be one that was given there.
+/// Whoever has records of the database that was saved in memory is to notice that this is another
+/// one, and no number of a change is to be one that was given there.
 async fn renew_changes(session: &mut Session) -> Result<(), StoreError> {
     session
         .execute(

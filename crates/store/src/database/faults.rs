@@ -2,8 +2,8 @@
 //!
 //! A [`FaultRule`] names operations as error messages do ("store updates", "read a feed") and
 //! strikes while one of their sessions runs a statement or ends its transaction. Everything around
-//! the fault is the real store on a real database: what a failed statement leaves is what a rollback
-//! leaves.
+//! the fault is the real store on a real database: what a failed statement leaves is what a
+//! rollback leaves.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,4 @@
-//! Hearing of what other connections write, also those of other processes.
+//! Notifications of writes by other connections, also those of other processes.
 //!
 //! PostgreSQL notifies a connection of its own, which is made anew when it breaks. SQLite is asked
 //! twice a second whether anybody has written: that reads one number from memory that processes
@@ -20,14 +20,14 @@ const LOOK: Duration = Duration::from_millis(500);
 /// A connection that was silent for so long is tried out.
 const SILENCE: Duration = Duration::from_secs(15);
 
-/// How long PostgreSQL has to answer.
+/// Time limit for an answer of PostgreSQL.
 const ANSWER: Duration = Duration::from_secs(5);
 
 /// Between two attempts to listen.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// Rings for ever when something new is in a SQLite database.
+/// Rings at every change in a SQLite database, and never returns.
 pub(super) async fn listen_to_sqlite(options: SqliteConnectOptions, bell: Bell) {
     loop {
         if let Ok(mut connection) = options.connect().await {
@@ -68,7 +68,7 @@ async fn look_on(
     }
 }
 
-/// Rings for ever when PostgreSQL notifies.
+/// Rings whenever PostgreSQL notifies, and never returns.
 pub(super) async fn listen_to_postgres(options: PgConnectOptions, bell: Bell) {
     let mut pause = FIRST_PAUSE;
     loop {

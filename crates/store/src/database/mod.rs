@@ -1,8 +1,8 @@
 //! The two databases, as one: pools of connections, statements, values and rows.
 //!
-//! SQLite: one connection writes, and a transaction takes the write lock when it begins, so a seq is
-//! read and given out by one writer at a time, also between processes. A few more connections read;
-//! by the write-ahead log they neither wait for the writer nor stop it.
+//! SQLite: one connection writes, and a transaction takes the write lock when it begins, so a seq
+//! is read and given out by one writer at a time, also between processes. A few more connections
+//! read; by the write-ahead log they neither wait for the writer nor stop it.
 //!
 //! PostgreSQL: a transaction that gives out seqs locks the channel's row first. Readers see whole
 //! transactions, in the order in which they had the lock.
@@ -124,7 +124,8 @@ impl Database {
             Pools::Sqlite { writer, .. } => {
                 writer.begin_with("BEGIN IMMEDIATE").await.map(Link::Sqlite)
             }
-            // Whatever the server's default is: who waited for a row goes on with what is in it now.
+            // Whatever the server's default is: who waited for a row goes on with what is in it
+            // now.
             Pools::Postgres { pool, .. } => {
                 postgres::begin(pool, "BEGIN ISOLATION LEVEL READ COMMITTED")
                     .await
@@ -172,7 +173,8 @@ impl Database {
                 writer.close().await;
             }
             Pools::Postgres { pool, .. } => {
-                // A connection that is given back is tried out first, and a server that has vanished never answers.
+                // A connection that is given back is tried out first, and a server that has
+                // vanished never answers.
                 let _ = tokio::time::timeout(CLOSE, pool.close()).await;
             }
         }

@@ -16,13 +16,13 @@ static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/postgres");
 /// Connections at the same time. A source needs few: its channels write in short transactions.
 const CONNECTIONS: u32 = 10;
 
-/// How long a call waits for a connection, also when the server has to be reached first.
+/// Time limit of a call that waits for a connection, also when the server has to be reached first.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// A connection that was idle for longer is tried out before it is used.
 const TRIED_AFTER: Duration = Duration::from_secs(1);
 
-/// What the server is told about each connection. A source that hangs in the middle of a
+/// Settings of each connection at the server. A source that hangs in the middle of a
 /// transaction, or whose machine vanished, must not keep another one from its channels.
 const SETTINGS: [(&str, &str); 7] = [
     ("statement_timeout", "4500ms"),

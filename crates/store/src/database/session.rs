@@ -49,7 +49,7 @@ pub(super) struct PostgresLink {
     /// Between BEGIN and the answer to COMMIT, and while any statement waits for its answer.
     unsettled: bool,
     in_transaction: bool,
-    /// How long a statement may take, beside what its parameters take to arrive.
+    /// Time limit of a statement, besides the time for its parameters to arrive.
     patience: Duration,
 }
 
@@ -231,8 +231,8 @@ impl Session {
         faults.after_end(&url, how == "COMMIT")
     }
 
-    /// Lets this transaction take hours: nobody waits for it. What it reads, it reads in the order of
-    /// an index, also from tables that have no statistics yet.
+    /// Lets this transaction take hours: nobody waits for it. What it reads, it reads in the order
+    /// of an index, also from tables that have no statistics yet.
     pub(crate) async fn take_your_time(&mut self) -> Result<(), StoreError> {
         let Link::Postgres(link) = &mut self.link else {
             return Ok(());

@@ -14,20 +14,20 @@ use crate::location::SqliteFile;
 
 static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/sqlite");
 
-/// What the first migration marks the file with: "flxf".
+/// Application id that the first migration gives the file: "flxf".
 const APPLICATION_ID: i64 = 0x666c_7866;
 
-/// How long one statement waits for another process that writes.
+/// Time limit of one statement that waits for another writing process.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a task waits for a connection. Longer than the busy timeout, so that a task behind one
-/// that waits for another process fails with the reason.
+/// Time limit of a task that waits for a connection. Longer than the busy timeout: a task behind
+/// one that waits for another process fails with the reason.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Readers at the same time: catch-up of some receivers beside the status page.
 const READERS: u32 = 4;
 
-/// What the write-ahead log is cut to after a burst, in bytes.
+/// Size of the write-ahead log after a burst, in bytes.
 const LOG_BYTES: &str = "67108864";
 
 /// SQLite does not wait when two processes turn the write-ahead log on at the same time; we do.
@@ -63,8 +63,8 @@ pub(super) async fn open(
 
 /// A pool that replaces connections left inside a transaction.
 ///
-/// SQLite ends a transaction by itself when the disk is full or fails. sqlx does not notice, its own
-/// rollback then fails, and such a connection would refuse to begin a transaction ever after.
+/// SQLite ends a transaction by itself when the disk is full or fails. sqlx does not notice, its
+/// own rollback then fails, and such a connection would refuse to begin a transaction ever after.
 fn pool(connections: u32) -> SqlitePoolOptions {
     SqlitePoolOptions::new()
         .max_connections(connections)

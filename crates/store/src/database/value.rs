@@ -1,4 +1,4 @@
-//! What goes into a statement and what comes out of it.
+//! Parameters of statements, and rows of results.
 
 use std::borrow::Cow;
 
@@ -165,7 +165,7 @@ pub(crate) enum Row {
     Postgres(PgRow),
 }
 
-/// What a column may be read as.
+/// Type that a column may be read as.
 pub(crate) trait Column:
     for<'r> Decode<'r, Sqlite> + Type<Sqlite> + for<'r> Decode<'r, Postgres> + Type<Postgres>
 {

@@ -12,7 +12,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use uuid::Uuid;
 
-/// What a record begins with; the number is the version of its form.
+/// First bytes of a record; the number is the version of its form.
 const TITLE: &str = "flexfeed-head-mark 1";
 
 /// The length of a record in bytes, with the line's end. Smaller than any sector of a disk.
@@ -22,7 +22,7 @@ const LENGTH: usize = 256;
 /// making (FAT: 10 ms), in milliseconds.
 const STEP_MS: u64 = 50;
 
-/// What a mark says.
+/// Content of a mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) incarnation: Uuid,
@@ -40,7 +40,7 @@ impl Record {
     }
 }
 
-/// What is in the place of a mark.
+/// Finding in the place of a mark.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Found {
     /// No file.
@@ -60,7 +60,7 @@ pub(super) struct MarkFile {
     record: Record,
     /// When the file was made; 0 if the file system does not know.
     made_ms: u64,
-    /// How many records were written; its parity says where the next one goes.
+    /// Number of records written; its parity decides the place of the next one.
     written: u64,
 }
 
@@ -190,7 +190,7 @@ fn format(written: u64, made_ms: u64, record: Record) -> [u8; LENGTH] {
     line
 }
 
-/// How many records were written, when the file was made, and the record.
+/// Number of records written, when the file was made, and the record.
 fn parse(line: &[u8]) -> Option<(u64, u64, Record)> {
     let text = std::str::from_utf8(line).ok()?.trim_end();
     let (said, of) = text.rsplit_once(' ')?;

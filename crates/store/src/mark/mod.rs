@@ -1,5 +1,5 @@
-//! How far a channel was ever published, kept outside of the database: who notices that the
-//! database was set back.
+//! Head marks: the last seq ever published of a channel, kept outside of the database. They show
+//! that the database was set back.
 //!
 //! A receiver remembers (incarnation, seq). When a database is restored from a backup, it gives the
 //! seqs after the backup once more, to other updates. As long as a receiver's cursor is ahead of
@@ -19,7 +19,7 @@
 //! | both came from a backup of the folder | the mark's file is younger than it says | renewed |
 //! | the database was made anew | the incarnations differ | renewed |
 //!
-//! What cannot be seen from here is a whole disk that is set back, as by a virtual machine's
+//! A whole disk that is set back cannot be noticed from here, as by a virtual machine's
 //! snapshot: then receivers that are ahead still notice it by themselves.
 
 mod file;
@@ -46,7 +46,7 @@ pub struct HeadMark {
 #[derive(Debug)]
 struct Shared {
     path: PathBuf,
-    /// What the file says, for those who only ask.
+    /// Seq in the file, for readers.
     seq: AtomicU64,
     file: Mutex<MarkFile>,
 }
@@ -70,7 +70,7 @@ pub enum Renewal {
     Missing,
     /// The mark cannot be read.
     Damaged {
-        /// What is wrong with it.
+        /// Reason.
         reason: String,
     },
     /// The mark is a copy: the folder that it is in was restored or moved.
@@ -122,24 +122,25 @@ pub struct Adopted {
 impl HeadMark {
     /// Opens the channel `name` for publishing: gives it a new incarnation if `store` has been set
     /// back since the mark in the file `path` was raised last, and marks what it has as published.
-    /// The `fence` is that of the channel's lease, if one is held: see [`Store::renew_channel`].
+    /// The `fence` is that of the channel's lease, if one is held: see
+    /// [`Channels::renew`](crate::Channels::renew).
     ///
     /// # Errors
-    /// There is no such channel, somebody else has its lease, the store fails, or the file cannot be
-    /// read or written.
+    /// There is no such channel, somebody else has its lease, the store fails, or the file cannot
+    /// be read or written.
     pub async fn adopt(
         path: &Path,
-        store: &dyn Store,
+        store: &Store,
         name: &str,
         fence: Option<u64>,
     ) -> Result<Adopted, StoreError> {
         Self::open(path, store, name, fence, judge).await
     }
 
-    /// Has the mark say what the channel `name` has now, without judging it: for a source that stands
-    /// by while another one holds the channel's lease, and so has judged it. To be called, or the
-    /// mark to be raised, whenever the channel has grown; when this source takes over, it calls
-    /// [`HeadMark::adopt`], which finds a database that was set back in between.
+    /// Has the mark say what the channel `name` has now, without judging it: for a source that
+    /// stands by while another one holds the channel's lease, and so has judged it. To be called,
+    /// or the mark to be raised, whenever the channel has grown; when this source takes over, it
+    /// calls [`HeadMark::adopt`], which finds a database that was set back in between.
     ///
     /// A mark is never lowered by this, and never moved to another incarnation: a copy of the
     /// database that was behind may have taken its place, with the lease still in it. What is true,
@@ -147,7 +148,7 @@ impl HeadMark {
     ///
     /// # Errors
     /// As [`HeadMark::adopt`].
-    pub async fn follow(path: &Path, store: &dyn Store, name: &str) -> Result<Adopted, StoreError> {
+    pub async fn follow(path: &Path, store: &Store, name: &str) -> Result<Adopted, StoreError> {
         Self::open(path, store, name, None, |_, found| match found {
             Found::Mark(mark) => Judged::Follow(mark),
             _ => Judged::Sound,
@@ -161,25 +162,25 @@ impl HeadMark {
     /// # Errors
     /// As [`HeadMark::adopt`].
     #[cfg(feature = "fault-injection")]
-    pub async fn trust(path: &Path, store: &dyn Store, name: &str) -> Result<Adopted, StoreError> {
+    pub async fn trust(path: &Path, store: &Store, name: &str) -> Result<Adopted, StoreError> {
         Self::open(path, store, name, None, |_, _| Judged::Sound).await
     }
 
     async fn open(
         path: &Path,
-        store: &dyn Store,
+        store: &Store,
         name: &str,
         fence: Option<u64>,
         judge: fn(&Channel, Found) -> Judged,
     ) -> Result<Adopted, StoreError> {
-        let mut channel = store.channel(name).await?;
+        let mut channel = store.channels().get(name).await?;
         let place = path.to_owned();
         let found = blocking(path, move || MarkFile::find(&place)).await?;
         let judged = judge(&channel, found);
         if let Judged::Renew(_) = &judged {
             // A crash after this and before the mark is written renews it once more: nobody has
             // seen this incarnation by then.
-            channel = store.renew_channel(name, fence).await?;
+            channel = store.channels().renew(name, fence).await?;
         }
         let present = Record {
             incarnation: channel.incarnation,
@@ -241,7 +242,7 @@ impl HeadMark {
     }
 }
 
-/// What is to be done with a channel and its mark.
+/// Consequence for a channel and its mark.
 enum Judged {
     /// The mark says from now on what the channel has.
     Sound,

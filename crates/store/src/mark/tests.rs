@@ -3,7 +3,6 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
@@ -48,8 +47,8 @@ impl Place {
 
     async fn start(&self) -> Life {
         let store = open_file(&self.database()).await.unwrap();
-        store.open_channel("lore").await.unwrap();
-        let adopted = HeadMark::adopt(&self.mark(), &*store, "lore", None)
+        store.channels().open("lore").await.unwrap();
+        let adopted = HeadMark::adopt(&self.mark(), &store, "lore", None)
             .await
             .unwrap();
         Life { store, adopted }
@@ -68,7 +67,7 @@ fn copy(from: &Path, to: &Path, beginning: &str) {
 
 /// One run of a source.
 struct Life {
-    store: Arc<dyn Store>,
+    store: Store,
     adopted: Adopted,
 }
 
@@ -89,6 +88,7 @@ impl Life {
             .collect();
         let stored = self
             .store
+            .updates()
             .append("lore", "http://f/", None, &drafts, None, &|_, _| vec![1])
             .await
             .unwrap();
@@ -148,7 +148,7 @@ async fn a_new_channel_that_was_interrupted_is_no_news() {
     let place = Place::new();
     // Killed after the channel was made, before the mark was.
     let store = open_file(&place.database()).await.unwrap();
-    store.open_channel("lore").await.unwrap();
+    store.channels().open("lore").await.unwrap();
     store.close().await;
     let life = place.start().await;
     assert_eq!(life.adopted.renewal, None);
@@ -313,12 +313,15 @@ async fn a_mark_that_cannot_be_used_is_an_error_and_no_renewal() {
     fs::remove_file(place.mark()).unwrap();
     fs::create_dir(place.mark()).unwrap();
     let store = open_file(&place.database()).await.unwrap();
-    let error = HeadMark::adopt(&place.mark(), &*store, "lore", None)
+    let error = HeadMark::adopt(&place.mark(), &store, "lore", None)
         .await
         .unwrap_err();
     assert!(matches!(error, StoreError::Mark { .. }), "{error}");
     assert!(error.to_string().contains("lore.head"), "{error}");
-    assert_eq!(store.open_channel("lore").await.unwrap().incarnation, first);
+    assert_eq!(
+        store.channels().open("lore").await.unwrap().incarnation,
+        first
+    );
 }
 
 #[tokio::test]
@@ -329,7 +332,7 @@ async fn who_stood_by_takes_over_without_a_renewal_unless_the_database_was_set_b
     let incarnation = life.incarnation();
     let store = open_file(&first.database()).await.unwrap();
     // Its own mark is missing, which alone would be a reason to renew.
-    let followed = HeadMark::follow(&second.mark(), &*store, "lore")
+    let followed = HeadMark::follow(&second.mark(), &store, "lore")
         .await
         .unwrap();
     assert_eq!(followed.renewal, None);
@@ -340,7 +343,7 @@ async fn who_stood_by_takes_over_without_a_renewal_unless_the_database_was_set_b
     life.end().await;
     first.back_up("flexfeed.db");
 
-    let taken = HeadMark::adopt(&second.mark(), &*store, "lore", None)
+    let taken = HeadMark::adopt(&second.mark(), &store, "lore", None)
         .await
         .unwrap();
     assert_eq!(taken.renewal, None);
@@ -354,7 +357,7 @@ async fn who_stood_by_takes_over_without_a_renewal_unless_the_database_was_set_b
 
     first.restore("flexfeed.db");
     let store = open_file(&first.database()).await.unwrap();
-    let taken = HeadMark::adopt(&second.mark(), &*store, "lore", None)
+    let taken = HeadMark::adopt(&second.mark(), &store, "lore", None)
         .await
         .unwrap();
     let behind = Renewal::Behind {
@@ -368,8 +371,8 @@ async fn who_stood_by_takes_over_without_a_renewal_unless_the_database_was_set_b
 #[tokio::test]
 async fn who_stands_by_does_not_follow_a_database_that_was_set_back() {
     let (first, second) = (Place::new(), Place::new());
-    let follow = async |store: &Arc<dyn Store>| {
-        let followed = HeadMark::follow(&second.mark(), &**store, "lore").await;
+    let follow = async |store: &Store| {
+        let followed = HeadMark::follow(&second.mark(), store, "lore").await;
         followed.unwrap().mark.seq()
     };
     let life = first.start().await;
@@ -386,7 +389,7 @@ async fn who_stands_by_does_not_follow_a_database_that_was_set_back() {
     first.restore("flexfeed.db");
     let store = open_file(&first.database()).await.unwrap();
     assert_eq!(follow(&store).await, 8, "a mark is not lowered");
-    let taken = HeadMark::adopt(&second.mark(), &*store, "lore", None).await;
+    let taken = HeadMark::adopt(&second.mark(), &store, "lore", None).await;
     let taken = taken.unwrap();
     let behind = Renewal::Behind {
         head: 5,
@@ -401,7 +404,7 @@ async fn who_stands_by_does_not_follow_a_database_that_was_set_back() {
     first.restore("flexfeed.db");
     let store = open_file(&first.database()).await.unwrap();
     follow(&store).await;
-    let taken = HeadMark::adopt(&second.mark(), &*store, "lore", None).await;
+    let taken = HeadMark::adopt(&second.mark(), &store, "lore", None).await;
     let other = Renewal::Other { published: renewed };
     assert_eq!(taken.unwrap().renewal, Some(other));
     store.close().await;
@@ -419,7 +422,7 @@ async fn who_lost_the_lease_renews_nothing() {
     };
     let take = async |name: &str| {
         let holder = holder(name);
-        let asked = life.store.take_lease("lore", &holder, Duration::ZERO);
+        let asked = life.store.leases().take("lore", &holder, Duration::ZERO);
         match asked.await.unwrap() {
             crate::Leased::Held(lease) => lease.fence,
             other => panic!("{other:?}"),
@@ -430,11 +433,11 @@ async fn who_lost_the_lease_renews_nothing() {
     // Without a mark, it would be renewed.
     let elsewhere = Place::new();
     let mark = elsewhere.mark();
-    let refused = HeadMark::adopt(&mark, &*life.store, "lore", Some(old)).await;
+    let refused = HeadMark::adopt(&mark, &life.store, "lore", Some(old)).await;
     assert!(refused.unwrap_err().is_fenced());
-    let present = life.store.channel("lore").await.unwrap();
+    let present = life.store.channels().get("lore").await.unwrap();
     assert_eq!(present.incarnation, life.incarnation());
-    let renewed = HeadMark::adopt(&mark, &*life.store, "lore", Some(new)).await;
+    let renewed = HeadMark::adopt(&mark, &life.store, "lore", Some(new)).await;
     assert_eq!(renewed.unwrap().renewal, Some(Renewal::Missing));
 }
 
@@ -443,18 +446,18 @@ async fn a_channel_that_was_removed_does_not_come_back() {
     let place = Place::new();
     let life = place.start().await;
     life.publish(5).await;
-    assert!(life.store.remove_channel("lore").await.unwrap());
+    assert!(life.store.channels().remove("lore").await.unwrap());
     let version = life.store.version().await.unwrap();
     for _ in 0..2 {
-        let followed = HeadMark::follow(&place.mark(), &*life.store, "lore").await;
+        let followed = HeadMark::follow(&place.mark(), &life.store, "lore").await;
         let error = followed.unwrap_err();
         assert!(
             matches!(error, StoreError::UnknownChannel { .. }),
             "{error}"
         );
-        let adopted = HeadMark::adopt(&place.mark(), &*life.store, "lore", None).await;
+        let adopted = HeadMark::adopt(&place.mark(), &life.store, "lore", None).await;
         assert!(adopted.is_err());
     }
-    assert!(life.store.channels().await.unwrap().is_empty());
+    assert!(life.store.channels().list().await.unwrap().is_empty());
     assert_eq!(life.store.version().await.unwrap(), version);
 }

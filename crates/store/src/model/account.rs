@@ -1,10 +1,10 @@
-//! Who may look and act: people, their browsers, their programs, and what they did.
+//! Users of the console: their browsers, their API tokens, and the audit log.
 
 use std::fmt;
 
 use super::Hash;
 
-/// What somebody may do.
+/// Role of a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
     /// Look.
@@ -14,7 +14,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// The word in the database, and for people.
+    /// Returns the word in the database, and for people.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Viewer => "viewer",
@@ -43,9 +43,9 @@ pub struct NewUser {
     pub name: String,
     /// The argon2id hash of the password in PHC form; `None` for who signs in elsewhere.
     pub password: Option<String>,
-    /// What they may do.
+    /// Role.
     pub role: Role,
-    /// Who signs them in instead, and as whom.
+    /// Identity at the provider that signs the user in instead.
     pub identity: Option<Identity>,
 }
 
@@ -76,31 +76,31 @@ pub struct UserRow {
     pub id: i64,
     /// The name to sign in with.
     pub name: String,
-    /// What they may do.
+    /// Role.
     pub role: Role,
     /// When they were added, in Unix milliseconds.
     pub created_ms: i64,
     /// Since when they are not let in any more.
     pub disabled_ms: Option<i64>,
-    /// Who signs them in instead, and as whom.
+    /// Identity at the provider that signs the user in instead.
     pub identity: Option<Identity>,
 }
 
-/// What is to be changed about somebody; `None` leaves it as it is.
+/// Changes to a user; `None` leaves a value as it is.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct UserEdit {
     /// The argon2id hash of a new password. Their browsers are signed out.
     pub password: Option<String>,
-    /// What they may do.
+    /// Role.
     pub role: Option<Role>,
     /// Whether they are kept out. Their browsers are signed out.
     pub disabled: Option<bool>,
 }
 
-/// What became of a change to the people who are let in.
+/// Outcome of a change to the users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UserChange {
-    /// It is done.
+    /// Done.
     Done(UserRow),
     /// There is nobody of that number.
     Unknown,
@@ -110,12 +110,12 @@ pub enum UserChange {
     LastOperator,
 }
 
-/// What became of the first operator's link.
+/// Outcome of the first operator's setup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Setup {
-    /// They are in.
+    /// The operator was added.
     Done(UserRow),
-    /// It is not the link, or not the last one that was made.
+    /// The link is wrong, or not the last one made.
     WrongLink,
     /// There is somebody already.
     Closed,
@@ -126,17 +126,17 @@ pub enum Setup {
 pub struct NewWebSession {
     /// The SHA-256 hash of its cookie.
     pub hash: Hash,
-    /// Whose it is.
+    /// User.
     pub user_id: i64,
     /// The stored hash that the password was compared with.
     pub password: String,
-    /// What its requests have to bring along.
+    /// CSRF token of its requests.
     pub csrf: Vec<u8>,
     /// For how many milliseconds it is good, however busy it is.
     pub ttl_ms: i64,
-    /// Where it connects from; cut to 255 bytes.
+    /// Address it connects from; cut to 255 bytes.
     pub address: String,
-    /// What it says it is; cut to 255 bytes.
+    /// User agent; cut to 255 bytes.
     pub agent: String,
 }
 
@@ -154,9 +154,9 @@ impl fmt::Debug for NewWebSession {
 pub struct WebSession {
     /// The SHA-256 hash of its cookie.
     pub hash: Hash,
-    /// Whose it is.
+    /// User.
     pub user: UserRow,
-    /// What its requests have to bring along.
+    /// CSRF token of its requests.
     pub csrf: Vec<u8>,
     /// When it signed in, in Unix milliseconds.
     pub created_ms: i64,
@@ -164,9 +164,9 @@ pub struct WebSession {
     pub seen_ms: i64,
     /// When it has to sign in again, however busy it is.
     pub expires_ms: i64,
-    /// Where it connected from.
+    /// Address it signed in from.
     pub address: String,
-    /// What it says it is.
+    /// User agent.
     pub agent: String,
 }
 
@@ -188,11 +188,11 @@ impl fmt::Debug for WebSession {
 pub struct NewApiToken {
     /// The SHA-256 hash of its token; the token itself is nowhere in the store.
     pub hash: Hash,
-    /// What people know it by; cut to 400 bytes.
+    /// Display name; cut to 400 bytes.
     pub name: String,
-    /// Whose it is: it may do no more than they.
+    /// User; the token may do no more than its user.
     pub user_id: i64,
-    /// What it may do; at most 32, cut to 64 bytes each.
+    /// Scopes; at most 32, cut to 64 bytes each.
     pub scopes: Vec<String>,
     /// Until when, in Unix milliseconds.
     pub expires_ms: Option<i64>,
@@ -203,11 +203,11 @@ pub struct NewApiToken {
 pub struct ApiTokenRow {
     /// Its number.
     pub id: i64,
-    /// What people know it by.
+    /// Display name.
     pub name: String,
-    /// Whose it is.
+    /// User.
     pub user: UserRow,
-    /// What it may do.
+    /// Scopes.
     pub scopes: Vec<String>,
     /// When it was made, in Unix milliseconds.
     pub created_ms: i64,
@@ -222,17 +222,17 @@ pub struct ApiTokenRow {
 /// Something that somebody did, or tried.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NewAudit {
-    /// Who; cut to 255 bytes.
+    /// Actor; cut to 255 bytes.
     pub actor: String,
     /// By what way, such as `session`, `token` or `command line`; cut to 64 bytes.
     pub via: String,
-    /// What, in a word such as `receiver.disconnect`; cut to 64 bytes.
+    /// Action, a word such as `receiver.disconnect`; cut to 64 bytes.
     pub action: String,
     /// To what; cut to 2,048 bytes.
     pub target: String,
     /// More about it, as JSON; longer than 8 KiB is stored as `{}`.
     pub detail: String,
-    /// How it went: `ok`, or why it did not; cut to 255 bytes.
+    /// Outcome: `ok`, or the reason for the failure; cut to 255 bytes.
     pub outcome: String,
     /// Where they connected from; cut to 255 bytes.
     pub address: String,
@@ -245,7 +245,7 @@ pub struct AuditRow {
     pub id: i64,
     /// When, in Unix milliseconds, by the clock of the database.
     pub at_ms: i64,
-    /// What was done.
+    /// Entry.
     pub done: NewAudit,
 }
 

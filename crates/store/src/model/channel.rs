@@ -23,7 +23,7 @@ pub struct Channel {
     pub is_new: bool,
 }
 
-/// Who says that a channel or a feed is there.
+/// Origin of a channel or a feed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Origin {
     /// The command line, the environment or the configuration file of the source: it goes when it
@@ -35,7 +35,7 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// The word in the database, and for people.
+    /// Returns the word in the database, and for people.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Flags => "flags",
@@ -56,7 +56,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// How many updates of a channel are kept. With both limits the stricter one decides; without any,
+/// Retention of a channel's updates. With both limits the stricter one decides; without any,
 /// everything is kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retention {
@@ -66,7 +66,7 @@ pub struct Retention {
     pub age_ms: Option<i64>,
 }
 
-/// What is set about a channel.
+/// Settings of a channel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChannelSettings {
     /// Its multicast groups, as the source's command line writes them.
@@ -75,9 +75,9 @@ pub struct ChannelSettings {
     pub rate_bps: Option<u64>,
     /// Whether a newcomer must not be able to read what was sent before it joined.
     pub private: bool,
-    /// What is kept of its updates.
+    /// Retention of its updates.
     pub keep: Retention,
-    /// Who says that it is there.
+    /// Origin.
     pub origin: Origin,
 }
 
@@ -90,13 +90,13 @@ pub type ChooseSettings<'a> = dyn Fn(&[ChannelRow]) -> Option<ChannelSettings> +
 pub struct ChannelRow {
     /// The channel itself.
     pub channel: Channel,
-    /// What is set about it.
+    /// Settings.
     pub settings: ChannelSettings,
     /// Whether it is to be published.
     pub active: bool,
     /// When it was made.
     pub created_ms: i64,
-    /// Who publishes it, if somebody does.
+    /// Current lease, if there is one.
     pub lease: Option<LeaseRow>,
     /// The [`Holder::id`](crate::Holder::id) of who has its lease, or had it last.
     pub last_holder: Option<Uuid>,

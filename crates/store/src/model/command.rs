@@ -1,4 +1,4 @@
-//! What operators ask of the source.
+//! Commands of operators to the source.
 
 use std::fmt;
 
@@ -7,23 +7,23 @@ use uuid::Uuid;
 /// Something that the source is asked to do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NewCommand {
-    /// What, in a word such as `disconnect`; cut to 64 bytes.
+    /// Kind, a word such as `disconnect`; cut to 64 bytes.
     pub kind: String,
-    /// To which receiver.
+    /// Receiver concerned.
     pub receiver: Option<Uuid>,
-    /// In which channel. It is then for the source that has the channel's lease, otherwise for any
-    /// source that has one.
+    /// Channel concerned. The command is for the source with its lease; without one, for any
+    /// source that has a lease.
     pub channel: Option<String>,
-    /// To which feed.
+    /// Feed concerned.
     pub url: Option<String>,
     /// Whatever else there is to say; cut to 4 KiB.
     pub argument: Option<String>,
-    /// Who asks; cut to 255 bytes.
+    /// Caller; cut to 255 bytes.
     pub asked_by: String,
 }
 
 impl NewCommand {
-    /// What the audit log calls it.
+    /// Returns its name in the audit log.
     #[must_use]
     pub fn action(&self) -> String {
         match self.kind.as_str() {
@@ -35,7 +35,7 @@ impl NewCommand {
         }
     }
 
-    /// What it is done to, as the audit log says it: the most particular of what is named; empty if
+    /// Returns its target in the audit log: the most particular of those named; empty if
     /// nothing is.
     #[must_use]
     pub fn target(&self) -> String {
@@ -48,16 +48,16 @@ impl NewCommand {
     }
 }
 
-/// How far a command is.
+/// State of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandState {
     /// No source has taken it yet.
     Queued,
     /// A source is at it.
     Taken,
-    /// It is done.
+    /// Done.
     Done,
-    /// It could not be done.
+    /// Failed.
     Failed,
     /// No source took it in time, or the one that did never said what became of it.
     Expired,
@@ -72,7 +72,7 @@ impl CommandState {
         Self::Expired,
     ];
 
-    /// The word in the database, and for people.
+    /// Returns the word in the database, and for people.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Queued => "queued",
@@ -94,12 +94,12 @@ impl fmt::Display for CommandState {
     }
 }
 
-/// A command, and what became of it.
+/// Command with its outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
     /// Its number.
     pub id: i64,
-    /// What is asked.
+    /// Command as it was queued.
     pub asked: NewCommand,
     /// When it was asked, in Unix milliseconds.
     pub asked_ms: i64,
@@ -107,8 +107,8 @@ pub struct Command {
     pub taken_ms: Option<i64>,
     /// When it was done, or had failed.
     pub done_ms: Option<i64>,
-    /// How far it is.
+    /// State.
     pub state: CommandState,
-    /// What came out, or why it failed, in a sentence.
+    /// Result, or the reason for the failure, in a sentence.
     pub result: Option<String>,
 }

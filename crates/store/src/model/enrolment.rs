@@ -9,13 +9,13 @@ use super::Hash;
 pub struct NewToken {
     /// The SHA-256 hash of the token; the token itself is nowhere in the store.
     pub hash: Hash,
-    /// What people know it by.
+    /// Display name.
     pub label: String,
-    /// How many receivers it admits; `None` for any number.
+    /// Maximum number of receivers; `None` for any.
     pub limit: Option<u32>,
-    /// Until when it admits somebody.
+    /// Expiry.
     pub expires_ms: Option<i64>,
-    /// Whether everybody may know it: then it has no limit.
+    /// Whether it is public: then it has no limit.
     pub public: bool,
     /// The channels that it admits to; empty for all.
     pub channels: Vec<String>,
@@ -26,21 +26,21 @@ pub struct NewToken {
 pub struct TokenRow {
     /// Its number, by which it is revoked.
     pub id: i64,
-    /// What people know it by.
+    /// Display name.
     pub label: String,
-    /// How many receivers it has admitted.
+    /// Number of receivers admitted.
     pub uses: u32,
-    /// How many it admits; `None` for any number.
+    /// Maximum number of receivers; `None` for any.
     pub limit: Option<u32>,
-    /// Until when it admits somebody.
+    /// Expiry.
     pub expires_ms: Option<i64>,
-    /// Whether everybody may know it.
+    /// Whether it is public.
     pub public: bool,
     /// The channels that it admits to; empty for all.
     pub channels: Vec<String>,
     /// When it was made.
     pub created_ms: i64,
-    /// Since when it admits nobody any more.
+    /// Time of its revocation.
     pub revoked_ms: Option<i64>,
 }
 
@@ -49,15 +49,15 @@ pub struct TokenRow {
 pub struct Applicant<'a> {
     /// The SHA-256 hash of the token that it shows, if it shows one.
     pub token: Option<Hash>,
-    /// Who it says it is.
+    /// Claimed id.
     pub receiver: Uuid,
     /// The SHA-256 hash of the credential that it made for itself.
     pub credential: Hash,
-    /// What people know it by; cut to 255 bytes.
+    /// Display name; cut to 255 bytes.
     pub name: &'a str,
     /// Its program and version; cut to 255 bytes.
     pub software: &'a str,
-    /// Where it connects from; cut to 255 bytes.
+    /// Address it connects from; cut to 255 bytes.
     pub address: &'a str,
     /// The channels that it asks for.
     pub channels: &'a [String],
@@ -66,12 +66,12 @@ pub struct Applicant<'a> {
 /// Whether a receiver is admitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is.
+    /// Admitted.
     Admitted {
         /// Whether a use of its token was counted: it was not known before.
         enrolled: bool,
     },
-    /// It is not known, and shows no token or one that never was.
+    /// An unknown receiver with no token, or with an unknown one.
     UnknownToken,
     /// Its token is too old.
     Expired,
@@ -79,7 +79,7 @@ pub enum Verdict {
     Spent,
     /// Its token was revoked.
     TokenRevoked,
-    /// It asks for this channel, to which its token does not admit.
+    /// The token does not admit to this requested channel.
     Channel(String),
     /// The receiver itself was revoked.
     Revoked,
@@ -90,13 +90,13 @@ pub enum Verdict {
 /// A receiver that was admitted, as it is shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReceiverRow {
-    /// Who it is.
+    /// Id.
     pub id: Uuid,
-    /// What people know it by.
+    /// Display name.
     pub name: String,
     /// Its program and version.
     pub software: String,
-    /// Where it connected from last.
+    /// Address of its last connection.
     pub address: String,
     /// The token that admitted it.
     pub token_id: Option<i64>,
@@ -104,13 +104,13 @@ pub struct ReceiverRow {
     pub enrolled_ms: i64,
     /// When it was admitted last, to within a minute.
     pub seen_ms: i64,
-    /// Since when it is not admitted any more.
+    /// Time of its revocation.
     pub revoked_ms: Option<i64>,
     /// The channels that it asked for last.
     pub channels: Vec<String>,
-    /// What operators call it, if they call it anything.
+    /// Label, if operators gave one.
     pub label: Option<String>,
-    /// What operators file it under.
+    /// Tags that operators gave.
     pub tags: Vec<String>,
     /// Whether it is to stay on its unicast path.
     pub held: bool,

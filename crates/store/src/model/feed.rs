@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::Origin;
 
-/// What a feed's server gave to ask "has it changed?" with (RFC 9110, section 8.8).
+/// Validators of a feed's last document (RFC 9110, section 8.8).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Validators {
     /// The `ETag` field as received.
@@ -13,7 +13,7 @@ pub struct Validators {
     pub last_modified: Option<String>,
 }
 
-/// How a poll of a feed went.
+/// Outcome of a poll of a feed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PollRecord {
     /// When it ended.
@@ -34,12 +34,12 @@ pub struct PollRecord {
     pub gone: bool,
 }
 
-/// What is set about a feed.
+/// Settings of a feed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FeedSettings {
     /// Its URL as it is shown, without credentials. With the channel, it names the feed.
     pub url: String,
-    /// Where it is fetched from: the same with credentials, if there are any.
+    /// URL that is fetched: the same with credentials, if there are any.
     pub address: String,
     /// Whether it may be in a private network.
     pub local: bool,
@@ -47,16 +47,16 @@ pub struct FeedSettings {
     pub min_interval_ms: Option<i64>,
     /// The longest time between two polls, if it is not the general one.
     pub max_interval_ms: Option<i64>,
-    /// What people call it.
+    /// Title.
     pub title: Option<String>,
-    /// Who says that it is there.
+    /// Origin.
     pub origin: Origin,
 }
 
-/// What an operator changes about a feed; `None` leaves it as it is.
+/// Changes by an operator to a feed; `None` leaves a value as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FeedEdit {
-    /// What people call it; empty for nothing.
+    /// Title; empty for none.
     pub title: Option<String>,
     /// The shortest time between two polls.
     pub min_interval_ms: Option<i64>,
@@ -69,13 +69,13 @@ pub struct FeedEdit {
 pub struct FeedRow {
     /// The name of its channel.
     pub channel: String,
-    /// What is set about it.
+    /// Settings.
     pub settings: FeedSettings,
     /// Whether it is to be polled.
     pub active: bool,
     /// Stored together with the entries of the document that they came with.
     pub validators: Validators,
-    /// Where it moved for good.
+    /// Permanent redirect.
     pub moved_to: Option<String>,
     /// Since when it is gone for good.
     pub gone_ms: Option<i64>,
@@ -87,7 +87,7 @@ pub struct FeedRow {
     pub paused: bool,
 }
 
-/// What became of a gap: a poll that shared no entry with the one before.
+/// State of a gap: a poll that shared no entry with the previous one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GapState {
     /// Noticed, and not looked into yet.
@@ -103,7 +103,7 @@ pub enum GapState {
 impl GapState {
     const ALL: [Self; 4] = [Self::Suspected, Self::Filled, Self::Partly, Self::Open];
 
-    /// The word in the database, and for people.
+    /// Returns the word in the database, and for people.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Suspected => "suspected",
@@ -133,13 +133,13 @@ pub struct GapRecord {
     pub url: String,
     /// When it was noticed.
     pub at_ms: i64,
-    /// What became of it.
+    /// State.
     pub state: GapState,
     /// The same in a sentence; cut to 1,024 bytes.
     pub detail: String,
-    /// How many entries were found.
+    /// Number of entries found.
     pub entries: u64,
-    /// The channel's head when it was noticed: entries with a larger seq came after it, or were found
-    /// in it. `None` if an earlier version noticed it. Does not change any more.
+    /// The channel's head when it was noticed: entries with a larger seq came after it, or were
+    /// found in it. `None` if an earlier version noticed it. Does not change any more.
     pub after: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! Who publishes a channel: one process at a time, with a number that grows at each change.
+//! Leases of channels: one publishing process at a time, with a number that grows at each change.
 
 use uuid::Uuid;
 
@@ -7,7 +7,7 @@ use uuid::Uuid;
 pub struct Holder {
     /// Of its own for each place that a process can run in.
     pub id: Uuid,
-    /// What people know it by, such as the host's name.
+    /// Display name, such as the host's name.
     pub name: String,
 }
 
@@ -25,11 +25,11 @@ pub struct Lease {
 /// The answer to who asks for a lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Leased {
-    /// It has it.
+    /// The lease is held by the caller.
     Held(Lease),
     /// Somebody else has it.
     Other {
-        /// What people know the holder by.
+        /// Display name of the holder.
         name: String,
         /// For how long yet, if it is not renewed.
         for_ms: i64,
@@ -39,7 +39,7 @@ pub enum Leased {
 /// A lease that has not expired, as it is shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseRow {
-    /// What people know the holder by.
+    /// Display name of the holder.
     pub name: String,
     /// For how long yet, if it is not renewed.
     pub for_ms: i64,

@@ -1,4 +1,4 @@
-//! What a source records about its receivers, relays and feeds, for the console.
+//! Records of a source about its receivers, relays and feeds, for the console.
 //!
 //! Texts are cut where they are stored, and NULs in them replaced: nothing that a peer says makes a
 //! record fail.
@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::ReceiverRow;
 
-/// Says that a channel is the writer's: the lease's number, as [`Lease`](crate::Lease) has it.
+/// Proof that a channel is the writer's: the number of its [`Lease`](crate::Lease).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fence {
     /// The channel.
@@ -16,10 +16,10 @@ pub struct Fence {
     pub fence: u64,
 }
 
-/// What tells a batch from all others.
+/// Identity of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    /// Who writes: a number of this run of the program.
+    /// Number of this run of the writing program.
     pub run: Uuid,
     /// Which of their batches it is: larger than those of the batches before.
     pub number: u64,
@@ -28,12 +28,12 @@ pub struct Stamp {
 /// Records that are written together: all of them, or none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
-    /// With it, the same batch can be written again as long as nobody says that it is written: it is
-    /// stored once.
+    /// With it, the same batch can be written again as long as nobody says that it is written: it
+    /// is stored once.
     pub stamp: Option<Stamp>,
     /// The leases by which it is written; it is refused if one of them is an old one.
     pub fences: Vec<Fence>,
-    /// Where receivers stand. Each replaces the one of the same receiver and channel.
+    /// States of receivers. Each replaces the one of the same receiver and channel.
     pub states: Vec<StateRow>,
     /// Moves between rungs, in their order.
     pub moves: Vec<MoveRow>,
@@ -41,7 +41,7 @@ pub struct Batch {
     pub sessions: Vec<SessionRow>,
     /// Totals of channels. Each replaces the one of the same channel.
     pub pulses: Vec<PulseRow>,
-    /// How far updates got. Each replaces the one of the same channel and seq.
+    /// Delivery progress of updates. Each replaces the one of the same channel and seq.
     pub progress: Vec<ProgressRow>,
     /// Relays. Each replaces the one of the same address.
     pub relays: Vec<RelayRow>,
@@ -49,14 +49,14 @@ pub struct Batch {
     pub samples: Vec<SampleRow>,
     /// Polls, which are added to those of the same feed and hour.
     pub feed_hours: Vec<FeedHour>,
-    /// What happened to feeds, in that order.
+    /// Events of feeds, in that order.
     pub feed_events: Vec<FeedEvent>,
-    /// What the source says about itself.
+    /// Self-description of the source.
     pub info: Option<SourceInfo>,
 }
 
 impl Batch {
-    /// How many rows it has.
+    /// Returns the number of its rows.
     pub fn len(&self) -> usize {
         self.states.len()
             + self.moves.len()
@@ -76,10 +76,10 @@ impl Batch {
     }
 }
 
-/// Where a receiver stands in a channel.
+/// State of a receiver in a channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateRow {
-    /// Who.
+    /// Receiver.
     pub receiver: Uuid,
     /// In which channel; cut to 255 bytes.
     pub channel: String,
@@ -93,13 +93,13 @@ pub struct StateRow {
     pub cause: String,
     /// The last seq that its outputs hold.
     pub cursor: Option<u64>,
-    /// How many updates it is behind.
+    /// Number of updates it is behind.
     pub backlog: u64,
     /// The key epoch of the flow that it has confirmed.
     pub key_sequence: Option<u64>,
     /// Its smoothed round-trip time, in microseconds.
     pub rtt_us: Option<u64>,
-    /// Where it connects from; cut to 255 bytes.
+    /// Address it connects from; cut to 255 bytes.
     pub address: String,
     /// The [`SessionRow::id`] of its connection.
     pub session: Option<i64>,
@@ -116,15 +116,15 @@ pub struct MoveRow {
     pub id: i64,
     /// When, in Unix milliseconds.
     pub at_ms: i64,
-    /// Who.
+    /// Receiver.
     pub receiver: Uuid,
-    /// What people know it by; cut to 255 bytes.
+    /// Display name; cut to 255 bytes.
     pub name: String,
     /// In which channel; cut to 255 bytes.
     pub channel: String,
     /// From which rung; cut to 32 bytes.
     pub from: String,
-    /// To which rung; cut to 32 bytes.
+    /// Rung after the move; cut to 32 bytes.
     pub to: String,
     /// Why; cut to 255 bytes.
     pub cause: String,
@@ -137,13 +137,13 @@ pub struct MoveRow {
 pub struct SessionRow {
     /// Its number: see [`SessionRow::number`].
     pub id: i64,
-    /// Who.
+    /// Receiver.
     pub receiver: Uuid,
-    /// What people know it by; cut to 255 bytes.
+    /// Display name; cut to 255 bytes.
     pub name: String,
     /// Its program and version; cut to 255 bytes.
     pub software: String,
-    /// Where it connects from; cut to 255 bytes.
+    /// Address it connects from; cut to 255 bytes.
     pub address: String,
     /// When it began, in Unix milliseconds.
     pub began_ms: i64,
@@ -154,8 +154,8 @@ pub struct SessionRow {
 }
 
 impl SessionRow {
-    /// A number for a connection that began at `began_ms` (Unix milliseconds): later ones have larger
-    /// numbers. `salt` tells those of one millisecond apart, by its lowest 20 bits.
+    /// A number for a connection that began at `began_ms` (Unix milliseconds): later ones have
+    /// larger numbers. `salt` tells those of one millisecond apart, by its lowest 20 bits.
     pub fn number(began_ms: i64, salt: u32) -> i64 {
         let began = began_ms.clamp(0, (1 << 42) - 1);
         (began << 20) | i64::from(salt & 0x000f_ffff)
@@ -172,11 +172,11 @@ pub struct PulseRow {
     pub at_ms: i64,
     /// The last published seq.
     pub head: u64,
-    /// How many receivers are known.
+    /// Number of known receivers.
     pub receivers: u64,
-    /// How many of them are connected.
+    /// Number of connected receivers.
     pub connected: u64,
-    /// How many of those are on the rung `multicast`.
+    /// Number of those on the rung `multicast`.
     pub multicast: u64,
     /// … on the rung `amt`.
     pub amt: u64,
@@ -184,15 +184,15 @@ pub struct PulseRow {
     pub replicated: u64,
     /// … on the rung `unicast`.
     pub unicast: u64,
-    /// How many connected receivers hold the head.
+    /// Number of connected receivers that hold the head.
     pub delivered: u64,
-    /// How many connected ones do not.
+    /// Number of connected receivers that do not.
     pub behind: u64,
-    /// How many updates the last of the connected ones is behind.
+    /// Number of updates that the last of the connected ones is behind.
     pub lag_updates: u64,
     /// For how long, in milliseconds.
     pub lag_ms: u64,
-    /// How many updates were published in the last hour.
+    /// Number of updates published in the last hour.
     pub updates_per_hour: u64,
     /// Sent on the flow, each packet counted once.
     pub flow_bytes: u64,
@@ -202,7 +202,7 @@ pub struct PulseRow {
     pub unicast_bytes: u64,
     /// Sent by unicast to repair what members of the flow missed.
     pub repair_bytes: u64,
-    /// What it would have been, had everybody got everything by unicast.
+    /// Bytes that unicast to every receiver would have taken.
     pub equivalent_bytes: u64,
     /// More about its flow, as a JSON object; one longer than 8 KiB is stored as `{}`.
     pub flow: String,
@@ -210,7 +210,7 @@ pub struct PulseRow {
     pub change: u64,
 }
 
-/// How far an update got.
+/// Delivery progress of an update.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProgressRow {
     /// The channel; cut to 255 bytes.
@@ -219,9 +219,9 @@ pub struct ProgressRow {
     pub seq: u64,
     /// When it was published, in Unix milliseconds.
     pub published_ms: i64,
-    /// How many receivers it was meant for.
+    /// Number of receivers it was meant for.
     pub expected: u64,
-    /// How many of them hold it.
+    /// Number of them that hold it.
     pub delivered: u64,
     /// After how many milliseconds half of them held it.
     pub half_ms: Option<u64>,
@@ -236,19 +236,19 @@ pub struct ProgressRow {
 /// A relay, as the source sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RelayRow {
-    /// Where receivers find it; cut to 255 bytes.
+    /// Address that receivers use; cut to 255 bytes.
     pub address: String,
-    /// Where it is asked; cut to 255 bytes.
+    /// Address that is probed; cut to 255 bytes.
     pub asked: String,
-    /// It answers, so receivers are told of it.
+    /// Whether it answers, so that receivers are told about it.
     pub healthy: bool,
     /// Since when that is so, in Unix milliseconds; `None` before the first answer is known.
     pub since_ms: Option<i64>,
-    /// How long its last answer took, in microseconds.
+    /// Round-trip time of its last answer, in microseconds.
     pub answer_us: Option<u64>,
     /// Why it is not announced; cut to 1,024 bytes.
     pub detail: String,
-    /// It is not configured any more. It is forgotten a day later.
+    /// Whether it is no longer configured. Such a relay is forgotten a day later.
     pub gone: bool,
     /// When this was so, in Unix milliseconds.
     pub at_ms: i64,
@@ -256,7 +256,7 @@ pub struct RelayRow {
     pub change: u64,
 }
 
-/// What was counted in a step of time.
+/// Counts of one step of time.
 ///
 /// The counts of receivers are sums over [`weight`](Self::weight) looks at them: divided by it they
 /// are averages, and larger steps are sums of smaller ones.
@@ -264,11 +264,11 @@ pub struct RelayRow {
 pub struct SampleRow {
     /// The channel, cut to 255 bytes; empty for all of them together.
     pub channel: String,
-    /// How long the step is, in milliseconds: [`SampleRow::STEPS`].
+    /// Length of the step, in milliseconds: [`SampleRow::STEPS`].
     pub step_ms: i64,
     /// When it began, in Unix milliseconds: a multiple of the step.
     pub at_ms: i64,
-    /// How often receivers were looked at.
+    /// Number of observations.
     pub weight: u64,
     /// Known receivers.
     pub receivers: u64,
@@ -284,7 +284,7 @@ pub struct SampleRow {
     pub unicast: u64,
     /// Connected ones that do not hold the head.
     pub behind: u64,
-    /// How many updates the last of them was behind, at worst.
+    /// Number of updates that the last of them was behind, at worst.
     pub lag_updates: u64,
     /// For how long, in milliseconds, at worst.
     pub lag_ms: u64,
@@ -300,7 +300,7 @@ pub struct SampleRow {
     pub unicast_bytes: u64,
     /// Bytes sent by unicast to repair what members of the flow missed.
     pub repair_bytes: u64,
-    /// What it would have been, had everybody got everything by unicast, in bytes.
+    /// Bytes that unicast to every receiver would have taken.
     pub equivalent_bytes: u64,
 }
 
@@ -310,7 +310,7 @@ impl SampleRow {
     pub const STEPS: [i64; 3] = [10_000, 300_000, 3_600_000];
 }
 
-/// How the polls of a feed went within an hour.
+/// Polls of a feed within an hour.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FeedHour {
     /// The feed's channel; cut to 255 bytes.
@@ -319,17 +319,17 @@ pub struct FeedHour {
     pub url: String,
     /// When the hour began, in Unix milliseconds.
     pub hour_ms: i64,
-    /// How many polls there were.
+    /// Number of polls.
     pub polls: u64,
-    /// How many brought a document.
+    /// Number of polls that returned a document.
     pub ok: u64,
-    /// How many said that nothing has changed.
+    /// Number of polls answered with "not modified".
     pub not_modified: u64,
-    /// How many failed.
+    /// Number of failed polls.
     pub failed: u64,
-    /// How many met a page that asks whether one is human.
+    /// Number of polls answered with a challenge page.
     pub challenged: u64,
-    /// How many new versions of entries they brought.
+    /// Number of new versions of entries.
     pub entries: u64,
 }
 
@@ -354,7 +354,7 @@ pub struct FeedEvent {
     pub change: u64,
 }
 
-/// What the source that publishes says about itself.
+/// Self-description of the publishing source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SourceInfo {
     /// Its name among sources; cut to 255 bytes.
@@ -365,13 +365,14 @@ pub struct SourceInfo {
     pub started_ms: i64,
     /// The addresses by which receivers reach it; at most 64, cut to 255 bytes each.
     pub public_address: Vec<String>,
-    /// The pins of its certificate, as enrolment links have them; at most 64, cut to 255 bytes each.
+    /// The pins of its certificate, as enrolment links have them; at most 64, cut to 255 bytes
+    /// each.
     pub pins: Vec<String>,
-    /// Where it listens for receivers; cut to 255 bytes.
+    /// Address for receivers; cut to 255 bytes.
     pub listen: String,
-    /// Where its HTTP is; cut to 255 bytes.
+    /// Address of its HTTP; cut to 255 bytes.
     pub http: String,
-    /// What an operator should change; at most 64, cut to 1,024 bytes each.
+    /// Warnings for the operator; at most 64, cut to 1,024 bytes each.
     pub warnings: Vec<String>,
     /// Whether it is told to stop and takes nobody new.
     pub draining: bool,
@@ -381,7 +382,7 @@ pub struct SourceInfo {
     pub change: u64,
 }
 
-/// What changed since a number, or everything that there is.
+/// Changes since a number, or all current records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// Which database it is: another number says that it was made anew or restored, and that what
@@ -391,19 +392,19 @@ pub struct Changes {
     pub upto: u64,
     /// Whether there is more already.
     pub more: bool,
-    /// Where receivers stand.
+    /// States of receivers.
     pub states: Vec<StateRow>,
     /// Moves, the oldest first.
     pub moves: Vec<MoveRow>,
     /// Totals of channels.
     pub pulses: Vec<PulseRow>,
-    /// How far updates got.
+    /// Delivery progress of updates.
     pub progress: Vec<ProgressRow>,
     /// Relays.
     pub relays: Vec<RelayRow>,
-    /// What happened to feeds, the oldest first.
+    /// Events of feeds, the oldest first.
     pub feed_events: Vec<FeedEvent>,
-    /// What the source says about itself.
+    /// Self-description of the source.
     pub info: Option<SourceInfo>,
     /// Receivers that are new or changed.
     pub receivers: Vec<ReceiverRow>,
@@ -420,7 +421,7 @@ pub struct MoveFilter {
     pub channel: Option<String>,
     /// For this cause.
     pub cause: Option<String>,
-    /// To this rung.
+    /// Rung after the move.
     pub rung: Option<String>,
     /// At this time or later, in Unix milliseconds.
     pub from_ms: Option<i64>,
@@ -445,16 +446,16 @@ pub struct UpdateItem {
     pub is_new: bool,
     /// When it was stored, in Unix milliseconds.
     pub created_ms: i64,
-    /// How long its encoded bytes are.
+    /// Length of its encoded bytes.
     pub bytes: u64,
 }
 
-/// What an operator sets about a receiver; `None` leaves it as it is.
+/// Changes by an operator to a receiver; `None` leaves a value as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReceiverEdit {
-    /// What operators call it; cut to 400 bytes, empty for nothing of its own.
+    /// Label; cut to 400 bytes, empty for none.
     pub label: Option<String>,
-    /// What it is filed under: at most 32, cut to 64 bytes each, without repetition.
+    /// Tags: at most 32, cut to 64 bytes each, without repetition.
     pub tags: Option<Vec<String>>,
     /// Whether it is to stay on its unicast path.
     pub held: Option<bool>,

@@ -3,12 +3,12 @@
 use uuid::Uuid;
 
 use super::retention::PART;
-use super::{SqlStore, check_fence, cut, grow_version, to_i64};
-use crate::StoreError;
+use super::{check_fence, cut, grow_version, to_i64};
 use crate::database::{Row, Session, sql, values};
 use crate::model::{
     Channel, ChannelRow, ChannelSettings, ChooseSettings, LeaseRow, Origin, Retention,
 };
+use crate::{Channels, StoreError};
 
 /// Longest name of a channel, in bytes.
 const MAX_CHANNEL_NAME: usize = 255;
@@ -168,10 +168,14 @@ async fn write_settings(
         .map(|_| ())
 }
 
-impl SqlStore {
-    pub(super) async fn make_channel(&self, name: &str) -> Result<Channel, StoreError> {
+impl Channels<'_> {
+    /// Returns the channel of that name, and makes it with a fresh incarnation if there is none.
+    ///
+    /// # Errors
+    /// The name is empty or longer than 255 bytes, or the database fails.
+    pub async fn open(self, name: &str) -> Result<Channel, StoreError> {
         check_name(name)?;
-        let mut session = self.database.write("open a channel").await?;
+        let mut session = self.store.database.write("open a channel").await?;
         let is_new = ensure_channel(&mut session, name).await?;
         let row = read_channel(&mut session, name).await?;
         if is_new {
@@ -184,18 +188,25 @@ impl SqlStore {
         })
     }
 
-    pub(super) async fn find_channel(&self, name: &str) -> Result<Channel, StoreError> {
-        let mut session = self.database.read("look up a channel").await?;
+    /// Returns the channel of that name.
+    ///
+    /// # Errors
+    /// [`StoreError::UnknownChannel`] if there is none, or the database fails.
+    pub async fn get(self, name: &str) -> Result<Channel, StoreError> {
+        let mut session = self.store.database.read("look up a channel").await?;
         let row = read_channel(&mut session, name).await?;
         Ok(row.channel)
     }
 
-    pub(super) async fn change_incarnation(
-        &self,
-        name: &str,
-        fence: Option<u64>,
-    ) -> Result<Channel, StoreError> {
-        let mut session = self.database.write("renew a channel").await?;
+    /// Gives a channel a new incarnation, whatever it holds: its receivers start over. For a
+    /// database that was set back, see [`HeadMark`](crate::HeadMark).
+    ///
+    /// With a `fence`, the call is refused unless that is the channel's current one.
+    ///
+    /// # Errors
+    /// The channel does not exist, the fence is an old one, or the database fails.
+    pub async fn renew(self, name: &str, fence: Option<u64>) -> Result<Channel, StoreError> {
+        let mut session = self.store.database.write("renew a channel").await?;
         let row = session
             .row(
                 sql!("SELECT fence FROM channels WHERE name = $1" LOCK),
@@ -215,8 +226,12 @@ impl SqlStore {
         Ok(row.channel)
     }
 
-    pub(super) async fn list_channels(&self) -> Result<Vec<ChannelRow>, StoreError> {
-        let mut session = self.database.read("list channels").await?;
+    /// Returns all channels, by name.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn list(self) -> Result<Vec<ChannelRow>, StoreError> {
+        let mut session = self.store.database.read("list channels").await?;
         let rows = session.rows(select_channels!(""), values![]).await?;
         let mut channels = rows
             .iter()
@@ -226,15 +241,23 @@ impl SqlStore {
         Ok(channels)
     }
 
-    /// Takes the channel's row first and then the version, as everybody does who sets up channels: so no
-    /// two wait for each other, and whoever comes second sees what the first one made.
-    pub(super) async fn insert_channel(
-        &self,
+    /// Makes a channel, unless there is an active one of that name: `None`. An inactive one is made
+    /// active again, with other settings. `choose` returns the settings, given all other channels,
+    /// active or not; concurrent calls cannot make a channel in between. If it returns `None`,
+    /// nothing is made, and so does this.
+    ///
+    /// # Errors
+    /// The name is empty or longer than 255 bytes, the groups are too long, or the database fails.
+    pub async fn add(
+        self,
         name: &str,
         choose: &ChooseSettings<'_>,
     ) -> Result<Option<ChannelRow>, StoreError> {
+        // Takes the channel's row first and then the version, as everybody does who sets up
+        // channels: so no two wait for each other, and whoever comes second sees what the first one
+        // made.
         check_name(name)?;
-        let mut session = self.database.write("make a channel").await?;
+        let mut session = self.store.database.write("make a channel").await?;
         let is_new = ensure_channel(&mut session, name).await?;
         session
             .row(
@@ -266,14 +289,18 @@ impl SqlStore {
         Ok(Some(row))
     }
 
-    pub(super) async fn set_channel(
-        &self,
+    /// Sets all settings of a channel, makes it if there is none, and makes it active.
+    ///
+    /// # Errors
+    /// The name is empty or longer than 255 bytes, or the database fails.
+    pub async fn put(
+        self,
         name: &str,
         settings: &ChannelSettings,
     ) -> Result<ChannelRow, StoreError> {
         check_name(name)?;
         check_settings(settings)?;
-        let mut session = self.database.write("set up a channel").await?;
+        let mut session = self.store.database.write("set up a channel").await?;
         let is_new = ensure_channel(&mut session, name).await?;
         let before = read_channel(&mut session, name).await?;
         if !is_new && before.active && before.settings == *settings {
@@ -288,12 +315,12 @@ impl SqlStore {
         Ok(row)
     }
 
-    pub(super) async fn switch_channel(
-        &self,
-        name: &str,
-        active: bool,
-    ) -> Result<bool, StoreError> {
-        let mut session = self.database.write("switch a channel").await?;
+    /// Sets whether a channel is to be published. Returns whether there is such a channel.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn set_active(self, name: &str, active: bool) -> Result<bool, StoreError> {
+        let mut session = self.store.database.write("switch a channel").await?;
         let found = session
             .execute(
                 sql!("UPDATE channels SET active = $2 WHERE name = $1"),
@@ -305,13 +332,17 @@ impl SqlStore {
         Ok(found > 0)
     }
 
-    /// First its updates, and last its records, in parts, between which others can write.
-    pub(super) async fn delete_channel(&self, name: &str) -> Result<bool, StoreError> {
-        if !self.switch_channel(name, false).await? {
+    /// Removes a channel with its feeds and updates. Returns whether there was such a channel.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn remove(self, name: &str) -> Result<bool, StoreError> {
+        // First its updates, and last its records, in parts, between which others can write.
+        if !self.set_active(name, false).await? {
             return Ok(false);
         }
         loop {
-            let mut session = self.database.write("remove a channel").await?;
+            let mut session = self.store.database.write("remove a channel").await?;
             let deleted = session
                 .execute(
                     sql!(
@@ -329,7 +360,12 @@ impl SqlStore {
                     .await?;
                 grow_version(&mut session).await?;
                 session.commit().await?;
-                return self.forget_channel(name).await.map(|()| true);
+                return self
+                    .store
+                    .records()
+                    .forget_channel(name)
+                    .await
+                    .map(|()| true);
             }
             session.commit().await?;
         }

@@ -1,11 +1,11 @@
-//! Tokens, and who is admitted with them.
+//! Tokens, and the admission of receivers.
 
 use uuid::Uuid;
 
-use super::{SqlStore, cut, grow_version, names_from_json, names_to_json};
-use crate::StoreError;
+use super::{cut, grow_version, names_from_json, names_to_json};
 use crate::database::{Row, Session, sql, values};
 use crate::model::{Applicant, Hash, NewToken, TokenRow, Verdict};
+use crate::{Receivers, StoreError, Tokens};
 
 /// Longest text kept of a label, and of what a receiver says about itself, in bytes.
 const MAX_TEXT: usize = 255;
@@ -42,7 +42,7 @@ fn read_token(session: &Session, row: &Row) -> Result<TokenRow, StoreError> {
     })
 }
 
-/// What is stored about the receiver that asks.
+/// Stored row of the receiver that asks.
 struct Known {
     credential: Vec<u8>,
     name: String,
@@ -50,15 +50,19 @@ struct Known {
     address: String,
     asked: String,
     revoked: bool,
-    /// How long ago it was written down.
+    /// Milliseconds since it was written.
     age: i64,
     /// The channels that its token admits to.
     admitted_to: Vec<String>,
 }
 
-impl SqlStore {
-    pub(super) async fn write_token(&self, token: &NewToken) -> Result<TokenRow, StoreError> {
-        let mut session = self.database.write("add a token").await?;
+impl Tokens<'_> {
+    /// Adds a token that admits receivers. Adding one with the same hash again changes nothing.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn add(self, token: &NewToken) -> Result<TokenRow, StoreError> {
+        let mut session = self.store.database.write("add a token").await?;
         let limit = token.limit.filter(|_| !token.public).map(i64::from);
         session
             .execute(
@@ -85,11 +89,12 @@ impl SqlStore {
         Ok(row)
     }
 
-    pub(super) async fn find_valid_token(
-        &self,
-        hash: &Hash,
-    ) -> Result<Option<TokenRow>, StoreError> {
-        let mut session = self.database.read("look up a token").await?;
+    /// Returns the token with this SHA-256 hash, unless it is revoked or expired.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn valid(self, hash: &Hash) -> Result<Option<TokenRow>, StoreError> {
+        let mut session = self.store.database.read("look up a token").await?;
         let row = session
             .row(
                 select_tokens!(
@@ -102,16 +107,24 @@ impl SqlStore {
         row.map(|row| read_token(&session, &row)).transpose()
     }
 
-    pub(super) async fn list_tokens(&self) -> Result<Vec<TokenRow>, StoreError> {
-        let mut session = self.database.read("list tokens").await?;
+    /// Returns all tokens, in the order in which they were added.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn list(self) -> Result<Vec<TokenRow>, StoreError> {
+        let mut session = self.store.database.read("list tokens").await?;
         let rows = session
             .rows(select_tokens!("ORDER BY id"), values![])
             .await?;
         rows.iter().map(|row| read_token(&session, row)).collect()
     }
 
-    pub(super) async fn end_token(&self, id: i64) -> Result<bool, StoreError> {
-        let mut session = self.database.write("revoke a token").await?;
+    /// Revokes a token; receivers that it has admitted stay. Returns whether there is such a token.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn revoke(self, id: i64) -> Result<bool, StoreError> {
+        let mut session = self.store.database.write("revoke a token").await?;
         let found = session
             .execute(
                 sql!("UPDATE tokens SET revoked_at = COALESCE(revoked_at, " NOW ") WHERE id = $1"),
@@ -122,17 +135,25 @@ impl SqlStore {
         session.commit().await?;
         Ok(found > 0)
     }
+}
 
-    /// Most who ask are known, and were seen just now: that is answered by reading. So is who shows a
-    /// token that admits nobody: anybody can send those, and writers are few.
-    pub(super) async fn judge(&self, applicant: &Applicant<'_>) -> Result<Verdict, StoreError> {
+impl Receivers<'_> {
+    /// Decides whether a receiver is admitted. An unknown one needs a token, of which one use is
+    /// counted; from then on its own credential admits it, to the channels of that token. Asking
+    /// again with the same credential costs nothing.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn admit(self, applicant: &Applicant<'_>) -> Result<Verdict, StoreError> {
+        // Most who ask are known, and were seen just now: that is answered by reading. So is who
+        // shows a token that admits nobody: anybody can send those, and writers are few.
         let applicant = &Applicant {
             name: cut(applicant.name, MAX_TEXT),
             software: cut(applicant.software, MAX_TEXT),
             address: cut(applicant.address, MAX_TEXT),
             ..applicant.clone()
         };
-        let mut session = self.database.read("admit a receiver").await?;
+        let mut session = self.store.database.read("admit a receiver").await?;
         let known = find(&mut session, applicant.receiver).await?;
         match known.as_ref().and_then(|known| known.verdict(applicant)) {
             Some(Verdict::Admitted { .. })
@@ -151,7 +172,7 @@ impl SqlStore {
             }
         }
         drop(session);
-        let mut session = self.database.write("admit a receiver").await?;
+        let mut session = self.store.database.write("admit a receiver").await?;
         let verdict = decide(&mut session, applicant).await?;
         match verdict {
             Verdict::Admitted { .. } => session.commit().await?,

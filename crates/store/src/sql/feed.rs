@@ -1,12 +1,12 @@
 //! Feeds: what is set about them, how their polls went, and their gaps.
 
 use super::update::{MAX_KEY, feed_row};
-use super::{SqlStore, cut, grow_version, to_i64};
-use crate::StoreError;
+use super::{cut, grow_version, to_i64};
 use crate::database::{Row, Session, sql, values};
 use crate::model::{
     FeedEdit, FeedRow, FeedSettings, GapRecord, GapState, Origin, PollRecord, Validators,
 };
+use crate::{Feeds, Gaps, StoreError};
 
 /// Longest text kept of a poll's state, and of other texts, in bytes: a server's words may be in
 /// them.
@@ -117,12 +117,13 @@ fn check_lengths(settings: &FeedSettings) -> Result<(), StoreError> {
     check_length("the address of a feed", &settings.address, MAX_ADDRESS)
 }
 
-impl SqlStore {
-    pub(super) async fn list_feeds(
-        &self,
-        channel: Option<&str>,
-    ) -> Result<Vec<FeedRow>, StoreError> {
-        let mut session = self.database.read("list feeds").await?;
+impl Feeds<'_> {
+    /// Returns the feeds of one channel, or of all, also those that are no longer polled.
+    ///
+    /// # Errors
+    /// The channel does not exist, or the database fails.
+    pub async fn list(self, channel: Option<&str>) -> Result<Vec<FeedRow>, StoreError> {
+        let mut session = self.store.database.read("list feeds").await?;
         let rows = match channel {
             Some(channel) => {
                 channel_id(&mut session, channel).await?;
@@ -140,25 +141,36 @@ impl SqlStore {
         Ok(feeds)
     }
 
-    pub(super) async fn read_feed(
-        &self,
-        channel: &str,
-        url: &str,
-    ) -> Result<Option<FeedRow>, StoreError> {
-        let mut session = self.database.read("read a feed").await?;
+    /// Returns one feed of a channel; `None` if it was neither set up nor polled.
+    ///
+    /// # Errors
+    /// The channel does not exist, or the database fails.
+    pub async fn get(self, channel: &str, url: &str) -> Result<Option<FeedRow>, StoreError> {
+        let mut session = self.store.database.read("read a feed").await?;
         match find(&mut session, channel, url).await? {
             Some(feed) => Ok(Some(feed)),
             None => channel_id(&mut session, channel).await.map(|_| None),
         }
     }
 
-    pub(super) async fn set_feed(
-        &self,
-        channel: &str,
-        settings: &FeedSettings,
-    ) -> Result<FeedRow, StoreError> {
+    /// Returns the validators for the next conditional request of a feed; empty if it was never
+    /// polled.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub async fn validators(self, channel: &str, url: &str) -> Result<Validators, StoreError> {
+        let feed = self.get(channel, url).await?;
+        Ok(feed.map(|feed| feed.validators).unwrap_or_default())
+    }
+
+    /// Sets all settings of a feed, makes it if there is none, and makes it active, even if it was
+    /// gone. Its known entries stay.
+    ///
+    /// # Errors
+    /// The channel does not exist, a text is too long, or the database fails.
+    pub async fn put(self, channel: &str, settings: &FeedSettings) -> Result<FeedRow, StoreError> {
         check_lengths(settings)?;
-        let mut session = self.database.write("set up a feed").await?;
+        let mut session = self.store.database.write("set up a feed").await?;
         let channel_id = channel_id(&mut session, channel).await?;
         if let Some(before) = find(&mut session, channel, &settings.url).await?
             && before.active
@@ -197,14 +209,20 @@ impl SqlStore {
         Ok(feed)
     }
 
-    /// One statement decides whether it is there: whoever looks first is overtaken.
-    pub(super) async fn insert_feed(
-        &self,
+    /// Adds a feed, unless it is there already: `None`. Of several callers that add the same feed
+    /// at once, one succeeds. A removed feed is added again with these settings; its known entries
+    /// stay.
+    ///
+    /// # Errors
+    /// The channel does not exist, a text is too long, or the database fails.
+    pub async fn add(
+        self,
         channel: &str,
         settings: &FeedSettings,
     ) -> Result<Option<FeedRow>, StoreError> {
+        // One statement decides whether it is there: whoever looks first is overtaken.
         check_lengths(settings)?;
-        let mut session = self.database.write("add a feed").await?;
+        let mut session = self.store.database.write("add a feed").await?;
         let channel_id = channel_id(&mut session, channel).await?;
         let title = settings.title.as_deref().map(|title| cut(title, MAX_TEXT));
         let added = session
@@ -241,13 +259,18 @@ impl SqlStore {
         Ok(feed)
     }
 
-    pub(super) async fn change_feed(
-        &self,
+    /// Changes these settings of an active [managed](crate::Origin::Managed) feed, and leaves the
+    /// rest to concurrent changes. Returns the feed as it is then; `None` if there is no such feed.
+    ///
+    /// # Errors
+    /// The channel does not exist, or the database fails.
+    pub async fn edit(
+        self,
         channel: &str,
         url: &str,
         edit: &FeedEdit,
     ) -> Result<Option<FeedRow>, StoreError> {
-        let mut session = self.database.write("change a feed").await?;
+        let mut session = self.store.database.write("change a feed").await?;
         let id = channel_id(&mut session, channel).await?;
         let title = edit.title.as_deref().map(|title| cut(title, MAX_TEXT));
         let found = session
@@ -271,13 +294,18 @@ impl SqlStore {
         Ok(feed)
     }
 
-    pub(super) async fn switch_feed(
-        &self,
+    /// Sets whether a feed is to be polled. An inactive feed counts as removed; its row stays,
+    /// because its updates keep their numbers. Returns whether there is such a feed.
+    ///
+    /// # Errors
+    /// The channel does not exist, or the database fails.
+    pub async fn set_active(
+        self,
         channel: &str,
         url: &str,
         active: bool,
     ) -> Result<bool, StoreError> {
-        let mut session = self.database.write("switch a feed").await?;
+        let mut session = self.store.database.write("switch a feed").await?;
         let id = channel_id(&mut session, channel).await?;
         let found = session
             .execute(
@@ -290,13 +318,18 @@ impl SqlStore {
         Ok(found > 0)
     }
 
-    pub(super) async fn pause_feed(
-        &self,
+    /// Sets whether the polls of a feed are paused. Returns whether there is such a feed that was
+    /// not removed.
+    ///
+    /// # Errors
+    /// The channel does not exist, or the database fails.
+    pub async fn set_paused(
+        self,
         channel: &str,
         url: &str,
         paused: bool,
     ) -> Result<bool, StoreError> {
-        let mut session = self.database.write("pause a feed").await?;
+        let mut session = self.store.database.write("pause a feed").await?;
         let id = channel_id(&mut session, channel).await?;
         let found = session
             .execute(
@@ -309,13 +342,18 @@ impl SqlStore {
         Ok(found > 0)
     }
 
-    pub(super) async fn write_poll(
-        &self,
+    /// Records the outcome of a poll. Leaves the validators as they are: they advance only together
+    /// with entries, in [`Updates::append`](crate::Updates::append).
+    ///
+    /// # Errors
+    /// The channel does not exist, or the database fails.
+    pub async fn record_poll(
+        self,
         channel: &str,
         url: &str,
         poll: &PollRecord,
     ) -> Result<(), StoreError> {
-        let mut session = self.database.write("record a poll").await?;
+        let mut session = self.store.database.write("record a poll").await?;
         let channel_id = channel_id(&mut session, channel).await?;
         let id = feed_row(&mut session, channel_id, url).await?;
         let moved_to = poll.moved_to.as_deref().map(|url| cut(url, MAX_ADDRESS));
@@ -341,13 +379,16 @@ impl SqlStore {
             .await?;
         session.commit().await
     }
+}
 
-    pub(super) async fn write_gap(
-        &self,
-        channel: &str,
-        gap: &GapRecord,
-    ) -> Result<i64, StoreError> {
-        let mut session = self.database.write("record a gap").await?;
+impl Gaps<'_> {
+    /// Records a gap, or its new state if its `id` is known. Returns its id. The last thousand of
+    /// each channel are kept.
+    ///
+    /// # Errors
+    /// The channel does not exist, or the database fails.
+    pub async fn record(self, channel: &str, gap: &GapRecord) -> Result<i64, StoreError> {
+        let mut session = self.store.database.write("record a gap").await?;
         let channel_id = channel_id(&mut session, channel).await?;
         let (state, detail) = (gap.state.as_str(), cut(&gap.detail, MAX_TEXT));
         let entries = to_i64(gap.entries);
@@ -399,13 +440,13 @@ impl SqlStore {
         Ok(id)
     }
 
-    /// The newest first.
-    pub(super) async fn list_gaps(
-        &self,
-        channel: &str,
-        limit: usize,
-    ) -> Result<Vec<GapRecord>, StoreError> {
-        let mut session = self.database.read("list gaps").await?;
+    /// Returns the last gaps of a channel, the newest first.
+    ///
+    /// # Errors
+    /// The channel does not exist, or the database fails.
+    pub async fn list(self, channel: &str, limit: usize) -> Result<Vec<GapRecord>, StoreError> {
+        // The newest first.
+        let mut session = self.store.database.read("list gaps").await?;
         let id = channel_id(&mut session, channel).await?;
         let rows = session
             .rows(

@@ -1,23 +1,28 @@
-//! Who publishes a channel. Times are the database's, so that two sources need no common clock.
+//! Leases. Times are the database's, so that two sources need no common clock.
 
 use std::time::Duration;
 
-use super::{SqlStore, cut};
-use crate::StoreError;
+use super::cut;
 use crate::database::{sql, values};
 use crate::model::{Holder, Lease, Leased};
+use crate::{Leases, StoreError};
 
 /// Longest text kept of a holder's name, in bytes.
 const MAX_NAME: usize = 255;
 
-impl SqlStore {
-    pub(super) async fn acquire_lease(
-        &self,
+impl Leases<'_> {
+    /// Requests the right to publish a channel for the time `ttl`. The lease is granted if it is
+    /// free, has expired, or belongs to `holder` already. Expiry goes by the clock of the database.
+    ///
+    /// # Errors
+    /// The channel does not exist, or the database fails.
+    pub async fn take(
+        self,
         channel: &str,
         holder: &Holder,
         ttl: Duration,
     ) -> Result<Leased, StoreError> {
-        let mut session = self.database.write("take a lease").await?;
+        let mut session = self.store.database.write("take a lease").await?;
         let row = session
             .row(
                 sql!(
@@ -70,13 +75,18 @@ impl SqlStore {
         }))
     }
 
-    pub(super) async fn extend_lease(
-        &self,
+    /// Extends a lease to the time `ttl` from now. Returns whether it still belongs to the holder:
+    /// it does until another holder takes it, even if it had expired.
+    ///
+    /// # Errors
+    /// The database fails. The lease may have been renewed all the same.
+    pub async fn renew(
+        self,
         lease: &Lease,
         holder: &Holder,
         ttl: Duration,
     ) -> Result<bool, StoreError> {
-        let mut session = self.database.write("renew a lease").await?;
+        let mut session = self.store.database.write("renew a lease").await?;
         let renewed = session
             .execute(
                 sql!(
@@ -96,9 +106,14 @@ impl SqlStore {
         Ok(renewed > 0)
     }
 
-    /// Who had it stays on record.
-    pub(super) async fn end_lease(&self, lease: &Lease) -> Result<(), StoreError> {
-        let mut session = self.database.write("release a lease").await?;
+    /// Releases a lease, so that nobody has to wait until it expires. A lease that another holder
+    /// has taken stays.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn release(self, lease: &Lease) -> Result<(), StoreError> {
+        // Who had it stays on record.
+        let mut session = self.store.database.write("release a lease").await?;
         session
             .execute(
                 sql!(

@@ -1,14 +1,14 @@
-//! Receivers that were admitted: listed, revoked, forgotten.
+//! Receivers that were admitted.
 
 use uuid::Uuid;
 
 use super::records::change::{next_change, note_forgotten};
 use super::records::read::receiver_id;
 use super::records::rows::{kept, kept_list};
-use super::{SqlStore, grow_version, names_from_json, names_to_json};
-use crate::StoreError;
+use super::{grow_version, names_from_json, names_to_json};
 use crate::database::{Row, Session, sql, values};
 use crate::model::{ReceiverEdit, ReceiverRow};
+use crate::{Receivers, StoreError};
 
 /// Longest label (a hundred characters of any kind) and tag kept, in bytes, and the most tags of a
 /// receiver.
@@ -16,7 +16,8 @@ const MAX_LABEL: usize = 400;
 const MAX_TAG: usize = 64;
 const MAX_TAGS: usize = 32;
 
-/// Everything about receivers, in the order that [`read_receiver`] has; what follows is added to it.
+/// Everything about receivers, in the order that [`read_receiver`] has; what follows is added to
+/// it.
 macro_rules! select_receivers {
     ($($then:tt)+) => {
         $crate::database::sql!(
@@ -46,9 +47,13 @@ pub(super) fn read_receiver(session: &Session, row: &Row) -> Result<ReceiverRow,
     })
 }
 
-impl SqlStore {
-    pub(super) async fn list_receivers(&self) -> Result<Vec<ReceiverRow>, StoreError> {
-        let mut session = self.database.read("list receivers").await?;
+impl Receivers<'_> {
+    /// Returns all receivers that were ever admitted and not forgotten, in that order.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn list(self) -> Result<Vec<ReceiverRow>, StoreError> {
+        let mut session = self.store.database.read("list receivers").await?;
         let rows = session
             .rows(select_receivers!("ORDER BY enrolled_at, id"), values![])
             .await?;
@@ -57,8 +62,12 @@ impl SqlStore {
             .collect()
     }
 
-    pub(super) async fn end_receiver(&self, id: Uuid) -> Result<bool, StoreError> {
-        let mut session = self.database.write("revoke a receiver").await?;
+    /// Revokes a receiver: it is no longer admitted. Returns whether there is such a receiver.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn revoke(self, id: Uuid) -> Result<bool, StoreError> {
+        let mut session = self.store.database.write("revoke a receiver").await?;
         let change = next_change(&mut session).await?;
         let found = session
             .execute(
@@ -70,13 +79,18 @@ impl SqlStore {
             )
             .await?;
         grow_version(&mut session).await?;
-        self.end_change(session, change).await?;
+        self.store.end_change(session, change).await?;
         Ok(found > 0)
     }
 
-    pub(super) async fn delete_receiver(&self, id: Uuid) -> Result<bool, StoreError> {
+    /// Forgets a receiver: it may enrol again, with a token and a new credential. Returns whether
+    /// there was such a receiver.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn forget(self, id: Uuid) -> Result<bool, StoreError> {
         let id = id.to_string();
-        let mut session = self.database.write("forget a receiver").await?;
+        let mut session = self.store.database.write("forget a receiver").await?;
         let change = next_change(&mut session).await?;
         let found = session
             .execute(sql!("DELETE FROM receivers WHERE id = $1"), values![&id])
@@ -94,12 +108,16 @@ impl SqlStore {
         }
         note_forgotten(&mut session, &id, change).await?;
         grow_version(&mut session).await?;
-        self.end_change(session, change).await?;
+        self.store.end_change(session, change).await?;
         Ok(true)
     }
 
-    pub(super) async fn list_revoked(&self) -> Result<Vec<Uuid>, StoreError> {
-        let mut session = self.database.read("list revoked receivers").await?;
+    /// Returns the receivers that were revoked.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn revoked(self) -> Result<Vec<Uuid>, StoreError> {
+        let mut session = self.store.database.read("list revoked receivers").await?;
         let rows = session
             .rows(
                 sql!("SELECT id FROM receivers WHERE revoked_at IS NOT NULL ORDER BY id"),
@@ -111,8 +129,13 @@ impl SqlStore {
             .collect()
     }
 
-    pub(super) async fn list_held(&self) -> Result<Vec<Uuid>, StoreError> {
-        let mut session = self.database.read("list receivers on hold").await?;
+    /// Returns the receivers that operators hold on their unicast path. ([`Store::version`] grows
+    /// when that changes.)
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn held(self) -> Result<Vec<Uuid>, StoreError> {
+        let mut session = self.store.database.read("list receivers on hold").await?;
         let rows = session
             .rows(
                 sql!("SELECT id FROM receivers WHERE held ORDER BY id"),
@@ -124,13 +147,18 @@ impl SqlStore {
             .collect()
     }
 
-    pub(super) async fn change_receiver(
-        &self,
+    /// Sets label, tags and hold of a receiver. Returns it as it is then; `None` if there is no
+    /// such receiver.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn edit(
+        self,
         id: Uuid,
         edit: &ReceiverEdit,
     ) -> Result<Option<ReceiverRow>, StoreError> {
         let id = id.to_string();
-        let mut session = self.database.write("change a receiver").await?;
+        let mut session = self.store.database.write("change a receiver").await?;
         let change = next_change(&mut session).await?;
         let row = session
             .row(select_receivers!("WHERE id = $1" LOCK), values![&id])
@@ -171,7 +199,7 @@ impl SqlStore {
         if after.held != before.held {
             grow_version(&mut session).await?;
         }
-        self.end_change(session, change).await?;
+        self.store.end_change(session, change).await?;
         Ok(Some(after))
     }
 }

@@ -1,15 +1,15 @@
-//! Letting go of old updates.
+//! Retention: deletion of old updates and entries.
 
-use super::{SqlStore, to_i64};
-use crate::StoreError;
+use super::to_i64;
 use crate::database::{Sql, sql, values};
 use crate::model::Retention;
+use crate::{Entries, StoreError, Updates};
 
 /// Updates are deleted in transactions of at most this many.
 pub(super) const PART: i64 = 1000;
 
-/// Forgets at most `$4` entries of feed `$1` up to the seq `$2` whose ids are not among `$3`. One that
-/// changes meanwhile has another seq then, and stays.
+/// Forgets at most `$4` entries of feed `$1` up to the seq `$2` whose ids are not among `$3`. One
+/// that changes meanwhile has another seq then, and stays.
 const OLD_ENTRIES: Sql = Sql {
     sqlite: "DELETE FROM entries WHERE feed_id = $1 AND seq <= $2 AND entry_id IN (
                  SELECT entry_id FROM entries WHERE feed_id = $1 AND seq <= $2
@@ -19,15 +19,22 @@ const OLD_ENTRIES: Sql = Sql {
                        AND entry_id <> ALL ($3::TEXT[]) LIMIT $4)",
 };
 
-impl SqlStore {
-    pub(super) async fn delete_updates(
-        &self,
+impl Updates<'_> {
+    /// Deletes the updates of a channel that are not to be kept, counted back from `published`, and
+    /// returns the oldest seq that is left (the head + 1 if none is). Updates after `published`
+    /// stay. So do the hashes of entries: a deleted update does not return as new. Works in parts,
+    /// between which others can write; when the future is dropped, some of it may be done.
+    ///
+    /// # Errors
+    /// The channel does not exist, or the database fails.
+    pub async fn retain(
+        self,
         channel: &str,
         keep: &Retention,
         published: u64,
     ) -> Result<u64, StoreError> {
         loop {
-            let mut session = self.database.write("delete old updates").await?;
+            let mut session = self.store.database.write("delete old updates").await?;
             let row = session
                 .row(
                     sql!(
@@ -83,17 +90,26 @@ impl SqlStore {
             session.commit().await?;
         }
     }
+}
 
-    /// In parts, between which others can write. Which entries it is about, a reader finds out: that
-    /// may take a look at all of them.
-    pub(super) async fn delete_entries(
-        &self,
+impl Entries<'_> {
+    /// Forgets the entries of a feed, except for the `keep` newest ones, those that are `present`
+    /// in the feed, and those of which the channel still keeps an update. A forgotten entry that
+    /// returns is new. Returns how many were forgotten. Works in parts, between which others can
+    /// write.
+    ///
+    /// # Errors
+    /// The channel does not exist, or the database fails.
+    pub async fn forget(
+        self,
         channel: &str,
         url: &str,
         keep: usize,
         present: &[&str],
     ) -> Result<u64, StoreError> {
-        let mut session = self.database.read("look for old entries").await?;
+        // In parts, between which others can write. Which entries it is about, a reader finds out:
+        // that may take a look at all of them.
+        let mut session = self.store.database.read("look for old entries").await?;
         let row = session
             .row(
                 sql!(
@@ -120,7 +136,7 @@ impl SqlStore {
         let last = last.min(oldest.map_or(head, |oldest| oldest - 1));
         let mut all = 0;
         loop {
-            let mut session = self.database.write("forget old entries").await?;
+            let mut session = self.store.database.write("forget old entries").await?;
             let deleted = session
                 .execute(OLD_ENTRIES, values![feed_id, last, present, PART])
                 .await?;
@@ -131,10 +147,12 @@ impl SqlStore {
             }
         }
     }
+}
 
+impl Updates<'_> {
     fn negative(&self, seq: i64) -> StoreError {
         StoreError::Damaged {
-            url: self.database.url.to_string(),
+            url: self.store.database.url.to_string(),
             detail: format!("it holds the seq {seq}"),
         }
     }

@@ -1,4 +1,4 @@
-//! What needs a look inside: a full disk, deleted and damaged rows, other schemas, many updates.
+//! Tests that look inside: a full disk, deleted and damaged rows, other schemas, many updates.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::path::Path;
@@ -6,15 +6,14 @@ use std::time::{Duration, Instant};
 
 use sqlx::{ConnectOptions, Connection, SqliteConnection, sqlite::SqliteConnectOptions};
 
-use super::SqlStore;
 use crate::location::Location;
 use crate::model::{Applicant, Draft, Kind, NewToken, Validators, Verdict};
 use crate::{Store, StoreError};
 
 const URL: &str = "https://example.org/new.atom";
 
-async fn open(path: &Path) -> Result<SqlStore, StoreError> {
-    SqlStore::open(Location::file(path)).await
+async fn open(path: &Path) -> Result<Store, StoreError> {
+    Store::at(Location::file(path)).await
 }
 
 async fn raw(path: &Path) -> SqliteConnection {
@@ -48,9 +47,10 @@ fn etag(text: &str) -> Validators {
 async fn a_full_disk_stores_nothing_says_so_and_heals() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(&folder.path().join("a.db")).await.unwrap();
-    store.open_channel("lore").await.unwrap();
+    store.channels().open("lore").await.unwrap();
     let drafts: Vec<_> = (0..20).map(draft).collect();
     store
+        .updates()
         .append(
             "lore",
             URL,
@@ -73,16 +73,21 @@ async fn a_full_disk_stores_nothing_says_so_and_heals() {
         .unwrap();
     let big = |_: u64, _: &Draft| vec![2; 20_000];
     let error = store
+        .updates()
         .append("lore", URL, None, &drafts[5..], Some(&etag("two")), &big)
         .await
         .unwrap_err();
     assert!(matches!(error, StoreError::Full { .. }), "{error:?}");
     assert!(error.to_string().contains("a.db"), "{error}");
     // Neither the part that fitted nor the validators are there.
-    assert_eq!(store.open_channel("lore").await.unwrap().head, 5);
-    assert_eq!(store.validators("lore", URL).await.unwrap(), etag("one"));
+    assert_eq!(store.channels().open("lore").await.unwrap().head, 5);
+    assert_eq!(
+        store.feeds().validators("lore", URL).await.unwrap(),
+        etag("one")
+    );
     // The limit is of the connection, which the failure replaced.
     let stored = store
+        .updates()
         .append("lore", URL, None, &drafts, Some(&etag("two")), &big)
         .await
         .unwrap();
@@ -95,10 +100,11 @@ async fn a_deleted_seq_is_not_used_again() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.db");
     let store = open(&path).await.unwrap();
-    store.open_channel("lore").await.unwrap();
+    store.channels().open("lore").await.unwrap();
     let drafts: Vec<_> = (0..10).map(draft).collect();
     let encode = |seq: u64, _: &Draft| seq.to_be_bytes().to_vec();
     store
+        .updates()
         .append("lore", URL, None, &drafts, None, &encode)
         .await
         .unwrap();
@@ -106,9 +112,9 @@ async fn a_deleted_seq_is_not_used_again() {
         .execute(store.database.sqlite_writer())
         .await
         .unwrap();
-    let channel = store.open_channel("lore").await.unwrap();
+    let channel = store.channels().open("lore").await.unwrap();
     assert_eq!((channel.first, channel.head), (5, 10));
-    let left = store.updates("lore", 1, 100, 1 << 20).await.unwrap();
+    let left = store.updates().read("lore", 1, 100, 1 << 20).await.unwrap();
     assert_eq!(left.first().unwrap().seq, 5);
     sqlx::query("DELETE FROM updates")
         .execute(store.database.sqlite_writer())
@@ -116,9 +122,10 @@ async fn a_deleted_seq_is_not_used_again() {
         .unwrap();
     store.close().await;
     let store = open(&path).await.unwrap();
-    let channel = store.open_channel("lore").await.unwrap();
+    let channel = store.channels().open("lore").await.unwrap();
     assert_eq!((channel.first, channel.head), (11, 10));
     let stored = store
+        .updates()
         .append("lore", URL, None, &[draft(10)], None, &encode)
         .await
         .unwrap();
@@ -129,9 +136,10 @@ async fn a_deleted_seq_is_not_used_again() {
 async fn what_is_impossible_in_the_database_is_reported_as_damage() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(&folder.path().join("a.db")).await.unwrap();
-    store.open_channel("lore").await.unwrap();
+    store.channels().open("lore").await.unwrap();
     let drafts: Vec<_> = (0..3).map(draft).collect();
     store
+        .updates()
         .append("lore", URL, None, &drafts, None, &|_, _| vec![0])
         .await
         .unwrap();
@@ -142,26 +150,29 @@ async fn what_is_impossible_in_the_database_is_reported_as_damage() {
             .unwrap();
     };
     damage("UPDATE channels SET head = 2").await;
-    let error = store.open_channel("lore").await.unwrap_err();
+    let error = store.channels().open("lore").await.unwrap_err();
     assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
     damage("UPDATE channels SET head = -7").await;
     let error = store
+        .updates()
         .append("lore", URL, None, &[draft(9)], None, &|_, _| vec![0])
         .await
         .unwrap_err();
     assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
     damage("UPDATE channels SET head = 9223372036854775807").await;
     let error = store
+        .updates()
         .append("lore", URL, None, &[draft(9)], None, &|_, _| vec![0])
         .await
         .unwrap_err();
     assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
     damage("UPDATE channels SET head = 3, incarnation = 'x'").await;
-    let error = store.open_channel("lore").await.unwrap_err();
+    let error = store.channels().open("lore").await.unwrap_err();
     assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
     damage("UPDATE entries SET hash = X'00'").await;
     let error = store
-        .known("lore", URL, &["urn:entry:0"])
+        .entries()
+        .hashes("lore", URL, &["urn:entry:0"])
         .await
         .unwrap_err();
     assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
@@ -215,22 +226,31 @@ async fn a_database_that_somebody_holds_is_busy_and_not_lost() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.db");
     let store = open(&path).await.unwrap();
-    store.open_channel("lore").await.unwrap();
+    store.channels().open("lore").await.unwrap();
     let mut other = raw(&path).await;
     let held = other.begin_with("BEGIN IMMEDIATE").await.unwrap();
     // Readers do not wait.
-    assert!(store.updates("lore", 1, 1, 1).await.unwrap().is_empty());
+    assert!(
+        store
+            .updates()
+            .read("lore", 1, 1, 1)
+            .await
+            .unwrap()
+            .is_empty()
+    );
     sqlx::query("PRAGMA busy_timeout = 50")
         .execute(store.database.sqlite_writer())
         .await
         .unwrap();
     let error = store
+        .updates()
         .append("lore", URL, None, &[draft(1)], None, &|_, _| vec![0])
         .await
         .unwrap_err();
     assert!(matches!(error, StoreError::Busy { .. }), "{error:?}");
     held.rollback().await.unwrap();
     let stored = store
+        .updates()
         .append("lore", URL, None, &[draft(1)], None, &|_, _| vec![0])
         .await
         .unwrap();
@@ -250,8 +270,8 @@ async fn who_shows_a_token_that_admits_nobody_keeps_no_writer_waiting() {
         public: false,
         channels: Vec::new(),
     };
-    let row = store.add_token(&token).await.unwrap();
-    store.revoke_token(row.id).await.unwrap();
+    let row = store.tokens().add(&token).await.unwrap();
+    store.tokens().revoke(row.id).await.unwrap();
     let mut other = raw(&path).await;
     let held = other.begin_with("BEGIN IMMEDIATE").await.unwrap();
     sqlx::query("PRAGMA busy_timeout = 50")
@@ -268,7 +288,7 @@ async fn who_shows_a_token_that_admits_nobody_keeps_no_writer_waiting() {
             address: "[::1]:1",
             channels: &[],
         };
-        store.admit(&applicant).await.unwrap()
+        store.receivers().admit(&applicant).await.unwrap()
     };
     assert_eq!(verdict([9; 32]).await, Verdict::UnknownToken);
     assert_eq!(verdict([1; 32]).await, Verdict::TokenRevoked);
@@ -279,8 +299,9 @@ async fn who_shows_a_token_that_admits_nobody_keeps_no_writer_waiting() {
 async fn a_hundred_thousand_updates_are_read_by_their_key() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(&folder.path().join("a.db")).await.unwrap();
-    store.open_channel("lore").await.unwrap();
+    store.channels().open("lore").await.unwrap();
     store
+        .updates()
         .append("lore", URL, None, &[draft(0)], None, &|_, _| vec![0; 500])
         .await
         .unwrap();
@@ -301,14 +322,21 @@ async fn a_hundred_thousand_updates_are_read_by_their_key() {
         assert!(took.len() < 3, "{took:?}");
         let started = Instant::now();
         for from in (1..100_000).step_by(500) {
-            let updates = store.updates("lore", from, 100, 1 << 20).await.unwrap();
+            let updates = store
+                .updates()
+                .read("lore", from, 100, 1 << 20)
+                .await
+                .unwrap();
             assert_eq!(updates.len(), 100);
             assert_eq!(updates[0].seq, from);
         }
-        assert_eq!(store.open_channel("lore").await.unwrap().head, 100_000);
+        assert_eq!(store.channels().open("lore").await.unwrap().head, 100_000);
         took.push(started.elapsed());
     }
-    let all = store.updates("lore", 1, usize::MAX, usize::MAX).await;
+    let all = store
+        .updates()
+        .read("lore", 1, usize::MAX, usize::MAX)
+        .await;
     assert_eq!(all.unwrap().len(), 65_536, "one read is bounded anyway");
 }
 

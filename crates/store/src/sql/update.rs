@@ -1,20 +1,21 @@
-//! Updates: stored in one transaction with what they change, and read in order.
+//! Updates: stored in one transaction with their entries, and read in order.
 
 use std::collections::{BTreeSet, HashMap};
 
 use uuid::Uuid;
 
 use super::feed::channel_id;
-use super::{SqlStore, check_fence, to_i64};
-use crate::StoreError;
+use super::{check_fence, to_i64};
 use crate::database::{Session, Sql, Value, sql, storable, values};
 use crate::model::{Draft, EncodeUpdate, Hash, StoredUpdate, Validators};
+use crate::{Entries, StoreError, Updates};
 
 /// Most updates of one read, whatever the caller asks for.
 const MAX_UPDATES_PER_READ: usize = 65_536;
 
-/// About as long as most updates are, in bytes: so many are looked at first as fit by this into what is asked for. To look at the sizes of many more than go out would
-/// take longer than to read those that do.
+/// About as long as most updates are, in bytes: so many are looked at first as fit by this into
+/// what is asked for. To look at the sizes of many more than go out would take longer than to read
+/// those that do.
 const TYPICAL_BYTES: usize = 2048;
 
 /// At least so many are looked at, and then each time so many times more than before.
@@ -27,9 +28,9 @@ const MAX_EXPECTED: usize = 64 << 20;
 /// Longest id of an entry, in bytes: it is the key of an index.
 pub(super) const MAX_KEY: usize = 2048;
 
-/// The hashes of the entries of feed `$1` with the ids `$2`: an array in PostgreSQL, a JSON array in
-/// SQLite. PostgreSQL looks each id up by itself, because a table that has just grown has no statistics
-/// yet, and for all ids at once it would rather read the whole feed.
+/// The hashes of the entries of feed `$1` with the ids `$2`: an array in PostgreSQL, a JSON array
+/// in SQLite. PostgreSQL looks each id up by itself, because a table that has just grown has no
+/// statistics yet, and for all ids at once it would rather read the whole feed.
 const HASHES: Sql = Sql {
     sqlite: "SELECT entry_id, hash FROM entries
              WHERE feed_id = $1 AND entry_id IN (SELECT value FROM json_each($2))",
@@ -46,15 +47,33 @@ struct Target {
     validators: Validators,
 }
 
-/// What an append adds.
+/// Updates that an append adds.
 #[derive(Default)]
 struct News<'a> {
     updates: Vec<(i64, &'a Draft, Vec<u8>)>,
 }
 
-impl SqlStore {
-    pub(super) async fn write_updates(
-        &self,
+impl Updates<'_> {
+    /// Stores new versions of entries, in the order given, and with them the feed's validators, in
+    /// one durable transaction. Returns the updates that were stored, ascending and dense.
+    ///
+    /// With a `fence`, the append is refused unless that is the channel's current one: another
+    /// holder has taken the channel's lease since.
+    ///
+    /// A draft whose hash is the one stored last for its entry is skipped. `encode` is called once
+    /// for each of the others, inside the transaction, with the seq that it gets; its result is
+    /// stored as it is. Without `validators` the stored ones stay: pass them with the last part of
+    /// a document that is stored in parts.
+    ///
+    /// When the future is dropped before it is done, everything or nothing was stored: look at the
+    /// channel's head before publishing anything else. The same holds after an error, for a disk
+    /// can fail between writing and reporting.
+    ///
+    /// # Errors
+    /// The channel does not exist, the fence is an old one, an id is longer than 2,048 bytes, or
+    /// the database fails (disk full, …).
+    pub async fn append(
+        self,
         channel: &str,
         url: &str,
         fence: Option<u64>,
@@ -63,7 +82,7 @@ impl SqlStore {
         encode: &EncodeUpdate<'_>,
     ) -> Result<Vec<StoredUpdate>, StoreError> {
         check_keys(url, drafts)?;
-        let mut session = self.database.write("store updates").await?;
+        let mut session = self.store.database.write("store updates").await?;
         let target = target(&mut session, channel, url, fence).await?;
         let ids: Vec<&str> = drafts
             .iter()
@@ -116,14 +135,20 @@ impl SqlStore {
             })
             .collect())
     }
+}
 
-    pub(super) async fn read_known(
-        &self,
+impl Entries<'_> {
+    /// Returns the stored content hashes of those of the given entries that are known.
+    ///
+    /// # Errors
+    /// The channel does not exist, or the database fails.
+    pub async fn hashes(
+        self,
         channel: &str,
         url: &str,
         entry_ids: &[&str],
     ) -> Result<HashMap<String, Hash>, StoreError> {
-        let mut session = self.database.read("look up entries").await?;
+        let mut session = self.store.database.read("look up entries").await?;
         let row = session
             .row(
                 sql!(
@@ -146,14 +171,19 @@ impl SqlStore {
             .collect())
     }
 
-    pub(super) async fn read_known_since(
-        &self,
+    /// Returns the ids of a feed's entries of which a version was stored with a larger seq than
+    /// `seq`, the newest first: at most `limit`.
+    ///
+    /// # Errors
+    /// The channel does not exist, or the database fails.
+    pub async fn since(
+        self,
         channel: &str,
         url: &str,
         seq: u64,
         limit: usize,
     ) -> Result<Vec<String>, StoreError> {
-        let mut session = self.database.read("look up new entries").await?;
+        let mut session = self.store.database.read("look up new entries").await?;
         channel_id(&mut session, channel).await?;
         let rows = session
             .rows(
@@ -169,8 +199,10 @@ impl SqlStore {
             .await?;
         rows.iter().map(|row| session.get(row, 0)).collect()
     }
+}
 
-    pub(super) async fn read_updates(
+impl Updates<'_> {
+    async fn read_within(
         &self,
         channel: &str,
         incarnation: Option<Uuid>,
@@ -181,7 +213,7 @@ impl SqlStore {
         let Ok(from) = i64::try_from(from) else {
             return Ok(Vec::new());
         };
-        let mut session = self.database.read("read updates").await?;
+        let mut session = self.store.database.read("read updates").await?;
         let row = session
             .row(
                 sql!("SELECT id, incarnation FROM channels WHERE name = $1"),
@@ -199,10 +231,43 @@ impl SqlStore {
         }
         updates_of(&mut session, id, from, limit, max_bytes).await
     }
+
+    /// Returns stored updates with `from <= seq`, ascending: at most `limit`, and at most
+    /// `max_bytes` of encoded bytes in all, but at least one if there is one.
+    ///
+    /// # Errors
+    /// The channel does not exist, or the database fails.
+    pub async fn read(
+        self,
+        channel: &str,
+        from: u64,
+        limit: usize,
+        max_bytes: usize,
+    ) -> Result<Vec<StoredUpdate>, StoreError> {
+        self.read_within(channel, None, from, limit, max_bytes)
+            .await
+    }
+
+    /// Returns updates as [`read`](Self::read) does, if the channel still has this incarnation: for
+    /// callers that do not hold its lease.
+    ///
+    /// # Errors
+    /// [`StoreError::Incarnation`] if it has another one; as `read` otherwise.
+    pub async fn backlog(
+        self,
+        channel: &str,
+        incarnation: Uuid,
+        from: u64,
+        limit: usize,
+        max_bytes: usize,
+    ) -> Result<Vec<StoredUpdate>, StoreError> {
+        self.read_within(channel, Some(incarnation), from, limit, max_bytes)
+            .await
+    }
 }
 
-/// Columns of the updates of channel `$1` from seq `$2` on: at most `$3`, and at most `$4` bytes, but
-/// at least one. The sizes cost little, so that no more content is read than goes out.
+/// Columns of the updates of channel `$1` from seq `$2` on: at most `$3`, and at most `$4` bytes,
+/// but at least one. The sizes cost little, so that no more content is read than goes out.
 macro_rules! updates_within {
     ($columns:literal) => {
         $crate::database::sql!(
@@ -343,9 +408,9 @@ pub(super) async fn feed_row(
         .await
 }
 
-/// The hashes stored for those of the entries that are known. In PostgreSQL, it has to be a statement
-/// of its own after the channel's row was locked: one that waited for the lock sees what was
-/// there before.
+/// The hashes stored for those of the entries that are known. In PostgreSQL, it has to be a
+/// statement of its own after the channel's row was locked: one that waited for the lock sees what
+/// was there before.
 async fn hashes(
     session: &mut Session,
     feed_id: i64,
@@ -367,7 +432,7 @@ async fn hashes(
         .collect()
 }
 
-/// Inside the process, each statement costs microseconds.
+/// Writes row by row: inside the process, each statement costs microseconds.
 async fn write_one_by_one(
     session: &mut Session,
     target: &Target,
@@ -413,7 +478,7 @@ async fn write_one_by_one(
         .map(|_| ())
 }
 
-/// To a server, each statement costs a round trip: all in one.
+/// Writes everything in one statement: to a server, each costs a round trip.
 async fn write_at_once(
     session: &mut Session,
     target: &Target,

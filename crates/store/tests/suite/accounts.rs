@@ -1,9 +1,9 @@
-//! Who may use the console: people, browsers, programs, and the log of what they did.
+//! Users of the console, their browsers and API tokens, and the audit log.
 
 use std::time::Duration;
 
 use store::{
-    AuditFilter, Identity, NewApiToken, NewAudit, NewUser, NewWebSession, Opened, Role, Setup,
+    AuditFilter, Identity, NewApiToken, NewAudit, NewUser, NewWebSession, Role, Setup, Store,
     StoreError, UserChange, UserEdit, UserRow,
 };
 
@@ -33,8 +33,8 @@ fn user(name: &str, role: Role) -> NewUser {
     }
 }
 
-async fn add(opened: &Opened, name: &str, role: Role) -> UserRow {
-    match opened.accounts.add_user(&user(name, role)).await.unwrap() {
+async fn add(opened: &Store, name: &str, role: Role) -> UserRow {
+    match opened.users().add(&user(name, role)).await.unwrap() {
         UserChange::Done(user) => user,
         other => panic!("{other:?}"),
     }
@@ -63,45 +63,51 @@ fn program(hash: u8, user_id: i64) -> NewApiToken {
 }
 
 async fn the_first_operator_comes_by_the_link(site: Site) {
-    let opened = site.open_all().await;
-    let accounts = &opened.accounts;
-    assert!(accounts.setup_open().await.unwrap());
+    let opened = site.open().await;
+    let accounts = &opened;
+    assert!(accounts.users().setup_open().await.unwrap());
     let ann = user("ann", Role::Viewer);
-    let nothing = accounts.finish_setup(&[1; 32], &ann).await.unwrap();
+    let nothing = accounts.users().finish_setup(&[1; 32], &ann).await.unwrap();
     assert_eq!(nothing, Setup::WrongLink);
-    assert!(accounts.begin_setup(&[1; 32]).await.unwrap());
+    assert!(accounts.users().begin_setup(&[1; 32]).await.unwrap());
     // The program was started again: only its last link is good.
-    assert!(accounts.begin_setup(&[2; 32]).await.unwrap());
-    let old = accounts.finish_setup(&[1; 32], &ann).await.unwrap();
+    assert!(accounts.users().begin_setup(&[2; 32]).await.unwrap());
+    let old = accounts.users().finish_setup(&[1; 32], &ann).await.unwrap();
     assert_eq!(old, Setup::WrongLink);
     let empty = accounts
+        .users()
         .finish_setup(&[2; 32], &user(" ", Role::Viewer))
         .await;
     assert!(matches!(empty, Err(StoreError::Empty { .. })), "{empty:?}");
-    let Setup::Done(first) = accounts.finish_setup(&[2; 32], &ann).await.unwrap() else {
+    let Setup::Done(first) = accounts.users().finish_setup(&[2; 32], &ann).await.unwrap() else {
         panic!("it is the link")
     };
     assert_eq!((first.name.as_str(), first.role), ("ann", Role::Operator));
-    assert!(!accounts.setup_open().await.unwrap());
-    assert!(!accounts.begin_setup(&[3; 32]).await.unwrap());
+    assert!(!accounts.users().setup_open().await.unwrap());
+    assert!(!accounts.users().begin_setup(&[3; 32]).await.unwrap());
     let again = accounts
+        .users()
         .finish_setup(&[2; 32], &user("eve", Role::Viewer))
         .await;
     assert_eq!(again.unwrap(), Setup::Closed);
-    let (row, password) = accounts.user("ann").await.unwrap().unwrap();
+    let (row, password) = accounts.users().get("ann").await.unwrap().unwrap();
     assert_eq!((row, password.as_deref()), (first, Some("$argon2id$ann")));
-    assert_eq!(accounts.users().await.unwrap().len(), 1);
+    assert_eq!(accounts.users().list().await.unwrap().len(), 1);
 }
 
 async fn of_many_who_set_up_at_once_one_succeeds(site: Site) {
-    let opened = site.open_all().await;
-    opened.accounts.begin_setup(&[1; 32]).await.unwrap();
+    let opened = site.open().await;
+    opened.users().begin_setup(&[1; 32]).await.unwrap();
     let mut tries = Vec::new();
     for n in 0..6 {
-        let accounts = site.open_all().await.accounts;
+        let accounts = site.open().await;
         tries.push(tokio::spawn(async move {
             let user = user(&format!("user {n}"), Role::Operator);
-            accounts.finish_setup(&[1; 32], &user).await.unwrap()
+            accounts
+                .users()
+                .finish_setup(&[1; 32], &user)
+                .await
+                .unwrap()
         }));
     }
     let mut done = 0;
@@ -111,16 +117,16 @@ async fn of_many_who_set_up_at_once_one_succeeds(site: Site) {
             other => assert_eq!(other, Setup::Closed),
         }
     }
-    assert_eq!((done, opened.accounts.users().await.unwrap().len()), (1, 1));
+    assert_eq!((done, opened.users().list().await.unwrap().len()), (1, 1));
 }
 
 async fn people_are_added_changed_and_removed(site: Site) {
-    let opened = site.open_all().await;
-    let accounts = &opened.accounts;
+    let opened = site.open().await;
+    let accounts = &opened;
     let ann = add(&opened, " ann ", Role::Operator).await;
     assert_eq!((ann.name.as_str(), ann.disabled_ms), ("ann", None));
     let bob = add(&opened, "bob", Role::Viewer).await;
-    let again = accounts.add_user(&user("bob", Role::Viewer)).await;
+    let again = accounts.users().add(&user("bob", Role::Viewer)).await;
     assert_eq!(again.unwrap(), UserChange::Taken);
     let elsewhere = NewUser {
         password: None,
@@ -130,18 +136,22 @@ async fn people_are_added_changed_and_removed(site: Site) {
         }),
         ..user("cleo", Role::Viewer)
     };
-    let UserChange::Done(cleo) = accounts.add_user(&elsewhere).await.unwrap() else {
+    let UserChange::Done(cleo) = accounts.users().add(&elsewhere).await.unwrap() else {
         panic!("nobody has that name")
     };
     assert_eq!(cleo.identity, elsewhere.identity);
-    assert_eq!(accounts.user("cleo").await.unwrap().unwrap().1, None);
+    assert_eq!(accounts.users().get("cleo").await.unwrap().unwrap().1, None);
     let same = NewUser {
         name: "dora".to_owned(),
         ..elsewhere
     };
-    assert_eq!(accounts.add_user(&same).await.unwrap(), UserChange::Taken);
+    assert_eq!(
+        accounts.users().add(&same).await.unwrap(),
+        UserChange::Taken
+    );
     let long = accounts
-        .add_user(&user(&"x".repeat(256), Role::Viewer))
+        .users()
+        .add(&user(&"x".repeat(256), Role::Viewer))
         .await;
     assert!(matches!(long, Err(StoreError::TooLong { .. })), "{long:?}");
     let edit = UserEdit {
@@ -149,36 +159,36 @@ async fn people_are_added_changed_and_removed(site: Site) {
         role: Some(Role::Operator),
         disabled: None,
     };
-    let UserChange::Done(changed) = accounts.edit_user(bob.id, &edit).await.unwrap() else {
+    let UserChange::Done(changed) = accounts.users().edit(bob.id, &edit).await.unwrap() else {
         panic!("bob is there")
     };
     assert_eq!(changed.role, Role::Operator);
-    let (_, password) = accounts.user("bob").await.unwrap().unwrap();
+    let (_, password) = accounts.users().get("bob").await.unwrap().unwrap();
     assert_eq!(password.as_deref(), Some("$argon2id$new"));
     let out = UserEdit {
         disabled: Some(true),
         ..UserEdit::default()
     };
-    let UserChange::Done(out) = accounts.edit_user(bob.id, &out).await.unwrap() else {
+    let UserChange::Done(out) = accounts.users().edit(bob.id, &out).await.unwrap() else {
         panic!("bob is there")
     };
     assert!(out.disabled_ms.is_some() && out.role == Role::Operator);
-    let (_, password) = accounts.user("bob").await.unwrap().unwrap();
+    let (_, password) = accounts.users().get("bob").await.unwrap().unwrap();
     assert_eq!(password.as_deref(), Some("$argon2id$new"));
-    let gone = accounts.remove_user(bob.id).await.unwrap();
+    let gone = accounts.users().remove(bob.id).await.unwrap();
     assert_eq!(gone, UserChange::Done(out));
-    assert_eq!(accounts.user("bob").await.unwrap(), None);
-    let nobody = accounts.remove_user(bob.id).await.unwrap();
+    assert_eq!(accounts.users().get("bob").await.unwrap(), None);
+    let nobody = accounts.users().remove(bob.id).await.unwrap();
     assert_eq!(nobody, UserChange::Unknown);
-    let nobody = accounts.edit_user(bob.id, &edit).await.unwrap();
+    let nobody = accounts.users().edit(bob.id, &edit).await.unwrap();
     assert_eq!(nobody, UserChange::Unknown);
     // Numbers are not given twice: the audit log may have them.
     assert!(add(&opened, "bob", Role::Viewer).await.id > cleo.id);
 }
 
 async fn somebody_who_may_act_always_stays(site: Site) {
-    let opened = site.open_all().await;
-    let accounts = &opened.accounts;
+    let opened = site.open().await;
+    let accounts = &opened;
     let ann = add(&opened, "ann", Role::Operator).await;
     let bob = add(&opened, "bob", Role::Operator).await;
     add(&opened, "viewer", Role::Viewer).await;
@@ -192,20 +202,20 @@ async fn somebody_who_may_act_always_stays(site: Site) {
     };
     // Both at once: one of them stays.
     let (first, second) = tokio::join!(
-        accounts.edit_user(ann.id, &disable),
-        accounts.edit_user(bob.id, &demote)
+        accounts.users().edit(ann.id, &disable),
+        accounts.users().edit(bob.id, &demote)
     );
     let refused = [first.unwrap(), second.unwrap()]
         .into_iter()
         .filter(|change| *change == UserChange::LastOperator)
         .count();
     assert_eq!(refused, 1);
-    for user in accounts.users().await.unwrap() {
+    for user in accounts.users().list().await.unwrap() {
         if user.role == Role::Operator && user.disabled_ms.is_none() {
             let last = [
-                accounts.remove_user(user.id).await.unwrap(),
-                accounts.edit_user(user.id, &disable).await.unwrap(),
-                accounts.edit_user(user.id, &demote).await.unwrap(),
+                accounts.users().remove(user.id).await.unwrap(),
+                accounts.users().edit(user.id, &disable).await.unwrap(),
+                accounts.users().edit(user.id, &demote).await.unwrap(),
             ];
             assert!(
                 last.iter()
@@ -216,85 +226,146 @@ async fn somebody_who_may_act_always_stays(site: Site) {
 }
 
 async fn browsers_sign_in_and_out(site: Site) {
-    let opened = site.open_all().await;
-    let accounts = &opened.accounts;
+    let opened = site.open().await;
+    let accounts = &opened;
     let ann = add(&opened, "ann", Role::Operator).await;
-    assert!(accounts.add_web_session(&browser(1, &ann)).await.unwrap());
-    let found = accounts.web_session(&[1; 32], IDLE).await.unwrap().unwrap();
+    assert!(
+        accounts
+            .web_sessions()
+            .add(&browser(1, &ann))
+            .await
+            .unwrap()
+    );
+    let found = accounts
+        .web_sessions()
+        .touch(&[1; 32], IDLE)
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!((&found.user, &found.csrf), (&ann, &vec![1; 16]));
     assert!(found.agent.len() <= 255 && found.agent.starts_with("Browser\u{fffd}B"));
     assert_eq!(found.expires_ms - found.created_ms, 3_600_000);
-    assert_eq!(accounts.web_session(&[2; 32], IDLE).await.unwrap(), None);
+    assert_eq!(
+        accounts.web_sessions().touch(&[2; 32], IDLE).await.unwrap(),
+        None
+    );
     let mut raw = Raw::to(&site.url).await;
     // It was idle for two minutes: that is noted once.
     raw.run("UPDATE web_sessions SET seen_at = seen_at - 120000")
         .await;
     // What browsers do by themselves is not.
     for _ in 0..2 {
-        let idle = accounts.idle_web_session(&[1; 32], IDLE).await.unwrap();
+        let idle = accounts.web_sessions().get(&[1; 32], IDLE).await.unwrap();
         assert_eq!(idle.unwrap().seen_ms, found.seen_ms - 120_000);
     }
-    let busy = accounts.web_session(&[1; 32], IDLE).await.unwrap().unwrap();
-    let later = accounts.web_session(&[1; 32], IDLE).await.unwrap().unwrap();
+    let busy = accounts
+        .web_sessions()
+        .touch(&[1; 32], IDLE)
+        .await
+        .unwrap()
+        .unwrap();
+    let later = accounts
+        .web_sessions()
+        .touch(&[1; 32], IDLE)
+        .await
+        .unwrap()
+        .unwrap();
     assert!(later.seen_ms >= busy.seen_ms + 120_000);
     raw.run("UPDATE web_sessions SET seen_at = seen_at - 3600001")
         .await;
-    assert_eq!(accounts.web_session(&[1; 32], IDLE).await.unwrap(), None);
-    let over = accounts.idle_web_session(&[1; 32], IDLE).await.unwrap();
+    assert_eq!(
+        accounts.web_sessions().touch(&[1; 32], IDLE).await.unwrap(),
+        None
+    );
+    let over = accounts.web_sessions().get(&[1; 32], IDLE).await.unwrap();
     assert_eq!(over, None);
     raw.run("UPDATE web_sessions SET seen_at = seen_at + 3600001")
         .await;
     assert!(
         accounts
-            .web_session(&[1; 32], IDLE)
+            .web_sessions()
+            .touch(&[1; 32], IDLE)
             .await
             .unwrap()
             .is_some()
     );
     raw.run("UPDATE web_sessions SET expires_at = seen_at - 1")
         .await;
-    assert_eq!(accounts.web_session(&[1; 32], IDLE).await.unwrap(), None);
-    assert!(accounts.add_web_session(&browser(3, &ann)).await.unwrap());
-    assert!(accounts.end_web_session(&[3; 32]).await.unwrap());
-    assert!(!accounts.end_web_session(&[3; 32]).await.unwrap());
-    assert_eq!(accounts.web_session(&[3; 32], IDLE).await.unwrap(), None);
+    assert_eq!(
+        accounts.web_sessions().touch(&[1; 32], IDLE).await.unwrap(),
+        None
+    );
+    assert!(
+        accounts
+            .web_sessions()
+            .add(&browser(3, &ann))
+            .await
+            .unwrap()
+    );
+    assert!(accounts.web_sessions().end(&[3; 32]).await.unwrap());
+    assert!(!accounts.web_sessions().end(&[3; 32]).await.unwrap());
+    assert_eq!(
+        accounts.web_sessions().touch(&[3; 32], IDLE).await.unwrap(),
+        None
+    );
     let nobody = UserRow {
         id: 999,
         ..ann.clone()
     };
-    let nobody = accounts.add_web_session(&browser(4, &nobody)).await;
+    let nobody = accounts.web_sessions().add(&browser(4, &nobody)).await;
     assert!(!nobody.unwrap());
     // The last 50 stay.
     for n in 10..=69 {
-        assert!(accounts.add_web_session(&browser(n, &ann)).await.unwrap());
+        assert!(
+            accounts
+                .web_sessions()
+                .add(&browser(n, &ann))
+                .await
+                .unwrap()
+        );
         raw.run("UPDATE web_sessions SET seen_at = seen_at - 5")
             .await;
     }
     assert_eq!(raw.count("SELECT COUNT(*) FROM web_sessions").await, 50);
-    assert_eq!(accounts.web_session(&[19; 32], IDLE).await.unwrap(), None);
+    assert_eq!(
+        accounts
+            .web_sessions()
+            .touch(&[19; 32], IDLE)
+            .await
+            .unwrap(),
+        None
+    );
     assert!(
         accounts
-            .web_session(&[20; 32], IDLE)
+            .web_sessions()
+            .touch(&[20; 32], IDLE)
             .await
             .unwrap()
             .is_some()
     );
-    let rest = accounts.end_web_sessions(ann.id, Some(&[69; 32])).await;
+    let rest = accounts
+        .web_sessions()
+        .end_all(ann.id, Some(&[69; 32]))
+        .await;
     assert_eq!(rest.unwrap(), 49);
     assert!(
         accounts
-            .web_session(&[69; 32], IDLE)
+            .web_sessions()
+            .touch(&[69; 32], IDLE)
             .await
             .unwrap()
             .is_some()
     );
-    assert_eq!(accounts.end_web_sessions(ann.id, None).await.unwrap(), 1);
+    assert_eq!(
+        accounts.web_sessions().end_all(ann.id, None).await.unwrap(),
+        1
+    );
     raw.close().await;
 }
 
 async fn browsers_are_signed_out_with_their_user(site: Site) {
-    let opened = site.open_all().await;
-    let accounts = &opened.accounts;
+    let opened = site.open().await;
+    let accounts = &opened;
     add(&opened, "ann", Role::Operator).await;
     let bob = add(&opened, "bob", Role::Operator).await;
     let edits = [
@@ -307,7 +378,11 @@ async fn browsers_are_signed_out_with_their_user(site: Site) {
             ..UserEdit::default()
         },
     ];
-    accounts.add_api_token(&program(9, bob.id)).await.unwrap();
+    accounts
+        .api_tokens()
+        .add(&program(9, bob.id))
+        .await
+        .unwrap();
     for (n, edit) in (1..).zip(&edits) {
         let before = [browser(1, &bob).password, "$argon2id$new".to_owned()];
         let given = |password: &str| NewWebSession {
@@ -315,19 +390,26 @@ async fn browsers_are_signed_out_with_their_user(site: Site) {
             ..browser(n, &bob)
         };
         let present = &before[usize::from(n) - 1];
-        assert!(accounts.add_web_session(&given(present)).await.unwrap());
+        assert!(accounts.web_sessions().add(&given(present)).await.unwrap());
         assert!(
             accounts
-                .web_session(&[n; 32], IDLE)
+                .web_sessions()
+                .touch(&[n; 32], IDLE)
                 .await
                 .unwrap()
                 .is_some()
         );
-        accounts.edit_user(bob.id, edit).await.unwrap();
-        assert_eq!(accounts.web_session(&[n; 32], IDLE).await.unwrap(), None);
+        accounts.users().edit(bob.id, edit).await.unwrap();
+        assert_eq!(
+            accounts.web_sessions().touch(&[n; 32], IDLE).await.unwrap(),
+            None
+        );
         // Whoever was looked at meanwhile comes too late.
-        assert!(!accounts.add_web_session(&given(present)).await.unwrap());
-        assert_eq!(accounts.web_session(&[n; 32], IDLE).await.unwrap(), None);
+        assert!(!accounts.web_sessions().add(&given(present)).await.unwrap());
+        assert_eq!(
+            accounts.web_sessions().touch(&[n; 32], IDLE).await.unwrap(),
+            None
+        );
     }
     // Kept out, also if somebody still had the cookie's row, and so are their programs.
     let mut raw = Raw::to(&site.url).await;
@@ -337,75 +419,127 @@ async fn browsers_are_signed_out_with_their_user(site: Site) {
         password: "$argon2id$new".to_owned(),
         ..browser(5, &bob)
     };
-    assert!(accounts.add_web_session(&again).await.unwrap());
+    assert!(accounts.web_sessions().add(&again).await.unwrap());
     raw.run("UPDATE users SET disabled_at = 1 WHERE name = 'bob'")
         .await;
     raw.close().await;
-    assert_eq!(accounts.web_session(&[5; 32], IDLE).await.unwrap(), None);
-    assert_eq!(accounts.api_token(&[9; 32]).await.unwrap(), None);
+    assert_eq!(
+        accounts.web_sessions().touch(&[5; 32], IDLE).await.unwrap(),
+        None
+    );
+    assert_eq!(accounts.api_tokens().touch(&[9; 32]).await.unwrap(), None);
     let back = UserEdit {
         disabled: Some(false),
         role: Some(Role::Viewer),
         ..UserEdit::default()
     };
-    accounts.edit_user(bob.id, &back).await.unwrap();
-    let found = accounts.web_session(&[5; 32], IDLE).await.unwrap().unwrap();
+    accounts.users().edit(bob.id, &back).await.unwrap();
+    let found = accounts
+        .web_sessions()
+        .touch(&[5; 32], IDLE)
+        .await
+        .unwrap()
+        .unwrap();
     // What they may do is what they may do now.
     assert_eq!(found.user.role, Role::Viewer);
-    assert!(accounts.api_token(&[9; 32]).await.unwrap().is_some());
-    accounts.remove_user(bob.id).await.unwrap();
-    assert_eq!(accounts.web_session(&[5; 32], IDLE).await.unwrap(), None);
-    assert_eq!(accounts.api_token(&[9; 32]).await.unwrap(), None);
-    assert!(accounts.api_tokens(None).await.unwrap().is_empty());
+    assert!(
+        accounts
+            .api_tokens()
+            .touch(&[9; 32])
+            .await
+            .unwrap()
+            .is_some()
+    );
+    accounts.users().remove(bob.id).await.unwrap();
+    assert_eq!(
+        accounts.web_sessions().touch(&[5; 32], IDLE).await.unwrap(),
+        None
+    );
+    assert_eq!(accounts.api_tokens().touch(&[9; 32]).await.unwrap(), None);
+    assert!(accounts.api_tokens().list(None).await.unwrap().is_empty());
 }
 
 async fn programs_have_tokens_that_end(site: Site) {
-    let opened = site.open_all().await;
-    let accounts = &opened.accounts;
+    let opened = site.open().await;
+    let accounts = &opened;
     let ann = add(&opened, "ann", Role::Operator).await;
     let bob = add(&opened, "bob", Role::Viewer).await;
-    let made = accounts.add_api_token(&program(1, ann.id)).await.unwrap();
+    let made = accounts
+        .api_tokens()
+        .add(&program(1, ann.id))
+        .await
+        .unwrap();
     assert_eq!(
         (made.scopes.join(" "), made.seen_ms),
         ("read feeds".to_owned(), None)
     );
-    let used = accounts.api_token(&[1; 32]).await.unwrap().unwrap();
+    let used = accounts
+        .api_tokens()
+        .touch(&[1; 32])
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!((used.id, &used.user), (made.id, &ann));
-    let seen = accounts.api_tokens(Some(ann.id)).await.unwrap();
+    let seen = accounts.api_tokens().list(Some(ann.id)).await.unwrap();
     assert!(seen[0].seen_ms.is_some());
     let over = NewApiToken {
         expires_ms: Some(1000),
         ..program(2, ann.id)
     };
-    accounts.add_api_token(&over).await.unwrap();
-    assert_eq!(accounts.api_token(&[2; 32]).await.unwrap(), None);
+    accounts.api_tokens().add(&over).await.unwrap();
+    assert_eq!(accounts.api_tokens().touch(&[2; 32]).await.unwrap(), None);
     let later = NewApiToken {
         expires_ms: Some(i64::MAX),
         ..program(3, bob.id)
     };
-    accounts.add_api_token(&later).await.unwrap();
-    assert!(accounts.api_token(&[3; 32]).await.unwrap().is_some());
-    assert!(accounts.revoke_api_token(made.id).await.unwrap());
-    assert!(accounts.revoke_api_token(made.id).await.unwrap());
-    assert!(!accounts.revoke_api_token(999).await.unwrap());
-    assert_eq!(accounts.api_token(&[1; 32]).await.unwrap(), None);
-    let names: Vec<_> = accounts.api_tokens(None).await.unwrap();
+    accounts.api_tokens().add(&later).await.unwrap();
+    assert!(
+        accounts
+            .api_tokens()
+            .touch(&[3; 32])
+            .await
+            .unwrap()
+            .is_some()
+    );
+    assert!(accounts.api_tokens().revoke(made.id).await.unwrap());
+    assert!(accounts.api_tokens().revoke(made.id).await.unwrap());
+    assert!(!accounts.api_tokens().revoke(999).await.unwrap());
+    assert_eq!(accounts.api_tokens().touch(&[1; 32]).await.unwrap(), None);
+    let names: Vec<_> = accounts.api_tokens().list(None).await.unwrap();
     let names: Vec<_> = names.iter().map(|token| token.name.as_str()).collect();
     assert_eq!(names, ["backup 1", "backup 2", "backup 3"]);
-    assert_eq!(accounts.api_tokens(Some(bob.id)).await.unwrap().len(), 1);
+    assert_eq!(
+        accounts
+            .api_tokens()
+            .list(Some(bob.id))
+            .await
+            .unwrap()
+            .len(),
+        1
+    );
     for n in 10..=109 {
-        accounts.add_api_token(&program(n, ann.id)).await.unwrap();
+        accounts
+            .api_tokens()
+            .add(&program(n, ann.id))
+            .await
+            .unwrap();
     }
-    let more = accounts.add_api_token(&program(200, ann.id)).await;
+    let more = accounts.api_tokens().add(&program(200, ann.id)).await;
     assert!(matches!(more, Err(StoreError::TooMany { .. })), "{more:?}");
-    assert!(accounts.add_api_token(&program(200, bob.id)).await.is_ok());
-    let nobody = accounts.add_api_token(&program(201, 999)).await;
+    assert!(
+        accounts
+            .api_tokens()
+            .add(&program(200, bob.id))
+            .await
+            .is_ok()
+    );
+    let nobody = accounts.api_tokens().add(&program(201, 999)).await;
     assert!(matches!(nobody, Err(StoreError::UnknownUser { .. })));
 }
 
 async fn the_audit_log_is_read_in_pages(site: Site) {
-    let opened = site.open_all().await;
-    let accounts = &opened.accounts;
+    let opened = site.open().await;
+    let accounts = &opened;
     for n in 0..6 {
         let line = NewAudit {
             actor: if n % 2 == 0 { "ann" } else { "bob" }.to_owned(),
@@ -416,10 +550,10 @@ async fn the_audit_log_is_read_in_pages(site: Site) {
             outcome: "ok".to_owned(),
             address: "192.0.2.1".to_owned(),
         };
-        assert!(accounts.record_audit(&line).await.unwrap() > 0);
+        assert!(accounts.audit_log().record(&line).await.unwrap() > 0);
     }
     let targets = async |filter: AuditFilter| {
-        let rows = accounts.audit(&filter).await.unwrap();
+        let rows = accounts.audit_log().list(&filter).await.unwrap();
         let targets: Vec<_> = rows.iter().map(|row| row.done.target.clone()).collect();
         (targets.join(" "), rows.last().map(|row| row.id))
     };
@@ -455,12 +589,12 @@ async fn the_audit_log_is_read_in_pages(site: Site) {
         detail: "{".repeat(10_000_000),
         ..NewAudit::default()
     };
-    accounts.record_audit(&long).await.unwrap();
+    accounts.audit_log().record(&long).await.unwrap();
     let last = AuditFilter {
         limit: 1,
         ..AuditFilter::default()
     };
-    let row = accounts.audit(&last).await.unwrap().remove(0);
+    let row = accounts.audit_log().list(&last).await.unwrap().remove(0);
     assert_eq!(
         (row.done.target.len(), row.done.detail.as_str()),
         (2048, "{}")
@@ -469,18 +603,32 @@ async fn the_audit_log_is_read_in_pages(site: Site) {
 }
 
 async fn what_is_over_is_forgotten(site: Site) {
-    let opened = site.open_all().await;
-    let accounts = &opened.accounts;
+    let opened = site.open().await;
+    let accounts = &opened;
     let ann = add(&opened, "ann", Role::Operator).await;
     for n in 1..=2 {
-        assert!(accounts.add_web_session(&browser(n, &ann)).await.unwrap());
-        accounts.add_api_token(&program(n, ann.id)).await.unwrap();
-        accounts.record_audit(&NewAudit::default()).await.unwrap();
+        assert!(
+            accounts
+                .web_sessions()
+                .add(&browser(n, &ann))
+                .await
+                .unwrap()
+        );
+        accounts
+            .api_tokens()
+            .add(&program(n, ann.id))
+            .await
+            .unwrap();
+        accounts
+            .audit_log()
+            .record(&NewAudit::default())
+            .await
+            .unwrap();
     }
-    assert_eq!(accounts.trim_accounts().await.unwrap(), 0);
-    let first = accounts.api_tokens(None).await.unwrap()[0].id;
-    accounts.revoke_api_token(first).await.unwrap();
-    assert_eq!(accounts.trim_accounts().await.unwrap(), 0);
+    assert_eq!(accounts.audit_log().trim().await.unwrap(), 0);
+    let first = accounts.api_tokens().list(None).await.unwrap()[0].id;
+    accounts.api_tokens().revoke(first).await.unwrap();
+    assert_eq!(accounts.audit_log().trim().await.unwrap(), 0);
     let mut raw = Raw::to(&site.url).await;
     raw.run(
         "UPDATE web_sessions SET expires_at = 5 WHERE seen_at = (SELECT MIN(seen_at) FROM web_sessions)
@@ -492,13 +640,13 @@ async fn what_is_over_is_forgotten(site: Site) {
     let gone = raw
         .count("SELECT COUNT(*) FROM web_sessions WHERE expires_at = 5")
         .await;
-    let went = accounts.trim_accounts().await.unwrap();
+    let went = accounts.audit_log().trim().await.unwrap();
     assert_eq!(went, u64::try_from(gone).unwrap() + 2);
-    assert_eq!(accounts.api_tokens(None).await.unwrap().len(), 1);
+    assert_eq!(accounts.api_tokens().list(None).await.unwrap().len(), 1);
     let lines = AuditFilter {
         limit: 9,
         ..AuditFilter::default()
     };
-    assert_eq!(accounts.audit(&lines).await.unwrap().len(), 1);
+    assert_eq!(accounts.audit_log().list(&lines).await.unwrap().len(), 1);
     raw.close().await;
 }

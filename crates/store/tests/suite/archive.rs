@@ -30,7 +30,7 @@ pub async fn restore(site: &Site, from: &std::path::Path) -> Result<RestoreRepor
 }
 
 /// A store with something of everything.
-async fn full(site: &Site) -> Arc<dyn Store> {
+async fn full(site: &Site) -> Store {
     let store = site.lore().await;
     let settings = ChannelSettings {
         groups: Some("239.1.2.3:4000".to_owned()),
@@ -42,8 +42,8 @@ async fn full(site: &Site) -> Arc<dyn Store> {
         },
         origin: Origin::Managed,
     };
-    store.put_channel("news", &settings).await.unwrap();
-    store.set_channel_active("news", false).await.unwrap();
+    store.channels().put("news", &settings).await.unwrap();
+    store.channels().set_active("news", false).await.unwrap();
     let feed = FeedSettings {
         url: "https://example.org/2".to_owned(),
         address: "https://u:p@example.org/2".to_owned(),
@@ -53,7 +53,7 @@ async fn full(site: &Site) -> Arc<dyn Store> {
         title: Some("Two".to_owned()),
         origin: Origin::Managed,
     };
-    store.put_feed("news", &feed).await.unwrap();
+    store.feeds().put("news", &feed).await.unwrap();
     let poll = PollRecord {
         at_ms: 77,
         state: "gone".to_owned(),
@@ -63,8 +63,13 @@ async fn full(site: &Site) -> Arc<dyn Store> {
         moved_to: Some("https://example.net/2".to_owned()),
         gone: true,
     };
-    store.record_poll("news", &feed.url, &poll).await.unwrap();
     store
+        .feeds()
+        .record_poll("news", &feed.url, &poll)
+        .await
+        .unwrap();
+    store
+        .updates()
         .append(
             "lore",
             URL,
@@ -76,12 +81,14 @@ async fn full(site: &Site) -> Arc<dyn Store> {
         .await
         .unwrap();
     store
+        .updates()
         .append("lore", URL, None, &[draft("e0", 2)], None, &|_, _| {
             vec![0; 300_000]
         })
         .await
         .unwrap();
     store
+        .updates()
         .append("news", &feed.url, None, &drafts(0, 3), None, &encode)
         .await
         .unwrap();
@@ -89,7 +96,10 @@ async fn full(site: &Site) -> Arc<dyn Store> {
         count: Some(1600),
         age_ms: None,
     };
-    assert_eq!(store.retain("lore", &first, 1701).await.unwrap(), 102);
+    assert_eq!(
+        store.updates().retain("lore", &first, 1701).await.unwrap(),
+        102
+    );
     let gap = GapRecord {
         id: 0,
         url: URL.to_owned(),
@@ -99,37 +109,40 @@ async fn full(site: &Site) -> Arc<dyn Store> {
         entries: 4,
         after: Some(1690),
     };
-    store.record_gap("lore", &gap).await.unwrap();
-    store.add_token(&token(9, "revoked")).await.unwrap();
+    store.gaps().record("lore", &gap).await.unwrap();
+    store.tokens().add(&token(9, "revoked")).await.unwrap();
     let limited = NewToken {
         limit: Some(2),
         expires_ms: Some(i64::MAX / 2),
         channels: vec!["lore".to_owned()],
         ..token(1, "limited")
     };
-    store.add_token(&limited).await.unwrap();
+    store.tokens().add(&limited).await.unwrap();
     store
-        .revoke_token(store.tokens().await.unwrap()[0].id)
+        .tokens()
+        .revoke(store.tokens().list().await.unwrap()[0].id)
         .await
         .unwrap();
     for id in 1..=2 {
         store
+            .receivers()
             .admit(&applicant(id, &["lore".to_owned()]))
             .await
             .unwrap();
     }
-    store.revoke_receiver(Uuid::from_u128(2)).await.unwrap();
-    let records = site.open_all().await.records;
+    store.receivers().revoke(Uuid::from_u128(2)).await.unwrap();
+    let records = site.open().await;
     let edit = ReceiverEdit {
         label: Some("Cellar, left".to_owned()),
         tags: Some(vec!["north".to_owned()]),
         held: Some(true),
     };
-    let set = records.set_receiver(Uuid::from_u128(1), &edit).await;
+    let set = records.receivers().edit(Uuid::from_u128(1), &edit).await;
     assert!(set.unwrap().is_some());
     assert!(
         records
-            .set_feed_paused("news", &feed.url, true)
+            .feeds()
+            .set_paused("news", &feed.url, true)
             .await
             .unwrap()
     );
@@ -168,7 +181,7 @@ async fn everything_comes_back_in_a_database_of_either_kind(site: Site) {
         name: "me".to_owned(),
     };
     let ttl = Duration::from_secs(600);
-    store.take_lease("lore", &me, ttl).await.unwrap();
+    store.leases().take("lore", &me, ttl).await.unwrap();
     let file = site.path("backup");
     let report = store.backup(&file).await.unwrap();
     assert_eq!(report.contents, FULL);
@@ -193,6 +206,7 @@ async fn everything_comes_back_in_a_database_of_either_kind(site: Site) {
         is_the_same(&store, &restored).await;
         // The life of it goes on.
         let stored = restored
+            .updates()
             .append("lore", URL, None, &drafts(1699, 1701), None, &encode)
             .await
             .unwrap();
@@ -200,25 +214,37 @@ async fn everything_comes_back_in_a_database_of_either_kind(site: Site) {
         assert_eq!(seqs, [1702]);
         let gap = GapRecord {
             id: 0,
-            ..restored.gaps("lore", 1).await.unwrap().remove(0)
+            ..restored.gaps().list("lore", 1).await.unwrap().remove(0)
         };
-        assert!(restored.record_gap("lore", &gap).await.unwrap() > 0);
-        assert!(restored.add_token(&token(7, "new")).await.unwrap().id > 0);
+        assert!(restored.gaps().record("lore", &gap).await.unwrap() > 0);
+        assert!(restored.tokens().add(&token(7, "new")).await.unwrap().id > 0);
         let lore = ["lore".to_owned()];
-        let known = restored.admit(&applicant(1, &lore)).await.unwrap();
+        let known = restored
+            .receivers()
+            .admit(&applicant(1, &lore))
+            .await
+            .unwrap();
         assert_eq!(known, Verdict::Admitted { enrolled: false });
-        let spent = restored.admit(&applicant(5, &lore)).await.unwrap();
+        let spent = restored
+            .receivers()
+            .admit(&applicant(5, &lore))
+            .await
+            .unwrap();
         assert_eq!(spent, Verdict::Spent);
-        let revoked = restored.admit(&applicant(2, &lore)).await.unwrap();
+        let revoked = restored
+            .receivers()
+            .admit(&applicant(2, &lore))
+            .await
+            .unwrap();
         assert_eq!(revoked, Verdict::Revoked);
     }
 }
 
 /// But for incarnations and leases.
-async fn is_the_same(store: &Arc<dyn Store>, restored: &Arc<dyn Store>) {
+async fn is_the_same(store: &Store, restored: &Store) {
     let (before, after) = (
-        store.channels().await.unwrap(),
-        restored.channels().await.unwrap(),
+        store.channels().list().await.unwrap(),
+        restored.channels().list().await.unwrap(),
     );
     assert_eq!(before.len(), after.len());
     for (before, mut after) in before.into_iter().zip(after) {
@@ -231,36 +257,44 @@ async fn is_the_same(store: &Arc<dyn Store>, restored: &Arc<dyn Store>) {
         assert_eq!(before, after);
         let name = &before.channel.name;
         assert_eq!(
-            store.updates(name, 0, 65_536, usize::MAX).await.unwrap(),
-            restored.updates(name, 0, 65_536, usize::MAX).await.unwrap()
+            store
+                .updates()
+                .read(name, 0, 65_536, usize::MAX)
+                .await
+                .unwrap(),
+            restored
+                .updates()
+                .read(name, 0, 65_536, usize::MAX)
+                .await
+                .unwrap()
         );
     }
     assert_eq!(
-        store.feeds(None).await.unwrap(),
-        restored.feeds(None).await.unwrap()
+        store.feeds().list(None).await.unwrap(),
+        restored.feeds().list(None).await.unwrap()
     );
     let ids: Vec<_> = (0..1700).map(|n| format!("e{n}")).collect();
     let ids: Vec<_> = ids.iter().map(String::as_str).collect();
     assert_eq!(
-        store.known("lore", URL, &ids).await.unwrap(),
-        restored.known("lore", URL, &ids).await.unwrap()
+        store.entries().hashes("lore", URL, &ids).await.unwrap(),
+        restored.entries().hashes("lore", URL, &ids).await.unwrap()
     );
     assert_eq!(
-        store.gaps("lore", 9).await.unwrap(),
-        restored.gaps("lore", 9).await.unwrap()
+        store.gaps().list("lore", 9).await.unwrap(),
+        restored.gaps().list("lore", 9).await.unwrap()
     );
     assert_eq!(
-        store.tokens().await.unwrap(),
-        restored.tokens().await.unwrap()
+        store.tokens().list().await.unwrap(),
+        restored.tokens().list().await.unwrap()
     );
     assert_eq!(
-        store.receivers().await.unwrap(),
-        restored.receivers().await.unwrap()
+        store.receivers().list().await.unwrap(),
+        restored.receivers().list().await.unwrap()
     );
 }
 
-/// `tests/data/backup-1` was made by the version before there was a console: two channels, a feed with
-/// three updates, a token, and two receivers.
+/// `tests/data/backup-1` was made by the version before there was a console: two channels, a feed
+/// with three updates, a token, and two receivers.
 async fn an_archive_of_the_version_before_is_restored(site: Site) {
     let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/backup-1");
     let report = restore(&site, &file).await.unwrap();
@@ -275,31 +309,31 @@ async fn an_archive_of_the_version_before_is_restored(site: Site) {
         ..Contents::default()
     };
     assert_eq!(report.contents, wanted);
-    let opened = site.open_all().await;
-    assert_eq!(opened.store.open_channel("lore").await.unwrap().head, 3);
-    let rows = opened.store.receivers().await.unwrap();
+    let opened = site.open().await;
+    assert_eq!(opened.channels().open("lore").await.unwrap().head, 3);
+    let rows = opened.receivers().list().await.unwrap();
     assert_eq!(rows.len(), 2);
     assert!(rows.iter().all(|row| row.tags.is_empty() && !row.held));
-    assert!(!opened.store.feeds(None).await.unwrap()[0].paused);
-    assert!(opened.accounts.setup_open().await.unwrap());
+    assert!(!opened.feeds().list(None).await.unwrap()[0].paused);
+    assert!(opened.users().setup_open().await.unwrap());
 }
 
 async fn a_restored_database_is_another_one_to_who_has_its_records_in_memory(site: Site) {
-    let opened = site.open_all().await;
-    opened.store.open_channel("lore").await.unwrap();
-    opened.store.add_token(&token(1, "all")).await.unwrap();
-    opened.store.admit(&applicant(1, &[])).await.unwrap();
-    opened.records.write(&Batch::default()).await.unwrap();
-    let before = opened.records.snapshot().await.unwrap();
+    let opened = site.open().await;
+    opened.channels().open("lore").await.unwrap();
+    opened.tokens().add(&token(1, "all")).await.unwrap();
+    opened.receivers().admit(&applicant(1, &[])).await.unwrap();
+    opened.records().write(&Batch::default()).await.unwrap();
+    let before = opened.records().snapshot().await.unwrap();
     let file = site.path("backup");
-    opened.store.backup(&file).await.unwrap();
+    opened.backup(&file).await.unwrap();
     let other = site.another();
     restore(&other, &file).await.unwrap();
-    let after = other.open_all().await.records;
-    let changes = after.changes_since(before.upto, 9).await.unwrap();
+    let after = other.open().await;
+    let changes = after.records().changes_since(before.upto, 9).await.unwrap();
     assert_ne!(changes.epoch, before.epoch);
     assert!(changes.upto > before.upto);
-    let now = after.snapshot().await.unwrap();
+    let now = after.records().snapshot().await.unwrap();
     assert_eq!((now.epoch, now.receivers.len()), (changes.epoch, 1));
     assert!(now.states.is_empty());
 }
@@ -315,6 +349,7 @@ async fn a_backup_is_one_state_while_others_write(site: Site) {
                 let seven = drafts(appends * 7, appends * 7 + 7);
                 let validators = etag(&(appends * 7 + 7).to_string());
                 store
+                    .updates()
                     .append("lore", URL, None, &seven, Some(&validators), &encode)
                     .await
                     .unwrap();
@@ -328,7 +363,7 @@ async fn a_backup_is_one_state_while_others_write(site: Site) {
         tokio::time::sleep(Duration::from_millis(150)).await;
         if round == 3 {
             let started = Instant::now();
-            while store.open_channel("lore").await.unwrap().head <= heads[0] {
+            while store.channels().open("lore").await.unwrap().head <= heads[0] {
                 assert!(started.elapsed() < Duration::from_secs(60), "no progress");
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
@@ -338,11 +373,11 @@ async fn a_backup_is_one_state_while_others_write(site: Site) {
         let other = Site::sqlite();
         restore(&other, &file).await.unwrap();
         let restored = other.open().await;
-        let channel = restored.open_channel("lore").await.unwrap();
+        let channel = restored.channels().open("lore").await.unwrap();
         assert_eq!(channel.head % 7, 0, "appends are whole");
-        let updates = restored.updates("lore", 1, 65_536, usize::MAX).await;
+        let updates = restored.updates().read("lore", 1, 65_536, usize::MAX).await;
         assert_eq!(updates.unwrap().len() as u64, channel.head);
-        let validators = restored.validators("lore", URL).await.unwrap();
+        let validators = restored.feeds().validators("lore", URL).await.unwrap();
         assert_eq!(
             validators.etag.unwrap_or_else(|| "0".into()),
             channel.head.to_string()
@@ -400,9 +435,15 @@ async fn a_restore_needs_an_empty_database(site: Site) {
     store.backup(&file).await.unwrap();
     let error = restore(&site, &file).await.unwrap_err();
     assert!(error.to_string().contains("empty database"), "{error}");
-    assert_eq!(store.channels().await.unwrap().len(), 2);
+    assert_eq!(store.channels().list().await.unwrap().len(), 2);
     let other = site.another();
-    other.open().await.add_token(&token(1, "x")).await.unwrap();
+    other
+        .open()
+        .await
+        .tokens()
+        .add(&token(1, "x"))
+        .await
+        .unwrap();
     let error = restore(&other, &file).await.unwrap_err();
     assert!(error.to_string().contains("empty database"), "{error}");
 }
@@ -411,7 +452,7 @@ async fn a_backup_replaces_only_a_backup(site: Site) {
     let store = full(&site).await;
     let file = site.path("backup");
     store.backup(&file).await.unwrap();
-    store.add_token(&token(50, "later")).await.unwrap();
+    store.tokens().add(&token(50, "later")).await.unwrap();
     assert_eq!(store.backup(&file).await.unwrap().contents.tokens, 3);
     let other = site.path("important");
     fs::write(&other, "something of somebody").unwrap();

@@ -15,8 +15,8 @@ on_both! {
 }
 
 async fn accounts_come_back_and_signed_in_browsers_do_not(site: Site) {
-    let opened = site.open_all().await;
-    let accounts = &opened.accounts;
+    let opened = site.open().await;
+    let accounts = &opened;
     // So that numbers differ in the other database.
     for name in ["gone", "ann", "bob"] {
         let user = NewUser {
@@ -32,11 +32,11 @@ async fn accounts_come_back_and_signed_in_browsers_do_not(site: Site) {
                 subject: "7".to_owned(),
             }),
         };
-        let added = accounts.add_user(&user).await.unwrap();
+        let added = accounts.users().add(&user).await.unwrap();
         assert!(matches!(added, UserChange::Done(_)), "{added:?}");
     }
-    let users = accounts.users().await.unwrap();
-    accounts.remove_user(users[0].id).await.unwrap();
+    let users = accounts.users().list().await.unwrap();
+    accounts.users().remove(users[0].id).await.unwrap();
     let bob = users[2].id;
     let out = UserEdit {
         disabled: Some(true),
@@ -50,10 +50,10 @@ async fn accounts_come_back_and_signed_in_browsers_do_not(site: Site) {
             scopes: vec!["read".to_owned()],
             expires_ms: (n == 2).then_some(i64::MAX),
         };
-        accounts.add_api_token(&token).await.unwrap();
+        accounts.api_tokens().add(&token).await.unwrap();
     }
-    let first = accounts.api_tokens(None).await.unwrap()[0].id;
-    accounts.revoke_api_token(first).await.unwrap();
+    let first = accounts.api_tokens().list(None).await.unwrap()[0].id;
+    accounts.api_tokens().revoke(first).await.unwrap();
     let browser = NewWebSession {
         hash: [7; 32],
         user_id: users[1].id,
@@ -63,8 +63,8 @@ async fn accounts_come_back_and_signed_in_browsers_do_not(site: Site) {
         address: String::new(),
         agent: String::new(),
     };
-    accounts.edit_user(bob, &out).await.unwrap();
-    assert!(accounts.add_web_session(&browser).await.unwrap());
+    accounts.users().edit(bob, &out).await.unwrap();
+    assert!(accounts.web_sessions().add(&browser).await.unwrap());
     for n in 0..700 {
         let line = NewAudit {
             actor: "ann".to_owned(),
@@ -73,49 +73,60 @@ async fn accounts_come_back_and_signed_in_browsers_do_not(site: Site) {
             detail: "{}".to_owned(),
             ..NewAudit::default()
         };
-        accounts.record_audit(&line).await.unwrap();
+        accounts.audit_log().record(&line).await.unwrap();
     }
     let file = site.path("backup");
-    let contents = opened.store.backup(&file).await.unwrap().contents;
+    let contents = opened.backup(&file).await.unwrap().contents;
     assert_eq!(
         (contents.users, contents.api_tokens, contents.audit),
         (2, 2, 700)
     );
     for other in [Site::sqlite(), Site::postgres()] {
         assert_eq!(restore(&other, &file).await.unwrap().contents, contents);
-        let restored = other.open_all().await.accounts;
-        let before = accounts.users().await.unwrap();
-        let after = restored.users().await.unwrap();
+        let restored = other.open().await;
+        let before = accounts.users().list().await.unwrap();
+        let after = restored.users().list().await.unwrap();
         for (before, after) in before.iter().zip(&after) {
             let same = UserRow {
                 id: after.id,
                 ..before.clone()
             };
             assert_eq!(*after, same);
-            let hash = restored.user(&after.name).await.unwrap().unwrap().1;
-            assert_eq!(hash, accounts.user(&before.name).await.unwrap().unwrap().1);
+            let hash = restored.users().get(&after.name).await.unwrap().unwrap().1;
+            assert_eq!(
+                hash,
+                accounts.users().get(&before.name).await.unwrap().unwrap().1
+            );
         }
-        let tokens = restored.api_tokens(None).await.unwrap();
+        let tokens = restored.api_tokens().list(None).await.unwrap();
         let names: Vec<_> = tokens.iter().map(|token| token.name.as_str()).collect();
         assert_eq!(names, ["program 1", "program 2"]);
-        assert_eq!(restored.api_token(&[1; 32]).await.unwrap(), None);
-        let good = restored.api_token(&[2; 32]).await.unwrap().unwrap();
+        assert_eq!(restored.api_tokens().touch(&[1; 32]).await.unwrap(), None);
+        let good = restored
+            .api_tokens()
+            .touch(&[2; 32])
+            .await
+            .unwrap()
+            .unwrap();
         assert_eq!((good.user.name.as_str(), good.scopes.len()), ("ann", 1));
         let lines = AuditFilter {
             limit: 1000,
             ..AuditFilter::default()
         };
         let (before, after) = (
-            accounts.audit(&lines).await.unwrap(),
-            restored.audit(&lines).await.unwrap(),
+            accounts.audit_log().list(&lines).await.unwrap(),
+            restored.audit_log().list(&lines).await.unwrap(),
         );
         assert_eq!((before.len(), after.len()), (700, 700));
         for (before, after) in before.iter().zip(&after) {
             assert_eq!((before.at_ms, &before.done), (after.at_ms, &after.done));
         }
         let idle = Duration::from_secs(1000);
-        assert_eq!(restored.web_session(&[7; 32], idle).await.unwrap(), None);
-        assert!(!restored.setup_open().await.unwrap());
+        assert_eq!(
+            restored.web_sessions().touch(&[7; 32], idle).await.unwrap(),
+            None
+        );
+        assert!(!restored.users().setup_open().await.unwrap());
         // It holds people now, and whoever restores into it would mix them.
         let error = restore(&other, &file).await.unwrap_err();
         assert!(error.to_string().contains("empty database"), "{error}");

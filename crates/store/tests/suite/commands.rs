@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use store::{
-    AuditFilter, CommandState, Fence, Holder, Leased, NewAudit, NewCommand, Opened, StoreError,
+    AuditFilter, CommandState, Fence, Holder, Leased, NewAudit, NewCommand, Store, StoreError,
 };
 use uuid::Uuid;
 
@@ -28,19 +28,14 @@ fn command(kind: &str) -> NewCommand {
     }
 }
 
-async fn lease(opened: &Opened, channel: &str) -> Fence {
-    opened.store.open_channel(channel).await.unwrap();
+async fn lease(opened: &Store, channel: &str) -> Fence {
+    opened.channels().open(channel).await.unwrap();
     let holder = Holder {
         id: Uuid::from_u128(1),
         name: "attic".to_owned(),
     };
     let ttl = Duration::from_secs(600);
-    match opened
-        .store
-        .take_lease(channel, &holder, ttl)
-        .await
-        .unwrap()
-    {
+    match opened.leases().take(channel, &holder, ttl).await.unwrap() {
         Leased::Held(lease) => Fence {
             channel: lease.channel,
             fence: lease.fence,
@@ -50,10 +45,10 @@ async fn lease(opened: &Opened, channel: &str) -> Fence {
 }
 
 async fn a_command_is_asked_taken_and_finished(site: Site) {
-    let opened = site.open_all().await;
+    let opened = site.open().await;
     let held = [lease(&opened, "lore").await];
-    let records = &opened.records;
-    assert!(records.take_commands(&held, 9).await.unwrap().is_empty());
+    let records = &opened;
+    assert!(records.commands().take(&held, 9).await.unwrap().is_empty());
     let asked = NewCommand {
         receiver: Some(Uuid::from_u128(7)),
         channel: Some("lore".to_owned()),
@@ -61,50 +56,58 @@ async fn a_command_is_asked_taken_and_finished(site: Site) {
         argument: Some("now\0".repeat(5000)),
         ..command("disconnect")
     };
-    let id = records.ask(&asked).await.unwrap();
-    let waiting = records.command(id).await.unwrap().unwrap();
+    let id = records.commands().ask(&asked).await.unwrap();
+    let waiting = records.commands().get(id).await.unwrap().unwrap();
     assert_eq!(
         (waiting.state, waiting.taken_ms),
         (CommandState::Queued, None)
     );
     assert!(waiting.asked_ms > 0);
     // Nobody finishes what was not taken.
-    assert!(!records.finish_command(id, Ok("")).await.unwrap());
-    let taken = records.take_commands(&held, 9).await.unwrap();
+    assert!(!records.commands().finish(id, Ok("")).await.unwrap());
+    let taken = records.commands().take(&held, 9).await.unwrap();
     assert_eq!(taken.len(), 1);
     assert_eq!((taken[0].id, taken[0].state), (id, CommandState::Taken));
     assert_eq!(taken[0].asked.receiver, asked.receiver);
     assert_eq!(taken[0].asked.url, asked.url);
     let argument = taken[0].asked.argument.as_ref().unwrap();
     assert!(argument.len() <= 4096 && argument.starts_with("now\u{fffd}now"));
-    assert!(records.take_commands(&held, 9).await.unwrap().is_empty());
+    assert!(records.commands().take(&held, 9).await.unwrap().is_empty());
     assert!(
         records
-            .finish_command(id, Err("it is not there"))
+            .commands()
+            .finish(id, Err("it is not there"))
             .await
             .unwrap()
     );
-    assert!(!records.finish_command(id, Ok("twice")).await.unwrap());
-    let done = records.command(id).await.unwrap().unwrap();
+    assert!(!records.commands().finish(id, Ok("twice")).await.unwrap());
+    let done = records.commands().get(id).await.unwrap().unwrap();
     assert_eq!(done.state, CommandState::Failed);
     assert_eq!(done.result.as_deref(), Some("it is not there"));
     assert!(done.done_ms >= done.taken_ms && done.taken_ms >= Some(done.asked_ms));
-    let other = records.ask(&command("drain")).await.unwrap();
-    records.take_commands(&held, 9).await.unwrap();
-    records.finish_command(other, Ok("draining")).await.unwrap();
-    let all = records.commands(None, 9).await.unwrap();
+    let other = records.commands().ask(&command("drain")).await.unwrap();
+    records.commands().take(&held, 9).await.unwrap();
+    records
+        .commands()
+        .finish(other, Ok("draining"))
+        .await
+        .unwrap();
+    let all = records.commands().list(None, 9).await.unwrap();
     let states: Vec<_> = all.iter().map(|c| (c.id, c.state)).collect();
     assert_eq!(
         states,
         [(other, CommandState::Done), (id, CommandState::Failed)]
     );
-    assert_eq!(records.commands(Some(other), 9).await.unwrap().len(), 1);
-    assert_eq!(records.command(other + 1).await.unwrap(), None);
+    assert_eq!(
+        records.commands().list(Some(other), 9).await.unwrap().len(),
+        1
+    );
+    assert_eq!(records.commands().get(other + 1).await.unwrap(), None);
     let long = NewCommand {
         channel: Some("x".repeat(300)),
         ..command("rekey")
     };
-    let error = records.ask(&long).await.unwrap_err();
+    let error = records.commands().ask(&long).await.unwrap_err();
     assert!(matches!(error, StoreError::TooLong { .. }), "{error:?}");
     // The audit log has what became of both, and nothing of what was only asked.
     let found = ended(&opened, "ann").await;
@@ -126,14 +129,14 @@ async fn a_command_is_asked_taken_and_finished(site: Site) {
     );
 }
 
-/// What the audit log says of ends of commands that somebody asked for, the newest first.
-async fn ended(opened: &Opened, actor: &str) -> Vec<NewAudit> {
+/// Returns the audit log's entries about finished commands of an actor, the newest first.
+async fn ended(opened: &Store, actor: &str) -> Vec<NewAudit> {
     let filter = AuditFilter {
         actor: Some(actor.to_owned()),
         limit: 100,
         ..AuditFilter::default()
     };
-    let rows = opened.accounts.audit(&filter).await.unwrap();
+    let rows = opened.audit_log().list(&filter).await.unwrap();
     let lines = rows.into_iter().map(|row| row.done);
     lines
         .inspect(|line| assert_eq!(line.via, "source"))
@@ -141,19 +144,19 @@ async fn ended(opened: &Opened, actor: &str) -> Vec<NewAudit> {
 }
 
 async fn two_takers_get_each_command_once(site: Site) {
-    let opened = site.open_all().await;
+    let opened = site.open().await;
     let held = lease(&opened, "lore").await;
     let mut asked = BTreeSet::new();
     for _ in 0..60 {
-        asked.insert(opened.records.ask(&command("rekey")).await.unwrap());
+        asked.insert(opened.commands().ask(&command("rekey")).await.unwrap());
     }
     let mut takers = Vec::new();
     for _ in 0..3 {
-        let (records, held) = (site.open_all().await.records, [held.clone()]);
+        let (records, held) = (site.open().await, [held.clone()]);
         takers.push(tokio::spawn(async move {
             let mut mine = Vec::new();
             loop {
-                let some = records.take_commands(&held, 7).await.unwrap();
+                let some = records.commands().take(&held, 7).await.unwrap();
                 assert!(some.len() <= 7);
                 if some.is_empty() {
                     return mine;
@@ -170,8 +173,8 @@ async fn two_takers_get_each_command_once(site: Site) {
     // Some may have found the rest in another's hands and have gone; nothing is left.
     taken.extend(
         opened
-            .records
-            .take_commands(&[held], 100)
+            .commands()
+            .take(&[held], 100)
             .await
             .unwrap()
             .iter()
@@ -182,16 +185,16 @@ async fn two_takers_get_each_command_once(site: Site) {
 }
 
 async fn only_who_has_the_lease_takes_commands(site: Site) {
-    let opened = site.open_all().await;
+    let opened = site.open().await;
     let (lore, news) = (lease(&opened, "lore").await, lease(&opened, "news").await);
-    let records = &opened.records;
+    let records = &opened;
     let of = |channel: &str| NewCommand {
         channel: Some(channel.to_owned()),
         ..command("rekey")
     };
-    let first = records.ask(&of("lore")).await.unwrap();
-    let second = records.ask(&of("news")).await.unwrap();
-    let third = records.ask(&command("drain")).await.unwrap();
+    let first = records.commands().ask(&of("lore")).await.unwrap();
+    let second = records.commands().ask(&of("news")).await.unwrap();
+    let third = records.commands().ask(&command("drain")).await.unwrap();
     let old = Fence {
         fence: lore.fence - 1,
         ..lore.clone()
@@ -200,40 +203,41 @@ async fn only_who_has_the_lease_takes_commands(site: Site) {
         channel: "none".to_owned(),
         fence: 0,
     };
-    assert!(records.take_commands(&[], 9).await.unwrap().is_empty());
+    assert!(records.commands().take(&[], 9).await.unwrap().is_empty());
     let some = records
-        .take_commands(&[old.clone(), none], 9)
+        .commands()
+        .take(&[old.clone(), none], 9)
         .await
         .unwrap();
     assert!(some.is_empty(), "{some:?}");
     let ids = |commands: Vec<store::Command>| -> Vec<i64> {
         commands.into_iter().map(|command| command.id).collect()
     };
-    let taken = records.take_commands(&[old, news], 9).await.unwrap();
+    let taken = records.commands().take(&[old, news], 9).await.unwrap();
     assert_eq!(ids(taken), [second, third]);
-    let taken = records.take_commands(&[lore], 9).await.unwrap();
+    let taken = records.commands().take(&[lore], 9).await.unwrap();
     assert_eq!(ids(taken), [first]);
 }
 
 async fn commands_that_nobody_takes_expire(site: Site) {
-    let opened = site.open_all().await;
+    let opened = site.open().await;
     let held = [lease(&opened, "lore").await];
-    let records = &opened.records;
-    let old = records.ask(&command("old")).await.unwrap();
-    let lost = records.ask(&command("lost")).await.unwrap();
-    let young = records.ask(&command("young")).await.unwrap();
+    let records = &opened;
+    let old = records.commands().ask(&command("old")).await.unwrap();
+    let lost = records.commands().ask(&command("lost")).await.unwrap();
+    let young = records.commands().ask(&command("young")).await.unwrap();
     let mut raw = Raw::to(&site.url).await;
     raw.run(&format!(
         "UPDATE commands SET asked_at = asked_at - 61000 WHERE id = {old};
          UPDATE commands SET state = 'taken', taken_at = asked_at - 601000 WHERE id = {lost}"
     ))
     .await;
-    let state = async |id| records.command(id).await.unwrap().unwrap().state;
+    let state = async |id| records.commands().get(id).await.unwrap().unwrap().state;
     // Before anybody has written it down.
     assert_eq!(state(old).await, CommandState::Expired);
     assert_eq!(state(lost).await, CommandState::Expired);
     assert_eq!(state(young).await, CommandState::Queued);
-    let taken = records.take_commands(&held, 9).await.unwrap();
+    let taken = records.commands().take(&held, 9).await.unwrap();
     let ids: Vec<_> = taken.iter().map(|command| command.id).collect();
     assert_eq!(ids, [young]);
     assert_eq!(
@@ -242,10 +246,10 @@ async fn commands_that_nobody_takes_expire(site: Site) {
         2
     );
     // Too late.
-    assert!(!records.finish_command(lost, Ok("")).await.unwrap());
+    assert!(!records.commands().finish(lost, Ok("")).await.unwrap());
     raw.close().await;
     // Once each, whoever looks again.
-    records.take_commands(&held, 9).await.unwrap();
+    records.commands().take(&held, 9).await.unwrap();
     let mut found = ended(&opened, "ann").await;
     found.sort_by_key(|line| line.action.clone());
     let said: Vec<_> = found
@@ -266,30 +270,30 @@ async fn commands_that_nobody_takes_expire(site: Site) {
 }
 
 async fn commands_expire_also_where_no_source_is(site: Site) {
-    let opened = site.open_all().await;
-    let records = &opened.records;
-    assert_eq!(records.expire_commands().await.unwrap(), 0);
-    let old = records.ask(&command("old")).await.unwrap();
-    let young = records.ask(&command("young")).await.unwrap();
+    let opened = site.open().await;
+    let records = &opened;
+    assert_eq!(records.commands().expire().await.unwrap(), 0);
+    let old = records.commands().ask(&command("old")).await.unwrap();
+    let young = records.commands().ask(&command("young")).await.unwrap();
     let mut raw = Raw::to(&site.url).await;
     raw.run(&format!(
         "UPDATE commands SET asked_at = asked_at - 61000 WHERE id = {old}"
     ))
     .await;
     raw.close().await;
-    assert_eq!(records.expire_commands().await.unwrap(), 1);
-    assert_eq!(records.expire_commands().await.unwrap(), 0, "once");
+    assert_eq!(records.commands().expire().await.unwrap(), 1);
+    assert_eq!(records.commands().expire().await.unwrap(), 0, "once");
     let found = ended(&opened, "ann").await;
     let said: Vec<_> = found.iter().map(|line| &*line.outcome).collect();
     assert_eq!(said, ["no source took it within a minute"]);
-    let waiting = records.command(young).await.unwrap().unwrap();
+    let waiting = records.commands().get(young).await.unwrap().unwrap();
     assert_eq!(waiting.state, CommandState::Queued);
 }
 
 async fn the_queue_has_an_end(site: Site) {
-    let opened = site.open_all().await;
-    let records = &opened.records;
-    let first = records.ask(&command("first")).await.unwrap();
+    let opened = site.open().await;
+    let records = &opened;
+    let first = records.commands().ask(&command("first")).await.unwrap();
     let mut raw = Raw::to(&site.url).await;
     let mut rows = String::new();
     for _ in 1..1000 {
@@ -300,7 +304,7 @@ async fn the_queue_has_an_end(site: Site) {
         "INSERT INTO commands (kind, asked_by, asked_at, state) VALUES {rows}"
     ))
     .await;
-    let error = records.ask(&command("more")).await.unwrap_err();
+    let error = records.commands().ask(&command("more")).await.unwrap_err();
     assert!(
         matches!(error, StoreError::TooMany { limit: 1000, .. }),
         "{error:?}"
@@ -309,6 +313,6 @@ async fn the_queue_has_an_end(site: Site) {
         "UPDATE commands SET asked_at = asked_at - 61000 WHERE id > {first}"
     ))
     .await;
-    records.ask(&command("more")).await.unwrap();
+    records.commands().ask(&command("more")).await.unwrap();
     raw.close().await;
 }

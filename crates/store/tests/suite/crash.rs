@@ -48,8 +48,8 @@ async fn victim() {
         return;
     };
     let store = store::open(&url).await.unwrap();
-    store.open_channel("lore").await.unwrap();
-    let adopted = HeadMark::adopt(Path::new(&mark), &*store, "lore", None)
+    store.channels().open("lore").await.unwrap();
+    let adopted = HeadMark::adopt(Path::new(&mark), &store, "lore", None)
         .await
         .unwrap();
     let mut head = adopted.channel.head;
@@ -59,6 +59,7 @@ async fn victim() {
             last_modified: None,
         };
         let stored = store
+            .updates()
             .append(
                 "lore",
                 URL,
@@ -108,8 +109,8 @@ async fn kill_9_in_mid_append_leaves_whole_appends(site: Site) {
         }
 
         let store = site.open().await;
-        store.open_channel("lore").await.unwrap();
-        let adopted = HeadMark::adopt(&mark, &*store, "lore", None).await.unwrap();
+        store.channels().open("lore").await.unwrap();
+        let adopted = HeadMark::adopt(&mark, &store, "lore", None).await.unwrap();
         assert_eq!(adopted.renewal, None, "a kill is no restored backup");
         let channel = adopted.channel;
         assert_eq!(
@@ -122,7 +123,8 @@ async fn kill_9_in_mid_append_leaves_whole_appends(site: Site) {
         assert_eq!(head % PER_APPEND, 0, "appends are whole");
         before = head;
         let updates = store
-            .updates("lore", 1, usize::MAX, usize::MAX)
+            .updates()
+            .read("lore", 1, usize::MAX, usize::MAX)
             .await
             .unwrap();
         let seqs: Vec<_> = updates.iter().map(|update| update.seq).collect();
@@ -132,13 +134,13 @@ async fn kill_9_in_mid_append_leaves_whole_appends(site: Site) {
             assert!(update.encoded.starts_with(expected.as_bytes()));
             assert_eq!(update.encoded.len(), 4000);
         }
-        let validators = store.validators("lore", URL).await.unwrap();
+        let validators = store.feeds().validators("lore", URL).await.unwrap();
         assert_eq!(validators.etag, Some(head.to_string()));
         let ids: Vec<_> = (1..=head + PER_APPEND)
             .map(|number| format!("urn:entry:{number}"))
             .collect();
         let ids: Vec<_> = ids.iter().map(String::as_str).collect();
-        let known = store.known("lore", URL, &ids).await.unwrap();
+        let known = store.entries().hashes("lore", URL, &ids).await.unwrap();
         assert_eq!(known.len() as u64, head, "entries and updates agree");
         store.close().await;
     }

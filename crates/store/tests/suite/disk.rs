@@ -1,8 +1,8 @@
-//! Disks that fill up: nothing more is stored, what there is is served, and with new room it goes on.
+//! Disks that fill up: nothing more is stored, what there is is served, and with new room it goes
+//! on.
 
 use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use postgres::PASSWORD;
@@ -49,8 +49,8 @@ fn command(program: &str, arguments: &[&str], folder: &Path) {
 }
 
 /// Fills the disk up, looks what still works, makes room, and looks whether everything does.
-async fn fill_up(store: &Arc<dyn Store>, make_room: impl FnOnce()) {
-    store.open_channel("lore").await.unwrap();
+async fn fill_up(store: &Store, make_room: impl FnOnce()) {
+    store.channels().open("lore").await.unwrap();
     // Nothing can press these bytes together.
     let mut state = 1_u64;
     let mut noise = || {
@@ -66,6 +66,7 @@ async fn fill_up(store: &Arc<dyn Store>, make_room: impl FnOnce()) {
         let drafts = drafts(number * 3, number * 3 + 3);
         let validators = etag(&number.to_string());
         match store
+            .updates()
             .append("lore", URL, None, &drafts, Some(&validators), &encode)
             .await
         {
@@ -81,11 +82,15 @@ async fn fill_up(store: &Arc<dyn Store>, make_room: impl FnOnce()) {
     assert!(number > 0);
     // What there is is served.
     let head = number as u64 * 3;
-    let updates = store.updates("lore", 1, 65_536, usize::MAX).await.unwrap();
+    let updates = store
+        .updates()
+        .read("lore", 1, 65_536, usize::MAX)
+        .await
+        .unwrap();
     assert_eq!(updates.len() as u64, head, "appends are whole");
-    let channel = store.channels().await.unwrap().remove(0).channel;
+    let channel = store.channels().list().await.unwrap().remove(0).channel;
     assert_eq!(channel.head, head);
-    let validators = store.validators("lore", URL).await.unwrap();
+    let validators = store.feeds().validators("lore", URL).await.unwrap();
     assert_eq!(validators, etag(&(number - 1).to_string()));
 
     make_room();
@@ -93,6 +98,7 @@ async fn fill_up(store: &Arc<dyn Store>, make_room: impl FnOnce()) {
     let drafts = drafts(number * 3, number * 3 + 3);
     let stored = loop {
         match store
+            .updates()
             .append("lore", URL, None, &drafts, None, &encode)
             .await
         {

@@ -9,14 +9,18 @@ const APPEND: &str = "store updates";
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_append_that_fails_at_any_statement_stores_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    let (opened, faults) = store::open_file_with_faults(&folder.path().join("flexfeed.db"))
+    let store = store::open_file(&folder.path().join("flexfeed.db"))
         .await
         .unwrap();
-    let store = opened.store;
-    store.open_channel("lore").await.unwrap();
+    let faults = store.faults();
+    store.channels().open("lore").await.unwrap();
     let drafts = drafts(0, 3);
     let validators = etag("one");
-    let append = || store.append("lore", URL, None, &drafts, Some(&validators), &encode);
+    let append = || {
+        store
+            .updates()
+            .append("lore", URL, None, &drafts, Some(&validators), &encode)
+    };
     let mut statement = 1;
     loop {
         let full = FaultRule::new(Fault::Fail(Failure::DiskFull));
@@ -29,13 +33,17 @@ async fn an_append_that_fails_at_any_statement_stores_nothing() {
             break;
         }
         assert!(appended.unwrap_err().is_full());
-        assert_eq!(store.channel("lore").await.unwrap().head, 0);
-        assert!(store.feed("lore", URL).await.unwrap().is_none());
+        assert_eq!(store.channels().get("lore").await.unwrap().head, 0);
+        assert!(store.feeds().get("lore", URL).await.unwrap().is_none());
         statement += 1;
     }
     // The channel, the feed, its hashes, three updates with their hashes, the head, the validators.
     assert!(statement > 10, "{statement}");
-    let stored = store.updates("lore", 1, 10, usize::MAX).await.unwrap();
+    let stored = store
+        .updates()
+        .read("lore", 1, 10, usize::MAX)
+        .await
+        .unwrap();
     assert_eq!(texts(&stored), ["1:e0:1", "2:e1:1", "3:e2:1"]);
     assert_eq!(faults.open_sessions(), 0);
 }
@@ -43,20 +51,24 @@ async fn an_append_that_fails_at_any_statement_stores_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_reply_reports_a_stored_transaction_as_failed() {
     let folder = tempfile::tempdir().unwrap();
-    let (opened, faults) = store::open_file_with_faults(&folder.path().join("flexfeed.db"))
+    let store = store::open_file(&folder.path().join("flexfeed.db"))
         .await
         .unwrap();
-    let store = opened.store;
-    store.open_channel("lore").await.unwrap();
+    let faults = store.faults();
+    store.channels().open("lore").await.unwrap();
     let lost_reply = FaultRule::new(Fault::LostReply(Failure::Unreachable));
     faults.inject(lost_reply.on(&[APPEND]).every(2));
     let drafts = [draft("e0", 1)];
-    let append = || store.append("lore", URL, None, &drafts, None, &encode);
+    let append = || {
+        store
+            .updates()
+            .append("lore", URL, None, &drafts, None, &encode)
+    };
     assert!(matches!(
         append().await,
         Err(StoreError::Unavailable { .. })
     ));
-    assert_eq!(store.channel("lore").await.unwrap().head, 1);
+    assert_eq!(store.channels().get("lore").await.unwrap().head, 1);
     assert_eq!(append().await.unwrap(), [], "stored already");
     assert!(append().await.is_err(), "the first of every two");
     assert_eq!((faults.failures(), faults.sessions(APPEND)), (2, 3));

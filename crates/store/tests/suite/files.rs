@@ -1,16 +1,15 @@
-//! What is particular about files: who may read them, damage, and what cannot be opened.
+//! SQLite files: permissions, damage, and files that cannot be opened.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::sync::Arc;
 
 use store::{Store, StoreError};
 
 use crate::site::{URL, draft};
 
-async fn open(folder: &Path) -> Arc<dyn Store> {
+async fn open(folder: &Path) -> Store {
     let store = store::open_file(&folder.join("flexfeed.db")).await.unwrap();
-    store.open_channel("lore").await.unwrap();
+    store.channels().open("lore").await.unwrap();
     store
 }
 
@@ -51,6 +50,7 @@ async fn a_file_damaged_in_its_middle_gives_an_error() {
     let store = open(folder.path()).await;
     let drafts: Vec<_> = (0..200).map(|n| draft(&format!("e{n}"), 1)).collect();
     store
+        .updates()
         .append("lore", URL, None, &drafts, None, &|_, _| vec![9; 3000])
         .await
         .unwrap();
@@ -64,7 +64,11 @@ async fn a_file_damaged_in_its_middle_gives_an_error() {
     std::fs::write(&path, bytes).unwrap();
     let error = match store::open_file(&path).await {
         Err(error) => error,
-        Ok(store) => store.updates("lore", 1, 1000, 1 << 24).await.unwrap_err(),
+        Ok(store) => store
+            .updates()
+            .read("lore", 1, 1000, 1 << 24)
+            .await
+            .unwrap_err(),
     };
     assert!(matches!(error, StoreError::Damaged { .. }), "{error:?}");
 }
@@ -74,7 +78,7 @@ async fn a_new_file_is_readable_by_its_owner_only() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("odd %3F name?.db");
     let store = store::open_file(&path).await.unwrap();
-    store.open_channel("lore").await.unwrap();
+    store.channels().open("lore").await.unwrap();
     for file in std::fs::read_dir(folder.path()).unwrap() {
         let file = file.unwrap();
         let mode = file.metadata().unwrap().permissions().mode();

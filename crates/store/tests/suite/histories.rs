@@ -18,8 +18,8 @@ on_both! {
 }
 
 async fn histories_are_listed_in_pages(site: Site) {
-    let opened = site.open_all().await;
-    let records = &opened.records;
+    let opened = site.open().await;
+    let records = &opened;
     let hour = |hour_ms, polls| FeedHour {
         channel: "lore".to_owned(),
         url: URL.to_owned(),
@@ -46,8 +46,9 @@ async fn histories_are_listed_in_pages(site: Site) {
         feed_events: (0..4).map(event).collect(),
         ..Batch::default()
     };
-    records.write(&batch).await.unwrap();
+    records.records().write(&batch).await.unwrap();
     records
+        .records()
         .write(&Batch {
             feed_hours: vec![hour(0, 1)],
             ..Batch::default()
@@ -55,7 +56,7 @@ async fn histories_are_listed_in_pages(site: Site) {
         .await
         .unwrap();
     let times = async |filter: MoveFilter| {
-        let moves = records.moves(&filter).await.unwrap();
+        let moves = records.records().moves(&filter).await.unwrap();
         (
             moves.iter().map(|row| row.at_ms).collect::<Vec<_>>(),
             moves.last().map(|row| row.id),
@@ -114,15 +115,27 @@ async fn histories_are_listed_in_pages(site: Site) {
     let began = |sessions: Vec<SessionRow>| -> Vec<i64> {
         sessions.iter().map(|row| row.began_ms).collect()
     };
-    let page = records.sessions(Uuid::from_u128(1), None, 2).await.unwrap();
+    let page = records
+        .records()
+        .sessions(Uuid::from_u128(1), None, 2)
+        .await
+        .unwrap();
     let before = page.last().map(|row| row.id);
     assert_eq!(began(page), [400, 300]);
-    let page = records.sessions(Uuid::from_u128(1), before, 9).await;
+    let page = records
+        .records()
+        .sessions(Uuid::from_u128(1), before, 9)
+        .await;
     assert_eq!(began(page.unwrap()), [200, 100, 0]);
-    let seqs: Vec<_> = records.progress("lore", Some(8), 3).await.unwrap();
+    let seqs: Vec<_> = records
+        .records()
+        .progress("lore", Some(8), 3)
+        .await
+        .unwrap();
     let seqs: Vec<_> = seqs.iter().map(|row| row.seq).collect();
     assert_eq!(seqs, [7, 6, 5]);
     let hours = records
+        .records()
         .feed_history("lore", URL, 0, 3_600_000)
         .await
         .unwrap();
@@ -139,24 +152,29 @@ async fn histories_are_listed_in_pages(site: Site) {
         }]
     );
     let events = records
+        .records()
         .feed_events(Some(("lore", URL)), None, 2)
         .await
         .unwrap();
     let at: Vec<_> = events.iter().map(|row| row.at_ms).collect();
     assert_eq!(at, [3, 2]);
     let events = records
+        .records()
         .feed_events(None, Some(events[1].id), 9)
         .await
         .unwrap();
     assert_eq!(events.len(), 2);
-    let none = records.feed_events(Some(("lore", "x")), None, 9).await;
+    let none = records
+        .records()
+        .feed_events(Some(("lore", "x")), None, 9)
+        .await;
     assert!(none.unwrap().is_empty());
 }
 
 /// Others may have had more of them since than are read of all.
 async fn the_last_event_of_each_feed_is_known_at_once(site: Site) {
-    let opened = site.open_all().await;
-    opened.store.open_channel("lore").await.unwrap();
+    let opened = site.open().await;
+    opened.channels().open("lore").await.unwrap();
     let url = |feed: u32| format!("https://example.org/{feed}");
     for feed in 0..3 {
         let settings = FeedSettings {
@@ -164,9 +182,9 @@ async fn the_last_event_of_each_feed_is_known_at_once(site: Site) {
             address: url(feed),
             ..FeedSettings::default()
         };
-        opened.store.put_feed("lore", &settings).await.unwrap();
+        opened.feeds().put("lore", &settings).await.unwrap();
     }
-    let switched = opened.store.set_feed_active("lore", &url(1), false).await;
+    let switched = opened.feeds().set_active("lore", &url(1), false).await;
     assert!(switched.unwrap());
     let of = |feed, at_ms| FeedEvent {
         url: url(feed),
@@ -178,8 +196,8 @@ async fn the_last_event_of_each_feed_is_known_at_once(site: Site) {
         feed_events: events,
         ..Batch::default()
     };
-    opened.records.write(&batch).await.unwrap();
-    let seen = opened.records.snapshot().await.unwrap().feed_events;
+    opened.records().write(&batch).await.unwrap();
+    let seen = opened.records().snapshot().await.unwrap().feed_events;
     let at: Vec<i64> = seen.iter().map(|event| event.at_ms).collect();
     // The last one of the first feed, none of the one that is not polled, and the last 200.
     let wanted: Vec<i64> = std::iter::once(2).chain(60..260).collect();
@@ -188,47 +206,43 @@ async fn the_last_event_of_each_feed_is_known_at_once(site: Site) {
 }
 
 async fn updates_are_listed_without_their_bytes(site: Site) {
-    let opened = site.open_all().await;
-    opened.store.open_channel("lore").await.unwrap();
+    let opened = site.open().await;
+    opened.channels().open("lore").await.unwrap();
     let new = drafts(0, 5);
     let stored = opened
-        .store
+        .updates()
         .append("lore", URL, None, &new, None, &encode)
         .await;
     assert_eq!(stored.unwrap().len(), 5);
-    let list = opened
-        .records
-        .update_list("lore", Some(5), 3)
-        .await
-        .unwrap();
+    let list = opened.updates().list("lore", Some(5), 3).await.unwrap();
     let seqs: Vec<_> = list.iter().map(|row| row.seq).collect();
     assert_eq!(seqs, [4, 3, 2]);
     let first = &list[0];
     assert_eq!((first.entry_id.as_str(), first.url.as_str()), ("e3", URL));
     assert!(first.is_new && first.created_ms > 0);
     assert_eq!(first.bytes, encode(4, &new[3]).len() as u64);
-    let all = opened.records.update_list("lore", None, 99).await.unwrap();
+    let all = opened.updates().list("lore", None, 99).await.unwrap();
     assert_eq!(all.len(), 5);
-    let unknown = opened.records.update_list("news", None, 9).await;
+    let unknown = opened.updates().list("news", None, 9).await;
     assert!(matches!(unknown, Err(StoreError::UnknownChannel { .. })));
 }
 
 async fn a_paused_feed_says_so(site: Site) {
-    let opened = site.open_all().await;
-    opened.store.open_channel("lore").await.unwrap();
-    let none = opened.records.set_feed_paused("lore", URL, true).await;
+    let opened = site.open().await;
+    opened.channels().open("lore").await.unwrap();
+    let none = opened.feeds().set_paused("lore", URL, true).await;
     assert!(!none.unwrap());
     let stored = opened
-        .store
+        .updates()
         .append("lore", URL, None, &drafts(0, 1), None, &encode)
         .await;
     stored.unwrap();
-    assert!(!opened.store.feeds(None).await.unwrap()[0].paused);
-    let version = opened.store.version().await.unwrap();
-    let paused = opened.records.set_feed_paused("lore", URL, true).await;
+    assert!(!opened.feeds().list(None).await.unwrap()[0].paused);
+    let version = opened.version().await.unwrap();
+    let paused = opened.feeds().set_paused("lore", URL, true).await;
     assert!(paused.unwrap());
-    assert!(opened.store.feeds(None).await.unwrap()[0].paused);
-    assert!(opened.store.version().await.unwrap() > version);
+    assert!(opened.feeds().list(None).await.unwrap()[0].paused);
+    assert!(opened.version().await.unwrap() > version);
     // It stays so when it is put again, as a source does with those of its flags, and is forgotten
     // with a feed that is removed.
     let settings = FeedSettings {
@@ -241,20 +255,20 @@ async fn a_paused_feed_says_so(site: Site) {
             title: Some(title.to_owned()),
             ..settings.clone()
         };
-        let row = opened.store.put_feed("lore", &settings).await.unwrap();
+        let row = opened.feeds().put("lore", &settings).await.unwrap();
         assert!(row.paused, "{title}");
     }
-    let off = opened.store.set_feed_active("lore", URL, false).await;
+    let off = opened.feeds().set_active("lore", URL, false).await;
     assert!(off.unwrap());
-    let row = opened.store.put_feed("lore", &settings).await.unwrap();
+    let row = opened.feeds().put("lore", &settings).await.unwrap();
     assert!(row.active && !row.paused);
 }
 
 async fn a_removed_channel_takes_its_records_along(site: Site) {
-    let opened = site.open_all().await;
-    let records = &opened.records;
+    let opened = site.open().await;
+    let records = &opened;
     for channel in ["lore", "news"] {
-        opened.store.open_channel(channel).await.unwrap();
+        opened.channels().open(channel).await.unwrap();
         let batch = Batch {
             // More than go at once.
             states: (0..4100).map(|n| state(n, channel, "amt")).collect(),
@@ -274,16 +288,19 @@ async fn a_removed_channel_takes_its_records_along(site: Site) {
             }],
             ..Batch::default()
         };
-        records.write(&batch).await.unwrap();
+        records.records().write(&batch).await.unwrap();
     }
-    assert!(opened.store.remove_channel("lore").await.unwrap());
-    let left = records.snapshot().await.unwrap();
+    assert!(opened.channels().remove("lore").await.unwrap());
+    let left = records.records().snapshot().await.unwrap();
     assert_eq!((left.states.len(), left.pulses.len()), (4100, 1));
     assert_eq!(left.progress.len(), 1);
     for (channel, rows) in [("lore", 0), ("news", 1)] {
-        let samples = records.samples(channel, SampleRow::STEPS[0], 0, 1).await;
+        let samples = records
+            .records()
+            .samples(channel, SampleRow::STEPS[0], 0, 1)
+            .await;
         assert_eq!(samples.unwrap().len(), rows, "{channel}");
-        let hours = records.feed_history(channel, "", 0, 1).await;
+        let hours = records.records().feed_history(channel, "", 0, 1).await;
         assert_eq!(hours.unwrap().len(), rows, "{channel}");
         assert_eq!(left.pulses[0].channel == channel, rows == 1);
     }

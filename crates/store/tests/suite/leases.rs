@@ -1,4 +1,4 @@
-//! Who publishes: one at a time, whoever it is, whatever the others believe.
+//! Leases: one publisher at a time, whatever the others believe.
 
 use std::collections::BTreeSet;
 use std::process::Stdio;
@@ -33,15 +33,15 @@ fn holder(name: &str) -> Holder {
     }
 }
 
-async fn take(store: &Arc<dyn Store>, holder: &Holder, ttl: Duration) -> Option<Lease> {
-    match store.take_lease("lore", holder, ttl).await.unwrap() {
+async fn take(store: &Store, holder: &Holder, ttl: Duration) -> Option<Lease> {
+    match store.leases().take("lore", holder, ttl).await.unwrap() {
         Leased::Held(lease) => Some(lease),
         Leased::Other { .. } => None,
     }
 }
 
 /// Waits until `holder` gets the lease.
-async fn take_soon(store: &Arc<dyn Store>, holder: &Holder) -> Lease {
+async fn take_soon(store: &Store, holder: &Holder) -> Lease {
     let started = Instant::now();
     loop {
         if let Some(lease) = take(store, holder, LONG).await {
@@ -55,59 +55,72 @@ async fn take_soon(store: &Arc<dyn Store>, holder: &Holder) -> Lease {
 async fn a_lease_goes_from_one_to_the_other_when_it_ends(site: Site) {
     let (store, second) = (site.lore().await, site.open().await);
     let (a, b) = (holder("attic"), holder("basement"));
-    assert_eq!(store.channels().await.unwrap()[0].lease, None);
+    assert_eq!(store.channels().list().await.unwrap()[0].lease, None);
     let held = take(&store, &a, LONG).await.unwrap();
     let first = held.fence;
     assert_eq!(held.channel.as_str(), "lore");
-    let Leased::Other { name, for_ms } = second.take_lease("lore", &b, LONG).await.unwrap() else {
+    let Leased::Other { name, for_ms } = second.leases().take("lore", &b, LONG).await.unwrap()
+    else {
         panic!("both have it");
     };
     assert_eq!(name, "attic");
     assert!((3_500_000..=3_600_000).contains(&for_ms), "{for_ms}");
-    let shown = second.channels().await.unwrap().remove(0).lease.unwrap();
+    let shown = second
+        .channels()
+        .list()
+        .await
+        .unwrap()
+        .remove(0)
+        .lease
+        .unwrap();
     assert_eq!((shown.name.as_str(), shown.fence), ("attic", first));
     // Its holder may take it again, or renew it, and it stays the same one.
     assert_eq!(take(&store, &a, LONG).await.unwrap(), held);
-    assert!(store.renew_lease(&held, &a, LONG).await.unwrap());
-    assert!(!second.renew_lease(&held, &b, LONG).await.unwrap());
+    assert!(store.leases().renew(&held, &a, LONG).await.unwrap());
+    assert!(!second.leases().renew(&held, &b, LONG).await.unwrap());
 
-    store.release_lease(&held).await.unwrap();
+    store.leases().release(&held).await.unwrap();
     let next = take(&second, &b, SHORT).await.unwrap();
     assert_eq!(next.fence, first + 1);
-    assert!(!store.renew_lease(&held, &a, LONG).await.unwrap());
+    assert!(!store.leases().renew(&held, &a, LONG).await.unwrap());
     // What is not its own any more it cannot give back.
-    store.release_lease(&held).await.unwrap();
-    assert!(second.renew_lease(&next, &b, SHORT).await.unwrap());
+    store.leases().release(&held).await.unwrap();
+    assert!(second.leases().renew(&next, &b, SHORT).await.unwrap());
 
     // It is not renewed, and goes to who asks.
     let third = take_soon(&store, &a).await;
     assert_eq!(third.fence, first + 2);
-    assert!(!second.renew_lease(&next, &b, LONG).await.unwrap());
+    assert!(!second.leases().renew(&next, &b, LONG).await.unwrap());
 
     // One that expired is still its holder's, until somebody takes it.
     let renewed = take(&store, &a, Duration::ZERO).await.unwrap();
-    assert_eq!(store.channels().await.unwrap()[0].lease, None, "expired");
-    assert!(store.renew_lease(&renewed, &a, LONG).await.unwrap());
+    assert_eq!(
+        store.channels().list().await.unwrap()[0].lease,
+        None,
+        "expired"
+    );
+    assert!(store.leases().renew(&renewed, &a, LONG).await.unwrap());
     assert_eq!(take(&second, &b, LONG).await, None);
     // After a release, the same holder is a new one.
-    store.release_lease(&renewed).await.unwrap();
+    store.leases().release(&renewed).await.unwrap();
     let anew = take(&store, &a, LONG).await.unwrap();
     assert_eq!(anew.fence, renewed.fence + 1);
-    assert!(store.take_lease("nope", &a, LONG).await.is_err());
+    assert!(store.leases().take("nope", &a, LONG).await.is_err());
 }
 
 async fn an_append_with_an_old_fence_is_refused(site: Site) {
     let (store, second) = (site.lore().await, site.open().await);
     let (a, b) = (holder("attic"), holder("basement"));
     let old = take(&store, &a, LONG).await.unwrap();
-    let append = async |store: &Arc<dyn Store>, fence, id| {
+    let append = async |store: &Store, fence, id| {
         let drafts = [draft(id, 1)];
         store
+            .updates()
             .append("lore", URL, fence, &drafts, None, &encode)
             .await
     };
     assert_eq!(append(&store, Some(old.fence), "a").await.unwrap().len(), 1);
-    store.release_lease(&old).await.unwrap();
+    store.leases().release(&old).await.unwrap();
     let new = take(&second, &b, LONG).await.unwrap();
     let error = append(&store, Some(old.fence), "b").await.unwrap_err();
     assert!(error.is_fenced() && !error.is_unavailable(), "{error}");
@@ -127,7 +140,7 @@ async fn an_append_with_an_old_fence_is_refused(site: Site) {
     );
     // Without a fence, nobody asks.
     assert_eq!(append(&store, None, "c").await.unwrap()[0].seq, 3);
-    assert_eq!(store.open_channel("lore").await.unwrap().head, 3);
+    assert_eq!(store.channels().open("lore").await.unwrap().head, 3);
 }
 
 async fn only_the_holder_renews_a_channel(site: Site) {
@@ -136,15 +149,19 @@ async fn only_the_holder_renews_a_channel(site: Site) {
         .await
         .unwrap();
     let new = take(&store, &holder("basement"), LONG).await.unwrap();
-    let before = store.channel("lore").await.unwrap();
-    let refused = store.renew_channel("lore", Some(old.fence)).await;
+    let before = store.channels().get("lore").await.unwrap();
+    let refused = store.channels().renew("lore", Some(old.fence)).await;
     assert!(refused.unwrap_err().is_fenced());
-    assert_eq!(store.channel("lore").await.unwrap(), before);
-    let renewed = store.renew_channel("lore", Some(new.fence)).await.unwrap();
+    assert_eq!(store.channels().get("lore").await.unwrap(), before);
+    let renewed = store
+        .channels()
+        .renew("lore", Some(new.fence))
+        .await
+        .unwrap();
     assert_ne!(renewed.incarnation, before.incarnation);
-    let again = store.renew_channel("lore", None).await.unwrap();
+    let again = store.channels().renew("lore", None).await.unwrap();
     assert_ne!(again.incarnation, renewed.incarnation);
-    assert!(store.renew_channel("nope", None).await.is_err());
+    assert!(store.channels().renew("nope", None).await.is_err());
 }
 
 /// A holder that goes on while its database is made anew, or restored, and taken by another one.
@@ -162,23 +179,25 @@ async fn a_lease_does_not_fit_a_database_that_was_replaced(site: Site) {
         let lease = take(&other, &holder("basement"), LONG).await.unwrap();
         assert_ne!(lease.fence, old.fence);
         let late = [draft("late", 1)];
-        let refused = other.append("lore", URL, Some(old.fence), &late, None, &encode);
+        let refused = other
+            .updates()
+            .append("lore", URL, Some(old.fence), &late, None, &encode);
         assert!(refused.await.unwrap_err().is_fenced());
     }
 }
 
 async fn who_had_a_lease_last_stays_known(site: Site) {
     let store = site.lore().await;
-    let last = async || store.channels().await.unwrap()[0].last_holder;
+    let last = async || store.channels().list().await.unwrap()[0].last_holder;
     assert_eq!(last().await, None);
     let attic = holder("attic");
     let lease = take(&store, &attic, LONG).await.unwrap();
     assert_eq!(last().await, Some(attic.id));
-    store.release_lease(&lease).await.unwrap();
-    let row = store.channels().await.unwrap().remove(0);
+    store.leases().release(&lease).await.unwrap();
+    let row = store.channels().list().await.unwrap().remove(0);
     assert_eq!((row.lease, row.last_holder), (None, Some(attic.id)));
     // What was given back does not come back by a renewal that was late.
-    assert!(!store.renew_lease(&lease, &attic, LONG).await.unwrap());
+    assert!(!store.leases().renew(&lease, &attic, LONG).await.unwrap());
     let next = holder("basement");
     take(&store, &next, LONG).await.unwrap();
     assert_eq!(last().await, Some(next.id));
@@ -201,7 +220,7 @@ async fn of_many_who_ask_at_once_one_gets_it(site: Site) {
         assert_eq!(leases.len(), 1, "{leases:?}");
         assert!(leases[0].fence > last);
         last = leases[0].fence;
-        store.release_lease(&leases[0]).await.unwrap();
+        store.leases().release(&leases[0]).await.unwrap();
     }
 }
 
@@ -214,7 +233,7 @@ async fn a_frozen_holder_stores_nothing_after_its_successor_has(site: Site) {
     // The fences that something was stored with, and how often one was refused.
     let seen = Arc::new(Mutex::new((BTreeSet::new(), 0)));
     // Two who take the lease from one another for a moment and append one by one.
-    let publish = |store: Arc<dyn Store>, me: Holder, prefix: &'static str| {
+    let publish = |store: Store, me: Holder, prefix: &'static str| {
         let (done, seen) = (Arc::clone(&done), Arc::clone(&seen));
         tokio::spawn(async move {
             let (mut stored, mut number) = (Vec::new(), 0);
@@ -229,6 +248,7 @@ async fn a_frozen_holder_stores_nothing_after_its_successor_has(site: Site) {
                     let drafts = [draft(&format!("{prefix}{number}"), 1)];
                     let fence = Some(lease.fence);
                     match store
+                        .updates()
                         .append("lore", URL, fence, &drafts, None, &encode)
                         .await
                     {
@@ -268,7 +288,7 @@ async fn a_frozen_holder_stores_nothing_after_its_successor_has(site: Site) {
     stored.extend(other.await.unwrap());
     stored.sort_unstable();
     let seqs: Vec<_> = stored.iter().map(|(seq, _)| *seq).collect();
-    let head = store.open_channel("lore").await.unwrap().head;
+    let head = store.channels().open("lore").await.unwrap().head;
     assert_eq!(seqs, (1..=head).collect::<Vec<_>>(), "dense, none double");
     assert!(
         stored.windows(2).all(|two| two[0].1 <= two[1].1),
@@ -287,12 +307,13 @@ async fn appender() {
         return;
     };
     let store = store::open(&url).await.unwrap();
-    store.open_channel("lore").await.unwrap();
+    store.channels().open("lore").await.unwrap();
     for n in 0..APPENDS {
         let drafts: Vec<_> = (0..3)
             .map(|m| draft(&format!("{prefix}/{n}/{m}"), 1))
             .collect();
         let stored = store
+            .updates()
             .append("lore", URL, None, &drafts, None, &encode)
             .await
             .unwrap();
@@ -301,7 +322,7 @@ async fn appender() {
     }
 }
 
-/// They also open, and so make, the database at the same time.
+/// Several sources open, and so make, the database at the same time.
 async fn appends_of_several_processes_are_dense(site: Site) {
     let processes: Vec<_> = (0..3)
         .map(|n| {
@@ -329,7 +350,11 @@ async fn appends_of_several_processes_are_dense(site: Site) {
     let count = (3 * APPENDS * 3) as u64;
     assert_eq!(seqs, (1..=count).collect::<Vec<_>>());
     let store = site.open().await;
-    assert_eq!(store.open_channel("lore").await.unwrap().head, count);
-    let updates = store.updates("lore", 1, 9999, 1 << 20).await.unwrap();
+    assert_eq!(store.channels().open("lore").await.unwrap().head, count);
+    let updates = store
+        .updates()
+        .read("lore", 1, 9999, 1 << 20)
+        .await
+        .unwrap();
     assert_eq!(updates.len() as u64, count);
 }

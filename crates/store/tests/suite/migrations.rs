@@ -1,6 +1,4 @@
 //! Databases of every earlier version, of later ones, of other programs, and of nobody.
-
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sqlx::migrate::Migrator;
@@ -99,7 +97,8 @@ fn blob(site: &Site, byte: u8) -> String {
     }
 }
 
-/// A database as version 1 left it: a channel with a feed, two entries in three updates, and a token.
+/// A database as version 1 left it: a channel with a feed, two entries in three updates, and a
+/// token.
 async fn version_1(site: &Site) {
     let mut raw = Raw::to(&site.url).await;
     raw.migrate_to(1).await;
@@ -119,14 +118,14 @@ async fn version_1(site: &Site) {
     raw.close().await;
 }
 
-async fn is_version_1_brought_up_to_date(store: &Arc<dyn Store>) {
-    let channels = store.channels().await.unwrap();
+async fn is_version_1_brought_up_to_date(store: &Store) {
+    let channels = store.channels().list().await.unwrap();
     let row = &channels[0];
     assert_eq!(row.channel.incarnation.to_string(), INCARNATION);
     assert_eq!((row.channel.head, row.channel.first), (3, 1));
     assert_eq!(row.settings, ChannelSettings::default());
     assert_eq!((row.active, row.created_ms), (true, 1000));
-    let feeds = store.feeds(None).await.unwrap();
+    let feeds = store.feeds().list(None).await.unwrap();
     let feed = &feeds[0];
     assert_eq!((feed.settings.address.as_str(), feed.active), (URL, true));
     let validators = Validators {
@@ -140,10 +139,10 @@ async fn is_version_1_brought_up_to_date(store: &Arc<dyn Store>) {
         (poll.interval_ms, poll.next_ms, poll.gone),
         (None, None, false)
     );
-    let updates = store.updates("lore", 1, 9, 999).await.unwrap();
+    let updates = store.updates().read("lore", 1, 9, 999).await.unwrap();
     let bytes: Vec<_> = updates.iter().map(|u| (u.seq, u.encoded[0])).collect();
     assert_eq!(bytes, [(1, 1), (2, 1), (3, 2)]);
-    let tokens = store.tokens().await.unwrap();
+    let tokens = store.tokens().list().await.unwrap();
     assert_eq!(tokens[0].label, "first enrolment link");
     assert_eq!((tokens[0].limit, tokens[0].expires_ms), (None, None));
     assert!(!tokens[0].public && tokens[0].channels.is_empty());
@@ -156,6 +155,7 @@ async fn a_database_of_version_1_is_brought_up_to_date_with_what_is_in_it(site: 
     // And works: what is known is known, numbers go on, the token admits.
     let again = [draft("a", 2), draft("b", 1), draft("c", 1)];
     let stored = store
+        .updates()
         .append("lore", URL, Some(0), &again, None, &encode)
         .await
         .unwrap();
@@ -170,22 +170,26 @@ async fn a_database_of_version_1_is_brought_up_to_date_with_what_is_in_it(site: 
         channels: &[],
     };
     assert_eq!(
-        store.admit(&applicant).await.unwrap(),
+        store.receivers().admit(&applicant).await.unwrap(),
         Verdict::Admitted { enrolled: true }
     );
     assert!(
         store
-            .add_token(&crate::site::token(1, "new"))
+            .tokens()
+            .add(&crate::site::token(1, "new"))
             .await
             .unwrap()
             .id
             > 0
     );
-    let made = store.put_channel("news", &ChannelSettings::default()).await;
+    let made = store
+        .channels()
+        .put("news", &ChannelSettings::default())
+        .await;
     assert!(made.unwrap().channel.is_new);
     store.close().await;
     let store = site.open().await;
-    assert_eq!(store.open_channel("lore").await.unwrap().head, 4);
+    assert_eq!(store.channels().open("lore").await.unwrap().head, 4);
 }
 
 /// As version 1, and what came with version 2: a lease, a gap, a token that has a number.
@@ -203,13 +207,14 @@ async fn a_database_of_version_2_is_brought_up_to_date_with_what_is_in_it(site: 
     raw.close().await;
     let store = site.open().await;
     is_version_1_brought_up_to_date(&store).await;
-    let row = store.channels().await.unwrap().remove(0);
+    let row = store.channels().list().await.unwrap().remove(0);
     assert_eq!((row.lease, row.last_holder), (None, Some(holder)));
-    let mut gap = store.gaps("lore", 9).await.unwrap().remove(0);
+    let mut gap = store.gaps().list("lore", 9).await.unwrap().remove(0);
     assert_eq!((gap.state, gap.after), (GapState::Suspected, None));
     gap.state = GapState::Open;
-    assert_eq!(store.record_gap("lore", &gap).await.unwrap(), gap.id);
+    assert_eq!(store.gaps().record("lore", &gap).await.unwrap(), gap.id);
     let stored = store
+        .updates()
         .append("lore", URL, Some(3), &drafts(0, 1), None, &encode)
         .await
         .unwrap();
@@ -236,13 +241,13 @@ async fn a_database_of_version_3_is_brought_up_to_date_with_what_is_in_it(site: 
     ))
     .await;
     raw.close().await;
-    let opened = site.open_all().await;
-    is_version_1_brought_up_to_date(&opened.store).await;
-    assert_eq!(opened.store.version().await.unwrap(), 70);
-    assert!(!opened.store.feeds(None).await.unwrap()[0].paused);
-    let gap = opened.store.gaps("lore", 9).await.unwrap().remove(0);
+    let opened = site.open().await;
+    is_version_1_brought_up_to_date(&opened).await;
+    assert_eq!(opened.version().await.unwrap(), 70);
+    assert!(!opened.feeds().list(None).await.unwrap()[0].paused);
+    let gap = opened.gaps().list("lore", 9).await.unwrap().remove(0);
     assert_eq!((gap.state, gap.after), (GapState::Open, Some(2)));
-    let rows = opened.store.receivers().await.unwrap();
+    let rows = opened.receivers().list().await.unwrap();
     let names: Vec<_> = rows.iter().map(|row| row.name.as_str()).collect();
     assert_eq!(names, ["cellar", "attic"]);
     assert_eq!(rows[0].channels, ["lore"]);
@@ -252,26 +257,26 @@ async fn a_database_of_version_3_is_brought_up_to_date_with_what_is_in_it(site: 
             .all(|row| row.label.is_none() && row.tags.is_empty() && !row.held)
     );
     // The console has them from the beginning, and they are changed as new ones are.
-    let snapshot = opened.records.snapshot().await.unwrap();
+    let snapshot = opened.records().snapshot().await.unwrap();
     assert_eq!(snapshot.receivers, rows);
     assert_eq!(snapshot.upto, u64::try_from(snapshot.epoch).unwrap());
     let hold = ReceiverEdit {
         held: Some(true),
         ..ReceiverEdit::default()
     };
-    let held = opened.records.set_receiver(first, &hold).await.unwrap();
+    let held = opened.receivers().edit(first, &hold).await.unwrap();
     assert!(held.unwrap().held);
-    opened.records.write(&Batch::default()).await.unwrap();
+    opened.records().write(&Batch::default()).await.unwrap();
     let changes = opened
-        .records
+        .records()
         .changes_since(snapshot.upto, 9)
         .await
         .unwrap();
     let mut changed: Vec<_> = changes.receivers.iter().map(|row| row.id).collect();
     changed.sort();
     assert_eq!(changed, [first, second]);
-    assert!(opened.accounts.setup_open().await.unwrap());
-    assert_eq!(opened.store.revoked().await.unwrap(), [second]);
+    assert!(opened.users().setup_open().await.unwrap());
+    assert_eq!(opened.receivers().revoked().await.unwrap(), [second]);
     let known = Applicant {
         token: None,
         receiver: first,
@@ -282,12 +287,13 @@ async fn a_database_of_version_3_is_brought_up_to_date_with_what_is_in_it(site: 
         channels: &[],
     };
     assert_eq!(
-        opened.store.admit(&known).await.unwrap(),
+        opened.receivers().admit(&known).await.unwrap(),
         Verdict::Admitted { enrolled: false }
     );
 }
 
-/// As version 3, and what came with version 4: a feed that rests, and somebody who may use the console.
+/// As version 3, and what came with version 4: a feed that rests, and somebody who may use the
+/// console.
 async fn a_database_of_version_4_is_brought_up_to_date_with_what_is_in_it(site: Site) {
     version_1(&site).await;
     let mut raw = Raw::to(&site.url).await;
@@ -298,23 +304,27 @@ async fn a_database_of_version_4_is_brought_up_to_date_with_what_is_in_it(site: 
     )
     .await;
     raw.close().await;
-    let opened = site.open_all().await;
-    is_version_1_brought_up_to_date(&opened.store).await;
-    let users = opened.accounts.users().await.unwrap();
+    let opened = site.open().await;
+    is_version_1_brought_up_to_date(&opened).await;
+    let users = opened.users().list().await.unwrap();
     assert_eq!((users.len(), users[0].name.as_str()), (1, "olga"));
-    let row = opened.store.feed("lore", URL).await.unwrap().unwrap();
+    let row = opened.feeds().get("lore", URL).await.unwrap().unwrap();
     assert!(row.paused);
     let poll = PollRecord {
         at_ms: 3000,
         next_ms: Some(3_600_000),
         ..row.last_poll.unwrap()
     };
-    opened.store.record_poll("lore", URL, &poll).await.unwrap();
-    let row = opened.store.feed("lore", URL).await.unwrap().unwrap();
+    opened
+        .feeds()
+        .record_poll("lore", URL, &poll)
+        .await
+        .unwrap();
+    let row = opened.feeds().get("lore", URL).await.unwrap().unwrap();
     assert_eq!(row.last_poll, Some(poll));
 }
 
-async fn open_many(site: &Site) -> Vec<Arc<dyn Store>> {
+async fn open_many(site: &Site) -> Vec<Store> {
     let opening: Vec<_> = (0..8)
         .map(|_| {
             let url = site.url.clone();
@@ -331,7 +341,7 @@ async fn open_many(site: &Site) -> Vec<Arc<dyn Store>> {
 async fn many_open_a_new_database_at_once(site: Site) {
     let stores = open_many(&site).await;
     for (number, store) in stores.iter().enumerate() {
-        let channel = store.open_channel("lore").await.unwrap();
+        let channel = store.channels().open("lore").await.unwrap();
         assert_eq!(channel.is_new, number == 0);
     }
 }
@@ -407,6 +417,7 @@ async fn a_large_old_database_is_quick_to_bring_up_to_date() {
     let store = site.open().await;
     assert!(started.elapsed() < Duration::from_secs(20));
     let stored = store
+        .updates()
         .append("lore", URL, None, &drafts(0, 1), None, &encode)
         .await
         .unwrap();
@@ -420,6 +431,7 @@ async fn entries_are_looked_up_by_their_key_in_a_large_feed() {
     let site = Site::postgres();
     let store = site.lore().await;
     store
+        .updates()
         .append("lore", URL, None, &drafts(0, 1), None, &encode)
         .await
         .unwrap();
@@ -439,8 +451,16 @@ async fn entries_are_looked_up_by_their_key_in_a_large_feed() {
         for n in round * 60..round * 60 + 60 {
             let part = drafts(1 + n * 25, 26 + n * 25);
             let ids: Vec<_> = part.iter().map(|draft| draft.entry_id.as_str()).collect();
-            assert!(store.known("lore", URL, &ids).await.unwrap().is_empty());
+            assert!(
+                store
+                    .entries()
+                    .hashes("lore", URL, &ids)
+                    .await
+                    .unwrap()
+                    .is_empty()
+            );
             let stored = store
+                .updates()
                 .append("lore", URL, None, &part, None, &encode)
                 .await
                 .unwrap();

@@ -27,7 +27,7 @@ pub async fn start() -> Postgres {
 /// Appends entry after entry, each again until it is stored, as ingest does. Returns what the store
 /// said it stored, how many calls failed, and how long the longest one took.
 fn writer(
-    store: Arc<dyn Store>,
+    store: Store,
     name: &'static str,
     done: watch::Receiver<bool>,
 ) -> tokio::task::JoinHandle<(usize, Vec<StoredUpdate>, usize, Duration)> {
@@ -39,6 +39,7 @@ fn writer(
             loop {
                 let started = Instant::now();
                 let appended = store
+                    .updates()
                     .append("lore", URL, None, &drafts, Some(&validators), &encode)
                     .await;
                 longest = longest.max(started.elapsed());
@@ -62,7 +63,7 @@ fn writer(
 }
 
 /// Waits until the store answers again.
-async fn recovered(store: &Arc<dyn Store>) {
+async fn recovered(store: &Store) {
     let started = Instant::now();
     while let Err(error) = store.check().await {
         assert!(error.is_unavailable(), "{error:?}");
@@ -73,10 +74,10 @@ async fn recovered(store: &Arc<dyn Store>) {
 
 /// The channel's head. Where the machine stands still while others append, one may be told to come
 /// back.
-async fn head(store: &Arc<dyn Store>) -> u64 {
+async fn head(store: &Store) -> u64 {
     let started = Instant::now();
     loop {
-        match store.open_channel("lore").await {
+        match store.channels().open("lore").await {
             Ok(channel) => return channel.head,
             Err(error) => {
                 assert!(error.is_unavailable(), "{error:?}");
@@ -91,7 +92,7 @@ async fn head(store: &Arc<dyn Store>) -> u64 {
 async fn a_server_killed_and_restarted_under_load_loses_and_doubles_nothing() {
     let mut server = start().await;
     let store = store::open(&server.url()).await.unwrap();
-    store.open_channel("lore").await.unwrap();
+    store.channels().open("lore").await.unwrap();
     let (done, is_done) = watch::channel(false);
     let writers: Vec<_> = ["a", "b", "c", "d"]
         .into_iter()
@@ -122,7 +123,7 @@ async fn a_server_killed_and_restarted_under_load_loses_and_doubles_nothing() {
         let started = Instant::now();
         let error = loop {
             // A process of a killed server may answer once more before it notices.
-            match store.updates("lore", 1, 9, 999).await {
+            match store.updates().read("lore", 1, 9, 999).await {
                 Ok(_) => assert!(started.elapsed() < BOUND, "it was not noticed"),
                 Err(error) => break error,
             }
@@ -153,7 +154,11 @@ async fn a_server_killed_and_restarted_under_load_loses_and_doubles_nothing() {
     }
     assert!(failures > 0, "the outages were not noticed");
     // Each entry is there once, under a number of its own, and what was told is what is there.
-    let updates = store.updates("lore", 1, 65_536, usize::MAX).await.unwrap();
+    let updates = store
+        .updates()
+        .read("lore", 1, 65_536, usize::MAX)
+        .await
+        .unwrap();
     assert_eq!(updates.len(), entries);
     let seqs: Vec<_> = updates.iter().map(|update| update.seq).collect();
     assert_eq!(seqs, (1..=entries as u64).collect::<Vec<_>>());
@@ -232,7 +237,7 @@ async fn a_server_that_vanishes_is_given_up_and_found_again() {
         &cable.address.port().to_string(),
     );
     let store = store::open(&url).await.unwrap();
-    store.open_channel("lore").await.unwrap();
+    store.channels().open("lore").await.unwrap();
     let (done, is_done) = watch::channel(false);
     let writers: Vec<_> = ["a", "b", "c"]
         .into_iter()
@@ -259,7 +264,11 @@ async fn a_server_that_vanishes_is_given_up_and_found_again() {
         assert!(failed > 0, "nobody noticed");
         assert!(longest < BOUND, "{longest:?}");
     }
-    let updates = store.updates("lore", 1, 65_536, usize::MAX).await.unwrap();
+    let updates = store
+        .updates()
+        .read("lore", 1, 65_536, usize::MAX)
+        .await
+        .unwrap();
     assert_eq!(updates.len(), entries, "each entry once");
 }
 
@@ -270,7 +279,7 @@ async fn who_hangs_in_a_transaction_does_not_stop_the_others_for_ever() {
     let server = start().await;
     let store = store::open(&server.url()).await.unwrap();
     let second = store::open(&server.url()).await.unwrap();
-    store.open_channel("lore").await.unwrap();
+    store.channels().open("lore").await.unwrap();
     let hangs = Arc::new(AtomicBool::new(true));
     let reached = Arc::new(AtomicBool::new(false));
     let hanging = {
@@ -284,7 +293,9 @@ async fn who_hangs_in_a_transaction_does_not_stop_the_others_for_ever() {
                 }
                 encode(seq, draft)
             };
-            let append = store.append("lore", URL, None, &drafts, None, &encode);
+            let append = store
+                .updates()
+                .append("lore", URL, None, &drafts, None, &encode);
             tokio::runtime::Handle::current().block_on(append)
         })
     };
@@ -298,6 +309,7 @@ async fn who_hangs_in_a_transaction_does_not_stop_the_others_for_ever() {
         let drafts = [draft("alive", 1)];
         let asked = Instant::now();
         match second
+            .updates()
             .append("lore", URL, None, &drafts, None, &encode)
             .await
         {
@@ -318,7 +330,7 @@ async fn who_hangs_in_a_transaction_does_not_stop_the_others_for_ever() {
     // It held the row, and has lost it.
     let error = hanging.await.unwrap().unwrap_err();
     assert!(error.is_unavailable(), "{error:?}");
-    assert_eq!(second.open_channel("lore").await.unwrap().head, 1);
+    assert_eq!(second.channels().open("lore").await.unwrap().head, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -361,7 +373,7 @@ async fn who_is_not_let_in_is_told_why_without_the_password() {
     assert!(matches!(error, StoreError::Denied { .. }), "{error:?}");
     // A standby server, or one that was switched over.
     let store = store::open(&url).await.unwrap();
-    store.open_channel("lore").await.unwrap();
+    store.channels().open("lore").await.unwrap();
     let read_only = format!("{url}?options=-c%20default_transaction_read_only%3Don");
     let error = told(&read_only, "cannot be written").await;
     assert!(matches!(error, StoreError::ReadOnly { .. }), "{error:?}");
@@ -369,7 +381,7 @@ async fn who_is_not_let_in_is_told_why_without_the_password() {
     let local = store::open(&server.socket_url_of("flexfeed"))
         .await
         .unwrap();
-    assert_eq!(local.channels().await.unwrap().len(), 1);
+    assert_eq!(local.channels().list().await.unwrap().len(), 1);
 }
 
 /// A certificate authority, and a certificate of it for 127.0.0.1 with its key: all as PEM.
@@ -448,7 +460,7 @@ async fn tls_is_used_where_it_is_there_and_verified_where_that_is_asked_for() {
 async fn connections_that_are_ended_by_the_server_are_replaced() {
     let server = start().await;
     let store = store::open(&server.url()).await.unwrap();
-    store.open_channel("lore").await.unwrap();
+    store.channels().open("lore").await.unwrap();
     let mut raw = Raw::to(&server.url()).await;
     let mut stored = 0;
     for round in 0..20 {
@@ -460,6 +472,7 @@ async fn connections_that_are_ended_by_the_server_are_replaced() {
         let drafts = [draft(&format!("e{round}"), 1)];
         // Nothing was begun yet: such a connection is replaced without a word.
         let appended = store
+            .updates()
             .append("lore", URL, None, &drafts, None, &encode)
             .await;
         stored += appended.unwrap().len();
@@ -496,6 +509,7 @@ async fn nothing_that_is_logged_has_the_password_in_it() {
     let guard = tracing_subscriber::util::SubscriberInitExt::set_default(subscriber);
     let store = site.lore().await;
     store
+        .updates()
         .append("lore", URL, None, &drafts(0, 9), None, &encode)
         .await
         .unwrap();

@@ -1,10 +1,10 @@
-//! What a source records: written in batches, by who has the lease.
+//! Records of a source: written in batches, by the holder of the lease.
 
 use std::time::{Duration, Instant};
 
 use store::{
-    Batch, FeedEvent, FeedHour, FeedSettings, Fence, Holder, Leased, MoveRow, Opened, Origin,
-    ProgressRow, PulseRow, RelayRow, SessionRow, SourceInfo, Stamp, StateRow, StoreError,
+    Batch, FeedEvent, FeedHour, FeedSettings, Fence, Holder, Leased, MoveRow, Origin, ProgressRow,
+    PulseRow, RelayRow, SessionRow, SourceInfo, Stamp, StateRow, Store, StoreError,
 };
 use uuid::Uuid;
 
@@ -24,34 +24,38 @@ on_both! {
 }
 
 async fn what_was_written_is_read_back_whole(site: Site) {
-    let opened = site.open_all().await;
-    let empty = opened.records.snapshot().await.unwrap();
+    let opened = site.open().await;
+    let empty = opened.records().snapshot().await.unwrap();
     assert_eq!(written(empty.clone()), Batch::default());
     assert!(empty.upto > 1_600_000_000_000, "{}", empty.upto);
-    let change = opened.records.write(&full()).await.unwrap();
+    let change = opened.records().write(&full()).await.unwrap();
     assert_eq!(change, empty.upto + 1);
     let mut wanted = full();
     wanted.sessions.clear();
     // No database has larger numbers.
     wanted.pulses[0].equivalent_bytes = u64::try_from(i64::MAX).unwrap();
-    let snapshot = opened.records.snapshot().await.unwrap();
+    let snapshot = opened.records().snapshot().await.unwrap();
     assert_eq!((snapshot.upto, snapshot.epoch), (change, empty.epoch));
     assert_eq!(snapshot.states[0].change, change);
     assert_eq!(written(snapshot), wanted);
-    let since = opened.records.changes_since(empty.upto, 100).await.unwrap();
+    let since = opened
+        .records()
+        .changes_since(empty.upto, 100)
+        .await
+        .unwrap();
     assert_eq!((since.upto, since.more), (change, false));
     assert_eq!(written(since), wanted);
-    let sessions = opened.records.sessions(Uuid::from_u128(1), None, 9).await;
+    let sessions = opened.records().sessions(Uuid::from_u128(1), None, 9).await;
     assert_eq!(sessions.unwrap(), full().sessions);
-    opened.store.close().await;
-    let again = site.open_all().await.records.snapshot().await.unwrap();
+    opened.close().await;
+    let again = site.open().await.snapshot().await.unwrap();
     assert_eq!((again.upto, again.epoch), (change, empty.epoch));
     assert_eq!(written(again), wanted);
 }
 
 async fn what_is_written_again_replaces_what_was_there(site: Site) {
-    let opened = site.open_all().await;
-    opened.records.write(&full()).await.unwrap();
+    let opened = site.open().await;
+    opened.records().write(&full()).await.unwrap();
     let offline = StateRow {
         connected: false,
         rung: "offline".to_owned(),
@@ -82,8 +86,8 @@ async fn what_is_written_again_replaces_what_was_there(site: Site) {
         }],
         ..Batch::default()
     };
-    opened.records.write(&again).await.unwrap();
-    let now = opened.records.snapshot().await.unwrap();
+    opened.records().write(&again).await.unwrap();
+    let now = opened.records().snapshot().await.unwrap();
     assert_eq!(now.states.len(), 2);
     let first = StateRow {
         change: 0,
@@ -94,7 +98,7 @@ async fn what_is_written_again_replaces_what_was_there(site: Site) {
     assert_eq!((now.progress.len(), now.progress[0].all_ms), (1, Some(77)));
     assert_eq!((now.relays.len(), now.relays[0].healthy), (1, false));
     assert_eq!(now.moves.len(), 2);
-    let sessions = opened.records.sessions(Uuid::from_u128(1), None, 9).await;
+    let sessions = opened.records().sessions(Uuid::from_u128(1), None, 9).await;
     assert_eq!(sessions.unwrap(), [ended]);
 }
 
@@ -116,7 +120,7 @@ fn connections_are_numbered_in_the_order_of_time() {
 
 /// Its answer was lost, so its writer writes it again, by another connection.
 async fn a_batch_that_is_written_again_is_there_once(site: Site) {
-    let (opened, again) = (site.open_all().await, site.open_all().await);
+    let (opened, again) = (site.open().await, site.open().await);
     let hour = FeedHour {
         channel: "lore".to_owned(),
         url: "https://example.org/".to_owned(),
@@ -131,42 +135,43 @@ async fn a_batch_that_is_written_again_is_there_once(site: Site) {
         feed_hours: vec![hour.clone()],
         ..full()
     };
-    let first = opened.records.write(&stamped(1, 5)).await.unwrap();
+    let first = opened.records().write(&stamped(1, 5)).await.unwrap();
     for _ in 0..3 {
         let (one, other) = (stamped(1, 5), stamped(1, 5));
-        let (one, other) = tokio::join!(opened.records.write(&one), again.records.write(&other));
+        let (one, other) =
+            tokio::join!(opened.records().write(&one), again.records().write(&other));
         assert_eq!((one.unwrap(), other.unwrap()), (first, first));
     }
-    let now = opened.records.snapshot().await.unwrap();
+    let now = opened.records().snapshot().await.unwrap();
     assert_eq!((now.upto, now.moves.len()), (first, 2));
     assert_eq!(now.feed_events.len(), 1);
-    // Others, and later ones, are not the same. Who comes second of two that are written at the same
-    // time for the first time finds the first.
+    // Others, and later ones, are not the same. Who comes second of two that are written at the
+    // same time for the first time finds the first.
     let (one, other) = (stamped(2, 5), stamped(2, 5));
-    let (one, other) = tokio::join!(opened.records.write(&one), again.records.write(&other));
+    let (one, other) = tokio::join!(opened.records().write(&one), again.records().write(&other));
     assert_eq!((one.unwrap(), other.unwrap()), (first + 1, first + 1));
     assert_eq!(
-        again.records.write(&stamped(1, 6)).await.unwrap(),
+        again.records().write(&stamped(1, 6)).await.unwrap(),
         first + 2
     );
-    let now = opened.records.snapshot().await.unwrap();
+    let now = opened.records().snapshot().await.unwrap();
     assert_eq!((now.moves.len(), now.feed_events.len()), (6, 3));
     let hours = opened
-        .records
+        .records()
         .feed_history("lore", &hour.url, 0, 1)
         .await
         .unwrap();
     assert_eq!(hours[0].polls, 9);
 }
 
-async fn lease(opened: &Opened, holder: u128) -> Fence {
+async fn lease(opened: &Store, holder: u128) -> Fence {
     let holder = Holder {
         id: Uuid::from_u128(holder),
         name: "attic".to_owned(),
     };
     let leased = opened
-        .store
-        .take_lease("lore", &holder, Duration::from_millis(1))
+        .leases()
+        .take("lore", &holder, Duration::from_millis(1))
         .await;
     let Leased::Held(lease) = leased.unwrap() else {
         panic!("somebody has it")
@@ -178,24 +183,24 @@ async fn lease(opened: &Opened, holder: u128) -> Fence {
 }
 
 async fn who_has_lost_the_lease_writes_nothing(site: Site) {
-    let opened = site.open_all().await;
-    opened.store.open_channel("lore").await.unwrap();
+    let opened = site.open().await;
+    opened.channels().open("lore").await.unwrap();
     let first = lease(&opened, 1).await;
     let mine = Batch {
         fences: vec![first.clone()],
         ..full()
     };
-    let change = opened.records.write(&mine).await.unwrap();
+    let change = opened.records().write(&mine).await.unwrap();
     tokio::time::sleep(Duration::from_millis(20)).await;
     let second = lease(&opened, 2).await;
     assert!(second.fence > first.fence);
-    let error = opened.records.write(&mine).await.unwrap_err();
+    let error = opened.records().write(&mine).await.unwrap_err();
     assert!(matches!(error, StoreError::Fenced { .. }), "{error:?}");
     let first = [first];
-    let over = opened.records.take_over(&first, None, 9, 5, "restart");
+    let over = opened.records().take_over(&first, None, 9, 5, "restart");
     let over = over.await;
     assert!(matches!(over, Err(StoreError::Fenced { .. })), "{over:?}");
-    let snapshot = opened.records.snapshot().await.unwrap();
+    let snapshot = opened.records().snapshot().await.unwrap();
     assert_eq!((snapshot.upto, snapshot.moves.len()), (change, 2));
     let both = Batch {
         fences: vec![
@@ -207,7 +212,7 @@ async fn who_has_lost_the_lease_writes_nothing(site: Site) {
         ],
         ..full()
     };
-    let error = opened.records.write(&both).await.unwrap_err();
+    let error = opened.records().write(&both).await.unwrap_err();
     assert!(
         matches!(error, StoreError::UnknownChannel { .. }),
         "{error:?}"
@@ -217,12 +222,12 @@ async fn who_has_lost_the_lease_writes_nothing(site: Site) {
         ..full()
     };
     // What was refused has left no gap.
-    assert_eq!(opened.records.write(&theirs).await.unwrap(), change + 1);
+    assert_eq!(opened.records().write(&theirs).await.unwrap(), change + 1);
 }
 
 async fn a_new_holder_finds_nobody_connected(site: Site) {
-    let opened = site.open_all().await;
-    opened.store.open_channel("lore").await.unwrap();
+    let opened = site.open().await;
+    opened.channels().open("lore").await.unwrap();
     let elsewhere = StateRow {
         session: Some(7),
         ..state(2, "news", "amt")
@@ -238,31 +243,31 @@ async fn a_new_holder_finds_nobody_connected(site: Site) {
         ],
         ..Batch::default()
     };
-    let before = opened.records.write(&batch).await.unwrap();
+    let before = opened.records().write(&batch).await.unwrap();
     let fence = lease(&opened, 1).await;
     opened
-        .records
+        .records()
         .take_over(&[fence], None, 9, 5000, "the source was restarted")
         .await
         .unwrap();
-    let changes = opened.records.changes_since(before, 10).await.unwrap();
+    let changes = opened.records().changes_since(before, 10).await.unwrap();
     let row = &changes.states[0];
     assert_eq!(changes.states.len(), 1);
     assert_eq!((row.connected, row.rung.as_str()), (false, "offline"));
     assert_eq!((row.since_ms, row.cursor), (5000, Some(7)));
     assert_eq!(row.cause, "the source was restarted");
     assert!(changes.moves.is_empty());
-    let first = opened.records.sessions(Uuid::from_u128(1), None, 9).await;
+    let first = opened.records().sessions(Uuid::from_u128(1), None, 9).await;
     assert_eq!(first.unwrap()[0].ended_ms, Some(5000));
-    let other = opened.records.sessions(Uuid::from_u128(2), None, 9).await;
+    let other = opened.records().sessions(Uuid::from_u128(2), None, 9).await;
     assert_eq!(other.unwrap()[0].ended_ms, None);
 }
 
 /// Each part changes its own rows only, and says how they are then.
 async fn a_new_holder_takes_over_in_parts(site: Site) {
     const MANY: u128 = 25;
-    let opened = site.open_all().await;
-    opened.store.open_channel("lore").await.unwrap();
+    let opened = site.open().await;
+    opened.channels().open("lore").await.unwrap();
     let (mut states, mut sessions) = (vec![state(3, "news", "amt")], Vec::new());
     for n in 1..=MANY {
         let id = i64::try_from(n).unwrap();
@@ -280,17 +285,17 @@ async fn a_new_holder_takes_over_in_parts(site: Site) {
         sessions,
         ..Batch::default()
     };
-    opened.records.write(&batch).await.unwrap();
+    opened.records().write(&batch).await.unwrap();
     let fences = [lease(&opened, 1).await];
     let connected = async || {
-        let states = opened.records.snapshot().await.unwrap().states;
+        let states = opened.records().snapshot().await.unwrap().states;
         let lore = states.iter().filter(|row| row.channel == "lore");
         lore.filter(|row| row.connected).count()
     };
     let (mut after, mut seen) = (None, 0);
     loop {
         let part = opened
-            .records
+            .records()
             .take_over(&fences, after.as_ref(), 10, 5000, "restart")
             .await
             .unwrap();
@@ -307,13 +312,15 @@ async fn a_new_holder_takes_over_in_parts(site: Site) {
     }
     assert_eq!(seen, 25, "those of another channel are another source's");
     for n in [1, 10, 11, 25] {
-        let sessions = opened.records.sessions(Uuid::from_u128(n), None, 9).await;
+        let sessions = opened.records().sessions(Uuid::from_u128(n), None, 9).await;
         assert_eq!(sessions.unwrap()[0].ended_ms, Some(5000), "{n}");
     }
-    let last = opened.records.snapshot().await.unwrap().upto;
-    let again = opened.records.take_over(&fences, None, 100, 6000, "again");
+    let last = opened.records().snapshot().await.unwrap().upto;
+    let again = opened
+        .records()
+        .take_over(&fences, None, 100, 6000, "again");
     assert_eq!(again.await.unwrap()[0].since_ms, 5000, "nobody was there");
-    let now = opened.records.snapshot().await.unwrap();
+    let now = opened.records().snapshot().await.unwrap();
     assert_eq!(now.upto, last, "nothing has changed by that");
     assert!(
         now.states
@@ -325,9 +332,9 @@ async fn a_new_holder_takes_over_in_parts(site: Site) {
 async fn feeds_are_as_they_were_last(site: Site) {
     const A: &str = "https://example.org/a";
     const B: &str = "https://example.org/b";
-    let opened = site.open_all().await;
+    let opened = site.open().await;
     for channel in ["lore", "news"] {
-        opened.store.open_channel(channel).await.unwrap();
+        opened.channels().open(channel).await.unwrap();
     }
     let seen = |channel: &str, url: &str, state: &str| FeedEvent {
         channel: channel.to_owned(),
@@ -345,7 +352,7 @@ async fn feeds_are_as_they_were_last(site: Site) {
             title: None,
             origin: Origin::Managed,
         };
-        opened.store.put_feed(channel, &settings).await.unwrap();
+        opened.feeds().put(channel, &settings).await.unwrap();
     }
     let batch = Batch {
         feed_events: vec![
@@ -357,11 +364,11 @@ async fn feeds_are_as_they_were_last(site: Site) {
         ],
         ..Batch::default()
     };
-    opened.records.write(&batch).await.unwrap();
+    opened.records().write(&batch).await.unwrap();
     let mut last = Vec::new();
     let mut after = 0;
     loop {
-        let part = opened.records.feed_states(&["lore"], after, 1).await;
+        let part = opened.records().feed_states(&["lore"], after, 1).await;
         let Some(one) = part.unwrap().pop() else {
             break;
         };
@@ -376,7 +383,7 @@ async fn feeds_are_as_they_were_last(site: Site) {
 }
 
 async fn texts_of_any_kind_are_cut_and_stored(site: Site) {
-    let records = site.open_all().await.records;
+    let records = site.open().await;
     let long = "\u{5d0}\u{202e}<script>🦊\0".repeat(600_000);
     assert!(long.len() > 10_000_000);
     let batch = Batch {
@@ -431,8 +438,8 @@ async fn texts_of_any_kind_are_cut_and_stored(site: Site) {
         }),
         ..Batch::default()
     };
-    records.write(&batch).await.unwrap();
-    let now = records.snapshot().await.unwrap();
+    records.records().write(&batch).await.unwrap();
+    let now = records.records().snapshot().await.unwrap();
     let row = &now.states[0];
     let texts = [&row.channel, &row.rung, &row.cause, &now.moves[0].name];
     for (text, most) in texts.into_iter().zip([255, 32, 255, 255]) {
@@ -448,8 +455,8 @@ async fn texts_of_any_kind_are_cut_and_stored(site: Site) {
 }
 
 async fn five_thousand_receivers_fit_into_one_batch(site: Site) {
-    let opened = site.open_all().await;
-    let start = opened.records.snapshot().await.unwrap().upto;
+    let opened = site.open().await;
+    let start = opened.records().snapshot().await.unwrap().upto;
     let batch = |rung: &str| Batch {
         states: (0..5000).map(|n| state(n, "lore", rung)).collect(),
         moves: (0..5000).map(|n| moved(n, 5, "silent")).collect(),
@@ -459,12 +466,12 @@ async fn five_thousand_receivers_fit_into_one_batch(site: Site) {
     const BOUND: Duration = Duration::from_secs(20);
     for rung in ["multicast", "unicast"] {
         let started = Instant::now();
-        opened.records.write(&batch(rung)).await.unwrap();
+        opened.records().write(&batch(rung)).await.unwrap();
         assert!(started.elapsed() < BOUND, "{:?}", started.elapsed());
         println!("5,000 states and moves: {:?}", started.elapsed());
     }
     let started = Instant::now();
-    let news = opened.records.changes_since(start, 20_000).await.unwrap();
+    let news = opened.records().changes_since(start, 20_000).await.unwrap();
     assert!(started.elapsed() < BOUND, "{:?}", started.elapsed());
     println!("read: {:?}", started.elapsed());
     assert_eq!((news.states.len(), news.moves.len()), (5000, 10_000));

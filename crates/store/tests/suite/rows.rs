@@ -1,8 +1,8 @@
 //! Rows of records, for tests to write, and receivers that have enrolled.
 
 use store::{
-    Applicant, Batch, Changes, FeedEvent, MoveRow, Opened, ProgressRow, PulseRow, RelayRow,
-    SessionRow, SourceInfo, StateRow,
+    Applicant, Batch, Changes, FeedEvent, MoveRow, ProgressRow, PulseRow, RelayRow, SessionRow,
+    SourceInfo, StateRow, Store,
 };
 use uuid::Uuid;
 
@@ -152,8 +152,8 @@ pub fn full() -> Batch {
     }
 }
 
-pub async fn enrol(opened: &Opened, receiver: u128) {
-    opened.store.add_token(&token(1, "all")).await.unwrap();
+pub async fn enrol(opened: &Store, receiver: u128) {
+    opened.tokens().add(&token(1, "all")).await.unwrap();
     let applicant = Applicant {
         token: Some([1; 32]),
         receiver: Uuid::from_u128(receiver),
@@ -163,7 +163,7 @@ pub async fn enrol(opened: &Opened, receiver: u128) {
         address: "192.0.2.1:4000",
         channels: &[],
     };
-    opened.store.admit(&applicant).await.unwrap();
+    opened.receivers().admit(&applicant).await.unwrap();
 }
 
 /// As it was written, without the numbers that the store gives.

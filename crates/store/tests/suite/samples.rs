@@ -1,6 +1,6 @@
 //! Samples: larger steps from smaller ones, and what is kept of everything for how long.
 
-use store::{Batch, Opened, ProgressRow, RelayRow, SampleRow, SessionRow};
+use store::{Batch, ProgressRow, RelayRow, SampleRow, SessionRow, Store};
 use uuid::Uuid;
 
 use crate::migrations::Raw;
@@ -53,7 +53,7 @@ fn sample(channel: &str, at_ms: i64) -> SampleRow {
     }
 }
 
-async fn write(opened: &Opened, channel: &str, from: i64, to: i64) {
+async fn write(opened: &Store, channel: &str, from: i64, to: i64) {
     let steps = (to - from) / SMALL;
     let batch = Batch {
         samples: (0..steps)
@@ -61,12 +61,12 @@ async fn write(opened: &Opened, channel: &str, from: i64, to: i64) {
             .collect(),
         ..Batch::default()
     };
-    opened.records.write(&batch).await.unwrap();
+    opened.records().write(&batch).await.unwrap();
 }
 
-async fn read(opened: &Opened, channel: &str, step: i64) -> Vec<SampleRow> {
+async fn read(opened: &Store, channel: &str, step: i64) -> Vec<SampleRow> {
     opened
-        .records
+        .records()
         .samples(channel, step, 0, i64::MAX)
         .await
         .unwrap()
@@ -100,11 +100,11 @@ fn sum(rows: &[SampleRow]) -> SampleRow {
 }
 
 async fn larger_steps_are_the_sums_of_smaller_ones(site: Site) {
-    let opened = site.open_all().await;
+    let opened = site.open().await;
     let end = START + 3 * HOUR;
     write(&opened, "lore", START, end + 4 * MINUTE).await;
     write(&opened, "", START + 7 * MINUTE, end).await;
-    opened.records.roll_up(end + 4 * MINUTE).await.unwrap();
+    opened.records().roll_up(end + 4 * MINUTE).await.unwrap();
     for (channel, from) in [("lore", START), ("", START + 7 * MINUTE)] {
         let small = read(&opened, channel, SMALL).await;
         let middle = read(&opened, channel, MIDDLE).await;
@@ -129,7 +129,7 @@ async fn larger_steps_are_the_sums_of_smaller_ones(site: Site) {
         .collect();
     assert_eq!(sum(std::slice::from_ref(row)), sum(&of));
     let span = opened
-        .records
+        .records()
         .samples("lore", MIDDLE, START + MIDDLE, START + 3 * MIDDLE)
         .await;
     let span: Vec<_> = span.unwrap().iter().map(|row| row.at_ms).collect();
@@ -137,15 +137,15 @@ async fn larger_steps_are_the_sums_of_smaller_ones(site: Site) {
 }
 
 async fn rolling_up_again_changes_nothing(site: Site) {
-    let opened = site.open_all().await;
+    let opened = site.open().await;
     write(&opened, "lore", START, START + 5 * HOUR).await;
     let mut now = START;
     // Step by step, now and then twice.
     while now < START + 5 * HOUR {
         now += 13 * MINUTE;
-        opened.records.roll_up(now).await.unwrap();
+        opened.records().roll_up(now).await.unwrap();
         if now % 2 == 0 {
-            opened.records.roll_up(now).await.unwrap();
+            opened.records().roll_up(now).await.unwrap();
         }
     }
     let small = read(&opened, "lore", SMALL).await;
@@ -156,33 +156,33 @@ async fn rolling_up_again_changes_nothing(site: Site) {
     assert_eq!((middle.len(), large.len()), (60, 5));
     assert_eq!(sum(&middle), sum(&small));
     assert_eq!(sum(&large), sum(&small));
-    opened.records.roll_up(now + 100 * HOUR).await.unwrap();
+    opened.records().roll_up(now + 100 * HOUR).await.unwrap();
     assert_eq!(read(&opened, "lore", MIDDLE).await, middle);
     assert_eq!(read(&opened, "lore", LARGE).await, large);
 }
 
 async fn what_comes_late_is_counted(site: Site) {
-    let opened = site.open_all().await;
+    let opened = site.open().await;
     write(&opened, "lore", START, START + 4 * MINUTE).await;
-    opened.records.roll_up(START + 6 * MINUTE).await.unwrap();
+    opened.records().roll_up(START + 6 * MINUTE).await.unwrap();
     assert_eq!(read(&opened, "lore", MIDDLE).await[0].weight, 240);
     write(&opened, "lore", START + 4 * MINUTE, START + 10 * MINUTE).await;
-    opened.records.roll_up(START + 10 * MINUTE).await.unwrap();
+    opened.records().roll_up(START + 10 * MINUTE).await.unwrap();
     let middle = read(&opened, "lore", MIDDLE).await;
     assert_eq!(sum(&middle), sum(&read(&opened, "lore", SMALL).await));
 }
 
 /// The source was off for days before anything could be rolled up.
 async fn what_was_not_rolled_up_is_not_forgotten(site: Site) {
-    let opened = site.open_all().await;
+    let opened = site.open().await;
     write(&opened, "lore", START, START + 30 * HOUR).await;
     let all = read(&opened, "lore", SMALL).await;
     let later = START + 10 * DAY;
-    opened.records.trim(later).await.unwrap();
+    opened.records().trim(later).await.unwrap();
     assert_eq!(read(&opened, "lore", SMALL).await, all);
     for _ in 0..3 {
-        opened.records.roll_up(later).await.unwrap();
-        opened.records.trim(later).await.unwrap();
+        opened.records().roll_up(later).await.unwrap();
+        opened.records().trim(later).await.unwrap();
     }
     let left = read(&opened, "lore", SMALL).await;
     assert!(left.len() < 200, "{}", left.len());
@@ -190,22 +190,22 @@ async fn what_was_not_rolled_up_is_not_forgotten(site: Site) {
     assert_eq!(sum(&read(&opened, "lore", LARGE).await), sum(&all));
     // It goes on, and what had gone before counts as before.
     write(&opened, "lore", later, later + HOUR).await;
-    opened.records.roll_up(later + HOUR).await.unwrap();
-    opened.records.trim(later + HOUR).await.unwrap();
+    opened.records().roll_up(later + HOUR).await.unwrap();
+    opened.records().trim(later + HOUR).await.unwrap();
     let new = read(&opened, "lore", SMALL).await;
     let new: Vec<_> = new.into_iter().filter(|row| row.at_ms >= later).collect();
     let both = sum(&[sum(&all), sum(&new)]);
     assert_eq!(sum(&read(&opened, "lore", LARGE).await), both);
     // Years later nothing is left of the smaller ones but what belongs to the last larger one.
     let years = later + 800 * DAY;
-    opened.records.trim(years).await.unwrap();
+    opened.records().trim(years).await.unwrap();
     assert!(read(&opened, "lore", LARGE).await.is_empty());
 }
 
 async fn what_is_old_is_forgotten_in_parts(site: Site) {
-    let opened = site.open_all().await;
-    let records = &opened.records;
-    opened.store.open_channel("lore").await.unwrap();
+    let opened = site.open().await;
+    let records = &opened;
+    opened.channels().open("lore").await.unwrap();
     enrol(&opened, 1).await;
     let now = START + 200 * DAY;
     let session = |n: i64, ended_ms| SessionRow {
@@ -256,9 +256,9 @@ async fn what_is_old_is_forgotten_in_parts(site: Site) {
         ],
         ..Batch::default()
     };
-    records.write(&batch).await.unwrap();
+    records.records().write(&batch).await.unwrap();
     let mut raw = Raw::to(&site.url).await;
-    let went = records.trim(now).await.unwrap();
+    let went = records.records().trim(now).await.unwrap();
     assert_eq!(raw.count("SELECT COUNT(*) FROM moves").await, 1);
     assert_eq!(
         raw.count("SELECT COUNT(*) FROM update_progress").await,
@@ -271,10 +271,14 @@ async fn what_is_old_is_forgotten_in_parts(site: Site) {
     assert_eq!(raw.count("SELECT COUNT(*) FROM receiver_states").await, 1);
     assert_eq!(raw.count("SELECT COUNT(*) FROM relay_states").await, 1);
     assert_eq!(went, 5000 + 1 + 2 + 2001 + 1);
-    let sessions = records.sessions(Uuid::from_u128(1), None, 9).await.unwrap();
+    let sessions = records
+        .records()
+        .sessions(Uuid::from_u128(1), None, 9)
+        .await
+        .unwrap();
     let ends: Vec<_> = sessions.iter().map(|row| row.ended_ms).collect();
     // That of which nobody said that it ended, has ended; the one that is young goes on.
     assert_eq!(ends, [None, Some(now), Some(now)]);
-    assert_eq!(records.trim(now).await.unwrap(), 0);
+    assert_eq!(records.records().trim(now).await.unwrap(), 0);
     raw.close().await;
 }

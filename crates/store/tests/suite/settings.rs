@@ -1,7 +1,6 @@
 //! Channels and feeds that are set up, changed, switched off and removed; polls and gaps.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use store::{
     ChannelRow, ChannelSettings, FeedEdit, FeedSettings, GapRecord, GapState, Origin, PollRecord,
@@ -49,7 +48,7 @@ fn feed(url: &str) -> FeedSettings {
 
 async fn a_channel_is_made_changed_switched_off_and_removed(site: Site) {
     let store = site.lore().await;
-    let made = store.put_channel("news", &settings()).await.unwrap();
+    let made = store.channels().put("news", &settings()).await.unwrap();
     assert!(made.channel.is_new && made.active);
     let expected = ChannelSettings {
         // The database knows no larger number.
@@ -62,14 +61,14 @@ async fn a_channel_is_made_changed_switched_off_and_removed(site: Site) {
         keep: Retention::default(),
         ..expected
     };
-    let row = store.put_channel("news", &changed).await.unwrap();
+    let row = store.channels().put("news", &changed).await.unwrap();
     assert!(!row.channel.is_new);
     assert_eq!(row.channel.incarnation, made.channel.incarnation);
     assert_eq!((&row.settings, row.active), (&changed, true));
 
-    assert!(store.set_channel_active("news", false).await.unwrap());
-    assert!(!store.set_channel_active("nope", false).await.unwrap());
-    let rows = store.channels().await.unwrap();
+    assert!(store.channels().set_active("news", false).await.unwrap());
+    assert!(!store.channels().set_active("nope", false).await.unwrap());
+    let rows = store.channels().list().await.unwrap();
     let names: Vec<_> = rows
         .iter()
         .map(|row| (row.channel.name.as_str(), row.active))
@@ -78,29 +77,30 @@ async fn a_channel_is_made_changed_switched_off_and_removed(site: Site) {
     assert_eq!(rows[1].settings, changed);
     assert_eq!(rows[0].settings, ChannelSettings::default());
     assert!(rows[0].created_ms > 1_700_000_000_000);
-    let row = store.put_channel("news", &changed).await.unwrap();
+    let row = store.channels().put("news", &changed).await.unwrap();
     assert!(row.active, "what is put is active");
 
     // More updates than are deleted in one part.
     for channel in ["news", "lore"] {
         store
+            .updates()
             .append(channel, URL, None, &drafts(0, 2100), None, &encode)
             .await
             .unwrap();
     }
-    assert!(store.remove_channel("news").await.unwrap());
-    assert!(!store.remove_channel("news").await.unwrap());
-    let error = store.updates("news", 1, 1, 1).await.unwrap_err();
+    assert!(store.channels().remove("news").await.unwrap());
+    assert!(!store.channels().remove("news").await.unwrap());
+    let error = store.updates().read("news", 1, 1, 1).await.unwrap_err();
     assert!(
         matches!(error, StoreError::UnknownChannel { .. }),
         "{error}"
     );
-    assert_eq!(store.open_channel("lore").await.unwrap().head, 2100);
-    assert_eq!(store.channels().await.unwrap().len(), 1);
-    let anew = store.open_channel("news").await.unwrap();
+    assert_eq!(store.channels().open("lore").await.unwrap().head, 2100);
+    assert_eq!(store.channels().list().await.unwrap().len(), 1);
+    let anew = store.channels().open("news").await.unwrap();
     assert_eq!((anew.head, anew.is_new), (0, true));
     assert_ne!(anew.incarnation, made.channel.incarnation);
-    assert!(store.feeds(Some("news")).await.unwrap().is_empty());
+    assert!(store.feeds().list(Some("news")).await.unwrap().is_empty());
 }
 
 async fn a_channel_is_added_once(site: Site) {
@@ -110,11 +110,15 @@ async fn a_channel_is_added_once(site: Site) {
         ..ChannelSettings::default()
     };
     let never = |_: &[ChannelRow]| -> Option<ChannelSettings> { panic!("it is there already") };
-    assert_eq!(store.add_channel("lore", &never).await.unwrap(), None);
+    assert_eq!(store.channels().add("lore", &never).await.unwrap(), None);
     let version = store.version().await.unwrap();
-    let refused = store.add_channel("news", &|_| None).await.unwrap();
+    let refused = store.channels().add("news", &|_| None).await.unwrap();
     assert_eq!(refused, None);
-    assert_eq!(store.channels().await.unwrap().len(), 1, "nothing is made");
+    assert_eq!(
+        store.channels().list().await.unwrap().len(),
+        1,
+        "nothing is made"
+    );
     assert_eq!(store.version().await.unwrap(), version);
     let names = std::sync::Mutex::new(Vec::new());
     let choose = |rows: &[ChannelRow]| {
@@ -122,24 +126,29 @@ async fn a_channel_is_added_once(site: Site) {
         *names.lock().unwrap() = all.collect();
         Some(own("239.9.9.9:1"))
     };
-    let made = store.add_channel("news", &choose).await.unwrap().unwrap();
+    let made = store
+        .channels()
+        .add("news", &choose)
+        .await
+        .unwrap()
+        .unwrap();
     assert!(made.active && made.channel.is_new);
     assert_eq!(made.settings, own("239.9.9.9:1"));
     assert_eq!(*names.lock().unwrap(), ["lore"]);
     assert!(store.version().await.unwrap() > version);
     // One that is not active is another one's for the taking.
-    store.set_channel_active("news", false).await.unwrap();
+    store.channels().set_active("news", false).await.unwrap();
     let again = |_: &[ChannelRow]| Some(own("239.9.9.8:1"));
-    let row = store.add_channel("news", &again).await.unwrap().unwrap();
+    let row = store.channels().add("news", &again).await.unwrap().unwrap();
     assert!(row.active && !row.channel.is_new);
     assert_eq!(row.channel.incarnation, made.channel.incarnation);
     let long = |_: &[ChannelRow]| Some(own(&"x".repeat(5_000)));
-    let error = store.add_channel("long", &long).await.unwrap_err();
+    let error = store.channels().add("long", &long).await.unwrap_err();
     assert!(matches!(error, StoreError::TooLong { .. }), "{error}");
-    assert_eq!(store.channels().await.unwrap().len(), 2);
+    assert_eq!(store.channels().list().await.unwrap().len(), 2);
     // Whoever comes second sees what the first one made, or that it is there.
     let tries = (0..16).map(|n| {
-        let store = Arc::clone(&store);
+        let store = store.clone();
         tokio::spawn(async move {
             let name = format!("many-{}", n / 2);
             let next = |rows: &[ChannelRow]| {
@@ -149,7 +158,7 @@ async fn a_channel_is_added_once(site: Site) {
                     ..ChannelSettings::default()
                 })
             };
-            store.add_channel(&name, &next).await.unwrap()
+            store.channels().add(&name, &next).await.unwrap()
         })
     });
     let tries: Vec<_> = tries.collect();
@@ -166,12 +175,13 @@ async fn a_channel_is_added_once(site: Site) {
 async fn a_feed_is_made_changed_and_switched_off_and_keeps_what_it_knows(site: Site) {
     let store = site.lore().await;
     let one = feed("https://example.org/1");
-    let row = store.put_feed("lore", &one).await.unwrap();
+    let row = store.feeds().put("lore", &one).await.unwrap();
     assert_eq!((&row.settings, row.active), (&one, true));
     assert_eq!(row.channel, "lore");
     assert_eq!((row.last_poll, row.gone_ms), (None, None));
     let url = one.url.as_str();
     store
+        .updates()
         .append(
             "lore",
             url,
@@ -182,42 +192,52 @@ async fn a_feed_is_made_changed_and_switched_off_and_keeps_what_it_knows(site: S
         )
         .await
         .unwrap();
-    assert!(store.set_feed_active("lore", url, false).await.unwrap());
-    assert!(!store.set_feed_active("lore", "no", false).await.unwrap());
-    assert!(!store.feed("lore", url).await.unwrap().unwrap().active);
+    assert!(store.feeds().set_active("lore", url, false).await.unwrap());
+    assert!(!store.feeds().set_active("lore", "no", false).await.unwrap());
+    assert!(
+        !store
+            .feeds()
+            .get("lore", url)
+            .await
+            .unwrap()
+            .unwrap()
+            .active
+    );
     let changed = FeedSettings {
         title: None,
         origin: Origin::Flags,
         max_interval_ms: Some(1),
         ..one.clone()
     };
-    let row = store.put_feed("lore", &changed).await.unwrap();
+    let row = store.feeds().put("lore", &changed).await.unwrap();
     assert_eq!((&row.settings, row.active), (&changed, true));
     assert_eq!(row.validators, etag("1"));
     let again = store
+        .updates()
         .append("lore", url, None, &[draft("a", 1)], None, &encode)
         .await
         .unwrap();
     assert!(again.is_empty(), "its entries are known");
 
     // One that was never set up is there when something is stored of it.
-    store.open_channel("news").await.unwrap();
+    store.channels().open("news").await.unwrap();
     store
+        .updates()
         .append("news", URL, None, &[draft("a", 1)], None, &encode)
         .await
         .unwrap();
-    let all = store.feeds(None).await.unwrap();
+    let all = store.feeds().list(None).await.unwrap();
     let all: Vec<_> = all
         .iter()
         .map(|row| (row.channel.as_str(), row.settings.url.as_str()))
         .collect();
     assert_eq!(all, [("lore", url), ("news", URL)]);
-    let news = store.feeds(Some("news")).await.unwrap();
+    let news = store.feeds().list(Some("news")).await.unwrap();
     assert_eq!(news.len(), 1);
     assert_eq!(news[0].settings.address, URL);
     assert_eq!(news[0].settings.origin, Origin::Flags);
-    assert!(store.feeds(Some("nope")).await.is_err());
-    assert!(store.put_feed("nope", &one).await.is_err());
+    assert!(store.feeds().list(Some("nope")).await.is_err());
+    assert!(store.feeds().put("nope", &one).await.is_err());
 }
 
 async fn a_feed_is_added_once(site: Site) {
@@ -226,12 +246,12 @@ async fn a_feed_is_added_once(site: Site) {
     // Of several at once one does, and what it says stays.
     let tries: Vec<_> = (0..8)
         .map(|n| {
-            let store = Arc::clone(&store);
+            let store = store.clone();
             let settings = FeedSettings {
                 title: Some(format!("try {n}")),
                 ..feed(url)
             };
-            tokio::spawn(async move { store.add_feed("lore", &settings).await.unwrap() })
+            tokio::spawn(async move { store.feeds().add("lore", &settings).await.unwrap() })
         })
         .collect();
     let mut added = Vec::new();
@@ -239,38 +259,45 @@ async fn a_feed_is_added_once(site: Site) {
         added.extend(one.await.unwrap());
     }
     assert_eq!(added.len(), 1);
-    let row = store.feed("lore", url).await.unwrap().unwrap();
+    let row = store.feeds().get("lore", url).await.unwrap().unwrap();
     assert_eq!(row, added[0]);
     assert!(row.active && !row.paused);
     // One that was removed is there again, as a new one, and with what is known of it.
     let validators = Some(&etag("1"));
     let drafts = [draft("a", 1)];
-    let stored = store.append("lore", url, None, &drafts, validators, &encode);
+    let stored = store
+        .updates()
+        .append("lore", url, None, &drafts, validators, &encode);
     stored.await.unwrap();
-    let records = site.open_all().await.records;
-    assert!(records.set_feed_paused("lore", url, true).await.unwrap());
+    let records = site.open().await;
+    assert!(records.feeds().set_paused("lore", url, true).await.unwrap());
     let gone = PollRecord {
         at_ms: 6000,
         gone: true,
         ..PollRecord::default()
     };
-    store.record_poll("lore", url, &gone).await.unwrap();
-    assert_eq!(store.add_feed("lore", &feed(url)).await.unwrap(), None);
-    assert!(store.set_feed_active("lore", url, false).await.unwrap());
-    assert!(!records.set_feed_paused("lore", url, true).await.unwrap());
+    store.feeds().record_poll("lore", url, &gone).await.unwrap();
+    assert_eq!(store.feeds().add("lore", &feed(url)).await.unwrap(), None);
+    assert!(store.feeds().set_active("lore", url, false).await.unwrap());
+    assert!(!records.feeds().set_paused("lore", url, true).await.unwrap());
     let version = store.version().await.unwrap();
-    let again = store.add_feed("lore", &feed(url)).await.unwrap().unwrap();
+    let again = store
+        .feeds()
+        .add("lore", &feed(url))
+        .await
+        .unwrap()
+        .unwrap();
     assert!(store.version().await.unwrap() > version);
     assert_eq!((again.settings, again.active), (feed(url), true));
     assert_eq!((again.gone_ms, again.paused), (None, false));
     assert_eq!(again.validators, etag("1"));
-    let error = store.add_feed("nope", &feed(url)).await.unwrap_err();
+    let error = store.feeds().add("nope", &feed(url)).await.unwrap_err();
     assert!(
         matches!(error, StoreError::UnknownChannel { .. }),
         "{error}"
     );
     let long = format!("https://example.org/{}", "x".repeat(2048));
-    let error = store.add_feed("lore", &feed(&long)).await.unwrap_err();
+    let error = store.feeds().add("lore", &feed(&long)).await.unwrap_err();
     assert!(matches!(error, StoreError::TooLong { .. }), "{error}");
 }
 
@@ -281,7 +308,7 @@ async fn a_feed_is_changed_by_several_and_not_brought_back(site: Site) {
         origin: Origin::Managed,
         ..feed(url)
     };
-    store.put_feed("lore", &one).await.unwrap();
+    store.feeds().put("lore", &one).await.unwrap();
     let title = FeedEdit {
         title: Some("Other".to_owned()),
         ..FeedEdit::default()
@@ -291,7 +318,7 @@ async fn a_feed_is_changed_by_several_and_not_brought_back(site: Site) {
         max_interval_ms: Some(6_000),
         ..FeedEdit::default()
     };
-    let edit = async |edit: &FeedEdit| store.edit_feed("lore", url, edit).await.unwrap();
+    let edit = async |edit: &FeedEdit| store.feeds().edit("lore", url, edit).await.unwrap();
     let (first, second) = tokio::join!(edit(&title), edit(&times));
     assert!(first.is_some() && second.is_some());
     let changed = FeedSettings {
@@ -300,7 +327,7 @@ async fn a_feed_is_changed_by_several_and_not_brought_back(site: Site) {
         max_interval_ms: Some(6_000),
         ..one.clone()
     };
-    let row = store.feed("lore", url).await.unwrap().unwrap();
+    let row = store.feeds().get("lore", url).await.unwrap().unwrap();
     assert_eq!(row.settings, changed);
     let version = store.version().await.unwrap();
     let none = FeedEdit {
@@ -310,22 +337,30 @@ async fn a_feed_is_changed_by_several_and_not_brought_back(site: Site) {
     assert_eq!(edit(&none).await.unwrap().settings.title, None);
     assert!(store.version().await.unwrap() > version);
     // Whoever removes it has the last word, and what is given by flags is changed there.
-    assert!(store.set_feed_active("lore", url, false).await.unwrap());
+    assert!(store.feeds().set_active("lore", url, false).await.unwrap());
     assert_eq!(edit(&title).await, None);
-    assert!(!store.feed("lore", url).await.unwrap().unwrap().active);
+    assert!(
+        !store
+            .feeds()
+            .get("lore", url)
+            .await
+            .unwrap()
+            .unwrap()
+            .active
+    );
     let flags = FeedSettings {
         origin: Origin::Flags,
         ..one
     };
-    store.put_feed("lore", &flags).await.unwrap();
+    store.feeds().put("lore", &flags).await.unwrap();
     assert_eq!(edit(&title).await, None);
-    assert!(store.edit_feed("nope", url, &title).await.is_err());
+    assert!(store.feeds().edit("nope", url, &title).await.is_err());
 }
 
 async fn polls_tell_intervals_moves_and_ends(site: Site) {
     let store = site.lore().await;
     let url = "https://example.org/1";
-    store.put_feed("lore", &feed(url)).await.unwrap();
+    store.feeds().put("lore", &feed(url)).await.unwrap();
     let poll = PollRecord {
         at_ms: 5000,
         state: "ok".to_owned(),
@@ -335,8 +370,8 @@ async fn polls_tell_intervals_moves_and_ends(site: Site) {
         moved_to: Some("https://example.net/1".to_owned()),
         gone: false,
     };
-    store.record_poll("lore", url, &poll).await.unwrap();
-    let row = store.feed("lore", url).await.unwrap().unwrap();
+    store.feeds().record_poll("lore", url, &poll).await.unwrap();
+    let row = store.feeds().get("lore", url).await.unwrap().unwrap();
     assert_eq!(row.last_poll, Some(poll.clone()));
     assert_eq!(row.interval_ms, Some(60_000));
     assert_eq!(row.moved_to, poll.moved_to);
@@ -348,17 +383,21 @@ async fn polls_tell_intervals_moves_and_ends(site: Site) {
         gone: true,
         ..poll.clone()
     };
-    store.record_poll("lore", url, &gone).await.unwrap();
+    store.feeds().record_poll("lore", url, &gone).await.unwrap();
     let later = PollRecord {
         at_ms: 7000,
         ..gone.clone()
     };
-    store.record_poll("lore", url, &later).await.unwrap();
-    let row = store.feed("lore", url).await.unwrap().unwrap();
+    store
+        .feeds()
+        .record_poll("lore", url, &later)
+        .await
+        .unwrap();
+    let row = store.feeds().get("lore", url).await.unwrap().unwrap();
     assert_eq!(row.gone_ms, Some(6000), "since the first time");
     assert_eq!(row.last_poll.unwrap().next_ms, None, "there is none");
     assert_eq!(row.moved_to, poll.moved_to, "what is not told stays");
-    let row = store.put_feed("lore", &feed(url)).await.unwrap();
+    let row = store.feeds().put("lore", &feed(url)).await.unwrap();
     assert_eq!(row.gone_ms, None, "who puts it again wants it polled");
 }
 
@@ -373,25 +412,28 @@ async fn gaps_are_recorded_and_change(site: Site) {
         entries: 0,
         after: Some(7),
     };
-    gap.id = store.record_gap("lore", &gap).await.unwrap();
+    gap.id = store.gaps().record("lore", &gap).await.unwrap();
     let mut second = gap.clone();
     second.id = 0;
-    second.id = store.record_gap("lore", &second).await.unwrap();
+    second.id = store.gaps().record("lore", &second).await.unwrap();
     assert_ne!(gap.id, second.id);
     gap.state = GapState::Filled;
     gap.entries = 75;
-    assert_eq!(store.record_gap("lore", &gap).await.unwrap(), gap.id);
-    let gaps = store.gaps("lore", 10).await.unwrap();
+    assert_eq!(store.gaps().record("lore", &gap).await.unwrap(), gap.id);
+    let gaps = store.gaps().list("lore", 10).await.unwrap();
     assert_eq!(gaps, [second.clone(), gap]);
-    assert_eq!(store.gaps("lore", 1).await.unwrap(), [second.clone()]);
-    assert!(store.gaps("nope", 1).await.is_err());
+    assert_eq!(
+        store.gaps().list("lore", 1).await.unwrap(),
+        [second.clone()]
+    );
+    assert!(store.gaps().list("nope", 1).await.is_err());
     // Of many, the last ones stay.
     for n in 0..1005 {
         second.id = 0;
         second.entries = n;
-        store.record_gap("lore", &second).await.unwrap();
+        store.gaps().record("lore", &second).await.unwrap();
     }
-    let gaps = store.gaps("lore", 9999).await.unwrap();
+    let gaps = store.gaps().list("lore", 9999).await.unwrap();
     assert_eq!(
         (gaps.len(), gaps[0].entries, gaps[999].entries),
         (1000, 1004, 5)
@@ -411,21 +453,23 @@ async fn the_version_grows_with_what_matters_and_nothing_else(site: Site) {
             version = now;
         };
     }
-    grows!(store.put_channel("news", &settings()), true);
-    grows!(store.put_feed("news", &one), true);
-    grows!(store.put_feed("news", &one), false);
-    grows!(store.set_feed_active("news", &one.url, false), true);
-    grows!(store.put_feed("news", &one), true);
-    grows!(store.set_channel_active("news", false), true);
+    grows!(store.channels().put("news", &settings()), true);
+    grows!(store.feeds().put("news", &one), true);
+    grows!(store.feeds().put("news", &one), false);
+    grows!(store.feeds().set_active("news", &one.url, false), true);
+    grows!(store.feeds().put("news", &one), true);
+    grows!(store.channels().set_active("news", false), true);
     grows!(
-        store.append("lore", URL, None, &drafts(0, 9), Some(&etag("1")), &encode),
+        store
+            .updates()
+            .append("lore", URL, None, &drafts(0, 9), Some(&etag("1")), &encode),
         false
     );
     let polled = PollRecord::default();
-    grows!(store.record_poll("lore", URL, &polled), false);
-    let added = store.add_token(&token(1, "x")).await.unwrap();
-    grows!(store.revoke_token(added.id), true);
-    grows!(store.remove_channel("news"), true);
+    grows!(store.feeds().record_poll("lore", URL, &polled), false);
+    let added = store.tokens().add(&token(1, "x")).await.unwrap();
+    grows!(store.tokens().revoke(added.id), true);
+    grows!(store.channels().remove("news"), true);
     let _ = version;
 }
 
@@ -434,13 +478,15 @@ async fn long_and_odd_texts_are_cut_refused_or_stored(site: Site) {
     // NUL is no character of a text in PostgreSQL, and a feed in JSON may have it.
     let odd = "a\0b";
     let stored = store
+        .updates()
         .append("lore", URL, None, &[draft(odd, 1)], None, &encode)
         .await
         .unwrap();
     assert_eq!(stored.len(), 1);
-    let known = store.known("lore", URL, &[odd]).await.unwrap();
+    let known = store.entries().hashes("lore", URL, &[odd]).await.unwrap();
     assert_eq!(known.get(odd), Some(&[1; 32]));
     let again = store
+        .updates()
         .append("lore", URL, None, &[draft(odd, 1)], None, &encode)
         .await
         .unwrap();
@@ -450,6 +496,7 @@ async fn long_and_odd_texts_are_cut_refused_or_stored(site: Site) {
         .map(|n| char::from(33 + (n.wrapping_mul(2_654_435_761).rotate_left(13) % 94) as u8))
         .collect();
     let stored = store
+        .updates()
         .append("lore", &long, None, &[draft(&long, 1)], None, &encode)
         .await
         .unwrap();
@@ -457,6 +504,7 @@ async fn long_and_odd_texts_are_cut_refused_or_stored(site: Site) {
     let longer = format!("{long}x");
     for (url, id) in [(URL, longer.as_str()), (longer.as_str(), "a")] {
         let error = store
+            .updates()
             .append("lore", url, None, &[draft(id, 1)], None, &encode)
             .await
             .unwrap_err();
@@ -467,10 +515,10 @@ async fn long_and_odd_texts_are_cut_refused_or_stored(site: Site) {
         detail: "\0".repeat(2000),
         ..PollRecord::default()
     };
-    store.record_poll("lore", URL, &poll).await.unwrap();
-    let error = store.open_channel("a\0").await.unwrap_err();
+    store.feeds().record_poll("lore", URL, &poll).await.unwrap();
+    let error = store.channels().open("a\0").await.unwrap_err();
     assert!(matches!(error, StoreError::ChannelName { .. }), "{error}");
-    let error = store.updates("a\0", 1, 1, 1).await.unwrap_err();
+    let error = store.updates().read("a\0", 1, 1, 1).await.unwrap_err();
     assert!(
         matches!(error, StoreError::UnknownChannel { .. }),
         "{error}"

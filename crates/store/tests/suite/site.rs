@@ -1,17 +1,17 @@
 //! A database of either kind, for one test.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use postgres::Postgres;
-use store::{Draft, Kind, NewToken, Opened, Retention, Store, StoredUpdate, Validators};
+use store::{Draft, Kind, NewToken, Retention, Store, StoredUpdate, Validators};
 use tempfile::TempDir;
 
 pub const URL: &str = "https://example.org/new.atom";
 
-/// How long the server that all tests share lets somebody wait, or hang: longer than the store would
-/// have it, so that nobody is told to come back where the machine stood still for some seconds. What
-/// the store's own limits do is looked at in `outage.rs`, at servers of its own.
+/// Time limits of the server that all tests share: longer than the store
+/// sets itself, so that a machine that stalls for some seconds fails no test. The store's own
+/// limits are tested in `outage.rs`, on servers of their own.
 const PATIENT: &str = "options=-c%20lock_timeout%3D60s%20-c%20statement_timeout%3D60s\
                        %20-c%20idle_in_transaction_session_timeout%3D60s";
 
@@ -57,18 +57,14 @@ impl Site {
         self.folder.path().join(name)
     }
 
-    pub async fn open(&self) -> Arc<dyn Store> {
+    pub async fn open(&self) -> Store {
         store::open(&self.url).await.unwrap()
     }
 
-    pub async fn open_all(&self) -> Opened {
-        store::open_all(&self.url).await.unwrap()
-    }
-
     /// The store with the channel `lore`.
-    pub async fn lore(&self) -> Arc<dyn Store> {
+    pub async fn lore(&self) -> Store {
         let store = self.open().await;
-        store.open_channel("lore").await.unwrap();
+        store.channels().open("lore").await.unwrap();
         store
     }
 }

@@ -22,9 +22,10 @@ on_both! {
 
 async fn updates_are_numbered_from_one_and_come_back_as_encoded(site: Site) {
     let store = site.lore().await;
-    let channel = store.open_channel("lore").await.unwrap();
+    let channel = store.channels().open("lore").await.unwrap();
     assert_eq!((channel.head, channel.first), (0, 1));
     let stored = store
+        .updates()
         .append(
             "lore",
             URL,
@@ -37,23 +38,38 @@ async fn updates_are_numbered_from_one_and_come_back_as_encoded(site: Site) {
         .unwrap();
     assert_eq!(texts(&stored), ["1:a:1", "2:b:1", "3:a:2"]);
     assert_eq!(
-        store.updates("lore", 0, 100, 1 << 20).await.unwrap(),
+        store.updates().read("lore", 0, 100, 1 << 20).await.unwrap(),
         stored
     );
     assert_eq!(
-        store.updates("lore", 2, 1, 1 << 20).await.unwrap(),
+        store.updates().read("lore", 2, 1, 1 << 20).await.unwrap(),
         stored[1..2]
     );
-    assert!(store.updates("lore", 4, 9, 9).await.unwrap().is_empty());
-    assert!(store.updates("lore", 1, 0, 9).await.unwrap().is_empty());
     assert!(
         store
-            .updates("lore", u64::MAX, 9, 9)
+            .updates()
+            .read("lore", 4, 9, 9)
             .await
             .unwrap()
             .is_empty()
     );
-    let channel = store.open_channel("lore").await.unwrap();
+    assert!(
+        store
+            .updates()
+            .read("lore", 1, 0, 9)
+            .await
+            .unwrap()
+            .is_empty()
+    );
+    assert!(
+        store
+            .updates()
+            .read("lore", u64::MAX, 9, 9)
+            .await
+            .unwrap()
+            .is_empty()
+    );
+    let channel = store.channels().open("lore").await.unwrap();
     assert_eq!((channel.head, channel.first), (3, 1));
 }
 
@@ -61,6 +77,7 @@ async fn reads_are_bounded_by_bytes_but_never_empty(site: Site) {
     let store = site.lore().await;
     let drafts: Vec<_> = (0..10).map(|n| draft(&format!("e{n}"), 1)).collect();
     store
+        .updates()
         .append("lore", URL, None, &drafts, None, &|_, _| vec![7; 1000])
         .await
         .unwrap();
@@ -73,7 +90,11 @@ async fn reads_are_bounded_by_bytes_but_never_empty(site: Site) {
         (5500, 5),
         (1 << 20, 10),
     ] {
-        let updates = store.updates("lore", 1, 100, max_bytes).await.unwrap();
+        let updates = store
+            .updates()
+            .read("lore", 1, 100, max_bytes)
+            .await
+            .unwrap();
         assert_eq!(updates.len(), count, "{max_bytes} bytes");
     }
     // Many that are short, among them long ones: all that fits is there, however it was looked for.
@@ -83,6 +104,7 @@ async fn reads_are_bounded_by_bytes_but_never_empty(site: Site) {
         rest => rest as usize,
     };
     store
+        .updates()
         .append("lore", URL, None, &drafts, None, &|seq, _| {
             vec![7; size(seq)]
         })
@@ -97,7 +119,11 @@ async fn reads_are_bounded_by_bytes_but_never_empty(site: Site) {
         (98, 1000, 4_999),
         (400, 17, 1 << 20),
     ] {
-        let updates = store.updates("lore", from, limit, max_bytes).await.unwrap();
+        let updates = store
+            .updates()
+            .read("lore", from, limit, max_bytes)
+            .await
+            .unwrap();
         let mut room = max_bytes;
         let fits = |seq: &u64| {
             let is_first = *seq == from;
@@ -114,21 +140,34 @@ async fn reads_are_bounded_by_bytes_but_never_empty(site: Site) {
 async fn the_version_stored_last_is_not_stored_again(site: Site) {
     let store = site.lore().await;
     let one = [draft("a", 1), draft("a", 1), draft("b", 1)];
-    let stored = store.append("lore", URL, None, &one, None, &encode).await;
+    let stored = store
+        .updates()
+        .append("lore", URL, None, &one, None, &encode)
+        .await;
     assert_eq!(texts(&stored.unwrap()), ["1:a:1", "2:b:1"]);
-    let again = store.append("lore", URL, None, &one, None, &encode).await;
+    let again = store
+        .updates()
+        .append("lore", URL, None, &one, None, &encode)
+        .await;
     assert!(again.unwrap().is_empty());
     // An edit and its reversal are two changes.
     let edits = [draft("a", 2), draft("a", 1)];
-    let stored = store.append("lore", URL, None, &edits, None, &encode).await;
+    let stored = store
+        .updates()
+        .append("lore", URL, None, &edits, None, &encode)
+        .await;
     assert_eq!(texts(&stored.unwrap()), ["3:a:2", "4:a:1"]);
     // The same id in another feed is another entry.
     let other = "https://example.org/other.atom";
     let stored = store
+        .updates()
         .append("lore", other, None, &one[..1], None, &encode)
         .await;
     assert_eq!(texts(&stored.unwrap()), ["5:a:1"]);
-    let known = store.known("lore", URL, &["a", "b", "never"]).await;
+    let known = store
+        .entries()
+        .hashes("lore", URL, &["a", "b", "never"])
+        .await;
     let known: BTreeSet<_> = known
         .unwrap()
         .into_iter()
@@ -140,7 +179,8 @@ async fn the_version_stored_last_is_not_stored_again(site: Site) {
     );
     assert!(
         store
-            .known("lore", "https://never.polled/", &["a"])
+            .entries()
+            .hashes("lore", "https://never.polled/", &["a"])
             .await
             .unwrap()
             .is_empty()
@@ -149,44 +189,46 @@ async fn the_version_stored_last_is_not_stored_again(site: Site) {
 
 async fn reopening_keeps_everything_and_channels_are_apart(site: Site) {
     let store = site.lore().await;
-    let lore = store.open_channel("lore").await.unwrap();
-    let news = store.open_channel("news").await.unwrap();
+    let lore = store.channels().open("lore").await.unwrap();
+    let news = store.channels().open("news").await.unwrap();
     assert_ne!(lore.incarnation, news.incarnation);
     store
+        .updates()
         .append("lore", URL, None, &[draft("a", 1)], None, &encode)
         .await
         .unwrap();
     store
+        .updates()
         .append("news", URL, None, &[draft("a", 1)], None, &encode)
         .await
         .unwrap();
-    let first = store.add_token(&token(5, "first")).await.unwrap();
-    let again = store.add_token(&token(5, "again")).await.unwrap();
+    let first = store.tokens().add(&token(5, "first")).await.unwrap();
+    let again = store.tokens().add(&token(5, "again")).await.unwrap();
     assert_eq!(first, again);
     store.close().await;
     assert!(store.check().await.is_err(), "a closed store says so");
 
     let store = site.lore().await;
     store.check().await.unwrap();
-    let reopened = store.open_channel("lore").await.unwrap();
+    let reopened = store.channels().open("lore").await.unwrap();
     assert_eq!(reopened.incarnation, lore.incarnation);
     assert_eq!(reopened.head, 1);
-    assert_eq!(store.open_channel("news").await.unwrap().head, 1);
-    let valid = store.valid_token(&[5; 32]).await.unwrap();
-    assert_eq!(valid, store.tokens().await.unwrap().pop());
-    assert_eq!(store.valid_token(&[6; 32]).await.unwrap(), None);
+    assert_eq!(store.channels().open("news").await.unwrap().head, 1);
+    let valid = store.tokens().valid(&[5; 32]).await.unwrap();
+    assert_eq!(valid, store.tokens().list().await.unwrap().pop());
+    assert_eq!(store.tokens().valid(&[6; 32]).await.unwrap(), None);
 
     let elsewhere = site.another();
     let other = elsewhere.lore().await;
-    let other = other.open_channel("lore").await.unwrap();
+    let other = other.channels().open("lore").await.unwrap();
     assert_ne!(other.incarnation, lore.incarnation);
 }
 
 async fn validators_advance_with_entries_and_polls_are_recorded_beside_them(site: Site) {
     let store = site.lore().await;
-    assert_eq!(store.feed("lore", URL).await.unwrap(), None);
+    assert_eq!(store.feeds().get("lore", URL).await.unwrap(), None);
     assert_eq!(
-        store.validators("lore", URL).await.unwrap(),
+        store.feeds().validators("lore", URL).await.unwrap(),
         Validators::default()
     );
     let validators = Validators {
@@ -194,6 +236,7 @@ async fn validators_advance_with_entries_and_polls_are_recorded_beside_them(site
         last_modified: Some("Fri, 21 Nov 2025 03:00:00 GMT".to_owned()),
     };
     store
+        .updates()
         .append(
             "lore",
             URL,
@@ -205,6 +248,7 @@ async fn validators_advance_with_entries_and_polls_are_recorded_beside_them(site
         .await
         .unwrap();
     store
+        .updates()
         .append("lore", URL, None, &[draft("b", 1)], None, &encode)
         .await
         .unwrap();
@@ -214,8 +258,8 @@ async fn validators_advance_with_entries_and_polls_are_recorded_beside_them(site
         detail: "ü".repeat(5_000),
         ..PollRecord::default()
     };
-    store.record_poll("lore", URL, &poll).await.unwrap();
-    let feed = store.feed("lore", URL).await.unwrap().unwrap();
+    store.feeds().record_poll("lore", URL, &poll).await.unwrap();
+    let feed = store.feeds().get("lore", URL).await.unwrap().unwrap();
     assert_eq!(feed.validators, validators);
     let recorded = feed.last_poll.unwrap();
     assert_eq!(
@@ -226,10 +270,11 @@ async fn validators_advance_with_entries_and_polls_are_recorded_beside_them(site
     // Nothing new, but new validators.
     let none = Validators::default();
     store
+        .updates()
         .append("lore", URL, None, &[], Some(&none), &encode)
         .await
         .unwrap();
-    assert_eq!(store.validators("lore", URL).await.unwrap(), none);
+    assert_eq!(store.feeds().validators("lore", URL).await.unwrap(), none);
 }
 
 async fn concurrent_appends_stay_dense_while_others_read(site: Site) {
@@ -249,6 +294,7 @@ async fn concurrent_appends_stay_dense_while_others_read(site: Site) {
                         .map(|n| draft(&format!("{task}/{append}/{n}"), 1))
                         .collect();
                     let stored = store
+                        .updates()
                         .append("lore", URL, None, &drafts, None, &encode)
                         .await
                         .unwrap();
@@ -265,7 +311,11 @@ async fn concurrent_appends_stay_dense_while_others_read(site: Site) {
         tokio::spawn(async move {
             let mut next = 1;
             while next <= (TASKS * APPENDS * DRAFTS) as u64 {
-                let updates = store.updates("lore", next, 64, 1 << 20).await.unwrap();
+                let updates = store
+                    .updates()
+                    .read("lore", next, 64, 1 << 20)
+                    .await
+                    .unwrap();
                 for update in &updates {
                     assert_eq!(update.seq, next, "a reader never sees a hole");
                     assert!(update.encoded.starts_with(format!("{next}:").as_bytes()));
@@ -286,7 +336,7 @@ async fn concurrent_appends_stay_dense_while_others_read(site: Site) {
     seqs.sort_unstable();
     let count = (TASKS * APPENDS * DRAFTS) as u64;
     assert_eq!(seqs, (1..=count).collect::<Vec<_>>());
-    assert_eq!(store.open_channel("lore").await.unwrap().head, count);
+    assert_eq!(store.channels().open("lore").await.unwrap().head, count);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -314,14 +364,30 @@ async fn an_append_that_does_not_finish_leaves_nothing(site: Site) {
                 encode(seq, draft)
             };
             store
+                .updates()
                 .append("lore", URL, None, &drafts, None, &encode)
                 .await
         })
     };
     assert!(task.await.unwrap_err().is_panic());
-    assert!(store.updates("lore", 1, 9, 999).await.unwrap().is_empty());
-    assert!(store.known("lore", URL, &["a"]).await.unwrap().is_empty());
+    assert!(
+        store
+            .updates()
+            .read("lore", 1, 9, 999)
+            .await
+            .unwrap()
+            .is_empty()
+    );
+    assert!(
+        store
+            .entries()
+            .hashes("lore", URL, &["a"])
+            .await
+            .unwrap()
+            .is_empty()
+    );
     let stored = store
+        .updates()
         .append("lore", URL, None, &drafts, None, &encode)
         .await;
     assert_eq!(texts(&stored.unwrap()), ["1:a:1", "2:b:1", "3:c:1"]);
@@ -330,6 +396,7 @@ async fn an_append_that_does_not_finish_leaves_nothing(site: Site) {
 async fn an_unknown_channel_and_a_bad_name_are_errors(site: Site) {
     let store = site.lore().await;
     let error = store
+        .updates()
         .append("nope", URL, None, &[draft("a", 1)], None, &encode)
         .await
         .unwrap_err();
@@ -338,54 +405,93 @@ async fn an_unknown_channel_and_a_bad_name_are_errors(site: Site) {
         "{error}"
     );
     assert!(error.to_string().contains("\"nope\""), "{error}");
-    assert!(store.updates("nope", 1, 1, 1).await.is_err());
-    assert!(store.feed("nope", URL).await.is_err());
+    assert!(store.updates().read("nope", 1, 1, 1).await.is_err());
+    assert!(store.feeds().get("nope", URL).await.is_err());
     for name in [String::new(), "x".repeat(256)] {
-        let error = store.open_channel(&name).await.unwrap_err();
+        let error = store.channels().open(&name).await.unwrap_err();
         assert!(matches!(error, StoreError::ChannelName { .. }), "{error}");
     }
 }
 
 async fn a_channel_keeps_its_last_updates_and_tells_the_oldest(site: Site) {
     let store = site.lore().await;
-    let other = store.open_channel("other").await.unwrap();
+    let other = store.channels().open("other").await.unwrap();
     assert!(other.is_new);
-    assert!(!store.open_channel("other").await.unwrap().is_new);
+    assert!(!store.channels().open("other").await.unwrap().is_new);
     // More than are deleted in one part.
     let drafts: Vec<_> = (0..2500).map(|n| draft(&format!("e{n}"), 1)).collect();
     for channel in ["lore", "other"] {
         let stored = store
+            .updates()
             .append(channel, URL, None, &drafts, None, &encode)
             .await;
         assert_eq!(stored.unwrap().len(), 2500);
     }
-    assert_eq!(store.retain("lore", &keep(5000), 2500).await.unwrap(), 1);
-    assert_eq!(store.retain("lore", &keep(2500), 2500).await.unwrap(), 1);
-    assert_eq!(store.retain("lore", &keep(30), 2500).await.unwrap(), 2471);
-    assert_eq!(store.retain("lore", &keep(30), 2500).await.unwrap(), 2471);
-    let channel = store.open_channel("lore").await.unwrap();
+    assert_eq!(
+        store
+            .updates()
+            .retain("lore", &keep(5000), 2500)
+            .await
+            .unwrap(),
+        1
+    );
+    assert_eq!(
+        store
+            .updates()
+            .retain("lore", &keep(2500), 2500)
+            .await
+            .unwrap(),
+        1
+    );
+    assert_eq!(
+        store
+            .updates()
+            .retain("lore", &keep(30), 2500)
+            .await
+            .unwrap(),
+        2471
+    );
+    assert_eq!(
+        store
+            .updates()
+            .retain("lore", &keep(30), 2500)
+            .await
+            .unwrap(),
+        2471
+    );
+    let channel = store.channels().open("lore").await.unwrap();
     assert_eq!((channel.first, channel.head), (2471, 2500));
-    let left = store.updates("lore", 1, 100, 1 << 20).await.unwrap();
+    let left = store.updates().read("lore", 1, 100, 1 << 20).await.unwrap();
     assert_eq!((left.len(), left[0].seq), (30, 2471));
     // What was forgotten is still known.
     let again = store
+        .updates()
         .append("lore", URL, None, &drafts[..9], None, &encode)
         .await;
     assert!(again.unwrap().is_empty());
-    assert_eq!(store.retain("lore", &keep(0), 2500).await.unwrap(), 2501);
+    assert_eq!(
+        store
+            .updates()
+            .retain("lore", &keep(0), 2500)
+            .await
+            .unwrap(),
+        2501
+    );
     let stored = store
+        .updates()
         .append("lore", URL, None, &[draft("e0", 2)], None, &encode)
         .await
         .unwrap();
     assert_eq!(stored[0].seq, 2501);
-    assert_eq!(store.open_channel("lore").await.unwrap().first, 2501);
-    assert_eq!(store.open_channel("other").await.unwrap().first, 1);
-    assert!(store.retain("nope", &keep(1), 1).await.is_err());
+    assert_eq!(store.channels().open("lore").await.unwrap().first, 2501);
+    assert_eq!(store.channels().open("other").await.unwrap().first, 1);
+    assert!(store.updates().retain("nope", &keep(1), 1).await.is_err());
 }
 
 async fn a_renewed_channel_keeps_everything_but_its_incarnation(site: Site) {
     let store = site.lore().await;
     store
+        .updates()
         .append(
             "lore",
             URL,
@@ -396,12 +502,12 @@ async fn a_renewed_channel_keeps_everything_but_its_incarnation(site: Site) {
         )
         .await
         .unwrap();
-    let before = store.open_channel("lore").await.unwrap();
-    let renewed = store.renew_channel("lore", None).await.unwrap();
+    let before = store.channels().open("lore").await.unwrap();
+    let renewed = store.channels().renew("lore", None).await.unwrap();
     assert_ne!(renewed.incarnation, before.incarnation);
     assert_eq!((renewed.head, renewed.first), (2, 1));
     store.close().await;
     let store = site.lore().await;
-    assert_eq!(store.open_channel("lore").await.unwrap(), renewed);
-    assert!(store.renew_channel("nope", None).await.is_err());
+    assert_eq!(store.channels().open("lore").await.unwrap(), renewed);
+    assert!(store.channels().renew("nope", None).await.is_err());
 }

@@ -1,8 +1,8 @@
-//! Who waits for something new is woken, also by another process, and after the server was away.
+//! Watches: woken also by another process, and after the server was away.
 
 use std::time::{Duration, Instant};
 
-use store::{Batch, NewCommand, Opened, ReceiverEdit, Topic, Watch};
+use store::{Batch, NewCommand, ReceiverEdit, Store, Topic, Watch};
 use tokio::time::timeout;
 use uuid::Uuid;
 
@@ -38,43 +38,32 @@ async fn settled(watches: &mut [Watch]) {
 }
 
 async fn a_write_wakes_who_watches_in_this_process_and_in_others(site: Site) {
-    let (here, there) = (site.open_all().await, site.open_all().await);
+    let (here, there) = (site.open().await, site.open().await);
     enrol(&here, 1).await;
-    let mut changes = [
-        here.records.watch(Topic::Changes),
-        there.records.watch(Topic::Changes),
-    ];
-    let mut commands = [
-        here.records.watch(Topic::Commands),
-        there.records.watch(Topic::Commands),
-    ];
+    let mut changes = [here.watch(Topic::Changes), there.watch(Topic::Changes)];
+    let mut commands = [here.watch(Topic::Commands), there.watch(Topic::Commands)];
     settled(&mut changes).await;
     settled(&mut commands).await;
     for n in 0..3 {
         // A change of each kind.
         match n {
-            0 => drop(here.records.write(&news()).await.unwrap()),
+            0 => drop(here.records().write(&news()).await.unwrap()),
             1 => {
                 let edit = ReceiverEdit {
                     label: Some("x".to_owned()),
                     ..ReceiverEdit::default()
                 };
-                let set = here.records.set_receiver(Uuid::from_u128(1), &edit).await;
+                let set = here.receivers().edit(Uuid::from_u128(1), &edit).await;
                 assert!(set.unwrap().is_some());
             }
-            _ => assert!(
-                here.store
-                    .revoke_receiver(Uuid::from_u128(1))
-                    .await
-                    .unwrap()
-            ),
+            _ => assert!(here.receivers().revoke(Uuid::from_u128(1)).await.unwrap()),
         }
         for watch in &mut changes {
             woken(watch).await;
         }
     }
     settle_commands_untouched(&mut commands).await;
-    here.records.ask(&NewCommand::default()).await.unwrap();
+    here.commands().ask(&NewCommand::default()).await.unwrap();
     for watch in &mut commands {
         woken(watch).await;
     }
@@ -89,25 +78,25 @@ async fn settle_commands_untouched(commands: &mut [Watch]) {
     }
 }
 
-async fn close(all: &[Opened]) {
+async fn close(all: &[Store]) {
     for opened in all {
-        timeout(BOUND, opened.store.close()).await.unwrap();
+        timeout(BOUND, opened.close()).await.unwrap();
     }
 }
 
 async fn a_watch_that_was_dropped_and_a_store_that_was_closed_leave_nothing_behind(site: Site) {
-    let opened = site.open_all().await;
-    drop(opened.records.watch(Topic::Changes));
-    let mut watch = opened.records.watch(Topic::Changes);
+    let opened = site.open().await;
+    drop(opened.watch(Topic::Changes));
+    let mut watch = opened.watch(Topic::Changes);
     // What it rings for when it begins to listen may have been for the first one only.
-    opened.records.write(&news()).await.unwrap();
+    opened.records().write(&news()).await.unwrap();
     woken(&mut watch).await;
     close(std::slice::from_ref(&opened)).await;
     // Nobody is woken any more, and nothing fails.
-    let mut late = opened.records.watch(Topic::Changes);
+    let mut late = opened.watch(Topic::Changes);
     let never = timeout(Duration::from_millis(300), late.changed()).await;
     assert!(never.is_err());
-    let left = site.open_all().await;
+    let left = site.open().await;
     if site.is_postgres() {
         let mut raw = crate::migrations::Raw::to(&site.url).await;
         let listening = "SELECT COUNT(*) FROM pg_stat_activity
@@ -119,7 +108,7 @@ async fn a_watch_that_was_dropped_and_a_store_that_was_closed_leave_nothing_behi
         }
         raw.close().await;
     }
-    left.store.close().await;
+    left.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -127,10 +116,10 @@ async fn a_watch_goes_on_after_the_server_was_restarted() {
     let mut server = start().await;
     let url = server.url();
     let (reader, writer) = (
-        store::open_all(&url).await.unwrap(),
-        store::open_all(&url).await.unwrap(),
+        store::open(&url).await.unwrap(),
+        store::open(&url).await.unwrap(),
     );
-    let mut watch = [reader.records.watch(Topic::Changes)];
+    let mut watch = [reader.watch(Topic::Changes)];
     settled(&mut watch).await;
     server = tokio::task::spawn_blocking(move || {
         server.kill().unwrap();
@@ -144,7 +133,7 @@ async fn a_watch_goes_on_after_the_server_was_restarted() {
     let started = Instant::now();
     loop {
         assert!(started.elapsed() < 3 * BOUND);
-        if writer.records.write(&news()).await.is_err() {
+        if writer.records().write(&news()).await.is_err() {
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         }

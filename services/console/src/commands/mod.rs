@@ -12,7 +12,7 @@ use console::auth::password as passwords;
 use console::setup;
 use serde_json::json;
 use service::settings::{Environment, Layer};
-use store::{Accounts, NewAudit, NewUser, Opened, Role, StoreError, UserChange, UserEdit, UserRow};
+use store::{NewAudit, NewUser, Role, Store, StoreError, UserChange, UserEdit, UserRow};
 
 use crate::config::load_database;
 
@@ -107,25 +107,23 @@ pub fn run(line: Layer, environment: &Environment, command: &Command) -> Result<
         .build()
         .map_err(|error| Failure::Other(format!("cannot begin: {error}")))?;
     runtime.block_on(async {
-        let Opened {
-            store, accounts, ..
-        } = store::open_all(&url.0).await?;
+        let store = store::open(&url.0).await?;
         let base = setup::base(&settings, listen);
-        let done = carry_out(&*accounts, command, password, &base).await;
+        let done = carry_out(&store, command, password, &base).await;
         store.close().await;
         done
     })
 }
 
 async fn carry_out(
-    accounts: &dyn Accounts,
+    store: &Store,
     command: &Command,
     password: Option<String>,
     base: &str,
 ) -> Result<String, Failure> {
     match command {
         Command::SetupLink => {
-            let made = setup::new_link(accounts, base).await;
+            let made = setup::new_link(store, base).await;
             let done = made.map_err(Failure::Other).and_then(|link| {
                 link.ok_or_else(|| {
                     Failure::Other(
@@ -135,7 +133,7 @@ async fn carry_out(
                     )
                 })
             });
-            note(accounts, "setup.link", "", json!({}), &done).await?;
+            note(store, "setup.link", "", json!({}), &done).await?;
             Ok(format!("Make the first operator at\n\n  {}\n", done?))
         }
         Command::AddUser { name, role, .. } => {
@@ -146,11 +144,11 @@ async fn carry_out(
                 role: *role,
                 identity: None,
             };
-            let change = accounts.add_user(&user).await;
+            let change = store.users().add(&user).await;
             let done = change.map_err(Failure::from);
             let done = done.and_then(|change| changed(change, &name));
             let detail = json!({"role": role.as_str()});
-            note(accounts, "user.add", &name, detail, &done).await?;
+            note(store, "user.add", &name, detail, &done).await?;
             let user = done?;
             Ok(format!("{} may sign in, as {}.\n", user.name, user.role))
         }
@@ -159,9 +157,9 @@ async fn carry_out(
                 password,
                 ..UserEdit::default()
             };
-            let done = edited(accounts, name, &edit).await;
+            let done = edited(store, name, &edit).await;
             let detail = json!({"password": "changed"});
-            note(accounts, "user.edit", name, detail, &done).await?;
+            note(store, "user.edit", name, detail, &done).await?;
             let user = done?;
             Ok(format!(
                 "{} has a new password, and has to sign in again everywhere.\n",
@@ -173,9 +171,9 @@ async fn carry_out(
                 disabled: Some(*disabled),
                 ..UserEdit::default()
             };
-            let done = edited(accounts, name, &edit).await;
+            let done = edited(store, name, &edit).await;
             let detail = json!({"disabled": disabled});
-            note(accounts, "user.edit", name, detail, &done).await?;
+            note(store, "user.edit", name, detail, &done).await?;
             let user = done?;
             Ok(match disabled {
                 true => format!("{} is kept out.\n", user.name),
@@ -183,7 +181,7 @@ async fn carry_out(
             })
         }
         Command::ListUsers { json } => {
-            let users = accounts.users().await?;
+            let users = store.users().list().await?;
             Ok(match json {
                 true => as_json(&users),
                 false => as_text(&users),
@@ -192,12 +190,12 @@ async fn carry_out(
     }
 }
 
-async fn edited(accounts: &dyn Accounts, name: &str, edit: &UserEdit) -> Result<UserRow, Failure> {
-    let found = accounts.user(name).await?;
+async fn edited(store: &Store, name: &str, edit: &UserEdit) -> Result<UserRow, Failure> {
+    let found = store.users().get(name).await?;
     let Some((user, _)) = found else {
         return Err(unknown(name));
     };
-    changed(accounts.edit_user(user.id, edit).await?, name)
+    changed(store.users().edit(user.id, edit).await?, name)
 }
 
 fn unknown(name: &str) -> Failure {
@@ -221,7 +219,7 @@ fn changed(change: UserChange, name: &str) -> Result<UserRow, Failure> {
 
 /// Notes it in the audit log, and what came of it.
 async fn note<T>(
-    accounts: &dyn Accounts,
+    store: &Store,
     action: &str,
     target: &str,
     detail: serde_json::Value,
@@ -239,7 +237,7 @@ async fn note<T>(
         },
         address: String::new(),
     };
-    match (accounts.record_audit(&audit).await, done) {
+    match (store.audit_log().record(&audit).await, done) {
         (Err(error), Ok(_)) => Err(error.into()),
         // The reason for the failure is more useful than the failure to record it.
         _ => Ok(()),

@@ -4,12 +4,12 @@ use store::AuditFilter;
 use super::*;
 
 /// Returns the audited outcomes, newest first.
-async fn outcomes(accounts: &dyn Accounts) -> Vec<(String, String)> {
+async fn outcomes(store: &Store) -> Vec<(String, String)> {
     let filter = AuditFilter {
         limit: 100,
         ..AuditFilter::default()
     };
-    let lines = accounts.audit(&filter).await.unwrap();
+    let lines = store.audit_log().list(&filter).await.unwrap();
     let outcome = |line: store::AuditRow| (line.done.action, line.done.outcome);
     lines.into_iter().map(outcome).collect()
 }
@@ -18,23 +18,22 @@ async fn outcomes(accounts: &dyn Accounts) -> Vec<(String, String)> {
 async fn failures_are_not_audited_as_successes() {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("sqlite://{}/console.db", folder.path().display());
-    let opened = store::open_all(&url).await.unwrap();
-    let accounts = &*opened.accounts;
+    let store = &store::open(&url).await.unwrap();
     let add = Command::AddUser {
         name: "ann".to_owned(),
         role: Role::Operator,
         password: Password::Asked,
     };
     let hash = || Some("a hash".to_owned());
-    let setup = async || carry_out(accounts, &Command::SetupLink, None, "http://h/").await;
+    let setup = async || carry_out(store, &Command::SetupLink, None, "http://h/").await;
     let link = setup().await.unwrap();
     assert!(link.contains("http://h/setup#"), "{link}");
-    let done = carry_out(accounts, &add, hash(), "http://h/").await;
+    let done = carry_out(store, &add, hash(), "http://h/").await;
     done.unwrap();
     let Failure::Other(late) = setup().await.unwrap_err() else {
         panic!("it was said as it can be");
     };
-    let taken = carry_out(accounts, &add, hash(), "http://h/").await;
+    let taken = carry_out(store, &add, hash(), "http://h/").await;
     let Failure::Other(taken) = taken.unwrap_err() else {
         panic!("it was said as it can be");
     };
@@ -42,13 +41,13 @@ async fn failures_are_not_audited_as_successes() {
         name: "ann".to_owned(),
         disabled: true,
     };
-    let last = carry_out(accounts, &disable, None, "http://h/").await;
+    let last = carry_out(store, &disable, None, "http://h/").await;
     let Failure::Other(last) = last.unwrap_err() else {
         panic!("it was said as it can be");
     };
     let line = |action: &str, outcome: &str| (action.to_owned(), outcome.to_owned());
     assert_eq!(
-        outcomes(accounts).await,
+        outcomes(store).await,
         [
             line("user.edit", &last),
             line("user.add", &taken),

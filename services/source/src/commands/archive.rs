@@ -17,7 +17,7 @@ use crate::data::DATABASE;
 /// The folder's files hold secrets.
 const FOLDER_MODE: u32 = 0o700;
 
-pub(super) async fn backup(store: &dyn Store, file: &Path) -> Result<CommandOutput, Failure> {
+pub(super) async fn backup(store: &Store, file: &Path) -> Result<CommandOutput, Failure> {
     let saving = store.backup(file);
     let report = with_progress("saving", || None, saving).await?;
     let shown = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());

@@ -1,7 +1,7 @@
 //! The audit log: what commands change is noted there, as is what people do in the console.
 
 use serde_json::{Value, json};
-use store::{Accounts, NewAudit};
+use store::{NewAudit, Store};
 use tracing::warn;
 
 use super::arguments::{Channel, ChannelArguments, Feed, Receiver, Token};
@@ -31,11 +31,7 @@ impl AuditEntry {
 
     /// Writes the entry with the command's result. A failure undoes nothing, and the answer is
     /// shown: a link that was never shown is useless.
-    pub(super) async fn write(
-        self,
-        accounts: &dyn Accounts,
-        done: &Result<CommandOutput, Failure>,
-    ) {
+    pub(super) async fn write(self, store: &Store, done: &Result<CommandOutput, Failure>) {
         let (outcome, target) = match done {
             Ok(answer) if answer.changes_nothing => return,
             Ok(answer) => ("ok".to_owned(), answer.target.clone()),
@@ -50,7 +46,7 @@ impl AuditEntry {
             outcome,
             address: String::new(),
         };
-        if let Err(error) = accounts.record_audit(&audit).await {
+        if let Err(error) = store.audit_log().record(&audit).await {
             warn!(%error, "audit entry not written");
         }
     }

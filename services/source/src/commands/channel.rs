@@ -26,7 +26,7 @@ const COLUMNS: [Column; 7] = [
 
 pub(super) async fn answer(
     config: &Config,
-    store: &dyn Store,
+    store: &Store,
     action: &Channel,
 ) -> Result<CommandOutput, Failure> {
     match action {
@@ -38,14 +38,14 @@ pub(super) async fn answer(
 }
 
 /// The channel of that name, whether it is active or not.
-async fn find(store: &dyn Store, name: &str) -> Result<Option<ChannelRow>, Failure> {
-    let rows = store.channels().await?;
+async fn find(store: &Store, name: &str) -> Result<Option<ChannelRow>, Failure> {
+    let rows = store.channels().list().await?;
     Ok(rows.into_iter().find(|row| row.channel.name == name))
 }
 
 /// The active channel of that name.
-pub(super) async fn existing(store: &dyn Store, name: &str) -> Result<ChannelRow, Failure> {
-    let rows = store.channels().await?;
+pub(super) async fn existing(store: &Store, name: &str) -> Result<ChannelRow, Failure> {
+    let rows = store.channels().list().await?;
     let active = rows.iter().filter(|row| row.active);
     let names: Vec<&str> = active.map(|row| row.channel.name.as_str()).collect();
     match rows
@@ -68,11 +68,11 @@ pub(super) async fn existing(store: &dyn Store, name: &str) -> Result<ChannelRow
 /// Makes a channel, with the next free groups if it is to have some and none are given.
 pub(super) async fn make(
     config: &Config,
-    store: &dyn Store,
+    store: &Store,
     name: &str,
     arguments: &ChannelArguments,
 ) -> Result<ChannelRow, Failure> {
-    let rows = store.channels().await?;
+    let rows = store.channels().list().await?;
     let others: Vec<&ChannelRow> = rows
         .iter()
         .filter(|row| row.active && row.channel.name != name)
@@ -99,7 +99,7 @@ pub(super) async fn make(
         keep: retention(keep),
         origin: Origin::Managed,
     };
-    Ok(store.put_channel(name, &settings).await?)
+    Ok(store.channels().put(name, &settings).await?)
 }
 
 /// The groups of the others, and whose they are.
@@ -149,7 +149,7 @@ fn retention(keep: Keep) -> Retention {
 
 async fn add(
     config: &Config,
-    store: &dyn Store,
+    store: &Store,
     name: &str,
     arguments: &ChannelArguments,
 ) -> Result<CommandOutput, Failure> {
@@ -166,15 +166,18 @@ async fn add(
             Some(groups) => format!("its flow on {groups}"),
         }
     );
-    let feeds = store.feeds(None).await?;
+    let feeds = store.feeds().list(None).await?;
     Ok(CommandOutput::new(
         text,
         json!({"channel": rows::Channel::of(&row, &feeds)}),
     ))
 }
 
-async fn list(store: &dyn Store) -> Result<CommandOutput, Failure> {
-    let (channels, feeds) = (store.channels().await?, store.feeds(None).await?);
+async fn list(store: &Store) -> Result<CommandOutput, Failure> {
+    let (channels, feeds) = (
+        store.channels().list().await?,
+        store.feeds().list(None).await?,
+    );
     let lines: Vec<Vec<String>> = channels
         .iter()
         .map(|row| {
@@ -232,14 +235,14 @@ fn managed(row: &ChannelRow) -> Result<(), Failure> {
 }
 
 async fn set(
-    store: &dyn Store,
+    store: &Store,
     name: &str,
     arguments: &ChannelArguments,
 ) -> Result<CommandOutput, Failure> {
     let row = existing(store, name).await?;
     managed(&row)?;
     if let Some(groups) = &arguments.groups {
-        let rows = store.channels().await?;
+        let rows = store.channels().list().await?;
         let others: Vec<&ChannelRow> = rows
             .iter()
             .filter(|row| row.active && row.channel.name != name)
@@ -258,8 +261,8 @@ async fn set(
         keep: arguments.keep.map_or(old.keep, retention),
         origin: old.origin,
     };
-    let row = store.put_channel(name, &settings).await?;
-    let feeds = store.feeds(None).await?;
+    let row = store.channels().put(name, &settings).await?;
+    let feeds = store.feeds().list(None).await?;
     let json = json!({"channel": rows::Channel::of(&row, &feeds)});
     Ok(CommandOutput::new(
         format!("Channel {name} is changed."),
@@ -267,7 +270,7 @@ async fn set(
     ))
 }
 
-async fn remove(store: &dyn Store, name: &str, yes: bool) -> Result<CommandOutput, Failure> {
+async fn remove(store: &Store, name: &str, yes: bool) -> Result<CommandOutput, Failure> {
     let Some(row) = find(store, name).await? else {
         return Err(Failure::other(format_args!(
             "there is no channel {name:?}: `flexfeed-source channel list` shows them"
@@ -281,7 +284,7 @@ async fn remove(store: &dyn Store, name: &str, yes: bool) -> Result<CommandOutpu
         count(kept, "update")
     );
     confirm(&what, yes)?;
-    let removing = store.remove_channel(name);
+    let removing = store.channels().remove(name);
     let removed = with_progress("removing", || None, removing).await?;
     let text = match removed {
         true => format!("Channel {name} is removed."),

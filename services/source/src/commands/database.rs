@@ -1,6 +1,6 @@
 //! The database of a source that may be running.
 
-use store::{Opened, Store};
+use store::Store;
 
 use super::audit::AuditEntry;
 use super::progress::with_progress;
@@ -15,25 +15,23 @@ pub(super) async fn with_database<F>(
     work: F,
 ) -> Result<CommandOutput, Failure>
 where
-    F: AsyncFnOnce(&dyn Store) -> Result<CommandOutput, Failure>,
+    F: AsyncFnOnce(&Store) -> Result<CommandOutput, Failure>,
 {
-    let Opened {
-        store, accounts, ..
-    } = open(config).await?;
-    let result = work(&*store).await;
+    let store = open(config).await?;
+    let result = work(&store).await;
     if let Some(note) = note {
-        note.write(&*accounts, &result).await;
+        note.write(&store, &result).await;
     }
     store.close().await;
     result
 }
 
 /// Opens it. One that is not there is not made: the source does that, or `restore`.
-async fn open(config: &Config) -> Result<Opened, Failure> {
+async fn open(config: &Config) -> Result<Store, Failure> {
     let open = async {
         match &config.database_url {
-            Some(url) => store::open_all(url).await,
-            None => store::open_file_all(&config.data.join(DATABASE)).await,
+            Some(url) => store::open(url).await,
+            None => store::open_file(&config.data.join(DATABASE)).await,
         }
     };
     let path = config.data.join(DATABASE);
@@ -44,6 +42,6 @@ async fn open(config: &Config) -> Result<Opened, Failure> {
             config.data.display()
         )));
     }
-    let opened = with_progress("opening the database", || None, open).await;
-    Ok(opened?)
+    let store = with_progress("opening the database", || None, open).await;
+    Ok(store?)
 }

@@ -35,15 +35,15 @@ pub(super) async fn answer(config: &Config, action: &Feed) -> Result<CommandOutp
         Feed::Check { url, local } => check(config, url, *local).await,
         Feed::Import { .. } | Feed::Export { .. } => outlines::answer(config, action).await,
         Feed::Add { to, url, settings } => {
-            let work = async |store: &dyn Store| add(config, store, to, url, settings).await;
+            let work = async |store: &Store| add(config, store, to, url, settings).await;
             with_database(config, action.note(), work).await
         }
         Feed::List { of, all } => {
-            let work = async |store: &dyn Store| list(store, of.as_deref(), *all).await;
+            let work = async |store: &Store| list(store, of.as_deref(), *all).await;
             with_database(config, None, work).await
         }
         Feed::Remove { from, url } => {
-            let work = async |store: &dyn Store| remove(store, from, url).await;
+            let work = async |store: &Store| remove(store, from, url).await;
             with_database(config, action.note(), work).await
         }
     }
@@ -68,7 +68,7 @@ fn ms(time: Duration) -> i64 {
 
 async fn add(
     config: &Config,
-    store: &dyn Store,
+    store: &Store,
     to: &str,
     url: &str,
     arguments: &FeedArguments,
@@ -84,7 +84,7 @@ async fn add(
     let local = arguments.local;
     usable(config, &address, local)?;
     let channel = existing(store, to).await?.channel.name;
-    let known = store.feed(&channel, &address.shown).await?;
+    let known = store.feeds().get(&channel, &address.shown).await?;
     if let Some(row) = &known {
         managed(row)?;
     }
@@ -99,7 +99,7 @@ async fn add(
         max_interval_ms: max.map(ms),
         ..settings(&address, local, arguments.title.clone().or(title))
     };
-    let row = store.put_feed(&channel, &fresh).await?;
+    let row = store.feeds().put(&channel, &fresh).await?;
     let what = match known.is_some_and(|row| row.active) {
         true => "is changed in",
         false => "is added to",
@@ -146,11 +146,11 @@ fn managed(row: &FeedRow) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn list(store: &dyn Store, of: Option<&str>, all: bool) -> Result<CommandOutput, Failure> {
+async fn list(store: &Store, of: Option<&str>, all: bool) -> Result<CommandOutput, Failure> {
     if let Some(name) = of {
         existing(store, name).await?;
     }
-    let mut feeds = store.feeds(of).await?;
+    let mut feeds = store.feeds().list(of).await?;
     feeds.retain(|row| all || row.active);
     let lines: Vec<Vec<String>> = feeds
         .iter()
@@ -181,11 +181,15 @@ async fn list(store: &dyn Store, of: Option<&str>, all: bool) -> Result<CommandO
     Ok(CommandOutput::new(text, json!({"feeds": feeds})))
 }
 
-async fn remove(store: &dyn Store, from: &str, url: &str) -> Result<CommandOutput, Failure> {
+async fn remove(store: &Store, from: &str, url: &str) -> Result<CommandOutput, Failure> {
     existing(store, from).await?;
     // As it is typed, or as it is shown: without a password.
     let shown = FeedAddress::parse(url).map_or(url.to_owned(), |address| address.shown);
-    let row = store.feed(from, &shown).await?.filter(|row| row.active);
+    let row = store
+        .feeds()
+        .get(from, &shown)
+        .await?
+        .filter(|row| row.active);
     let Some(row) = row else {
         return Err(Failure::other(format_args!(
             "channel {from} has no feed {}: `flexfeed-source feed list {from}` shows them",
@@ -193,7 +197,7 @@ async fn remove(store: &dyn Store, from: &str, url: &str) -> Result<CommandOutpu
         )));
     };
     managed(&row)?;
-    store.set_feed_active(from, &shown, false).await?;
+    store.feeds().set_active(from, &shown, false).await?;
     let text = format!(
         "The feed {} is polled no more for channel {from}; its updates stay.",
         plain(&shown)

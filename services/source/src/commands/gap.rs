@@ -16,19 +16,19 @@ const COLUMNS: [Column; 5] = [
     words("WHAT", 20),
 ];
 
-pub(super) async fn answer(store: &dyn Store, action: &Gap) -> Result<CommandOutput, Failure> {
+pub(super) async fn answer(store: &Store, action: &Gap) -> Result<CommandOutput, Failure> {
     let Gap::List { of, last } = action;
     let names = match of {
         Some(name) => vec![existing(store, name).await?.channel.name],
         None => {
-            let rows = store.channels().await?;
+            let rows = store.channels().list().await?;
             rows.into_iter().map(|row| row.channel.name).collect()
         }
     };
     let mut gaps: Vec<(String, GapRecord)> = Vec::new();
     for name in names {
         let last = usize::try_from(*last).unwrap_or(usize::MAX);
-        let some = store.gaps(&name, last).await?;
+        let some = store.gaps().list(&name, last).await?;
         gaps.extend(some.into_iter().map(|gap| (name.clone(), gap)));
     }
     gaps.sort_by_key(|(_, gap)| std::cmp::Reverse(gap.at_ms));

@@ -176,16 +176,16 @@ impl Action {
     async fn answer(&self, config: &Config) -> Result<CommandOutput, Failure> {
         match self {
             Action::Token(action) => {
-                let work = async |s: &dyn Store| token::answer(config, s, action).await;
+                let work = async |s: &Store| token::answer(config, s, action).await;
                 with_database(config, action.note(), work).await
             }
             Action::Channel(action) => {
-                let work = async |s: &dyn Store| channel::answer(config, s, action).await;
+                let work = async |s: &Store| channel::answer(config, s, action).await;
                 with_database(config, action.note(), work).await
             }
             Action::Feed(action) => feed::answer(config, action).await,
             Action::Receiver(action) => {
-                let work = async |s: &dyn Store| receiver::answer(s, action).await;
+                let work = async |s: &Store| receiver::answer(s, action).await;
                 with_database(config, action.note(), work).await
             }
             Action::Gap(action) => {

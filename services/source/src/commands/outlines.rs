@@ -44,7 +44,7 @@ pub(super) async fn answer(config: &Config, action: &Feed) -> Result<CommandOutp
             .await
         }
         Feed::Export { of } => {
-            let work = async |store: &dyn Store| export(store, of.as_deref()).await;
+            let work = async |store: &Store| export(store, of.as_deref()).await;
             with_database(config, None, work).await
         }
         _ => Err(Failure::other("this is about no list")),
@@ -70,19 +70,16 @@ struct Import<'a> {
 }
 
 impl Import<'_> {
-    async fn run(
-        &self,
-        store: &dyn Store,
-        outlines: Vec<Outline>,
-    ) -> Result<CommandOutput, Failure> {
-        let rows = store.channels().await?;
+    async fn run(&self, store: &Store, outlines: Vec<Outline>) -> Result<CommandOutput, Failure> {
+        let rows = store.channels().list().await?;
         let mut channels: HashSet<String> = rows
             .into_iter()
             .filter(|row| row.active)
             .map(|row| row.channel.name)
             .collect();
         let mut known: HashSet<(String, String)> = store
-            .feeds(None)
+            .feeds()
+            .list(None)
             .await?
             .into_iter()
             .filter(|row| row.active)
@@ -116,7 +113,7 @@ impl Import<'_> {
             }
             if !self.dry_run {
                 let settings = feeds::settings(&address, self.local, outline.title);
-                store.put_feed(&channel, &settings).await?;
+                store.feeds().put(&channel, &settings).await?;
             }
             added.push(json!({"channel": channel, "url": address.shown}));
         }
@@ -189,11 +186,11 @@ pub(super) fn channel_name(folder: &str) -> Result<String, String> {
     })
 }
 
-async fn export(store: &dyn Store, of: Option<&str>) -> Result<CommandOutput, Failure> {
+async fn export(store: &Store, of: Option<&str>) -> Result<CommandOutput, Failure> {
     if let Some(name) = of {
         existing(store, name).await?;
     }
-    let rows = store.feeds(of).await?;
+    let rows = store.feeds().list(of).await?;
     let outlines: Vec<Outline> = rows
         .into_iter()
         .filter(|row| row.active)

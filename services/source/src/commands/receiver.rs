@@ -23,7 +23,7 @@ const COLUMNS: [Column; 7] = [
 const SHOWN: usize = 8;
 const TYPED: usize = 4;
 
-pub(super) async fn answer(store: &dyn Store, action: &Receiver) -> Result<CommandOutput, Failure> {
+pub(super) async fn answer(store: &Store, action: &Receiver) -> Result<CommandOutput, Failure> {
     match action {
         Receiver::List => list(store).await,
         Receiver::Revoke { who } => revoke(store, who).await,
@@ -31,8 +31,8 @@ pub(super) async fn answer(store: &dyn Store, action: &Receiver) -> Result<Comma
     }
 }
 
-async fn list(store: &dyn Store) -> Result<CommandOutput, Failure> {
-    let receivers = store.receivers().await?;
+async fn list(store: &Store) -> Result<CommandOutput, Failure> {
+    let receivers = store.receivers().list().await?;
     let lines: Vec<Vec<String>> = receivers
         .iter()
         .map(|row| {
@@ -100,16 +100,16 @@ fn called(row: &ReceiverRow) -> String {
     }
 }
 
-async fn revoke(store: &dyn Store, who: &str) -> Result<CommandOutput, Failure> {
-    let receivers = store.receivers().await?;
+async fn revoke(store: &Store, who: &str) -> Result<CommandOutput, Failure> {
+    let receivers = store.receivers().list().await?;
     let row = meant(&receivers, who)?;
     let called = called(row);
-    if !store.revoke_receiver(row.id).await? {
+    if !store.receivers().revoke(row.id).await? {
         return Err(Failure::other(format_args!(
             "{called} has just been forgotten"
         )));
     }
-    let after = store.receivers().await?;
+    let after = store.receivers().list().await?;
     let shown = after.iter().find(|other| other.id == row.id);
     let text = format!(
         "Receiver {called} is admitted no more; a running source disconnects it within two seconds. \
@@ -120,8 +120,8 @@ async fn revoke(store: &dyn Store, who: &str) -> Result<CommandOutput, Failure> 
     Ok(CommandOutput::new(text, json).about(row.id))
 }
 
-async fn forget(store: &dyn Store, who: &str, yes: bool) -> Result<CommandOutput, Failure> {
-    let receivers = store.receivers().await?;
+async fn forget(store: &Store, who: &str, yes: bool) -> Result<CommandOutput, Failure> {
+    let receivers = store.receivers().list().await?;
     let row = meant(&receivers, who)?;
     let called = called(row);
     let again = match row.revoked_ms {
@@ -129,7 +129,7 @@ async fn forget(store: &dyn Store, who: &str, yes: bool) -> Result<CommandOutput
         None => ", and it has to enrol again with a valid token",
     };
     confirm(&format!("This forgets the receiver {called}{again}"), yes)?;
-    store.forget_receiver(row.id).await?;
+    store.receivers().forget(row.id).await?;
     let json = json!({"forgotten": row.id.to_string()});
     let text = format!("Receiver {called} is forgotten.");
     Ok(CommandOutput::new(text, json).about(row.id))

@@ -26,7 +26,7 @@ const COLUMNS: [Column; 6] = [
 
 pub(super) async fn answer(
     config: &Config,
-    store: &dyn Store,
+    store: &Store,
     action: &Token,
 ) -> Result<CommandOutput, Failure> {
     match action {
@@ -36,17 +36,13 @@ pub(super) async fn answer(
     }
 }
 
-async fn create(
-    config: &Config,
-    store: &dyn Store,
-    new: &NewToken,
-) -> Result<CommandOutput, Failure> {
+async fn create(config: &Config, store: &Store, new: &NewToken) -> Result<CommandOutput, Failure> {
     let now = when::now_ms();
     let expires_ms = new.expires.map(|later| later.from(now));
     if expires_ms.is_some_and(|then| then <= now) {
         return Err(Failure::usage("--expires: that time is past"));
     }
-    let known = store.channels().await?;
+    let known = store.channels().list().await?;
     let active: Vec<String> = known
         .iter()
         .filter(|row| row.active)
@@ -95,7 +91,8 @@ async fn create(
     let link = with(&token);
     check_length(&link)?;
     let row = store
-        .add_token(&store::NewToken {
+        .tokens()
+        .add(&store::NewToken {
             hash: token_hash(token.as_bytes()),
             label: new.label.clone(),
             limit: new.limit,
@@ -143,14 +140,14 @@ fn check_length(link: &str) -> Result<(), Failure> {
 /// The token and the link in a file, if that token is still good and admits to the channels that are asked
 /// for. What else the link says may be another address, pin or list of all channels by now.
 async fn still_good(
-    store: &dyn Store,
+    store: &Store,
     file: &Path,
     new: &NewToken,
 ) -> Result<Option<(String, String)>, Failure> {
     let Some((token, link)) = link::kept(file)? else {
         return Ok(None);
     };
-    let valid = store.valid_token(&token_hash(token.as_bytes())).await?;
+    let valid = store.tokens().valid(&token_hash(token.as_bytes())).await?;
     let names = |channels: &[String]| channels.iter().cloned().collect::<BTreeSet<_>>();
     let good = valid.is_some_and(|row| names(&row.channels) == names(&new.channels));
     Ok(good.then_some((token, link)))
@@ -177,8 +174,8 @@ fn none_or(names: &[String]) -> String {
     }
 }
 
-async fn list(store: &dyn Store) -> Result<CommandOutput, Failure> {
-    let tokens = store.tokens().await?;
+async fn list(store: &Store) -> Result<CommandOutput, Failure> {
+    let tokens = store.tokens().list().await?;
     let lines: Vec<Vec<String>> = tokens
         .iter()
         .map(|row| {
@@ -209,13 +206,13 @@ async fn list(store: &dyn Store) -> Result<CommandOutput, Failure> {
     Ok(CommandOutput::new(text, json!({"tokens": tokens})))
 }
 
-async fn revoke(store: &dyn Store, id: i64) -> Result<CommandOutput, Failure> {
-    if !store.revoke_token(id).await? {
+async fn revoke(store: &Store, id: i64) -> Result<CommandOutput, Failure> {
+    if !store.tokens().revoke(id).await? {
         return Err(Failure::other(format_args!(
             "there is no token {id}: `flexfeed-source token list` shows them"
         )));
     }
-    let tokens = store.tokens().await?;
+    let tokens = store.tokens().list().await?;
     let token = tokens.iter().find(|row| row.id == id).map(rows::Token::of);
     let text = format!(
         "Token {id} admits nobody any more. Receivers that enrolled with it stay; \

@@ -331,7 +331,7 @@ impl Ingest {
                 state: GapState::Suspected,
                 detail: String::new(),
                 entries: 0,
-                after: Some(self.store.channel(channel).await?.head),
+                after: Some(self.store.channels().get(channel).await?.head),
             },
         };
         record.state = GapState::Suspected;
@@ -339,7 +339,7 @@ impl Ingest {
             "none of its {} entries was in the document before",
             document.entries.len()
         );
-        record.id = self.store.record_gap(channel, &record).await?;
+        record.id = self.store.gaps().record(channel, &record).await?;
         self.metrics.suspected_gaps.inc();
         warn!(
             feed = %url,
@@ -368,7 +368,7 @@ impl Ingest {
     /// Records the result of a gap.
     pub(super) async fn record(&self, record: &GapRecord) {
         let channel = &self.settings.channel;
-        if let Err(error) = self.store.record_gap(channel, record).await {
+        if let Err(error) = self.store.gaps().record(channel, record).await {
             debug!(%error, "gap record not written");
         }
     }
@@ -389,7 +389,12 @@ impl Ingest {
 
     /// Returns the same from stored updates.
     async fn before_restart(&self, at: Option<Timestamp>) -> Result<DocumentSummary, StoreError> {
-        let head = self.store.channel(&self.settings.channel).await?.head;
+        let head = self
+            .store
+            .channels()
+            .get(&self.settings.channel)
+            .await?
+            .head;
         self.stored_up_to(head, at).await
     }
 
@@ -404,7 +409,11 @@ impl Ingest {
         for _ in 0..LOOKS {
             let from = last.saturating_sub(LAST_UPDATES) + 1;
             let limit = usize::try_from(last + 1 - from).unwrap_or(usize::MAX);
-            let mut updates = self.store.updates(channel, from, limit, LAST_BYTES).await?;
+            let mut updates = self
+                .store
+                .updates()
+                .read(channel, from, limit, LAST_BYTES)
+                .await?;
             // Some may have been evicted, so that the batch extends further.
             updates.retain(|update| update.seq <= last);
             let url = self.settings.feed.url.clone();

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::mem;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use feed::detect::Draft;
@@ -129,7 +128,7 @@ impl Ingest {
     ) -> Result<HashMap<String, Hash>, StoreError> {
         let ids: Vec<&str> = entries.iter().map(|entry| entry.id.as_str()).collect();
         let (channel, url) = (&self.settings.channel, &self.settings.feed.url);
-        self.store.known(channel, url, &ids).await
+        self.store.entries().hashes(channel, url, &ids).await
     }
 
     /// Whether a document shares an entry with the one before. If not, it may have come too late:
@@ -261,9 +260,10 @@ impl Ingest {
             // The rows were numbered from the drafts.
             None => Vec::new(),
         };
-        let store = Arc::clone(&self.store);
+        let store = self.store.clone();
         let fence = self.settings.fence;
         store
+            .updates()
             .append(channel, url, fence, part, validators, &encode)
             .await?;
         self.wake.notify_one();
@@ -284,7 +284,8 @@ impl Ingest {
         let (channel, url) = (&self.settings.channel, &self.settings.feed.url);
         let forgotten = self
             .store
-            .forget_entries(channel, url, bounds.known, &present);
+            .entries()
+            .forget(channel, url, bounds.known, &present);
         match forgotten.await {
             Ok(0) => {}
             Ok(count) => debug!(feed = %url, count, "old known entries removed"),

@@ -151,7 +151,7 @@ impl Ingest {
             return;
         };
         let looker = LateSearcher {
-            store: Arc::clone(&self.store),
+            store: self.store.clone(),
             channel: self.settings.channel.clone(),
             url: self.settings.feed.url.clone(),
             fetcher,
@@ -220,7 +220,7 @@ impl Ingest {
             && !news.drafts.is_empty()
         {
             let channel = &self.settings.channel;
-            let after = self.store.channel(channel).await?.head;
+            let after = self.store.channels().get(channel).await?.head;
             self.store_found(&news.drafts).await?;
             let count = news.drafts.len() as u64;
             self.metrics.gap_entries.inc_by(count);
@@ -257,7 +257,7 @@ impl Ingest {
 
 /// Search in progress, with its own copy of all state, because the ingest continues concurrently.
 struct LateSearcher {
-    store: Arc<dyn Store>,
+    store: Store,
     channel: String,
     url: String,
     fetcher: Arc<Fetcher>,
@@ -306,7 +306,11 @@ impl LateSearcher {
             last_page = ids;
             let listed = page.entries.len() + page.skipped.len();
             let ids: Vec<&str> = page.entries.iter().map(|entry| entry.id.as_str()).collect();
-            let known = self.store.known(&self.channel, &self.url, &ids).await?;
+            let known = self
+                .store
+                .entries()
+                .hashes(&self.channel, &self.url, &ids)
+                .await?;
             for entry in page.entries {
                 let Some(dated) = date(&entry) else { continue };
                 look.listed.from = look.listed.from.min(dated);

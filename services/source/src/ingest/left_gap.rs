@@ -24,7 +24,7 @@ impl Ingest {
     /// filled.
     pub(super) async fn resume_gap(&mut self) -> Option<GapRecord> {
         let (channel, url) = (&self.settings.channel, &self.settings.feed.url);
-        let gaps = match self.store.gaps(channel, LAST_GAPS).await {
+        let gaps = match self.store.gaps().list(channel, LAST_GAPS).await {
             Ok(gaps) => gaps,
             Err(error) => {
                 debug!(feed = %url, %error, "gaps not read");
@@ -112,7 +112,10 @@ impl Ingest {
         let after = gap.after.unwrap_or_default();
         let at = Timestamp::from_millisecond(gap.at_ms).ok();
         let before = self.stored_up_to(after, at).await?;
-        let newer = self.store.known_since(channel, url, after, MUCH_SINCE + 1);
+        let newer = self
+            .store
+            .entries()
+            .since(channel, url, after, MUCH_SINCE + 1);
         Ok((before, newer.await?.into_iter().collect()))
     }
 

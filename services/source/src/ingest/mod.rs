@@ -91,7 +91,7 @@ pub enum EndReason {
 /// Ingest of one feed into one channel.
 pub struct Ingest {
     settings: IngestSettings,
-    store: Arc<dyn Store>,
+    store: Store,
     wake: Arc<Notify>,
     metrics: ChannelMetrics,
     status: watch::Sender<IngestStatus>,
@@ -155,7 +155,7 @@ impl Ingest {
     /// Returns an ingest that resumes from the state in the store. Does nothing yet.
     pub fn new(
         settings: IngestSettings,
-        store: Arc<dyn Store>,
+        store: Store,
         wake: Arc<Notify>,
         metrics: ChannelMetrics,
     ) -> Self {
@@ -268,7 +268,7 @@ impl Ingest {
             self.settings.feed.url.clone(),
         );
         let row = loop {
-            match self.store.feed(&channel, &url).await {
+            match self.store.feeds().get(&channel, &url).await {
                 Ok(row) => break row,
                 Err(error) => {
                     let pause = self.store_failed(&error);

@@ -373,7 +373,7 @@ impl Ingest {
             gone,
         };
         let (channel, url) = (&self.settings.channel, &self.settings.feed.url);
-        match self.store.record_poll(channel, url, &poll).await {
+        match self.store.feeds().record_poll(channel, url, &poll).await {
             Ok(()) => {
                 self.recorded = Some((Instant::now(), state));
                 self.moving = None;

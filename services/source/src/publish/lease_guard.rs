@@ -141,13 +141,13 @@ impl LeaseGuard {
     /// # Errors
     /// The store fails or does not answer in time.
     pub async fn take(
-        store: &dyn Store,
+        store: &Store,
         channel: &str,
         holder: &Holder,
         terms: LeaseTerms,
     ) -> Result<Acquisition, StoreError> {
         let asked = ClockReading::now();
-        let lease = match store.take_lease(channel, holder, terms.ttl).await? {
+        let lease = match store.leases().take(channel, holder, terms.ttl).await? {
             Leased::Held(lease) => lease,
             Leased::Other { name, .. } => return Ok(Acquisition::Other { name }),
         };
@@ -228,12 +228,14 @@ impl LeaseGuard {
 
     /// Renews the lease until it is lost. While the database is out of reach it lapses, and
     /// recovers unless another source has taken the channel meanwhile.
-    pub async fn keep(&self, store: &dyn Store) -> LeaseLoss {
+    pub async fn keep(&self, store: &Store) -> LeaseLoss {
         let terms = &self.shared.terms;
         loop {
             sleep(terms.renew).await;
             let asked = ClockReading::now();
-            let renewal = store.renew_lease(&self.shared.lease, &self.shared.holder, terms.ttl);
+            let renewal = store
+                .leases()
+                .renew(&self.shared.lease, &self.shared.holder, terms.ttl);
             let trouble = match timeout(terms.patience, renewal).await {
                 Ok(Ok(true)) => {
                     self.renewed(asked);
@@ -273,13 +275,13 @@ impl LeaseGuard {
     ///
     /// # Errors
     /// The store fails; the lease then ends by itself.
-    pub async fn release(&self, store: &dyn Store) -> Result<(), StoreError> {
+    pub async fn release(&self, store: &Store) -> Result<(), StoreError> {
         self.shared.standing.send_modify(|standing| {
             // The lease ends for all clones, whatever the store answers.
             if let Some(past) = Instant::now().checked_sub(self.shared.terms.ttl) {
                 standing.asked.steady = past;
             }
         });
-        store.release_lease(&self.shared.lease).await
+        store.leases().release(&self.shared.lease).await
     }
 }

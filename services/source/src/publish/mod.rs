@@ -40,7 +40,7 @@ const TIDY: Duration = Duration::from_secs(60);
 /// Dependencies of a publisher.
 pub struct PublisherParts {
     /// Origin of updates.
-    pub store: Arc<dyn Store>,
+    pub store: Store,
     /// Destination of updates.
     pub transport: Arc<dyn Transport>,
     /// Right to publish.
@@ -163,9 +163,9 @@ impl Publisher {
     /// be dropped at any point, and run again.
     pub async fn run(&mut self, stop: &CancellationToken) -> PublisherEnd {
         let lease = self.works.lease.clone();
-        let store = Arc::clone(&self.works.store);
+        let store = self.works.store.clone();
         tokio::select! {
-            lost = lease.keep(&*store) => PublisherEnd::Lost(lost),
+            lost = lease.keep(&store) => PublisherEnd::Lost(lost),
             ended = self.publish_all(stop) => ended,
         }
     }
@@ -205,7 +205,8 @@ impl Publisher {
             let mut updates = self
                 .works
                 .store
-                .updates(name, from, READ_UPDATES, READ_BYTES)
+                .updates()
+                .read(name, from, READ_UPDATES, READ_BYTES)
                 .await?;
             if !self.works.lease.holds() {
                 // The read took so long that another source may have the channel and may have
@@ -291,7 +292,12 @@ impl Publisher {
         }
         // Retention by age may delete the last one; only an answer tells.
         self.is_tidying |= aged;
-        let retained = self.works.store.retain(name, &keep, self.published).await;
+        let retained = self
+            .works
+            .store
+            .updates()
+            .retain(name, &keep, self.published)
+            .await;
         if aged {
             self.tidied = Some(Instant::now());
         }

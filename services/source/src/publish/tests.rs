@@ -85,7 +85,7 @@ impl Transport for Recorder {
 
 struct Site {
     folder: tempfile::TempDir,
-    store: Arc<dyn Store>,
+    store: Store,
     transport: Arc<Recorder>,
     wake: Arc<Notify>,
     keep: watch::Sender<Retention>,
@@ -116,7 +116,7 @@ fn long() -> LeaseTerms {
     }
 }
 
-async fn take(store: &dyn Store, holder: &Holder, terms: LeaseTerms) -> LeaseGuard {
+async fn take(store: &Store, holder: &Holder, terms: LeaseTerms) -> LeaseGuard {
     match LeaseGuard::take(store, "lore", holder, terms)
         .await
         .unwrap()
@@ -130,7 +130,7 @@ impl Site {
     async fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let store = open(folder.path()).await;
-        store.open_channel("lore").await.unwrap();
+        store.channels().open("lore").await.unwrap();
         Self {
             folder,
             store,
@@ -157,6 +157,7 @@ impl Site {
             .collect();
         let encode = |seq: u64, _: &Draft| format!("{seq} {}", Uuid::new_v4()).into_bytes();
         self.store
+            .updates()
             .append("lore", "http://f/", fence, &drafts, None, &encode)
             .await?;
         self.stored += count;
@@ -166,11 +167,11 @@ impl Site {
 
     async fn publisher(&self, lease: LeaseGuard) -> Publisher {
         let mark = self.folder.path().join("lore.head");
-        let adopted = HeadMark::adopt(&mark, &*self.store, "lore", None)
+        let adopted = HeadMark::adopt(&mark, &self.store, "lore", None)
             .await
             .unwrap();
         let works = PublisherParts {
-            store: Arc::clone(&self.store),
+            store: self.store.clone(),
             transport: Arc::<Recorder>::clone(&self.transport),
             lease,
             wake: Arc::clone(&self.wake),
@@ -181,7 +182,7 @@ impl Site {
     }
 }
 
-async fn open(folder: &Path) -> Arc<dyn Store> {
+async fn open(folder: &Path) -> Store {
     store::open_file(&folder.join("flexfeed.db")).await.unwrap()
 }
 
@@ -209,7 +210,7 @@ async fn ended(task: tokio::task::JoinHandle<(PublisherEnd, Publisher)>) -> Publ
 async fn stored_updates_are_published_once_in_order_and_drained_at_the_end() {
     let mut site = Site::start().await;
     site.grow(3, None).await.unwrap();
-    let lease = take(&*site.store, &holder("a"), LeaseTerms::default()).await;
+    let lease = take(&site.store, &holder("a"), LeaseTerms::default()).await;
     let publisher = site.publisher(lease.clone()).await;
     assert_eq!(publisher.channel().head, 3, "what was there is backlog");
     let status = publisher.status();
@@ -227,7 +228,12 @@ async fn stored_updates_are_published_once_in_order_and_drained_at_the_end() {
     site.grow(7, Some(lease.fence())).await.unwrap();
     assert_eq!(ended(task).await, PublisherEnd::Stopped);
     // The bytes are those of the store.
-    let stored = site.store.updates("lore", 4, 1000, 1 << 20).await.unwrap();
+    let stored = site
+        .store
+        .updates()
+        .read("lore", 4, 1000, 1 << 20)
+        .await
+        .unwrap();
     let published = site.transport.published.lock().unwrap().clone();
     for (stored, (seq, bytes)) in stored.iter().zip(&published) {
         assert_eq!((stored.seq, &stored.encoded[..]), (*seq, &bytes[..]));
@@ -237,7 +243,7 @@ async fn stored_updates_are_published_once_in_order_and_drained_at_the_end() {
 #[tokio::test]
 async fn a_publisher_dropped_while_waiting_continues_from_there() {
     let mut site = Site::start().await;
-    let lease = take(&*site.store, &holder("a"), long()).await;
+    let lease = take(&site.store, &holder("a"), long()).await;
     let mut publisher = site.publisher(lease).await;
     site.grow(20, None).await.unwrap();
     let stop = CancellationToken::new();
@@ -266,8 +272,8 @@ async fn without_the_lease_nothing_is_published_and_nothing_appended() {
     let terms = short();
     let (old, began) = loop {
         let began = Instant::now();
-        let old = take(&*site.store, &a, terms).await;
-        match LeaseGuard::take(&*site.store, "lore", &b, terms)
+        let old = take(&site.store, &a, terms).await;
+        match LeaseGuard::take(&site.store, "lore", &b, terms)
             .await
             .unwrap()
         {
@@ -278,7 +284,7 @@ async fn without_the_lease_nothing_is_published_and_nothing_appended() {
             Acquisition::Held(lease) => {
                 // The machine stalled in between.
                 assert!(began.elapsed() >= terms.ttl, "two have it");
-                lease.release(&*site.store).await.unwrap();
+                lease.release(&site.store).await.unwrap();
             }
         }
     };
@@ -288,7 +294,7 @@ async fn without_the_lease_nothing_is_published_and_nothing_appended() {
         while old.holds() {
             sleep(Duration::from_millis(20)).await;
         }
-        let asked = LeaseGuard::take(&*site.store, "lore", &b, terms)
+        let asked = LeaseGuard::take(&site.store, "lore", &b, terms)
             .await
             .unwrap();
         if let Acquisition::Held(lease) = asked {
@@ -301,7 +307,7 @@ async fn without_the_lease_nothing_is_published_and_nothing_appended() {
             return lease;
         }
         loop {
-            let asked = LeaseGuard::take(&*site.store, "lore", &b, terms)
+            let asked = LeaseGuard::take(&site.store, "lore", &b, terms)
                 .await
                 .unwrap();
             match asked {
@@ -326,7 +332,7 @@ async fn without_the_lease_nothing_is_published_and_nothing_appended() {
 #[tokio::test]
 async fn a_lapsed_lease_is_regained_if_it_is_free() {
     let mut site = Site::start().await;
-    let lease = take(&*site.store, &holder("a"), short()).await;
+    let lease = take(&site.store, &holder("a"), short()).await;
     while lease.holds() {
         sleep(Duration::from_millis(50)).await;
     }
@@ -338,9 +344,9 @@ async fn a_lapsed_lease_is_regained_if_it_is_free() {
     assert_eq!(ended(task).await, PublisherEnd::Stopped);
 
     // A released lease ends at once, and the next source gets it at once.
-    lease.release(&*site.store).await.unwrap();
+    lease.release(&site.store).await.unwrap();
     assert!(!lease.holds());
-    let next = take(&*site.store, &holder("b"), short()).await;
+    let next = take(&site.store, &holder("b"), short()).await;
     assert!(next.fence() > lease.fence());
 }
 
@@ -353,9 +359,9 @@ async fn a_database_out_of_reach_ends_the_lease_if_another_source_may_reach_it()
         cut_off: Some(Duration::from_millis(200)),
         ..LeaseTerms::default()
     };
-    let lease = take(&*site.store, &holder("a"), terms).await;
+    let lease = take(&site.store, &holder("a"), terms).await;
     site.store.close().await;
-    let lost = timeout(SOON, lease.keep(&*site.store)).await.unwrap();
+    let lost = timeout(SOON, lease.keep(&site.store)).await.unwrap();
     assert_eq!(lost, LeaseLoss::CutOff);
     assert!(lease.trouble().is_some());
 
@@ -365,17 +371,17 @@ async fn a_database_out_of_reach_ends_the_lease_if_another_source_may_reach_it()
     };
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path()).await;
-    store.open_channel("lore").await.unwrap();
-    let lease = take(&*store, &holder("a"), alone).await;
+    store.channels().open("lore").await.unwrap();
+    let lease = take(&store, &holder("a"), alone).await;
     store.close().await;
-    let kept = timeout(Duration::from_secs(1), lease.keep(&*store)).await;
+    let kept = timeout(Duration::from_secs(1), lease.keep(&store)).await;
     assert!(kept.is_err(), "nobody else can have it: {kept:?}");
 }
 
 #[tokio::test]
 async fn only_published_updates_are_deleted() {
     let mut site = Site::start().await;
-    let lease = take(&*site.store, &holder("a"), LeaseTerms::default()).await;
+    let lease = take(&site.store, &holder("a"), LeaseTerms::default()).await;
     site.keep.send_replace(Retention {
         count: Some(10),
         age_ms: None,
@@ -397,7 +403,12 @@ async fn only_published_updates_are_deleted() {
     timeout(SOON, cut).await.unwrap();
     assert_eq!(site.transport.seqs(), (1..=100).collect::<Vec<_>>());
     assert_eq!(*site.transport.first.lock().unwrap(), 91);
-    let kept = site.store.updates("lore", 1, 1000, 1 << 20).await.unwrap();
+    let kept = site
+        .store
+        .updates()
+        .read("lore", 1, 1000, 1 << 20)
+        .await
+        .unwrap();
     assert_eq!(kept.first().unwrap().seq, 91);
     task.abort();
 }
@@ -405,7 +416,7 @@ async fn only_published_updates_are_deleted() {
 #[tokio::test]
 async fn a_database_that_is_set_back_under_the_publisher_is_noticed() {
     let mut site = Site::start().await;
-    let lease = take(&*site.store, &holder("a"), long()).await;
+    let lease = take(&site.store, &holder("a"), long()).await;
     site.grow(2, None).await.unwrap();
     let mut publisher = site.publisher(lease.clone()).await;
     site.grow(3, None).await.unwrap();
@@ -420,9 +431,9 @@ async fn a_database_that_is_set_back_under_the_publisher_is_noticed() {
     // Another database in its place: shorter, and then with others under the same numbers.
     let elsewhere = tempfile::tempdir().unwrap();
     let other = open(elsewhere.path()).await;
-    other.open_channel("lore").await.unwrap();
-    site.store = Arc::clone(&other);
-    publisher.works.store = Arc::clone(&other);
+    other.channels().open("lore").await.unwrap();
+    site.store = other.clone();
+    publisher.works.store = other.clone();
     site.stored = 0;
     site.grow(4, None).await.unwrap();
     let found = timeout(SOON, publisher.publish_all(&stop)).await.unwrap();
@@ -441,7 +452,7 @@ async fn a_database_that_is_set_back_under_the_publisher_is_noticed() {
 #[tokio::test]
 async fn an_interrupted_retention_is_no_database_that_was_set_back() {
     let mut site = Site::start().await;
-    let lease = take(&*site.store, &holder("a"), long()).await;
+    let lease = take(&site.store, &holder("a"), long()).await;
     let mut publisher = site.publisher(lease).await;
     site.grow(5, None).await.unwrap();
     let stop = CancellationToken::new();
@@ -455,7 +466,11 @@ async fn an_interrupted_retention_is_no_database_that_was_set_back() {
     let deleting = publisher.forget_old();
     drop(timeout(Duration::ZERO, deleting).await);
     assert!(publisher.is_tidying, "it has begun");
-    site.store.retain("lore", &by_age, 5).await.unwrap();
+    site.store
+        .updates()
+        .retain("lore", &by_age, 5)
+        .await
+        .unwrap();
     assert_eq!(publisher.status.borrow().first, 1);
     let mut status = publisher.status();
     tokio::select! {
@@ -480,19 +495,20 @@ async fn a_read_after_the_end_of_the_lease_is_ignored() {
         ttl: Duration::from_secs(5),
         ..short()
     };
-    let old = take(&*site.store, &a, terms).await;
+    let old = take(&site.store, &a, terms).await;
     let mut publisher = site.publisher(old.clone()).await;
     site.grow(3, None).await.unwrap();
     let first = timeout(SOON, publisher.publish_stored()).await.unwrap();
     first.ok().unwrap();
     let path = site.folder.path().join("flexfeed.db");
-    let (late, faults) = store::open_file_with_faults(&path).await.unwrap();
+    let late = store::open_file(&path).await.unwrap();
+    let faults = late.faults().clone();
     faults.inject(
         FaultRule::new(Fault::Pause)
             .on(&["read updates"])
             .at_statement(1),
     );
-    publisher.works.store = late.store;
+    publisher.works.store = late;
     let reading = tokio::spawn(async move {
         let ended = publisher.publish_stored().await;
         ended.is_err()
@@ -502,7 +518,7 @@ async fn a_read_after_the_end_of_the_lease_is_ignored() {
         sleep(Duration::from_millis(20)).await;
     }
     // The next holder deletes the old one's last update.
-    let next = site.store.retain(
+    let next = site.store.updates().retain(
         "lore",
         &Retention {
             count: Some(0),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use flexicast_tokio::source::SourceHandle;
-use store::{Command, Fence, Records, Topic};
+use store::{Command, Fence, Store, Topic};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -28,7 +28,7 @@ const CHECK: Duration = Duration::from_millis(100);
 
 /// Executor of operators' commands.
 pub struct CommandExecutor {
-    pub(crate) records: Arc<dyn Records>,
+    pub(crate) store: Store,
     pub(crate) board: Arc<Board>,
     pub(crate) handle: SourceHandle,
     pub(crate) refreshes: Refreshes,
@@ -41,7 +41,7 @@ impl CommandExecutor {
     /// Executes commands until `stop`.
     pub async fn follow(self, stop: CancellationToken) {
         let orders = Arc::new(self);
-        let mut watch = orders.records.watch(Topic::Commands);
+        let mut watch = orders.store.watch(Topic::Commands);
         let mut under_way = JoinSet::new();
         let work = async {
             loop {
@@ -65,7 +65,7 @@ impl CommandExecutor {
     }
 
     async fn take(&self, held: &[Fence], room: usize) -> Vec<Command> {
-        match timeout(PATIENCE, self.records.take_commands(held, room)).await {
+        match timeout(PATIENCE, self.store.commands().take(held, room)).await {
             Ok(Ok(commands)) => commands,
             Ok(Err(failure)) => {
                 debug!(error = %failure, "command poll failed; retrying");
@@ -94,7 +94,7 @@ impl CommandExecutor {
             Ok(text) => Ok(text.as_str()),
             Err(why) => Err(why.as_str()),
         };
-        let told = timeout(PATIENCE, self.records.finish_command(command.id, outcome));
+        let told = timeout(PATIENCE, self.store.commands().finish(command.id, outcome));
         if !matches!(told.await, Ok(Ok(_))) {
             warn!(command = command.id, "command result not recorded");
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use store::{Records, SampleRow, StoreError};
+use store::{SampleRow, Store, StoreError};
 
 /// Step of the counts, which is also that of the records.
 const STEP_MS: i64 = SampleRow::STEPS[0];
@@ -17,12 +17,10 @@ impl LastHour {
     ///
     /// # Errors
     /// The database fails.
-    pub async fn read(
-        records: &dyn Records,
-        channel: &str,
-        now_ms: i64,
-    ) -> Result<Self, StoreError> {
-        let asked = records.samples(channel, STEP_MS, now_ms - HOUR_MS, now_ms);
+    pub async fn read(store: &Store, channel: &str, now_ms: i64) -> Result<Self, StoreError> {
+        let asked = store
+            .records()
+            .samples(channel, STEP_MS, now_ms - HOUR_MS, now_ms);
         let mut hour = Self::default();
         for row in asked.await? {
             hour.add(row.updates, row.at_ms);

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use store::Records;
+use store::Store;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
@@ -27,7 +27,7 @@ pub(super) fn leads(board: &Board) -> bool {
 }
 
 /// Maintains the records until `stop`, while this source publishes.
-pub async fn keep(records: Arc<dyn Records>, board: Arc<Board>, stop: CancellationToken) {
+pub async fn keep(store: Store, board: Arc<Board>, stop: CancellationToken) {
     let work = async {
         let mut trimmed: Option<Instant> = None;
         loop {
@@ -35,7 +35,7 @@ pub async fn keep(records: Arc<dyn Records>, board: Arc<Board>, stop: Cancellati
             if !leads(&board) {
                 continue;
             }
-            match timeout(PATIENCE, records.roll_up(clock::now_ms())).await {
+            match timeout(PATIENCE, store.records().roll_up(clock::now_ms())).await {
                 Ok(Ok(count)) => debug!(count, "records rolled up"),
                 Ok(Err(failure)) => debug!(error = %failure, "roll-up failed; retrying"),
                 Err(_) => debug!("roll-up timed out; retrying"),
@@ -43,7 +43,7 @@ pub async fn keep(records: Arc<dyn Records>, board: Arc<Board>, stop: Cancellati
             if trimmed.is_some_and(|at| at.elapsed() < TRIM) {
                 continue;
             }
-            match timeout(PATIENCE, records.trim(clock::now_ms())).await {
+            match timeout(PATIENCE, store.records().trim(clock::now_ms())).await {
                 Ok(Ok(count)) => {
                     debug!(count, "old records removed");
                     trimmed = Some(Instant::now());

@@ -24,7 +24,7 @@ mod writer;
 use std::sync::Arc;
 use std::time::Duration;
 
-use store::{Fence, Records, SourceInfo};
+use store::{Fence, SourceInfo, Store};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -46,7 +46,7 @@ pub const LAST_WORDS: Duration = Duration::from_secs(4);
 /// Dependencies of recording.
 pub struct RecordParts {
     /// Destination of records.
-    pub records: Arc<dyn Records>,
+    pub store: Store,
     /// Source of the events.
     pub transport: Arc<dyn Transport>,
     /// State of all receivers, once a second.
@@ -70,7 +70,7 @@ pub async fn run(parts: RecordParts, stop: CancellationToken) {
     let outbox = Arc::new(Outbox::new(parts.metrics.clone()));
     let (lost, losses) = watch::channel(0);
     let writer = Writer::new(
-        Arc::clone(&parts.records),
+        parts.store.clone(),
         Arc::clone(&outbox),
         parts.metrics.clone(),
         lost,
@@ -78,11 +78,7 @@ pub async fn run(parts: RecordParts, stop: CancellationToken) {
     );
     // The writer ends after the recorder, which has final rows.
     let last = CancellationToken::new();
-    let keeping = keeping::keep(
-        Arc::clone(&parts.records),
-        Arc::clone(&parts.board),
-        stop.clone(),
-    );
+    let keeping = keeping::keep(parts.store.clone(), Arc::clone(&parts.board), stop.clone());
     let keeping = tokio::spawn(keeping);
     let writing = tokio::spawn(writer.run(last.clone()));
     Recorder::new(parts, outbox, losses).run(stop).await;

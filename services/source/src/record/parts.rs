@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use store::{FeedEvent, Fence, Records, StateRow, StoreError};
+use store::{FeedEvent, Fence, StateRow, Store, StoreError};
 use thiserror::Error;
 use tokio::time::{Instant, timeout};
 use tracing::debug;
@@ -92,7 +92,7 @@ impl Takeover {
     ///
     /// # Errors
     /// The database fails or is late; earlier parts stay.
-    pub async fn go_on(&mut self, records: &dyn Records) -> Result<bool, ReadError> {
+    pub async fn go_on(&mut self, store: &Store) -> Result<bool, ReadError> {
         let begun = Instant::now();
         while !self.are_states_whole {
             let last = self.states.last();
@@ -100,7 +100,10 @@ impl Takeover {
             let rows = self.size.0;
             let cause = "the source that served it has ended";
             let now_ms = clock::now_ms();
-            let asked = records.take_over(&self.fences, after.as_ref(), rows, now_ms, cause);
+            let asked =
+                store
+                    .records()
+                    .take_over(&self.fences, after.as_ref(), rows, now_ms, cause);
             let part = self.size.part(asked).await?;
             self.are_states_whole = part.len() < rows;
             self.states.extend(part);
@@ -112,7 +115,7 @@ impl Takeover {
         loop {
             let after = self.events.last().map_or(0, |event| event.id);
             let rows = self.size.0;
-            let asked = records.feed_states(&channels, after, rows);
+            let asked = store.records().feed_states(&channels, after, rows);
             let part = self.size.part(asked).await?;
             let is_last = part.len() < rows;
             self.events.extend(part);
@@ -127,7 +130,7 @@ impl Takeover {
             if self.hours.contains_key(channel) {
                 continue;
             }
-            let asked = LastHour::read(records, channel, clock::now_ms());
+            let asked = LastHour::read(store, channel, clock::now_ms());
             let hour = match timeout(PATIENCE, asked).await {
                 Ok(Ok(hour)) => hour,
                 // Nothing else waits for a number that is right again in an hour.
@@ -175,11 +178,11 @@ impl ReceiverScan {
     ///
     /// # Errors
     /// The database fails or is late; earlier parts stay.
-    pub async fn go_on(&mut self, records: &dyn Records) -> Result<bool, ReadError> {
+    pub async fn go_on(&mut self, store: &Store) -> Result<bool, ReadError> {
         let begun = Instant::now();
         loop {
             let rows = self.size.0;
-            let asked = records.receivers_after(self.after, rows);
+            let asked = store.receivers().list_after(self.after, rows);
             let part = self.size.part(asked).await?;
             self.after = part.last().map_or(self.after, |row| Some(row.id));
             let is_last = part.len() < rows;

@@ -185,7 +185,7 @@ impl Recorder {
             Some(taking) if taking.fences() == new => taking,
             _ => Takeover::new(new),
         };
-        match taking.go_on(&*self.parts.records).await {
+        match taking.go_on(&self.parts.store).await {
             Ok(true) => {}
             Ok(false) => {
                 self.taking = Some(taking);
@@ -472,7 +472,7 @@ impl Recorder {
         }
         let new = || ReceiverScan::new(clock::now_ms());
         let knowing = self.knowing.get_or_insert_with(new);
-        match knowing.go_on(&*self.parts.records).await {
+        match knowing.go_on(&self.parts.store).await {
             Ok(false) => {}
             Ok(true) => {
                 if let Some(knowing) = self.knowing.take() {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use service::backoff::Backoff;
-use store::{Batch, Records, Stamp, StoreError};
+use store::{Batch, Stamp, Store, StoreError};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -26,7 +26,7 @@ const REFUSALS: u32 = 5;
 
 /// Writes batches.
 pub struct Writer {
-    records: Arc<dyn Records>,
+    store: Store,
     outbox: Arc<Outbox>,
     metrics: RecordMetrics,
     /// Grows each time that another source turns out to have the leases: what was written counts
@@ -44,14 +44,14 @@ pub struct Writer {
 impl Writer {
     /// One that writes what is in `outbox`.
     pub fn new(
-        records: Arc<dyn Records>,
+        store: Store,
         outbox: Arc<Outbox>,
         metrics: RecordMetrics,
         lost: watch::Sender<u64>,
         last_words: Duration,
     ) -> Self {
         Self {
-            records,
+            store,
             outbox,
             metrics,
             lost,
@@ -115,7 +115,7 @@ impl Writer {
         let (mut refusals, mut since) = (0, None);
         loop {
             let began = Instant::now();
-            let written = timeout(PATIENCE, self.records.write(batch)).await;
+            let written = timeout(PATIENCE, self.store.records().write(batch)).await;
             self.metrics.took(began.elapsed());
             let failure = match written {
                 Ok(Ok(_)) => break,

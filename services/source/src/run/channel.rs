@@ -99,7 +99,7 @@ impl Channel {
         #[cfg(not(feature = "fault-injection"))]
         let adopt = store::HeadMark::adopt;
         let (mark, fence) = (context.mark(name), lease.shown_fence());
-        let adopted = adopt(&mark, &*context.store, name, fence).await?;
+        let adopted = adopt(&mark, &context.store, name, fence).await?;
         if let Some(renewal) = &adopted.renewal {
             warn!(
                 channel = name,
@@ -113,7 +113,7 @@ impl Channel {
         let wake = Arc::new(Notify::new());
         let metrics = context.metrics.channel(name);
         let works = PublisherParts {
-            store: Arc::clone(&context.store),
+            store: context.store.clone(),
             transport: Arc::new(context.handle.clone()),
             lease: lease.clone(),
             wake: Arc::clone(&wake),
@@ -280,7 +280,7 @@ impl Channel {
     /// it for what it was.
     async fn renew(&self) -> ChannelEnd {
         let fence = self.lease.shown_fence();
-        match self.context.store.renew_channel(&self.name, fence).await {
+        match self.context.store.channels().renew(&self.name, fence).await {
             Ok(channel) => {
                 error!(
                     channel = self.name,
@@ -302,7 +302,7 @@ impl Channel {
 
 /// Gives a lease back. One that is not ours any more stays as it is.
 pub(super) async fn give_back(context: &Context, lease: &LeaseGuard) {
-    let given = lease.release(&*context.store);
+    let given = lease.release(&context.store);
     match tokio::time::timeout(GIVE_BACK, given).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => warn!(%error, "lease release failed; it will expire"),

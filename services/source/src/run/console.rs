@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use console::config::SiteSettings;
-use store::Accounts;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
@@ -27,12 +26,7 @@ pub(super) async fn listen(console: Option<&Console>) -> Result<Option<TcpListen
 }
 
 /// Serves it until `stop`, from the source's own database.
-pub(super) async fn serve(
-    listener: TcpListener,
-    context: Arc<Context>,
-    accounts: Arc<dyn Accounts>,
-    stop: CancellationToken,
-) {
+pub(super) async fn serve(listener: TcpListener, context: Arc<Context>, stop: CancellationToken) {
     let config = &context.config;
     let Some(console) = &config.console else {
         return;
@@ -45,9 +39,7 @@ pub(super) async fn serve(
         );
     }
     let console = console::mount(console::Parts {
-        store: Arc::clone(&context.store),
-        records: Arc::clone(&context.records),
-        accounts,
+        store: context.store.clone(),
         settings: SiteSettings {
             public_url: console.public_url.clone(),
             trusted_proxies: console.trusted_proxies.clone(),

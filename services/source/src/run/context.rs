@@ -7,7 +7,7 @@ use std::time::Duration;
 use feed::fetch::{FetchConfig, Limits};
 use feed::schedule;
 use flexicast_tokio::source::SourceHandle;
-use store::{Records, Store};
+use store::Store;
 use tokio::time::Instant;
 
 use super::board::Board;
@@ -28,8 +28,7 @@ const FIRST_POLLS: Duration = Duration::from_millis(250);
 pub(super) struct Context {
     pub(super) config: Config,
     pub(super) folder: DataFolder,
-    pub(super) store: Arc<dyn Store>,
-    pub(super) records: Arc<dyn Records>,
+    pub(super) store: Store,
     pub(super) handle: SourceHandle,
     pub(super) open: OpenChannels,
     pub(super) board: Arc<Board>,

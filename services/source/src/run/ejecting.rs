@@ -23,12 +23,8 @@ pub(super) struct Ejecting {
 
 impl Ejecting {
     /// Something was changed in the database.
-    pub(super) async fn read(
-        &mut self,
-        store: &dyn Store,
-        is_first: bool,
-    ) -> Result<(), StoreError> {
-        let ids = answer(store.revoked()).await?;
+    pub(super) async fn read(&mut self, store: &Store, is_first: bool) -> Result<(), StoreError> {
+        let ids = answer(store.receivers().revoked()).await?;
         let before = std::mem::take(&mut self.revoked);
         // At the start no receiver is connected.
         let fresh = if is_first { 0 } else { EJECTIONS };
@@ -42,7 +38,7 @@ impl Ejecting {
     /// Removes them: what follows is encrypted with keys that they do not get.
     pub(super) async fn eject(
         &mut self,
-        store: &dyn Store,
+        store: &Store,
         handle: &SourceHandle,
     ) -> Result<(), StoreError> {
         #[cfg(feature = "fault-injection")]
@@ -62,7 +58,7 @@ impl Ejecting {
     /// Forgotten receivers leave no trace in the database but their absence.
     async fn eject_forgotten(
         &mut self,
-        store: &dyn Store,
+        store: &Store,
         handle: &SourceHandle,
     ) -> Result<(), StoreError> {
         if self.forgotten == 0 {
@@ -76,7 +72,7 @@ impl Ejecting {
             .filter_map(|receiver| receiver.id.parse().ok())
             .collect();
         if !missing.is_empty() {
-            for known in answer(store.receivers()).await? {
+            for known in answer(store.receivers().list()).await? {
                 missing.remove(&known.id);
             }
         }

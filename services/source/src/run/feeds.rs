@@ -170,7 +170,7 @@ impl Feeds {
         context.refreshes.set(&self.channel, &url, refresh);
         let ingest = Ingest::new(
             settings,
-            Arc::clone(&context.store),
+            context.store.clone(),
             Arc::clone(&self.wake),
             self.metrics.clone(),
         );
@@ -311,7 +311,7 @@ mod tests {
     /// For everything that should happen soon.
     const SOON: Duration = Duration::from_secs(120);
 
-    async fn context(folder: &std::path::Path, store: Arc<dyn Store>) -> Arc<Context> {
+    async fn context(folder: &std::path::Path, store: Store) -> Arc<Context> {
         let url = "http://127.0.0.1:9/feed";
         let wanted = ["--feed", url, "--allow-private-feed", "--group", ""];
         let ports = ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
@@ -319,17 +319,15 @@ mod tests {
         let folder = DataFolder::open(folder).unwrap();
         let identity = Identity::load_or_make(&folder, "localhost", None).unwrap();
         let open = OpenChannels::default();
-        let backlog = StoreBacklog::new(Arc::clone(&store), open.clone());
+        let backlog = StoreBacklog::new(store.clone(), open.clone());
         let source = super::super::bind(&config, &identity, backlog)
             .await
             .unwrap();
-        let records = store::open_file_all(&folder.file("records.db")).await;
         Arc::new(Context {
             terms: LeaseTerms::default(),
             handle: source.handle(),
             folder,
             store,
-            records: records.unwrap().records,
             open,
             board: Arc::new(Board::default()),
             metrics: Arc::new(Metrics::default()),
@@ -348,22 +346,26 @@ mod tests {
         let store = store::open_file(&outer.path().join("flexfeed.db"))
             .await
             .unwrap();
-        store.open_channel("lore").await.unwrap();
+        store.channels().open("lore").await.unwrap();
         let feed = FeedSettings {
             url: "http://127.0.0.1:9/feed".into(),
             address: "http://127.0.0.1:9/feed".into(),
             local: true,
             ..FeedSettings::default()
         };
-        store.put_feed("lore", &feed).await.unwrap();
+        store.feeds().put("lore", &feed).await.unwrap();
         let poll = PollRecord {
             at_ms: 1,
             state: "gone".into(),
             gone: true,
             ..PollRecord::default()
         };
-        store.record_poll("lore", &feed.url, &poll).await.unwrap();
-        let row = store.feed("lore", &feed.url).await.unwrap().unwrap();
+        store
+            .feeds()
+            .record_poll("lore", &feed.url, &poll)
+            .await
+            .unwrap();
+        let row = store.feeds().get("lore", &feed.url).await.unwrap().unwrap();
         let context = context(&outer.path().join("data"), store).await;
         let refreshes = context.refreshes.clone();
         let metrics = context.metrics.channel("lore");
@@ -381,18 +383,18 @@ mod tests {
     async fn a_failed_ingest_is_restarted_and_shown() {
         let outer = tempfile::tempdir().unwrap();
         let path = outer.path().join("flexfeed.db");
-        let (opened, faults) = store::open_file_with_faults(&path).await.unwrap();
-        let store = opened.store;
-        store.open_channel("lore").await.unwrap();
+        let store = store::open_file(&path).await.unwrap();
+        let faults = store.faults().clone();
+        store.channels().open("lore").await.unwrap();
         let feed = FeedSettings {
             url: "http://127.0.0.1:9/feed".into(),
             address: "http://127.0.0.1:9/feed".into(),
             local: true,
             ..FeedSettings::default()
         };
-        let row = store.put_feed("lore", &feed).await.unwrap();
+        let row = store.feeds().put("lore", &feed).await.unwrap();
         faults.inject(FaultRule::new(Fault::Panic).on(&["read a feed"]));
-        let context = context(&outer.path().join("data"), Arc::clone(&store)).await;
+        let context = context(&outer.path().join("data"), store.clone()).await;
         let board = Arc::clone(&context.board);
         board.show("lore", ChannelInfo::default());
         board.set_feeds("lore", [(feed.url.clone(), None)]);

@@ -24,7 +24,7 @@ impl FollowedHeads {
             return true;
         }
         let mark = context.mark(&channel.name);
-        let following = HeadMark::follow(&mark, &*context.store, &channel.name);
+        let following = HeadMark::follow(&mark, &context.store, &channel.name);
         match answer(following).await {
             Ok(_) => {
                 self.0.insert(channel.name.clone(), seen);

@@ -7,7 +7,7 @@ use super::supervisor::answer;
 
 /// Has the transport keep those there that the database says, and no others.
 pub(super) async fn hold(context: &Context) -> Result<(), StoreError> {
-    let held = answer(context.records.held()).await?;
+    let held = answer(context.store.receivers().held()).await?;
     context.handle.hold(held.into_iter().collect()).await;
     Ok(())
 }

@@ -33,7 +33,7 @@ impl Link {
     /// The file of the link is damaged, or the store fails.
     pub(super) async fn prepare(
         folder: &DataFolder,
-        store: &dyn Store,
+        store: &Store,
         address: String,
         next_pin: Option<[u8; 32]>,
     ) -> Result<Self> {
@@ -43,10 +43,11 @@ impl Link {
         };
         let hash = token.hash();
         let mut is_revoked = false;
-        if store.valid_token(&hash).await?.is_none() {
+        if store.tokens().valid(&hash).await?.is_none() {
             // Before the link is written: one that is there works, unless somebody has revoked it.
             let row = store
-                .add_token(&NewToken {
+                .tokens()
+                .add(&NewToken {
                     hash,
                     label: LABEL.to_owned(),
                     limit: None,
@@ -58,7 +59,7 @@ impl Link {
             is_revoked = row.revoked_ms.is_some();
             if given_out && !is_revoked {
                 // A replaced database gets the token of the link that was handed out already.
-                let channels = store.channels().await?;
+                let channels = store.channels().list().await?;
                 if channels.iter().all(|row| row.channel.head == 0) {
                     warn!(
                         "the database is new although this data folder is not: receivers start \

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Error, Result, anyhow};
 use feed::fetch::{FetchError, Limits};
 use flexicast_tokio::source::{Source, SourceConfig};
-use store::{Holder, Opened, SourceInfo};
+use store::{Holder, SourceInfo};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -93,21 +93,16 @@ async fn start(config: Config, stop: CancellationToken) -> Result<RunningParts> 
     let own = config.certificate.as_ref();
     let identity = Identity::load_or_make(&folder, &public.host_name(), own)?;
     startup::make_qlog_folder(&config)?;
-    let opened = startup::open_store(&config, &folder).await?;
-    let Opened {
-        store,
-        records,
-        accounts,
-    } = opened;
+    let store = startup::open_store(&config, &folder).await?;
     let holder = Holder {
         id: folder.holder()?,
         name: config.holder_name.clone(),
     };
     let is_withheld =
-        startup::put_settings(&config, &*store, &holder, startup::SetupPhase::Start).await?;
+        startup::put_settings(&config, &store, &holder, startup::SetupPhase::Start).await?;
     let open = OpenChannels::default();
     let metrics = Arc::new(Metrics::default());
-    let backlog = StoreBacklog::new(Arc::clone(&store), open.clone());
+    let backlog = StoreBacklog::new(store.clone(), open.clone());
     let backlog = backlog.counting(metrics.admissions());
     let source = bind(&config, &identity, backlog).await?;
     let listener = listen(config.http)?;
@@ -121,12 +116,11 @@ async fn start(config: Config, stop: CancellationToken) -> Result<RunningParts> 
     let (info, infos) = watch::channel(info);
     let (reports, polls) = mpsc::channel(POLLS);
     let reports = Reports::new(reports, metrics.records());
-    let link = Link::prepare(&folder, &*store, address, config.next_pin).await?;
+    let link = Link::prepare(&folder, &store, address, config.next_pin).await?;
     let context = Arc::new(Context {
         terms: terms(&config),
         folder,
         store,
-        records,
         handle: source.handle(),
         open,
         board: Arc::new(Board::default()),
@@ -155,10 +149,10 @@ async fn start(config: Config, stop: CancellationToken) -> Result<RunningParts> 
     parts.also_to_the_end(|end| record::run(recorded, end));
     if let Some(console) = console {
         let context = Arc::clone(&context);
-        parts.also_to_the_end(|end| console::serve(console, context, accounts, end));
+        parts.also_to_the_end(|end| console::serve(console, context, end));
     }
     let orders = CommandExecutor {
-        records: Arc::clone(&context.records),
+        store: context.store.clone(),
         board: Arc::clone(&context.board),
         handle: context.handle.clone(),
         refreshes: context.refreshes.clone(),
@@ -215,7 +209,7 @@ fn record_parts(
     info: watch::Receiver<SourceInfo>,
 ) -> record::RecordParts {
     record::RecordParts {
-        records: Arc::clone(&context.records),
+        store: context.store.clone(),
         transport: Arc::new(context.handle.clone()),
         samples,
         latest: context.handle.latest(),

@@ -7,8 +7,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use sd_notify::NotifyState;
 use store::{
-    ChannelRow, ChannelSettings, FeedSettings, Holder, Leased, Opened, Origin, Retention, Store,
-    StoreError,
+    ChannelRow, ChannelSettings, FeedSettings, Holder, Leased, Origin, Retention, Store, StoreError,
 };
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
@@ -30,7 +29,7 @@ const SAY: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// The database cannot be used, or is not available after a while.
-pub(super) async fn open_store(config: &Config, folder: &DataFolder) -> Result<Opened> {
+pub(super) async fn open_store(config: &Config, folder: &DataFolder) -> Result<Store> {
     let began = Instant::now();
     let mut said: Option<Instant> = None;
     if let Some(path) = unused(config, folder) {
@@ -42,16 +41,16 @@ pub(super) async fn open_store(config: &Config, folder: &DataFolder) -> Result<O
         );
     }
     loop {
-        let opened = match &config.database_url {
-            Some(url) => store::open_all(url).await,
-            None => store::open_file_all(&folder.file(DATABASE)).await,
+        let store = match &config.database_url {
+            Some(url) => store::open(url).await,
+            None => store::open_file(&folder.file(DATABASE)).await,
         };
-        let error = match opened {
-            Ok(opened) => {
+        let error = match store {
+            Ok(store) => {
                 if said.is_some() {
                     info!("the database answers");
                 }
-                return Ok(opened);
+                return Ok(store);
             }
             Err(error) if error.is_unavailable() && began.elapsed() < WAIT => error,
             Err(error) => return Err(error.into()),
@@ -106,11 +105,11 @@ pub(super) enum SetupPhase {
 /// The store fails.
 pub(super) async fn put_settings(
     config: &Config,
-    store: &dyn Store,
+    store: &Store,
     holder: &Holder,
     moment: SetupPhase,
 ) -> Result<bool, StoreError> {
-    let rows = store.channels().await?;
+    let rows = store.channels().list().await?;
     let mut had_to_stay = false;
     for channel in &config.channels {
         let present = rows.iter().find(|row| row.channel.name == channel.name);
@@ -154,7 +153,7 @@ pub(super) async fn put_settings(
             );
             continue;
         }
-        let off = async { store.set_channel_active(name, false).await.map(|_| ()) };
+        let off = async { store.channels().set_active(name, false).await.map(|_| ()) };
         match alone(store, holder, row, off).await? {
             None => info!(
                 channel = name,
@@ -179,7 +178,7 @@ fn is_ours(row: &ChannelRow, holder: &Holder) -> bool {
 /// Changes a channel while no source can begin to publish it. Returns the current publisher, if
 /// there is one, without a change.
 async fn alone(
-    store: &dyn Store,
+    store: &Store,
     holder: &Holder,
     row: &ChannelRow,
     work: impl Future<Output = Result<(), StoreError>>,
@@ -189,10 +188,14 @@ async fn alone(
         work.await?;
         return Ok(None);
     }
-    match store.take_lease(&row.channel.name, holder, GUARD).await? {
+    match store
+        .leases()
+        .take(&row.channel.name, holder, GUARD)
+        .await?
+    {
         Leased::Held(lease) => {
             let done = work.await;
-            store.release_lease(&lease).await?;
+            store.leases().release(&lease).await?;
             done.map(|()| None)
         }
         Leased::Other { name, .. } => Ok(Some(name)),
@@ -210,7 +213,7 @@ struct Changes {
 impl Changes {
     async fn of(
         config: &Config,
-        store: &dyn Store,
+        store: &Store,
         holder: &Holder,
         channel: &config::ChannelSettings,
         present: Option<&ChannelRow>,
@@ -219,7 +222,7 @@ impl Changes {
         let wanted = settings(channel);
         let same = present.is_some_and(|row| row.active && row.settings == wanted);
         let rows = match present {
-            Some(_) => store.feeds(Some(&channel.name)).await?,
+            Some(_) => store.feeds().list(Some(&channel.name)).await?,
             None => Vec::new(),
         };
         let mut changes = Self {
@@ -271,15 +274,15 @@ impl Changes {
         self.channel.is_none() && self.feeds.is_empty() && self.off.is_empty()
     }
 
-    async fn make(&self, store: &dyn Store, name: &str) -> Result<(), StoreError> {
+    async fn make(&self, store: &Store, name: &str) -> Result<(), StoreError> {
         if let Some(settings) = &self.channel {
-            store.put_channel(name, settings).await?;
+            store.channels().put(name, settings).await?;
         }
         for feed in &self.feeds {
-            store.put_feed(name, feed).await?;
+            store.feeds().put(name, feed).await?;
         }
         for url in &self.off {
-            store.set_feed_active(name, url, false).await?;
+            store.feeds().set_active(name, url, false).await?;
             info!(
                 channel = name,
                 feed = redacted(url),

@@ -186,10 +186,10 @@ impl Supervisor {
         let is_news = self.version != Some(version);
         if is_news {
             let is_first = self.version.is_none();
-            self.ejecting.read(&*context.store, is_first).await?;
+            self.ejecting.read(&context.store, is_first).await?;
             hold(&context).await?;
         }
-        let ejected = self.ejecting.eject(&*context.store, &context.handle);
+        let ejected = self.ejecting.eject(&context.store, &context.handle);
         ejected.await?;
         let is_idle = self
             .rows
@@ -210,8 +210,8 @@ impl Supervisor {
 
     async fn read(&mut self) -> Result<(), StoreError> {
         let store = &self.context.store;
-        let rows = answer(store.channels()).await?;
-        let feeds = answer(store.feeds(None)).await?;
+        let rows = answer(store.channels().list()).await?;
+        let feeds = answer(store.feeds().list(None)).await?;
         let rows = rows.into_iter().filter(|row| row.active);
         self.rows = rows.map(|row| (row.channel.name.clone(), row)).collect();
         self.feeds.clear();
@@ -322,7 +322,7 @@ impl Supervisor {
         }
         if self.is_withheld && self.leading.contains_key(&first) {
             let context = &self.context;
-            let (config, store) = (&context.config, &*context.store);
+            let (config, store) = (&context.config, &context.store);
             let putting = put_settings(config, store, &self.holder, SetupPhase::TakeOver);
             self.is_withheld = answer(putting).await?;
         }
@@ -382,13 +382,13 @@ impl Supervisor {
     /// Acquires a channel and starts to publish it. Returns the name of another holder.
     async fn take(&mut self, name: &str) -> Result<Option<String>, StoreError> {
         let context = Arc::clone(&self.context);
-        let asked = LeaseGuard::take(&*context.store, name, &self.holder, context.terms);
+        let asked = LeaseGuard::take(&context.store, name, &self.holder, context.terms);
         let lease = match answer(asked).await? {
             Acquisition::Held(lease) => lease,
             Acquisition::Other { name } => return Ok(Some(name)),
         };
         if self.set_back.remove(name) {
-            let renewed = context.store.renew_channel(name, lease.shown_fence());
+            let renewed = context.store.channels().renew(name, lease.shown_fence());
             let renewed = answer(renewed).await;
             match renewed {
                 Ok(channel) => warn!(

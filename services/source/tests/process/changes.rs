@@ -1,7 +1,6 @@
 //! Channels, feeds and receivers that are changed by others while the source runs.
 
 use std::fs;
-use std::sync::Arc;
 
 use flexicast_tokio::receiver::{Event, ReceiverConfig};
 use serde_json::Value;
@@ -11,7 +10,7 @@ use uuid::Uuid;
 use crate::receiving::{Listening, configuration};
 use crate::running::{Feed, Running, SOON, source};
 
-async fn open(data: &std::path::Path) -> Arc<dyn Store> {
+async fn open(data: &std::path::Path) -> Store {
     store::open_file(&data.join("flexfeed.db")).await.unwrap()
 }
 
@@ -71,7 +70,8 @@ async fn channels_and_feeds_come_change_and_go() {
 
     // A second feed of the same channel.
     store
-        .put_feed("lore", &feed_settings(&second))
+        .feeds()
+        .put("lore", &feed_settings(&second))
         .await
         .unwrap();
     has(&mut receiver, "lore", 3).await;
@@ -86,8 +86,16 @@ async fn channels_and_feeds_come_change_and_go() {
     });
 
     // A second channel, which newcomers can have, and the link says so.
-    store.put_channel("net", &channel_settings()).await.unwrap();
-    store.put_feed("net", &feed_settings(&other)).await.unwrap();
+    store
+        .channels()
+        .put("net", &channel_settings())
+        .await
+        .unwrap();
+    store
+        .feeds()
+        .put("net", &feed_settings(&other))
+        .await
+        .unwrap();
     running.until("it is in the link", |_| {
         let link = fs::read_to_string(folder.path().join("enrolment-link")).unwrap();
         link.trim().ends_with("&ch=lore&ch=net")
@@ -106,7 +114,8 @@ async fn channels_and_feeds_come_change_and_go() {
     // A feed that is removed brings nothing more.
     assert!(
         store
-            .set_feed_active("lore", &second.url, false)
+            .feeds()
+            .set_active("lore", &second.url, false)
             .await
             .unwrap()
     );
@@ -130,7 +139,7 @@ async fn channels_and_feeds_come_change_and_go() {
         },
         ..channel_settings()
     };
-    store.put_channel("net", &private).await.unwrap();
+    store.channels().put("net", &private).await.unwrap();
     running.until("it is changed", |running| {
         let channel = status(running)["channels"][1].clone();
         channel["private"] == true && channel["first"] == 2
@@ -139,7 +148,7 @@ async fn channels_and_feeds_come_change_and_go() {
     has(&mut both, "net", 4).await;
 
     // The removal of a channel is announced.
-    assert!(store.set_channel_active("net", false).await.unwrap());
+    assert!(store.channels().set_active("net", false).await.unwrap());
     both.until("the refusal", |event| match event {
         Event::Refused { reason, .. } => {
             assert!(reason.contains("net"), "{reason}");
@@ -178,7 +187,8 @@ async fn a_source_without_settings_starts_and_shows_the_next_step() {
     let store = open(folder.path()).await;
     let feed = Feed::with(2);
     store
-        .put_channel("news", &channel_settings())
+        .channels()
+        .put("news", &channel_settings())
         .await
         .unwrap();
     running.until("it is served", |running| {
@@ -187,7 +197,11 @@ async fn a_source_without_settings_starts_and_shows_the_next_step() {
             .1
             .contains("flexfeed-source feed add news")
     });
-    store.put_feed("news", &feed_settings(&feed)).await.unwrap();
+    store
+        .feeds()
+        .put("news", &feed_settings(&feed))
+        .await
+        .unwrap();
     running.until("stored", |running| status(running)["head"] == 2);
     running.until("the link is there", |_| {
         folder.path().join("enrolment-link").exists()
@@ -217,7 +231,11 @@ async fn settings_that_are_not_given_any_more_go() {
     running.terminate();
     // With another feed, and without the second channel; what a command added stays.
     let store = open(folder.path()).await;
-    store.put_channel("own", &channel_settings()).await.unwrap();
+    store
+        .channels()
+        .put("own", &channel_settings())
+        .await
+        .unwrap();
     let other = Feed::with(1);
     let mut running = Running::start(source(folder.path(), &other));
     running.until("changed", |running| names(running) == ["lore", "own"]);
@@ -251,7 +269,7 @@ async fn a_revoked_receiver_gets_nothing_more(fault: Option<&str>) {
     }
     good.update(2).await;
     bad.update(2).await;
-    assert!(store.revoke_receiver(kept.receiver_id).await.unwrap());
+    assert!(store.receivers().revoke(kept.receiver_id).await.unwrap());
     bad.until("it is put out and told why", |event| match event {
         Event::Refused { fatal, reason, .. } => {
             assert!(*fatal && reason.contains("revoked"), "{reason}");
@@ -279,7 +297,7 @@ async fn a_revoked_receiver_gets_nothing_more(fault: Option<&str>) {
     // Another credential for a known id is another receiver's.
     let mut thief = Listening::start(ReceiverConfig {
         credential: [7; 32],
-        receiver_id: store.receivers().await.unwrap()[0].id,
+        receiver_id: store.receivers().list().await.unwrap()[0].id,
         ..kept
     });
     thief

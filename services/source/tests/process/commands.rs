@@ -107,8 +107,8 @@ fn changes_are_audited(site: &Site) {
             limit: 9,
             ..store::AuditFilter::default()
         };
-        let lines = opened.accounts.audit(&filter).await.unwrap();
-        opened.store.close().await;
+        let lines = opened.audit_log().list(&filter).await.unwrap();
+        opened.close().await;
         lines
     });
     let seen: Vec<_> = lines

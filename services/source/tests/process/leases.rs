@@ -97,11 +97,11 @@ fn stands_by(running: &Running) -> bool {
 /// The URLs of the feeds that are polled, and the rate of the channel `lore`.
 async fn set_up(site: &Site) -> (Vec<String>, Option<u64>) {
     let store = store::open(&site.database).await.unwrap();
-    let feeds = store.feeds(None).await.unwrap();
+    let feeds = store.feeds().list(None).await.unwrap();
     let feeds = feeds.into_iter().filter(|feed| feed.active);
     let mut feeds: Vec<String> = feeds.map(|feed| feed.settings.url).collect();
     feeds.sort();
-    let channels = store.channels().await.unwrap();
+    let channels = store.channels().list().await.unwrap();
     let lore = channels.iter().find(|row| row.channel.name == "lore");
     let rate = lore.unwrap().settings.rate_bps;
     store.close().await;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use flexicast_tokio::receiver::Event;
-use store::{CommandState, NewCommand, Opened, ReceiverEdit};
+use store::{CommandState, NewCommand, ReceiverEdit, Store};
 
 use crate::receiving::{Listening, configuration};
 use crate::running::{Feed, Running, SOON, source};
@@ -20,11 +20,11 @@ async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
 }
 
 /// Asks something of the source and waits for what comes of it.
-async fn ask(database: &Opened, command: NewCommand) -> (CommandState, String) {
-    let records = &database.records;
-    let id = records.ask(&command).await.unwrap();
+async fn ask(database: &Store, command: NewCommand) -> (CommandState, String) {
+    let records = &database;
+    let id = records.commands().ask(&command).await.unwrap();
     until(&format!("{command:?}"), async || {
-        let command = records.command(id).await.unwrap().unwrap();
+        let command = records.commands().get(id).await.unwrap().unwrap();
         let is_over = !matches!(command.state, CommandState::Queued | CommandState::Taken);
         is_over.then(|| (command.state, command.result.unwrap_or_default()))
     })
@@ -47,10 +47,10 @@ async fn operators_see_and_direct_a_source_by_its_database() {
     program.args(["--public-address", "192.168.7.7:4433"]);
     let running = Running::start(program);
     let path = folder.path().join("flexfeed.db");
-    let database = store::open_file_all(&path).await.unwrap();
-    let records = &database.records;
+    let database = store::open_file(&path).await.unwrap();
+    let records = &database;
     let info = until("what it says about itself", async || {
-        records.snapshot().await.unwrap().info
+        records.records().snapshot().await.unwrap().info
     })
     .await;
     assert_eq!(info.public_address, ["192.168.7.7:4433"]);
@@ -71,7 +71,7 @@ async fn operators_see_and_direct_a_source_by_its_database() {
     let third = |event: &Event| matches!(event, Event::Update { seq: 3, .. }).then_some(());
     listening.until("all updates", third).await;
     let state = until("its place", async || {
-        let states = records.snapshot().await.unwrap().states;
+        let states = records.records().snapshot().await.unwrap().states;
         let its = states.into_iter().find(|row| row.receiver == receiver);
         its.filter(|row| row.connected && row.cursor == Some(3))
     })
@@ -87,14 +87,22 @@ async fn operators_see_and_direct_a_source_by_its_database() {
     let (state, result) = ask(&database, disconnect.clone()).await;
     assert_eq!(state, CommandState::Done, "{result}");
     until("another connection", async || {
-        let sessions = records.sessions(receiver, None, 10).await.unwrap();
+        let sessions = records
+            .records()
+            .sessions(receiver, None, 10)
+            .await
+            .unwrap();
         // A stalled machine may lose one more.
         let is_back = sessions.len() >= 2 && sessions[0].ended_ms.is_none();
         is_back.then_some(())
     })
     .await;
     until("the end of the first one", async || {
-        let sessions = records.sessions(receiver, None, 10).await.unwrap();
+        let sessions = records
+            .records()
+            .sessions(receiver, None, 10)
+            .await
+            .unwrap();
         let mut causes = sessions.iter().filter_map(|row| row.end_cause.as_ref());
         causes.any(|cause| cause.contains("operator")).then_some(())
     })
@@ -110,9 +118,9 @@ async fn operators_see_and_direct_a_source_by_its_database() {
         tags: Some(vec!["paris".into(), "lab".into()]),
         held: Some(true),
     };
-    records.set_receiver(receiver, &edit).await.unwrap();
+    records.receivers().edit(receiver, &edit).await.unwrap();
     until("it is held", async || {
-        let states = records.snapshot().await.unwrap().states;
+        let states = records.records().snapshot().await.unwrap().states;
         let its = states.into_iter().find(|row| row.receiver == receiver)?;
         (its.cause == "held").then_some(())
     })
@@ -147,7 +155,8 @@ async fn operators_see_and_direct_a_source_by_its_database() {
     assert!(result.starts_with("ok"), "{result}");
     assert!(
         records
-            .set_feed_paused("lore", &feed.url, true)
+            .feeds()
+            .set_paused("lore", &feed.url, true)
             .await
             .unwrap()
     );
@@ -167,7 +176,8 @@ async fn operators_see_and_direct_a_source_by_its_database() {
     assert!(!running.page("/status.json").1.contains("\"head\":4,"));
     assert!(
         records
-            .set_feed_paused("lore", &feed.url, false)
+            .feeds()
+            .set_paused("lore", &feed.url, false)
             .await
             .unwrap()
     );
@@ -193,17 +203,21 @@ async fn operators_see_and_direct_a_source_by_its_database() {
     assert_eq!(state, CommandState::Done, "{result}");
     let (status, log, _) = running.end();
     assert_eq!(status.code(), Some(0), "{log}");
-    let after = records.snapshot().await.unwrap();
+    let after = records.records().snapshot().await.unwrap();
     assert!(
         after.states.iter().all(|row| !row.connected),
         "{:?}",
         after.states
     );
     assert!(after.info.unwrap().draining);
-    let sessions = records.sessions(receiver, None, 10).await.unwrap();
+    let sessions = records
+        .records()
+        .sessions(receiver, None, 10)
+        .await
+        .unwrap();
     assert!(
         sessions.iter().all(|row| row.ended_ms.is_some()),
         "{sessions:?}"
     );
-    database.store.close().await;
+    database.close().await;
 }

@@ -33,10 +33,10 @@ impl Site {
     }
 
     /// Its database.
-    pub async fn open(&self) -> store::Opened {
+    pub async fn open(&self) -> store::Store {
         let opened = match &self.database {
-            Some(url) => store::open_all(url).await,
-            None => store::open_file_all(&self.data().join("flexfeed.db")).await,
+            Some(url) => store::open(url).await,
+            None => store::open_file(&self.data().join("flexfeed.db")).await,
         };
         opened.unwrap()
     }

@@ -185,8 +185,8 @@ fn fill(stage: &Stage) -> Result<()> {
 
 async fn store_updates(database: &Path) -> Result<()> {
     let store = store::open_file(database).await?;
-    let channel = store.open_channel(CHANNEL).await?;
-    let feeds = store.feeds(Some(CHANNEL)).await?;
+    let channel = store.channels().open(CHANNEL).await?;
+    let feeds = store.feeds().list(Some(CHANNEL)).await?;
     let url = feeds.first().map(|feed| feed.settings.url.clone());
     let url = url.with_context(|| format!("the source has no feed such as {FEED_PATH}"))?;
     let models = models()?;
@@ -207,6 +207,7 @@ async fn store_updates(database: &Path) -> Result<()> {
             payload::encode(&entry, Kind::Created, &url, channel.incarnation, seq, now)
         };
         store
+            .updates()
             .append(CHANNEL, &url, None, chunk, None, &encode)
             .await?;
     }

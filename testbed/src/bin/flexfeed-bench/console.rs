@@ -13,7 +13,7 @@ use postgres::Postgres;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
-use store::{Applicant, Batch, MoveRow, NewToken, Opened, PulseRow, SourceInfo, StateRow};
+use store::{Applicant, Batch, MoveRow, NewToken, PulseRow, SourceInfo, StateRow, Store};
 use testbed::binaries::Binaries;
 use testbed::http;
 use testbed::waiting::pause;
@@ -70,7 +70,7 @@ pub fn measure(figures: &mut Figures) -> Result<()> {
         .build()?;
     let server = Postgres::start()?;
     let url = server.create("console")?;
-    let opened = runtime.block_on(store::open_all(&url))?;
+    let opened = runtime.block_on(store::open(&url))?;
     let receivers = runtime.block_on(populate(&opened))?;
     let mut console = Console::start(&url)?;
     console.wait_for_all()?;
@@ -120,9 +120,9 @@ fn first_load_kb() -> Result<f64> {
 }
 
 /// Receivers as a source leaves them in the database.
-async fn populate(opened: &Opened) -> Result<Vec<Uuid>> {
+async fn populate(opened: &Store) -> Result<Vec<Uuid>> {
     eprintln!("console: admitting {RECEIVERS} receivers …");
-    opened.store.open_channel(CHANNEL).await?;
+    opened.channels().open(CHANNEL).await?;
     let token = [7; 32];
     let new = NewToken {
         hash: token,
@@ -132,7 +132,7 @@ async fn populate(opened: &Opened) -> Result<Vec<Uuid>> {
         public: false,
         channels: Vec::new(),
     };
-    opened.store.add_token(&new).await?;
+    opened.tokens().add(&new).await?;
     let mut receivers = Vec::with_capacity(RECEIVERS);
     for n in 0..RECEIVERS {
         let receiver = Uuid::new_v4();
@@ -148,7 +148,7 @@ async fn populate(opened: &Opened) -> Result<Vec<Uuid>> {
             address: "192.0.2.7:4433",
             channels: &[CHANNEL.to_owned()],
         };
-        opened.store.admit(&applicant).await?;
+        opened.receivers().admit(&applicant).await?;
         receivers.push(receiver);
     }
     let mut random = StdRng::seed_from_u64(6);
@@ -166,7 +166,7 @@ async fn populate(opened: &Opened) -> Result<Vec<Uuid>> {
             }),
             ..Batch::default()
         };
-        opened.records.write(&batch).await?;
+        opened.records().write(&batch).await?;
     }
     Ok(receivers)
 }
@@ -198,7 +198,7 @@ fn state(receiver: Uuid, head: u64, random: &mut StdRng) -> StateRow {
 }
 
 /// Writes as a source does whose receivers all get something.
-async fn write(opened: Opened, receivers: Vec<Uuid>, written: Arc<AtomicU64>) -> Result<()> {
+async fn write(opened: Store, receivers: Vec<Uuid>, written: Arc<AtomicU64>) -> Result<()> {
     let mut random = StdRng::seed_from_u64(7);
     let mut turns = tokio::time::interval(EACH);
     let mut at = 0;
@@ -249,7 +249,7 @@ async fn write(opened: Opened, receivers: Vec<Uuid>, written: Arc<AtomicU64>) ->
             states,
             ..Batch::default()
         };
-        opened.records.write(&batch).await?;
+        opened.records().write(&batch).await?;
         written.fetch_add(ROWS as u64, Ordering::Relaxed);
     }
     Ok(())

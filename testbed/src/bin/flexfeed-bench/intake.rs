@@ -108,7 +108,7 @@ async fn feed_document(State(feed): State<Feed>) -> impl IntoResponse {
 /// Entries per second that are fetched, read, compared, and stored where they are new.
 async fn take_in(url: &str) -> Result<f64> {
     let store = store::open(url).await?;
-    let channel = store.open_channel(CHANNEL).await?;
+    let channel = store.channels().open(CHANNEL).await?;
     let book = Book::open(BookOrigin::Generated(3), WINDOW as u32, 0, None)?;
     let feed = Feed {
         book: Arc::new(Mutex::new(book)),
@@ -125,7 +125,7 @@ async fn take_in(url: &str) -> Result<f64> {
         channel: CHANNEL.to_owned(),
         incarnation: channel.incarnation,
         fence: None,
-        feed: put_feed(&*store, &address).await?,
+        feed: put_feed(&store, &address).await?,
         fetch: FetchConfig::new(address),
         schedule: schedule::Settings {
             fixed: Some(Duration::ZERO),
@@ -138,7 +138,7 @@ async fn take_in(url: &str) -> Result<f64> {
         hooks: Hooks::default(),
     };
     let metrics = Metrics::default().channel(CHANNEL);
-    let ingest = Ingest::new(settings, Arc::clone(&store), Arc::default(), metrics);
+    let ingest = Ingest::new(settings, store.clone(), Arc::default(), metrics);
     let stop = CancellationToken::new();
     let running = tokio::spawn(ingest.run(stop.clone()));
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -148,7 +148,7 @@ async fn take_in(url: &str) -> Result<f64> {
     stop.cancel();
     running.await?;
     server.abort();
-    let head = store.open_channel(CHANNEL).await?.head;
+    let head = store.channels().open(CHANNEL).await?.head;
     let shown = WINDOW as u64 + feed.polls.load(Ordering::Relaxed);
     // The first document shows one entry more than there is room for, and the last answer may not have been taken in any more.
     ensure!(
@@ -159,7 +159,7 @@ async fn take_in(url: &str) -> Result<f64> {
     Ok(((after - before) * WINDOW as u64) as f64 / took.as_secs_f64())
 }
 
-async fn put_feed(store: &dyn Store, address: &str) -> Result<FeedSettings> {
+async fn put_feed(store: &Store, address: &str) -> Result<FeedSettings> {
     let settings = FeedSettings {
         url: FEED.to_owned(),
         address: address.to_owned(),
@@ -169,7 +169,7 @@ async fn put_feed(store: &dyn Store, address: &str) -> Result<FeedSettings> {
         title: None,
         origin: Origin::Managed,
     };
-    Ok(store.put_feed(CHANNEL, &settings).await?.settings)
+    Ok(store.feeds().put(CHANNEL, &settings).await?.settings)
 }
 
 /// Counts what is published, and checks that it comes in order.
@@ -203,20 +203,20 @@ impl Transport for Counter {
 /// Updates per second that are stored, marked and handed to the transport, each transaction after the one before.
 async fn publish(url: &str, folder: &Path, batch: usize) -> Result<f64> {
     let store = store::open(url).await?;
-    store.open_channel(CHANNEL).await?;
-    put_feed(&*store, FEED).await?;
+    store.channels().open(CHANNEL).await?;
+    put_feed(&store, FEED).await?;
     let holder = Holder {
         id: Uuid::new_v4(),
         name: "bench".to_owned(),
     };
     let Acquisition::Held(lease) =
-        LeaseGuard::take(&*store, CHANNEL, &holder, LeaseTerms::default()).await?
+        LeaseGuard::take(&store, CHANNEL, &holder, LeaseTerms::default()).await?
     else {
         bail!("somebody else publishes the channel of a new database");
     };
     let fence = Some(lease.fence());
     let mark = folder.join(format!("{}.head", Uuid::new_v4()));
-    let adopted = HeadMark::adopt(&mark, &*store, CHANNEL, fence).await?;
+    let adopted = HeadMark::adopt(&mark, &store, CHANNEL, fence).await?;
     let incarnation = adopted.channel.incarnation;
     let counter = Arc::new(Counter::default());
     let wake = Arc::new(Notify::new());
@@ -224,7 +224,7 @@ async fn publish(url: &str, folder: &Path, batch: usize) -> Result<f64> {
     let mut publisher = Publisher::new(
         adopted,
         PublisherParts {
-            store: Arc::clone(&store),
+            store: store.clone(),
             transport: Arc::clone(&counter) as Arc<dyn Transport>,
             lease,
             wake: Arc::clone(&wake),
@@ -268,6 +268,7 @@ async fn publish(url: &str, folder: &Path, batch: usize) -> Result<f64> {
             )
         };
         let appended = store
+            .updates()
             .append(CHANNEL, FEED, fence, &drafts, None, &encode)
             .await?;
         stored += appended.len() as u64;

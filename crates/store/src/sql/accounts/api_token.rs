@@ -1,13 +1,13 @@
-//! Programs that are let in.
+//! API tokens.
 
 use super::user::read_user;
 use super::web_session::SEEN;
-use crate::StoreError;
 use crate::database::{Row, Session, sql, values};
 use crate::model::{ApiTokenRow, Hash, NewApiToken};
 use crate::sql::records::history::{MAX_LIST, rows};
 use crate::sql::records::rows::{kept, kept_list};
-use crate::sql::{SqlStore, names_from_json, names_to_json};
+use crate::sql::{names_from_json, names_to_json};
+use crate::{ApiTokens, StoreError};
 
 /// Of each user, so many are good.
 const MAX_TOKENS: u64 = 100;
@@ -56,12 +56,13 @@ async fn keep_user(session: &mut Session, id: i64) -> Result<(), StoreError> {
     }
 }
 
-impl SqlStore {
-    pub(super) async fn insert_api_token(
-        &self,
-        token: &NewApiToken,
-    ) -> Result<ApiTokenRow, StoreError> {
-        let mut session = self.database.write("add an API token").await?;
+impl ApiTokens<'_> {
+    /// Adds an API token.
+    ///
+    /// # Errors
+    /// There is no such user, or 100 tokens of theirs are valid already; or the database fails.
+    pub async fn add(self, token: &NewApiToken) -> Result<ApiTokenRow, StoreError> {
+        let mut session = self.store.database.write("add an API token").await?;
         if let Err(error) = keep_user(&mut session, token.user_id).await {
             session.rollback().await?;
             return Err(error);
@@ -107,11 +108,13 @@ impl SqlStore {
         Ok(row)
     }
 
-    pub(super) async fn find_api_token(
-        &self,
-        hash: &Hash,
-    ) -> Result<Option<ApiTokenRow>, StoreError> {
-        let mut session = self.database.read("look up an API token").await?;
+    /// Returns the API token with this hash, if it is valid and its user is enabled. Notes this
+    /// use, at most once a minute.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn touch(self, hash: &Hash) -> Result<Option<ApiTokenRow>, StoreError> {
+        let mut session = self.store.database.read("look up an API token").await?;
         let row = session
             .row(
                 select_tokens!(
@@ -127,6 +130,7 @@ impl SqlStore {
         drop(session);
         if !(0..SEEN).contains(&age) {
             let mut session = self
+                .store
                 .database
                 .write("note that an API token is used")
                 .await?;
@@ -141,11 +145,13 @@ impl SqlStore {
         Ok(Some(token))
     }
 
-    pub(super) async fn list_api_tokens(
-        &self,
-        user_id: Option<i64>,
-    ) -> Result<Vec<ApiTokenRow>, StoreError> {
-        let mut session = self.database.read("list API tokens").await?;
+    /// Returns the API tokens of one user, or of all, in the order in which they were added: the
+    /// last 10,000.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn list(self, user_id: Option<i64>) -> Result<Vec<ApiTokenRow>, StoreError> {
+        let mut session = self.store.database.read("list API tokens").await?;
         let mut found = match user_id {
             Some(user_id) => {
                 session
@@ -168,8 +174,12 @@ impl SqlStore {
         found.iter().map(|row| read_token(&session, row)).collect()
     }
 
-    pub(super) async fn end_api_token(&self, id: i64) -> Result<bool, StoreError> {
-        let mut session = self.database.write("revoke an API token").await?;
+    /// Revokes an API token. Returns whether there is such a token.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn revoke(self, id: i64) -> Result<bool, StoreError> {
+        let mut session = self.store.database.write("revoke an API token").await?;
         let found = session
             .execute(
                 sql!(

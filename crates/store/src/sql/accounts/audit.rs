@@ -1,12 +1,11 @@
-//! The audit log, and letting go of what is old.
+//! The audit log, and deletion of old accounts.
 
-use crate::StoreError;
 use crate::database::{Session, sql, values};
 use crate::model::{AuditFilter, AuditRow, NewAudit};
-use crate::sql::SqlStore;
 use crate::sql::records::history::rows;
 use crate::sql::records::rows::{kept, kept_object};
 use crate::sql::records::trim::PART;
+use crate::{AuditLog, StoreError};
 
 /// Longest texts kept, in bytes.
 const MAX_NAME: usize = 255;
@@ -38,19 +37,24 @@ pub(in crate::sql) async fn add_line(
         .await
 }
 
-impl SqlStore {
-    pub(super) async fn insert_audit(&self, audit: &NewAudit) -> Result<i64, StoreError> {
-        let mut session = self.database.write("write the audit log").await?;
+impl AuditLog<'_> {
+    /// Adds a line. Returns its number.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn record(self, audit: &NewAudit) -> Result<i64, StoreError> {
+        let mut session = self.store.database.write("write the audit log").await?;
         let id = add_line(&mut session, audit).await?;
         session.commit().await?;
         Ok(id)
     }
 
-    pub(super) async fn list_audit(
-        &self,
-        filter: &AuditFilter,
-    ) -> Result<Vec<AuditRow>, StoreError> {
-        let mut session = self.database.read("read the audit log").await?;
+    /// Returns lines, the newest first.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn list(self, filter: &AuditFilter) -> Result<Vec<AuditRow>, StoreError> {
+        let mut session = self.store.database.read("read the audit log").await?;
         let before = filter.before.unwrap_or(i64::MAX);
         let limit = rows(filter.limit);
         let found = match &filter.actor {
@@ -99,7 +103,12 @@ impl SqlStore {
             .collect()
     }
 
-    pub(super) async fn delete_old_accounts(&self) -> Result<u64, StoreError> {
+    /// Deletes expired browser sessions, API tokens a year after their end, and lines after 400
+    /// days. Works in parts, between which others can write. Returns how many rows were deleted.
+    ///
+    /// # Errors
+    /// The database fails; some of it may be done.
+    pub async fn trim(self) -> Result<u64, StoreError> {
         let old = [
             sql!(
                 "DELETE FROM web_sessions WHERE hash IN (
@@ -120,7 +129,7 @@ impl SqlStore {
         let mut all = 0;
         for sql in old {
             loop {
-                let mut session = self.database.write("forget old accounts").await?;
+                let mut session = self.store.database.write("forget old accounts").await?;
                 let deleted = session.execute(sql, values![PART]).await?;
                 session.commit().await?;
                 all += deleted;

@@ -1,9 +1,8 @@
 //! People who are let in.
 
-use crate::StoreError;
 use crate::database::{Row, Session, sql, values};
 use crate::model::{Hash, Identity, NewUser, Role, Setup, UserChange, UserEdit, UserRow};
-use crate::sql::SqlStore;
+use crate::{StoreError, Users};
 
 /// The most people.
 const MAX_USERS: u64 = 1000;
@@ -13,8 +12,8 @@ const MAX_NAME: usize = 255;
 const MAX_PASSWORD: usize = 1024;
 const MAX_ISSUER: usize = 1024;
 
-/// Everything about users, in the order that [`read_user`] has, and the password's hash; what follows is
-/// added to it.
+/// Everything about users, in the order that [`read_user`] has, and the password's hash; what
+/// follows is added to it.
 macro_rules! select_users {
     ($($then:tt)+) => {
         sql!(
@@ -70,7 +69,7 @@ fn check_user(user: &NewUser) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Makes who comes second wait: changes to the people who are let in are rare.
+/// Serialises changes to the users, which are rare.
 async fn lock(session: &mut Session) -> Result<(), StoreError> {
     if session.is_postgres() {
         session
@@ -155,20 +154,26 @@ async fn sign_out(session: &mut Session, user_id: i64) -> Result<(), StoreError>
         .map(|_| ())
 }
 
-impl SqlStore {
-    pub(super) async fn list_users(&self) -> Result<Vec<UserRow>, StoreError> {
-        let mut session = self.database.read("list users").await?;
+impl Users<'_> {
+    /// Returns all users, in the order in which they were added.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn list(self) -> Result<Vec<UserRow>, StoreError> {
+        let mut session = self.store.database.read("list users").await?;
         let rows = session
             .rows(select_users!("ORDER BY u.id"), values![])
             .await?;
         rows.iter().map(|row| read_user(&session, row, 0)).collect()
     }
 
-    pub(super) async fn find_user(
-        &self,
-        name: &str,
-    ) -> Result<Option<(UserRow, Option<String>)>, StoreError> {
-        let mut session = self.database.read("look up a user").await?;
+    /// Returns a user by sign-in name, also a disabled one, and the hash of the password, if there
+    /// is one.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn get(self, name: &str) -> Result<Option<(UserRow, Option<String>)>, StoreError> {
+        let mut session = self.store.database.read("look up a user").await?;
         let row = session
             .row(select_users!("WHERE u.name = $1"), values![name.trim()])
             .await?;
@@ -176,9 +181,13 @@ impl SqlStore {
             .transpose()
     }
 
-    pub(super) async fn insert_user(&self, user: &NewUser) -> Result<UserChange, StoreError> {
+    /// Adds a user: [`UserChange::Done`] or [`UserChange::Taken`].
+    ///
+    /// # Errors
+    /// A text is empty or too long, there are 1,000 already, or the database fails.
+    pub async fn add(self, user: &NewUser) -> Result<UserChange, StoreError> {
         check_user(user)?;
-        let mut session = self.database.write("add a user").await?;
+        let mut session = self.store.database.write("add a user").await?;
         lock(&mut session).await?;
         if count(&mut session).await? >= MAX_USERS {
             session.rollback().await?;
@@ -199,15 +208,15 @@ impl SqlStore {
         }
     }
 
-    pub(super) async fn change_user(
-        &self,
-        id: i64,
-        edit: &UserEdit,
-    ) -> Result<UserChange, StoreError> {
+    /// Changes a user.
+    ///
+    /// # Errors
+    /// A text is too long, or the database fails.
+    pub async fn edit(self, id: i64, edit: &UserEdit) -> Result<UserChange, StoreError> {
         if let Some(password) = &edit.password {
             check_length("the hash of a password", password, MAX_PASSWORD)?;
         }
-        let mut session = self.database.write("change a user").await?;
+        let mut session = self.store.database.write("change a user").await?;
         lock(&mut session).await?;
         let Some((before, password)) = find(&mut session, id).await? else {
             session.rollback().await?;
@@ -243,8 +252,12 @@ impl SqlStore {
         Ok(UserChange::Done(after))
     }
 
-    pub(super) async fn delete_user(&self, id: i64) -> Result<UserChange, StoreError> {
-        let mut session = self.database.write("remove a user").await?;
+    /// Removes a user with its browsers and API tokens. Its lines in the audit log stay.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn remove(self, id: i64) -> Result<UserChange, StoreError> {
+        let mut session = self.store.database.write("remove a user").await?;
         lock(&mut session).await?;
         let Some((user, _)) = find(&mut session, id).await? else {
             session.rollback().await?;
@@ -261,8 +274,13 @@ impl SqlStore {
         Ok(UserChange::Done(user))
     }
 
-    pub(super) async fn put_setup(&self, hash: &Hash) -> Result<bool, StoreError> {
-        let mut session = self.database.write("make a setup link").await?;
+    /// Makes a link by which the first operator can be added, and replaces the previous one.
+    /// Returns whether there is no user yet, so that the link is valid.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn begin_setup(self, hash: &Hash) -> Result<bool, StoreError> {
+        let mut session = self.store.database.write("make a setup link").await?;
         lock(&mut session).await?;
         if count(&mut session).await? > 0 {
             session.rollback().await?;
@@ -282,14 +300,27 @@ impl SqlStore {
         Ok(true)
     }
 
-    pub(super) async fn has_no_users(&self) -> Result<bool, StoreError> {
-        let mut session = self.database.read("look whether there are users").await?;
+    /// Returns whether there is no user yet.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn setup_open(self) -> Result<bool, StoreError> {
+        let mut session = self
+            .store
+            .database
+            .read("look whether there are users")
+            .await?;
         Ok(count(&mut session).await? == 0)
     }
 
-    pub(super) async fn use_setup(&self, hash: &Hash, user: &NewUser) -> Result<Setup, StoreError> {
+    /// Adds the first operator, whatever role is given, by the link with this hash. Of several
+    /// concurrent calls, one succeeds.
+    ///
+    /// # Errors
+    /// A text is empty or too long, or the database fails.
+    pub async fn finish_setup(self, hash: &Hash, user: &NewUser) -> Result<Setup, StoreError> {
         check_user(user)?;
-        let mut session = self.database.write("set the console up").await?;
+        let mut session = self.store.database.write("set the console up").await?;
         lock(&mut session).await?;
         if count(&mut session).await? > 0 {
             session.rollback().await?;

@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use super::user::read_user;
-use crate::StoreError;
 use crate::database::{Session, sql, values};
 use crate::model::{Hash, NewWebSession, WebSession};
-use crate::sql::SqlStore;
 use crate::sql::records::rows::kept;
+use crate::{StoreError, WebSessions};
 
 /// Of each user, so many stay signed in.
 const MAX_SESSIONS: i64 = 50;
@@ -19,8 +18,8 @@ const MAX_CSRF: usize = 64;
 /// One that is busy again within this time is not written down again, in milliseconds.
 pub(super) const SEEN: i64 = 60_000;
 
-/// Whether this is still the password of a user who is let in. If so, it stays that until the end of the
-/// transaction: whoever changes it waits, and then signs the browser out again.
+/// Whether this is still the password of a user who is let in. If so, it stays that until the end
+/// of the transaction: whoever changes it waits, and then signs the browser out again.
 async fn keep_password(
     session: &mut Session,
     user_id: i64,
@@ -37,8 +36,13 @@ async fn keep_password(
     Ok(row.is_some())
 }
 
-impl SqlStore {
-    pub(super) async fn insert_web_session(&self, new: &NewWebSession) -> Result<bool, StoreError> {
+impl WebSessions<'_> {
+    /// Signs a browser in, if its user is still enabled and has the given password. Returns whether
+    /// that is so. The last 50 of each user stay.
+    ///
+    /// # Errors
+    /// A text is too long, or the database fails.
+    pub async fn add(self, new: &NewWebSession) -> Result<bool, StoreError> {
         if new.csrf.len() > MAX_CSRF {
             return Err(StoreError::TooLong {
                 what: "what a request has to bring along",
@@ -46,7 +50,7 @@ impl SqlStore {
                 limit: MAX_CSRF,
             });
         }
-        let mut session = self.database.write("sign a browser in").await?;
+        let mut session = self.store.database.write("sign a browser in").await?;
         if !keep_password(&mut session, new.user_id, &new.password).await? {
             session.rollback().await?;
             return Ok(false);
@@ -83,13 +87,13 @@ impl SqlStore {
     }
 
     /// The browser, and for how many milliseconds it was not busy.
-    pub(super) async fn find_web_session(
+    async fn find(
         &self,
         hash: &Hash,
         idle: Duration,
     ) -> Result<Option<(WebSession, i64)>, StoreError> {
         let idle = i64::try_from(idle.as_millis()).unwrap_or(i64::MAX / 2);
-        let mut session = self.database.read("look up a browser").await?;
+        let mut session = self.store.database.read("look up a browser").await?;
         let row = session
             .row(
                 sql!(
@@ -117,17 +121,36 @@ impl SqlStore {
         Ok(Some((found, session.get(&row, 13)?)))
     }
 
-    /// The browser, which is busy now.
-    pub(super) async fn find_busy_web_session(
-        &self,
+    /// Returns the browser as [`touch`](Self::touch) does, and notes nothing: for requests that
+    /// browsers make by themselves.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn get(self, hash: &Hash, idle: Duration) -> Result<Option<WebSession>, StoreError> {
+        let found = self.find(hash, idle).await?;
+        Ok(found.map(|(browser, _)| browser))
+    }
+
+    /// Returns the browser with this cookie, if it is signed in, was active within the time `idle`,
+    /// and its user is enabled. Notes this activity, at most once a minute.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn touch(
+        self,
         hash: &Hash,
         idle: Duration,
     ) -> Result<Option<WebSession>, StoreError> {
-        let Some((found, age)) = self.find_web_session(hash, idle).await? else {
+        // The browser, which is busy now.
+        let Some((found, age)) = self.find(hash, idle).await? else {
             return Ok(None);
         };
         if !(0..SEEN).contains(&age) {
-            let mut session = self.database.write("note that a browser is busy").await?;
+            let mut session = self
+                .store
+                .database
+                .write("note that a browser is busy")
+                .await?;
             session
                 .execute(
                     sql!("UPDATE web_sessions SET seen_at = " NOW " WHERE hash = $1"),
@@ -139,8 +162,12 @@ impl SqlStore {
         Ok(Some(found))
     }
 
-    pub(super) async fn delete_web_session(&self, hash: &Hash) -> Result<bool, StoreError> {
-        let mut session = self.database.write("sign a browser out").await?;
+    /// Signs a browser out. Returns whether it was signed in.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn end(self, hash: &Hash) -> Result<bool, StoreError> {
+        let mut session = self.store.database.write("sign a browser out").await?;
         let found = session
             .execute(
                 sql!("DELETE FROM web_sessions WHERE hash = $1"),
@@ -151,14 +178,14 @@ impl SqlStore {
         Ok(found > 0)
     }
 
-    pub(super) async fn delete_web_sessions(
-        &self,
-        user_id: i64,
-        except: Option<&Hash>,
-    ) -> Result<u64, StoreError> {
+    /// Signs out all browsers of a user, except for one. Returns how many.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn end_all(self, user_id: i64, except: Option<&Hash>) -> Result<u64, StoreError> {
         // No hash is empty.
         let except: &[u8] = except.map_or(&[], |hash| hash.as_slice());
-        let mut session = self.database.write("sign browsers out").await?;
+        let mut session = self.store.database.write("sign browsers out").await?;
         let found = session
             .execute(
                 sql!("DELETE FROM web_sessions WHERE user_id = $1 AND hash <> $2"),

@@ -18,8 +18,9 @@ pub(in crate::sql) async fn next_change(session: &mut Session) -> Result<i64, St
         .await
 }
 
-/// Gives this number to the receivers that changed without taking one, for then they would have had to
-/// wait for each other when thousands are admitted. One that is being written right now comes next time.
+/// Gives this number to the receivers that changed without taking one, for then they would have had
+/// to wait for each other when thousands are admitted. One that is being written right now comes
+/// next time.
 pub(in crate::sql) async fn number_receivers(
     session: &mut Session,
     change: i64,
@@ -45,8 +46,8 @@ pub(in crate::sql) async fn number_receivers(
         .map(|_| ())
 }
 
-/// Refuses who has lost one of these leases. After [`next_change`]: whoever has the lease by now then
-/// writes after us, or has written already and is seen here.
+/// Fails if one of these leases is lost. After [`next_change`]: the current holder then
+/// writes after this transaction, or has written already and is seen here.
 pub(super) async fn check_fences(
     session: &mut Session,
     fences: &[Fence],
@@ -82,7 +83,7 @@ pub(super) async fn current_fences(
         .collect()
 }
 
-/// Tells those who listen, once the transaction is over.
+/// Notifies listeners, once the transaction is over.
 pub(in crate::sql) async fn notify(session: &mut Session, topic: Topic) -> Result<(), StoreError> {
     if session.is_postgres() {
         session
@@ -92,7 +93,7 @@ pub(in crate::sql) async fn notify(session: &mut Session, topic: Topic) -> Resul
     Ok(())
 }
 
-/// A receiver that was forgotten, for those who have it in memory.
+/// Notes a forgotten receiver, for consoles that have it in memory.
 pub(in crate::sql) async fn note_forgotten(
     session: &mut Session,
     receiver: &str,

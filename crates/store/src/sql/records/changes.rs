@@ -1,4 +1,4 @@
-//! What changed since a number, and everything.
+//! Changes since a number, and snapshots.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,11 @@ use super::read::{
     receiver_id, select_feed_events, select_info, select_moves, select_progress, select_pulses,
     select_relays, select_states,
 };
-use crate::StoreError;
 use crate::database::{Row, Session, Sql, sql, values};
 use crate::model::{Changes, SourceInfo, StateRow};
 use crate::sql::receiver::{read_receiver, select_receivers};
-use crate::sql::{SqlStore, to_i64};
+use crate::sql::to_i64;
+use crate::{Records, StoreError};
 
 /// The most rows of one kind that are asked for at once.
 const MAX_ROWS: usize = 100_000;
@@ -19,7 +19,7 @@ const MAX_ROWS: usize = 100_000;
 /// Rows of one read of everything.
 const PART: i64 = 10_000;
 
-/// How much of what happened is in everything.
+/// Number of moves and of updates' progress in a snapshot.
 const LAST_MOVES: i64 = 200;
 const LAST_PROGRESS: i64 = 1000;
 
@@ -58,14 +58,14 @@ struct Since {
     session: Session,
     change: u64,
     limit: usize,
-    /// What is complete so far: changes up to this one.
+    /// Last change that is complete so far.
     upto: u64,
     more: bool,
 }
 
 impl Since {
-    /// The rows of one kind, with their changes. A change that does not fit as a whole comes next time,
-    /// unless it is the first one.
+    /// The rows of one kind, with their changes. A change that does not fit as a whole comes next
+    /// time, unless it is the first one.
     async fn rows<T>(&mut self, kind: Kind<T>) -> Result<Vec<(u64, T)>, StoreError> {
         let limit = to_i64(self.limit as u64);
         let found = self
@@ -104,7 +104,7 @@ impl Since {
             .collect()
     }
 
-    /// What belongs into this answer.
+    /// Keeps the rows that belong into this answer.
     fn within<T>(&self, rows: Vec<(u64, T)>) -> Vec<T> {
         rows.into_iter()
             .filter(|(change, _)| *change <= self.upto)
@@ -113,13 +113,18 @@ impl Since {
     }
 }
 
-impl SqlStore {
-    pub(super) async fn read_changes(
-        &self,
-        change: u64,
-        limit: usize,
-    ) -> Result<Changes, StoreError> {
-        let mut session = self.database.snapshot("read what changed").await?;
+impl Records<'_> {
+    /// Returns the changes since the number `change`: about `limit` rows of each kind at most, but
+    /// at least one whole change. Every change is in exactly one answer, if each is requested with
+    /// the [`Changes::upto`] of the previous one. Apply [`Changes::forgotten`] before the rest.
+    ///
+    /// A reader that has not asked for a week, or finds another [`Changes::epoch`], takes a new
+    /// [`snapshot`](Self::snapshot).
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn changes_since(self, change: u64, limit: usize) -> Result<Changes, StoreError> {
+        let mut session = self.store.database.snapshot("read what changed").await?;
         let (number, epoch) = position(&mut session).await?;
         let mut changes = Changes {
             epoch,
@@ -195,8 +200,14 @@ impl SqlStore {
         Ok(changes)
     }
 
-    pub(super) async fn read_everything(&self) -> Result<Changes, StoreError> {
-        let mut session = self.database.snapshot("read all records").await?;
+    /// Returns all current records, with the last 200 moves and feed events, the last event of each
+    /// polled feed (of the 10,000 with the newest ones), and the progress of the last 1,000
+    /// updates.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn snapshot(self) -> Result<Changes, StoreError> {
+        let mut session = self.store.database.snapshot("read all records").await?;
         session.take_your_time().await?;
         let (upto, epoch) = position(&mut session).await?;
         let mut changes = Changes {

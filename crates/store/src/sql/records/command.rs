@@ -6,12 +6,12 @@ use super::change::{current_fences, notify};
 use super::history::rows;
 use super::read::receiver_id;
 use super::rows::kept;
-use crate::StoreError;
 use crate::database::{Row, Session, sql, values};
 use crate::model::{Command, CommandState, Fence, NewAudit, NewCommand};
 use crate::sql::accounts::audit::add_line;
-use crate::sql::{SqlStore, to_i64};
+use crate::sql::to_i64;
 use crate::watch::Topic;
+use crate::{Commands, StoreError};
 
 /// The most that wait or are being carried out.
 const MAX_OPEN: u64 = 1000;
@@ -26,8 +26,8 @@ const MAX_URL: usize = 2048;
 const MAX_ARGUMENT: usize = 4096;
 const MAX_RESULT: usize = 1024;
 
-/// Everything about commands, in the order that [`read_command`] has; what follows is added to it. One
-/// that nobody took within a minute, or of which nothing was heard for ten minutes after, has
+/// Everything about commands, in the order that [`read_command`] has; what follows is added to it.
+/// One that nobody took within a minute, or of which nothing was heard for ten minutes after, has
 /// expired, even if nobody wrote that down yet.
 macro_rules! select_commands {
     ($($then:tt)+) => {
@@ -66,15 +66,15 @@ fn read_command(session: &Session, row: &Row) -> Result<Command, StoreError> {
     })
 }
 
-/// What has ended, in the order that [`note_end`] has.
+/// Ended commands, in the column order of [`note_end`].
 macro_rules! ended {
     ($($update:tt)+) => {
         sql!($($update)+ " RETURNING id, kind, receiver, channel, url, asked_by, taken_at")
     };
 }
 
-/// Writes into the audit log what became of a command; `outcome` is made of whether a source had taken
-/// it. Whoever asked is in a line of their own, with the same number.
+/// Writes into the audit log what became of a command; `outcome` is made of whether a source had
+/// taken it. Whoever asked is in a line of their own, with the same number.
 async fn note_end(
     session: &mut Session,
     row: &Row,
@@ -135,8 +135,13 @@ pub(super) async fn expire(session: &mut Session) -> Result<u64, StoreError> {
     Ok(ended.len() as u64)
 }
 
-impl SqlStore {
-    pub(super) async fn add_command(&self, command: &NewCommand) -> Result<i64, StoreError> {
+impl Commands<'_> {
+    /// Queues a command for the source. Returns its number. If no source takes it within a minute,
+    /// it expires.
+    ///
+    /// # Errors
+    /// [`StoreError::TooMany`] if 1,000 wait already, a text is too long, or the database fails.
+    pub async fn ask(self, command: &NewCommand) -> Result<i64, StoreError> {
         let texts = [
             ("the channel of a command", &command.channel, MAX_NAME),
             ("the URL of a command", &command.url, MAX_URL),
@@ -147,7 +152,11 @@ impl SqlStore {
                 return Err(StoreError::TooLong { what, bytes, limit });
             }
         }
-        let mut session = self.database.write("ask something of the source").await?;
+        let mut session = self
+            .store
+            .database
+            .write("ask something of the source")
+            .await?;
         expire(&mut session).await?;
         let open: i64 = session
             .scalar(
@@ -183,17 +192,18 @@ impl SqlStore {
             .await?;
         notify(&mut session, Topic::Commands).await?;
         session.commit().await?;
-        self.news.bell.ring(Topic::Commands);
+        self.store.news.bell.ring(Topic::Commands);
         Ok(id)
     }
 
-    /// A reader looks first, for most of the time there is nothing to take.
-    pub(super) async fn claim_commands(
-        &self,
-        held: &[Fence],
-        limit: usize,
-    ) -> Result<Vec<Command>, StoreError> {
-        let mut session = self.database.read("look for commands").await?;
+    /// Takes commands for execution, the oldest first: those of the channels of the current fences
+    /// in `held`, and, if there is one, those of no channel. Each is given to one caller only.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn take(self, held: &[Fence], limit: usize) -> Result<Vec<Command>, StoreError> {
+        // A reader looks first, for most of the time there is nothing to take.
+        let mut session = self.store.database.read("look for commands").await?;
         let waiting: i64 = session
             .scalar(
                 sql!("SELECT COUNT(*) FROM commands WHERE state = 'queued'"),
@@ -204,7 +214,7 @@ impl SqlStore {
         if waiting == 0 || held.is_empty() {
             return Ok(Vec::new());
         }
-        let mut session = self.database.write("take commands").await?;
+        let mut session = self.store.database.write("take commands").await?;
         let current = current_fences(&mut session, held).await?;
         let channels: Vec<&str> = held
             .iter()
@@ -244,17 +254,18 @@ impl SqlStore {
         Ok(commands)
     }
 
-    pub(super) async fn end_command(
-        &self,
-        id: i64,
-        outcome: Result<&str, &str>,
-    ) -> Result<bool, StoreError> {
+    /// Stores the outcome of a taken command: its result, or the reason for its failure; cut to
+    /// 1,024 bytes. Returns whether the command still waited for one.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn finish(self, id: i64, outcome: Result<&str, &str>) -> Result<bool, StoreError> {
         let (state, result) = match outcome {
             Ok(result) => (CommandState::Done, result),
             Err(reason) => (CommandState::Failed, reason),
         };
         let result = kept(result, MAX_RESULT);
-        let mut session = self.database.write("finish a command").await?;
+        let mut session = self.store.database.write("finish a command").await?;
         let found = session
             .row(
                 ended!(
@@ -273,13 +284,18 @@ impl SqlStore {
         }
         notify(&mut session, Topic::Changes).await?;
         session.commit().await?;
-        self.news.bell.ring(Topic::Changes);
+        self.store.news.bell.ring(Topic::Changes);
         Ok(found.is_some())
     }
 
-    /// A reader looks first, for most of the time there is nothing open.
-    pub(super) async fn end_expired_commands(&self) -> Result<u64, StoreError> {
-        let mut session = self.database.read("look for commands").await?;
+    /// Marks overdue commands as expired, in the audit log, too, while no source does. Returns how
+    /// many.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn expire(self) -> Result<u64, StoreError> {
+        // A reader looks first, for most of the time there is nothing open.
+        let mut session = self.store.database.read("look for commands").await?;
         let open: i64 = session
             .scalar(
                 sql!("SELECT COUNT(*) FROM commands WHERE state IN ('queued', 'taken')"),
@@ -290,26 +306,30 @@ impl SqlStore {
         if open == 0 {
             return Ok(0);
         }
-        let mut session = self.database.write("let commands expire").await?;
+        let mut session = self.store.database.write("let commands expire").await?;
         let count = expire(&mut session).await?;
         session.commit().await?;
         Ok(count)
     }
 
-    pub(super) async fn find_command(&self, id: i64) -> Result<Option<Command>, StoreError> {
-        let mut session = self.database.read("look up a command").await?;
+    /// Returns a command with its state.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn get(self, id: i64) -> Result<Option<Command>, StoreError> {
+        let mut session = self.store.database.read("look up a command").await?;
         let row = session
             .row(select_commands!("WHERE id = $1"), values![id])
             .await?;
         row.map(|row| read_command(&session, &row)).transpose()
     }
 
-    pub(super) async fn list_commands(
-        &self,
-        before: Option<i64>,
-        limit: usize,
-    ) -> Result<Vec<Command>, StoreError> {
-        let mut session = self.database.read("list commands").await?;
+    /// Returns commands with an id below `before`, the newest first.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn list(self, before: Option<i64>, limit: usize) -> Result<Vec<Command>, StoreError> {
+        let mut session = self.store.database.read("list commands").await?;
         let found = session
             .rows(
                 select_commands!("WHERE id < $1 ORDER BY id DESC LIMIT $2"),

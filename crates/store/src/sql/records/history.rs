@@ -1,4 +1,4 @@
-//! Lists of what happened.
+//! Lists of past records.
 
 use uuid::Uuid;
 
@@ -6,13 +6,13 @@ use super::read::{
     read_feed_event, read_move, read_progress, read_sample, receiver_id, select_feed_events,
     select_moves, select_progress, select_samples,
 };
-use crate::StoreError;
 use crate::database::{sql, values};
 use crate::model::{
     FeedEvent, FeedHour, MoveFilter, MoveRow, ProgressRow, SampleRow, SessionRow, UpdateItem,
 };
 use crate::sql::feed::channel_id;
-use crate::sql::{SqlStore, to_i64};
+use crate::sql::to_i64;
+use crate::{Records, StoreError, Updates};
 
 /// The most rows of one list.
 pub(in crate::sql) const MAX_LIST: usize = 10_000;
@@ -20,14 +20,18 @@ pub(in crate::sql) const MAX_LIST: usize = 10_000;
 /// The same for samples: more than there are of the largest step.
 const MAX_SAMPLES: i64 = 20_000;
 
-/// As many rows as one may have.
+/// Returns the limit of a list, bounded.
 pub(in crate::sql) fn rows(limit: usize) -> i64 {
     to_i64(limit.min(MAX_LIST) as u64)
 }
 
-impl SqlStore {
-    pub(super) async fn list_moves(&self, filter: &MoveFilter) -> Result<Vec<MoveRow>, StoreError> {
-        let mut session = self.database.read("list moves").await?;
+impl Records<'_> {
+    /// Returns moves between rungs, the newest first.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn moves(self, filter: &MoveFilter) -> Result<Vec<MoveRow>, StoreError> {
+        let mut session = self.store.database.read("list moves").await?;
         let before = filter.before.unwrap_or(i64::MAX);
         let (from, to) = (
             filter.from_ms.unwrap_or(i64::MIN),
@@ -95,13 +99,17 @@ impl SqlStore {
         rows.iter().map(|row| read_move(&session, row)).collect()
     }
 
-    pub(super) async fn list_sessions(
-        &self,
+    /// Returns connections of a receiver with an id below `before`, the newest first.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn sessions(
+        self,
         receiver: Uuid,
         before: Option<i64>,
         limit: usize,
     ) -> Result<Vec<SessionRow>, StoreError> {
-        let mut session = self.database.read("list connections").await?;
+        let mut session = self.store.database.read("list connections").await?;
         let found = session
             .rows(
                 sql!(
@@ -132,14 +140,19 @@ impl SqlStore {
             .collect()
     }
 
-    pub(super) async fn list_samples(
-        &self,
+    /// Returns the steps of a channel (of all together, if it is empty) that began at `from_ms` or
+    /// later and before `to_ms`, the oldest first.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn samples(
+        self,
         channel: &str,
         step_ms: i64,
         from_ms: i64,
         to_ms: i64,
     ) -> Result<Vec<SampleRow>, StoreError> {
-        let mut session = self.database.read("read samples").await?;
+        let mut session = self.store.database.read("read samples").await?;
         let found = session
             .rows(
                 select_samples!(
@@ -152,13 +165,22 @@ impl SqlStore {
         found.iter().map(|row| read_sample(&session, row)).collect()
     }
 
-    pub(super) async fn list_progress(
-        &self,
+    /// Returns the delivery progress of a channel's updates with a seq below `before`, the newest
+    /// first.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn progress(
+        self,
         channel: &str,
         before: Option<u64>,
         limit: usize,
     ) -> Result<Vec<ProgressRow>, StoreError> {
-        let mut session = self.database.read("read the progress of updates").await?;
+        let mut session = self
+            .store
+            .database
+            .read("read the progress of updates")
+            .await?;
         let found = session
             .rows(
                 select_progress!("WHERE channel = $1 AND seq < $2 ORDER BY seq DESC LIMIT $3"),
@@ -171,14 +193,19 @@ impl SqlStore {
             .collect()
     }
 
-    pub(super) async fn list_feed_hours(
-        &self,
+    /// Returns the poll counts of a feed in the hours that began at `from_ms` or later and before
+    /// `to_ms`, the oldest first.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn feed_history(
+        self,
         channel: &str,
         url: &str,
         from_ms: i64,
         to_ms: i64,
     ) -> Result<Vec<FeedHour>, StoreError> {
-        let mut session = self.database.read("read the polls of a feed").await?;
+        let mut session = self.store.database.read("read the polls of a feed").await?;
         let found = session
             .rows(
                 sql!(
@@ -207,13 +234,21 @@ impl SqlStore {
             .collect()
     }
 
-    pub(super) async fn list_feed_events(
-        &self,
+    /// Returns the events of a feed, or of all, with an id below `before`; the newest first.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn feed_events(
+        self,
         feed: Option<(&str, &str)>,
         before: Option<i64>,
         limit: usize,
     ) -> Result<Vec<FeedEvent>, StoreError> {
-        let mut session = self.database.read("read what happened to feeds").await?;
+        let mut session = self
+            .store
+            .database
+            .read("read what happened to feeds")
+            .await?;
         let before = before.unwrap_or(i64::MAX);
         let found =
             match feed {
@@ -239,14 +274,21 @@ impl SqlStore {
             .map(|row| read_feed_event(&session, row))
             .collect()
     }
+}
 
-    pub(super) async fn list_updates(
-        &self,
+impl Updates<'_> {
+    /// Returns the updates of a channel with a seq below `before`, the newest first, without their
+    /// bytes.
+    ///
+    /// # Errors
+    /// The channel does not exist, or the database fails.
+    pub async fn list(
+        self,
         channel: &str,
         before: Option<u64>,
         limit: usize,
     ) -> Result<Vec<UpdateItem>, StoreError> {
-        let mut session = self.database.read("list updates").await?;
+        let mut session = self.store.database.read("list updates").await?;
         let id = channel_id(&mut session, channel).await?;
         let found = session
             .rows(

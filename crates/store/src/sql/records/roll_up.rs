@@ -1,15 +1,20 @@
 //! Larger steps of samples from smaller ones.
 
-use crate::StoreError;
 use crate::database::{sql, values};
 use crate::model::SampleRow;
-use crate::sql::SqlStore;
+use crate::{Records, StoreError};
 
-/// How far before the last larger step smaller ones may still come late, in steps: those are made anew.
+/// Larger steps that are made again, because smaller ones may still arrive late for them.
 const LATE: i64 = 2;
 
-impl SqlStore {
-    pub(super) async fn make_larger_steps(&self, now_ms: i64) -> Result<u64, StoreError> {
+impl Records<'_> {
+    /// Makes the larger steps of [`samples`](Self::samples) from the smaller ones, as far as they
+    /// are over by `now_ms`. A second call changes nothing. Returns how many steps were made or
+    /// made again.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn roll_up(self, now_ms: i64) -> Result<u64, StoreError> {
         let mut made = 0;
         let mut channel = self.next_channel(None).await?;
         while let Some(name) = channel {
@@ -23,9 +28,10 @@ impl SqlStore {
         Ok(made)
     }
 
-    /// The channel that comes after this one, among those that have samples: a step in the index each.
+    /// The channel that comes after this one, among those that have samples: a step in the index
+    /// each.
     async fn next_channel(&self, after: Option<&str>) -> Result<Option<String>, StoreError> {
-        let mut session = self.database.read("look for samples").await?;
+        let mut session = self.store.database.read("look for samples").await?;
         match after {
             Some(after) => {
                 session
@@ -43,8 +49,8 @@ impl SqlStore {
         }
     }
 
-    /// A step that is over is the sum of all smaller ones in it, for [`trim`](super::trim) keeps those
-    /// that may be asked for here.
+    /// A step that is over is the sum of all smaller ones in it, for [`trim`](super::trim) keeps
+    /// those that may be asked for here.
     async fn make_steps(
         &self,
         channel: &str,
@@ -52,7 +58,7 @@ impl SqlStore {
         large: i64,
         now_ms: i64,
     ) -> Result<u64, StoreError> {
-        let mut session = self.database.write("roll samples up").await?;
+        let mut session = self.store.database.write("roll samples up").await?;
         let made = session
             .execute(
                 sql!(

@@ -61,7 +61,8 @@ pub(super) async fn write_rows(
     Ok(())
 }
 
-/// A text as it is kept: at most so many bytes, and without NULs, which would come through as escapes.
+/// A text as it is kept: at most so many bytes, and without NULs, which would come through as
+/// escapes.
 pub(in crate::sql) fn kept(text: &str, bytes: usize) -> String {
     // Whatever takes the place of a NUL is longer.
     cut(&storable(cut(text, bytes)), bytes).to_owned()

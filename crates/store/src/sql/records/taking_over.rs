@@ -1,4 +1,4 @@
-//! What a source takes up when it begins to record: in parts, for there may be very many receivers.
+//! Take-over of a previous source's records: in parts, for there may be very many receivers.
 
 use uuid::Uuid;
 
@@ -7,22 +7,28 @@ use super::history::rows;
 use super::read::{read_feed_event, read_state, select_feed_events, select_states};
 use super::rows::kept;
 use super::write::MAX_NAME;
-use crate::StoreError;
 use crate::database::{sql, values};
 use crate::model::{FeedEvent, Fence, ReceiverRow, StateRow};
-use crate::sql::SqlStore;
 use crate::sql::receiver::{read_receiver, select_receivers};
+use crate::{Receivers, Records, StoreError};
 
-impl SqlStore {
-    pub(super) async fn end_presence(
-        &self,
+impl Records<'_> {
+    /// Records that nobody is connected in the channels of these fences, for a source that begins
+    /// to publish them: the previous one could not when it ended. No moves are recorded. Works in
+    /// parts: for `limit` rows at most, those that follow the receiver and channel `after`. Returns
+    /// the resulting states in that order; fewer than `limit` at the end.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub async fn take_over(
+        self,
         fences: &[Fence],
         after: Option<&(Uuid, String)>,
         limit: usize,
         at_ms: i64,
         cause: &str,
     ) -> Result<Vec<StateRow>, StoreError> {
-        let mut session = self.database.write("begin to record").await?;
+        let mut session = self.store.database.write("begin to record").await?;
         let change = next_change(&mut session).await?;
         if let Err(error) = check_fences(&mut session, fences).await {
             session.rollback().await?;
@@ -92,7 +98,7 @@ impl SqlStore {
             )
             .await?;
         number_receivers(&mut session, change).await?;
-        let change = self.end_change(session, change).await?;
+        let change = self.store.end_change(session, change).await?;
         for state in states.iter_mut().filter(|state| state.connected) {
             *state = StateRow {
                 connected: false,
@@ -108,13 +114,18 @@ impl SqlStore {
         Ok(states)
     }
 
-    pub(super) async fn list_feed_states(
-        &self,
+    /// Returns the last event of each polled feed of these channels, if its id is above `after`;
+    /// the oldest first.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn feed_states(
+        self,
         channels: &[&str],
         after: i64,
         limit: usize,
     ) -> Result<Vec<FeedEvent>, StoreError> {
-        let mut session = self.database.read("read how feeds were last").await?;
+        let mut session = self.store.database.read("read how feeds were last").await?;
         let found = session
             .rows(
                 select_feed_events!(
@@ -132,13 +143,19 @@ impl SqlStore {
             .map(|row| read_feed_event(&session, row))
             .collect()
     }
+}
 
-    pub(super) async fn list_receivers_after(
-        &self,
+impl Receivers<'_> {
+    /// Returns receivers that were ever admitted and not forgotten, by id, those above `after`.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn list_after(
+        self,
         after: Option<Uuid>,
         limit: usize,
     ) -> Result<Vec<ReceiverRow>, StoreError> {
-        let mut session = self.database.read("list some receivers").await?;
+        let mut session = self.store.database.read("list some receivers").await?;
         let after = after.map(|id| id.to_string()).unwrap_or_default();
         let found = session
             .rows(
@@ -153,7 +170,7 @@ impl SqlStore {
     }
 }
 
-/// Where a part ends, as the database has it; before everything without one.
+/// Returns the key at which a part ends; without one, the key before all others.
 fn key(state: Option<&(Uuid, String)>) -> (String, &str) {
     state.map_or((String::new(), ""), |(receiver, channel)| {
         (receiver.to_string(), channel.as_str())

@@ -1,10 +1,9 @@
 //! Letting go of old records, in parts, between which others can write.
 
 use super::change::next_change;
-use crate::StoreError;
 use crate::database::{Sql, sql, values};
 use crate::model::SampleRow;
-use crate::sql::SqlStore;
+use crate::{Records, StoreError};
 
 /// Rows of one transaction.
 pub(in crate::sql) const PART: i64 = 2000;
@@ -12,10 +11,10 @@ pub(in crate::sql) const PART: i64 = 2000;
 const HOUR: i64 = 3_600_000;
 const DAY: i64 = 24 * HOUR;
 
-/// How long the steps of samples are kept, in the order of [`SampleRow::STEPS`].
+/// Retention of the steps of samples, in the order of [`SampleRow::STEPS`].
 const STEPS: [i64; 3] = [2 * DAY, 30 * DAY, 730 * DAY];
 
-/// How long the rest is kept.
+/// Retention of the other records.
 const HISTORY: i64 = 90 * DAY;
 const COMMANDS: i64 = 30 * DAY;
 const HOURS: i64 = 730 * DAY;
@@ -25,8 +24,16 @@ const GONE: i64 = DAY;
 /// Of each channel, the progress of so many updates is kept.
 const PROGRESS: i64 = 10_000;
 
-impl SqlStore {
-    pub(super) async fn delete_old_records(&self, now_ms: i64) -> Result<u64, StoreError> {
+impl Records<'_> {
+    /// Deletes records that are old by `now_ms`: steps of 10 s after two days, of 5 min after 30,
+    /// of an hour after two years; moves, sessions, and events of feeds after 90 days, commands
+    /// after 30, hours of feeds after two years; of updates' progress the last 10,000 per channel
+    /// are kept. Works in parts, between which others can write. Samples that were not rolled up
+    /// stay. Returns how many rows were deleted.
+    ///
+    /// # Errors
+    /// The database fails; some of it may be done.
+    pub async fn trim(self, now_ms: i64) -> Result<u64, StoreError> {
         let mut all = 0;
         let last = now_ms - STEPS.into_iter().max().unwrap_or_default();
         for (step, (small, keep)) in SampleRow::STEPS.into_iter().zip(STEPS).enumerate() {
@@ -92,7 +99,8 @@ impl SqlStore {
                 ),
                 GONE,
             ),
-            // Of receivers that were forgotten, or never enrolled, and of channels that were removed.
+            // Of receivers that were forgotten, or never enrolled, and of channels that were
+            // removed.
             (
                 sql!(
                     "DELETE FROM receiver_states WHERE (receiver, channel) IN (
@@ -111,11 +119,11 @@ impl SqlStore {
         }
         all += self.delete_progress().await?;
         self.end_lost_sessions(now_ms).await?;
-        self.end_expired_commands().await?;
+        self.store.commands().expire().await?;
         Ok(all)
     }
 
-    /// What is older than `$1`, at most `$2` rows at a time.
+    /// Deletes rows older than `$1`, at most `$2` at a time.
     pub(in crate::sql) async fn delete_parts(
         &self,
         sql: Sql,
@@ -123,7 +131,7 @@ impl SqlStore {
     ) -> Result<u64, StoreError> {
         let mut all = 0;
         loop {
-            let mut session = self.database.write("forget old records").await?;
+            let mut session = self.store.database.write("forget old records").await?;
             // Who writes records takes rows in an order of its own: one of us at a time.
             next_change(&mut session).await?;
             let deleted = session.execute(sql, values![before_ms, PART]).await?;
@@ -135,7 +143,7 @@ impl SqlStore {
         }
     }
 
-    /// What is known of a channel that was removed; what happened in it stays until it is old.
+    /// Deletes the records of a removed channel; its events stay until they are old.
     pub(in crate::sql) async fn forget_channel(&self, channel: &str) -> Result<(), StoreError> {
         let records = [
             sql!(
@@ -162,6 +170,7 @@ impl SqlStore {
         for sql in records {
             loop {
                 let mut session = self
+                    .store
                     .database
                     .write("forget the records of a channel")
                     .await?;
@@ -176,8 +185,8 @@ impl SqlStore {
         Ok(())
     }
 
-    /// Steps that are old and have gone into larger ones that are not made anew any more; and what is
-    /// older than anything is kept.
+    /// Steps that are old and have gone into larger ones that are not made anew any more; and what
+    /// is older than anything is kept.
     async fn delete_steps(
         &self,
         small: i64,
@@ -189,7 +198,7 @@ impl SqlStore {
         let margin = if large == small { 0 } else { 3 * large };
         let mut all = 0;
         loop {
-            let mut session = self.database.write("forget old samples").await?;
+            let mut session = self.store.database.write("forget old samples").await?;
             let deleted = session
                 .execute(
                     sql!(
@@ -213,7 +222,7 @@ impl SqlStore {
 
     /// The progress of all but the last updates of each channel, and of channels that were removed.
     async fn delete_progress(&self) -> Result<u64, StoreError> {
-        let mut session = self.database.read("look for old records").await?;
+        let mut session = self.store.database.read("look for old records").await?;
         let rows = session
             .rows(
                 sql!(
@@ -241,7 +250,7 @@ impl SqlStore {
         let mut all = 0;
         for (channel, end) in ends {
             loop {
-                let mut session = self.database.write("forget old records").await?;
+                let mut session = self.store.database.write("forget old records").await?;
                 let deleted = session
                     .execute(
                         sql!(
@@ -264,7 +273,7 @@ impl SqlStore {
 
     /// Connections that nobody is in any more, and of which nobody said that they ended.
     async fn end_lost_sessions(&self, now_ms: i64) -> Result<u64, StoreError> {
-        let mut session = self.database.write("end lost connections").await?;
+        let mut session = self.store.database.write("end lost connections").await?;
         next_change(&mut session).await?;
         let ended = session
             .execute(

@@ -6,14 +6,14 @@ use serde_json::{Value as Json, json};
 
 use super::change::{check_fences, next_change, notify, number_receivers};
 use super::rows::{insert_rows, kept, kept_list, kept_object, replace_rows, write_rows};
-use crate::StoreError;
 use crate::database::{Session, Sql, sql, values};
 use crate::model::{
     Batch, FeedEvent, FeedHour, MoveRow, ProgressRow, PulseRow, RelayRow, SampleRow, SessionRow,
     SourceInfo, Stamp, StateRow,
 };
-use crate::sql::{SqlStore, names_to_json, to_i64};
+use crate::sql::{names_to_json, to_i64};
 use crate::watch::Topic;
+use crate::{Records, Store, StoreError};
 
 /// Longest texts kept, in bytes.
 pub(super) const MAX_NAME: usize = 255;
@@ -30,9 +30,17 @@ const MAX_LIST: usize = 64;
 /// A statement, and the rows for it.
 type Rows = (Sql, Vec<Json>);
 
-impl SqlStore {
-    pub(in crate::sql) async fn write_batch(&self, batch: &Batch) -> Result<u64, StoreError> {
-        let mut session = self.database.write("write records").await?;
+impl Records<'_> {
+    /// Stores a batch in one durable transaction, and returns the number of that change. Numbers
+    /// grow in the order in which the changes become visible.
+    ///
+    /// # Errors
+    /// [`StoreError::Fenced`] if one of its fences is an old one; a channel of them does not exist;
+    /// the database fails. Nothing was stored then, unless the reply itself was lost: with a
+    /// [`Batch::stamp`] the batch can be written again; without one, moves, feed hours and feed
+    /// events would be stored twice.
+    pub async fn write(self, batch: &Batch) -> Result<u64, StoreError> {
+        let mut session = self.store.database.write("write records").await?;
         let change = next_change(&mut session).await?;
         if let Some(stamp) = &batch.stamp
             && let Some(before) = stamped(&mut session, stamp, change).await?
@@ -60,10 +68,12 @@ impl SqlStore {
         for (sql, rows) in all {
             write_rows(&mut session, sql, &rows).await?;
         }
-        self.end_change(session, change).await
+        self.store.end_change(session, change).await
     }
+}
 
-    /// Makes a change visible, and tells of it.
+impl Store {
+    /// Makes a change visible, and notifies of it.
     pub(in crate::sql) async fn end_change(
         &self,
         mut session: Session,
@@ -77,8 +87,8 @@ impl SqlStore {
     }
 }
 
-/// Notes that a batch is being written. If it was written before, gives the number of the last change of
-/// its writer instead.
+/// Notes that a batch is being written. If it was written before, gives the number of the last
+/// change of its writer instead.
 async fn stamped(
     session: &mut Session,
     stamp: &Stamp,

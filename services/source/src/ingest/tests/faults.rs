@@ -163,14 +163,19 @@ async fn a_failing_store_does_not_keep_the_ingest_from_ending() {
 async fn an_ingest_ends_when_another_source_has_the_channel() {
     let (server, database) = (FeedServer::start().await, Database::new());
     let store = database.open().await;
-    store.open_channel(CHANNEL).await.unwrap();
+    store.channels().open(CHANNEL).await.unwrap();
     let holder = |n| Holder {
         id: Uuid::from_u128(n),
         name: format!("source {n}"),
     };
     let moment = Duration::from_millis(1);
     let take = async |n| loop {
-        match store.take_lease(CHANNEL, &holder(n), moment).await.unwrap() {
+        match store
+            .leases()
+            .take(CHANNEL, &holder(n), moment)
+            .await
+            .unwrap()
+        {
             Leased::Held(lease) => break lease.fence,
             Leased::Other { .. } => tokio::time::sleep(moment).await,
         }
@@ -180,14 +185,14 @@ async fn an_ingest_ends_when_another_source_has_the_channel() {
         fence: Some(take(1).await),
         ..settings(server.url())
     };
-    let life = Life::with(fenced, Arc::clone(&store)).await;
+    let life = Life::with(fenced, store.clone()).await;
     life.stored(1).await;
     take(2).await;
     // The ingest notices at the next change, and stores nothing of it.
     life.polled(&server, 2).await;
     server.give(&posts(&["a", "b"]));
     assert_eq!(life.ended().await, EndReason::Fenced);
-    assert_eq!(stored(&*store).await, [(1, "a".to_owned())]);
+    assert_eq!(stored(&store).await, [(1, "a".to_owned())]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -206,6 +211,11 @@ async fn a_gone_feeds_last_entries_are_stored_first() {
     life.stored(2).await;
     assert_eq!(life.ended().await, EndReason::Gone);
     let store = database.open().await;
-    let row = store.feed(CHANNEL, &server.url()).await.unwrap().unwrap();
+    let row = store
+        .feeds()
+        .get(CHANNEL, &server.url())
+        .await
+        .unwrap()
+        .unwrap();
     assert!(row.gone_ms.is_some());
 }

@@ -23,7 +23,7 @@ async fn every_entry_is_stored_once_in_order_as_the_feed_grows() {
     let (server, database) = (FeedServer::start().await, Database::new());
     let store = database.open().await;
     server.give(&posts(1, 3));
-    let mut life = Life::begin(&server, Arc::clone(&store)).await;
+    let mut life = Life::begin(&server, store.clone()).await;
     life.stored(3).await;
     server.give(&posts(2, 5));
     life.stored(5).await;
@@ -33,7 +33,7 @@ async fn every_entry_is_stored_once_in_order_as_the_feed_grows() {
 
     assert_eq!(life.seqs(), dense(9));
     assert_eq!(life.ids(), ids(1, 9), "the oldest first");
-    let incarnation = store.open_channel(CHANNEL).await.unwrap().incarnation;
+    let incarnation = store.channels().open(CHANNEL).await.unwrap().incarnation;
     for (update, seq) in life.updates().iter().zip(1..) {
         assert_eq!(update.kind, Kind::Created);
         assert_eq!((update.seq, update.incarnation), (seq, incarnation));
@@ -55,7 +55,7 @@ async fn changed_entries_are_stored_and_redated_ones_are_not() {
     let (server, database) = (FeedServer::start().await, Database::new());
     let store = database.open().await;
     server.give(&posts(1, 2));
-    let life = Life::begin(&server, Arc::clone(&store)).await;
+    let life = Life::begin(&server, store.clone()).await;
     life.stored(2).await;
 
     let mut redated = posts(1, 2);
@@ -83,11 +83,15 @@ async fn a_large_document_is_stored_whole() {
     let (server, database) = (FeedServer::start().await, Database::new());
     let store = database.open().await;
     server.give(&posts(1, 500));
-    let life = Life::begin(&server, Arc::clone(&store)).await;
+    let life = Life::begin(&server, store.clone()).await;
     life.stored(500).await;
     life.polled(&server, 2).await;
     assert_eq!(life.ids(), ids(1, 500));
-    let validators = store.validators(CHANNEL, &server.url()).await.unwrap();
+    let validators = store
+        .feeds()
+        .validators(CHANNEL, &server.url())
+        .await
+        .unwrap();
     assert!(validators.etag.is_some(), "stored with the last part");
     life.end().await;
 }
@@ -97,7 +101,7 @@ async fn a_restart_stores_nothing_twice_and_misses_nothing() {
     let (server, database) = (FeedServer::start().await, Database::new());
     server.give(&posts(1, 4));
     let store = database.open().await;
-    let life = Life::begin(&server, Arc::clone(&store)).await;
+    let life = Life::begin(&server, store.clone()).await;
     life.stored(4).await;
     life.polled(&server, 1).await;
     life.end().await;
@@ -106,7 +110,7 @@ async fn a_restart_stores_nothing_twice_and_misses_nothing() {
     // The validators were kept: the unchanged feed is not even sent again.
     let store = database.open().await;
     let before = server.not_modified();
-    let mut life = Life::begin(&server, Arc::clone(&store)).await;
+    let mut life = Life::begin(&server, store.clone()).await;
     life.state(FeedState::NotModified).await;
     assert!(server.not_modified() > before);
     assert_eq!(life.seqs(), Vec::<u64>::new());
@@ -116,7 +120,7 @@ async fn a_restart_stores_nothing_twice_and_misses_nothing() {
     // The feed grows while no source polls it.
     server.give(&posts(3, 7));
     let store = database.open().await;
-    let life = Life::begin(&server, Arc::clone(&store)).await;
+    let life = Life::begin(&server, store.clone()).await;
     life.stored(3).await;
     assert_eq!(life.ids(), ids(5, 7));
     assert_eq!(life.seqs(), [5, 6, 7]);
@@ -132,22 +136,22 @@ async fn an_end_in_the_middle_of_a_document_loses_nothing() {
     // The store takes the first part of the document and fails at the second one.
     let (faulty, faults) = database.open_with_faults().await;
     Trouble::FullAfter(1).inject(&faults);
-    let mut life = Life::apart(settings(server.url()), faulty, Arc::clone(&store)).await;
+    let mut life = Life::apart(settings(server.url()), faulty, store.clone()).await;
     life.stored(64).await;
     let status = life.shows("failure", |s| s.store_failure.is_some()).await;
     assert_eq!(status.pending, 150 - 64);
-    let validators = store.validators(CHANNEL, &server.url()).await.unwrap();
+    let validators = store
+        .feeds()
+        .validators(CHANNEL, &server.url())
+        .await
+        .unwrap();
     assert_eq!(validators, Validators::default(), "only with the last part");
     life.end().await;
 
-    let life = Life::begin(&server, Arc::clone(&store)).await;
+    let life = Life::begin(&server, store.clone()).await;
     life.stored(150 - 64).await;
     life.polled(&server, 1).await;
-    let all: Vec<String> = stored(&*store)
-        .await
-        .into_iter()
-        .map(|(_, id)| id)
-        .collect();
+    let all: Vec<String> = stored(&store).await.into_iter().map(|(_, id)| id).collect();
     assert_eq!(all, ids(1, 150));
     assert_eq!(life.metrics.suspected_gaps.get(), 0);
     life.end().await;
@@ -162,10 +166,10 @@ async fn several_feeds_share_a_channel() {
     first.give(&posts(1, 30));
     second.give(&posts(1, 40));
     let lives = [
-        Life::begin(&first, Arc::clone(&store)).await,
-        Life::begin(&second, Arc::clone(&store)).await,
+        Life::begin(&first, store.clone()).await,
+        Life::begin(&second, store.clone()).await,
     ];
-    let head = async || store.open_channel(CHANNEL).await.unwrap().head;
+    let head = async || store.channels().open(CHANNEL).await.unwrap().head;
     let began = Instant::now();
     while head().await < 70 {
         assert!(began.elapsed() < SOON, "not in time");
@@ -174,7 +178,11 @@ async fn several_feeds_share_a_channel() {
     for life in lives {
         life.end().await;
     }
-    let updates = store.updates(CHANNEL, 1, 1000, usize::MAX).await.unwrap();
+    let updates = store
+        .updates()
+        .read(CHANNEL, 1, 1000, usize::MAX)
+        .await
+        .unwrap();
     let seqs: Vec<u64> = updates.iter().map(|u| u.seq).collect();
     assert_eq!(seqs, dense(70));
     for (server, count) in [(&first, 30), (&second, 40)] {

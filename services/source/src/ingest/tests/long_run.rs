@@ -26,14 +26,7 @@ async fn run(seed: u64) {
     };
     let inner = database.open().await;
     let (store, faults) = database.open_with_faults().await;
-    let begin = async || {
-        Life::apart(
-            settings(url.clone()),
-            Arc::clone(&store),
-            Arc::clone(&inner),
-        )
-        .await
-    };
+    let begin = async || Life::apart(settings(url.clone()), store.clone(), inner.clone()).await;
     let trouble = |trouble: Trouble| {
         faults.clear();
         trouble.inject(&faults);
@@ -67,14 +60,14 @@ async fn run(seed: u64) {
     let all: HashSet<String> = (0..count).map(mail_id).collect();
     let began = Instant::now();
     loop {
-        let there = stored(&*inner).await;
+        let there = stored(&inner).await;
         let ids: HashSet<String> = there.iter().map(|(_, id)| id.clone()).collect();
         if ids == all {
             let seqs: Vec<u64> = there.iter().map(|(seq, _)| *seq).collect();
             assert_eq!(seqs, dense(there.len() as u64));
             break;
         }
-        let gaps = inner.gaps(CHANNEL, 5).await.unwrap();
+        let gaps = inner.gaps().list(CHANNEL, 5).await.unwrap();
         let missing: Vec<usize> = (0..count).filter(|n| !ids.contains(&mail_id(*n))).collect();
         assert!(
             began.elapsed() < SOON,
@@ -86,7 +79,8 @@ async fn run(seed: u64) {
     life.end().await;
     // No version twice.
     let updates = inner
-        .updates(CHANNEL, 1, 100_000, usize::MAX)
+        .updates()
+        .read(CHANNEL, 1, 100_000, usize::MAX)
         .await
         .unwrap();
     let mut versions = HashSet::new();

@@ -14,7 +14,7 @@ async fn a_lost_database_delays_updates_and_loses_none() {
     let server = FeedServer::start().await;
     let store = store::open(&database.url()).await.unwrap();
     server.give(&posts(1, 5));
-    let mut life = Life::begin(&server, Arc::clone(&store)).await;
+    let mut life = Life::begin(&server, store.clone()).await;
     life.stored(5).await;
     life.polled(&server, 1).await;
 

@@ -34,10 +34,10 @@ const SOON: Duration = Duration::from_secs(120);
 type Read = Arc<Mutex<Vec<(u64, Bytes)>>>;
 
 /// Acts as the publisher: reads stored updates when woken, and only then.
-async fn follow(store: Arc<dyn Store>, mut next: u64, wake: Arc<Notify>, read: Read) {
+async fn follow(store: Store, mut next: u64, wake: Arc<Notify>, read: Read) {
     loop {
         wake.notified().await;
-        while let Ok(updates) = store.updates(CHANNEL, next, 100, usize::MAX).await {
+        while let Ok(updates) = store.updates().read(CHANNEL, next, 100, usize::MAX).await {
             let Some(last) = updates.last() else { break };
             next = last.seq + 1;
             let updates = updates.into_iter().map(|u| (u.seq, u.encoded.into()));
@@ -88,21 +88,17 @@ struct Life {
 }
 
 impl Life {
-    async fn begin(server: &FeedServer, store: Arc<dyn Store>) -> Life {
+    async fn begin(server: &FeedServer, store: Store) -> Life {
         Life::with(settings(server.url()), store).await
     }
 
-    async fn with(settings: IngestSettings, store: Arc<dyn Store>) -> Life {
-        Life::apart(settings, Arc::clone(&store), store).await
+    async fn with(settings: IngestSettings, store: Store) -> Life {
+        Life::apart(settings, store.clone(), store).await
     }
 
     /// Starts an ingest with a separate store for the follower.
-    async fn apart(
-        mut settings: IngestSettings,
-        store: Arc<dyn Store>,
-        followed: Arc<dyn Store>,
-    ) -> Life {
-        let channel = followed.open_channel(CHANNEL).await.unwrap();
+    async fn apart(mut settings: IngestSettings, store: Store, followed: Store) -> Life {
+        let channel = followed.channels().open(CHANNEL).await.unwrap();
         settings.incarnation = channel.incarnation;
         let (wake, read) = (Arc::new(Notify::new()), Read::default());
         let follower = follow(
@@ -214,21 +210,25 @@ impl Database {
         }
     }
 
-    async fn open(&self) -> Arc<dyn Store> {
+    async fn open(&self) -> Store {
         store::open_file(&self.path).await.unwrap()
     }
 
     /// The same database, by connections of their own that faults can strike.
-    async fn open_with_faults(&self) -> (Arc<dyn Store>, Faults) {
-        let opened = store::open_file_with_faults(&self.path).await;
-        let (opened, faults) = opened.unwrap();
-        (opened.store, faults)
+    async fn open_with_faults(&self) -> (Store, Faults) {
+        let store = self.open().await;
+        let faults = store.faults().clone();
+        (store, faults)
     }
 }
 
 /// Returns the ids and encoded updates of a channel in the store.
-async fn stored(store: &dyn Store) -> Vec<(u64, String)> {
-    let updates = store.updates(CHANNEL, 1, 10_000, usize::MAX).await.unwrap();
+async fn stored(store: &Store) -> Vec<(u64, String)> {
+    let updates = store
+        .updates()
+        .read(CHANNEL, 1, 10_000, usize::MAX)
+        .await
+        .unwrap();
     updates
         .into_iter()
         .map(|u| (u.seq, payload::decode(&u.encoded).unwrap().entry.id))

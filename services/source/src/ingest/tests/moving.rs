@@ -5,12 +5,17 @@ use axum::http::StatusCode;
 use super::feed_server::post;
 use super::*;
 
-async fn row(store: &dyn Store, server: &FeedServer) -> FeedRow {
-    store.feed(CHANNEL, &server.url()).await.unwrap().unwrap()
+async fn row(store: &Store, server: &FeedServer) -> FeedRow {
+    store
+        .feeds()
+        .get(CHANNEL, &server.url())
+        .await
+        .unwrap()
+        .unwrap()
 }
 
 /// Waits until the move from one address to the other is recorded.
-async fn recorded(store: &dyn Store, from: &FeedServer, to: &FeedServer) {
+async fn recorded(store: &Store, from: &FeedServer, to: &FeedServer) {
     let began = Instant::now();
     while row(store, from).await.moved_to != Some(to.url()) {
         assert!(began.elapsed() < SOON, "not recorded in time");
@@ -33,11 +38,11 @@ async fn counted(server: &FeedServer) -> usize {
 async fn a_gone_feed_is_not_polled_until_added_again() {
     let (server, database) = (FeedServer::start().await, Database::new());
     let store = database.open().await;
-    store.open_channel(CHANNEL).await.unwrap();
+    store.channels().open(CHANNEL).await.unwrap();
     let given = settings(server.url());
-    store.put_feed(CHANNEL, &given.feed).await.unwrap();
+    store.feeds().put(CHANNEL, &given.feed).await.unwrap();
     server.give(&[post("a", "1")]);
-    let life = Life::begin(&server, Arc::clone(&store)).await;
+    let life = Life::begin(&server, store.clone()).await;
     life.stored(1).await;
     server.give_document(StatusCode::GONE, "text/plain", "no more".into());
     let mut status = life.status.clone();
@@ -46,19 +51,19 @@ async fn a_gone_feed_is_not_polled_until_added_again() {
     assert_eq!(shown.state, FeedState::Gone);
     assert!(shown.detail.contains("410"), "{}", shown.detail);
     assert_eq!(shown.next_poll_ms, None);
-    let recorded = row(&*store, &server).await;
+    let recorded = row(&store, &server).await;
     assert!(recorded.gone_ms.is_some());
     assert_eq!(recorded.last_poll.unwrap().state, "gone");
 
     // No further requests.
     let before = server.requests();
-    let life = Life::begin(&server, Arc::clone(&store)).await;
+    let life = Life::begin(&server, store.clone()).await;
     assert_eq!(life.ended().await, EndReason::Gone);
     assert_eq!(server.requests(), before);
 
-    store.put_feed(CHANNEL, &given.feed).await.unwrap();
+    store.feeds().put(CHANNEL, &given.feed).await.unwrap();
     server.give(&[post("b", "2"), post("a", "1")]);
-    let life = Life::begin(&server, Arc::clone(&store)).await;
+    let life = Life::begin(&server, store.clone()).await;
     life.stored(1).await;
     assert_eq!(life.ids(), ["b"]);
     life.end().await;
@@ -74,16 +79,16 @@ async fn a_permanent_move_is_used_at_the_next_start() {
     let store = database.open().await;
     new.give(&[post("a", "1")]);
     old.lead_to(StatusCode::MOVED_PERMANENTLY, &new.url());
-    let mut life = Life::begin(&old, Arc::clone(&store)).await;
+    let mut life = Life::begin(&old, store.clone()).await;
     life.stored(1).await;
     let status = life.shows("moved", |s| s.moved_to.is_some()).await;
     assert_eq!(status.moved_to, Some(new.url()));
-    recorded(&*store, &old, &new).await;
+    recorded(&store, &old, &new).await;
     life.end().await;
 
     let before = counted(&old).await;
     new.give(&[post("b", "2"), post("a", "1")]);
-    let life = Life::begin(&old, Arc::clone(&store)).await;
+    let life = Life::begin(&old, store.clone()).await;
     life.stored(1).await;
     assert_eq!(life.ids(), ["b"], "the same feed at another address");
     assert_eq!(life.updates()[0].feed_url, old.url(), "by its own name");
@@ -96,7 +101,7 @@ async fn a_permanent_move_is_used_at_the_next_start() {
     new.give_document(StatusCode::NOT_FOUND, "text/plain", "lost".into());
     life.stored(2).await;
     assert_eq!(life.ids(), ["b", "c"]);
-    recorded(&*store, &old, &third).await;
+    recorded(&store, &old, &third).await;
     life.end().await;
 }
 
@@ -110,18 +115,18 @@ async fn a_feed_gone_at_its_new_address_is_polled_at_its_own() {
     let store = database.open().await;
     new.give(&[post("a", "1")]);
     old.lead_to(StatusCode::MOVED_PERMANENTLY, &new.url());
-    let life = Life::begin(&old, Arc::clone(&store)).await;
+    let life = Life::begin(&old, store.clone()).await;
     life.stored(1).await;
-    recorded(&*store, &old, &new).await;
+    recorded(&store, &old, &new).await;
     life.end().await;
 
     new.give_document(StatusCode::GONE, "text/plain", "no more".into());
     old.give(&[post("b", "2"), post("a", "1")]);
-    let life = Life::begin(&old, Arc::clone(&store)).await;
+    let life = Life::begin(&old, store.clone()).await;
     life.stored(1).await;
     assert_eq!(life.ids(), ["b"]);
     life.end().await;
-    assert_eq!(row(&*store, &old).await.gone_ms, None);
+    assert_eq!(row(&store, &old).await.gone_ms, None);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -134,7 +139,7 @@ async fn temporary_moves_and_moves_to_no_feed_are_ignored() {
     let store = database.open().await;
     new.give(&[post("a", "1")]);
     old.lead_to(StatusCode::FOUND, &new.url());
-    let mut life = Life::begin(&old, Arc::clone(&store)).await;
+    let mut life = Life::begin(&old, store.clone()).await;
     life.stored(1).await;
     new.give_document(StatusCode::OK, "text/html", "<html>log in</html>".into());
     old.lead_to(StatusCode::MOVED_PERMANENTLY, &new.url());
@@ -142,5 +147,5 @@ async fn temporary_moves_and_moves_to_no_feed_are_ignored() {
     life.polled(&old, 2).await;
     assert_eq!(life.status.borrow().moved_to, None);
     life.end().await;
-    assert_eq!(row(&*store, &old).await.moved_to, None);
+    assert_eq!(row(&store, &old).await.moved_to, None);
 }

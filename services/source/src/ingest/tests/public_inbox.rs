@@ -240,7 +240,7 @@ async fn a_real_public_inbox_hides_nothing() {
             late: Some(Duration::from_secs(4)),
             ..GapSettings::default()
         };
-        let life = Life::with(settings, Arc::clone(&store)).await;
+        let life = Life::with(settings, store.clone()).await;
         life.stored(WINDOW).await;
         lives.push((life, store, database));
     }
@@ -276,7 +276,7 @@ async fn a_real_public_inbox_hides_nothing() {
     for (store, found) in [(in_burst, 35), (in_late, 3)] {
         let began = Instant::now();
         loop {
-            let gaps = store.gaps(CHANNEL, 100).await.unwrap();
+            let gaps = store.gaps().list(CHANNEL, 100).await.unwrap();
             let filled = gaps.iter().filter(|gap| gap.state == GapState::Filled);
             if filled.map(|gap| gap.entries).sum::<u64>() == found {
                 break;

@@ -14,7 +14,7 @@ async fn a_page_in_place_of_the_feed_is_reported_and_later_entries_are_not_misse
     let (mut server, database) = (FeedServer::start().await, Database::new());
     let store = database.open().await;
     server.give(&[post("a", "1")]);
-    let mut life = Life::begin(&server, Arc::clone(&store)).await;
+    let mut life = Life::begin(&server, store.clone()).await;
     life.stored(1).await;
 
     server.give_document(StatusCode::OK, "text/html", page("Under construction"));
@@ -45,7 +45,12 @@ async fn a_page_in_place_of_the_feed_is_reported_and_later_entries_are_not_misse
     })
     .await;
     assert_eq!(life.seqs(), [1], "none of that is an update");
-    let record = store.feed(CHANNEL, &server.url()).await.unwrap().unwrap();
+    let record = store
+        .feeds()
+        .get(CHANNEL, &server.url())
+        .await
+        .unwrap()
+        .unwrap();
     let poll = record.last_poll.unwrap();
     assert!(
         ["not-a-feed", "challenged", "error"].contains(&poll.state.as_str()),
@@ -114,13 +119,13 @@ async fn retry_after_is_honoured() {
     server.give_document(StatusCode::SERVICE_UNAVAILABLE, "text/plain", "".into());
     server.ask_to_wait("3600");
     let store = database.open().await;
-    let mut life = Life::begin(&server, Arc::clone(&store)).await;
+    let mut life = Life::begin(&server, store.clone()).await;
     let status = life.state(FeedState::Error).await;
     let wait = status.next_poll_ms.unwrap() - status.last_poll_ms.unwrap();
     assert!((3_600_000..=4_000_000).contains(&wait), "{wait}");
     assert_eq!(server.requests(), 1);
     // The database shows it, too.
-    let row = recorded(&*store, &server, |poll| poll.next_ms.is_some()).await;
+    let row = recorded(&store, &server, |poll| poll.next_ms.is_some()).await;
     assert_eq!(
         row.next_ms,
         status.next_poll_ms.and_then(|ms| i64::try_from(ms).ok())
@@ -130,13 +135,13 @@ async fn retry_after_is_honoured() {
 
 /// Returns the record of the last poll, once it fulfils the condition.
 async fn recorded(
-    store: &dyn Store,
+    store: &Store,
     server: &FeedServer,
     is: impl Fn(&PollRecord) -> bool,
 ) -> PollRecord {
     let began = Instant::now();
     loop {
-        let row = store.feed(CHANNEL, &server.url()).await.unwrap();
+        let row = store.feeds().get(CHANNEL, &server.url()).await.unwrap();
         let poll = row.and_then(|row| row.last_poll);
         match poll {
             Some(poll) if is(&poll) => return poll,
@@ -152,13 +157,13 @@ async fn a_long_wait_is_recorded_also_soon_after_the_poll_before() {
     let (server, database) = (FeedServer::start().await, Database::new());
     let store = database.open().await;
     server.give_document(StatusCode::SERVICE_UNAVAILABLE, "text/plain", "".into());
-    let life = Life::begin(&server, Arc::clone(&store)).await;
-    recorded(&*store, &server, |poll| poll.state == "error").await;
+    let life = Life::begin(&server, store.clone()).await;
+    recorded(&store, &server, |poll| poll.state == "error").await;
     server.ask_to_wait("3600");
     let long = |poll: &PollRecord| {
         let wait = poll.next_ms.map(|next| next - poll.at_ms);
         wait.is_some_and(|wait| wait >= 3_600_000)
     };
-    recorded(&*store, &server, long).await;
+    recorded(&store, &server, long).await;
     life.end().await;
 }

@@ -46,7 +46,7 @@ async fn a_source_without_channels_says_that_it_is_there() {
     let source = site.idle_source();
     source.made.connect(0);
     site.until("what it is", async |site| {
-        let snapshot = site.opened.records.snapshot().await.unwrap();
+        let snapshot = site.opened.records().snapshot().await.unwrap();
         snapshot.info.is_some_and(|info| info.holder == "idle")
     })
     .await;

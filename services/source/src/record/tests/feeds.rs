@@ -30,12 +30,12 @@ async fn polls_that_end_before_it_is_recorded_are_kept() {
     let first = poll(Challenged, Some("<h1>Are you human?"));
     source.polls.send(first).await.unwrap();
     site.until("its event", async |site| {
-        let records = &site.opened.records;
+        let records = site.opened.records();
         let events = records.feed_events(None, None, 10).await.unwrap();
         events.iter().any(|event| event.excerpt.is_some())
     })
     .await;
-    let records = &site.opened.records;
+    let records = site.opened.records();
     let hours = records.feed_history(CHANNEL, URL, 0, i64::MAX);
     let counts: Vec<_> = hours.await.unwrap().iter().map(|h| h.entries).collect();
     assert_eq!(counts, [2]);
@@ -62,12 +62,12 @@ async fn feeds_are_recorded_by_hour_and_by_change() {
     site.until("two events", async |site| {
         let asked = site
             .opened
-            .records
+            .records()
             .feed_events(Some((CHANNEL, url)), None, 10);
         asked.await.unwrap().len() == 2
     })
     .await;
-    let records = &site.opened.records;
+    let records = site.opened.records();
     let events = records.feed_events(None, None, 10).await.unwrap();
     let words: Vec<_> = events.iter().map(|event| event.state.as_str()).collect();
     assert_eq!(words, ["ok", "challenged"], "the newest first");

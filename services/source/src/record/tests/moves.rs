@@ -111,7 +111,12 @@ async fn a_restart_and_another_source_go_on_with_the_history() {
     })
     .await;
     first.end().await;
-    let sessions = site.opened.records.sessions(id(0), None, 10).await.unwrap();
+    let sessions = site
+        .opened
+        .records()
+        .sessions(id(0), None, 10)
+        .await
+        .unwrap();
     assert_eq!(sessions.len(), 1);
     assert_eq!(
         sessions[0].end_cause.as_deref(),
@@ -132,7 +137,7 @@ async fn a_restart_and_another_source_go_on_with_the_history() {
     );
     assert_eq!(
         site.opened
-            .records
+            .records()
             .sessions(id(0), None, 10)
             .await
             .unwrap()

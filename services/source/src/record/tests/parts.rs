@@ -40,7 +40,7 @@ async fn a_slow_database_is_taken_over_part_by_part() {
         states: (0..MANY).map(state).collect(),
         ..Batch::default()
     };
-    site.opened.records.write(&batch).await.unwrap();
+    site.opened.records().write(&batch).await.unwrap();
     site.slow_down(Duration::ZERO, PER_ROW);
     let source = site.source(1).await;
     source.made.connect(MANY);
@@ -65,7 +65,7 @@ async fn a_slow_database_is_taken_over_part_by_part() {
 async fn all_receivers_are_known_however_slow_the_database_is() {
     const MANY: usize = 600;
     let site = Site::new().await;
-    let store = &site.opened.store;
+    let store = &site.opened;
     let token = NewToken {
         hash: [1; 32],
         label: "all".into(),
@@ -74,7 +74,7 @@ async fn all_receivers_are_known_however_slow_the_database_is() {
         public: false,
         channels: Vec::new(),
     };
-    store.add_token(&token).await.unwrap();
+    store.tokens().add(&token).await.unwrap();
     for n in 0..MANY {
         let applicant = Applicant {
             token: Some([1; 32]),
@@ -85,13 +85,13 @@ async fn all_receivers_are_known_however_slow_the_database_is() {
             address: "192.0.2.1:4000",
             channels: &[],
         };
-        store.admit(&applicant).await.unwrap();
+        store.receivers().admit(&applicant).await.unwrap();
     }
-    store.revoke_receiver(id(3)).await.unwrap();
+    store.receivers().revoke(id(3)).await.unwrap();
     site.slow_down(Duration::ZERO, PER_ROW);
     let mut knowing = ReceiverScan::new(5);
     let mut tries = 0;
-    while !matches!(knowing.go_on(&*site.opened.records).await, Ok(true)) {
+    while !matches!(knowing.go_on(&site.opened).await, Ok(true)) {
         tries += 1;
         assert!(tries < 50, "{knowing:?}");
     }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use store::{
-    Failure, Fault, FaultRule, Faults, Holder, Leased, MoveFilter, MoveRow, Opened, SourceInfo,
-    StateRow,
+    Failure, Fault, FaultRule, Faults, Holder, Leased, MoveFilter, MoveRow, SourceInfo, StateRow,
+    Store,
 };
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -30,7 +30,7 @@ const LIST_RECEIVERS: &str = "list some receivers";
 
 /// A database that outlives sources.
 pub struct Site {
-    pub opened: Opened,
+    pub opened: Store,
     pub faults: Faults,
     /// Time limit for pending rows at the end of a source.
     pub last_words: Duration,
@@ -53,8 +53,9 @@ impl Site {
     pub async fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("flexfeed.db");
-        let (opened, faults) = store::open_file_with_faults(&path).await.unwrap();
-        opened.store.open_channel(CHANNEL).await.unwrap();
+        let opened = store::open_file(&path).await.unwrap();
+        let faults = opened.faults().clone();
+        opened.channels().open(CHANNEL).await.unwrap();
         Self {
             opened,
             faults,
@@ -80,8 +81,8 @@ impl Site {
         };
         let asked = self
             .opened
-            .store
-            .take_lease(CHANNEL, &holder, Duration::from_millis(1));
+            .leases()
+            .take(CHANNEL, &holder, Duration::from_millis(1));
         let Leased::Held(lease) = asked.await.unwrap() else {
             panic!("somebody else has it");
         };
@@ -117,7 +118,7 @@ impl Site {
             ..SourceInfo::default()
         });
         let parts = RecordParts {
-            records: Arc::clone(&self.opened.records),
+            store: self.opened.clone(),
             transport: Arc::<Made>::clone(&made),
             samples: sampled(Arc::clone(&made), stop.clone()),
             latest: made.latest.subscribe(),
@@ -146,7 +147,7 @@ impl Site {
         };
         let mut all: Vec<MoveRow> = Vec::new();
         loop {
-            let some = self.opened.records.moves(&filter).await.unwrap();
+            let some = self.opened.records().moves(&filter).await.unwrap();
             let Some(last) = some.last() else { return all };
             filter.before = Some(last.id);
             all.extend(some);
@@ -155,7 +156,7 @@ impl Site {
 
     /// Where everybody stands, as far as is recorded.
     pub async fn states(&self) -> Vec<StateRow> {
-        self.opened.records.snapshot().await.unwrap().states
+        self.opened.records().snapshot().await.unwrap().states
     }
 
     /// Waits until it is so.

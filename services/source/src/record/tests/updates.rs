@@ -27,11 +27,11 @@ async fn the_hourly_count_continues_with_the_next_source() {
         samples: vec![sample(4_000_000, 9), sample(600_000, 5_000)],
         ..Batch::default()
     };
-    site.opened.records.write(&batch).await.unwrap();
+    site.opened.records().write(&batch).await.unwrap();
     let source = site.source(1).await;
     let says = async |wanted: u64| {
         site.until("so many in an hour", async |site| {
-            let pulses = site.opened.records.snapshot().await.unwrap().pulses;
+            let pulses = site.opened.records().snapshot().await.unwrap().pulses;
             pulses.iter().any(|pulse| pulse.updates_per_hour == wanted)
         })
         .await;
@@ -55,7 +55,7 @@ async fn updates_and_their_holders_are_followed() {
     site.until("published", async |site| {
         let rows = site
             .opened
-            .records
+            .records()
             .progress(CHANNEL, None, 10)
             .await
             .unwrap();
@@ -69,7 +69,7 @@ async fn updates_and_their_holders_are_followed() {
     site.until("delivered", async |site| {
         let rows = site
             .opened
-            .records
+            .records()
             .progress(CHANNEL, None, 10)
             .await
             .unwrap();
@@ -80,7 +80,7 @@ async fn updates_and_their_holders_are_followed() {
     })
     .await;
     site.until("the totals", async |site| {
-        let pulses = site.opened.records.snapshot().await.unwrap().pulses;
+        let pulses = site.opened.records().snapshot().await.unwrap().pulses;
         pulses
             .iter()
             .any(|p| (p.channel.as_str(), p.head, p.delivered) == (CHANNEL, 4, 2))
@@ -94,11 +94,25 @@ async fn updates_and_their_holders_are_followed() {
             && away.cursor == Some(4)
     })
     .await;
-    let info = site.opened.records.snapshot().await.unwrap().info.unwrap();
+    let info = site
+        .opened
+        .records()
+        .snapshot()
+        .await
+        .unwrap()
+        .info
+        .unwrap();
     assert_eq!(info.holder, "source 1");
     // Nothing has changed about it; that it is there is said again and again.
     site.until("another sign of life", async |site| {
-        let now = site.opened.records.snapshot().await.unwrap().info.unwrap();
+        let now = site
+            .opened
+            .records()
+            .snapshot()
+            .await
+            .unwrap()
+            .info
+            .unwrap();
         now.at_ms > info.at_ms
     })
     .await;

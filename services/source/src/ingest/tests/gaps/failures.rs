@@ -34,7 +34,7 @@ async fn entries_found_during_a_store_failure_are_stored_later() {
         scene.server.post_up_to(40);
         let (store, faults) = scene.database.open_with_faults().await;
         let settings = settings(scene.server.inbox());
-        let mut life = Life::apart(settings, store, Arc::clone(&scene.store)).await;
+        let mut life = Life::apart(settings, store, scene.store.clone()).await;
         life.stored(WINDOW).await;
         scene.server.habit(Habit::Challenge);
         scene.server.post_up_to(240);

@@ -66,7 +66,7 @@ async fn a_permanently_lagging_search_leaves_the_gap_open() {
     scene.server.post_up_to(40);
     let mut settings = settings(scene.server.inbox());
     settings.gaps.pause = Duration::from_millis(5);
-    let mut life = Life::with(settings, Arc::clone(&scene.store)).await;
+    let mut life = Life::with(settings, scene.store.clone()).await;
     life.stored(WINDOW).await;
     scene.server.lag(Habit::Lags, 40);
     scene.server.post_up_to(140);
@@ -109,7 +109,7 @@ async fn a_lagging_archive_proves_nothing() {
     let mut settings = settings(scene.server.blog());
     // The feed moves on before it is too late.
     settings.gaps.pause = Duration::from_secs(1);
-    let mut life = Life::with(settings, Arc::clone(&scene.store)).await;
+    let mut life = Life::with(settings, scene.store.clone()).await;
     life.stored(WINDOW).await;
     scene.server.lag(Habit::Lags, 40);
     scene.server.post_up_to(140);

@@ -13,7 +13,7 @@ async fn mails_with_old_dates_arrive_late_and_are_shown_as_a_gap() {
     }
     let mut settings = settings(scene.server.inbox());
     settings.gaps.late = Some(Duration::from_millis(100));
-    let mut life = Life::with(settings, Arc::clone(&scene.store)).await;
+    let mut life = Life::with(settings, scene.store.clone()).await;
     life.stored(WINDOW).await;
     // Entries from before the feed was first read are not part of it, whatever their dates.
     let looks = async |more: usize| {
@@ -66,7 +66,7 @@ async fn polls_continue_during_a_search_for_late_arrivals() {
     scene.server.habit(Habit::Stalls);
     let mut settings = settings(scene.server.inbox());
     settings.gaps.late = Some(Duration::from_millis(100));
-    let life = Life::with(settings, Arc::clone(&scene.store)).await;
+    let life = Life::with(settings, scene.store.clone()).await;
     life.stored(WINDOW).await;
     soon("a look", || scene.server.pages() == 1).await;
     for n in 40..60 {

@@ -18,7 +18,7 @@ use super::*;
 struct Scene {
     server: ArchiveServer,
     database: Database,
-    store: Arc<dyn Store>,
+    store: Store,
 }
 
 impl Scene {
@@ -35,7 +35,7 @@ impl Scene {
     /// 25.
     async fn begin(&self, url: String) -> Life {
         self.server.post_up_to(40);
-        let life = Life::with(settings(url), Arc::clone(&self.store)).await;
+        let life = Life::with(settings(url), self.store.clone()).await;
         life.stored(WINDOW).await;
         life
     }
@@ -46,7 +46,7 @@ impl Scene {
     }
 
     async fn gaps(&self) -> Vec<GapRecord> {
-        self.store.gaps(CHANNEL, 100).await.unwrap()
+        self.store.gaps().list(CHANNEL, 100).await.unwrap()
     }
 
     /// Waits until the search for the one gap has ended.
@@ -79,7 +79,12 @@ async fn old_known_entries_are_removed() {
         count: Some(1),
         age_ms: None,
     };
-    scene.store.retain(CHANNEL, &keep, 125).await.unwrap();
+    scene
+        .store
+        .updates()
+        .retain(CHANNEL, &keep, 125)
+        .await
+        .unwrap();
     let mut tidy = settings(scene.server.inbox());
     tidy.bounds = Bounds {
         known: 5,
@@ -87,12 +92,13 @@ async fn old_known_entries_are_removed() {
         ..Bounds::default()
     };
     let url = scene.server.inbox();
-    let life = Life::with(tidy, Arc::clone(&scene.store)).await;
+    let life = Life::with(tidy, scene.store.clone()).await;
     let began = Instant::now();
     loop {
         let known = scene
             .store
-            .known_since(CHANNEL, &url, 0, 999)
+            .entries()
+            .since(CHANNEL, &url, 0, 999)
             .await
             .unwrap();
         // Those that the feed still has.
@@ -148,7 +154,7 @@ async fn gap_filling_can_be_disabled() {
         },
         ..settings(scene.server.inbox())
     };
-    let mut life = Life::with(left, Arc::clone(&scene.store)).await;
+    let mut life = Life::with(left, scene.store.clone()).await;
     life.stored(WINDOW).await;
     scene.server.post_up_to(140);
     assert_eq!(scene.settled(&mut life).await.state, GapState::Open);
@@ -163,7 +169,7 @@ async fn only_a_feed_that_has_turned_over_is_a_suspected_gap() {
     let (server, database) = (FeedServer::start().await, Database::new());
     let store = database.open().await;
     server.give(&posts(1, 3));
-    let life = Life::begin(&server, Arc::clone(&store)).await;
+    let life = Life::begin(&server, store.clone()).await;
     life.stored(3).await;
     server.give(&posts(3, 5));
     life.stored(5).await;
@@ -182,7 +188,7 @@ async fn only_a_feed_that_has_turned_over_is_a_suspected_gap() {
 
     // The same across a restart.
     server.give(&posts(20, 22));
-    let life = Life::begin(&server, Arc::clone(&store)).await;
+    let life = Life::begin(&server, store.clone()).await;
     life.stored(3).await;
     assert_eq!(life.metrics.suspected_gaps.get(), 1);
     assert_eq!(life.ids(), ids(20, 22));
@@ -202,10 +208,10 @@ async fn the_first_entries_of_a_feed_are_no_gap() {
     let (server, database) = (FeedServer::start().await, Database::new());
     let store = database.open().await;
     server.give(&[]);
-    let mut life = Life::begin(&server, Arc::clone(&store)).await;
+    let mut life = Life::begin(&server, store.clone()).await;
     life.state(FeedState::NotModified).await;
     life.end().await;
-    let life = Life::begin(&server, Arc::clone(&store)).await;
+    let life = Life::begin(&server, store.clone()).await;
     life.polled(&server, 1).await;
     server.give(&posts(1, 2));
     life.stored(2).await;
@@ -227,7 +233,7 @@ async fn polls_are_frequent_after_a_suspected_gap() {
     let mut slow = settings(scene.server.inbox());
     slow.schedule.min = Duration::from_millis(100);
     slow.schedule.max = Duration::from_millis(400);
-    let mut life = Life::with(slow, Arc::clone(&scene.store)).await;
+    let mut life = Life::with(slow, scene.store.clone()).await;
     let wait = |s: &IngestStatus| s.next_poll_ms.unwrap() - s.last_poll_ms.unwrap();
     let status = life.shows("a poll", |s| s.next_poll_ms.is_some()).await;
     assert!((350..=450).contains(&wait(&status)), "{}", wait(&status));

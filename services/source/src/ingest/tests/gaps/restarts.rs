@@ -12,7 +12,7 @@ async fn a_gap_over_a_restart_is_filled() {
 
     scene.server.post_up_to(140);
     let store = scene.database.open().await;
-    let mut life = Life::with(settings(scene.server.inbox()), Arc::clone(&store)).await;
+    let mut life = Life::with(settings(scene.server.inbox()), store.clone()).await;
     life.stored(100).await;
     assert_eq!(life.ids(), mail_ids(40..140));
     let filled = |s: &IngestStatus| s.gap.as_ref().is_some_and(|gap| gap.state == "filled");
@@ -38,14 +38,14 @@ async fn continues_after_restarts(url: impl Fn(&ArchiveServer) -> String, more: 
 
     // The search fails there as well, and entries come.
     scene.server.post_up_to(240 + more);
-    let life = Life::with(settings(url(&scene.server)), Arc::clone(&scene.store)).await;
+    let life = Life::with(settings(url(&scene.server)), scene.store.clone()).await;
     life.stored(more.min(WINDOW)).await;
     scene.polled(2).await;
     ids.extend(life.ids());
     life.end().await;
 
     scene.server.habit(Habit::None);
-    let mut life = Life::with(settings(url(&scene.server)), Arc::clone(&scene.store)).await;
+    let mut life = Life::with(settings(url(&scene.server)), scene.store.clone()).await;
     life.stored(WINDOW + 200 + more - ids.len()).await;
     let gap = scene.settled(&mut life).await;
     let found = 200 - WINDOW + more - more.min(WINDOW);
@@ -60,7 +60,7 @@ async fn continues_after_restarts(url: impl Fn(&ArchiveServer) -> String, more: 
     scene.polled(2).await;
     let pages = scene.server.pages();
     life.end().await;
-    let life = Life::with(settings(url(&scene.server)), Arc::clone(&scene.store)).await;
+    let life = Life::with(settings(url(&scene.server)), scene.store.clone()).await;
     scene.polled(2).await;
     assert_eq!(scene.server.pages(), pages);
     assert_eq!(life.metrics.suspected_gaps.get(), 0);
@@ -97,7 +97,8 @@ async fn a_gap_that_cannot_be_resumed_is_settled() {
     for after in [None, Some(3), None] {
         scene
             .store
-            .record_gap(CHANNEL, &gap(after, 0))
+            .gaps()
+            .record(CHANNEL, &gap(after, 0))
             .await
             .unwrap();
     }
@@ -113,17 +114,18 @@ async fn a_gap_that_cannot_be_resumed_is_settled() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    let life = Life::with(settings(scene.server.plain()), Arc::clone(&scene.store)).await;
+    let life = Life::with(settings(scene.server.plain()), scene.store.clone()).await;
     let gaps = open(3).await;
     assert!(gaps[0].detail.contains("ended before"), "{gaps:?}");
     assert!(gaps[1].detail.contains("another gap after"), "{gaps:?}");
     life.end().await;
     scene
         .store
-        .record_gap(CHANNEL, &gap(Some(3), 0))
+        .gaps()
+        .record(CHANNEL, &gap(Some(3), 0))
         .await
         .unwrap();
-    let life = Life::with(settings(scene.server.plain()), Arc::clone(&scene.store)).await;
+    let life = Life::with(settings(scene.server.plain()), scene.store.clone()).await;
     let gaps = open(4).await;
     assert!(gaps[0].detail.contains("no archive"), "{gaps:?}");
     life.end().await;

@@ -44,7 +44,7 @@ async fn an_archive_that_only_adjoins_is_no_proof() {
     scene.server.post_up_to(40);
     let mut settings = settings(scene.server.blog());
     settings.gaps.pause = Duration::from_millis(5);
-    let mut life = Life::with(settings, Arc::clone(&scene.store)).await;
+    let mut life = Life::with(settings, scene.store.clone()).await;
     life.stored(WINDOW).await;
     scene.server.post_up_to(145);
     let gap = scene.settled(&mut life).await;
