@@ -1,21 +1,23 @@
 //! All SQL statements, by noun.
 
 mod accounts;
-mod channel;
-mod enrolment;
-mod feed;
-mod lease;
-mod receiver;
+mod channels;
+mod commands;
+mod entries;
+mod feeds;
+mod gaps;
+mod leases;
+mod receivers;
 mod records;
-mod retention;
-mod update;
+mod tokens;
+mod updates;
 
 #[cfg(test)]
 mod sqlite_tests;
 
 use crate::StoreError;
 use crate::database::{Session, sql, values};
-pub(crate) use update::updates_within;
+pub(crate) use updates::updates_within;
 
 /// Grows the version, so that a running source looks at the change. The last statement of its
 /// transaction, for it makes others wait.

@@ -1,6 +1,6 @@
 //! Users of the console, their browsers and API tokens, and the audit log.
 
-mod api_token;
-pub(in crate::sql) mod audit;
-mod user;
-mod web_session;
+mod api_tokens;
+pub(in crate::sql) mod audit_log;
+mod users;
+mod web_sessions;

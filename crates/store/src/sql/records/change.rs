@@ -67,7 +67,7 @@ pub(super) async fn check_fences(
 }
 
 /// The present fences of these channels.
-pub(super) async fn current_fences(
+pub(in crate::sql) async fn current_fences(
     session: &mut Session,
     fences: &[Fence],
 ) -> Result<Vec<(String, u64)>, StoreError> {

@@ -9,7 +9,7 @@ use super::read::{
 };
 use crate::database::{Row, Session, Sql, sql, values};
 use crate::model::{Changes, SourceInfo, StateRow};
-use crate::sql::receiver::{read_receiver, select_receivers};
+use crate::sql::receivers::{read_receiver, select_receivers};
 use crate::sql::to_i64;
 use crate::{Records, StoreError};
 

@@ -7,12 +7,9 @@ use super::read::{
     select_moves, select_progress, select_samples,
 };
 use crate::database::{sql, values};
-use crate::model::{
-    FeedEvent, FeedHour, MoveFilter, MoveRow, ProgressRow, SampleRow, SessionRow, UpdateItem,
-};
-use crate::sql::feed::channel_id;
+use crate::model::{FeedEvent, FeedHour, MoveFilter, MoveRow, ProgressRow, SampleRow, SessionRow};
 use crate::sql::to_i64;
-use crate::{Records, StoreError, Updates};
+use crate::{Records, StoreError};
 
 /// The most rows of one list.
 pub(in crate::sql) const MAX_LIST: usize = 10_000;
@@ -272,47 +269,6 @@ impl Records<'_> {
         found
             .iter()
             .map(|row| read_feed_event(&session, row))
-            .collect()
-    }
-}
-
-impl Updates<'_> {
-    /// Returns the updates of a channel with a seq below `before`, the newest first, without their
-    /// bytes.
-    ///
-    /// # Errors
-    /// The channel does not exist, or the database fails.
-    pub async fn list(
-        self,
-        channel: &str,
-        before: Option<u64>,
-        limit: usize,
-    ) -> Result<Vec<UpdateItem>, StoreError> {
-        let mut session = self.store.database.read("list updates").await?;
-        let id = channel_id(&mut session, channel).await?;
-        let found = session
-            .rows(
-                sql!(
-                    "SELECT u.seq, f.url, u.entry_id, u.kind, u.created_at, CAST(LENGTH(u.encoded) AS BIGINT)
-                     FROM updates u JOIN feeds f ON f.id = u.feed_id
-                     WHERE u.channel_id = $1 AND u.seq < $2 ORDER BY u.seq DESC LIMIT $3"
-                ),
-                values![id, before.map_or(i64::MAX, to_i64), rows(limit)],
-            )
-            .await?;
-        found
-            .iter()
-            .map(|row| {
-                let kind: String = session.get(row, 3)?;
-                Ok(UpdateItem {
-                    seq: session.count(row, 0)?,
-                    url: session.get(row, 1)?,
-                    entry_id: session.get(row, 2)?,
-                    is_new: kind == "created",
-                    created_ms: session.get(row, 4)?,
-                    bytes: session.count(row, 5)?,
-                })
-            })
             .collect()
     }
 }

@@ -1,8 +1,7 @@
-//! Records of a source, and commands to it.
+//! Records of a source.
 
 pub(super) mod change;
 mod changes;
-mod command;
 pub(super) mod history;
 pub(super) mod read;
 mod roll_up;

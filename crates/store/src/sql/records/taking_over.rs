@@ -8,9 +8,8 @@ use super::read::{read_feed_event, read_state, select_feed_events, select_states
 use super::rows::kept;
 use super::write::MAX_NAME;
 use crate::database::{sql, values};
-use crate::model::{FeedEvent, Fence, ReceiverRow, StateRow};
-use crate::sql::receiver::{read_receiver, select_receivers};
-use crate::{Receivers, Records, StoreError};
+use crate::model::{FeedEvent, Fence, StateRow};
+use crate::{Records, StoreError};
 
 impl Records<'_> {
     /// Records that nobody is connected in the channels of these fences, for a source that begins
@@ -141,31 +140,6 @@ impl Records<'_> {
         found
             .iter()
             .map(|row| read_feed_event(&session, row))
-            .collect()
-    }
-}
-
-impl Receivers<'_> {
-    /// Returns receivers that were ever admitted and not forgotten, by id, those above `after`.
-    ///
-    /// # Errors
-    /// The database fails.
-    pub async fn list_after(
-        self,
-        after: Option<Uuid>,
-        limit: usize,
-    ) -> Result<Vec<ReceiverRow>, StoreError> {
-        let mut session = self.store.database.read("list some receivers").await?;
-        let after = after.map(|id| id.to_string()).unwrap_or_default();
-        let found = session
-            .rows(
-                select_receivers!("WHERE id > $1 ORDER BY id LIMIT $2"),
-                values![&after, rows(limit.max(1))],
-            )
-            .await?;
-        found
-            .iter()
-            .map(|row| read_receiver(&session, row))
             .collect()
     }
 }

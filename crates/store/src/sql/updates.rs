@@ -1,14 +1,16 @@
 //! Updates: stored in one transaction with their entries, and read in order.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use uuid::Uuid;
 
-use super::feed::channel_id;
+use super::entries::hashes;
+use super::feeds::channel_id;
+use super::records::history::rows;
 use super::{check_fence, to_i64};
-use crate::database::{Session, Sql, Value, sql, storable, values};
-use crate::model::{Draft, EncodeUpdate, Hash, StoredUpdate, Validators};
-use crate::{Entries, StoreError, Updates};
+use crate::database::{Session, Value, sql, storable, values};
+use crate::model::{Draft, EncodeUpdate, Retention, StoredUpdate, UpdateItem, Validators};
+use crate::{StoreError, Updates};
 
 /// Most updates of one read, whatever the caller asks for.
 const MAX_UPDATES_PER_READ: usize = 65_536;
@@ -25,19 +27,11 @@ const MORE: usize = 4;
 /// The most bytes of one read that more time is given for.
 const MAX_EXPECTED: usize = 64 << 20;
 
+/// Updates are deleted in transactions of at most this many.
+pub(super) const PART: i64 = 1000;
+
 /// Longest id of an entry, in bytes: it is the key of an index.
 pub(super) const MAX_KEY: usize = 2048;
-
-/// The hashes of the entries of feed `$1` with the ids `$2`: an array in PostgreSQL, a JSON array
-/// in SQLite. PostgreSQL looks each id up by itself, because a table that has just grown has no
-/// statistics yet, and for all ids at once it would rather read the whole feed.
-const HASHES: Sql = Sql {
-    sqlite: "SELECT entry_id, hash FROM entries
-             WHERE feed_id = $1 AND entry_id IN (SELECT value FROM json_each($2))",
-    postgres: "SELECT found.entry_id, found.hash FROM UNNEST($2::TEXT[]) AS wanted (id)
-               CROSS JOIN LATERAL (SELECT entry_id, hash FROM entries
-                   WHERE feed_id = $1 AND entry_id = wanted.id LIMIT 1) AS found",
-};
 
 /// The rows that an append adds to.
 struct Target {
@@ -135,73 +129,7 @@ impl Updates<'_> {
             })
             .collect())
     }
-}
 
-impl Entries<'_> {
-    /// Returns the stored content hashes of those of the given entries that are known.
-    ///
-    /// # Errors
-    /// The channel does not exist, or the database fails.
-    pub async fn hashes(
-        self,
-        channel: &str,
-        url: &str,
-        entry_ids: &[&str],
-    ) -> Result<HashMap<String, Hash>, StoreError> {
-        let mut session = self.store.database.read("look up entries").await?;
-        let row = session
-            .row(
-                sql!(
-                    "SELECT f.id FROM channels c
-                     LEFT JOIN feeds f ON f.channel_id = c.id AND f.url = $2 WHERE c.name = $1"
-                ),
-                values![channel, url],
-            )
-            .await?
-            .ok_or_else(|| session.unknown_channel(channel))?;
-        let feed_id: Option<i64> = session.get(&row, 0)?;
-        let stored = match feed_id {
-            Some(feed_id) => hashes(&mut session, feed_id, entry_ids).await?,
-            None => HashMap::new(),
-        };
-        // By the ids as they were asked for.
-        Ok(entry_ids
-            .iter()
-            .filter_map(|&id| Some((id.to_owned(), *stored.get(storable(id).as_ref())?)))
-            .collect())
-    }
-
-    /// Returns the ids of a feed's entries of which a version was stored with a larger seq than
-    /// `seq`, the newest first: at most `limit`.
-    ///
-    /// # Errors
-    /// The channel does not exist, or the database fails.
-    pub async fn since(
-        self,
-        channel: &str,
-        url: &str,
-        seq: u64,
-        limit: usize,
-    ) -> Result<Vec<String>, StoreError> {
-        let mut session = self.store.database.read("look up new entries").await?;
-        channel_id(&mut session, channel).await?;
-        let rows = session
-            .rows(
-                sql!(
-                    "SELECT e.entry_id FROM entries e
-                     JOIN feeds f ON f.id = e.feed_id
-                     JOIN channels c ON c.id = f.channel_id
-                     WHERE c.name = $1 AND f.url = $2 AND e.seq > $3
-                     ORDER BY e.seq DESC LIMIT $4"
-                ),
-                values![channel, url, to_i64(seq), to_i64(limit as u64)],
-            )
-            .await?;
-        rows.iter().map(|row| session.get(row, 0)).collect()
-    }
-}
-
-impl Updates<'_> {
     async fn read_within(
         &self,
         channel: &str,
@@ -263,6 +191,123 @@ impl Updates<'_> {
     ) -> Result<Vec<StoredUpdate>, StoreError> {
         self.read_within(channel, Some(incarnation), from, limit, max_bytes)
             .await
+    }
+
+    /// Deletes the updates of a channel that are not to be kept, counted back from `published`, and
+    /// returns the oldest seq that is left (the head + 1 if none is). Updates after `published`
+    /// stay. So do the hashes of entries: a deleted update does not return as new. Works in parts,
+    /// between which others can write; when the future is dropped, some of it may be done.
+    ///
+    /// # Errors
+    /// The channel does not exist, or the database fails.
+    pub async fn retain(
+        self,
+        channel: &str,
+        keep: &Retention,
+        published: u64,
+    ) -> Result<u64, StoreError> {
+        loop {
+            let mut session = self.store.database.write("delete old updates").await?;
+            let row = session
+                .row(
+                    sql!(
+                        "SELECT c.id, c.head,
+                             (SELECT MIN(u.seq) FROM updates u WHERE u.channel_id = c.id)
+                         FROM channels c WHERE c.name = $1"
+                    ),
+                    values![channel],
+                )
+                .await?
+                .ok_or_else(|| session.unknown_channel(channel))?;
+            let id: i64 = session.get(&row, 0)?;
+            let head: i64 = session.get(&row, 1)?;
+            let oldest: Option<i64> = session.get(&row, 2)?;
+            let Some(oldest) = oldest else {
+                session.rollback().await?;
+                return Ok(u64::try_from(head).unwrap_or_default().saturating_add(1));
+            };
+            // Everything before `end` goes. What is not published yet counts for nothing.
+            let published = to_i64(published).min(head);
+            let mut end = keep.count.map_or(oldest, |count| {
+                published.saturating_sub(to_i64(count)).saturating_add(1)
+            });
+            if let Some(age) = keep.age_ms {
+                let row = session
+                    .row(
+                        sql!(
+                            "SELECT MAX(seq), MIN(CASE WHEN created_at >= " NOW " - $3 THEN seq END)
+                             FROM (SELECT seq, created_at FROM updates
+                                 WHERE channel_id = $1 AND seq >= $2 ORDER BY seq LIMIT $4) AS part"
+                        ),
+                        values![id, oldest, age, PART],
+                    )
+                    .await?;
+                if let Some(row) = row {
+                    let last: Option<i64> = session.get(&row, 0)?;
+                    let young: Option<i64> = session.get(&row, 1)?;
+                    let aged = young.or(last.map(|last| last.saturating_add(1)));
+                    end = end.max(aged.unwrap_or(oldest));
+                }
+            }
+            let end = end.min(published.saturating_add(1));
+            if end <= oldest {
+                session.rollback().await?;
+                return u64::try_from(oldest).map_err(|_| self.negative(oldest));
+            }
+            session
+                .execute(
+                    sql!("DELETE FROM updates WHERE channel_id = $1 AND seq < $2"),
+                    values![id, end.min(oldest.saturating_add(PART))],
+                )
+                .await?;
+            session.commit().await?;
+        }
+    }
+
+    /// Returns the updates of a channel with a seq below `before`, the newest first, without their
+    /// bytes.
+    ///
+    /// # Errors
+    /// The channel does not exist, or the database fails.
+    pub async fn list(
+        self,
+        channel: &str,
+        before: Option<u64>,
+        limit: usize,
+    ) -> Result<Vec<UpdateItem>, StoreError> {
+        let mut session = self.store.database.read("list updates").await?;
+        let id = channel_id(&mut session, channel).await?;
+        let found = session
+            .rows(
+                sql!(
+                    "SELECT u.seq, f.url, u.entry_id, u.kind, u.created_at, CAST(LENGTH(u.encoded) AS BIGINT)
+                     FROM updates u JOIN feeds f ON f.id = u.feed_id
+                     WHERE u.channel_id = $1 AND u.seq < $2 ORDER BY u.seq DESC LIMIT $3"
+                ),
+                values![id, before.map_or(i64::MAX, to_i64), rows(limit)],
+            )
+            .await?;
+        found
+            .iter()
+            .map(|row| {
+                let kind: String = session.get(row, 3)?;
+                Ok(UpdateItem {
+                    seq: session.count(row, 0)?,
+                    url: session.get(row, 1)?,
+                    entry_id: session.get(row, 2)?,
+                    is_new: kind == "created",
+                    created_ms: session.get(row, 4)?,
+                    bytes: session.count(row, 5)?,
+                })
+            })
+            .collect()
+    }
+
+    fn negative(&self, seq: i64) -> StoreError {
+        StoreError::Damaged {
+            url: self.store.database.url.to_string(),
+            detail: format!("it holds the seq {seq}"),
+        }
     }
 }
 
@@ -406,30 +451,6 @@ pub(super) async fn feed_row(
             values![channel_id, url],
         )
         .await
-}
-
-/// The hashes stored for those of the entries that are known. In PostgreSQL, it has to be a
-/// statement of its own after the channel's row was locked: one that waited for the lock sees what
-/// was there before.
-async fn hashes(
-    session: &mut Session,
-    feed_id: i64,
-    ids: &[&str],
-) -> Result<HashMap<String, Hash>, StoreError> {
-    if ids.is_empty() {
-        return Ok(HashMap::new());
-    }
-    let rows = session.rows(HASHES, values![feed_id, ids]).await?;
-    rows.iter()
-        .map(|row| {
-            let id: String = session.get(row, 0)?;
-            let hash: Vec<u8> = session.get(row, 1)?;
-            let hash = Hash::try_from(hash.as_slice()).map_err(|_| {
-                session.damaged(format!("the hash of entry {id:?} is not 32 bytes long"))
-            })?;
-            Ok((id, hash))
-        })
-        .collect()
 }
 
 /// Writes row by row: inside the process, each statement costs microseconds.

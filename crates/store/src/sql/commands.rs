@@ -1,15 +1,15 @@
-//! Commands to the source: asked, taken by one, finished.
+//! Commands to the source: queued, taken by one, finished.
 
 use serde_json::json;
 
-use super::change::{current_fences, notify};
-use super::history::rows;
-use super::read::receiver_id;
-use super::rows::kept;
+use super::accounts::audit_log::add_line;
+use super::records::change::{current_fences, notify};
+use super::records::history::rows;
+use super::records::read::receiver_id;
+use super::records::rows::kept;
+use super::to_i64;
 use crate::database::{Row, Session, sql, values};
 use crate::model::{Command, CommandState, Fence, NewAudit, NewCommand};
-use crate::sql::accounts::audit::add_line;
-use crate::sql::to_i64;
 use crate::watch::Topic;
 use crate::{Commands, StoreError};
 

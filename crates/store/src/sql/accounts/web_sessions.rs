@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::user::read_user;
+use super::users::read_user;
 use crate::database::{Session, sql, values};
 use crate::model::{Hash, NewWebSession, WebSession};
 use crate::sql::records::rows::kept;

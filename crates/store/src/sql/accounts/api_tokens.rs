@@ -1,7 +1,7 @@
 //! API tokens.
 
-use super::user::read_user;
-use super::web_session::SEEN;
+use super::users::read_user;
+use super::web_sessions::SEEN;
 use crate::database::{Row, Session, sql, values};
 use crate::model::{ApiTokenRow, Hash, NewApiToken};
 use crate::sql::records::history::{MAX_LIST, rows};

@@ -1,44 +1,57 @@
-//! Tokens, and the admission of receivers.
+//! Receivers that were admitted.
 
 use uuid::Uuid;
 
+use super::records::change::{next_change, note_forgotten};
+use super::records::history::rows;
+use super::records::read::receiver_id;
+use super::records::rows::{kept, kept_list};
+use super::tokens::{judge_token, refused_channel, select_tokens, spend};
 use super::{cut, grow_version, names_from_json, names_to_json};
 use crate::database::{Row, Session, sql, values};
-use crate::model::{Applicant, Hash, NewToken, TokenRow, Verdict};
-use crate::{Receivers, StoreError, Tokens};
+use crate::model::{Applicant, ReceiverEdit, ReceiverRow, Verdict};
+use crate::{Receivers, StoreError};
 
-/// Longest text kept of a label, and of what a receiver says about itself, in bytes.
-const MAX_TEXT: usize = 255;
-
-/// Longest label kept, in bytes: a hundred characters of any kind.
+/// Longest label (a hundred characters of any kind) and tag kept, in bytes, and the most tags of a
+/// receiver.
 const MAX_LABEL: usize = 400;
+const MAX_TAG: usize = 64;
+const MAX_TAGS: usize = 32;
+
+/// Longest text kept of a receiver's own description, in bytes.
+const MAX_TEXT: usize = 255;
 
 /// A receiver that is seen again within this time is not written down again, in milliseconds.
 const SEEN: i64 = 60_000;
 
-/// Everything about tokens, in the order that [`read_token`] has; a WHERE follows.
-macro_rules! select_tokens {
-    ($($where:tt)+) => {
-        sql!(
-            "SELECT id, label, uses, use_limit, expires_at, public, channels, created_at, revoked_at,
-                 " NOW " FROM tokens " $($where)+
+/// Everything about receivers, in the order that [`read_receiver`] has; what follows is added to
+/// it.
+macro_rules! select_receivers {
+    ($($then:tt)+) => {
+        $crate::database::sql!(
+            "SELECT id, name, software, address, token_id, enrolled_at, seen_at, revoked_at, channels,
+                 label, tags, held, change FROM receivers " $($then)+
         )
     };
 }
+pub(super) use select_receivers;
 
-fn read_token(session: &Session, row: &Row) -> Result<TokenRow, StoreError> {
-    let limit: Option<i64> = session.get(row, 3)?;
-    let channels: String = session.get(row, 6)?;
-    Ok(TokenRow {
-        id: session.get(row, 0)?,
-        label: session.get(row, 1)?,
-        uses: u32::try_from(session.count(row, 2)?).unwrap_or(u32::MAX),
-        limit: limit.map(|limit| u32::try_from(limit).unwrap_or_default()),
-        expires_ms: session.get(row, 4)?,
-        public: session.get(row, 5)?,
+pub(super) fn read_receiver(session: &Session, row: &Row) -> Result<ReceiverRow, StoreError> {
+    let channels: String = session.get(row, 8)?;
+    let tags: String = session.get(row, 10)?;
+    Ok(ReceiverRow {
+        id: receiver_id(session, row, 0)?,
+        name: session.get(row, 1)?,
+        software: session.get(row, 2)?,
+        address: session.get(row, 3)?,
+        token_id: session.get(row, 4)?,
+        enrolled_ms: session.get(row, 5)?,
+        seen_ms: session.get(row, 6)?,
+        revoked_ms: session.get(row, 7)?,
         channels: names_from_json(session, &channels)?,
-        created_ms: session.get(row, 7)?,
-        revoked_ms: session.get(row, 8)?,
+        label: session.get(row, 9)?,
+        tags: names_from_json(session, &tags)?,
+        held: session.get(row, 11)?,
     })
 }
 
@@ -56,88 +69,185 @@ struct Known {
     admitted_to: Vec<String>,
 }
 
-impl Tokens<'_> {
-    /// Adds a token that admits receivers. Adding one with the same hash again changes nothing.
+impl Receivers<'_> {
+    /// Returns all receivers that were ever admitted and not forgotten, in that order.
     ///
     /// # Errors
     /// The database fails.
-    pub async fn add(self, token: &NewToken) -> Result<TokenRow, StoreError> {
-        let mut session = self.store.database.write("add a token").await?;
-        let limit = token.limit.filter(|_| !token.public).map(i64::from);
-        session
-            .execute(
-                sql!(
-                    "INSERT INTO tokens (hash, label, use_limit, expires_at, public, channels, created_at)
-                     VALUES ($1, $2, $3, $4, $5, $6, " NOW ") ON CONFLICT (hash) DO NOTHING"
-                ),
-                values![
-                    &token.hash,
-                    cut(&token.label, MAX_LABEL),
-                    limit,
-                    token.expires_ms,
-                    token.public,
-                    &names_to_json(&token.channels),
-                ],
-            )
-            .await?;
-        let row = session
-            .row(select_tokens!("WHERE hash = $1"), values![&token.hash])
-            .await?
-            .ok_or_else(|| session.failed(sqlx::Error::RowNotFound))?;
-        let row = read_token(&session, &row)?;
-        session.commit().await?;
-        Ok(row)
-    }
-
-    /// Returns the token with this SHA-256 hash, unless it is revoked or expired.
-    ///
-    /// # Errors
-    /// The database fails.
-    pub async fn valid(self, hash: &Hash) -> Result<Option<TokenRow>, StoreError> {
-        let mut session = self.store.database.read("look up a token").await?;
-        let row = session
-            .row(
-                select_tokens!(
-                    "WHERE hash = $1 AND revoked_at IS NULL
-                         AND (expires_at IS NULL OR expires_at > " NOW ")"
-                ),
-                values![hash],
-            )
-            .await?;
-        row.map(|row| read_token(&session, &row)).transpose()
-    }
-
-    /// Returns all tokens, in the order in which they were added.
-    ///
-    /// # Errors
-    /// The database fails.
-    pub async fn list(self) -> Result<Vec<TokenRow>, StoreError> {
-        let mut session = self.store.database.read("list tokens").await?;
+    pub async fn list(self) -> Result<Vec<ReceiverRow>, StoreError> {
+        let mut session = self.store.database.read("list receivers").await?;
         let rows = session
-            .rows(select_tokens!("ORDER BY id"), values![])
+            .rows(select_receivers!("ORDER BY enrolled_at, id"), values![])
             .await?;
-        rows.iter().map(|row| read_token(&session, row)).collect()
+        rows.iter()
+            .map(|row| read_receiver(&session, row))
+            .collect()
     }
 
-    /// Revokes a token; receivers that it has admitted stay. Returns whether there is such a token.
+    /// Revokes a receiver: it is no longer admitted. Returns whether there is such a receiver.
     ///
     /// # Errors
     /// The database fails.
-    pub async fn revoke(self, id: i64) -> Result<bool, StoreError> {
-        let mut session = self.store.database.write("revoke a token").await?;
+    pub async fn revoke(self, id: Uuid) -> Result<bool, StoreError> {
+        let mut session = self.store.database.write("revoke a receiver").await?;
+        let change = next_change(&mut session).await?;
         let found = session
             .execute(
-                sql!("UPDATE tokens SET revoked_at = COALESCE(revoked_at, " NOW ") WHERE id = $1"),
-                values![id],
+                sql!(
+                    "UPDATE receivers SET revoked_at = COALESCE(revoked_at, " NOW "), change = $2
+                     WHERE id = $1"
+                ),
+                values![&id.to_string(), change],
             )
             .await?;
         grow_version(&mut session).await?;
-        session.commit().await?;
+        self.store.end_change(session, change).await?;
         Ok(found > 0)
     }
-}
 
-impl Receivers<'_> {
+    /// Forgets a receiver: it may enrol again, with a token and a new credential. Returns whether
+    /// there was such a receiver.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn forget(self, id: Uuid) -> Result<bool, StoreError> {
+        let id = id.to_string();
+        let mut session = self.store.database.write("forget a receiver").await?;
+        let change = next_change(&mut session).await?;
+        let found = session
+            .execute(sql!("DELETE FROM receivers WHERE id = $1"), values![&id])
+            .await?;
+        if found == 0 {
+            session.rollback().await?;
+            return Ok(false);
+        }
+        for records in [
+            sql!("DELETE FROM receiver_states WHERE receiver = $1"),
+            sql!("DELETE FROM moves WHERE receiver = $1"),
+            sql!("DELETE FROM sessions WHERE receiver = $1"),
+        ] {
+            session.execute(records, values![&id]).await?;
+        }
+        note_forgotten(&mut session, &id, change).await?;
+        grow_version(&mut session).await?;
+        self.store.end_change(session, change).await?;
+        Ok(true)
+    }
+
+    /// Returns the receivers that were revoked.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn revoked(self) -> Result<Vec<Uuid>, StoreError> {
+        let mut session = self.store.database.read("list revoked receivers").await?;
+        let rows = session
+            .rows(
+                sql!("SELECT id FROM receivers WHERE revoked_at IS NOT NULL ORDER BY id"),
+                values![],
+            )
+            .await?;
+        rows.iter()
+            .map(|row| receiver_id(&session, row, 0))
+            .collect()
+    }
+
+    /// Returns the receivers that operators hold on their unicast path. ([`Store::version`] grows
+    /// when that changes.)
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn held(self) -> Result<Vec<Uuid>, StoreError> {
+        let mut session = self.store.database.read("list receivers on hold").await?;
+        let rows = session
+            .rows(
+                sql!("SELECT id FROM receivers WHERE held ORDER BY id"),
+                values![],
+            )
+            .await?;
+        rows.iter()
+            .map(|row| receiver_id(&session, row, 0))
+            .collect()
+    }
+
+    /// Sets label, tags and hold of a receiver. Returns it as it is then; `None` if there is no
+    /// such receiver.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn edit(
+        self,
+        id: Uuid,
+        edit: &ReceiverEdit,
+    ) -> Result<Option<ReceiverRow>, StoreError> {
+        let id = id.to_string();
+        let mut session = self.store.database.write("change a receiver").await?;
+        let change = next_change(&mut session).await?;
+        let row = session
+            .row(select_receivers!("WHERE id = $1" LOCK), values![&id])
+            .await?;
+        let Some(row) = row else {
+            session.rollback().await?;
+            return Ok(None);
+        };
+        let before = read_receiver(&session, &row)?;
+        let mut after = before.clone();
+        if let Some(label) = &edit.label {
+            after.label = Some(kept(label.trim(), MAX_LABEL)).filter(|label| !label.is_empty());
+        }
+        if let Some(tags) = &edit.tags {
+            after.tags = kept_list(tags, MAX_TAGS, MAX_TAG);
+        }
+        if let Some(held) = edit.held {
+            after.held = held;
+        }
+        if after == before {
+            session.rollback().await?;
+            return Ok(Some(after));
+        }
+        session
+            .execute(
+                sql!(
+                    "UPDATE receivers SET label = $2, tags = $3, held = $4, change = $5 WHERE id = $1"
+                ),
+                values![
+                    &id,
+                    &after.label,
+                    &names_to_json(&after.tags),
+                    after.held,
+                    change
+                ],
+            )
+            .await?;
+        if after.held != before.held {
+            grow_version(&mut session).await?;
+        }
+        self.store.end_change(session, change).await?;
+        Ok(Some(after))
+    }
+
+    /// Returns receivers that were ever admitted and not forgotten, by id, those above `after`.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn list_after(
+        self,
+        after: Option<Uuid>,
+        limit: usize,
+    ) -> Result<Vec<ReceiverRow>, StoreError> {
+        let mut session = self.store.database.read("list some receivers").await?;
+        let after = after.map(|id| id.to_string()).unwrap_or_default();
+        let found = session
+            .rows(
+                select_receivers!("WHERE id > $1 ORDER BY id LIMIT $2"),
+                values![&after, rows(limit.max(1))],
+            )
+            .await?;
+        found
+            .iter()
+            .map(|row| read_receiver(&session, row))
+            .collect()
+    }
+
     /// Decides whether a receiver is admitted. An unknown one needs a token, of which one use is
     /// counted; from then on its own credential admits it, to the channels of that token. Asking
     /// again with the same credential costs nothing.
@@ -239,14 +349,6 @@ async fn find(session: &mut Session, receiver: Uuid) -> Result<Option<Known>, St
     }))
 }
 
-/// The first of the channels that is not among those allowed.
-fn refused_channel(allowed: &[String], asked: &[String]) -> Option<String> {
-    asked
-        .iter()
-        .find(|channel| !allowed.is_empty() && !allowed.contains(channel))
-        .cloned()
-}
-
 async fn decide(session: &mut Session, applicant: &Applicant<'_>) -> Result<Verdict, StoreError> {
     // Two of one id at the same time: the row that is made here makes the second one wait.
     let id = applicant.receiver.to_string();
@@ -277,54 +379,6 @@ async fn decide(session: &mut Session, applicant: &Applicant<'_>) -> Result<Verd
         }
         Err(verdict) => Ok(verdict),
     }
-}
-
-/// Whether a token, as it was read, admits to the channels; its id, or why it does not.
-fn judge_token(
-    session: &Session,
-    row: Option<Row>,
-    channels: &[String],
-) -> Result<Result<i64, Verdict>, StoreError> {
-    let Some(row) = row else {
-        return Ok(Err(Verdict::UnknownToken));
-    };
-    let token = read_token(session, &row)?;
-    let now: i64 = session.get(&row, 9)?;
-    if token.revoked_ms.is_some() {
-        return Ok(Err(Verdict::TokenRevoked));
-    }
-    if token.expires_ms.is_some_and(|end| end <= now) {
-        return Ok(Err(Verdict::Expired));
-    }
-    if !token.public && token.limit.is_some_and(|limit| token.uses >= limit) {
-        return Ok(Err(Verdict::Spent));
-    }
-    if let Some(channel) = refused_channel(&token.channels, channels) {
-        return Ok(Err(Verdict::Channel(channel)));
-    }
-    Ok(Ok(token.id))
-}
-
-/// Counts a use of a token, if it admits to the channels.
-async fn spend(
-    session: &mut Session,
-    hash: &Hash,
-    channels: &[String],
-) -> Result<Result<i64, Verdict>, StoreError> {
-    let row = session
-        .row(select_tokens!("WHERE hash = $1" LOCK), values![hash])
-        .await?;
-    let id = match judge_token(session, row, channels)? {
-        Ok(id) => id,
-        Err(verdict) => return Ok(Err(verdict)),
-    };
-    session
-        .execute(
-            sql!("UPDATE tokens SET uses = uses + 1 WHERE id = $1"),
-            values![id],
-        )
-        .await?;
-    Ok(Ok(id))
 }
 
 /// Writes down who was admitted; without a token, it keeps the one that it has.

@@ -2,7 +2,7 @@
 
 use uuid::Uuid;
 
-use super::retention::PART;
+use super::updates::PART;
 use super::{check_fence, cut, grow_version, to_i64};
 use crate::database::{Row, Session, sql, values};
 use crate::model::{
