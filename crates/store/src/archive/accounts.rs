@@ -1,5 +1,5 @@
 //! Users of the console and the audit log, on the way into an archive and out of it. Browsers
-//! that are signed in are left out: they sign in anew.
+//! that are signed in are left out: they sign in again.
 
 use super::backup::{Failure, Output, ROWS};
 use super::format::Record;

@@ -254,8 +254,7 @@ async fn channels(session: &mut Session, output: &mut Output) -> Result<Vec<i64>
     Ok(keys)
 }
 
-/// Without when each is due: that is so of the source that polls them, and whoever restores them
-/// polls them anew.
+/// Without the times at which polls are due: after a restore they are polled at once.
 async fn feeds(session: &mut Session, output: &mut Output) -> Result<Vec<i64>, Failure> {
     let rows = session
         .rows(

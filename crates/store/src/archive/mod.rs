@@ -2,7 +2,7 @@
 //!
 //! A backup is one state of the database, taken while others go on reading and writing. What only
 //! the present can know is left out: who holds a lease, where receivers stand, which browsers are
-//! signed in, and the incarnations of channels, which are made anew by a restore: a past that came
+//! signed in, and the incarnations of channels, which a restore makes again: a past that came
 //! back must not pass for the present. So is what was recorded of the past: moves, samples, polls.
 
 mod accounts;

@@ -130,15 +130,15 @@ fn read(path: &Path, records: &mpsc::Sender<(Record, Vec<u8>)>) -> io::Result<()
     let mut reader = open(path)?;
     while let Some(record) = reader.next()? {
         if records.blocking_send(record).is_err() {
-            // Nobody wants more: the database failed, and says so.
+            // The other end is gone: the database failed, and its error is reported.
             return Ok(());
         }
     }
     Ok(())
 }
 
-/// Whoever has records of the database that was saved in memory is to notice that this is another
-/// one, and no number of a change is to be one that was given there.
+/// Starts a new epoch of changes, with numbers that the saved database never gave: consoles that
+/// have its records in memory notice that this is another database.
 async fn renew_changes(session: &mut Session) -> Result<(), StoreError> {
     session
         .execute(

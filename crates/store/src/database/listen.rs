@@ -1,6 +1,6 @@
 //! Notifications of writes by other connections, also those of other processes.
 //!
-//! PostgreSQL notifies a connection of its own, which is made anew when it breaks. SQLite is asked
+//! PostgreSQL notifies a connection of its own, which is made again when it breaks. SQLite is asked
 //! twice a second whether anybody has written: that reads one number from memory that processes
 //! share.
 
@@ -32,7 +32,7 @@ pub(super) async fn listen_to_sqlite(options: SqliteConnectOptions, bell: Bell) 
     loop {
         if let Ok(mut connection) = options.connect().await {
             let Err(_) = look_on(&mut connection, &bell).await;
-            // Not the place to report it: whoever reads or writes meets the same error.
+            // Not the place to report it: readers and writers meet the same error.
         }
         sleep(LONGEST_PAUSE).await;
     }
@@ -55,7 +55,7 @@ async fn look_on(
             )
             .fetch_one(&mut *connection)
             .await?;
-            // The first look may come after what somebody waits for.
+            // The first look may come after the change that a caller waits for.
             if seen.is_none_or(|(changes, _)| changes != present.0) {
                 bell.ring(Topic::Changes);
             }

@@ -44,7 +44,7 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 /// The connections, and how to make one more.
 pub(super) async fn open(server: PostgresServer) -> Result<(PgPool, PgConnectOptions), StoreError> {
     let PostgresServer { url, options } = server;
-    // Whoever sets one of them in the URL knows better.
+    // A value in the URL takes precedence.
     let given = options.get_options().unwrap_or_default().to_owned();
     let settings = SETTINGS
         .into_iter()
@@ -101,7 +101,7 @@ async fn migrate(options: &PgConnectOptions, url: &str) -> Result<(), StoreError
         .unwrap_or(Err(sqlx::Error::PoolTimedOut))
         .map_err(failed)?;
     let mut transaction = connection.begin().await.map_err(failed)?;
-    // A large database may take its time, and others wait for whoever is first.
+    // A large database may take its time, and others wait for the first one.
     // Who has waited is to see what the first one did, whatever the server's default is.
     sqlx::raw_sql(
         "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;

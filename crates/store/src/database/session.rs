@@ -13,7 +13,7 @@ use crate::StoreError;
 use crate::error::is_lost;
 
 /// The longest wait for PostgreSQL to answer one statement. The server gives up before that
-/// ([`super::postgres`]), so whoever waits longer waits for a server that has vanished.
+/// ([`super::postgres`]), so a longer wait is for a server that has vanished.
 pub(super) const ANSWER: Duration = Duration::from_secs(5);
 
 /// The slowest network to the server that is good enough for large rows, in bytes per second.
@@ -231,8 +231,8 @@ impl Session {
         faults.after_end(&url, how == "COMMIT")
     }
 
-    /// Lets this transaction take hours: nobody waits for it. What it reads, it reads in the order
-    /// of an index, also from tables that have no statistics yet.
+    /// Lets this transaction take hours: no other one waits for it. What it reads, it reads in the
+    /// order of an index, also from tables that have no statistics yet.
     pub(crate) async fn take_your_time(&mut self) -> Result<(), StoreError> {
         let Link::Postgres(link) = &mut self.link else {
             return Ok(());

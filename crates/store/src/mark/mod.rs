@@ -3,7 +3,7 @@
 //!
 //! A receiver remembers (incarnation, seq). When a database is restored from a backup, it gives the
 //! seqs after the backup once more, to other updates. As long as a receiver's cursor is ahead of
-//! the database, everybody can see that; once the database has overtaken the cursor, nobody can,
+//! the database, that shows; once the database has overtaken the cursor, it does not,
 //! and the receiver would never ask for the updates that it does not have. So such a database gets
 //! a new incarnation before it serves anybody, and receivers start over.
 //!
@@ -17,7 +17,7 @@
 //! | … and was renewed in between | the incarnations differ | renewed |
 //! | the database came without the mark, or the mark is damaged | no mark, channel not new | renewed |
 //! | both came from a backup of the folder | the mark's file is younger than it says | renewed |
-//! | the database was made anew | the incarnations differ | renewed |
+//! | the database was made again | the incarnations differ | renewed |
 //!
 //! A whole disk that is set back cannot be noticed from here, as by a virtual machine's
 //! snapshot: then receivers that are ahead still notice it by themselves.
@@ -126,7 +126,7 @@ impl HeadMark {
     /// [`Channels::renew`](crate::Channels::renew).
     ///
     /// # Errors
-    /// There is no such channel, somebody else has its lease, the store fails, or the file cannot
+    /// There is no such channel, another holder has its lease, the store fails, or the file cannot
     /// be read or written.
     pub async fn adopt(
         path: &Path,
@@ -199,7 +199,7 @@ impl HeadMark {
             file: Mutex::new(file),
         };
         Ok(Adopted {
-            // Nobody can have seen anything of a channel without updates: that is no news.
+            // No receiver can have seen anything of a channel without updates: not worth a report.
             renewal: renewal.filter(|renewal| {
                 let is_of_nothing = matches!(
                     renewal,

@@ -36,7 +36,7 @@ impl fmt::Display for Role {
     }
 }
 
-/// Somebody who is to be let in.
+/// User to be added.
 #[derive(Clone, PartialEq, Eq)]
 pub struct NewUser {
     /// The name to sign in with: 1 to 255 bytes, unique.
@@ -49,7 +49,7 @@ pub struct NewUser {
     pub identity: Option<Identity>,
 }
 
-/// Somebody, as another service that signs people in knows them.
+/// Identity of a user at another service that signs people in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// The service; at most 1,024 bytes.
@@ -69,7 +69,7 @@ impl fmt::Debug for NewUser {
     }
 }
 
-/// Somebody who is let in.
+/// User of the console.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserRow {
     /// Their number.
@@ -102,11 +102,11 @@ pub struct UserEdit {
 pub enum UserChange {
     /// Done.
     Done(UserRow),
-    /// There is nobody of that number.
+    /// There is no user of that number.
     Unknown,
-    /// There is somebody of that name, or of that identity, already.
+    /// There is a user of that name, or of that identity, already.
     Taken,
-    /// Nobody would be left who may act.
+    /// No enabled operator would be left.
     LastOperator,
 }
 
@@ -117,7 +117,7 @@ pub enum Setup {
     Done(UserRow),
     /// The link is wrong, or not the last one made.
     WrongLink,
-    /// There is somebody already.
+    /// There is a user already.
     Closed,
 }
 
@@ -219,7 +219,7 @@ pub struct ApiTokenRow {
     pub revoked_ms: Option<i64>,
 }
 
-/// Something that somebody did, or tried.
+/// Entry for the audit log: an action, or the attempt.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NewAudit {
     /// Actor; cut to 255 bytes.

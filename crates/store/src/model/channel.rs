@@ -12,7 +12,7 @@ pub struct Channel {
     /// Its unique name.
     pub name: String,
     /// Made at random with the channel, and again by
-    /// [`Store::renew_channel`](crate::Store::renew_channel); the seqs of one incarnation say
+    /// [`Channels::renew`](crate::Channels::renew); the seqs of one incarnation say
     /// nothing about another's.
     pub incarnation: Uuid,
     /// The last seq given out, 0 if none was.
@@ -82,7 +82,7 @@ pub struct ChannelSettings {
 }
 
 /// Makes the settings of a new channel from all others; nothing if there is to be none. See
-/// [`Store::add_channel`](crate::Store::add_channel).
+/// [`Channels::add`](crate::Channels::add).
 pub type ChooseSettings<'a> = dyn Fn(&[ChannelRow]) -> Option<ChannelSettings> + Send + Sync + 'a;
 
 /// A channel with everything that is set about it.

@@ -16,7 +16,7 @@ pub struct Holder {
 pub struct Lease {
     /// The channel.
     pub channel: String,
-    /// Grows whenever the lease goes to somebody: what an older holder still tries to append with
+    /// Grows whenever the lease is granted: what an older holder still tries to append with
     /// its smaller number is refused. It begins with the time at which the channel was made or
     /// restored, so that a lease on a database that was replaced does not fit the new one.
     pub fence: u64,
@@ -27,7 +27,7 @@ pub struct Lease {
 pub enum Leased {
     /// The lease is held by the caller.
     Held(Lease),
-    /// Somebody else has it.
+    /// Another holder has it.
     Other {
         /// Display name of the holder.
         name: String,

@@ -28,7 +28,7 @@ pub struct Stamp {
 /// Records that are written together: all of them, or none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
-    /// With it, the same batch can be written again as long as nobody says that it is written: it
+    /// With it, the same batch can be written again until its success is known: it
     /// is stored once.
     pub stamp: Option<Stamp>,
     /// The leases by which it is written; it is refused if one of them is an old one.
@@ -374,7 +374,7 @@ pub struct SourceInfo {
     pub http: String,
     /// Warnings for the operator; at most 64, cut to 1,024 bytes each.
     pub warnings: Vec<String>,
-    /// Whether it is told to stop and takes nobody new.
+    /// Whether it is draining: no new receivers, and then its end.
     pub draining: bool,
     /// When this was so, in Unix milliseconds.
     pub at_ms: i64,
@@ -385,7 +385,7 @@ pub struct SourceInfo {
 /// Changes since a number, or all current records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Which database it is: another number says that it was made anew or restored, and that what
+    /// Which database it is: another number says that it was made again or restored, and that what
     /// was read before counts for nothing.
     pub epoch: i64,
     /// Everything up to this number is in it: ask for what came after it next.

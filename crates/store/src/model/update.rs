@@ -4,7 +4,7 @@
 pub type Hash = [u8; 32];
 
 /// Makes the bytes of an update from the seq that it gets and its draft; see
-/// [`Store::append`](crate::Store::append).
+/// [`Updates::append`](crate::Updates::append).
 pub type EncodeUpdate<'a> = dyn Fn(u64, &Draft) -> Vec<u8> + Send + Sync + 'a;
 
 /// Whether an update brings an entry for the first time.
@@ -33,7 +33,7 @@ pub struct Draft {
     pub entry_id: String,
     /// The hash of its content.
     pub hash: Hash,
-    /// New or changed, as [`Store::known`](crate::Store::known) told.
+    /// New or changed, according to [`Entries::hashes`](crate::Entries::hashes).
     pub kind: Kind,
     /// The caller's own number for it (its place in the parsed feed), for the encoder to find the
     /// content by; not stored.

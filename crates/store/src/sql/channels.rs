@@ -107,7 +107,7 @@ async fn read_channel(session: &mut Session, name: &str) -> Result<ChannelRow, S
 }
 
 /// Whether the channel had to be made. Its leases are numbered from the present time on: should the
-/// database be made anew while a source still believes that it has the lease, the numbers differ.
+/// database be made again while a source still believes that it has the lease, the numbers differ.
 async fn ensure_channel(session: &mut Session, name: &str) -> Result<bool, StoreError> {
     let made = session
         .execute(
@@ -253,9 +253,8 @@ impl Channels<'_> {
         name: &str,
         choose: &ChooseSettings<'_>,
     ) -> Result<Option<ChannelRow>, StoreError> {
-        // Takes the channel's row first and then the version, as everybody does who sets up
-        // channels: so no two wait for each other, and whoever comes second sees what the first one
-        // made.
+        // Takes the channel's row first and then the version, as all calls that set up channels
+        // do: so no two wait for each other, and the second one sees the result of the first.
         check_name(name)?;
         let mut session = self.store.database.write("make a channel").await?;
         let is_new = ensure_channel(&mut session, name).await?;
@@ -337,7 +336,7 @@ impl Channels<'_> {
     /// # Errors
     /// The database fails.
     pub async fn remove(self, name: &str) -> Result<bool, StoreError> {
-        // First its updates, and last its records, in parts, between which others can write.
+        // Updates first and records last, in parts, between which others can write.
         if !self.set_active(name, false).await? {
             return Ok(false);
         }

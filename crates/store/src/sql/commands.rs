@@ -27,8 +27,8 @@ const MAX_ARGUMENT: usize = 4096;
 const MAX_RESULT: usize = 1024;
 
 /// Everything about commands, in the order that [`read_command`] has; what follows is added to it.
-/// One that nobody took within a minute, or of which nothing was heard for ten minutes after, has
-/// expired, even if nobody wrote that down yet.
+/// A command that no source took within a minute, or that was not finished ten minutes after, has
+/// expired, even if its row does not say so yet.
 macro_rules! select_commands {
     ($($then:tt)+) => {
         sql!(
@@ -74,7 +74,7 @@ macro_rules! ended {
 }
 
 /// Writes into the audit log what became of a command; `outcome` is made of whether a source had
-/// taken it. Whoever asked is in a line of their own, with the same number.
+/// taken it. The request has a line of its own, with the same number.
 async fn note_end(
     session: &mut Session,
     row: &Row,

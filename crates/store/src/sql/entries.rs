@@ -108,8 +108,8 @@ impl Entries<'_> {
         keep: usize,
         present: &[&str],
     ) -> Result<u64, StoreError> {
-        // In parts, between which others can write. Which entries it is about, a reader finds out:
-        // that may take a look at all of them.
+        // A reader finds the entries concerned, which may take a look at all of them; the writers
+        // then work in parts.
         let mut session = self.store.database.read("look for old entries").await?;
         let row = session
             .row(

@@ -179,7 +179,7 @@ impl Feeds<'_> {
         let title = settings.title.as_deref().map(|title| cut(title, MAX_TEXT));
         session
             .execute(
-                // One that was removed meanwhile is a new one: nobody has paused that.
+                // A feed that was removed meanwhile is a new one, which is not paused.
                 sql!(
                     "UPDATE feeds SET address = $2, local = $3, min_interval = $4,
                          max_interval = $5, title = $6, origin = $7, active = TRUE, gone_at = NULL,
@@ -215,7 +215,7 @@ impl Feeds<'_> {
         channel: &str,
         settings: &FeedSettings,
     ) -> Result<Option<FeedRow>, StoreError> {
-        // One statement decides whether it is there: whoever looks first is overtaken.
+        // One statement decides whether it is there: a look before it could be overtaken.
         check_lengths(settings)?;
         let mut session = self.store.database.write("add a feed").await?;
         let channel_id = channel_id(&mut session, channel).await?;

@@ -74,7 +74,6 @@ impl Gaps<'_> {
     /// # Errors
     /// The channel does not exist, or the database fails.
     pub async fn list(self, channel: &str, limit: usize) -> Result<Vec<GapRecord>, StoreError> {
-        // The newest first.
         let mut session = self.store.database.read("list gaps").await?;
         let id = channel_id(&mut session, channel).await?;
         let rows = session

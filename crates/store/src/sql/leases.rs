@@ -106,13 +106,13 @@ impl Leases<'_> {
         Ok(renewed > 0)
     }
 
-    /// Releases a lease, so that nobody has to wait until it expires. A lease that another holder
-    /// has taken stays.
+    /// Releases a lease, so that the next holder need not wait until it expires. A lease that
+    /// another holder has taken stays.
     ///
     /// # Errors
     /// The database fails.
     pub async fn release(self, lease: &Lease) -> Result<(), StoreError> {
-        // Who had it stays on record.
+        // The last holder stays on record.
         let mut session = self.store.database.write("release a lease").await?;
         session
             .execute(

@@ -151,8 +151,8 @@ impl Receivers<'_> {
             .collect()
     }
 
-    /// Returns the receivers that operators hold on their unicast path. ([`Store::version`] grows
-    /// when that changes.)
+    /// Returns the receivers that operators hold on their unicast path.
+    /// ([`Store::version`](crate::Store::version) grows when that changes.)
     ///
     /// # Errors
     /// The database fails.
@@ -255,8 +255,8 @@ impl Receivers<'_> {
     /// # Errors
     /// The database fails.
     pub async fn admit(self, applicant: &Applicant<'_>) -> Result<Verdict, StoreError> {
-        // Most who ask are known, and were seen just now: that is answered by reading. So is who
-        // shows a token that admits nobody: anybody can send those, and writers are few.
+        // Most applicants are known, and were seen just now: a read answers them. It also answers
+        // invalid tokens: anybody can send those, and writers are few.
         let applicant = &Applicant {
             name: cut(applicant.name, MAX_TEXT),
             software: cut(applicant.software, MAX_TEXT),

@@ -393,7 +393,8 @@ fn check_keys(url: &str, drafts: &[Draft]) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Locks the channel's row, so that nobody else gives out its seqs, and finds or makes the feed's.
+/// Locks the channel's row, so that no other writer gives out its seqs, and finds or makes the
+/// feed's.
 async fn target(
     session: &mut Session,
     channel: &str,

@@ -100,7 +100,7 @@ async fn count(session: &mut Session) -> Result<u64, StoreError> {
     session.unsigned(count)
 }
 
-/// Whether somebody who may act is left without this one.
+/// Returns whether this user is the last enabled operator.
 async fn is_last_operator(session: &mut Session, user: &UserRow) -> Result<bool, StoreError> {
     if user.role != Role::Operator || user.disabled_ms.is_some() {
         return Ok(false);
@@ -117,7 +117,7 @@ async fn is_last_operator(session: &mut Session, user: &UserRow) -> Result<bool,
     Ok(others == 0)
 }
 
-/// Puts somebody in, unless the name or the identity is taken.
+/// Inserts a user, unless the name or the identity is taken.
 async fn insert(session: &mut Session, user: &NewUser) -> Result<Option<UserRow>, StoreError> {
     let (issuer, subject) = user
         .identity

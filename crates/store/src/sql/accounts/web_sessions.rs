@@ -19,7 +19,7 @@ const MAX_CSRF: usize = 64;
 pub(super) const SEEN: i64 = 60_000;
 
 /// Whether this is still the password of a user who is let in. If so, it stays that until the end
-/// of the transaction: whoever changes it waits, and then signs the browser out again.
+/// of the transaction: a change of it waits, and then signs the browser out again.
 async fn keep_password(
     session: &mut Session,
     user_id: i64,

@@ -12,10 +12,10 @@ use crate::model::{FeedEvent, Fence, StateRow};
 use crate::{Records, StoreError};
 
 impl Records<'_> {
-    /// Records that nobody is connected in the channels of these fences, for a source that begins
-    /// to publish them: the previous one could not when it ended. No moves are recorded. Works in
-    /// parts: for `limit` rows at most, those that follow the receiver and channel `after`. Returns
-    /// the resulting states in that order; fewer than `limit` at the end.
+    /// Records that no receiver is connected in the channels of these fences, for a source that
+    /// begins to publish them: the previous one could not when it ended. No moves are recorded.
+    /// Works in parts: for `limit` rows at most, those that follow the receiver and channel
+    /// `after`. Returns the resulting states in that order; fewer than `limit` at the end.
     ///
     /// # Errors
     /// As [`write`](Self::write).

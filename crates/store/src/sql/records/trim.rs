@@ -37,7 +37,7 @@ impl Records<'_> {
         let mut all = 0;
         let last = now_ms - STEPS.into_iter().max().unwrap_or_default();
         for (step, (small, keep)) in SampleRow::STEPS.into_iter().zip(STEPS).enumerate() {
-            // Steps of which the next larger ones are made, or may be made anew.
+            // Steps of which the next larger ones are made, or may be made again.
             let large = SampleRow::STEPS.get(step + 1).copied().unwrap_or(small);
             all += self.delete_steps(small, large, now_ms - keep, last).await?;
         }
@@ -185,7 +185,7 @@ impl Records<'_> {
         Ok(())
     }
 
-    /// Steps that are old and have gone into larger ones that are not made anew any more; and what
+    /// Steps that are old and have gone into larger ones that are final; and what
     /// is older than anything is kept.
     async fn delete_steps(
         &self,
@@ -271,7 +271,7 @@ impl Records<'_> {
         Ok(all)
     }
 
-    /// Connections that nobody is in any more, and of which nobody said that they ended.
+    /// Ends connections that no receiver is in, and whose end was never recorded.
     async fn end_lost_sessions(&self, now_ms: i64) -> Result<u64, StoreError> {
         let mut session = self.store.database.write("end lost connections").await?;
         next_change(&mut session).await?;

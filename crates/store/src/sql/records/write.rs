@@ -118,7 +118,7 @@ async fn stamped(
 }
 
 /// The last row of each key, in the order of the keys: no statement may write one row twice, and
-/// whoever writes several takes them in the same order.
+/// all writers take several rows in the same order.
 fn last_of_each<T, K: Ord>(rows: &[T], key: impl Fn(&T) -> K) -> impl Iterator<Item = &T> {
     rows.iter()
         .map(|row| (key(row), row))
