@@ -44,7 +44,7 @@ Exit codes:
 
 /// Who is asked.
 #[derive(Debug, Clone, Copy)]
-pub struct Whom {
+pub struct Target {
     /// The program's name.
     pub program: &'static str,
     /// The flag by which it is told where to answer HTTP.
@@ -115,16 +115,16 @@ impl Place {
     }
 }
 
-/// What is wanted to be known, and of whom.
+/// What is wanted to be known, and of target.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Wish {
+pub struct Question {
     /// Whether it does what it is for, not only whether it runs.
     pub ready: bool,
     /// Where to ask, if not where the settings say.
     pub at: Option<Place>,
 }
 
-impl Wish {
+impl Question {
     /// As the command line says it.
     #[must_use]
     pub fn of(given: &ArgMatches) -> Self {
@@ -156,19 +156,19 @@ pub fn command(settings: impl IntoIterator<Item = Arg>) -> Command {
 }
 
 /// Does it. `listen` is where the settings have the program answer HTTP; `None` for nowhere. They do
-/// not matter where the wish names a place.
+/// not matter where the question names a place.
 pub fn run<E: Display>(
-    whom: Whom,
+    target: Target,
     listen: Result<Option<SocketAddr>, E>,
-    Wish { ready, at }: Wish,
+    Question { ready, at }: Question,
 ) -> ExitCode {
     let place = match at {
         Some(place) => Ok(place),
         None => listen
             .map_err(|problems| problems.to_string())
-            .and_then(|listen| whom.place(listen)),
+            .and_then(|listen| target.place(listen)),
     };
-    match place.and_then(|place| ask(whom, &place, ready, BOUNDS)) {
+    match place.and_then(|place| ask(target, &place, ready, BOUNDS)) {
         // Nobody reads it any more: the exit code still counts.
         Ok((text, is_well)) => {
             let _ = std::io::stdout().write_all(text.as_bytes());
@@ -184,10 +184,10 @@ pub fn run<E: Display>(
     }
 }
 
-impl Whom {
+impl Target {
     /// Where it is asked, by its settings.
     fn place(self, listen: Option<SocketAddr>) -> Result<Place, String> {
-        let Whom { program, flag } = self;
+        let Target { program, flag } = self;
         let listen = listen.ok_or_else(|| {
             format!(
                 "with these settings {program} answers no HTTP, so nobody can ask how it does: give \
@@ -223,7 +223,7 @@ fn get(place: &Place, path: &str, bounds: Bounds) -> io::Result<Answer> {
 
 /// What it answers, for a terminal, and whether it is well.
 fn ask(
-    Whom { program, flag }: Whom,
+    Target { program, flag }: Target,
     place: &Place,
     ready: bool,
     bounds: Bounds,
@@ -266,7 +266,7 @@ mod tests {
         ..BOUNDS
     };
 
-    const WHOM: Whom = Whom {
+    const TARGET: Target = Target {
         program: "flexfeed-x",
         flag: "--http",
     };
@@ -276,9 +276,9 @@ mod tests {
         command([]).debug_assert();
         let refused = |listen: Option<&str>| {
             let listen = listen.map(|text| text.parse().unwrap());
-            let place = WHOM.place(listen);
+            let place = TARGET.place(listen);
             place
-                .and_then(|place| ask(WHOM, &place, true, PATIENT))
+                .and_then(|place| ask(TARGET, &place, true, PATIENT))
                 .unwrap_err()
         };
         assert!(refused(None).contains("answers no HTTP"));
@@ -303,7 +303,7 @@ mod tests {
                 std::io::Read::read(&mut stream, &mut [0; 1000]).unwrap();
                 stream.write_all(answer.as_bytes()).unwrap();
             });
-            ask(WHOM, &Place::Address(address), false, PATIENT).unwrap()
+            ask(TARGET, &Place::Address(address), false, PATIENT).unwrap()
         };
         let well = said("HTTP/1.0 200 OK\r\n\r\nalive\n\u{1b}[2J");
         assert_eq!(well, ("alive\n [2J\n".to_owned(), true));
@@ -347,13 +347,13 @@ mod tests {
     fn somebody_elsewhere_is_asked_by_name() {
         let given = |line: &[&str]| {
             let line = std::iter::once(&NAME).chain(line);
-            Wish::of(&command([]).try_get_matches_from(line).unwrap())
+            Question::of(&command([]).try_get_matches_from(line).unwrap())
         };
-        assert_eq!(given(&[]), Wish::default());
+        assert_eq!(given(&[]), Question::default());
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = format!("localhost:{}", server.local_addr().unwrap().port());
-        let wish = given(&["--ready", "--at", &at]);
-        assert!(wish.ready);
+        let question = given(&["--ready", "--at", &at]);
+        assert!(question.ready);
         std::thread::spawn(move || {
             for stream in server.incoming() {
                 let mut stream = stream.unwrap();
@@ -361,16 +361,19 @@ mod tests {
                 let _ = stream.write_all(b"HTTP/1.0 200 OK\r\n\r\nready\n");
             }
         });
-        let place = wish.at.clone().unwrap();
-        let well = ask(WHOM, &place, true, PATIENT).unwrap();
+        let place = question.at.clone().unwrap();
+        let well = ask(TARGET, &place, true, PATIENT).unwrap();
         assert_eq!(well, ("ready\n".to_owned(), true));
         let nowhere = || Err::<Option<SocketAddr>, _>("wrong settings");
-        let code = |wish| format!("{:?}", run(WHOM, nowhere(), wish));
-        assert_eq!(code(wish), format!("{:?}", ExitCode::SUCCESS));
-        assert_eq!(code(Wish::default()), format!("{:?}", ExitCode::FAILURE));
+        let code = |question| format!("{:?}", run(TARGET, nowhere(), question));
+        assert_eq!(code(question), format!("{:?}", ExitCode::SUCCESS));
+        assert_eq!(
+            code(Question::default()),
+            format!("{:?}", ExitCode::FAILURE)
+        );
         // RFC 6761: there is no such name.
         let nobody = Place::Name("flexfeed.invalid".into(), 1);
-        let why = ask(WHOM, &nobody, true, BOUNDS).unwrap_err();
+        let why = ask(TARGET, &nobody, true, BOUNDS).unwrap_err();
         assert!(why.contains("http://flexfeed.invalid:1/readyz: "), "{why}");
     }
 }

@@ -23,6 +23,7 @@
 
 pub mod ask;
 pub mod backoff;
+pub mod cli;
 pub mod core_dumps;
 pub mod environment;
 pub mod exposition;

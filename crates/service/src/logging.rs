@@ -8,6 +8,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, fmt};
 
 use crate::log_limit::LogLimit;
+use crate::setting;
 use crate::settings::Setting;
 
 /// What filters the log where no setting does.
@@ -36,25 +37,21 @@ pub struct LogSettings {
 
 impl LogSettings {
     /// The setting of its form, as the tables of programs have it.
-    pub const FORMAT: Setting = Setting {
-        name: "log_format",
-        flag: "log-format",
-        value: "FORM",
-        default: "text",
-        help: "Form of the log, which goes to standard error: text or json",
-        ..Setting::PLAIN
-    };
+    pub const FORMAT: Setting = setting!(
+        "log_format",
+        "FORM",
+        "Form of the log, which goes to standard error: text or json"
+    )
+    .default("text");
 
     /// The same of what is logged.
-    pub const LEVEL: Setting = Setting {
-        name: "log_level",
-        flag: "log-level",
-        value: "LEVEL",
-        default: "info",
-        help: "What to log: error, warn, info, debug, trace, or filters as in RUST_LOG, which \
-               counts where this is not given",
-        ..Setting::PLAIN
-    };
+    pub const LEVEL: Setting = setting!(
+        "log_level",
+        "LEVEL",
+        "What to log: error, warn, info, debug, trace, or filters as in RUST_LOG, which counts \
+         where this is not given"
+    )
+    .default("info");
 }
 
 /// Begins logging at the level that is set, or as the variable `RUST_LOG` says, or at `default`.

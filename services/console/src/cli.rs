@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Arg, ArgMatches, Command as Clap, value_parser};
-use service::health;
+use service::cli::{self, Cli};
 use service::settings::Layer;
 use service::settings::line::{json_flag, wants_json};
 use store::Role;
@@ -27,79 +27,56 @@ Every flag is also a variable: FLEXFEED_CONSOLE_LISTEN and so on, DATABASE_URL f
 a key of the TOML file that --config names: listen, public_url. Flags win over variables, variables
 over the file.";
 
-const CHECK_HELP: &str = "\
-Takes all options of 'serve', and reads the environment and the file as it does.
-
-Exit codes:
-  0  the settings are fine; they are shown, each with where it comes from
-  2  they are not; each problem is named with where it stands";
-
 const PASSWORD_HELP: &str = "\
 The password is asked for on the terminal. Where there is none, it is the first line of standard
 input, or of the file that --password-file names.";
 
-/// Parsed command line.
+/// A request of the command line.
 #[derive(Debug)]
 pub enum Request {
-    /// To answer.
-    Serve(Layer),
-    /// To do something in the database.
+    /// A command that all programs have.
+    Common(cli::Request),
+    /// A command on the database.
     Command {
-        /// The settings of the command line.
+        /// Settings of the command line.
         line: Layer,
-        /// The command.
+        /// Command.
         command: Command,
-    },
-    /// To ask a running console whether it is well.
-    Health {
-        /// Settings of the listener, from the command line.
-        line: Layer,
-        /// Question of the health check.
-        wish: health::Wish,
-    },
-    /// To look at the settings.
-    ConfigCheck {
-        /// Those of the command line.
-        line: Layer,
-        /// As JSON.
-        json: bool,
     },
 }
 
-/// Reads the command line, the program's name first.
+const CLI: Cli = Cli {
+    program: "flexfeed-console",
+    version: env!("CARGO_PKG_VERSION"),
+    about: "The operator's console of flexfeed: an API, live events and a dashboard.",
+    examples: EXAMPLES,
+    run: "serve",
+    run_about: "Run the console; this is the default",
+    table: TABLE,
+    http: "listen",
+};
+
+/// Parses the command line, the program's name first.
 ///
 /// # Errors
-/// If it cannot be understood; also for help and version.
+/// The command line is not understood, or asks for help or the version.
 pub fn parse(
     line: impl IntoIterator<Item = impl Into<OsString> + Clone>,
 ) -> Result<Request, clap::Error> {
     let matches = command().try_get_matches_from(line)?;
-    Ok(match matches.subcommand() {
-        Some(("setup-link", given)) => Request::Command {
+    let given = match matches.subcommand() {
+        Some(("setup-link", given)) => Some((given, Command::SetupLink)),
+        Some(("user", given)) => given
+            .subcommand()
+            .map(|(name, given)| (given, user(name, given))),
+        _ => None,
+    };
+    Ok(match given {
+        Some((given, command)) => Request::Command {
             line: TABLE.line_layer(given),
-            command: Command::SetupLink,
+            command,
         },
-        Some(("user", given)) => match given.subcommand() {
-            Some((name, given)) => Request::Command {
-                line: TABLE.line_layer(given),
-                command: user(name, given),
-            },
-            // Clap asks for one.
-            None => Request::Serve(Layer::default()),
-        },
-        Some((health::NAME, given)) => Request::Health {
-            line: TABLE.line_layer(given),
-            wish: health::Wish::of(given),
-        },
-        Some(("config", given)) => match given.subcommand() {
-            Some((_, given)) => Request::ConfigCheck {
-                line: TABLE.line_layer(given),
-                json: wants_json(given),
-            },
-            None => Request::Serve(Layer::default()),
-        },
-        Some((_, given)) => Request::Serve(TABLE.line_layer(given)),
-        None => Request::Serve(TABLE.line_layer(&matches)),
+        None => Request::Common(CLI.request(&matches)),
     })
 }
 
@@ -141,7 +118,7 @@ fn user(what: &str, given: &ArgMatches) -> Command {
     }
 }
 
-/// The definition of the command line.
+/// Returns the definition of the command line.
 #[must_use]
 pub fn command() -> Clap {
     let database =
@@ -150,67 +127,48 @@ pub fn command() -> Clap {
         Arg::new("name")
             .value_name("NAME")
             .required(true)
-            .help("The name to sign in with")
+            .help("Name to sign in with")
     };
     let password_file = || {
         Arg::new("password_file")
             .long("password-file")
             .value_name("FILE")
             .value_parser(value_parser!(PathBuf))
-            .help("A file with the password in its first line")
+            .help("File with the password in its first line")
     };
     let role = Arg::new("role")
         .long("role")
         .value_name("ROLE")
         .value_parser(["viewer", "operator"])
         .default_value("viewer")
-        .help("Whether they may look, or look and act");
+        .help("Rights: look only (viewer), or look and act (operator)");
     let user =
         |name: &'static str, about: &'static str| Clap::new(name).about(about).args(database());
-    Clap::new("flexfeed-console")
-        .version(env!("CARGO_PKG_VERSION"))
-        .about("The operator's console of flexfeed: an API, live events and a dashboard.")
-        .after_help(EXAMPLES)
-        .max_term_width(100)
-        .args_conflicts_with_subcommands(true)
-        .args(TABLE.options())
+    let setup_link = Clap::new("setup-link")
+        .about("Make a new setup link for the first operator; the previous one ends")
+        .args(database())
+        .args(TABLE.options_of(&["listen"]));
+    let user = Clap::new("user")
+        .about("Manage users of the console")
+        .subcommand_required(true)
+        .arg_required_else_help(true)
         .subcommand(
-            Clap::new("serve")
-                .about("Runs the console; this is what happens without a command, too")
-                .args(TABLE.options()),
+            user("add", "Add a user")
+                .after_help(PASSWORD_HELP)
+                .arg(name())
+                .arg(role)
+                .arg(password_file()),
         )
         .subcommand(
-            Clap::new("setup-link")
-                .about("Makes a new link for the first operator, instead of the one before")
-                .args(database())
-                .args(TABLE.options_of(&["listen"])),
+            user("passwd", "Change a user's password")
+                .after_help(PASSWORD_HELP)
+                .arg(name())
+                .arg(password_file()),
         )
-        .subcommand(
-            Clap::new("user")
-                .about("People who may use the console")
-                .subcommand_required(true)
-                .arg_required_else_help(true)
-                .subcommand(
-                    user("add", "Lets somebody in")
-                        .after_help(PASSWORD_HELP)
-                        .arg(name())
-                        .arg(role)
-                        .arg(password_file()),
-                )
-                .subcommand(
-                    user("passwd", "Gives somebody a new password")
-                        .after_help(PASSWORD_HELP)
-                        .arg(name())
-                        .arg(password_file()),
-                )
-                .subcommand(user("list", "Shows everybody").arg(json_flag("Prints them as JSON")))
-                .subcommand(user("disable", "Keeps somebody out").arg(name()))
-                .subcommand(user("enable", "Lets somebody in again").arg(name())),
-        )
-        .subcommand(health::command(TABLE.options().filter(|arg| {
-            ["config", "listen"].contains(&arg.get_id().as_str())
-        })))
-        .subcommand(TABLE.config_command(CHECK_HELP))
+        .subcommand(user("list", "List users").arg(json_flag("Print JSON")))
+        .subcommand(user("disable", "Disable a user").arg(name()))
+        .subcommand(user("enable", "Enable a user").arg(name()));
+    CLI.command([setup_link, user])
 }
 
 #[cfg(test)]
@@ -223,11 +181,6 @@ mod tests {
     }
 
     #[test]
-    fn the_definition_is_sound() {
-        command().debug_assert();
-    }
-
-    #[test]
     fn help_names_every_setting() {
         let help = command().render_long_help().to_string();
         for setting in TABLE.settings {
@@ -236,19 +189,8 @@ mod tests {
     }
 
     #[test]
-    fn serve_is_the_default() {
-        for line in [&["--listen", ":1"][..], &["serve", "--listen", ":1"]] {
-            let Ok(Request::Serve(layer)) = read(line) else {
-                panic!("{line:?}");
-            };
-            assert_eq!(layer.text("listen").map(|(_, text)| text), Some(":1"));
-            // An absent flag is absent, whatever its default.
-            assert_eq!(layer.0.len(), 1);
-        }
-    }
-
-    #[test]
     fn commands_are_distinguished() {
+        super::command().debug_assert();
         let command = |line: &[&str]| match read(line).unwrap() {
             Request::Command { command, .. } => command,
             other => panic!("{other:?}"),
@@ -295,10 +237,8 @@ mod tests {
         ] {
             assert!(read(bad).is_err(), "{bad:?}");
         }
-        let health = read(&["health", "--ready", "--listen", ":1"]).unwrap();
-        assert!(matches!(health, Request::Health { wish, .. } if wish.ready));
         assert!(read(&["health", "--public-url", "x"]).is_err());
-        let check = read(&["config", "check", "--listen", ":1", "--json"]).unwrap();
-        assert!(matches!(check, Request::ConfigCheck { json: true, .. }));
+        let serve = read(&["serve", "--listen", ":1"]).unwrap();
+        assert!(matches!(serve, Request::Common(cli::Request::Run(_))));
     }
 }

@@ -8,16 +8,17 @@ mod run;
 
 use std::process::ExitCode;
 
-use service::health::{self, Whom};
+use service::cli::Request as Common;
+use service::health::{self, Target};
 use service::program::{FAILURE, USAGE, check_settings, complain, misused, print};
 use service::settings::Environment;
 
-use cli::{Request, parse};
-use commands::Failure;
-use config::{check, load, load_listen};
+use crate::cli::{Request, parse};
+use crate::commands::Failure;
+use crate::config::{TABLE, load, load_listen};
 
-/// The program that `health` asks.
-const WHOM: Whom = Whom {
+/// Target of `health`.
+const TARGET: Target = Target {
     program: "flexfeed-console",
     flag: "--listen",
 };
@@ -33,17 +34,20 @@ fn main() -> ExitCode {
     };
     let environment = Environment::of_process();
     match request {
-        Request::Serve(line) => service::program::run(
+        Request::Common(Common::Run(line)) => service::program::run(
             load(line, &environment),
             |settings| &settings.log,
             LEVEL,
             |settings| run::run(settings).map_err(|error| format!("{error:#}")),
         ),
-        Request::ConfigCheck { line, json } => {
-            check_settings(load(line, &environment), json, check::text, check::as_json)
-        }
-        Request::Health { line, wish } => {
-            health::run(WHOM, load_listen(line, &environment).map(Some), wish)
+        Request::Common(Common::ConfigCheck { line, json }) => check_settings(
+            load(line, &environment),
+            json,
+            |loaded| TABLE.check_text(loaded),
+            |loaded| TABLE.check_json(loaded),
+        ),
+        Request::Common(Common::Health { line, question }) => {
+            health::run(TARGET, load_listen(line, &environment).map(Some), question)
         }
         Request::Command { line, command } => match commands::run(line, &environment, &command) {
             Ok(text) => {

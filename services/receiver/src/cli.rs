@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use service::health;
+use service::cli::{self, Cli};
 use service::settings::Layer;
 use service::settings::line::{json_flag, wants_json};
 
@@ -45,190 +45,154 @@ Exit codes:
   1  something is
   2  the settings are wrong";
 
-const CHECK_HELP: &str = "\
-Takes all options of 'run', and reads the environment and the file as it does.
-
-Exit codes:
-  0  the settings are fine; all are shown, each with where it comes from, without secrets
-  2  they are not; each problem is named with where it stands";
-
-/// What was asked for.
+/// A request of the command line.
 #[derive(Debug)]
 pub enum Request {
-    /// To receive.
-    Run(Layer),
-    /// To look at a running receiver.
+    /// A command that all programs have.
+    Common(cli::Request),
+    /// Show a running receiver.
     Status {
-        /// The data folder and the file that may name it.
+        /// Settings of the command line.
         line: Layer,
-        /// As JSON.
+        /// Whether to print JSON.
         json: bool,
-        /// Live, on the terminal.
+        /// Whether to show it live on the terminal.
         watch: bool,
     },
-    /// To ask a running receiver whether it is well.
-    Health {
-        /// Where it answers.
-        line: Layer,
-        /// What is wanted to be known.
-        wish: health::Wish,
-    },
-    /// To look for what is in the way.
+    /// Look for obstacles.
     Doctor {
         /// Settings of the command line.
         line: Layer,
-        /// As JSON.
+        /// Whether to print JSON.
         json: bool,
-        /// Enrolling, too.
+        /// Whether to enrol.
         join: bool,
     },
-    /// To look at dead letters.
+    /// List dead letters.
     ListLetters {
-        /// The data folder and the file that may name it.
+        /// Settings of the command line.
         line: Layer,
-        /// Only of this webhook or command.
+        /// Only those of this webhook or command.
         hook: Option<String>,
-        /// As JSON.
+        /// Whether to print JSON.
         json: bool,
     },
-    /// To try dead letters again.
+    /// Retry dead letters.
     RetryLetters {
         /// Settings of the command line.
         line: Layer,
-        /// Those of this webhook or command.
+        /// Webhook or command.
         hook: String,
-    },
-    /// To look at the settings.
-    ConfigCheck {
-        /// Those of the command line.
-        line: Layer,
-        /// As JSON.
-        json: bool,
     },
 }
 
-/// Reads the command line, the program's name first.
+const CLI: Cli = Cli {
+    program: "flexfeed-receiver",
+    version: env!("CARGO_PKG_VERSION"),
+    about: "Keeps a feed file up to date by a flexfeed source.",
+    examples: EXAMPLES,
+    run: "run",
+    run_about: "Run the receiver; this is the default",
+    table: TABLE,
+    http: "http",
+};
+
+/// Parses the command line, the program's name first.
 ///
 /// # Errors
-/// If it cannot be understood; also for help and version.
+/// The command line is not understood, or asks for help or the version.
 pub fn parse(
     line: impl IntoIterator<Item = impl Into<OsString> + Clone>,
 ) -> Result<Request, clap::Error> {
     let matches = command().try_get_matches_from(line)?;
+    let hook = |given: &ArgMatches| given.get_one::<String>("hook").cloned();
     Ok(match matches.subcommand() {
         Some(("status", given)) => Request::Status {
             line: TABLE.line_layer(given),
             json: wants_json(given),
             watch: given.get_flag("watch"),
         },
-        Some((health::NAME, given)) => Request::Health {
-            line: TABLE.line_layer(given),
-            wish: health::Wish::of(given),
-        },
         Some(("doctor", given)) => Request::Doctor {
             line: TABLE.line_layer(given),
             json: wants_json(given),
             join: given.get_flag("join"),
         },
-        Some(("dead-letters", given)) => {
-            let hook = |given: &ArgMatches| given.get_one::<String>("hook").cloned();
-            match given.subcommand() {
-                Some(("retry", given)) => Request::RetryLetters {
-                    line: TABLE.line_layer(given),
-                    hook: hook(given).unwrap_or_default(),
-                },
-                Some((_, given)) => Request::ListLetters {
-                    line: TABLE.line_layer(given),
-                    hook: hook(given),
-                    json: wants_json(given),
-                },
-                // Clap asks for one.
-                None => Request::Run(Layer::default()),
-            }
-        }
-        Some(("config", given)) => match given.subcommand() {
-            Some((_, given)) => Request::ConfigCheck {
+        Some(("dead-letters", letters)) => match letters.subcommand() {
+            Some(("retry", given)) => Request::RetryLetters {
                 line: TABLE.line_layer(given),
+                hook: hook(given).unwrap_or_default(),
+            },
+            Some((_, given)) => Request::ListLetters {
+                line: TABLE.line_layer(given),
+                hook: hook(given),
                 json: wants_json(given),
             },
-            // Clap asks for one.
-            None => Request::Run(Layer::default()),
+            // Clap requires a subcommand.
+            None => Request::Common(cli::Request::Run(Layer::default())),
         },
-        Some((_, given)) => Request::Run(TABLE.line_layer(given)),
-        None => Request::Run(TABLE.line_layer(&matches)),
+        _ => Request::Common(CLI.request(&matches)),
     })
 }
 
-/// The definition of the command line.
+/// Returns the definition of the command line.
 #[must_use]
 pub fn command() -> Command {
     let hook = || Arg::new("hook").value_name("HOOK");
     let looking = || TABLE.options_of(&["data", "config"]);
-    Command::new("flexfeed-receiver")
-        .version(env!("CARGO_PKG_VERSION"))
-        .about("Keeps a feed file up to date by a flexfeed source.")
-        .after_help(EXAMPLES)
-        .max_term_width(100)
-        .args_conflicts_with_subcommands(true)
+    let status = Command::new("status")
+        .about("Show the status of the receiver of a data folder")
+        .after_help(STATUS_HELP)
+        .args(looking())
+        .arg(json_flag(
+            "Print the status file, with \"running\" added, instead of a text",
+        ))
+        .arg(
+            Arg::new("watch")
+                .long("watch")
+                .action(ArgAction::SetTrue)
+                .conflicts_with("json")
+                .help("Show it live on the terminal"),
+        );
+    let doctor = Command::new("doctor")
+        .about("Look for obstacles between the source and this receiver")
+        .after_help(DOCTOR_HELP)
         .args(TABLE.options())
+        .arg(json_flag("Print the findings as JSON, at the end"))
+        .arg(
+            Arg::new("join")
+                .long("join")
+                .action(ArgAction::SetTrue)
+                .help(
+                    "Also receive where this data folder is not enrolled yet, which counts as a use \
+                     of the link's token",
+                ),
+        );
+    let letters = Command::new("dead-letters")
+        .about("Manage updates that a webhook or command finally failed to take")
+        .subcommand_required(true)
+        .arg_required_else_help(true)
         .subcommand(
-            Command::new("run")
-                .about("Runs the receiver; this is what happens without a command, too")
-                .args(TABLE.options()),
-        )
-        .subcommand(
-            Command::new("status")
-                .about("Shows how the receiver of a data folder does")
-                .after_help(STATUS_HELP)
+            Command::new("list")
+                .about("List them, the oldest first")
+                .arg(hook().help("Only those of this webhook or command"))
                 .args(looking())
                 .arg(json_flag(
-                    "Prints the status file, with \"running\" added, instead of a text",
-                ))
-                .arg(
-                    Arg::new("watch")
-                        .long("watch")
-                        .action(ArgAction::SetTrue)
-                        .conflicts_with("json")
-                        .help("Shows it live on the terminal"),
-                ),
-        )
-        .subcommand(health::command(TABLE.options_of(&["http", "config"])))
-        .subcommand(
-            Command::new("doctor")
-                .about("Finds out what is in the way between the source and this receiver")
-                .after_help(DOCTOR_HELP)
-                .args(TABLE.options())
-                .arg(json_flag("Prints what it finds as JSON, at the end"))
-                .arg(
-                    Arg::new("join")
-                        .long("join")
-                        .action(ArgAction::SetTrue)
-                        .help("Also receives where this data folder has not been let in yet: a use of the link's token is counted"),
-                ),
+                    "Print them with their events, a JSON object per line",
+                )),
         )
         .subcommand(
-            Command::new("dead-letters")
-                .about("Updates that a webhook or command was not told of in the end")
-                .subcommand_required(true)
-                .arg_required_else_help(true)
-                .subcommand(
-                    Command::new("list")
-                        .about("Lists them, the oldest first")
-                        .arg(hook().help("Only those of this webhook or command"))
-                        .args(looking())
-                        .arg(json_flag("Prints them with their events, a JSON object per line")),
+            Command::new("retry")
+                .about(
+                    "Retry those of one webhook or command; failures stay. The receiver must not \
+                     run meanwhile",
                 )
-                .subcommand(
-                    Command::new("retry")
-                        .about("Tries those of one webhook or command once more; what fails stays. The receiver must not run meanwhile")
-                        .arg(hook().required(true).help("The webhook or command"))
-                        .args(TABLE.options().filter(|arg| arg.get_id() != "link")),
-                ),
-        )
-        .subcommand(TABLE.config_command(CHECK_HELP))
+                .arg(hook().required(true).help("The webhook or command"))
+                .args(TABLE.options().filter(|arg| arg.get_id() != "link")),
+        );
+    CLI.command([status, doctor, letters])
 }
 
-/// A message of clap about what was typed, without the tokens that it may quote.
+/// Returns a message of clap without the tokens that it may quote.
 #[must_use]
 pub fn usage_error(error: &clap::Error) -> String {
     redact(&error.to_string())
@@ -248,21 +212,13 @@ mod tests {
     }
 
     #[test]
-    fn the_definition_is_sound() {
+    fn commands_are_distinguished() {
         command().debug_assert();
-    }
-
-    #[test]
-    fn run_is_the_default() {
-        for line in [&["x", "--data", "d"][..], &["run", "x", "--data", "d"]] {
-            let Ok(Request::Run(layer)) = read(line) else {
-                panic!("{line:?}");
-            };
-            assert_eq!(text(&layer, "link").as_deref(), Some("x"));
-            assert_eq!(text(&layer, "data").as_deref(), Some("d"));
-            // Whoever says nothing says nothing, whatever the default is.
-            assert_eq!(layer.0.len(), 2);
-        }
+        let run = read(&["x", "--data", "d"]).unwrap();
+        let Request::Common(cli::Request::Run(layer)) = run else {
+            panic!("{run:?}");
+        };
+        assert_eq!(text(&layer, "link").as_deref(), Some("x"));
         let status = read(&["status", "--data", "d", "--json"]).unwrap();
         assert!(matches!(
             status,
@@ -273,15 +229,12 @@ mod tests {
             }
         ));
         assert!(read(&["status", "--json", "--watch"]).is_err());
-        let health = read(&["health", "--ready", "--http", "127.0.0.1:1"]).unwrap();
-        assert!(matches!(health, Request::Health { wish, .. } if wish.ready));
         assert!(read(&["health", "--data", "d"]).is_err());
         let check = read(&["config", "check", "x", "--json"]).unwrap();
-        let Request::ConfigCheck { line, json: true } = check else {
+        let Request::Common(cli::Request::ConfigCheck { line, json: true }) = check else {
             panic!("{check:?}");
         };
         assert_eq!(text(&line, "link").as_deref(), Some("x"));
-        assert!(read(&["config"]).is_err());
     }
 
     #[test]
@@ -309,7 +262,7 @@ mod tests {
 
     #[test]
     fn switches_and_lists() {
-        let Ok(Request::Run(layer)) = read(&[
+        let Ok(Request::Common(cli::Request::Run(layer))) = read(&[
             "--no-json",
             "--no-multicast=false",
             "--exec",

@@ -5,13 +5,14 @@ use std::process::ExitCode;
 use flexfeed_receiver::cli::{Request, parse, usage_error};
 use flexfeed_receiver::config::{check, data_folder, http_address, load, load_or};
 use flexfeed_receiver::{dead_letters, doctor, run, status};
-use service::health::{self, Whom};
+use service::cli::Request as Common;
+use service::health::{self, Target};
 use service::program::{FAILURE, USAGE, check_settings, complain, misused, print};
 use service::settings::check::problems_as_json;
 use service::settings::{Environment, Layer, Problems};
 
-/// Whom `health` asks.
-const WHOM: Whom = Whom {
+/// Target of `health`.
+const TARGET: Target = Target {
     program: "flexfeed-receiver",
     flag: "--http",
 };
@@ -27,7 +28,7 @@ fn main() -> ExitCode {
     };
     let environment = Environment::of_process();
     match request {
-        Request::Run(line) => service::program::run(
+        Request::Common(Common::Run(line)) => service::program::run(
             load(line, &environment),
             |settings| &settings.log,
             LEVEL,
@@ -38,11 +39,13 @@ fn main() -> ExitCode {
             list_letters(line, &environment, hook.as_deref(), json)
         }
         Request::RetryLetters { line, hook } => retry_letters(line, &environment, &hook),
-        Request::ConfigCheck { line, json } => {
+        Request::Common(Common::ConfigCheck { line, json }) => {
             check_settings(load(line, &environment), json, check::text, check::as_json)
         }
         Request::Status { line, json, watch } => show_status(line, &environment, json, watch),
-        Request::Health { line, wish } => health::run(WHOM, http_address(line, &environment), wish),
+        Request::Common(Common::Health { line, question }) => {
+            health::run(TARGET, http_address(line, &environment), question)
+        }
     }
 }
 

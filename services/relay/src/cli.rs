@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use clap::{Arg, ArgAction, Command};
-use service::health;
+use service::cli::{self, Cli};
 use service::settings::Layer;
 use service::settings::line::{json_flag, wants_json};
 
@@ -34,47 +34,37 @@ Exit codes:
 
 In the live view, q or Ctrl-C ends it, and the arrow keys scroll. NO_COLOR is respected.";
 
-const CHECK_HELP: &str = "\
-Takes all options of 'run', and reads the environment and the file as it does.
-
-Exit codes:
-  0  the settings are fine; they are shown, each with where it comes from
-  2  they are not; each problem is named with where it stands";
-
-/// What was asked for.
+/// A request of the command line.
 #[derive(Debug)]
 pub enum Request {
-    /// To relay.
-    Run(Layer),
-    /// To look at a running relay.
+    /// A command that all programs have.
+    Common(cli::Request),
+    /// Show a running relay.
     Status {
-        /// Where it answers.
+        /// Settings of the command line.
         line: Layer,
-        /// As JSON.
+        /// Whether to print JSON.
         json: bool,
-        /// Live, on the terminal.
+        /// Whether to show it live on the terminal.
         watch: bool,
-    },
-    /// To ask a running relay whether it is well.
-    Health {
-        /// Where it answers.
-        line: Layer,
-        /// What is wanted to be known.
-        wish: health::Wish,
-    },
-    /// To look at the settings.
-    ConfigCheck {
-        /// Those of the command line.
-        line: Layer,
-        /// As JSON.
-        json: bool,
     },
 }
 
-/// Reads the command line, the program's name first.
+const CLI: Cli = Cli {
+    program: "flexfeed-relay",
+    version: env!("CARGO_PKG_VERSION"),
+    about: "Brings multicast to networks without it: an AMT relay (RFC 7450).",
+    examples: EXAMPLES,
+    run: "run",
+    run_about: "Run the relay; this is the default",
+    table: TABLE,
+    http: "http",
+};
+
+/// Parses the command line, the program's name first.
 ///
 /// # Errors
-/// If it cannot be understood; also for help and version.
+/// The command line is not understood, or asks for help or the version.
 pub fn parse(
     line: impl IntoIterator<Item = impl Into<OsString> + Clone>,
 ) -> Result<Request, clap::Error> {
@@ -85,55 +75,26 @@ pub fn parse(
             json: wants_json(given),
             watch: given.get_flag("watch"),
         },
-        Some((health::NAME, given)) => Request::Health {
-            line: TABLE.line_layer(given),
-            wish: health::Wish::of(given),
-        },
-        Some(("config", given)) => match given.subcommand() {
-            Some((_, given)) => Request::ConfigCheck {
-                line: TABLE.line_layer(given),
-                json: wants_json(given),
-            },
-            // Clap asks for one.
-            None => Request::Run(Layer::default()),
-        },
-        Some((_, given)) => Request::Run(TABLE.line_layer(given)),
-        None => Request::Run(TABLE.line_layer(&matches)),
+        _ => Request::Common(CLI.request(&matches)),
     })
 }
 
-/// The definition of the command line.
+/// Returns the definition of the command line.
 #[must_use]
 pub fn command() -> Command {
-    let looking = || TABLE.options_of(&["http", "config"]);
-    Command::new("flexfeed-relay")
-        .version(env!("CARGO_PKG_VERSION"))
-        .about("Brings multicast to networks without it: an AMT relay (RFC 7450).")
-        .after_help(EXAMPLES)
-        .max_term_width(100)
-        .args_conflicts_with_subcommands(true)
-        .args(TABLE.options())
-        .subcommand(
-            Command::new("run")
-                .about("Runs the relay; this is what happens without a command, too")
-                .args(TABLE.options()),
-        )
-        .subcommand(
-            Command::new("status")
-                .about("Shows whom a running relay serves with what")
-                .after_help(STATUS_HELP)
-                .args(looking())
-                .arg(json_flag("Prints what the relay answers, as JSON"))
-                .arg(
-                    Arg::new("watch")
-                        .long("watch")
-                        .action(ArgAction::SetTrue)
-                        .conflicts_with("json")
-                        .help("Shows it live on the terminal"),
-                ),
-        )
-        .subcommand(health::command(looking()))
-        .subcommand(TABLE.config_command(CHECK_HELP))
+    let status = Command::new("status")
+        .about("Show a running relay: gateways, groups, packets")
+        .after_help(STATUS_HELP)
+        .args(TABLE.options_of(&["http", "config"]))
+        .arg(json_flag("Print the relay's answer as JSON"))
+        .arg(
+            Arg::new("watch")
+                .long("watch")
+                .action(ArgAction::SetTrue)
+                .conflicts_with("json")
+                .help("Show it live on the terminal"),
+        );
+    CLI.command([status])
 }
 
 #[cfg(test)]
@@ -146,24 +107,8 @@ mod tests {
     }
 
     #[test]
-    fn the_definition_is_sound() {
+    fn commands_are_distinguished() {
         command().debug_assert();
-    }
-
-    #[test]
-    fn run_is_the_default() {
-        for line in [&["--mtu", "1280"][..], &["run", "--mtu", "1280"]] {
-            let Ok(Request::Run(layer)) = read(line) else {
-                panic!("{line:?}");
-            };
-            assert_eq!(layer.text("mtu").map(|(_, text)| text), Some("1280"));
-            // Whoever says nothing says nothing, whatever the default is.
-            assert_eq!(layer.0.len(), 1);
-        }
-    }
-
-    #[test]
-    fn commands_are_told_apart() {
         let status = read(&["status", "--http", "127.0.0.1:1", "--json"]).unwrap();
         assert!(matches!(
             status,
@@ -175,12 +120,10 @@ mod tests {
         ));
         assert!(read(&["status", "--json", "--watch"]).is_err());
         assert!(read(&["status", "--mtu", "1280"]).is_err());
-        let health = read(&["health", "--ready", "--http", "127.0.0.1:1"]).unwrap();
-        assert!(matches!(health, Request::Health { wish, .. } if wish.ready));
+        for words in [&["--mtu", "1280"][..], &["run", "--mtu", "1280"]] {
+            let request = read(words).unwrap();
+            assert!(matches!(request, Request::Common(cli::Request::Run(_))));
+        }
         assert!(read(&["health", "--mtu", "1280"]).is_err());
-        let check = read(&["config", "check", "--mtu", "1280", "--json"]).unwrap();
-        assert!(matches!(check, Request::ConfigCheck { json: true, .. }));
-        assert!(read(&["config"]).is_err());
-        assert!(read(&["nonsense"]).is_err());
     }
 }

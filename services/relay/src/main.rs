@@ -3,14 +3,15 @@
 use std::process::ExitCode;
 
 use flexfeed_relay::cli::{Request, parse};
-use flexfeed_relay::config::{check, http_address, load};
+use flexfeed_relay::config::{TABLE, http_address, load};
 use flexfeed_relay::{run, status};
-use service::health::{self, Whom};
+use service::cli::Request as Common;
+use service::health::{self, Target};
 use service::program::{FAILURE, USAGE, check_settings, complain, misused, print};
 use service::settings::{Environment, Layer};
 
-/// Whom `health` asks.
-const WHOM: Whom = Whom {
+/// Target of `health`.
+const TARGET: Target = Target {
     program: "flexfeed-relay",
     flag: "--http",
 };
@@ -26,17 +27,22 @@ fn main() -> ExitCode {
     };
     let environment = Environment::of_process();
     match request {
-        Request::Run(line) => service::program::run(
+        Request::Common(Common::Run(line)) => service::program::run(
             load(line, &environment),
             |settings| &settings.log,
             LEVEL,
             |settings| run::run(settings).map_err(|error| format!("{error:#}")),
         ),
-        Request::ConfigCheck { line, json } => {
-            check_settings(load(line, &environment), json, check::text, check::as_json)
+        Request::Common(Common::ConfigCheck { line, json }) => check_settings(
+            load(line, &environment),
+            json,
+            |loaded| TABLE.check_text(loaded),
+            |loaded| TABLE.check_json(loaded),
+        ),
+        Request::Common(Common::Health { line, question }) => {
+            health::run(TARGET, http_address(line, &environment), question)
         }
         Request::Status { line, json, watch } => show_status(line, &environment, json, watch),
-        Request::Health { line, wish } => health::run(WHOM, http_address(line, &environment), wish),
     }
 }
 

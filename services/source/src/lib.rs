@@ -27,12 +27,12 @@ use std::time::Duration;
 use commands::Invocation;
 use config::Config;
 use run::Failure;
-use service::health::{self, Whom};
+use service::health::{self, Target};
 use tokio::runtime::Runtime;
 use tracing::{error, warn};
 
-/// The program that `health` asks.
-const WHOM: Whom = Whom {
+/// Target of `health`.
+const TARGET: Target = Target {
     program: "flexfeed-source",
     flag: "--http",
 };
@@ -49,7 +49,7 @@ pub fn main() -> ExitCode {
     match Invocation::from_command_line() {
         Ok(Invocation::Run(config)) => run_source_process(*config),
         Ok(Invocation::Command(command)) => carry_out(*command),
-        Ok(Invocation::Health { http, wish }) => health::run(WHOM, http.map(Some), wish),
+        Ok(Invocation::Health { http, question }) => health::run(TARGET, http.map(Some), question),
         // Prints help and version to standard output, mistakes to standard error with code 2.
         Err(error) => error.exit(),
     }

@@ -1,25 +1,38 @@
-//! `config check`: what is wrong with the settings, or what they are and who says so.
+//! `config check`: the problems of the settings, or the settings with their origins.
 
 use std::fmt::Write;
 
 use serde_json::{Value as Json, json};
 
+use super::Loaded;
 use super::layer::{Layers, Value};
 use super::table::{Form, Setting, Table};
 
-/// A setting as it is shown.
+/// A setting as shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shown {
-    /// Its name.
+    /// Name.
     pub name: &'static str,
-    /// What may be shown of its value; empty where it is not set and has no default.
+    /// Value without its secrets; empty where it is not set and has no default.
     pub value: String,
-    /// Who says so; `None` for the default.
+    /// Origin; `None` for the default.
     pub origin: Option<String>,
 }
 
 impl Table {
-    /// Every setting with what it is and who says so.
+    /// Returns the answer of `config check` for people.
+    #[must_use]
+    pub fn check_text<S>(&self, loaded: &Loaded<S>) -> String {
+        text(&self.shown(&loaded.layers), "", &loaded.warnings)
+    }
+
+    /// Returns the answer of `config check` for programs.
+    #[must_use]
+    pub fn check_json<S>(&self, loaded: &Loaded<S>) -> Json {
+        as_json(&self.shown(&loaded.layers), &loaded.warnings)
+    }
+
+    /// Returns every setting with its value and origin.
     #[must_use]
     pub fn shown(&self, layers: &Layers) -> Vec<Shown> {
         let all = self.settings.iter().map(|setting| {
@@ -49,7 +62,7 @@ fn value(setting: &Setting, value: &Value) -> String {
     }
 }
 
-/// The settings for people; `more` is said between them and the warnings.
+/// Returns the settings for people, with `more` between them and the warnings.
 #[must_use]
 pub fn text(all: &[Shown], more: &str, warnings: &[String]) -> String {
     let mut out = String::from("The settings are fine.\n\n");
@@ -72,7 +85,7 @@ pub fn text(all: &[Shown], more: &str, warnings: &[String]) -> String {
     out
 }
 
-/// The same for programs.
+/// Returns the settings for programs.
 #[must_use]
 pub fn as_json(all: &[Shown], warnings: &[String]) -> Json {
     let all = all.iter().map(|shown| {
@@ -83,7 +96,7 @@ pub fn as_json(all: &[Shown], warnings: &[String]) -> Json {
     json!({"ok": true, "settings": all, "warnings": warnings})
 }
 
-/// What is wrong, for programs.
+/// Returns the problems for programs.
 #[must_use]
 pub fn problems_as_json(problems: &[String]) -> Json {
     json!({"ok": false, "problems": problems})

@@ -1,4 +1,4 @@
-//! The command line: options made from the table, and what was typed of them.
+//! Command-line options of the settings, and their values on a command line.
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
@@ -8,20 +8,20 @@ use super::table::{Form, Place, Setting, Table};
 const JSON: &str = "json";
 
 impl Table {
-    /// The options of all settings that can stand on the command line.
+    /// Returns the options of all settings that can be on the command line.
     pub fn options(self) -> impl Iterator<Item = Arg> {
         let settings = self.settings.iter().filter(|setting| setting.on_line());
         settings.map(move |setting| self.option(setting))
     }
 
-    /// Those of these settings only, for a command that needs no others.
+    /// Returns the options of these settings only.
     pub fn options_of(self, names: &[&str]) -> impl Iterator<Item = Arg> {
         self.options()
             .filter(|option| names.contains(&option.get_id().as_str()))
     }
 
-    /// The flag or argument of a setting. Clap reads no variables: they are a layer of their own, and
-    /// clap would show their values in its messages, some of which are secrets.
+    /// Returns the flag or argument of a setting. Clap reads no variables: they are a layer of their
+    /// own, and clap would quote their values, some of which are secrets.
     fn option(&self, setting: &'static Setting) -> Arg {
         let mut help = format!("{} [env: {}]", setting.help, self.variable(setting));
         if setting.form != Form::Switch && !setting.default.is_empty() {
@@ -33,7 +33,7 @@ impl Table {
         }
         let arg = arg.long(setting.flag).visible_aliases(setting.alias);
         match setting.form {
-            // --capture=false takes back what a variable or the file says.
+            // --capture=false overrides a variable or the file.
             Form::Switch => arg
                 .value_name("true|false")
                 .num_args(0..=1)
@@ -45,7 +45,7 @@ impl Table {
         }
     }
 
-    /// What the command line says.
+    /// Returns the settings of the command line.
     #[must_use]
     pub fn line_layer(&self, given: &ArgMatches) -> Layer {
         let mut layer = Layer::default();
@@ -63,24 +63,30 @@ impl Table {
         layer
     }
 
-    /// The command `config check`; `after` is said at the end of its help.
+    /// Returns the command `config check` of a program that the command `run` runs.
     #[must_use]
-    pub fn config_command(self, after: &'static str) -> Command {
+    pub fn config_command(self, run: &str) -> Command {
+        let after = format!(
+            "Takes all options of '{run}', and reads the environment and the file as it does.\n\n\
+             Exit codes:\n  \
+             0  the settings are valid; all are shown, each with its origin, without secrets\n  \
+             2  they are not; each problem is shown with its origin"
+        );
         Command::new("config")
-            .about("Looks at settings")
+            .about("Check settings")
             .subcommand_required(true)
             .arg_required_else_help(true)
             .subcommand(
                 Command::new("check")
-                    .about("Says what is wrong with the settings, or what they are")
+                    .about("Print every problem of the settings, or every setting with its origin")
                     .after_help(after)
                     .args(self.options())
-                    .arg(json_flag("Prints them as JSON")),
+                    .arg(json_flag("Print JSON")),
             )
     }
 }
 
-/// The flag `--json`.
+/// Returns the flag `--json`.
 #[must_use]
 pub fn json_flag(help: &'static str) -> Arg {
     Arg::new(JSON)
@@ -89,7 +95,7 @@ pub fn json_flag(help: &'static str) -> Arg {
         .help(help)
 }
 
-/// Whether it is given.
+/// Whether `--json` is given.
 #[must_use]
 pub fn wants_json(given: &ArgMatches) -> bool {
     matches!(given.try_get_one::<bool>(JSON), Ok(Some(true)))

@@ -1,11 +1,11 @@
 //! Settings of a program: by flags, by the environment, by a TOML file, in that order.
 //!
-//! 1. A program names every setting once, in a [`Table`]. Flags and help ([`line`]), variables
+//! 1. A program declares every setting once, in a [`Table`]. Flags and help ([`line`]), variables
 //!    ([`variables`]), keys of the file ([`file`]) and `config check` ([`check`]) follow from it.
-//! 2. What one of the three places says is a [`Layer`]: texts, each with where it stands. A default is
-//!    in no layer: it can win over nothing. [`Table::gather`] brings the layers together.
-//! 3. A [`Taker`] takes each setting from the first layer that has it, gives it its type, and collects
-//!    everything that is wrong, so that the operator is told all of it at once.
+//! 2. Each of the three places makes a [`Layer`]: texts with their origins. A default is in no
+//!    layer: it overrides nothing. [`Table::gather`] collects the layers.
+//! 3. A [`Taker`] takes each setting from the first layer that has it, parses it, and collects all
+//!    problems, so that the operator sees them at once. [`Table::load`] does all of it.
 //!
 //! The relay, the receiver and the console have all of it from here; the source has a table of its
 //! own kind, because its channels come from a file and from a database as well.
@@ -30,26 +30,62 @@ pub use table::{Form, Key, KeyForm, Place, Setting, Table};
 pub use take::Taker;
 pub use variables::Environment;
 
-/// What is wrong with the settings: all of it, a line each, in words for the operator. Quotes no
-/// secret.
+/// All problems of the settings, a line each, in words for the operator. Quotes no secret.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{}", .0.join("\n"))]
 pub struct Problems(pub Vec<String>);
 
-/// Settings, and what is worth saying about them.
+/// Settings with their origins and warnings.
 #[derive(Debug, Clone)]
 pub struct Loaded<S> {
     /// The settings.
     pub settings: S,
-    /// What is not wrong but perhaps not meant.
+    /// Warnings about settings that are valid but perhaps not meant.
     pub warnings: Vec<String>,
-    /// Who said what.
+    /// Origins of the settings.
     pub layers: Layers,
 }
 
 impl Table {
-    /// Joins what the command line says with the environment and the TOML file that either names:
-    /// the layers, the strongest first, and what is wrong with them.
+    /// Returns the settings of the command line, the environment and the TOML file that either
+    /// names, as `take` reads them.
+    ///
+    /// # Errors
+    /// All problems of the settings.
+    pub fn load<S>(
+        &self,
+        line: Layer,
+        environment: &Environment,
+        take: impl FnOnce(&mut Taker<'_>) -> S,
+    ) -> Result<Loaded<S>, Problems> {
+        let (layers, problems) = self.gather(line, environment);
+        let mut taker = Taker::new(&layers, problems);
+        let settings = take(&mut taker);
+        Ok(Loaded {
+            settings: taker.finish(settings)?,
+            warnings: self.warnings(environment),
+            layers,
+        })
+    }
+
+    /// Returns only some of the settings, for a command that needs no others.
+    ///
+    /// # Errors
+    /// The problems of these settings, and of all places of settings.
+    pub fn load_some<T>(
+        &self,
+        line: Layer,
+        environment: &Environment,
+        take: impl FnOnce(&mut Taker<'_>) -> T,
+    ) -> Result<T, Problems> {
+        let (layers, problems) = self.gather(line, environment);
+        let mut taker = Taker::new(&layers, problems);
+        let taken = take(&mut taker);
+        taker.finish(taken)
+    }
+
+    /// Collects the layers of the command line, the environment and the TOML file that either
+    /// names, the strongest first, and their problems.
     #[must_use]
     pub fn gather(&self, line: Layer, environment: &Environment) -> (Layers, Vec<String>) {
         let (variables, mut problems) = self.variables_layer(environment);

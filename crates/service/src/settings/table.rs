@@ -1,11 +1,11 @@
-//! Every setting of a program, named once.
+//! Settings of a program, each declared once.
 
 use crate::peer_text::plain;
 
-/// The setting that names the TOML file; it is of every program and never in the file itself.
+/// Setting that names the TOML file; every program has it, and the file itself cannot.
 pub const CONFIG: &str = "config";
 
-/// How a setting is written.
+/// Form of a setting's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     /// A text.
@@ -18,82 +18,217 @@ pub enum Form {
     Switch,
     /// Several: separated by commas, the flag repeated, or a list in the TOML file.
     List,
-    /// Several texts. In the TOML file each is a table of its own, which begins with `[[name]]` and has
-    /// these keys; a flag or variable gives the first of the keys only.
+    /// Several texts. In the TOML file each is a table `[[name]]` with these keys; a flag or
+    /// variable gives only the first of the keys.
     Sections(&'static [Key]),
 }
 
-/// Where a setting can be given beside its variable.
+/// Place of a setting besides its variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// By a flag and in the file.
+    /// A flag, and the file.
     Everywhere,
-    /// As an argument without a name, and in the file.
+    /// An argument without a name, and the file.
     Argument,
-    /// By a flag, not in the file: it is about the file.
+    /// A flag, not the file: the setting is about the file.
     NotInFile,
-    /// In the file, not by a flag, which everybody who lists processes would see.
+    /// The file, not a flag, which everybody who lists processes would see.
     NotAsFlag,
 }
 
-/// One setting. Its key in the TOML file is its name, its flag the same with hyphens, its variable
-/// the same in capitals after the table's prefix.
+/// One setting: a row of a [`Table`], declared with [`setting!`](crate::setting). Its key in the
+/// TOML file is its name, its flag the name with hyphens, its variable the name in capitals after
+/// the table's prefix.
 #[derive(Debug, Clone, Copy)]
 pub struct Setting {
-    /// Its name.
+    /// Name.
     pub name: &'static str,
-    /// Its flag without the two hyphens in front: the name with hyphens.
+    /// Flag without the two hyphens in front.
     pub flag: &'static str,
-    /// Another flag that does the same.
+    /// Another flag with the same effect.
     pub alias: Option<&'static str>,
-    /// A variable without the prefix, which counts where its own is not set.
+    /// A variable without the prefix, read where the setting's own is not set.
     pub general_variable: Option<&'static str>,
-    /// In its variable, several are separated by white space.
+    /// Whether white space separates several values in the variable.
     pub words: bool,
-    /// What stands for its value in texts.
+    /// Placeholder of the value in the help.
     pub value: &'static str,
-    /// How it is written.
+    /// Form of the value.
     pub form: Form,
-    /// Where it can be given.
+    /// Place besides the variable.
     pub place: Place,
-    /// What it is without being given, as shown.
+    /// Default as shown.
     pub default: &'static str,
-    /// What may be shown of its value.
+    /// Returns the part of the value that may be shown.
     pub shown: fn(&str) -> String,
-    /// What it does.
+    /// Help.
     pub help: &'static str,
 }
 
-impl Setting {
-    /// A text that can be given everywhere; tables say what is different from it.
-    pub const PLAIN: Setting = Setting {
-        name: "",
-        flag: "",
-        alias: None,
-        general_variable: None,
-        words: false,
-        value: "",
-        form: Form::Text,
-        place: Place::Everywhere,
-        default: "",
-        shown: plain,
-        help: "",
-    };
+/// Declares a [`Setting`](crate::settings::Setting) by its name, the placeholder of its value, and
+/// its help: a text that can be given everywhere. Methods say what differs.
+#[macro_export]
+macro_rules! setting {
+    ($name:literal, $value:literal, $help:expr $(,)?) => {{
+        const FLAG: [u8; $name.len()] = $crate::settings::table::hyphenated($name);
+        let flag = match std::str::from_utf8(&FLAG) {
+            Ok(flag) => flag,
+            Err(_) => $name,
+        };
+        $crate::settings::Setting::new($name, flag, $value, $help)
+    }};
+}
 
-    /// Whether it can stand on the command line.
+/// Returns a name with hyphens in place of underscores.
+#[must_use]
+pub const fn hyphenated<const LENGTH: usize>(name: &str) -> [u8; LENGTH] {
+    let mut bytes = [0; LENGTH];
+    let mut at = 0;
+    while at < LENGTH {
+        bytes[at] = match name.as_bytes()[at] {
+            b'_' => b'-',
+            byte => byte,
+        };
+        at += 1;
+    }
+    bytes
+}
+
+impl Setting {
+    /// The setting that names the TOML file.
+    pub const CONFIG: Setting = setting!("config", "FILE", "A TOML file with settings")
+        .path()
+        .not_in_file();
+
+    /// Returns a text that can be given everywhere; see [`setting!`](crate::setting).
+    #[must_use]
+    pub const fn new(
+        name: &'static str,
+        flag: &'static str,
+        value: &'static str,
+        help: &'static str,
+    ) -> Self {
+        Self {
+            name,
+            flag,
+            alias: None,
+            general_variable: None,
+            words: false,
+            value,
+            form: Form::Text,
+            place: Place::Everywhere,
+            default: "",
+            shown: plain,
+            help,
+        }
+    }
+
+    /// Makes it a file or folder.
+    #[must_use]
+    pub const fn path(mut self) -> Self {
+        self.form = Form::Path;
+        self
+    }
+
+    /// Makes it a number.
+    #[must_use]
+    pub const fn number(mut self) -> Self {
+        self.form = Form::Number;
+        self
+    }
+
+    /// Makes it a switch, which is off by default.
+    #[must_use]
+    pub const fn switch(mut self) -> Self {
+        self.form = Form::Switch;
+        self.default = "false";
+        self
+    }
+
+    /// Makes it a list.
+    #[must_use]
+    pub const fn list(mut self) -> Self {
+        self.form = Form::List;
+        self
+    }
+
+    /// Makes it several texts, or tables with these keys in the file.
+    #[must_use]
+    pub const fn sections(mut self, keys: &'static [Key]) -> Self {
+        self.form = Form::Sections(keys);
+        self
+    }
+
+    /// Makes it an argument without a name.
+    #[must_use]
+    pub const fn argument(mut self) -> Self {
+        self.place = Place::Argument;
+        self
+    }
+
+    /// Keeps it out of the file.
+    #[must_use]
+    pub const fn not_in_file(mut self) -> Self {
+        self.place = Place::NotInFile;
+        self
+    }
+
+    /// Keeps it off the command line.
+    #[must_use]
+    pub const fn not_as_flag(mut self) -> Self {
+        self.place = Place::NotAsFlag;
+        self
+    }
+
+    /// Gives it a default, as shown.
+    #[must_use]
+    pub const fn default(mut self, default: &'static str) -> Self {
+        self.default = default;
+        self
+    }
+
+    /// Gives it another flag.
+    #[must_use]
+    pub const fn alias(mut self, flag: &'static str) -> Self {
+        self.alias = Some(flag);
+        self
+    }
+
+    /// Gives it a variable without the prefix, read where its own is not set.
+    #[must_use]
+    pub const fn general_variable(mut self, name: &'static str) -> Self {
+        self.general_variable = Some(name);
+        self
+    }
+
+    /// Separates several values in its variable by white space.
+    #[must_use]
+    pub const fn words(mut self) -> Self {
+        self.words = true;
+        self
+    }
+
+    /// Shows only this of its value.
+    #[must_use]
+    pub const fn shown(mut self, shown: fn(&str) -> String) -> Self {
+        self.shown = shown;
+        self
+    }
+
+    /// Whether it can be on the command line.
     #[must_use]
     pub fn on_line(&self) -> bool {
         self.place != Place::NotAsFlag
     }
 
-    /// Whether it can stand in the file.
+    /// Whether it can be in the file.
     #[must_use]
     pub fn in_file(&self) -> bool {
         self.place != Place::NotInFile
     }
 }
 
-/// What is shown of a setting that may hold a secret.
+/// Returns the text in place of a secret.
 #[must_use]
 pub fn hidden(_: &str) -> String {
     "(secret)".to_owned()
@@ -102,17 +237,17 @@ pub fn hidden(_: &str) -> String {
 /// A key of a `[[name]]` table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Key {
-    /// As it is written.
+    /// Name.
     pub name: &'static str,
-    /// How its value is.
+    /// Form of the value.
     pub form: KeyForm,
-    /// Without being given, as shown.
+    /// Default as shown.
     pub default: &'static str,
-    /// What it does.
+    /// Help.
     pub help: &'static str,
 }
 
-/// How the value of a table's key is written.
+/// Form of a key's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyForm {
     /// A text.
@@ -128,22 +263,22 @@ pub enum KeyForm {
 /// All settings of a program.
 #[derive(Debug, Clone, Copy)]
 pub struct Table {
-    /// What all of its variables begin with.
+    /// Prefix of its variables.
     pub prefix: &'static str,
-    /// In the order of the help.
+    /// Settings in the order of the help.
     pub settings: &'static [Setting],
-    /// Variables that begin like settings and are read by something else in the program.
+    /// Variables with the prefix that something else in the program reads.
     pub other_variables: &'static [&'static str],
 }
 
 impl Table {
-    /// The setting with this name.
+    /// Returns the setting with this name.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<&'static Setting> {
         self.settings.iter().find(|setting| setting.name == name)
     }
 
-    /// The environment variable of a setting.
+    /// Returns the environment variable of a setting.
     #[must_use]
     pub fn variable(&self, setting: &Setting) -> String {
         format!("{}{}", self.prefix, setting.name.to_ascii_uppercase())

@@ -11,6 +11,7 @@ use clap::Command;
 
 use super::table::hidden;
 use super::*;
+use crate::setting;
 
 const HOOK_KEYS: &[Key] = &[
     Key {
@@ -37,53 +38,16 @@ const TABLE: Table = Table {
     prefix: "FLEXFEED_",
     other_variables: &["FLEXFEED_FAULTS"],
     settings: &[
-        Setting {
-            name: "config",
-            flag: "config",
-            form: Form::Path,
-            place: Place::NotInFile,
-            ..Setting::PLAIN
-        },
-        Setting {
-            name: "link",
-            value: "LINK",
-            place: Place::Argument,
-            shown: hidden,
-            ..Setting::PLAIN
-        },
-        Setting {
-            name: "data",
-            flag: "data",
-            form: Form::Path,
-            general_variable: Some("DATA"),
-            default: "./x",
-            ..Setting::PLAIN
-        },
-        Setting {
-            name: "udp_ports",
-            flag: "udp-ports",
-            alias: Some("ports"),
-            form: Form::List,
-            ..Setting::PLAIN
-        },
-        Setting {
-            name: "capture",
-            flag: "capture",
-            form: Form::Switch,
-            ..Setting::PLAIN
-        },
-        Setting {
-            name: "hook",
-            flag: "hook",
-            form: Form::Sections(HOOK_KEYS),
-            words: true,
-            ..Setting::PLAIN
-        },
-        Setting {
-            name: "secret",
-            place: Place::NotAsFlag,
-            ..Setting::PLAIN
-        },
+        setting!("config", "", "").path().not_in_file(),
+        setting!("link", "LINK", "").argument().shown(hidden),
+        setting!("data", "", "")
+            .path()
+            .default("./x")
+            .general_variable("DATA"),
+        setting!("udp_ports", "", "").list().alias("ports"),
+        setting!("capture", "", "").switch(),
+        setting!("hook", "", "").sections(HOOK_KEYS).words(),
+        setting!("secret", "", "").not_as_flag(),
     ],
 };
 
@@ -174,7 +138,7 @@ fn flags_arguments_and_variables_are_understood() {
     let command = Command::new("x").args(TABLE.options());
     assert!(command.try_get_matches_from(["x", "--secret=x"]).is_err());
     assert_eq!(TABLE.options_of(&["data", "secret"]).count(), 1);
-    TABLE.config_command("").debug_assert();
+    TABLE.config_command("run").debug_assert();
 }
 
 #[test]

@@ -1,9 +1,8 @@
 //! The console's settings: from flags, the environment and a TOML file, in that order.
 //!
-//! The mechanism is common to all programs: see `service::settings`. `table` lists every setting
-//! once, `resolve` gives each its type.
+//! The mechanism is common to all programs: see `service::settings`. `table` declares every
+//! setting once, `resolve` gives each its type.
 
-pub mod check;
 mod resolve;
 pub mod table;
 mod values;
@@ -42,5 +41,5 @@ impl std::fmt::Debug for DatabaseUrl {
     }
 }
 
-/// Settings, and what is worth saying about them.
+/// Settings with their origins and warnings.
 pub type Loaded = service::settings::Loaded<Settings>;

@@ -13,47 +13,35 @@ use super::{DatabaseUrl, Loaded, Settings, TABLE, values};
 /// No such file is longer, in bytes.
 const MAX_SECRET: u64 = 64 << 10;
 
-/// Joins what the command line says with the environment and the TOML file that either names.
+/// Returns the settings of the command line, the environment and the TOML file that either names.
 ///
 /// # Errors
-/// Everything that is wrong.
+/// All problems of the settings.
 pub fn load(line: Layer, environment: &Environment) -> Result<Loaded, Problems> {
-    let (layers, problems) = TABLE.gather(line, environment);
-    let mut taker = Taker::new(&layers, problems);
-    let settings = settings(&mut taker);
-    let settings = taker.finish(settings)?;
-    let mut warnings = TABLE.warnings(environment);
-    warnings.extend(doubts(&settings));
-    Ok(Loaded {
-        settings,
-        warnings,
-        layers,
-    })
+    let mut loaded = TABLE.load(line, environment, settings)?;
+    loaded.warnings.extend(doubts(&loaded.settings));
+    Ok(loaded)
 }
 
-/// Only the database, and where a console finds itself, for commands that need no more.
+/// Returns the database, and what links need, for commands on the database.
 ///
 /// # Errors
-/// If the settings that could name it cannot be read, or none does.
+/// The settings that could name the database cannot be read, or none does.
 pub fn load_database(
     line: Layer,
     environment: &Environment,
 ) -> Result<(DatabaseUrl, SiteSettings, SocketAddr), Problems> {
-    let (layers, problems) = TABLE.gather(line, environment);
-    let mut taker = Taker::new(&layers, problems);
-    let found = (database(&mut taker), site(&mut taker), listen(&mut taker));
-    taker.finish(found)
+    TABLE.load_some(line, environment, |taker| {
+        (database(taker), site(taker), listen(taker))
+    })
 }
 
-/// Only where it answers HTTP, for commands that ask a running one.
+/// Returns only the HTTP address, for commands that ask a running console.
 ///
 /// # Errors
-/// If the settings that could name it cannot be read.
+/// The settings that could name it cannot be read.
 pub fn load_listen(line: Layer, environment: &Environment) -> Result<SocketAddr, Problems> {
-    let (layers, problems) = TABLE.gather(line, environment);
-    let mut taker = Taker::new(&layers, problems);
-    let listen = listen(&mut taker);
-    taker.finish(listen)
+    TABLE.load_some(line, environment, listen)
 }
 
 /// The database: the URL, or the file that holds it.

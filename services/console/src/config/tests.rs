@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use console::config::SecureCookies;
+use service::cli;
 use service::settings::{Environment, Form, Layer, Layers, Origin, Problems};
 
 use super::*;
@@ -49,7 +50,7 @@ const EXAMPLES: &[(&str, [&str; 3])] = &[
 fn line(arguments: &[&str]) -> Layer {
     let all = std::iter::once(&"flexfeed-console").chain(arguments);
     match parse(all).unwrap() {
-        Request::Serve(layer) => layer,
+        Request::Common(cli::Request::Run(layer)) => layer,
         other => panic!("{other:?}"),
     }
 }
@@ -90,8 +91,8 @@ fn a_database_is_named_once_and_not_shown() {
     assert_eq!(url(&[own, general]), own.1);
     assert_eq!(url(&[general]), general.1);
     let loaded = loaded_of(&[general]).unwrap();
-    assert!(!check::text(&loaded).contains("secret@"));
-    assert!(!check::as_json(&loaded).to_string().contains("secret@"));
+    assert!(!TABLE.check_text(&loaded).contains("secret@"));
+    assert!(!TABLE.check_json(&loaded).to_string().contains("secret@"));
     assert!(!format!("{:?}", loaded.settings).contains("secret@"));
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("url");
@@ -203,38 +204,4 @@ fn for_every_setting_flags_win_over_variables_and_variables_over_the_file() {
             _ => assert_eq!(text, by_file),
         }
     }
-}
-
-#[test]
-fn mistyped_variables_are_reported() {
-    let loaded = loaded(
-        &[],
-        &[
-            ("FLEXFEED_CONSOLE_LISTNE", ":1"),
-            ("FLEXFEED_DATA", "x"),
-            ("DATABASE_URL", "sqlite://x"),
-        ],
-    );
-    let warnings = loaded.unwrap().warnings;
-    assert_eq!(warnings.len(), 1);
-    assert!(warnings[0].contains("is FLEXFEED_CONSOLE_LISTEN meant?"));
-}
-
-#[test]
-fn a_check_shows_every_setting() {
-    let loaded = loaded(
-        &["--session-time", "90m"],
-        &[("DATABASE_URL", "sqlite://x")],
-    )
-    .unwrap();
-    let text = check::text(&loaded);
-    for setting in TABLE.settings {
-        assert!(text.contains(&format!("  {} ", setting.name)), "{text}");
-    }
-    assert!(text.contains("90m   (--session-time)"), "{text}");
-    let json = check::as_json(&loaded);
-    assert_eq!(
-        json["settings"].as_array().unwrap().len(),
-        TABLE.settings.len()
-    );
 }

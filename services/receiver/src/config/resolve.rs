@@ -95,27 +95,25 @@ pub fn load_or(
     ))
 }
 
-/// Only the data folder, for commands that look at one.
+/// Returns only the data folder, for commands that look at one.
 ///
 /// # Errors
-/// If the settings that could name it cannot be read.
+/// The settings that could name it cannot be read.
 pub fn data_folder(line: Layer, environment: &Environment) -> Result<PathBuf, Problems> {
-    let (layers, problems) = TABLE.gather(line, environment);
-    Taker::new(&layers, problems).finish(data(&layers))
+    TABLE.load_some(line, environment, |taker| data(taker.layers))
 }
 
-/// Only where a running receiver answers HTTP, for commands that ask one; `None` for nowhere.
+/// Returns only the HTTP address, for commands that ask a running receiver; `None` for no HTTP.
 ///
 /// # Errors
-/// If the settings that could name it cannot be read.
+/// The settings that could name it cannot be read.
 pub fn http_address(
     line: Layer,
     environment: &Environment,
 ) -> Result<Option<SocketAddr>, Problems> {
-    let (layers, problems) = TABLE.gather(line, environment);
-    let mut taker = Taker::new(&layers, problems);
-    let http = taker.http(HTTP.into());
-    taker.finish(http.map(|http| http.addr))
+    TABLE.load_some(line, environment, |taker| {
+        taker.http(HTTP.into()).map(|http| http.addr)
+    })
 }
 
 fn no_link() -> Problems {

@@ -1,8 +1,9 @@
 //! Every setting, named once.
 
 use service::logging::LogSettings;
+use service::setting;
 use service::settings::table::hidden;
-use service::settings::{Form, Key, KeyForm, Place, Setting, Table};
+use service::settings::{Key, KeyForm, Setting, Table};
 
 use super::values::shown_address;
 use crate::link::redact;
@@ -23,246 +24,177 @@ fn command(_: &str) -> String {
 }
 
 const SETTINGS: &[Setting] = &[
-    Setting {
-        name: "link",
-        value: "LINK",
-        place: Place::Argument,
-        shown: redact,
-        help: "The enrolment link",
-        ..Setting::PLAIN
-    },
-    Setting {
-        name: "link_file",
-        flag: "link-file",
-        value: "FILE",
-        form: Form::Path,
-        help: "A file with the enrolment link, instead of LINK",
-        ..Setting::PLAIN
-    },
-    Setting {
-        name: "config",
-        flag: "config",
-        value: "FILE",
-        form: Form::Path,
-        place: Place::NotInFile,
-        help: "A TOML file with settings",
-        ..Setting::PLAIN
-    },
-    Setting {
-        name: "data",
-        flag: "data",
-        value: "DIR",
-        form: Form::Path,
-        default: "./flexfeed-receiver",
-        help: "Folder of the feed files, the cursors and the receiver's id",
-        ..Setting::PLAIN
-    },
-    Setting {
-        name: "name",
-        flag: "name",
-        value: "NAME",
-        default: "this machine's name",
-        help: "What the source's operator sees this receiver as",
-        ..Setting::PLAIN
-    },
-    Setting {
-        name: "http",
-        flag: "http",
-        value: "ADDRESS:PORT",
-        default: "127.0.0.1:8080",
-        help: "Where to answer HTTP: feeds, events, health, metrics; off for nowhere",
-        ..Setting::PLAIN
-    },
-    Setting {
-        name: "no_json",
-        flag: "no-json",
-        form: Form::Switch,
-        default: "false",
-        help: "Keeps no JSON Feed file beside the Atom file",
-        ..Setting::PLAIN
-    },
-    Setting {
-        name: "keep_entries",
-        flag: "keep-entries",
-        value: "NUMBER",
-        form: Form::Number,
-        default: "500",
-        help: "Number of entries in each Atom and JSON Feed file, 1 to 10000; the oldest are \
-               dropped, also above 64 MiB",
-        ..Setting::PLAIN
-    },
-    Setting {
-        name: "file_interval",
-        flag: "file-interval",
-        value: "DURATION",
-        default: "5s",
-        help: "Shortest time between two writes of a channel's feed files, which follow the \
-               journal within a budget of bytes; 0 to write them at each update",
-        ..Setting::PLAIN
-    },
-    Setting {
-        name: "webhook",
-        flag: "webhook",
-        value: "URL",
-        form: Form::Sections(WEBHOOK_KEYS),
-        words: true,
-        shown: shown_address,
-        help: "Posts each update to this URL; can be repeated",
-        ..Setting::PLAIN
-    },
-    Setting {
-        name: "webhook_secret",
-        flag: "webhook-secret",
-        value: "SECRET",
-        place: Place::NotAsFlag,
-        shown: hidden,
-        help: "Signs what is posted to webhooks that have no secret of their own",
-        ..Setting::PLAIN
-    },
-    Setting {
-        name: "webhook_secret_file",
-        flag: "webhook-secret-file",
-        value: "FILE",
-        form: Form::Path,
-        help: "A file with the secret that signs what is posted to webhooks",
-        ..Setting::PLAIN
-    },
-    Setting {
-        name: "exec",
-        flag: "exec",
-        value: "COMMAND",
-        form: Form::Sections(EXEC_KEYS),
-        shown: command,
-        help: "Runs this shell command for each update, which it finds on its standard input; \
-               can be repeated",
-        ..Setting::PLAIN
-    },
-    Setting {
-        name: "delivery_log",
-        flag: "delivery-log",
-        value: "FILE",
-        form: Form::Path,
-        help: "Appends a JSON line to this file for each update",
-        ..Setting::PLAIN
-    },
-    Setting {
-        name: "history",
-        flag: "history",
-        value: "NUMBER",
-        form: Form::Number,
-        default: "100",
-        help: "How many of a channel's last updates to begin with where this data folder has none; \
-               all for everything that the source still keeps",
-        ..Setting::PLAIN
-    },
-    Setting {
-        name: "journal_updates",
-        flag: "journal-updates",
-        value: "NUMBER",
-        form: Form::Number,
-        default: "10000",
-        help: "How many of its last updates the receiver keeps for each channel, for events, \
-               webhooks and commands",
-        ..Setting::PLAIN
-    },
-    Setting {
-        name: "journal_bytes",
-        flag: "journal-bytes",
-        value: "SIZE",
-        form: Form::Number,
-        default: "64M",
-        help: "How many bytes of them at most (with K, M or G)",
-        ..Setting::PLAIN
-    },
-    Setting {
-        name: "interface",
-        flag: "interface",
-        value: "IP",
-        default: "by the routing table",
-        help: "An address, IPv4 or IPv6, of the interface to join multicast groups on",
-        ..Setting::PLAIN
-    },
-    Setting {
-        name: "no_multicast",
-        flag: "no-multicast",
-        form: Form::Switch,
-        default: "false",
-        help: "Never joins multicast groups",
-        ..Setting::PLAIN
-    },
-    Setting {
-        name: "no_replicate",
-        flag: "no-replicate",
-        form: Form::Switch,
-        default: "false",
-        help: "Never takes copies of the flow's packets; with --no-multicast, everything \
-               comes on the receiver's own connection",
-        ..Setting::PLAIN
-    },
-    Setting {
-        name: "amt_relay",
-        flag: "amt-relay",
-        value: "LIST",
-        form: Form::List,
-        alias: Some("relay"),
-        help: "AMT relays to try before those that the source tells of, the preferred ones \
-               first: HOST or HOST:PORT each, with commas between; anycast for any relay \
-               near here; can be repeated",
-        ..Setting::PLAIN
-    },
-    Setting {
-        name: "amt_local_port",
-        flag: "amt-local-port",
-        value: "PORT",
-        form: Form::Number,
-        default: "that of the run before",
-        help: "Local UDP port towards AMT relays where it is free, for relays that serve one port \
-               of each address, and for firewalls",
-        ..Setting::PLAIN
-    },
-    Setting {
-        name: "no_amt",
-        flag: "no-amt",
-        form: Form::Switch,
-        default: "false",
-        help: "Never uses AMT relays where multicast does not reach",
-        ..Setting::PLAIN
-    },
-    Setting {
-        name: "no_amt_dns",
-        flag: "no-amt-dns",
-        form: Form::Switch,
-        default: "false",
-        help: "Never asks the DNS for relays of the source (RFC 8777)",
-        ..Setting::PLAIN
-    },
-    Setting {
-        name: "ca_file",
-        flag: "ca-file",
-        value: "FILE",
-        form: Form::Path,
-        help: "Verifies the source's certificate and name by the authorities in this PEM \
-               file, where the link has no pin",
-        ..Setting::PLAIN
-    },
-    Setting {
-        name: "insecure",
-        flag: "insecure",
-        form: Form::Switch,
-        default: "false",
-        help: "Does not verify the source at all: whoever answers learns the token; only for \
-               tests",
-        ..Setting::PLAIN
-    },
-    Setting {
-        name: "qlog",
-        flag: "qlog",
-        value: "DIR",
-        form: Form::Path,
-        help: "Writes what passes on connections and flows to files in this folder, for tools \
-               that read qlog; they grow without end and show when what came",
-        ..Setting::PLAIN
-    },
+    setting!("link", "LINK", "The enrolment link")
+        .argument()
+        .shown(redact),
+    setting!(
+        "link_file",
+        "FILE",
+        "A file with the enrolment link, instead of LINK"
+    )
+    .path(),
+    Setting::CONFIG,
+    setting!(
+        "data",
+        "DIR",
+        "Folder of the feed files, the cursors and the receiver's id"
+    )
+    .path()
+    .default("./flexfeed-receiver"),
+    setting!(
+        "name",
+        "NAME",
+        "What the source's operator sees this receiver as"
+    )
+    .default("this machine's name"),
+    setting!(
+        "http",
+        "ADDRESS:PORT",
+        "Where to answer HTTP: feeds, events, health, metrics; off for nowhere"
+    )
+    .default("127.0.0.1:8080"),
+    setting!(
+        "no_json",
+        "",
+        "Keeps no JSON Feed file beside the Atom file"
+    )
+    .switch(),
+    setting!(
+        "keep_entries",
+        "NUMBER",
+        "Number of entries in each Atom and JSON Feed file, 1 to 10000; the oldest are dropped, \
+         also above 64 MiB"
+    )
+    .number()
+    .default("500"),
+    setting!(
+        "file_interval",
+        "DURATION",
+        "Shortest time between two writes of a channel's feed files, which follow the journal \
+         within a budget of bytes; 0 to write them at each update"
+    )
+    .default("5s"),
+    setting!(
+        "webhook",
+        "URL",
+        "Posts each update to this URL; can be repeated"
+    )
+    .sections(WEBHOOK_KEYS)
+    .words()
+    .shown(shown_address),
+    setting!(
+        "webhook_secret",
+        "SECRET",
+        "Signs what is posted to webhooks that have no secret of their own"
+    )
+    .not_as_flag()
+    .shown(hidden),
+    setting!(
+        "webhook_secret_file",
+        "FILE",
+        "A file with the secret that signs what is posted to webhooks"
+    )
+    .path(),
+    setting!(
+        "exec",
+        "COMMAND",
+        "Runs this shell command for each update, which it finds on its standard input; can be \
+         repeated"
+    )
+    .sections(EXEC_KEYS)
+    .shown(command),
+    setting!(
+        "delivery_log",
+        "FILE",
+        "Appends a JSON line to this file for each update"
+    )
+    .path(),
+    setting!(
+        "history",
+        "NUMBER",
+        "How many of a channel's last updates to begin with where this data folder has none; \
+         all for everything that the source still keeps"
+    )
+    .number()
+    .default("100"),
+    setting!(
+        "journal_updates",
+        "NUMBER",
+        "How many of its last updates the receiver keeps for each channel, for events, webhooks \
+         and commands"
+    )
+    .number()
+    .default("10000"),
+    setting!(
+        "journal_bytes",
+        "SIZE",
+        "How many bytes of them at most (with K, M or G)"
+    )
+    .number()
+    .default("64M"),
+    setting!(
+        "interface",
+        "IP",
+        "An address, IPv4 or IPv6, of the interface to join multicast groups on"
+    )
+    .default("by the routing table"),
+    setting!("no_multicast", "", "Never joins multicast groups").switch(),
+    setting!(
+        "no_replicate",
+        "",
+        "Never takes copies of the flow's packets; with --no-multicast, everything comes on the \
+         receiver's own connection"
+    )
+    .switch(),
+    setting!(
+        "amt_relay",
+        "LIST",
+        "AMT relays to try before those that the source tells of, the preferred ones first: \
+         HOST or HOST:PORT each, with commas between; anycast for any relay near here; can be \
+         repeated"
+    )
+    .list()
+    .alias("relay"),
+    setting!(
+        "amt_local_port",
+        "PORT",
+        "Local UDP port towards AMT relays where it is free, for relays that serve one port of \
+         each address, and for firewalls"
+    )
+    .number()
+    .default("that of the run before"),
+    setting!(
+        "no_amt",
+        "",
+        "Never uses AMT relays where multicast does not reach"
+    )
+    .switch(),
+    setting!(
+        "no_amt_dns",
+        "",
+        "Never asks the DNS for relays of the source (RFC 8777)"
+    )
+    .switch(),
+    setting!(
+        "ca_file",
+        "FILE",
+        "Verifies the source's certificate and name by the authorities in this PEM file, where \
+         the link has no pin"
+    )
+    .path(),
+    setting!(
+        "insecure",
+        "",
+        "Does not verify the source at all: whoever answers learns the token; only for tests"
+    )
+    .switch(),
+    setting!(
+        "qlog",
+        "DIR",
+        "Writes what passes on connections and flows to files in this folder, for tools that \
+         read qlog; they grow without end and show when what came"
+    )
+    .path(),
     LogSettings::FORMAT,
     LogSettings::LEVEL,
 ];

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use service::cli;
 use service::logging::LogFormat;
 use service::settings::{Environment, Form, Layer, Place, Problems, Setting};
 
@@ -122,7 +123,7 @@ impl Given {
 
     fn load(&self) -> Result<Loaded, Problems> {
         fs::write(self.path(), &self.file).unwrap();
-        let Ok(Request::Run(line)) = parse(self.line.clone()) else {
+        let Ok(Request::Common(cli::Request::Run(line))) = parse(self.line.clone()) else {
             panic!("{:?}", self.line);
         };
         let mut environment = self.environment.clone();

@@ -1,9 +1,8 @@
-//! What the relay is told to do: by flags, by the environment, by a TOML file, in that order.
+//! Settings of the relay: from flags, the environment and a TOML file, in that order.
 //!
-//! How that works is the same for all programs: see `service::settings`. `table` names every
-//! setting once, `resolve` gives each its type.
+//! The mechanism is common to all programs: see `service::settings`. `table` declares every setting
+//! once, `resolve` gives each its type.
 
-pub mod check;
 mod resolve;
 pub mod table;
 mod values;
@@ -22,27 +21,27 @@ pub use values::Listen;
 
 use crate::engine::Receive;
 
-/// How long gateways are served after the wish to stop, if nobody says.
+/// Default time for which gateways are served after a stop request.
 const DRAIN_TIME: Duration = Duration::from_secs(2);
 
-/// Everything that a relay is told, with its defaults.
+/// All settings of a relay, with defaults.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Where gateways reach it.
+    /// Addresses at which gateways reach it.
     pub listen: Vec<Listen>,
-    /// The interface with the multicast, by name or address; `None` leaves it to the routing table.
+    /// Interface with the multicast, by name or address; `None` for that of the routing table.
     pub interface: Option<String>,
-    /// How multicast is received.
+    /// Reception of multicast.
     pub receive: Receive,
-    /// How gateways are treated.
+    /// Settings of the protocol.
     pub relay: amt::relay::Config,
-    /// How long they are served after the wish to stop.
+    /// Time for which gateways are served after a stop request.
     pub drain_time: Duration,
-    /// Where it answers HTTP; `None` for nowhere.
+    /// HTTP address; `None` for no HTTP.
     pub http: Option<HttpSettings>,
-    /// The log.
+    /// Log.
     pub log: LogSettings,
 }
 
-/// Settings, and what is worth saying about them.
+/// Settings with their origins and warnings.
 pub type Loaded = service::settings::Loaded<Settings>;

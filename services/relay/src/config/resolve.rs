@@ -9,39 +9,31 @@ use super::values::{self, Listen};
 use super::{Loaded, Settings, TABLE};
 use crate::engine::Receive;
 
-/// Where HTTP is answered if nobody says anything.
+/// Default HTTP address.
 const HTTP: ([u8; 4], u16) = ([127, 0, 0, 1], 8091);
 
-/// The port of a flexfeed source's flows, unless it is set there.
+/// Default port of a flexfeed source's flows.
 const FLOW_PORT: u16 = 4434;
 
-/// Joins what the command line says with the environment and the TOML file that either names.
+/// Returns the settings of the command line, the environment and the TOML file that either names.
 ///
 /// # Errors
-/// Everything that is wrong.
+/// All problems of the settings.
 pub fn load(line: Layer, environment: &Environment) -> Result<Loaded, Problems> {
-    let (layers, problems) = TABLE.gather(line, environment);
-    let mut taker = Taker::new(&layers, problems);
-    let settings = settings(&mut taker);
-    Ok(Loaded {
-        settings: taker.finish(settings)?,
-        warnings: TABLE.warnings(environment),
-        layers,
-    })
+    TABLE.load(line, environment, settings)
 }
 
-/// Only where a running relay answers HTTP, for commands that look at one.
+/// Returns only the HTTP address, for commands that ask a running relay.
 ///
 /// # Errors
-/// If the settings that could name it cannot be read.
+/// The settings that could name it cannot be read.
 pub fn http_address(
     line: Layer,
     environment: &Environment,
 ) -> Result<Option<SocketAddr>, Problems> {
-    let (layers, problems) = TABLE.gather(line, environment);
-    let mut taker = Taker::new(&layers, problems);
-    let http = taker.http(HTTP.into());
-    taker.finish(http.map(|http| http.addr))
+    TABLE.load_some(line, environment, |taker| {
+        taker.http(HTTP.into()).map(|http| http.addr)
+    })
 }
 
 fn receive(taker: &mut Taker<'_>) -> Receive {

@@ -4,6 +4,7 @@
 
 use std::path::Path;
 
+use service::cli;
 use service::settings::{Environment, Form, Layer, Layers, Origin, Problems};
 
 use super::*;
@@ -50,7 +51,7 @@ const EXAMPLES: &[(&str, [&str; 3])] = &[
 fn line(arguments: &[&str]) -> Layer {
     let all = std::iter::once(&"flexfeed-relay").chain(arguments);
     match parse(all).unwrap() {
-        Request::Run(layer) => layer,
+        Request::Common(cli::Request::Run(layer)) => layer,
         other => panic!("{other:?}"),
     }
 }
@@ -177,31 +178,5 @@ fn what_is_wrong_is_named_with_where_it_stands() {
             "f.toml line 1: mtu: takes a number, not a TOML boolean",
             "f.toml line 2: udp_prts: there is no such setting; is udp_ports meant?"
         ]
-    );
-}
-
-#[test]
-fn a_mistyped_variable_is_told() {
-    let loaded = loaded(
-        &[],
-        &[("FLEXFEED_RELAY_UDP_PROTS", "1"), ("FLEXFEED_DATA", "x")],
-    );
-    let warnings = loaded.unwrap().warnings;
-    assert_eq!(warnings.len(), 1);
-    assert!(warnings[0].contains("is FLEXFEED_RELAY_UDP_PORTS meant?"));
-}
-
-#[test]
-fn a_check_shows_every_setting() {
-    let loaded = loaded(&["--mtu", "1280"], &[]).unwrap();
-    let text = check::text(&loaded);
-    for setting in TABLE.settings {
-        assert!(text.contains(&format!("  {} ", setting.name)), "{text}");
-    }
-    assert!(text.contains("1280   (--mtu)"), "{text}");
-    let json = check::as_json(&loaded);
-    assert_eq!(
-        json["settings"].as_array().unwrap().len(),
-        TABLE.settings.len()
     );
 }

@@ -51,7 +51,7 @@ pub enum Invocation {
         /// Where it answers, or what is wrong with the settings.
         http: Result<SocketAddr, String>,
         /// Question of the health check.
-        wish: health::Wish,
+        question: health::Question,
     },
     /// Something else.
     Command(Box<Command>),
@@ -125,7 +125,7 @@ impl Invocation {
             let config = resolved.config.map_err(|mistakes| mistakes.join("\n"));
             return Ok(Self::Health {
                 http: config.map(|config| config.http),
-                wish: health::Wish::of(given),
+                question: health::Question::of(given),
             });
         }
         let action = Action::from_arg_matches(matches).map_err(|error| vec![error.to_string()])?;

@@ -59,7 +59,7 @@ fn without_a_command_it_is_a_source() {
 #[test]
 fn health_asks_where_the_settings_say() {
     let asked = |arguments: &[&str]| match invoke(arguments).unwrap() {
-        Invocation::Health { http, wish } => (http, wish.ready),
+        Invocation::Health { http, question } => (http, question.ready),
         other => panic!("{other:?}"),
     };
     let (http, ready) = asked(&["health"]);
