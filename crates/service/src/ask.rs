@@ -7,7 +7,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-/// What asking may take.
+/// Bounds on an answer.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
     /// From the beginning of the connection to the end of the answer.
@@ -16,19 +16,19 @@ pub struct Bounds {
     pub longest: usize,
 }
 
-/// What was answered.
+/// An answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     /// The code, such as 200.
     pub status: u16,
     /// The first line of the answer, as it came.
     pub first_line: String,
-    /// What is behind the header.
+    /// Body.
     pub body: Vec<u8>,
 }
 
-/// Where a program that listens at an address is reached from its own machine: at the loopback
-/// address, if it listens at all addresses.
+/// Returns the address at which a program is reached from its own machine: the loopback address if
+/// it listens at all addresses.
 #[must_use]
 pub fn reached(listen: SocketAddr) -> SocketAddr {
     let ip = match listen.ip() {
@@ -43,7 +43,7 @@ pub fn reached(listen: SocketAddr) -> SocketAddr {
 /// wanted most.
 ///
 /// # Errors
-/// Nobody answers there within the bounds, or not by HTTP.
+/// No answer comes within the bounds, or none by HTTP.
 pub fn get(
     listen: SocketAddr,
     path: &str,
@@ -83,7 +83,7 @@ fn talk(mut stream: TcpStream, request: &str, end: Instant, longest: usize) -> i
     let mut answer = Vec::new();
     let mut part = [0; 16 << 10];
     loop {
-        // For each part anew: somebody who sends a byte now and then is late all the same.
+        // Reset for each read: a server that sends a byte now and then is late all the same.
         stream.set_read_timeout(Some(left(end)?))?;
         let length = match stream.read(&mut part) {
             Ok(0) => return Ok(answer),
@@ -151,7 +151,7 @@ mod tests {
                 stream.read_exact(&mut byte).unwrap();
                 request.extend(byte);
             }
-            // Who has heard enough may be gone.
+            // The client may have closed.
             let _ = stream.write_all(&answer);
             String::from_utf8(request).unwrap()
         });

@@ -1,16 +1,17 @@
-//! Variables that begin like the settings of a program and are meant for another one, or come from the place where it runs; and who runs it.
+//! Variables with the prefix of a program that are meant for another one or come from Kubernetes,
+//! and the user's name.
 
-/// What the variables of the programs begin with that have a word of their own in front.
+/// Prefixes of the programs whose variables have one of their own.
 const OTHER_PROGRAMS: [&str; 3] = ["FLEXFEED_RELAY_", "FLEXFEED_GATEWAY_", "FLEXFEED_CONSOLE_"];
 
-/// Whether a variable is none that somebody who sets up source or receiver has mistyped: it is a setting of another program, which may stand in the same file,
-/// or one of those that Kubernetes gives to each container for each Service there is, such as `FLEXFEED_SOURCE_SERVICE_HOST` or
-/// `FLEXFEED_SOURCE_PORT=udp://10.0.0.1:4433`.
+/// Whether a variable is no mistyped setting of source or receiver: it is a setting of another
+/// program, perhaps from a shared file, or one that Kubernetes gives to each container for each
+/// Service, such as `FLEXFEED_SOURCE_SERVICE_HOST` or `FLEXFEED_SOURCE_PORT=udp://10.0.0.1:4433`.
 pub fn is_of_others(name: &str, value: &str) -> bool {
     OTHER_PROGRAMS.iter().any(|own| name.starts_with(own)) || is_of_kubernetes(name, value)
 }
 
-/// Whether a variable is meant for the program whose settings begin with `prefix`, rightly or mistyped.
+/// Whether a variable is meant for the program with this prefix, mistyped or not.
 pub fn is_meant_for(prefix: &str, name: &str, value: &str) -> bool {
     let mut others = OTHER_PROGRAMS.iter().filter(|own| **own != prefix);
     let for_others = others.any(|own| name.starts_with(own));
@@ -37,7 +38,8 @@ pub fn is_of_kubernetes(name: &str, value: &str) -> bool {
     number && protocol.is_some_and(|p| matches!(p, "TCP" | "UDP" | "SCTP"))
 }
 
-/// Who runs the program, as the system calls them; empty where nobody says, as in most containers.
+/// Returns the user name of the process; empty where the environment has none, as in most
+/// containers.
 pub fn user() -> String {
     let named = ["USER", "LOGNAME"].into_iter().map(std::env::var);
     let mut named = named.flatten().filter(|name| !name.is_empty());

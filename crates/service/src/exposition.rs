@@ -1,6 +1,6 @@
-//! In which form `/metrics` is answered. The programs write OpenMetrics; whoever does not ask for that
-//! gets Prometheus's own text format, which everything that reads metrics takes. A sample is the same
-//! line in both, so that series keep their names whichever way they are read.
+//! In which form `/metrics` is answered. The programs write OpenMetrics; whoever does not ask for
+//! that gets Prometheus's own text format, which everything that reads metrics takes. A sample is
+//! the same line in both, so that series keep their names whichever way they are read.
 
 use std::fmt;
 
@@ -18,7 +18,8 @@ pub enum Format {
 }
 
 impl Format {
-    /// The one that fits best what a request accepts. Without a word about OpenMetrics it is the text.
+    /// The one that fits best what a request accepts. Without a word about OpenMetrics it is the
+    /// text.
     #[must_use]
     pub fn asked(headers: &HeaderMap) -> Self {
         let accepted = headers.get_all(ACCEPT).iter();
@@ -26,19 +27,19 @@ impl Format {
         let ranges = accepted
             .flat_map(|value| value.split(','))
             .filter_map(Range::read);
-        let (mut text, mut open) = (Wish::default(), Wish::default());
+        let (mut text, mut open) = (Preference::default(), Preference::default());
         for (place, range) in ranges.enumerate() {
             let Some((format, specific)) = range.means() else {
                 continue;
             };
-            let wish = Wish {
+            let preference = Preference {
                 specific,
                 weight: range.weight,
                 place,
             };
             match format {
-                Format::Text => text.take(wish),
-                Format::OpenMetrics => open.take(wish),
+                Format::Text => text.take(preference),
+                Format::OpenMetrics => open.take(preference),
             }
         }
         match open.weight > 0 && open.goes_before(&text) {
@@ -47,7 +48,7 @@ impl Format {
         }
     }
 
-    /// What the answer says that it is.
+    /// Content type of the answer.
     #[must_use]
     pub fn content_type(self) -> &'static str {
         match self {
@@ -57,10 +58,10 @@ impl Format {
     }
 }
 
-/// What a request says about one format.
+/// Preference of a request for one format.
 #[derive(Debug, Clone, Copy, Default)]
-struct Wish {
-    /// How exactly the format is named; what is named more exactly counts.
+struct Preference {
+    /// Precision with which the format is named; the highest wins.
     specific: u8,
     /// In thousandths; 0 for not at all.
     weight: u16,
@@ -68,7 +69,7 @@ struct Wish {
     place: usize,
 }
 
-impl Wish {
+impl Preference {
     fn take(&mut self, other: Self) {
         if (other.specific, other.weight) > (self.specific, self.weight) {
             *self = other;
@@ -77,7 +78,7 @@ impl Wish {
 
     /// Whether it is preferred: it weighs more, or is named more exactly, or earlier.
     fn goes_before(&self, other: &Self) -> bool {
-        let exactly = |wish: &Self| wish.specific >= NAMED;
+        let exactly = |preference: &Self| preference.specific >= NAMED;
         match self.weight.cmp(&other.weight) {
             std::cmp::Ordering::Equal if exactly(other) => self.place < other.place,
             order => order.is_ge(),
@@ -170,9 +171,9 @@ pub fn answer(headers: &HeaderMap, open_metrics: Result<String, fmt::Error>) -> 
     (about, text).into_response()
 }
 
-/// An OpenMetrics text in Prometheus's text format. There a family is called as its samples are, has no
-/// unit, and cannot be an `info`. It has to be one of the encoder's: well-formed, `# HELP` right before
-/// `# TYPE`, no exemplars.
+/// An OpenMetrics text in Prometheus's text format. There a family is called as its samples are,
+/// has no unit, and cannot be an `info`. It has to be one of the encoder's: well-formed, `# HELP`
+/// right before `# TYPE`, no exemplars.
 #[must_use]
 pub fn plain(open_metrics: &str) -> String {
     let mut text = String::with_capacity(open_metrics.len());

@@ -1,5 +1,5 @@
-//! The `health` command, the same for all programs: asks the one that runs with the same settings
-//! whether it is alive, or ready. For containers and scripts that have nothing else to ask with.
+//! The `health` command of all programs: asks the program that runs with the same settings whether
+//! it is alive, or ready. For containers and scripts without another HTTP client.
 
 use std::fmt::{self, Display};
 use std::io::{self, Write};
@@ -18,16 +18,16 @@ use crate::values;
 /// The name of the command.
 pub const NAME: &str = "health";
 
-/// Who does not answer within this time is not well; and no such page is long.
+/// Bounds on an answer; a program that exceeds them is unhealthy.
 const BOUNDS: Bounds = Bounds {
     time: Duration::from_secs(3),
     longest: 1 << 20,
 };
 
-/// The most lines that are printed of what others may have written.
+/// Bound on the lines that are printed of an answer.
 const MAX_LINES: usize = 1000;
 
-/// A name can have many addresses; so many are asked.
+/// Bound on the addresses of a name that are asked.
 const MAX_ADDRESSES: usize = 8;
 
 const READY: &str = "ready";
@@ -42,19 +42,19 @@ Exit codes:
   1  it is not, or does not answer, or the settings cannot be read
   2  this command was not called as it can be";
 
-/// Who is asked.
+/// The program to ask.
 #[derive(Debug, Clone, Copy)]
 pub struct Target {
-    /// The program's name.
+    /// Name of the program.
     pub program: &'static str,
-    /// The flag by which it is told where to answer HTTP.
+    /// Flag of its HTTP address.
     pub flag: &'static str,
 }
 
-/// Where a program answers HTTP, as somebody reaches it who is not on its machine.
+/// HTTP address of a program as reached from another machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
-    /// An address; one that means all addresses is this machine's.
+    /// An address; a wildcard address stands for this machine.
     Address(SocketAddr),
     /// A name, and a port.
     Name(String, u16),
@@ -93,7 +93,7 @@ impl Display for Place {
 }
 
 impl Place {
-    /// Its addresses. Blocks no longer than `time`, however long the name service does.
+    /// Returns its addresses. Blocks no longer than `time`, whatever the name service does.
     fn addresses(&self, time: Duration) -> io::Result<Vec<SocketAddr>> {
         let (name, port) = match self {
             Place::Address(address) => return Ok(vec![*address]),
@@ -104,7 +104,7 @@ impl Place {
         std::thread::spawn(move || {
             let found = (name.as_str(), port).to_socket_addrs();
             let found = found.map(|found| found.take(MAX_ADDRESSES).collect::<Vec<_>>());
-            // Nobody waits any more.
+            // The caller may have given up.
             let _ = answer.send(found);
         });
         let late = |_| io::Error::new(io::ErrorKind::TimedOut, "the name service does not answer");
@@ -115,17 +115,17 @@ impl Place {
     }
 }
 
-/// What is wanted to be known, and of target.
+/// A question about the health of a program.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Question {
-    /// Whether it does what it is for, not only whether it runs.
+    /// Whether to ask for readiness, not only for liveness.
     pub ready: bool,
-    /// Where to ask, if not where the settings say.
+    /// Place to ask instead of the settings' address.
     pub at: Option<Place>,
 }
 
 impl Question {
-    /// As the command line says it.
+    /// Returns the question of a command line.
     #[must_use]
     pub fn of(given: &ArgMatches) -> Self {
         let at = given.try_get_one::<Place>(AT).ok().flatten();
@@ -136,27 +136,30 @@ impl Question {
     }
 }
 
-/// The command; `settings` are the options that say where the program answers.
+/// Returns the command; `settings` are the options that name the HTTP address.
 #[must_use]
 pub fn command(settings: impl IntoIterator<Item = Arg>) -> Command {
     Command::new(NAME)
-        .about("Asks the program that runs with the same settings whether it is well")
+        .about("Ask the program that runs with the same settings for its health")
         .after_help(HELP)
         .args(settings)
-        .arg(Arg::new(READY).long(READY).action(ArgAction::SetTrue).help(
-            "Asks whether it does what it is for (/readyz), not only whether it runs (/healthz)",
-        ))
+        .arg(
+            Arg::new(READY)
+                .long(READY)
+                .action(ArgAction::SetTrue)
+                .help("Ask for readiness (/readyz), not only for liveness (/healthz)"),
+        )
         .arg(
             Arg::new(AT)
                 .long(AT)
                 .value_name("HOST:PORT")
                 .value_parser(Place::from_str)
-                .help("Asks there, by name or address, instead of where the settings say"),
+                .help("Ask this name or address instead of the one in the settings"),
         )
 }
 
-/// Does it. `listen` is where the settings have the program answer HTTP; `None` for nowhere. They do
-/// not matter where the question names a place.
+/// Asks, and prints the answer. `listen` is the HTTP address of the settings, `None` for no HTTP;
+/// ignored if the question names a place.
 pub fn run<E: Display>(
     target: Target,
     listen: Result<Option<SocketAddr>, E>,
@@ -169,7 +172,7 @@ pub fn run<E: Display>(
             .and_then(|listen| target.place(listen)),
     };
     match place.and_then(|place| ask(target, &place, ready, BOUNDS)) {
-        // Nobody reads it any more: the exit code still counts.
+        // A closed standard output is no failure: the exit code still counts.
         Ok((text, is_well)) => {
             let _ = std::io::stdout().write_all(text.as_bytes());
             match is_well {
@@ -185,7 +188,7 @@ pub fn run<E: Display>(
 }
 
 impl Target {
-    /// Where it is asked, by its settings.
+    /// Returns the place of an HTTP address.
     fn place(self, listen: Option<SocketAddr>) -> Result<Place, String> {
         let Target { program, flag } = self;
         let listen = listen.ok_or_else(|| {
@@ -204,7 +207,7 @@ impl Target {
     }
 }
 
-/// What the first address answers that answers at all.
+/// Returns the answer of the first address that answers.
 fn get(place: &Place, path: &str, bounds: Bounds) -> io::Result<Answer> {
     let end = Instant::now() + bounds.time;
     let mut failure = None;
@@ -221,7 +224,7 @@ fn get(place: &Place, path: &str, bounds: Bounds) -> io::Result<Answer> {
     Err(failure.unwrap_or_else(|| io::ErrorKind::NotFound.into()))
 }
 
-/// What it answers, for a terminal, and whether it is well.
+/// Returns the answer, for a terminal, and whether the program is healthy.
 fn ask(
     Target { program, flag }: Target,
     place: &Place,

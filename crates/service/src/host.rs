@@ -30,8 +30,8 @@ pub fn guarded(program: &'static str, local: bool, site: Router) -> Router {
     }))
 }
 
-/// What feeds and peers bring with them must not be taken for a page of this site. A
-/// page with a policy of its own keeps it.
+/// Keeps browsers from taking text of feeds and peers for a page of this site. A page with a policy
+/// of its own keeps it.
 #[must_use]
 pub fn harmless(mut response: Response) -> Response {
     let headers = response.headers_mut();
@@ -48,8 +48,8 @@ pub fn is_own(ip: IpAddr) -> bool {
     ip.to_canonical().is_loopback()
 }
 
-/// Whether only this machine can connect to a listener. One that cannot say where it listens is held
-/// to the strict rule.
+/// Whether only this machine can connect to a listener. One that cannot say where it listens is
+/// held to the strict rule.
 #[must_use]
 pub fn is_local(listener: &TcpListener) -> bool {
     listener.local_addr().map_or(true, |at| is_own(at.ip()))

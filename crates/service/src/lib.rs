@@ -1,25 +1,23 @@
-//! What all programs of flexfeed do in the same way where people, browsers and systems meet them.
+//! The skeleton of all programs of flexfeed.
 //!
-//! How a program is told what to do, and says how it did:
+//! From the command line to an exit code:
 //!
-//! - [`settings`]: by flags, variables and a TOML file, and `config check`; [`values`]: how single
-//!   ones are written; [`environment`]: variables that look like settings and are meant for somebody
-//!   else; [`nearest`]: what somebody meant who mistyped a name.
-//! - [`core_dumps`], which are forbidden.
-//! - [`program`]: what `main` does; [`logging`], with a bound on the lines that peers cause;
-//!   [`signals`], [`systemd`]; [`ownership`]: what to do where the data folder cannot be written.
-//! - [`backoff`]: delays between attempts.
+//! - [`cli`]: commands that all programs have; [`settings`]: flags, variables, a TOML file and
+//!   `config check`, from one table; [`values`]: parsers of common values; [`environment`]:
+//!   variables meant for other programs; [`nearest`]: suggestions for mistyped names.
+//! - [`program`]: the steps of `main`; [`core_dumps`], which are forbidden; [`logging`], with a
+//!   bound on the lines that peers cause; [`signals`]; [`systemd`]; [`ownership`]: advice where the
+//!   data folder cannot be written; [`backoff`]: delays between attempts.
 //!
-//! How it answers and asks:
+//! HTTP:
 //!
-//! - [`listen`]: where HTTP is answered; [`server`]: HTTP with bounds on what clients can use up;
-//!   [`places`]: how many there is room for; [`host`]: which names a site without passwords answers to;
-//!   [`exposition`]: in which form metrics are shown.
-//! - [`ask`]: a page of a program that answers HTTP here; [`health`]: the command made of that.
-//! - [`peer_text`]: text that others wrote, made fit for a log line or a terminal.
+//! - [`listen`]: the listener; [`server`]: connections; [`places`]: bounds on clients; [`host`]:
+//!   the names that a site without passwords answers to; [`exposition`]: the formats of metrics.
+//! - [`ask`]: requests to a running program; [`health`]: the command made of that.
+//! - [`peer_text`]: text of peers made fit for a log line or a terminal.
 //!
-//! With the feature `fault-injection`, which no released program has, `faults` reads which
-//! protections a test takes off.
+//! With the feature `fault-injection`, which no released program has, `faults` reads the faults
+//! that a test injects.
 
 pub mod ask;
 pub mod backoff;

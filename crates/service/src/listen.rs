@@ -1,4 +1,4 @@
-//! Where HTTP is answered.
+//! The HTTP listener.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -11,12 +11,12 @@ use tracing::warn;
 /// Connections that the system holds until they are taken.
 const QUEUE: u32 = 1024;
 
-/// Where HTTP is answered, by the settings.
+/// Settings of the HTTP listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HttpSettings {
     /// The address and TCP port.
     pub addr: SocketAddr,
-    /// Somebody asked for it: that it is taken is then no small matter.
+    /// Whether the address was given: a failure to bind it is then an error.
     pub explicit: bool,
 }
 
@@ -47,7 +47,7 @@ pub fn bind(settings: HttpSettings, variable: &str) -> Result<Option<TcpListener
 /// runtime.
 ///
 /// # Errors
-/// What the system says.
+/// The system's error.
 pub fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
     listen_by(addr, TcpSocket::new_v6)
 }

@@ -1,9 +1,9 @@
 //! A bound on the log lines that peers cause.
 //!
 //! Whatever a peer can make a program log, it can make it log again and again. Lines that name a
-//! peer, by one of [`FIELDS`], are therefore limited, each place in the code by itself: those of one
-//! peer, and those of all peers together. What was left out is summed up every [`SUM_UP`], and when
-//! the program stops. Lines below the level info are for those who want to see everything, and
+//! peer, by one of [`FIELDS`], are therefore limited, each place in the code by itself: those of
+//! one peer, and those of all peers together. What was left out is summed up every [`SUM_UP`], and
+//! when the program stops. Lines below the level info are for those who want to see everything, and
 //! lines that name no peer are none of a peer's making: both pass.
 
 use std::collections::{HashMap, HashSet};

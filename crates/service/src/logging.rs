@@ -11,7 +11,7 @@ use crate::log_limit::LogLimit;
 use crate::setting;
 use crate::settings::Setting;
 
-/// What filters the log where no setting does.
+/// Variable with the filter where no setting has one.
 const VARIABLE: &str = EnvFilter::DEFAULT_ENV;
 
 /// The limit of this program's log.
@@ -26,17 +26,17 @@ pub enum LogFormat {
     Json,
 }
 
-/// What the settings say of the log.
+/// Settings of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogSettings {
-    /// Its form.
+    /// Form of its lines.
     pub format: LogFormat,
-    /// What is logged; `None` leaves it to `RUST_LOG`.
+    /// Filter; `None` for that of `RUST_LOG`.
     pub level: Option<String>,
 }
 
 impl LogSettings {
-    /// The setting of its form, as the tables of programs have it.
+    /// Setting of its form, for the tables of programs.
     pub const FORMAT: Setting = setting!(
         "log_format",
         "FORM",
@@ -72,10 +72,10 @@ pub fn begin(settings: &LogSettings, default: &str) -> Result<(), String> {
     start(settings.format, filter(name, text)?)
 }
 
-/// What a text lets through; `name` says where it was given.
+/// Parses a filter; `name` names its place in errors.
 ///
 /// # Errors
-/// It is no level and no filter, in words for the operator.
+/// The text is neither a level nor a filter; in words for the operator.
 pub fn filter(name: &str, text: &str) -> Result<EnvFilter, String> {
     EnvFilter::try_new(text).map_err(|error| {
         format!("{name} {text:?} is no log level: {error}; use error, warn, info, debug or trace")
@@ -86,7 +86,7 @@ pub fn filter(name: &str, text: &str) -> Result<EnvFilter, String> {
 /// `NO_COLOR` is set. Lines that peers cause are limited.
 ///
 /// # Errors
-/// Somebody logs already.
+/// A log is installed already.
 pub fn start(format: LogFormat, filter: EnvFilter) -> Result<(), String> {
     let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let lines = fmt::layer().with_writer(stderr);

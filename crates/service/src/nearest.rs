@@ -1,6 +1,6 @@
-//! What somebody meant who mistyped a name.
+//! Suggestions for mistyped names.
 
-/// The name among `known` that is most like `wrong`, if one is so much like it that it was meant.
+/// Returns the name among `known` that is closest to `wrong`, if one is close enough to be meant.
 #[must_use]
 pub fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let most = (wrong.chars().count() / 3).max(1);
@@ -12,7 +12,7 @@ pub fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Opt
         .map(|(_, name)| name)
 }
 
-/// How many characters have to be put in, taken out, replaced or swapped with the next.
+/// Returns the number of insertions, deletions, replacements and swaps between two names.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut rows: Vec<Vec<usize>> = vec![(0..=b.len()).collect()];

@@ -1,11 +1,11 @@
-//! Who may write to a data folder, and what to do where this process may not: said in the same way by
-//! all programs that have one, named by `--data` and `FLEXFEED_DATA`.
+//! Advice where this process may not write to its data folder, for all programs with `--data` and
+//! `FLEXFEED_DATA`.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Root, whom no program of flexfeed has to be.
+/// Root; no program of flexfeed needs to be root.
 const ROOT: u32 = 0;
 
 /// Owners may read, write and enter a folder: without these, being the owner is of no use.
@@ -14,7 +14,7 @@ const OWNER_MAY_ENTER: u32 = 0o700;
 /// The same of a file.
 const OWNER_MAY_WRITE: u32 = 0o600;
 
-/// What something belongs to whom, as far as it can be looked at.
+/// Owner and permissions, as far as they can be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Found {
     at: PathBuf,
@@ -43,7 +43,7 @@ impl Found {
         })
     }
 
-    /// What its owner lacks, as `chmod` takes it; `None` for nothing.
+    /// Returns the rights that the owner lacks, as `chmod` takes them; `None` for none.
     fn lacks(&self) -> Option<&'static str> {
         let (needed, given) = match self.is_folder {
             true => (OWNER_MAY_ENTER, "u+rwx"),
@@ -53,8 +53,8 @@ impl Found {
     }
 }
 
-/// What to do about `problem` with something at `path`, in or above which the data folder `folder` is:
-/// the end of a sentence, with the user to run as where that would help.
+/// Returns advice on `problem` at `path`, which is in or above the data folder `folder`: the end of
+/// a sentence, with the user to run as where that would help.
 #[must_use]
 pub fn remedy(folder: &Path, path: &Path, problem: &io::Error) -> String {
     let shown = folder.display();
@@ -76,7 +76,7 @@ pub fn remedy(folder: &Path, path: &Path, problem: &io::Error) -> String {
     }
 }
 
-/// What to do about a file at `path` that this process may not read: the end of a sentence.
+/// Returns advice on a file at `path` that this process may not read: the end of a sentence.
 #[must_use]
 pub fn remedy_to_read(path: &Path) -> String {
     let own = (
@@ -96,7 +96,7 @@ fn reading_advice(path: &Path, (uid, gid): (u32, u32), found: Option<Found>) -> 
             let at = found.at.display();
             ways.insert(0, format!("let its owner read it (chmod {what} {at})"));
         }
-        // Nobody is to become root for that.
+        // No advice to become root.
         Some(Found { owner, group, .. }) if owner != ROOT => ways.push(format!(
             "run as its owner (in a container: docker run --user {owner}:{group} …, with a data folder \
              of that user's)"
@@ -106,7 +106,7 @@ fn reading_advice(path: &Path, (uid, gid): (u32, u32), found: Option<Found>) -> 
     format!("{text}: {}", ways.join(", or "))
 }
 
-/// Who this process is, and whose that is which it found.
+/// Returns the user of this process and the owner of the file.
 fn whose((uid, gid): (u32, u32), found: Option<&Found>) -> String {
     let mut text = format!("this process runs as uid {uid}, gid {gid}");
     if let Some(found) = found {

@@ -1,8 +1,8 @@
-//! How many clients there is room for, and what becomes of those beyond it.
+//! Bounds on clients.
 //!
-//! Nobody can keep health checks out: a connection costs little until its request is there, and
-//! where there is no room for one more, the one that has kept its request to itself the longest
-//! goes. Feeds and events, which take long, have places of their own, few enough that the rest
+//! No client can keep health checks out: a connection costs little until its request is there, and
+//! a new connection beyond the bound replaces the one that has sent no request for the longest
+//! time. Feeds and events, which take long, have places of their own, few enough that the rest
 //! stays free, and no address gets all of them.
 
 use std::collections::{BTreeMap, HashMap};
@@ -49,7 +49,7 @@ impl Default for Bounds {
 }
 
 impl Bounds {
-    /// How long an answer of so many bytes may take.
+    /// Returns the time limit of an answer of so many bytes.
     fn time_for(&self, bytes: u64) -> Duration {
         let more = Duration::from_secs(bytes / self.slowest.max(1));
         self.answer_time.saturating_add(more)
@@ -67,7 +67,7 @@ pub enum Limit {
     Peer,
     /// Its request did not come in time.
     Header,
-    /// It took its answer too slowly.
+    /// The client read its answer too slowly.
     Time,
 }
 
@@ -96,7 +96,7 @@ impl Limit {
 /// All connections.
 #[derive(Debug, Default)]
 pub struct Places {
-    /// What holds for them.
+    /// Bounds.
     pub bounds: Bounds,
     state: Mutex<State>,
     met: [AtomicU64; Limit::ALL.len()],
@@ -118,7 +118,7 @@ pub struct Connection {
     number: u64,
     address: IpAddr,
     peer: IpAddr,
-    /// It has to make room.
+    /// Notified when the connection has to make room.
     pub unwanted: CancellationToken,
     /// Its answer has to be out by then.
     deadline: watch::Sender<Option<Instant>>,
@@ -162,7 +162,7 @@ impl Places {
         })
     }
 
-    /// How many connections there are.
+    /// Returns the number of connections.
     pub fn connections(&self) -> u64 {
         self.state().connections.len() as u64
     }
@@ -174,7 +174,7 @@ impl Places {
         }
     }
 
-    /// How often a bound was met.
+    /// Returns the number of times a bound was met.
     pub fn met(&self, limit: Limit) -> u64 {
         let met = self.met.get(limit as usize);
         met.map_or(0, |met| met.load(Ordering::Relaxed))
@@ -187,7 +187,7 @@ impl Places {
 }
 
 impl Connection {
-    /// Where it comes from.
+    /// Address of the client.
     pub fn address(&self) -> IpAddr {
         self.address
     }
@@ -318,7 +318,7 @@ mod tests {
         assert_eq!(unwanted, [false, true, false, false]);
         assert!(!late.unwanted.is_cancelled());
         assert_eq!(places.met(Limit::Connections), 1);
-        // Where all of them have asked, nobody can be sent away.
+        // None can be dropped if all have sent requests.
         all[2].asked();
         all[3].asked();
         late.asked();

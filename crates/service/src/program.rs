@@ -1,4 +1,4 @@
-//! What `main` does in the same way in all programs: say something, end with a code, begin.
+//! The steps of `main` that all programs have.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -9,24 +9,24 @@ use crate::logging::{self, LogSettings};
 use crate::settings::check::problems_as_json;
 use crate::settings::{Loaded, Problems};
 
-/// The exit code where something failed.
+/// Exit code of a failure.
 pub const FAILURE: u8 = 1;
-/// The exit code where the program was not called as it can be, or not set up as it can be.
+/// Exit code of an invalid command line or setting.
 pub const USAGE: u8 = 2;
 
-/// Prints an answer. That nobody reads it any more is no failure: the exit code still counts.
+/// Prints an answer. A closed standard output is no failure: the exit code still counts.
 pub fn print(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
-/// Says on standard error what is wrong.
+/// Prints an error to standard error, and returns its exit code.
 pub fn complain(code: u8, text: &str) -> ExitCode {
     let _ = writeln!(std::io::stderr(), "{}", text.trim_end());
     ExitCode::from(code)
 }
 
-/// Ends a program whose command line clap does not understand, or has answered; `text` is what is to
-/// be said of it.
+/// Returns the exit code of a command line that clap rejects or answers itself, after printing
+/// `text` or the answer.
 #[must_use]
 pub fn misused(error: &clap::Error, text: &str) -> ExitCode {
     if error.use_stderr() {
@@ -37,7 +37,8 @@ pub fn misused(error: &clap::Error, text: &str) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The answer of `config check`: the settings as `text` or `as_json` show them, or all that is wrong.
+/// Prints the answer of `config check`: the settings as `text` or `as_json` show them, or all
+/// problems.
 pub fn check_settings<S>(
     loaded: Result<Loaded<S>, Problems>,
     json: bool,
@@ -56,7 +57,7 @@ pub fn check_settings<S>(
     ExitCode::SUCCESS
 }
 
-/// Begins logging as the settings say, or at `level`, warns of what may not be meant, and runs; an
+/// Starts the log by the settings, or with the filter `level`, logs the warnings, and runs; an
 /// error of `run` is in words for the operator.
 pub fn run<S>(
     loaded: Result<Loaded<S>, Problems>,

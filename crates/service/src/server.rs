@@ -81,7 +81,7 @@ pub async fn serve(
             stop.clone(),
         ));
     }
-    // Who comes now is refused at once, not when it is over.
+    // A new client is refused at once, not at the end.
     drop(listener);
     let drain = async { while connections.join_next().await.is_some() {} };
     if tokio::time::timeout(places.bounds.drain, drain)

@@ -8,12 +8,12 @@ use tracing::{debug, error, info};
 
 use crate::logging;
 
-/// A further signal within this time of the first is a duplicate of it: `timeout` signals the program
-/// and, in the next system call, the program's group. Short enough that no person or service manager
-/// means it as a second signal.
+/// A further signal within this time of the first is a duplicate of it: `timeout` signals the
+/// program and, in the next system call, the program's group. Short enough that no person or
+/// service manager means it as a second signal.
 const DUPLICATE: Duration = Duration::from_millis(100);
 
-/// A signal that asks for the end.
+/// A stop signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
     /// SIGTERM.
@@ -30,7 +30,7 @@ impl Stop {
         }
     }
 
-    /// The exit code of a program that the signal ended: 128 and the signal's number.
+    /// Returns the exit code of a program that the signal ended: 128 plus the signal's number.
     #[must_use]
     pub fn exit_code(self) -> i32 {
         match self {
@@ -40,19 +40,19 @@ impl Stop {
     }
 }
 
-/// What happens at signals.
+/// Behaviour at signals.
 #[derive(Debug, Clone, Copy)]
 pub struct Manners {
-    /// What is said at the first one, after its name.
+    /// Text logged at the first signal, after its name.
     pub first: &'static str,
-    /// The exit code where a later one ends the program at once.
+    /// Exit code if a later one ends the program at once.
     pub at_once: fn(Stop) -> i32,
 }
 
 /// Watches for signals from now on; calls `stop` at the first one. Call it within a runtime.
 ///
 /// # Errors
-/// The system gives no signals.
+/// The system delivers no signals.
 pub fn on_stop(manners: Manners, stop: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -60,7 +60,7 @@ pub fn on_stop(manners: Manners, stop: impl FnOnce() + Send + 'static) -> io::Re
         let first = next(&mut terminate, &mut interrupt).await;
         let since = Instant::now();
         info!("{}: {}", first.name(), manners.first);
-        // The end may come in any way from here on.
+        // The program may end in any way from here on.
         logging::sum_up();
         stop();
         loop {
@@ -76,7 +76,7 @@ pub fn on_stop(manners: Manners, stop: impl FnOnce() + Send + 'static) -> io::Re
     Ok(())
 }
 
-/// Whether a further signal, so long after the first, is one of its own.
+/// Whether a further signal, so long after the first, is no duplicate.
 fn is_meant(since_first: Duration) -> bool {
     since_first >= DUPLICATE
 }
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_doubled_signal_is_one_and_a_later_one_is_told_by_the_exit_code() {
+    fn a_duplicate_is_ignored_and_exit_codes_name_the_signal() {
         assert!(!is_meant(Duration::from_millis(99)));
         assert!(is_meant(Duration::from_millis(100)));
         assert_eq!(Stop::Terminate.exit_code(), 143);

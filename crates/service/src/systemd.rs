@@ -1,4 +1,4 @@
-//! What systemd is told (`Type=notify`): ready, how it goes, alive, stopping.
+//! Notifications for systemd (`Type=notify`): ready, status, watchdog, stopping.
 
 use std::future::Future;
 use std::io::{self, ErrorKind};
@@ -11,14 +11,13 @@ use tokio::net::UnixDatagram;
 use tokio::time::timeout;
 use tracing::debug;
 
-/// The status line is looked at so often.
+/// Interval of checks for a new status line.
 const LOOK: Duration = Duration::from_secs(1);
-/// So long is waited until there is room for what systemd is told.
+/// Bound on the wait for room in the notification socket.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Says that the program is ready, and keeps telling how it goes, in one `line`, until `done`; once
-/// `stop` comes, that it stops, and `stopping`. Says that it is alive as long as `is_alive` says so.
-/// Does nothing where nobody asked for it.
+/// Reports readiness, then the status `line` until `done`, and, once `stop` comes, `stopping`. Feeds
+/// the watchdog as long as `is_alive`. Does nothing without a notification socket.
 pub async fn keep<A: Future<Output = bool>>(
     line: impl Fn() -> String,
     is_alive: impl Fn() -> A,
@@ -29,62 +28,62 @@ pub async fn keep<A: Future<Output = bool>>(
     if std::env::var_os("NOTIFY_SOCKET").is_none() {
         return;
     }
-    // Three times in the time within which it has to be heard.
+    // Three times within the watchdog's time.
     let alive = sd_notify::watchdog_enabled().map(|within| within / 3);
     let pause = alive.map_or(LOOK, |within| within.min(LOOK));
-    let mut told = line();
-    if !ready(Some(&told)).await {
-        told.clear();
+    let mut sent = line();
+    if !ready(Some(&sent)).await {
+        sent.clear();
     }
     let (mut stop, mut done) = (pin!(stop), pin!(done));
     let mut is_stopping = false;
     loop {
         if alive.is_some() && is_alive().await {
-            tell(&[NotifyState::Watchdog]).await;
+            notify(&[NotifyState::Watchdog]).await;
         }
         let now = line();
-        if !is_stopping && now != told && tell(&[NotifyState::Status(&now)]).await {
-            told = now;
+        if !is_stopping && now != sent && notify(&[NotifyState::Status(&now)]).await {
+            sent = now;
         }
         tokio::select! {
             () = &mut done => return,
             () = &mut stop, if !is_stopping => {
                 is_stopping = true;
-                tell(&[NotifyState::Stopping, NotifyState::Status(stopping)]).await;
+                notify(&[NotifyState::Stopping, NotifyState::Status(stopping)]).await;
             }
             () = tokio::time::sleep(pause) => {}
         }
     }
 }
 
-/// Says that the program is ready, and how it goes, if that is given. While there is no room for that, false is returned, and that it
-/// is ready is said again, beside what the program does: who never hears of it ends the program.
+/// Reports readiness and the status `line`. Returns false if there was no room: a task then repeats
+/// the report, because systemd ends a program that never gets ready.
 pub async fn ready(line: Option<&str>) -> bool {
     let all = [Some(NotifyState::Ready), line.map(NotifyState::Status)];
-    let told = tell(&all.into_iter().flatten().collect::<Vec<_>>()).await;
-    if !told {
+    let sent = notify(&all.into_iter().flatten().collect::<Vec<_>>()).await;
+    if !sent {
         tokio::spawn(async {
-            while !tell(&[NotifyState::Ready]).await {
+            while !notify(&[NotifyState::Ready]).await {
                 tokio::time::sleep(LOOK).await;
             }
         });
     }
-    told
+    sent
 }
 
-/// Tells it something; nothing where nobody asked for it. Only a few messages wait to be read by it: while it reads none, it is not
-/// waited for long, and no thread stands still. False where there was no room, so that the same may be said later.
-pub async fn tell(state: &[NotifyState<'_>]) -> bool {
+/// Sends a notification, if there is a socket. Waits briefly, and blocks no thread, while systemd
+/// reads none; returns false if there was no room, so that the caller may repeat it later.
+pub async fn notify(state: &[NotifyState<'_>]) -> bool {
     let Some(place) = std::env::var_os("NOTIFY_SOCKET") else {
         return true;
     };
     let text: String = state.iter().map(|state| format!("{state}\n")).collect();
-    let told = timeout(PATIENCE, send(Path::new(&place), text.as_bytes())).await;
-    let told = told.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()));
-    if let Err(error) = &told {
-        debug!("systemd could not be told {state:?}: {error}");
+    let sent = timeout(PATIENCE, send(Path::new(&place), text.as_bytes())).await;
+    let sent = sent.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()));
+    if let Err(error) = &sent {
+        debug!(?state, %error, "systemd notification failed");
     }
-    told.map_or_else(|error| error.kind() != ErrorKind::TimedOut, |()| true)
+    sent.map_or_else(|error| error.kind() != ErrorKind::TimedOut, |()| true)
 }
 
 async fn send(place: &Path, text: &[u8]) -> io::Result<()> {

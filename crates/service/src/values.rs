@@ -1,5 +1,5 @@
-//! How single values are written, where all programs write them alike. Every error says what would be
-//! right, and goes behind a quotation of the text.
+//! Parsers of values that several programs have. Every error says what would be valid, and follows
+//! a quotation of the text.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::logging::LogFormat;
 /// True or false, in the ways in which people write it.
 ///
 /// # Errors
-/// It is neither.
+/// The text is neither.
 pub fn switch(text: &str) -> Result<bool, String> {
     match text.trim().to_ascii_lowercase().as_str() {
         "1" | "true" | "yes" | "on" => Ok(true),
@@ -21,7 +21,7 @@ pub fn switch(text: &str) -> Result<bool, String> {
 /// The form of the log.
 ///
 /// # Errors
-/// It is none.
+/// The text is none.
 pub fn log_format(text: &str) -> Result<LogFormat, String> {
     match text.trim() {
         "text" => Ok(LogFormat::Text),
@@ -30,11 +30,11 @@ pub fn log_format(text: &str) -> Result<LogFormat, String> {
     }
 }
 
-/// Where to listen, `:PORT` for all addresses; `port` is for the example. An IPv4 address may have
-/// brackets, too: templates put them around whatever address they are given.
+/// Parses an address to listen at, `:PORT` for all addresses; `port` is for the example. An IPv4
+/// address may have brackets, too: templates put them around any address.
 ///
 /// # Errors
-/// It is no address with a port.
+/// The text is no address with a port.
 pub fn listen(text: &str, port: u16) -> Result<SocketAddr, String> {
     let text = text.trim();
     // As it is written everywhere for all addresses.
@@ -62,7 +62,7 @@ fn without_brackets(text: &str) -> String {
 /// The same; `None` for `off`.
 ///
 /// # Errors
-/// It is neither.
+/// The text is neither.
 pub fn listen_or_off(text: &str, port: u16) -> Result<Option<SocketAddr>, String> {
     match text.trim() {
         "off" => Ok(None),
@@ -76,7 +76,7 @@ pub fn listen_or_off(text: &str, port: u16) -> Result<Option<SocketAddr>, String
 /// A whole number from 1 to `most`.
 ///
 /// # Errors
-/// It is none.
+/// The text is none.
 pub fn count(text: &str, most: u32) -> Result<u32, String> {
     let number = text.trim().parse().ok();
     number
@@ -87,7 +87,7 @@ pub fn count(text: &str, most: u32) -> Result<u32, String> {
 /// A number of bytes, with K, M or G for 1,024 and so on.
 ///
 /// # Errors
-/// It is none.
+/// The text is none.
 pub fn size(text: &str) -> Result<u64, String> {
     let text = text.trim();
     let (digits, unit) = match text.char_indices().last() {
@@ -106,7 +106,7 @@ pub fn size(text: &str) -> Result<u64, String> {
 /// A duration with its unit.
 ///
 /// # Errors
-/// It is none, or nothing.
+/// The text is none, or empty.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let text = text.trim();
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
@@ -130,7 +130,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 /// The same, or a number of seconds without a unit.
 ///
 /// # Errors
-/// It is neither, or nothing.
+/// The text is neither, or empty.
 pub fn duration_or_seconds(text: &str) -> Result<Duration, String> {
     match text.trim().parse::<u64>() {
         Ok(seconds) => duration(&format!("{seconds}s")),

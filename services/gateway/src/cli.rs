@@ -41,7 +41,7 @@ Exit codes:
   1  it cannot send on this machine
   2  it was not called as it can be";
 
-/// What it is to do.
+/// Options of the command line.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "flexfeed-gateway", version, about = ABOUT, after_help = MORE)]
 pub struct Options {
@@ -56,7 +56,7 @@ pub struct Options {
     )]
     pub relay: Vec<RelayName>,
 
-    /// Also takes the relays that the sources publish in the DNS (RFC 8777)
+    /// Also use the relays that the sources publish in the DNS (RFC 8777)
     #[arg(long, env = "FLEXFEED_GATEWAY_DNS")]
     pub dns: bool,
 
@@ -84,7 +84,7 @@ pub struct Options {
     )]
     pub flow: Vec<Flow>,
 
-    /// Where the packets are sent on: an interface by its name or by one of its addresses
+    /// Interface to send the packets on, by its name or by one of its addresses
     #[arg(
         long,
         value_name = "INTERFACE",
@@ -93,8 +93,8 @@ pub struct Options {
     )]
     pub out_interface: String,
 
-    /// How far they go: 0 reaches the programs on this machine, 1 also the network of the
-    /// interface, more also what lies behind its routers
+    /// TTL of the packets: 0 reaches the programs on this machine, 1 also the network of the
+    /// interface, more also networks behind its routers
     #[arg(
         long,
         value_name = "TTL",
@@ -113,12 +113,12 @@ pub struct Options {
     )]
     pub local_port: Option<u16>,
 
-    /// Keeps local ports and tunnels in this file for the next start, which goes on from the same
+    /// Keep local ports and tunnels in this file for the next start, which continues from the same
     /// ports or takes the old tunnels down
     #[arg(long, value_name = "FILE", env = "FLEXFEED_GATEWAY_STATE_FILE")]
     pub state_file: Option<PathBuf>,
 
-    /// Logs how it goes every so many seconds
+    /// Log the status every so many seconds
     #[arg(
         long,
         value_name = "SECONDS",
@@ -129,11 +129,11 @@ pub struct Options {
     )]
     pub status: Option<u64>,
 
-    /// Answers /healthz, /readyz and /metrics at this address, such as 127.0.0.1:8092
+    /// Answer /healthz, /readyz and /metrics at this address, such as 127.0.0.1:8092
     #[arg(long, value_name = "ADDRESS:PORT", env = "FLEXFEED_GATEWAY_HTTP")]
     pub http: Option<SocketAddr>,
 
-    /// What is logged: error, warn, info, debug or trace
+    /// Log level: error, warn, info, debug or trace
     #[arg(
         long,
         value_name = "LEVEL",
@@ -156,7 +156,7 @@ impl Options {
     }
 }
 
-/// A flow as it is written in one argument.
+/// A flow as written in one argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow(pub Subscription);
 

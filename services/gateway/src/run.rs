@@ -7,7 +7,7 @@ use anyhow::Context;
 use netio::RecvBatch;
 use sd_notify::NotifyState;
 use service::signals::{self, Manners, Stop};
-use service::systemd::{ready, tell};
+use service::systemd::{notify, ready};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior};
@@ -74,7 +74,7 @@ pub async fn run(options: &Options) -> anyhow::Result<()> {
             () = stop.cancelled() => break,
         }
     }
-    tell(&[NotifyState::Stopping]).await;
+    notify(&[NotifyState::Stopping]).await;
     let last = line(&tunnels, &outlet);
     if let Some(pages) = pages {
         pages.stop().await;

@@ -17,7 +17,7 @@ const TARGET: Target = Target {
     flag: "--http",
 };
 
-/// What is logged if nobody says. The QUIC library tells of ordinary things at `info` and above.
+/// Default log filter. The QUIC library logs ordinary events at `info` and above.
 const LEVEL: &str = "info,quiche=warn";
 
 fn main() -> ExitCode {

@@ -16,7 +16,7 @@ const TARGET: Target = Target {
     flag: "--http",
 };
 
-/// What is logged if nobody says.
+/// Default log filter.
 const LEVEL: &str = "info";
 
 fn main() -> ExitCode {

@@ -14,11 +14,11 @@ use super::table::{CONFIG, Form, Key, KeyForm, Setting, Table};
 use crate::nearest::nearest;
 use crate::peer_text::plain;
 
-/// No such file is longer, in bytes.
+/// Bound on the length of a file, in bytes.
 const MAX_FILE: u64 = 1 << 20;
 
 impl Table {
-    /// What a file says, and what is wrong with it.
+    /// Returns the settings of a file, and their problems.
     #[must_use]
     pub fn file_layer(&self, path: &Path) -> (Layer, Vec<String>) {
         let mut bytes = Vec::new();
@@ -38,7 +38,7 @@ impl Table {
         }
     }
 
-    /// What the text of a file says, and what is wrong with it; `path` is where it stands.
+    /// Returns the settings of a file's text, and their problems; `path` is its place.
     #[must_use]
     pub fn text_layer(&self, path: &Path, text: &str) -> (Layer, Vec<String>) {
         let mut reader = Reader {
@@ -109,7 +109,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The texts of a setting that is no table.
+    /// Returns the texts of a setting that is no table.
     fn texts(&self, setting: &Setting, value: &DeValue<'_>) -> Result<Vec<String>, String> {
         let one = |value: &DeValue<'_>| match (setting.form, value) {
             (Form::Switch, DeValue::Boolean(on)) => Some(on.to_string()),
@@ -137,7 +137,7 @@ impl Reader<'_> {
         })
     }
 
-    /// The `[[name]]` tables of a setting.
+    /// Returns the `[[name]]` tables of a setting.
     fn sections(
         &mut self,
         setting: &Setting,
@@ -201,7 +201,7 @@ impl Reader<'_> {
         })
     }
 
-    /// A path that counts from the file's folder, wherever the program was started.
+    /// Returns a path relative to the file's folder, wherever the program was started.
     fn beside(&self, text: &str) -> String {
         match self.path.parent() {
             Some(folder) if !text.is_empty() => folder.join(text).display().to_string(),
@@ -210,7 +210,7 @@ impl Reader<'_> {
     }
 }
 
-/// A key as it is known: hyphens are as good as underscores.
+/// Returns a key with underscores: hyphens are as good.
 fn canonical(key: &str) -> String {
     key.replace('-', "_")
 }
@@ -227,8 +227,8 @@ fn all_texts(array: &DeArray<'_>) -> Option<Vec<String>> {
     texts.map(|text| text.map(str::to_owned)).collect()
 }
 
-/// A number of TOML in decimal digits; as it is written where it has too many, which is no number to
-/// anybody.
+/// Returns a number of TOML in decimal digits; unchanged if it does not fit 64 bits, to be
+/// rejected.
 fn decimal(number: &DeInteger<'_>) -> String {
     i64::from_str_radix(number.as_str(), number.radix())
         .map_or_else(|_| number.as_str().to_owned(), |number| number.to_string())

@@ -1,4 +1,4 @@
-//! What one of flags, environment and file says, as text.
+//! Settings of one place, flags, environment or file, as text.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,20 +6,20 @@ use std::path::PathBuf;
 
 use super::table::Setting;
 
-/// Where something was said.
+/// Origin of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
-    /// On the command line, by this flag or argument.
+    /// This flag or argument of the command line.
     Line(String),
-    /// In this environment variable.
+    /// This environment variable.
     Variable(String),
-    /// In a TOML file.
+    /// A TOML file.
     File {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Counted from 1.
+        /// Line, counted from 1.
         line: usize,
-        /// As it is written there.
+        /// Key as written there.
         key: String,
     },
 }
@@ -36,17 +36,17 @@ impl fmt::Display for Origin {
     }
 }
 
-/// One setting as it was given. Has no `Debug`: it may be a secret.
+/// A setting as given. Has no `Debug`: it may be a secret.
 #[derive(Clone)]
 pub struct Given {
-    /// Where.
+    /// Origin.
     pub origin: Origin,
-    /// What.
+    /// Value.
     pub value: Value,
 }
 
 impl Given {
-    /// Its texts; none where it is tables.
+    /// Returns its texts; none where it has tables.
     #[must_use]
     pub fn texts(&self) -> &[String] {
         match &self.value {
@@ -56,7 +56,7 @@ impl Given {
     }
 }
 
-/// The value of a setting before it has its type. Has no `Debug`: it may be a secret.
+/// Unparsed value of a setting. Has no `Debug`: it may be a secret.
 #[derive(Clone)]
 pub enum Value {
     /// One text, or several for a setting that can be repeated.
@@ -68,13 +68,13 @@ pub enum Value {
 /// A `[[name]]` table of a TOML file.
 #[derive(Clone)]
 pub struct Section {
-    /// Where it begins.
+    /// Origin of its header.
     pub origin: Origin,
-    /// Its keys, each with where it stands.
+    /// Keys with their origins and texts.
     pub keys: BTreeMap<&'static str, (Origin, Vec<String>)>,
 }
 
-/// What one of flags, environment and file says, by the names of the settings.
+/// Settings of one place, by name.
 #[derive(Clone, Default)]
 pub struct Layer(pub BTreeMap<&'static str, Given>);
 
@@ -91,7 +91,7 @@ impl Layer {
         self.0.insert(setting.name, Given { origin, value });
     }
 
-    /// What it says of a setting, as one text: the last one, where there are several.
+    /// Returns a setting as one text: the last one of several.
     #[must_use]
     pub fn text(&self, name: &str) -> Option<(&Origin, &str)> {
         let given = self.0.get(name)?;
@@ -100,24 +100,24 @@ impl Layer {
     }
 }
 
-/// The layers, the strongest first.
+/// Layers, the strongest first.
 #[derive(Debug, Clone, Default)]
 pub struct Layers(pub Vec<Layer>);
 
 impl Layers {
-    /// What the strongest layer says that says anything of `name`.
+    /// Returns the setting of the strongest layer that has it.
     #[must_use]
     pub fn given(&self, name: &str) -> Option<&Given> {
         self.with_any(&[name])?.0.get(name)
     }
 
-    /// The same as one text.
+    /// Returns the same as one text.
     #[must_use]
     pub fn text(&self, name: &str) -> Option<(&Origin, &str)> {
         self.with_any(&[name])?.text(name)
     }
 
-    /// The strongest layer that says something of one of `names`.
+    /// Returns the strongest layer that has one of `names`.
     #[must_use]
     pub fn with_any(&self, names: &[&str]) -> Option<&Layer> {
         let has = |layer: &&Layer| names.iter().any(|name| layer.0.contains_key(name));

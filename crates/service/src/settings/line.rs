@@ -20,8 +20,8 @@ impl Table {
             .filter(|option| names.contains(&option.get_id().as_str()))
     }
 
-    /// Returns the flag or argument of a setting. Clap reads no variables: they are a layer of their
-    /// own, and clap would quote their values, some of which are secrets.
+    /// Returns the flag or argument of a setting. Clap reads no variables: they are a layer of
+    /// their own, and clap would quote their values, some of which are secrets.
     fn option(&self, setting: &'static Setting) -> Arg {
         let mut help = format!("{} [env: {}]", setting.help, self.variable(setting));
         if setting.form != Form::Switch && !setting.default.is_empty() {

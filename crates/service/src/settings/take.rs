@@ -10,25 +10,25 @@ use crate::logging::{LogFormat, LogSettings};
 use crate::peer_text::plain;
 use crate::values;
 
-/// Takes settings, and collects what is wrong.
+/// Reader of settings that collects problems.
 #[derive(Debug)]
 pub struct Taker<'l> {
-    /// What was said, the strongest first.
+    /// Layers, the strongest first.
     pub layers: &'l Layers,
     problems: Vec<String>,
 }
 
 impl<'l> Taker<'l> {
-    /// From these layers, with whom something was wrong already.
+    /// Returns a reader of these layers with the problems found so far.
     #[must_use]
     pub fn new(layers: &'l Layers, problems: Vec<String>) -> Self {
         Self { layers, problems }
     }
 
-    /// What was taken, if nothing is wrong.
+    /// Returns `taken` unless there are problems.
     ///
     /// # Errors
-    /// Everything that is wrong.
+    /// All problems.
     pub fn finish<T>(self, taken: T) -> Result<T, Problems> {
         match self.problems.is_empty() {
             true => Ok(taken),
@@ -36,22 +36,22 @@ impl<'l> Taker<'l> {
         }
     }
 
-    /// Notes something that is wrong.
+    /// Notes a problem.
     pub fn problem(&mut self, text: String) {
         self.problems.push(text);
     }
 
-    /// Notes what is wrong with what stands there.
+    /// Notes a problem of a value.
     pub fn wrong(&mut self, origin: &Origin, what: &str) {
         self.problem(format!("{origin}: {what}"));
     }
 
-    /// The value, or the note of what is wrong with it.
+    /// Returns the value, or notes its problem.
     pub fn take<T>(&mut self, origin: &Origin, value: Result<T, String>) -> Option<T> {
         value.map_err(|what| self.wrong(origin, &what)).ok()
     }
 
-    /// The same, quoting the text: not for secrets.
+    /// Parses a text, or notes its problem with a quotation: not for secrets.
     pub fn parse<T>(
         &mut self,
         origin: &Origin,
@@ -62,20 +62,20 @@ impl<'l> Taker<'l> {
         self.take(origin, parse(text).map_err(quoted))
     }
 
-    /// A text that is there; an empty one takes back what a weaker layer says.
+    /// Returns a text; an empty one overrides weaker layers.
     #[must_use]
     pub fn text(&self, name: &str) -> Option<(&'l Origin, &'l str)> {
         let text = self.layers.text(name);
         text.filter(|(_, text)| !text.trim().is_empty())
     }
 
-    /// A file or folder.
+    /// Returns a file or folder.
     #[must_use]
     pub fn path(&self, name: &str) -> Option<PathBuf> {
         self.text(name).map(|(_, text)| text.into())
     }
 
-    /// A value.
+    /// Returns a parsed value.
     pub fn value<T>(&mut self, name: &str, parse: impl Fn(&str) -> Result<T, String>) -> Option<T> {
         let (origin, text) = self.text(name)?;
         self.parse(origin, text, parse)
@@ -86,7 +86,7 @@ impl<'l> Taker<'l> {
         self.value(name, values::switch).unwrap_or(false)
     }
 
-    /// The values of a list; `None` if it is not given.
+    /// Returns the values of a list; `None` if it is not given.
     pub fn list<T>(
         &mut self,
         name: &str,
@@ -101,7 +101,7 @@ impl<'l> Taker<'l> {
         (!values.is_empty()).then_some(values)
     }
 
-    /// The log, by the settings `log_format` and `log_level`.
+    /// Returns the settings of the log: `log_format` and `log_level`.
     pub fn log(&mut self) -> LogSettings {
         let format = self.value("log_format", values::log_format);
         LogSettings {
@@ -110,7 +110,7 @@ impl<'l> Taker<'l> {
         }
     }
 
-    /// Where HTTP is answered, by the setting `http`; `None` for nowhere.
+    /// Returns the settings of the HTTP listener, `http`; `None` for no HTTP.
     pub fn http(&mut self, default: SocketAddr) -> Option<HttpSettings> {
         let given = self.value("http", |text| values::listen_or_off(text, default.port()));
         match given {

@@ -1,5 +1,4 @@
-//! Who wins, what is understood, and what is said about the rest. The programs' own tests go through
-//! all of their settings.
+//! Precedence, parsing, and messages. The programs' own tests go through all of their settings.
 
 #![allow(clippy::unwrap_used)]
 
@@ -188,7 +187,7 @@ ulr = \"u\"
     assert_eq!(problems, ["--udp-ports: \"x\" is no port"]);
 }
 
-/// What would be guessed for it is another folder, with other things in it.
+/// A replacement would name another folder.
 #[test]
 fn a_variable_that_is_no_text_is_refused() {
     let data = OsString::from_vec(b"/data/\xe4".to_vec());

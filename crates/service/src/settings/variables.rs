@@ -1,4 +1,4 @@
-//! What the environment says.
+//! Settings in environment variables.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -9,13 +9,12 @@ use crate::environment::is_meant_for;
 use crate::nearest::nearest;
 use crate::peer_text::plain;
 
-/// The variables of the process. One that is empty, as a compose file makes it of one that is not
-/// set, counts as none.
+/// Environment variables. An empty one, as compose files make of unset ones, counts as none.
 #[derive(Clone, Default)]
 pub struct Environment(BTreeMap<String, OsString>);
 
 impl Environment {
-    /// Those of this process.
+    /// Returns the variables of this process.
     #[must_use]
     pub fn of_process() -> Self {
         Self::with(
@@ -23,7 +22,7 @@ impl Environment {
         )
     }
 
-    /// These.
+    /// Returns an environment of these variables.
     #[must_use]
     pub fn with<N: Into<String>, V: Into<OsString>>(
         variables: impl IntoIterator<Item = (N, V)>,
@@ -32,14 +31,14 @@ impl Environment {
         Self(variables.into_iter().map(owned).collect())
     }
 
-    /// The value of one that is set and not empty.
+    /// Returns the value of a variable that is set and not empty.
     fn value(&self, name: &str) -> Option<&OsString> {
         self.0.get(name).filter(|value| !value.is_empty())
     }
 }
 
 impl Table {
-    /// What the environment says, and what is wrong with it.
+    /// Returns the settings of the environment, and their problems.
     #[must_use]
     pub fn variables_layer(&self, environment: &Environment) -> (Layer, Vec<String>) {
         let mut layer = Layer::default();
@@ -52,7 +51,7 @@ impl Table {
             let Some((name, value)) = set else {
                 continue;
             };
-            // What is guessed for other bytes is another text: another folder, above all.
+            // A replacement of other bytes would be another text: another folder, above all.
             let Some(text) = value.to_str() else {
                 problems.push(format!(
                     "{name}: is not UTF-8 text, as every setting has to be"
@@ -71,12 +70,12 @@ impl Table {
         (layer, problems)
     }
 
-    /// Those variables that look like settings and are none, with what was meant: typing errors, or
-    /// settings that this build does not have.
+    /// Returns variables with the prefix that are no settings, with suggestions: mistyped, or
+    /// unknown to this build.
     #[must_use]
     pub fn unknown_variables(&self, environment: &Environment) -> Vec<String> {
         let known: Vec<String> = self.settings.iter().map(|s| self.variable(s)).collect();
-        // Without what they all begin with, which says nothing of what was meant.
+        // Without the prefix, which makes all names similar.
         let own = |name: &str| name.get(self.prefix.len()..).unwrap_or_default().to_owned();
         let known_own: Vec<String> = known.iter().map(|name| own(name)).collect();
         let unknown = environment.0.iter().filter(|(name, value)| {
@@ -93,7 +92,7 @@ impl Table {
         unknown.collect()
     }
 
-    /// A warning for each of them.
+    /// Returns a warning for each unknown variable.
     #[must_use]
     pub fn warnings(&self, environment: &Environment) -> Vec<String> {
         let unknown = self.unknown_variables(environment).into_iter();

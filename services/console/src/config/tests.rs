@@ -11,8 +11,8 @@ use service::settings::{Environment, Form, Layer, Layers, Origin, Problems};
 use super::*;
 use crate::cli::{Request, parse};
 
-/// Acceptable values of every setting but the one that names the file: for its flag, its variable and
-/// its key.
+/// Acceptable values of every setting but the one that names the file: for its flag, its variable
+/// and its key.
 const EXAMPLES: &[(&str, [&str; 3])] = &[
     (
         "database_url",

@@ -16,7 +16,7 @@ use super::{Loaded, TABLE};
 struct Hook<'a> {
     kind: &'static str,
     name: &'a str,
-    /// Where a webhook posts to, and whether it signs.
+    /// URL of a webhook, and whether it signs.
     address: Option<(String, bool)>,
     channels: &'a [String],
     concurrency: usize,

@@ -17,7 +17,7 @@ use url::Url;
 use super::values;
 use crate::durable::FileError;
 
-/// How the Standard Webhooks write a secret: this, then Base64.
+/// Prefix of a secret in the form of Standard Webhooks, followed by Base64.
 const PREFIX: &str = "whsec_";
 
 /// A secret that is shorter can be guessed, in bytes.
@@ -32,7 +32,7 @@ const MAX_HOOKS: usize = 64;
 /// The most commands of one kind at a time.
 const MAX_CONCURRENCY: u32 = 256;
 
-/// What webhooks are signed with. Neither `Debug` nor any message shows it.
+/// Secret that webhooks are signed with. Neither `Debug` nor any message shows it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Arc<[u8]>);
 
@@ -71,7 +71,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Where updates are posted.
+/// A webhook, to which updates are posted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Webhook {
     /// In the status, in metrics, and of its files; no other webhook or command has it. One that
@@ -79,13 +79,13 @@ pub struct Webhook {
     pub name: String,
     /// Destination.
     pub url: Url,
-    /// What it is signed with.
+    /// Secret for signatures.
     pub secret: Option<Secret>,
     /// Only updates of these; of all if empty.
     pub channels: Vec<String>,
     /// For one attempt.
     pub timeout: Duration,
-    /// How often an update is tried.
+    /// Bound on attempts for an update.
     pub attempts: u32,
     /// For how long it is tried.
     pub max_age: Duration,
@@ -100,11 +100,11 @@ pub struct Exec {
     pub command: String,
     /// Only updates of these; of all if empty.
     pub channels: Vec<String>,
-    /// How many at a time.
+    /// Number of runs at a time.
     pub concurrency: usize,
     /// For one run.
     pub timeout: Duration,
-    /// How often an update is tried.
+    /// Bound on attempts for an update.
     pub attempts: u32,
 }
 
@@ -137,7 +137,7 @@ pub(super) fn read(taker: &mut Taker<'_>, channels: &[String]) -> (Vec<Webhook>,
     (webhooks, commands)
 }
 
-/// What was given of a setting, each as a table: flags and variables give only its main key.
+/// Returns the values of a setting, each as a table: flags and variables give only its main key.
 pub(super) fn tables(layers: &Layers, name: &str, main: &'static str) -> Vec<Section> {
     let Some(given) = layers.given(name) else {
         return Vec::new();

@@ -1,8 +1,8 @@
-//! What the receiver is told to do: by flags, by the environment, by a TOML file, in that order.
+//! Settings of the receiver: from flags, the environment and a TOML file, in that order.
 //!
-//! How that works is the same for all programs: see `service::settings`. `table` names every setting
-//! once, which is also what the documentation is made from; `resolve` gives each its type, `hooks` those
-//! of webhooks and commands.
+//! The mechanism is common to all programs: see `service::settings`. `table` declares every setting
+//! once, and the documentation is made from it; `resolve` gives each its type, `hooks` those of
+//! webhooks and commands.
 
 pub mod check;
 mod hooks;
@@ -32,9 +32,9 @@ pub struct Settings {
     pub link: Link,
     /// Folder of the outputs and of the receiver's state.
     pub data: PathBuf,
-    /// What the source's operator sees this receiver as.
+    /// Name shown to the source's operator.
     pub name: String,
-    /// Where it answers HTTP; `None` for nowhere.
+    /// HTTP address; `None` for no HTTP.
     pub http: Option<HttpSettings>,
     /// Whether a JSON Feed file is kept beside each Atom file.
     pub json: bool,
@@ -44,9 +44,9 @@ pub struct Settings {
     pub file_interval: Duration,
     /// To whom updates are posted.
     pub webhooks: Vec<Webhook>,
-    /// What is run for updates.
+    /// Commands run for updates.
     pub exec: Vec<Exec>,
-    /// Where a line is written for each update.
+    /// Delivery log, with a line for each update.
     pub delivery_log: Option<PathBuf>,
     /// An address of the interface to join groups on; `None` leaves it to the routing table.
     pub interface: Option<IpAddr>,
@@ -54,18 +54,18 @@ pub struct Settings {
     pub multicast: bool,
     /// Whether copies of the flow's packets are taken.
     pub replicate: bool,
-    /// Where to look for AMT relays; `None` to use none.
+    /// AMT relays; `None` to use none.
     pub amt: Option<Relays>,
     /// A folder for qlog files.
     pub qlog: Option<PathBuf>,
     /// The log.
     pub log: LogSettings,
-    /// How the source proves who it is.
+    /// Authentication of the source.
     pub verify: Verify,
-    /// How much the journal of each channel keeps.
+    /// Bounds on the journal of each channel.
     pub journal: JournalSettings,
-    /// How many of a channel's last updates to begin with where there is no cursor; `None` leaves it to
-    /// the source.
+    /// Number of a channel's last updates to start with where there is no cursor; `None` leaves it
+    /// to the source.
     pub history: Option<u64>,
 }
 

@@ -25,7 +25,7 @@ const MAX_CA_FILE: u64 = 4 << 20;
 /// The most entries of a feed file: all of them are in memory, and each write writes all.
 const MAX_KEEP_ENTRIES: u32 = 10_000;
 
-/// Where HTTP is answered if nobody says anything.
+/// Default HTTP address.
 const HTTP: ([u8; 4], u16) = ([127, 0, 0, 1], 8080);
 
 /// Default of the time between two writes of the feed files.
@@ -291,8 +291,8 @@ fn link(taker: &mut Taker<'_>, warnings: &mut Vec<String>) -> Option<Link> {
     }
 }
 
-/// What to say about a link file that cannot be read. The source makes it for its owner only, who often is
-/// somebody else than the one that the receiver runs as.
+/// Returns the error of a link file that cannot be read. The source makes it for its owner only,
+/// often another user than the receiver's.
 fn unreadable(error: &FileError) -> String {
     let mut text = format!("{error}; it should hold the enrolment link");
     if error.source.kind() == io::ErrorKind::PermissionDenied {

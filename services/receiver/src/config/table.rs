@@ -18,7 +18,7 @@ pub const TABLE: Table = Table {
     ],
 };
 
-/// What is shown of a command: they have passwords in them, and are long.
+/// Returns the text in place of a command: commands have passwords in them, and are long.
 fn command(_: &str) -> String {
     "(a command)".to_owned()
 }

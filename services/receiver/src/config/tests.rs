@@ -14,8 +14,8 @@ use crate::cli::{Request, parse};
 const LINK: &str =
     "flexfeed://s3cret@h?pin=sha256:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8&ch=lore&ch=net";
 
-/// Acceptable values of every setting but the one that names the file: for its flag, its variable and
-/// its key. Behind an @ is what stands in a file that the value names.
+/// Acceptable values of every setting but the one that names the file: for its flag, its variable
+/// and its key. Behind an @ is what stands in a file that the value names.
 const EXAMPLES: &[(&str, [&str; 3])] = &[
     (
         "link",
@@ -176,7 +176,7 @@ impl Given {
     }
 }
 
-/// What became of a setting, in a form that can be compared.
+/// Returns the effect of a setting, in a form that can be compared.
 fn outcome(given: &Given, setting: &Setting) -> String {
     let loaded = given.load().unwrap();
     let settings = &loaded.settings;
@@ -607,7 +607,7 @@ fn variables_of_others_are_no_mistakes() {
     assert!(loaded.warnings[0].contains("FLEXFEED_RECEIVER_PORT"));
 }
 
-/// What would be guessed for it is another folder, with another receiver in it.
+/// A replacement would name another folder, with another receiver in it.
 #[test]
 fn a_variable_that_is_no_text_is_refused() {
     use std::ffi::OsString;

@@ -83,7 +83,7 @@ pub fn history(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Where a webhook posts to.
+/// Parses the URL of a webhook.
 pub fn webhook_url(text: &str) -> Result<Url, String> {
     let url = Url::parse(text.trim()).map_err(|error| format!("is no URL: {error}"))?;
     if !matches!(url.scheme(), "http" | "https") {
@@ -99,7 +99,7 @@ pub fn webhook_url(text: &str) -> Result<Url, String> {
     Ok(url)
 }
 
-/// What may be shown of a webhook's address: many have their secret in the path.
+/// Returns the part of a webhook's URL that may be shown: many have their secret in the path.
 #[must_use]
 pub fn shown_url(url: &Url) -> String {
     match (url.host_str(), url.port()) {

@@ -1,4 +1,4 @@
-//! Who wins, what is understood, and what is said about the rest.
+//! Precedence, parsing, and messages.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

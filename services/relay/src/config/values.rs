@@ -6,7 +6,7 @@ use std::time::Duration;
 use amt::relay::{GatewayAddress, Prefix};
 use service::values;
 
-/// Where gateways reach the relay.
+/// Address at which gateways reach the relay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Listen {
     /// An address.
@@ -73,7 +73,7 @@ pub fn mtu(text: &str) -> Result<u16, String> {
     }
 }
 
-/// How often gateways are asked: what a Query can say.
+/// Parses the interval of Queries: one that a Query can express.
 pub fn query_interval(text: &str) -> Result<Duration, String> {
     // The largest value of the code (RFC 3376, section 4.1.7).
     const MOST: Duration = Duration::from_secs(31_744);

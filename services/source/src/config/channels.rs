@@ -1,4 +1,4 @@
-//! What makes a channel: its feed, its flow, and the one-line form of both.
+//! Settings of a channel: its feed, its flow, and the one-line form of both.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -13,7 +13,7 @@ use super::{Keep, values};
 /// More channels than this do not fit into an enrolment link, and a receiver takes no more.
 pub const MAX_CHANNELS: usize = 64;
 
-/// What a further channel looks like.
+/// Form of a further channel.
 const FORM: &str = "write NAME,feed=URL and then, separated by commas, what differs from the first \
                     channel: group=LIST, rate=RATE, private. For example: \
                     news,feed=https://example.org/feed.atom,group=232.70.70.9:4434,rate=5M";
@@ -25,22 +25,22 @@ pub struct ChannelSettings {
     pub name: String,
     /// Its feeds; perhaps none yet.
     pub feeds: Vec<FeedSettings>,
-    /// Where its flow can be had by multicast.
+    /// Multicast groups of its flow.
     pub groups: Groups,
     /// The flow's highest rate in bit/s.
     pub rate_bps: u64,
-    /// Who joins cannot read what went before.
+    /// Whether new members are kept from reading earlier updates of the flow.
     pub private: bool,
-    /// What is kept of it.
+    /// Retention.
     pub keep: Keep,
 }
 
 /// A feed as it is asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FeedSettings {
-    /// Where it is.
+    /// Address.
     pub address: FeedAddress,
-    /// It may lead to a private network.
+    /// Whether it may lead to a private network.
     pub local: bool,
     /// Polled no more often than this; `None` for what holds for all.
     pub min_interval: Option<Duration>,
@@ -68,7 +68,7 @@ pub(super) struct ChannelTable {
     pub rate_bps: Option<u64>,
     pub private: bool,
     pub keep: Option<Keep>,
-    /// Where it is written.
+    /// Place in the file.
     pub place: Option<Place>,
 }
 
@@ -141,7 +141,7 @@ impl FeedAddress {
     /// Reads one.
     ///
     /// # Errors
-    /// It is none of a feed. The text does not repeat it: it may hold a password.
+    /// The text is no address of a feed. The error does not repeat it: it may hold a password.
     pub fn parse(given: &str) -> Result<Self, String> {
         let wrong = |why: &str| {
             format!("the address of the feed cannot be used: {why}; write it as https://host/path")
@@ -252,7 +252,7 @@ impl Given {
     }
 }
 
-/// That no two channels are in each other's way.
+/// Checks that no two channels conflict.
 pub(super) fn check(channels: &[ChannelSettings]) -> Result<(), String> {
     if channels.len() > MAX_CHANNELS {
         return Err(format!(

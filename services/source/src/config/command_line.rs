@@ -28,7 +28,7 @@ Flags win over FLEXFEED_… variables, those over the configuration file, and th
 The first start makes a certificate and prints an enrolment link for receivers. It stays in
 DIR/enrolment-link.";
 
-/// What can be given on the command line.
+/// Returns the definition of the command line.
 pub fn command() -> Command {
     let root = Command::new("flexfeed-source")
         .version(env!("CARGO_PKG_VERSION"))
@@ -81,7 +81,7 @@ fn flag(setting: &'static Setting) -> Arg {
     }
 }
 
-/// What the flags say: those of a subcommand win over those before it.
+/// Returns the settings of the flags: those of a subcommand win over those before it.
 pub(super) fn layer(matches: &ArgMatches) -> Layer {
     let mut layer = Layer::new();
     for matches in path(matches) {

@@ -12,10 +12,10 @@ use super::{CONFIG_VARIABLE, PREFIX};
 use service::environment::is_of_others;
 use service::nearest::nearest;
 
-/// What a variable's name ends with that names a file with the value.
+/// Suffix of a variable that names a file with the value.
 const IN_A_FILE: &str = "_FILE";
 
-/// What everybody else calls it.
+/// Common name of the database's variable.
 const DATABASE_URL: &str = "DATABASE_URL";
 
 /// A secret in a file is at most this long, in bytes.
@@ -26,8 +26,8 @@ const MAX_SECRET: u64 = 64 << 10;
 pub struct Environment(BTreeMap<String, OsString>);
 
 impl Environment {
-    /// That of this process. An empty variable counts as none, because container files pass on
-    /// variables that nobody has set; except where empty means something.
+    /// Returns the environment of this process. An empty variable counts as none, because container
+    /// files pass on unset variables; except where empty means something.
     pub fn of_process() -> Self {
         Self(
             std::env::vars_os()
@@ -137,7 +137,7 @@ impl Environment {
     }
 }
 
-/// What a file with a secret says: its text without the line's end.
+/// Reads a file with a secret: its text without the line's end.
 fn secret(path: &Path) -> Result<String, String> {
     let mut text = String::new();
     let read = File::open(path).and_then(|file| {

@@ -23,7 +23,7 @@ const FEED: &str = "feed";
 const CHANNEL_KEYS: [&str; 6] = ["name", "groups", "rate", "private", "keep", FEED];
 const FEED_KEYS: [&str; 5] = ["url", "local", "interval", "min_interval", "max_interval"];
 
-/// What a file says.
+/// Content of a file.
 #[derive(Debug, Default)]
 pub(super) struct Content {
     pub settings: Layer,

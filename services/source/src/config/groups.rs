@@ -7,12 +7,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 const SSM_FIRST_OCTET: u8 = 232;
 const SSM_FIRST_HEXTET: u16 = 0xff30;
 
-/// What a list of groups looks like.
+/// Form of a list of groups.
 const FORM: &str = "write an IPv4 multicast address and a port, an IPv6 one in brackets, or one of \
                     each separated by a comma, such as 232.70.70.1:4434,[ff3e::4646:1]:4434; '' is \
                     for no multicast";
 
-/// Where a flow can be had by multicast: nowhere, or one group of IPv4, of IPv6, or of each.
+/// Multicast groups of a flow: none, or one of IPv4, of IPv6, or of each.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Groups(pub(super) Vec<SocketAddr>);
 
@@ -30,7 +30,7 @@ impl Groups {
     /// Reads them as [`Display`](fmt::Display) writes them.
     ///
     /// # Errors
-    /// They are none that a flow can have.
+    /// A flow cannot have them.
     pub fn parse(text: &str) -> Result<Self, String> {
         groups(text)
     }
@@ -70,7 +70,7 @@ impl Groups {
             .map(Groups)
     }
 
-    /// What is allowed but works in few networks.
+    /// Returns warnings about groups that work in few networks.
     pub(super) fn doubts(&self, asm: bool) -> Vec<String> {
         let doubt = |group: &SocketAddr| {
             let ip = group.ip();
@@ -107,7 +107,7 @@ fn is_ssm(ip: IpAddr) -> bool {
 /// Groups as they are written: a list with commas, empty for none.
 ///
 /// # Errors
-/// They are none that a flow can have.
+/// A flow cannot have them.
 pub fn groups(text: &str) -> Result<Groups, String> {
     let mut groups = Vec::new();
     if text.trim().is_empty() {

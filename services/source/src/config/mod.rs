@@ -1,5 +1,5 @@
-//! What the source does, from four places: flags win over environment variables, those over the
-//! configuration file, and that over the defaults. [`settings`] has every setting once.
+//! Settings of the source: flags win over environment variables, those over the configuration file,
+//! and that over the defaults. [`settings`] declares every setting once.
 
 mod channels;
 mod command_line;
@@ -32,13 +32,13 @@ pub use resolve::{Place, Resolved, Shown, resolve};
 pub use service::logging::LogFormat;
 pub use values::PublicAddress;
 
-/// How single values are written, also in commands.
+/// Parsers of single values, also for commands.
 pub mod parse {
     pub use super::groups::groups;
     pub use super::values::{age, channel, interval, keep, rate};
 }
 
-/// What the variables of all settings begin with.
+/// Prefix of the variables.
 const PREFIX: &str = "FLEXFEED_";
 
 /// Names a configuration file.
@@ -54,7 +54,7 @@ pub struct Intervals {
     pub max: Duration,
 }
 
-/// What is kept of a channel's updates; `None` is no limit, and of two the stricter one holds.
+/// Retention of a channel's updates; `None` is no limit, and of two the stricter one holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Keep {
     /// The last so many.
@@ -77,33 +77,33 @@ pub struct OwnCertificate {
     pub key: PathBuf,
 }
 
-/// What the source does, checked as far as that needs no system.
+/// Configuration of the source, checked as far as possible without the system.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// Those from flags, environment and file; there may be more in the database, and there may be
     /// none at all.
     pub channels: Vec<ChannelSettings>,
-    /// Where the groups of channels without groups of their own are counted from.
+    /// Groups from which those of channels without groups of their own are counted.
     pub first_groups: Groups,
     /// Lets all feeds' addresses lead to private networks.
     pub allow_private_feed: bool,
     /// Of feeds that have none of their own.
     pub poll: Intervals,
-    /// Whom the servers of feeds can ask.
+    /// Contact URL or address in the User-Agent header.
     pub contact: Option<String>,
     /// The data folder.
     pub data: PathBuf,
     /// The database; `None` for the one in the data folder.
     pub database_url: Option<String>,
-    /// Where receivers connect to.
+    /// Address that receivers connect to.
     pub listen: SocketAddr,
-    /// What enrolment links say; `None` if it was not given.
+    /// Address in enrolment links; `None` if it was not given.
     pub public_address: Option<PublicAddress>,
-    /// Where flows leave from.
+    /// Source addresses of flows.
     pub flow_sources: FlowSources,
     /// Groups are announced as (*,G), not as (S,G).
     pub asm: bool,
-    /// How far the packets of flows may go, in hops; with 0 they do not leave this machine.
+    /// TTL of the packets of flows, in hops; with 0 they do not leave this machine.
     pub multicast_ttl: u32,
     /// AMT relays that receivers are told of.
     pub relays: Vec<Relay>,
@@ -123,7 +123,7 @@ pub struct Config {
     pub certificate: Option<OwnCertificate>,
     /// A second pin for enrolment links.
     pub next_pin: Option<[u8; 32]>,
-    /// How long receivers may hold acknowledgements back.
+    /// Longest delay of receivers' acknowledgements.
     pub ack_delay: Duration,
     /// `D_fb`.
     pub fall_back: Duration,
@@ -131,22 +131,22 @@ pub struct Config {
     pub heartbeat: Duration,
     /// Time limit for the farewell.
     pub drain_time: Duration,
-    /// What this source is called among several on one database.
+    /// Name of this source among several on one database.
     pub holder_name: String,
     /// A folder for qlog files.
     pub qlog: Option<PathBuf>,
-    /// How log lines look.
+    /// Form of log lines.
     pub log_format: LogFormat,
-    /// What is logged, as directives; `None` for RUST_LOG or the default.
+    /// Log filter; `None` for RUST_LOG or the default.
     pub log_level: Option<String>,
-    /// What is allowed but probably not meant; to be logged.
+    /// Warnings about settings that are valid but probably not meant.
     pub warnings: Vec<String>,
 }
 
 /// A console in this process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Console {
-    /// Where it answers.
+    /// HTTP address.
     pub listen: SocketAddr,
     /// The address at which browsers reach it.
     pub public_url: Option<Url>,

@@ -12,9 +12,9 @@ const FORM: &str = "write HOST or HOST:PORT, and behind it =HOST:PORT if this ma
 /// A relay.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Relay {
-    /// Where receivers find it.
+    /// Address for receivers.
     pub public: RelayName,
-    /// Where this machine asks whether it lives.
+    /// Address for this machine's health checks.
     pub asked: RelayName,
     /// Number of relays preferred to it; receivers share those with the same number.
     pub preference: u8,
@@ -27,7 +27,7 @@ impl fmt::Display for Relay {
 }
 
 impl Relay {
-    /// What receivers are told.
+    /// Returns the announcement for receivers.
     pub fn hint(&self) -> Option<RelayHint> {
         let (address, port) = match &self.public {
             RelayName::Address(at) => (RelayAddress::Ip(at.ip()), at.port()),
@@ -41,7 +41,7 @@ impl Relay {
         })
     }
 
-    /// What to say about an address that will probably not work, if anything.
+    /// Returns a warning about an address that will probably not work.
     pub(super) fn doubt(&self) -> Option<String> {
         match &self.public {
             RelayName::Address(at) if !netio::is_routable(at.ip()) => Some(format!(
@@ -55,7 +55,8 @@ impl Relay {
     }
 }
 
-/// Relays as they are written: a list with commas, the preferred ones first, and `|` between those that are alike.
+/// Relays as they are written: a list with commas, the preferred ones first, and `|` between those
+/// that are alike.
 ///
 /// # Errors
 /// One of them cannot be told of.

@@ -19,7 +19,7 @@ use super::{Config, Console, Intervals, Keep, OwnCertificate, Relay, command_lin
 /// With fewer updates kept, even receivers that are away for moments may miss some.
 const FEW_KEPT: u64 = 100;
 
-/// Where a value is given.
+/// Origin of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
     /// Nowhere.
@@ -75,7 +75,7 @@ pub(super) struct Given {
     pub place: Place,
 }
 
-/// What one place gives, by the names of the settings.
+/// Settings of one place, by name.
 pub(super) type Layer = BTreeMap<&'static str, Given>;
 
 /// Something that cannot be.
@@ -98,7 +98,7 @@ impl Mistake {
         Self { place: None, why }
     }
 
-    /// Where in a file; 0 for elsewhere.
+    /// Returns its line in a file; 0 for elsewhere.
     pub(super) fn line(&self) -> usize {
         match self.place {
             Some(Place::File { line, .. }) => line,
@@ -123,7 +123,7 @@ pub struct Shown {
     pub key: String,
     /// As it was written; nothing for one that is not given and has no default, stars for a secret.
     pub value: String,
-    /// Where it comes from.
+    /// Origin of the value.
     pub place: Place,
 }
 
@@ -247,7 +247,7 @@ fn read_file(path: &Path, mistakes: &mut Vec<Mistake>, warnings: &mut Vec<String
     content
 }
 
-/// What is put together.
+/// A configuration in the making.
 struct Assembly {
     settings: Settings,
     winners: Layer,
@@ -393,7 +393,7 @@ impl Assembly {
         }
     }
 
-    /// What concerns several settings.
+    /// Checks settings against each other.
     fn check(&mut self, channels: &[ChannelSettings]) {
         let s = self.settings.clone();
         if let (Some(ack), Some(fall_back)) = (s.ack_delay_ms, s.fall_back_ms)

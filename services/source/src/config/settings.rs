@@ -15,19 +15,19 @@ use super::relays::{self, Relay};
 use super::values::{self, PublicAddress};
 use super::{LogFormat, pins};
 
-/// One setting. Its name makes the flag `--some-name`, the variable `FLEXFEED_SOME_NAME` and the key
-/// `some_name`.
+/// One setting. Its name makes the flag `--some-name`, the variable `FLEXFEED_SOME_NAME` and the
+/// key `some_name`.
 pub(super) struct Setting {
     /// As it is in the flag.
     pub name: &'static str,
-    /// How it is written.
+    /// Form of the value.
     pub form: Form,
-    /// What the value is called in the help; empty for switches.
+    /// Placeholder of the value in the help; empty for switches.
     pub value: &'static str,
-    /// What holds when nobody says anything; empty for nothing.
+    /// Default; empty for none.
     pub default: &'static str,
-    /// It may hold a password: it is never shown, and can be read from a file that a variable
-    /// with `_FILE` at its end names.
+    /// Whether it may hold a password: it is never shown, and can be read from a file that a
+    /// variable with `_FILE` at its end names.
     pub secret: bool,
     /// An empty text says something, and not that nothing is said.
     pub empty: bool,
@@ -37,7 +37,7 @@ pub(super) struct Setting {
     pub take: fn(&mut Settings, &str) -> Result<(), String>,
 }
 
-/// How a setting is written.
+/// Form of a setting's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
     /// Given or not.
@@ -69,7 +69,7 @@ impl Setting {
     }
 }
 
-/// What all settings come to. `None` for what nobody has given and that has no default.
+/// Values of all settings; `None` for those that are not given and have no default.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Settings {
     pub feed: Option<FeedAddress>,
@@ -130,7 +130,7 @@ fn socket(text: &str) -> Result<SocketAddr, String> {
     })
 }
 
-/// Where the console is, unless somebody says otherwise.
+/// Default address of the console.
 const CONSOLE: &str = "127.0.0.1:9470";
 
 /// An address, or whether there is one at all.

@@ -1,4 +1,4 @@
-//! How single values are written.
+//! Parsers of single values.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -35,7 +35,7 @@ const KEEP_FORM: &str = "write how many updates to keep, for how long, or both: 
 const MIN_RATE: f64 = 64e3;
 const MAX_RATE: f64 = 100e9;
 
-/// What enrolment links tell receivers to connect to.
+/// Address of the source in enrolment links.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublicAddress {
     /// A name or an address.
@@ -45,7 +45,7 @@ pub struct PublicAddress {
 }
 
 impl PublicAddress {
-    /// What links say when nothing else is given: this machine, as seen by itself.
+    /// Returns the default: this machine's loopback address.
     pub fn local() -> Self {
         Self {
             host: url::Host::Ipv4(Ipv4Addr::LOCALHOST),
@@ -113,7 +113,7 @@ pub(super) fn public_address(text: &str) -> Result<PublicAddress, String> {
     Ok(PublicAddress { host, port })
 }
 
-/// What to say about a public address that will probably not work, if anything.
+/// Returns a warning about a public address that will probably not work.
 pub(super) fn reachability(given: Option<&PublicAddress>, listen: SocketAddr) -> Option<String> {
     let Some(address) = given else {
         return Some(
@@ -150,7 +150,7 @@ pub(super) fn reachability(given: Option<&PublicAddress>, listen: SocketAddr) ->
 /// A channel's name, which is a file name at the receivers.
 ///
 /// # Errors
-/// It cannot be one.
+/// The text cannot be a channel's name.
 pub fn channel(text: &str) -> Result<String, String> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if text.is_empty() || text.len() > MAX_CHANNEL {
@@ -204,7 +204,7 @@ fn time(text: &str, bare: Option<f64>) -> Option<Duration> {
 /// A time between polls; a bare number is in seconds.
 ///
 /// # Errors
-/// It is none, or out of range.
+/// The text is none, or out of range.
 pub fn interval(text: &str) -> Result<Duration, String> {
     let time = time(text, Some(1.0))
         .ok_or_else(|| "write a time such as 20, 0.5, 500ms, 20s, 5m or 1h".to_owned())?;
@@ -226,7 +226,7 @@ pub(super) fn drain_time(text: &str) -> Result<Duration, String> {
 /// A time that needs its unit: a bare number would be taken for a count as easily as for seconds.
 ///
 /// # Errors
-/// It is none, or out of range.
+/// The text is none, or out of range.
 pub fn age(text: &str) -> Result<Duration, String> {
     match time(text, None) {
         Some(time) if (MIN_AGE..=MAX_AGE).contains(&time) => Ok(time),
@@ -235,10 +235,10 @@ pub fn age(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// What is kept of a channel: a number of updates, an age, or both with a comma between.
+/// Parses the retention of a channel: a number of updates, an age, or both with a comma between.
 ///
 /// # Errors
-/// It is none of that.
+/// The text is none of that.
 pub fn keep(text: &str) -> Result<Keep, String> {
     let mut keep = Keep::default();
     match text.trim() {
@@ -279,7 +279,7 @@ pub(super) fn holder_name(text: &str) -> Result<String, String> {
     }
 }
 
-/// What this machine is called.
+/// Returns this machine's name.
 pub(super) fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname");
     match name.as_deref().map(str::trim) {
@@ -303,7 +303,7 @@ pub(super) fn log_level(text: &str) -> Result<String, String> {
 /// A rate in bit/s.
 ///
 /// # Errors
-/// It is none, or out of range.
+/// The text is none, or out of range.
 pub fn rate(text: &str) -> Result<u64, String> {
     let wrong = || "write a rate in bit/s such as 10M, 500k or 1G".to_owned();
     let (value, unit) = number(text.trim()).ok_or_else(wrong)?;

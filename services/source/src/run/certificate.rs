@@ -67,7 +67,7 @@ pub(super) async fn keep_up(
             }
             seen = now;
             if asked && let Ok(moment) = NotifyState::monotonic_usec_now() {
-                service::tell(&[NotifyState::Reloading, moment]).await;
+                service::notify(&[NotifyState::Reloading, moment]).await;
             }
             take(&files, &*shows, &pin).await;
             if asked {

@@ -93,7 +93,7 @@ impl RunningParts {
             ended = &mut self.pages => Some(unexpected("the status pages", ended)),
             ended = &mut self.sampler => Some(unexpected("the metrics", ended)),
         };
-        service::tell(&[
+        service::notify(&[
             NotifyState::Stopping,
             NotifyState::Status("stopping: what is published is delivered"),
         ])

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use flexicast_tokio::source::SourceHandle;
 use sd_notify::NotifyState;
-pub(super) use service::systemd::{ready, tell};
+pub(super) use service::systemd::{notify, ready};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -21,7 +21,7 @@ pub(super) async fn keep_telling(board: Arc<Board>, handle: SourceHandle, stop: 
         let mut last = String::new();
         loop {
             let now = words(&board.snapshot());
-            if now != last && tell(&[NotifyState::Status(&now)]).await {
+            if now != last && notify(&[NotifyState::Status(&now)]).await {
                 last = now;
             }
             sleep(LOOK).await;
@@ -35,7 +35,7 @@ pub(super) async fn keep_telling(board: Arc<Board>, handle: SourceHandle, stop: 
         loop {
             // A transport that is stuck is what the watchdog is for.
             if let Ok(Some(_)) = timeout(pause, handle.status()).await {
-                tell(&[NotifyState::Watchdog]).await;
+                notify(&[NotifyState::Watchdog]).await;
             }
             sleep(pause).await;
         }

@@ -59,7 +59,7 @@ pub(super) async fn open_store(config: &Config, folder: &DataFolder) -> Result<S
             said = Some(Instant::now());
             let left = WAIT.saturating_sub(began.elapsed()).as_secs();
             warn!("waiting for the database, for {left} s at most: {error}");
-            service::tell(&[
+            service::notify(&[
                 NotifyState::Status("waiting for the database"),
                 NotifyState::ExtendTimeoutUsec(3 * micros(SAY)),
             ])

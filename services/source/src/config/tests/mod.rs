@@ -7,7 +7,7 @@ use super::*;
 
 const FEED: &str = "https://example.org/feed.atom";
 
-/// What a command line comes to in an environment, with all mistakes on an error.
+/// Returns the configuration of a command line in an environment, or all mistakes.
 fn read(arguments: &[&str], variables: &[(&str, &str)]) -> Result<Config, String> {
     let all = ["flexfeed-source"].iter().chain(arguments);
     let matches = command()

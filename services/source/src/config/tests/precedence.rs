@@ -64,7 +64,7 @@ fn values(setting: &Setting) -> [&'static str; 3] {
     }
 }
 
-/// What has to be there so that the setting can be.
+/// Returns the flags that a setting needs.
 fn company(setting: &Setting) -> &'static [&'static str] {
     match setting.name {
         "cert" => &["--key=/k"],
@@ -96,7 +96,7 @@ impl Site {
         path.to_str().unwrap().to_owned()
     }
 
-    /// What the setting is shown as, and the configuration, with these values in these places.
+    /// Returns the setting as shown, and the configuration, with these values in these places.
     fn resolve(
         &self,
         setting: &Setting,
