@@ -1,7 +1,6 @@
 //! The driver against a scripted relay on loopback.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-pub(crate) mod nameserver;
 mod runs;
 mod search;
 

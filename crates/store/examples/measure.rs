@@ -8,7 +8,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use postgres::{Options, Postgres};
+use kit::postgres::{Options, Postgres};
 use store::{Batch, Draft, Kind, StateRow, Store};
 use uuid::Uuid;
 

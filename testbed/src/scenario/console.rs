@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use postgres::Postgres;
+use kit::postgres::Postgres;
 use serde::Deserialize;
 
 use super::plan::{STATUS_PAGE, switch};

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use postgres::Postgres;
+use kit::postgres::Postgres;
 
 use super::checks::check_outputs;
 use super::{Fault, Plan, Stage};

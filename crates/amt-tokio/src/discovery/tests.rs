@@ -4,12 +4,12 @@
 use std::net::UdpSocket;
 
 use super::*;
-use crate::tests::nameserver::{A, AAAA, AMTRELAY, Answer, NameServer, relay_at, relay_named};
+use kit::dns::{A, AAAA, AMTRELAY, Answer, NameServer, relay_at, relay_named};
 
 /// RFC 8305, section 3.
 #[tokio::test]
 async fn unanswered_names_do_not_delay_other_relays() {
-    let server = NameServer::start().await;
+    let server = NameServer::start();
     let config = Config {
         nameservers: vec![server.addr],
         timeout: Duration::from_secs(30),
@@ -17,7 +17,7 @@ async fn unanswered_names_do_not_delay_other_relays() {
     let resolver = Resolver::new(&config).unwrap();
     let name = "7.100.51.198.in-addr.arpa.";
     let found = async |records: &[Vec<u8>]| {
-        server.says(name, AMTRELAY, Answer::Records(records.to_vec()));
+        server.says(name, AMTRELAY, Answer::records(records.to_vec()));
         resolver.inner.clear_cache();
         let started = Instant::now();
         let found = resolver.relays([198, 51, 100, 7].into()).await.unwrap();
@@ -41,7 +41,7 @@ async fn unanswered_names_do_not_delay_other_relays() {
     server.says(
         "half.example.",
         A,
-        Answer::Records(vec![vec![192, 0, 2, 5]]),
+        Answer::records(vec![vec![192, 0, 2, 5]]),
     );
     server.says("half.example.", AAAA, Answer::Silence);
     let half = relay_named(1, "half.example.");

@@ -4,9 +4,9 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use rand::RngExt;
 
-use super::nameserver::{AMTRELAY, Answer, NameServer, relay_at};
 use super::*;
 use crate::{Lookup, discovery};
+use kit::dns::{AMTRELAY, Answer, NameServer, relay_at};
 
 fn quickly() -> amt::gateway::Timing {
     amt::gateway::Timing {
@@ -56,7 +56,7 @@ async fn a_lack_of_relays_is_reported_once_with_the_reason_and_retried() {
 
 #[tokio::test]
 async fn a_late_name_server_is_asked_until_it_answers() {
-    let server = NameServer::start().await;
+    let server = NameServer::start();
     // The standard port, at an address that no other test uses.
     let relay = loop {
         let [.., a, b, c] = rand::rng().random::<[u8; 4]>();
@@ -91,7 +91,7 @@ async fn a_late_name_server_is_asked_until_it_answers() {
         }
     }
     let records = vec![relay_at(1, relay.addr.ip())];
-    server.says("1.0.0.10.in-addr.arpa.", AMTRELAY, Answer::Records(records));
+    server.says("1.0.0.10.in-addr.arpa.", AMTRELAY, Answer::records(records));
     let connected = event(&mut gateway).await;
     assert!(matches!(connected, Event::Connected { relay: at, .. } if at == relay.addr));
 }
@@ -113,9 +113,9 @@ async fn events_during_a_subscription_wake_the_program() {
 
 #[tokio::test]
 async fn relays_of_unsubscribed_sources_are_forgotten() {
-    let server = NameServer::start().await;
+    let server = NameServer::start();
     let records = vec![relay_at(1, "192.0.2.77".parse::<IpAddr>().unwrap())];
-    server.says("1.0.0.10.in-addr.arpa.", AMTRELAY, Answer::Records(records));
+    server.says("1.0.0.10.in-addr.arpa.", AMTRELAY, Answer::records(records));
     let config = Config {
         dns: Some(discovery::Config {
             nameservers: vec![server.addr],

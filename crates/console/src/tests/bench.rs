@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
-use postgres::Postgres;
+use kit::postgres::Postgres;
 use serde_json::{Value, json};
 use store::{
     Applicant, Batch, MoveRow, NewToken, NewUser, PulseRow, Role, SessionRow, SourceInfo, StateRow,

@@ -2,10 +2,11 @@
 //! that return its own packets.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
 use amt::report::RecordKind;
+use kit::dns::{AMTRELAY, Answer, LOCAL_RESOLVER, NameServer, Question, relay_at};
 
 use crate::lab::{Heard, PATIENCE, Relay, end, gateway, program};
 
@@ -206,18 +207,9 @@ fn a_killed_gateway_restarts_on_its_port() {
     assert!(log.contains("not free") && log.contains(&chosen), "{log}");
 }
 
-/// Name servers of the namespace: the loopback interface, with a long timeout.
-const NAMESERVER: &str = r#"
-resolv=$(mktemp)
-echo "nameserver 127.0.0.1" > "$resolv"
-echo "options timeout:30 attempts:5" >> "$resolv"
-mount --bind "$resolv" /etc/resolv.conf
-rm "$resolv"
-"#;
-
 #[test]
 fn a_silent_name_server_does_not_delay_the_exit() {
-    if !kit::in_namespace!(NAMESERVER) {
+    if !kit::in_namespace!(LOCAL_RESOLVER) {
         return;
     }
     let silent = UdpSocket::bind("127.0.0.1:53").unwrap();
@@ -238,34 +230,19 @@ fn a_silent_name_server_does_not_delay_the_exit() {
 
 /// Answers queries for AMTRELAY records: `1.0.0.10.in-addr.arpa` has the relay 127.0.1.1,
 /// `2.0.0.10.in-addr.arpa` 127.0.1.2. Other names do not exist.
-fn serve(server: &UdpSocket) {
-    let mut query = [0; 600];
-    while let Ok((len, from)) = server.recv_from(&mut query) {
-        let query = &query[..len];
-        let end = 12 + query[12..].iter().position(|byte| *byte == 0).unwrap() + 5;
-        let question = &query[12..end];
-        let has_relay = question.ends_with(&[1, 4, 0, 1]);
-        let count = u8::from(has_relay);
-        let mut answer = query[..2].to_vec();
-        answer.extend_from_slice(&[0x81, 0x80, 0, 1, 0, count, 0, 0, 0, 0]);
-        answer.extend_from_slice(question);
-        if has_relay {
-            // The first label is one digit: it becomes the last byte of the relay's address.
-            let digit = question[1] - b'0';
-            answer.extend_from_slice(&[0xc0, 12, 1, 4, 0, 1, 0, 0, 1, 0, 0, 6]);
-            answer.extend_from_slice(&[1, 0x81, 127, 0, 1, digit]);
-        }
-        server.send_to(&answer, from).unwrap();
-    }
+fn relay_of(question: &Question) -> Answer {
+    let first = question.name.as_bytes()[0];
+    let relay = IpAddr::from([127, 0, 1, first.wrapping_sub(b'0')]);
+    let has_relay = question.kind == AMTRELAY;
+    Answer::records(has_relay.then(|| relay_at(1, relay)).into_iter().collect())
 }
 
 #[test]
 fn each_source_with_its_own_relays_has_a_gateway() {
-    if !kit::in_namespace!(NAMESERVER) {
+    if !kit::in_namespace!(LOCAL_RESOLVER) {
         return;
     }
-    let server = UdpSocket::bind("127.0.0.1:53").unwrap();
-    std::thread::spawn(move || serve(&server));
+    let _server = NameServer::answering("127.0.0.1:53", relay_of);
     let relays = [1, 2].map(|n| (n, Relay::at(&format!("127.0.1.{n}:2268"))));
     let flows = [
         "--dns",

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use flexicast::Cursor;
+use kit::wait::on_tokio;
 use tempfile::TempDir;
 
 use super::*;
@@ -147,13 +148,7 @@ fn settings(concurrency: usize) -> Settings {
 }
 
 async fn until(what: &str, condition: impl Fn() -> bool) {
-    for _ in 0..3000 {
-        if condition() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("not in time: {what}");
+    on_tokio::until(what, async || condition()).await;
 }
 
 fn upto(last: u64) -> Vec<u64> {

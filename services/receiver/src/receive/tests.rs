@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use flexicast::Via;
+use kit::wait::on_tokio;
 use uuid::Uuid;
 
 use super::batch::{BATCH_UPDATES, Batch, FAR_BEHIND};
@@ -74,13 +75,7 @@ fn bench_of(capacity: usize, batch: Limits, ready: impl IntoIterator<Item = Even
 
 impl Bench {
     async fn until(&self, what: &str, condition: impl Fn(&Bench) -> bool) {
-        for _ in 0..2000 {
-            if condition(self) {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        panic!("not in time: {what}");
+        on_tokio::until(what, async || condition(self)).await;
     }
 
     async fn confirmed(&self, seq: u64) {

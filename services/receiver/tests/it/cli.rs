@@ -125,7 +125,7 @@ fn a_receiver_runs_alone_on_its_folder_until_it_is_stopped() {
 
     let (code, said) = ends(&mut receiver(&[LINK, "--data", data]));
     assert_eq!(code, Some(1), "{said}");
-    let pid = format!("pid {}", first.child.id());
+    let pid = format!("pid {}", first.id());
     assert!(said.contains(&pid) && said.contains(data), "{said}");
 
     let atom = std::fs::read_to_string(format!("{data}/lore.atom")).unwrap();
@@ -166,7 +166,7 @@ fn a_receiver_runs_alone_on_its_folder_until_it_is_stopped() {
 #[test]
 fn health_is_asked_of_the_receiver_that_runs() {
     let folder = tempfile::tempdir().unwrap();
-    let http = program::free_address();
+    let http = kit::ports::free();
     let asked = |arguments: &[&str], http: &str| {
         let output = receiver(arguments).env("FLEXFEED_HTTP", http).output();
         let output = output.unwrap();

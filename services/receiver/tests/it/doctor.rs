@@ -5,9 +5,9 @@ use std::process::Command;
 
 use feed::payload;
 use flexicast_tokio::source::FlowEndpoint;
+use kit::network::{Network, sh};
 use serde_json::Value;
 
-use crate::namespace;
 use crate::program::{self, PATIENCE, Running, receiver, text};
 use crate::site::{Site, entries};
 
@@ -308,8 +308,8 @@ fn multicast_is_probed_and_obstacles_are_named() {
     }
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
-        let network = namespace::Network::begin();
-        namespace::sh("ip addr add 10.7.0.1/24 dev here; ip link set here up; ip route add 232.0.0.0/8 dev here");
+        let network = Network::begin();
+        sh("ip addr add 10.7.0.1/24 dev here; ip link set here up; ip route add 232.0.0.0/8 dev here");
         network.sh("ip addr add 10.7.0.2/24 dev there; ip link set there up; ip route add 232.0.0.0/8 dev there");
         let mut site = Site::start().await;
         let endpoint = FlowEndpoint {
@@ -348,9 +348,9 @@ fn a_reverse_path_filter_is_named() {
     }
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
-        let network = namespace::Network::begin();
+        let network = Network::begin();
         network.cable("way", "back");
-        namespace::sh(
+        sh(
             "ip addr add 10.7.0.1/24 dev here; ip link set here up; ip route add 232.0.0.0/8 dev here; \
              ip addr add 10.9.0.1/24 dev way; ip link set way up",
         );
@@ -383,7 +383,7 @@ fn a_reverse_path_filter_is_named() {
     });
 }
 
-async fn inside(network: &namespace::Network, data: &Path, link: &str) -> Findings {
+async fn inside(network: &Network, data: &Path, link: &str) -> Findings {
     let program = env!("CARGO_BIN_EXE_flexfeed-receiver");
     let mut command = network.command(program);
     command

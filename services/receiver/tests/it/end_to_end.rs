@@ -365,7 +365,7 @@ async fn a_gap_at_the_end_is_announced_once() {
     running.exit_code();
     let running = home.start();
     // Of this process, not the last word of the one before.
-    let pid = running.child.id();
+    let pid = running.id();
     let again = |status: &Value| status["pid"] == pid && status["channels"][0]["cursor"] == 6;
     let status = home.until("the next life", again).await;
     assert_eq!(status["channels"][0]["missing"], 0, "{status}");
@@ -564,7 +564,7 @@ async fn memory_does_not_stay_as_large_as_a_burst_made_it() {
     let mut command = home.command();
     let running = Running::start(command.args(["--history", "all"]));
     home.cursor(UPDATES).await;
-    let path = format!("/proc/{}/status", running.child.id());
+    let path = format!("/proc/{}/status", running.id());
     let private = || {
         let text = std::fs::read_to_string(&path).unwrap();
         let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:"));

@@ -7,7 +7,6 @@ mod end_to_end;
 mod enrolment;
 mod history;
 mod hook_server;
-mod namespace;
 mod outputs;
 mod program;
 mod site;

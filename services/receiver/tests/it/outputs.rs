@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use kit::wait::on_tokio::until;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -31,7 +32,7 @@ impl Home {
             data,
             folder,
             link,
-            http: program::free_address(),
+            http: kit::ports::free(),
             settings,
         }
     }
@@ -113,14 +114,6 @@ fn client() -> reqwest::Client {
         .tls_certs_only([])
         .build()
         .unwrap()
-}
-
-async fn until(what: &str, condition: impl AsyncFn() -> bool) {
-    let begun = Instant::now();
-    while !condition().await {
-        assert!(begun.elapsed() < PATIENCE, "not in time: {what}");
-        tokio::time::sleep(Duration::from_millis(30)).await;
-    }
 }
 
 fn kill(mut running: Running) {

@@ -74,7 +74,7 @@ fn a_receiver_is_seen_to_come_to_end_and_to_come_again() {
     first.signal(program::Signal::KILL);
     first.exit_code();
     terminal.until("its end", |screen| screen.text().contains("NOT RUNNING"));
-    let pid = first.child.id();
+    let pid = first.id();
     let _second = run(data);
     terminal.until("another one", |screen| {
         let text = screen.text();

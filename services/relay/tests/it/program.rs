@@ -1,90 +1,55 @@
 //! The program from outside: settings, status, signals.
 
-#![expect(clippy::disallowed_methods, reason = "these tests are plain threads")]
-
-use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, UdpSocket};
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::sync::{Arc, Mutex};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use amt::Message;
 use amt::report::{Record, RecordKind, write_report};
-
-/// Timeout of all waits.
-const PATIENCE: Duration = Duration::from_secs(30);
+use kit::program::{Program, Signal};
+use kit::wait::{PATIENCE, pause};
 
 fn relay(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_flexfeed-relay"));
-    command.args(arguments).env_remove("RUST_LOG");
+    let mut command = kit::program::command(env!("CARGO_BIN_EXE_flexfeed-relay"));
+    command.args(arguments);
     command
 }
 
+/// Returns the exit code, standard output and standard error.
 fn run(arguments: &[&str]) -> (i32, String, String) {
-    let Output {
-        status,
-        stdout,
-        stderr,
-    } = relay(arguments).output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (status.code().unwrap(), text(stdout), text(stderr))
+    let ended = kit::program::run(&mut relay(arguments));
+    (ended.code().unwrap(), ended.printed, ended.log)
 }
 
-/// Relay that is stopped on drop, with its HTTP address, its address for gateways, and its log.
-struct Running(Child, String, SocketAddr, Arc<Mutex<Vec<String>>>);
+/// Running relay.
+struct Running {
+    program: Program,
+    /// HTTP address.
+    http: String,
+    /// Address for gateways.
+    gateways: SocketAddr,
+}
 
 impl Running {
     fn start(more: &[&str]) -> Self {
         let arguments = ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
-        let mut command = relay(&[&arguments, more].concat());
-        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let mut gateways = None;
-        let http = loop {
-            let line = lines.next().expect("it says where it answers").unwrap();
-            if let Some((_, rest)) = line.split_once("reach this relay at ") {
-                let (address, _) = rest.split_once(';').unwrap();
-                gateways = Some(address.parse().unwrap());
-            }
-            if let Some((_, rest)) = line.split_once("http://") {
-                break rest.trim_end_matches('/').to_owned();
-            }
-        };
-        // The relay must not stop because its output is not read.
-        let log = Arc::new(Mutex::new(Vec::new()));
-        let own = Arc::clone(&log);
-        std::thread::spawn(move || {
-            for line in lines.map_while(Result::ok) {
-                own.lock().unwrap().push(line);
-            }
-        });
-        let gateways = gateways.expect("it says where gateways reach it");
-        Self(child, http, gateways, log)
-    }
-
-    fn terminate(&self) {
-        let pid = self.0.id().to_string();
-        let killed = Command::new("kill").args(["-TERM", &pid]).status().unwrap();
-        assert!(killed.success());
-    }
-
-    fn end(&mut self) -> ExitStatus {
-        let begun = Instant::now();
-        loop {
-            if let Some(status) = self.0.try_wait().unwrap() {
-                return status;
-            }
-            assert!(begun.elapsed() < PATIENCE, "it does not stop");
-            std::thread::sleep(Duration::from_millis(5));
+        let program = Program::start(&mut relay(&[&arguments, more].concat()));
+        let (_, http) = split(&program.wait_for("http://"), "http://");
+        let log = program.log();
+        let (_, gateways) = split(&log, "reach this relay at ");
+        let (gateways, _) = split(&gateways, ";");
+        Self {
+            program,
+            http: http.trim_end_matches('/').to_owned(),
+            gateways: gateways.parse().unwrap(),
         }
     }
 }
 
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// Returns what is before and after the separator.
+fn split(text: &str, separator: &str) -> (String, String) {
+    let (before, after) = text.split_once(separator).expect(separator);
+    (before.to_owned(), after.to_owned())
 }
 
 #[test]
@@ -139,20 +104,20 @@ fn the_relay_reports_its_status_and_stops_on_a_signal() {
     let (code, _, err) = run(&["health", "--http", "x"]);
     assert_eq!(code, 1);
     assert!(err.contains("--http: \"x\" is no address"), "{err}");
-    let mut running = Running::start(&[]);
-    let (code, out, err) = run(&["status", "--http", &running.1]);
+    let running = Running::start(&[]);
+    let (code, out, err) = run(&["status", "--http", &running.http]);
     assert_eq!(code, 0, "{err}");
     assert!(out.contains("0 of 10000 gateways, 0 groups"), "{out}");
-    let (code, out, _) = run(&["status", "--json", "--http", &running.1]);
+    let (code, out, _) = run(&["status", "--json", "--http", &running.http]);
     assert_eq!(code, 0);
     assert!(out.contains("\"draining\": false"), "{out}");
-    let (code, out, err) = run(&["health", "--http", &running.1]);
+    let (code, out, err) = run(&["health", "--http", &running.http]);
     assert_eq!((code, out.as_str()), (0, "alive\n"), "{err}");
-    let (code, out, err) = run(&["health", "--ready", "--http", &running.1]);
+    let (code, out, err) = run(&["health", "--ready", "--http", &running.http]);
     assert_eq!(code, 0, "{err}");
     assert!(out.contains("\"ready\":true"), "{out}");
     // From elsewhere: by name, whatever the settings here are.
-    let port = running.1.rsplit(':').next().unwrap();
+    let port = running.http.rsplit(':').next().unwrap();
     for host in ["localhost", "[127.0.0.1]"] {
         let at = format!("{host}:{port}");
         let (code, out, err) = run(&["health", "--http", "off", "--at", &at]);
@@ -161,8 +126,7 @@ fn the_relay_reports_its_status_and_stops_on_a_signal() {
     let (code, _, err) = run(&["health", "--at", "localhost"]);
     assert_eq!(code, 2, "{err}");
     assert!(err.contains("feeds.example.org:8080"), "{err}");
-    running.terminate();
-    assert!(running.end().success());
+    assert!(running.program.terminate().status.success());
 }
 
 /// Makes a tunnel, and joins and leaves `often` times; returns the socket of the gateway's end.
@@ -210,30 +174,14 @@ fn a_gateway_that_joins_and_leaves_a_thousand_times_does_not_fill_the_log() {
     // Without a route for multicast, each failed join is logged instead.
     let running = Running::start(&["--native-interface", "lo"]);
     let begun = Instant::now();
-    let _gateway = tunnel(running.2, 1000);
-    let log = || running.3.lock().unwrap().clone();
-    let waited = Instant::now();
-    while !log()
-        .iter()
-        .any(|line| line.contains("log lines suppressed"))
-    {
-        assert!(
-            waited.elapsed() < PATIENCE,
-            "nothing is summed up: {:?}",
-            log()
-        );
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    let log = log();
-    let about = log.iter().filter(|line| line.contains("239.1.1.2"));
+    let _gateway = tunnel(running.gateways, 1000);
+    let summary = running.program.wait_for("log lines suppressed");
+    let log = running.program.log();
+    let about = log.lines().filter(|line| line.contains("239.1.1.2"));
     let about = about.count();
     // Three places in the code, each with twenty lines and one more in ten seconds.
     let most = 60 + 3 * (begun.elapsed().as_secs() as usize / 10 + 1);
     assert!((20..=most).contains(&about), "{about} lines");
-    let mut summaries = log
-        .iter()
-        .filter(|line| line.contains("log lines suppressed"));
-    let summary = summaries.next().unwrap();
     assert!(
         summary.contains("peers=1") && summary.contains("127.0.0.1:"),
         "{summary}"
@@ -242,12 +190,12 @@ fn a_gateway_that_joins_and_leaves_a_thousand_times_does_not_fill_the_log() {
 
 #[test]
 fn a_second_signal_ends_the_drain() {
-    let mut running = Running::start(&["--drain-time", "600s"]);
-    let gateway = tunnel(running.2, 0);
+    let running = Running::start(&["--drain-time", "600s"]);
+    let gateway = tunnel(running.gateways, 0);
     let until = |what: &str, done: fn(&serde_json::Value) -> bool| {
         let begun = Instant::now();
         loop {
-            let (_, out, _) = run(&["status", "--json", "--http", &running.1]);
+            let (_, out, _) = run(&["status", "--json", "--http", &running.http]);
             if done(&serde_json::from_str(&out).unwrap()) {
                 return;
             }
@@ -255,11 +203,10 @@ fn a_second_signal_ends_the_drain() {
         }
     };
     until("a tunnel", |status| status["gateways"]["count"] == 1);
-    running.terminate();
+    running.program.signal(Signal::TERM);
     until("the signal", |status| status["draining"] == true);
-    std::thread::sleep(Duration::from_millis(300));
-    assert!(running.0.try_wait().unwrap().is_none(), "it serves on");
-    running.terminate();
-    assert_eq!(running.end().code(), Some(1));
+    pause(Duration::from_millis(300));
+    assert!(running.program.is_running(), "it serves on");
+    assert_eq!(running.program.terminate().code(), Some(1));
     drop(gateway);
 }

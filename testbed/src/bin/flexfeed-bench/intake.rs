@@ -22,7 +22,7 @@ use flexfeed_source::publish::{Acquisition, LeaseGuard, LeaseTerms, Publisher, P
 use flexfeed_source::transport::Transport;
 use flexicast_tokio::source::{History, SourceStatus};
 use jiff::Timestamp;
-use postgres::Postgres;
+use kit::postgres::Postgres;
 use store::{FeedSettings, HeadMark, Holder, Origin, Retention, Store};
 use testbed::lore::{Book, Origin as BookOrigin, WINDOW};
 use tokio::net::TcpListener;

@@ -73,18 +73,6 @@ impl Backlog for Store {
     }
 }
 
-/// Returns a free port outside the ephemeral range: a restarted site finds it still free.
-fn port() -> u16 {
-    static TRIED: AtomicUsize = AtomicUsize::new(0);
-    let from = 10_000 + std::process::id() as usize % 10_000;
-    loop {
-        let port = (from + TRIED.fetch_add(1, Ordering::Relaxed)) as u16;
-        if std::net::UdpSocket::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
-}
-
 /// A source that can be stopped and started again, and its store.
 pub struct Site {
     folder: TempDir,
@@ -129,7 +117,7 @@ impl Site {
             heartbeat: Duration::from_millis(600),
             groups: Vec::new(),
             running: None,
-            address: ([127, 0, 0, 1], port()).into(),
+            address: kit::ports::free(),
         };
         site.again().await;
         site

@@ -1,6 +1,6 @@
 //! A database on a server of its own, which goes away.
 
-use postgres::Postgres;
+use kit::postgres::Postgres;
 
 use super::growing::{ids, posts};
 use super::*;

@@ -18,6 +18,7 @@ use std::sync::Mutex;
 
 use bytes::Bytes;
 use feed::payload::{self, Update};
+use kit::wait::on_tokio;
 use store::{Faults, PollRecord, Validators};
 use tokio::task::JoinHandle;
 
@@ -188,11 +189,8 @@ impl Life {
 }
 
 async fn soon(what: &str, mut is: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !is() {
-        assert!(began.elapsed() < SOON, "not in time: {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let what = || what.to_owned();
+    on_tokio::until_some_within(SOON, what, async || is().then_some(())).await;
 }
 
 /// Database that outlives its connections.

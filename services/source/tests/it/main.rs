@@ -67,10 +67,7 @@ fn a_first_start_a_restart_and_their_files() {
     // Another one cannot take the same folder, and the first goes on.
     let (code, said) = fails(source(&data, &feed));
     assert_eq!(code, 1);
-    assert!(
-        said.contains(&format!("process {}", first.child.id())),
-        "{said}"
-    );
+    assert!(said.contains(&format!("process {}", first.id())), "{said}");
     assert_eq!(first.page("/healthz").0, 200);
 
     let (status, log, printed) = first.terminate();

@@ -6,7 +6,9 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use crate::running::{Feed, Running, soon, source};
+use kit::wait;
+
+use crate::running::{Feed, Running, source};
 
 /// Notifications at a socket, read continuously on a thread of its own as systemd does.
 fn told(socket: UnixDatagram) -> Arc<Mutex<String>> {
@@ -49,7 +51,7 @@ fn systemd_is_notified_of_the_status() {
     let (code, log, _) = running.terminate();
     assert_eq!(code.code(), Some(0), "{log}");
     // Sent before the end; the thread reads it soon.
-    soon("STOPPING=1", || told.lock().unwrap().contains("STOPPING=1"));
+    wait::until("STOPPING=1", || told.lock().unwrap().contains("STOPPING=1"));
 }
 
 /// The source serves and ends all the same, and so soon.

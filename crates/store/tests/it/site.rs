@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use postgres::Postgres;
+use kit::postgres::Postgres;
 use store::{Draft, Kind, NewToken, Retention, Store, StoredUpdate, Validators};
 use tempfile::TempDir;
 

@@ -1,29 +1,17 @@
 //! Records for the console, and operators' commands by the database.
 
-use std::time::{Duration, Instant};
-
 use flexicast_tokio::receiver::Event;
+use kit::wait::on_tokio::until_some;
 use store::{CommandState, NewCommand, ReceiverEdit, Store};
 
 use crate::receiving::{Listening, configuration};
-use crate::running::{Feed, Running, SOON, source};
-
-async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
-    let begun = Instant::now();
-    loop {
-        if let Some(found) = look().await {
-            return found;
-        }
-        assert!(begun.elapsed() < SOON, "not in time: {what}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-}
+use crate::running::{Feed, Running, source};
 
 /// Asks something of the source and waits for what comes of it.
 async fn ask(database: &Store, command: NewCommand) -> (CommandState, String) {
     let records = &database;
     let id = records.commands().ask(&command).await.unwrap();
-    until(&format!("{command:?}"), async || {
+    until_some(&format!("{command:?}"), async || {
         let command = records.commands().get(id).await.unwrap().unwrap();
         let is_over = !matches!(command.state, CommandState::Queued | CommandState::Taken);
         is_over.then(|| (command.state, command.result.unwrap_or_default()))
@@ -49,7 +37,7 @@ async fn operators_see_and_direct_a_source_by_its_database() {
     let path = folder.path().join("flexfeed.db");
     let database = store::open_file(&path).await.unwrap();
     let records = &database;
-    let info = until("what it says about itself", async || {
+    let info = until_some("what it says about itself", async || {
         records.records().snapshot().await.unwrap().info
     })
     .await;
@@ -70,7 +58,7 @@ async fn operators_see_and_direct_a_source_by_its_database() {
     let mut listening = Listening::start(config);
     let third = |event: &Event| matches!(event, Event::Update { seq: 3, .. }).then_some(());
     listening.until("all updates", third).await;
-    let state = until("its place", async || {
+    let state = until_some("its place", async || {
         let states = records.records().snapshot().await.unwrap().states;
         let its = states.into_iter().find(|row| row.receiver == receiver);
         its.filter(|row| row.connected && row.cursor == Some(3))
@@ -86,7 +74,7 @@ async fn operators_see_and_direct_a_source_by_its_database() {
     disconnect.receiver = Some(receiver);
     let (state, result) = ask(&database, disconnect.clone()).await;
     assert_eq!(state, CommandState::Done, "{result}");
-    until("another connection", async || {
+    until_some("another connection", async || {
         let sessions = records
             .records()
             .sessions(receiver, None, 10)
@@ -97,7 +85,7 @@ async fn operators_see_and_direct_a_source_by_its_database() {
         is_back.then_some(())
     })
     .await;
-    until("the end of the first one", async || {
+    until_some("the end of the first one", async || {
         let sessions = records
             .records()
             .sessions(receiver, None, 10)
@@ -119,7 +107,7 @@ async fn operators_see_and_direct_a_source_by_its_database() {
         held: Some(true),
     };
     records.receivers().edit(receiver, &edit).await.unwrap();
-    until("it is held", async || {
+    until_some("it is held", async || {
         let states = records.records().snapshot().await.unwrap().states;
         let its = states.into_iter().find(|row| row.receiver == receiver)?;
         (its.cause == "held").then_some(())
@@ -160,7 +148,7 @@ async fn operators_see_and_direct_a_source_by_its_database() {
             .await
             .unwrap()
     );
-    until("it is paused", async || {
+    until_some("it is paused", async || {
         let page = running.page("/status.json").1;
         page.contains("paused by an operator").then_some(())
     })

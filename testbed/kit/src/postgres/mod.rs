@@ -437,7 +437,7 @@ mod tests {
     #[test]
     fn a_server_goes_with_a_process_that_is_killed() {
         let mut victim = std::process::Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "tests::victim", "--nocapture"])
+            .args(["--exact", "postgres::tests::victim", "--nocapture"])
             .env(VICTIM, "1")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

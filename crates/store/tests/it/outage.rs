@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use postgres::{Options, PASSWORD, Postgres};
+use kit::postgres::{Options, PASSWORD, Postgres};
 use store::{Store, StoreError, StoredUpdate};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;

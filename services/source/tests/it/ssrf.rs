@@ -4,20 +4,23 @@
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
+use kit::dns::{A, Answer, LOCAL_RESOLVER, NameServer, Question};
+use kit::network::{Network, sh};
+use kit::wait;
 use serde_json::json;
 
 use crate::console::Browser;
-use crate::running::{Running, pause, program};
+use crate::running::{Running, program};
 
-/// Set inside the namespaces.
-const INSIDE: &str = "FLEXFEED_TEST_SSRF";
+/// Set in the process that serves as the public host.
+const IS_HOST: &str = "SSRF_TEST_IS_HOST";
 
 /// The public host's HTTP server, and forbidden ones: on the same port, so that only the address
 /// differs.
@@ -62,135 +65,74 @@ fn answer(mut stream: TcpStream) {
 
 /// Answers questions for addresses: `public.…` is the public host, `inward.…` this machine, and
 /// `rebind….` the public host when it is asked for the first time, and this machine from then on.
-fn resolve(server: &UdpSocket) {
-    let mut query = [0; 600];
-    let mut times: HashMap<Vec<u8>, usize> = HashMap::new();
-    while let Ok((len, from)) = server.recv_from(&mut query) {
-        let query = &query[..len];
-        let end = 12 + query[12..].iter().position(|byte| *byte == 0).unwrap() + 5;
-        let question = &query[12..end];
-        let is_for_v4 = question.ends_with(&[0, 1, 0, 1]);
-        let label = &question[1..=usize::from(question[0])];
-        let mut inward = label.starts_with(b"inward");
-        if is_for_v4 && label.starts_with(b"rebind") {
-            let asked = times.entry(label.to_vec()).or_default();
+fn resolver() -> impl FnMut(&Question) -> Answer {
+    let mut times: HashMap<String, usize> = HashMap::new();
+    move |question| {
+        let label = question.name.split('.').next().unwrap_or_default();
+        let is_for_v4 = question.kind == A;
+        let mut inward = label.starts_with("inward");
+        if is_for_v4 && label.starts_with("rebind") {
+            let asked = times.entry(label.to_owned()).or_default();
             inward = *asked > 0;
             *asked += 1;
         }
-        let mut reply = query[..2].to_vec();
-        reply.extend_from_slice(&[0x81, 0x80, 0, 1, 0, u8::from(is_for_v4), 0, 0, 0, 0]);
-        reply.extend_from_slice(question);
-        if is_for_v4 {
-            // The name again, an address of the internet, not to be remembered.
-            reply.extend_from_slice(&[0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 0, 0, 4]);
-            reply.extend_from_slice(if inward {
-                &[127, 0, 0, 1]
-            } else {
-                &[9, 9, 9, 9]
-            });
+        let address = if inward { [127, 0, 0, 1] } else { [9, 9, 9, 9] };
+        // Not to be remembered.
+        Answer::Records {
+            ttl: 0,
+            data: is_for_v4.then(|| address.to_vec()).into_iter().collect(),
         }
-        server.send_to(&reply, from).unwrap();
     }
 }
 
-/// The public network: ends with the test, whatever happens.
+/// The public network and its host: they end with the test, whatever happens.
 struct Beyond {
-    place: Child,
-    server: Child,
+    _host: Host,
+    _network: Network,
 }
 
-impl Drop for Beyond {
+/// The process that serves as the public host.
+struct Host(Child);
+
+impl Drop for Host {
     fn drop(&mut self) {
-        for child in [&mut self.server, &mut self.place] {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
-}
-
-fn run(line: &str) {
-    let words: Vec<&str> = line.split(' ').collect();
-    let status = Command::new(words[0]).args(&words[1..]).status().unwrap();
-    assert!(status.success(), "{line}");
 }
 
 impl Beyond {
     fn begin() -> Self {
-        // Ends with its input, that is with this process.
-        let place = Command::new("unshare")
-            .args(["--net", "cat"])
-            .stdin(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let network = |of: &str| std::fs::read_link(format!("/proc/{of}/ns/net")).unwrap();
-        let id = place.id().to_string();
-        while network(&id) == network("self") {
-            pause();
-        }
-        run(&format!(
-            "ip link add here type veth peer name there netns {id}"
-        ));
-        run("ip address add 9.9.9.1/24 dev here");
-        run("ip link set here up");
-        let within = format!("nsenter --net=/proc/{id}/ns/net");
-        run(&format!("{within} ip address add 9.9.9.9/24 dev there"));
-        run(&format!("{within} ip link set there up"));
-        let server = Command::new("nsenter")
-            .arg(format!("--net=/proc/{id}/ns/net"))
-            .arg(std::env::current_exe().unwrap())
+        let network = Network::begin();
+        sh("ip address add 9.9.9.1/24 dev here; ip link set here up");
+        network.sh("ip address add 9.9.9.9/24 dev there; ip link set there up");
+        let exe = std::env::current_exe().unwrap();
+        let host = network
+            .command(exe.to_str().unwrap())
             .args(["--exact", "ssrf::the_public_host", "--nocapture"])
-            .env(INSIDE, "public")
+            .env(IS_HOST, "1")
             .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut beyond = Self { place, server };
-        while TcpStream::connect(PUBLIC).is_err() {
-            let ended = beyond.server.try_wait().unwrap();
+            .spawn();
+        let mut host = Host(host.unwrap());
+        wait::until("the public host", || {
+            let ended = host.0.try_wait().unwrap();
             assert!(ended.is_none(), "the public host: {ended:?}");
-            pause();
+            TcpStream::connect(PUBLIC).is_ok()
+        });
+        Beyond {
+            _host: host,
+            _network: network,
         }
-        beyond
     }
 }
 
 /// Not a test by itself: the other one starts it in the other network.
 #[test]
 fn the_public_host() {
-    if std::env::var(INSIDE).is_ok_and(|what| what == "public") {
+    if std::env::var_os(IS_HOST).is_some() {
         let listener = TcpListener::bind(PUBLIC).unwrap();
         serve(&listener, &AtomicUsize::new(0));
     }
-}
-
-/// A test must not change the machine's networks and files: it starts itself again in namespaces.
-fn is_inside(test: &str) -> bool {
-    if std::env::var_os(INSIDE).is_some() {
-        return true;
-    }
-    const SCRIPT: &str = r#"
-set -e
-ip link set lo up
-resolv=$(mktemp)
-echo "nameserver 127.0.0.1" > "$resolv"
-mount --bind "$resolv" /etc/resolv.conf
-rm "$resolv"
-exec "$0" --exact "$1" --nocapture
-"#;
-    let output = Command::new("unshare")
-        .args(["--user", "--map-root-user", "--net", "--mount"])
-        .args(["sh", "-c", SCRIPT])
-        .arg(std::env::current_exe().unwrap())
-        .arg(test)
-        .env(INSIDE, "1")
-        .output()
-        .expect("unshare of util-linux");
-    let told = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        output.status.success() && told.contains("1 passed"),
-        "{told}\n{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    false
 }
 
 /// A source with a console, and a channel without feeds.
@@ -208,11 +150,10 @@ fn start(data: &Path, more: &[&str]) -> Running {
 
 #[test]
 fn no_feed_leads_inside() {
-    if !is_inside("ssrf::no_feed_leads_inside") {
+    if !kit::in_namespace!(LOCAL_RESOLVER) {
         return;
     }
-    let names = UdpSocket::bind("127.0.0.1:53").unwrap();
-    thread::spawn(move || resolve(&names));
+    let _names = NameServer::answering("127.0.0.1:53", resolver());
     // All addresses of this machine, of both families.
     let trap = TcpListener::bind(TRAP).unwrap();
     let caught = Arc::new(AtomicUsize::new(0));

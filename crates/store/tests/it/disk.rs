@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use postgres::PASSWORD;
+use kit::postgres::PASSWORD;
 use store::Store;
 
 use crate::migrations::Raw;

@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use flexicast_tokio::receiver::Event;
-use postgres::Postgres;
+use kit::postgres::Postgres;
 use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 use serde_json::Value;
 
@@ -179,7 +179,7 @@ fn limited(command: &Command) -> Command {
 
 /// From now on no file may be longer than this.
 fn limit(running: &Running, bytes: Option<u64>) {
-    let pid = Pid::from_raw(running.child.id().try_into().unwrap());
+    let pid = Pid::from_raw(running.id().try_into().unwrap());
     let limit = Rlimit {
         current: bytes,
         maximum: None,

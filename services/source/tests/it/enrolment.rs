@@ -2,7 +2,7 @@
 //! both databases.
 
 use flexicast_tokio::receiver::{Event, ReceiverConfig};
-use postgres::Postgres;
+use kit::postgres::Postgres;
 use serde_json::{Value, json};
 use uuid::Uuid;
 

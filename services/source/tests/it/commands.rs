@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use postgres::Postgres;
+use kit::postgres::Postgres;
 use serde_json::{Value, json};
 
 use super::running::Feed;

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 
 use flexicast_tokio::receiver::Event;
-use postgres::Postgres;
+use kit::postgres::Postgres;
 use serde_json::{Value, json};
 
 use crate::receiving::{Listening, configuration};

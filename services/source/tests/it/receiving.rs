@@ -7,11 +7,12 @@ use std::time::Duration;
 use data_encoding::BASE64URL_NOPAD;
 use flexicast_tokio::receiver::{Event, Receiver, ReceiverConfig, ReceiverHandle, Verify};
 use flexicast_tokio::{Cursor, Via};
+use kit::ports;
 use rustix::process::Signal;
 use tokio::sync::mpsc;
 use uuid::Uuid;
 
-use crate::running::{Feed, Running, SOON, free, source, source_at};
+use crate::running::{Feed, Running, SOON, source, source_at};
 
 /// For what happens to a receiver. It may come behind several of the longest pauses between attempts to
 /// connect, and attempts that hang: 45 + 10 + 30 + 10 + 30 s.
@@ -119,7 +120,7 @@ async fn a_receiver_gets_everything_once_across_a_kill_of_the_source() {
     let folder = tempfile::tempdir().unwrap();
     let feed = Feed::with(5);
     // The receiver knows the port, so both lives have the same.
-    let listen = free().to_string();
+    let listen = ports::free().to_string();
     let mut first = Running::start(source_at(&listen, folder.path(), &feed));
     let mut receiver = Listening::start(configuration(folder.path()));
     receiver.update(5).await;

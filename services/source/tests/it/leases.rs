@@ -6,14 +6,15 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use flexicast_tokio::receiver::{Event, ReceiverConfig};
-use postgres::Postgres;
+use kit::ports;
+use kit::postgres::Postgres;
 use rustix::process::Signal;
 use serde_json::Value;
 use uuid::Uuid;
 
 use crate::receiving::{Listening, configuration};
 use crate::relay::Relay;
-use crate::running::{Feed, Running, free, source_at};
+use crate::running::{Feed, Running, source_at};
 
 /// Two places where a source may run, with a relay in front.
 struct Site {
@@ -29,7 +30,7 @@ impl Site {
     fn new(database: Option<String>, fault: Option<&'static str>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let shared = folder.path().join("shared.db");
-        let listen = [free(), free()];
+        let listen = [ports::free(), ports::free()];
         Self {
             database: database.unwrap_or_else(|| format!("sqlite://{}", shared.display())),
             feed: Feed::with(5),

@@ -5,8 +5,9 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
-use crate::running::pause;
+use kit::wait::pause;
 
 /// In front of a server, for as long as the test runs.
 pub struct Pipe {
@@ -46,14 +47,14 @@ fn carry(mut from: TcpStream, mut to: TcpStream, hangs: &AtomicBool) {
     let mut part = [0; 65_536];
     while let Ok(length @ 1..) = from.read(&mut part) {
         while hangs.load(Ordering::SeqCst) {
-            pause();
+            pause(Duration::from_millis(20));
         }
         if to.write_all(&part[..length]).is_err() {
             break;
         }
     }
     while hangs.load(Ordering::SeqCst) {
-        pause();
+        pause(Duration::from_millis(20));
     }
     let _ = to.shutdown(std::net::Shutdown::Both);
 }
