@@ -206,7 +206,7 @@ async fn main() {
 }
 
 async fn measure_all(name: &str, opened: Store) {
-    measure_records(name, &*opened).await;
-    measure(name, &*opened).await;
+    measure_records(name, &opened).await;
+    measure(name, &opened).await;
     opened.close().await;
 }

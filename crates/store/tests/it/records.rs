@@ -48,7 +48,7 @@ async fn what_was_written_is_read_back_whole(site: Site) {
     let sessions = opened.records().sessions(Uuid::from_u128(1), None, 9).await;
     assert_eq!(sessions.unwrap(), full().sessions);
     opened.close().await;
-    let again = site.open().await.snapshot().await.unwrap();
+    let again = site.open().await.records().snapshot().await.unwrap();
     assert_eq!((again.upto, again.epoch), (change, empty.epoch));
     assert_eq!(written(again), wanted);
 }
