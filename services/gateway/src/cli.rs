@@ -42,6 +42,8 @@ Exit codes:
   2  it was not called as it can be";
 
 /// Options of the command line.
+// The help texts have addresses in brackets, which are no links.
+#[allow(rustdoc::broken_intra_doc_links)]
 #[derive(Clone, Debug, Parser)]
 #[command(name = "flexfeed-gateway", version, about = ABOUT, after_help = MORE)]
 pub struct Options {

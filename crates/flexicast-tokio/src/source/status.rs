@@ -131,7 +131,8 @@ pub struct ReceiverChannel {
 /// A move between rungs; or, with the cause `probe-timeout`, a better rung that a receiver tried and that brought nothing, which is no move.
 #[derive(Debug, Clone, Serialize)]
 pub struct Move {
-    /// Its number among all that has happened since the source's start: see [`HistoryEvent::number`].
+    /// Number among all events since the source's start, as in
+    /// [`HistoryEvent`](super::HistoryEvent::number).
     pub number: u64,
     /// When, in Unix milliseconds.
     pub at_ms: u64,

@@ -24,7 +24,7 @@ const MAX_LAG: Duration = Duration::from_secs(15 * 60);
 /// Whether the files of a channel may be written, and when.
 ///
 /// While updates keep coming, a write is paid for by their bytes. When none came for an interval,
-/// or the files lag behind by [`MAX_LAG`], it may also be owed, and the debt is paid off by time.
+/// or the files lag behind by `MAX_LAG`, it may also be owed, and the debt is paid off by time.
 #[derive(Debug)]
 pub struct Schedule {
     interval: Duration,
