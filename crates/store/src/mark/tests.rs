@@ -155,7 +155,7 @@ async fn a_new_channel_that_was_interrupted_is_no_news() {
 }
 
 #[tokio::test]
-async fn a_restored_database_is_renewed_even_if_nobody_could_see_it_later() {
+async fn a_restored_database_is_renewed_even_if_it_overtakes_the_mark_later() {
     let place = Place::new();
     let life = place.start().await;
     let first = life.incarnation();
@@ -276,7 +276,7 @@ async fn a_whole_folder_from_a_backup_is_renewed_although_it_agrees_with_itself(
 }
 
 #[tokio::test]
-async fn a_database_made_anew_and_a_damaged_mark_are_safe() {
+async fn a_new_database_and_a_damaged_mark_renew_the_channel() {
     let place = Place::new();
     let life = place.start().await;
     let first = life.incarnation();
@@ -325,7 +325,7 @@ async fn a_mark_that_cannot_be_used_is_an_error_and_no_renewal() {
 }
 
 #[tokio::test]
-async fn who_stood_by_takes_over_without_a_renewal_unless_the_database_was_set_back() {
+async fn a_standby_takes_over_without_a_renewal_unless_the_database_was_set_back() {
     let (first, second) = (Place::new(), Place::new());
     let life = first.start().await;
     life.publish(5).await;
@@ -369,7 +369,7 @@ async fn who_stood_by_takes_over_without_a_renewal_unless_the_database_was_set_b
 }
 
 #[tokio::test]
-async fn who_stands_by_does_not_follow_a_database_that_was_set_back() {
+async fn a_standby_does_not_follow_a_database_that_was_set_back() {
     let (first, second) = (Place::new(), Place::new());
     let follow = async |store: &Store| {
         let followed = HeadMark::follow(&second.mark(), store, "lore").await;
@@ -412,7 +412,7 @@ async fn who_stands_by_does_not_follow_a_database_that_was_set_back() {
 
 /// Another source takes the channel between the look at it and its renewal.
 #[tokio::test]
-async fn who_lost_the_lease_renews_nothing() {
+async fn a_holder_that_lost_the_lease_renews_nothing() {
     let place = Place::new();
     let life = place.start().await;
     life.publish(5).await;

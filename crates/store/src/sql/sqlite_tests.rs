@@ -44,7 +44,7 @@ fn etag(text: &str) -> Validators {
 }
 
 #[tokio::test]
-async fn a_full_disk_stores_nothing_says_so_and_heals() {
+async fn a_full_disk_stores_nothing_is_reported_and_passes() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(&folder.path().join("a.db")).await.unwrap();
     store.channels().open("lore").await.unwrap();
@@ -133,7 +133,7 @@ async fn a_deleted_seq_is_not_used_again() {
 }
 
 #[tokio::test]
-async fn what_is_impossible_in_the_database_is_reported_as_damage() {
+async fn impossible_rows_are_reported_as_damage() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(&folder.path().join("a.db")).await.unwrap();
     store.channels().open("lore").await.unwrap();
@@ -222,7 +222,7 @@ async fn the_database_of_another_program_is_refused_and_left_alone() {
 }
 
 #[tokio::test]
-async fn a_database_that_somebody_holds_is_busy_and_not_lost() {
+async fn a_locked_database_is_busy_and_not_unavailable() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.db");
     let store = open(&path).await.unwrap();
@@ -258,7 +258,7 @@ async fn a_database_that_somebody_holds_is_busy_and_not_lost() {
 }
 
 #[tokio::test]
-async fn who_shows_a_token_that_admits_nobody_keeps_no_writer_waiting() {
+async fn an_invalid_token_occupies_no_writer() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.db");
     let store = open(&path).await.unwrap();

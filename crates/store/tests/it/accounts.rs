@@ -11,15 +11,15 @@ use crate::migrations::Raw;
 use crate::site::{Site, on_both};
 
 on_both! {
-    the_first_operator_comes_by_the_link,
-    of_many_who_set_up_at_once_one_succeeds,
+    the_setup_link_adds_the_first_operator,
+    of_many_concurrent_setups_one_succeeds,
     people_are_added_changed_and_removed,
-    somebody_who_may_act_always_stays,
+    the_last_enabled_operator_stays,
     browsers_sign_in_and_out,
     browsers_are_signed_out_with_their_user,
     programs_have_tokens_that_end,
     the_audit_log_is_read_in_pages,
-    what_is_over_is_forgotten,
+    expired_accounts_are_deleted,
 }
 
 const IDLE: Duration = Duration::from_secs(3600);
@@ -62,7 +62,7 @@ fn program(hash: u8, user_id: i64) -> NewApiToken {
     }
 }
 
-async fn the_first_operator_comes_by_the_link(site: Site) {
+async fn the_setup_link_adds_the_first_operator(site: Site) {
     let opened = site.open().await;
     let accounts = &opened;
     assert!(accounts.users().setup_open().await.unwrap());
@@ -95,7 +95,7 @@ async fn the_first_operator_comes_by_the_link(site: Site) {
     assert_eq!(accounts.users().list().await.unwrap().len(), 1);
 }
 
-async fn of_many_who_set_up_at_once_one_succeeds(site: Site) {
+async fn of_many_concurrent_setups_one_succeeds(site: Site) {
     let opened = site.open().await;
     opened.users().begin_setup(&[1; 32]).await.unwrap();
     let mut tries = Vec::new();
@@ -186,7 +186,7 @@ async fn people_are_added_changed_and_removed(site: Site) {
     assert!(add(&opened, "bob", Role::Viewer).await.id > cleo.id);
 }
 
-async fn somebody_who_may_act_always_stays(site: Site) {
+async fn the_last_enabled_operator_stays(site: Site) {
     let opened = site.open().await;
     let accounts = &opened;
     let ann = add(&opened, "ann", Role::Operator).await;
@@ -602,7 +602,7 @@ async fn the_audit_log_is_read_in_pages(site: Site) {
     assert!(row.done.actor.len() <= 255 && row.at_ms > 0);
 }
 
-async fn what_is_over_is_forgotten(site: Site) {
+async fn expired_accounts_are_deleted(site: Site) {
     let opened = site.open().await;
     let accounts = &opened;
     let ann = add(&opened, "ann", Role::Operator).await;

@@ -16,9 +16,9 @@ use uuid::Uuid;
 use crate::site::{Site, URL, draft, drafts, encode, etag, on_both, token};
 
 on_both! {
-    everything_comes_back_in_a_database_of_either_kind,
+    a_backup_is_restored_into_a_database_of_either_kind,
     an_archive_of_the_version_before_is_restored,
-    a_restored_database_is_another_one_to_who_has_its_records_in_memory,
+    a_restored_database_has_a_new_epoch_of_changes,
     a_backup_is_one_state_while_others_write,
     a_damaged_archive_is_refused_and_leaves_nothing,
     a_restore_needs_an_empty_database,
@@ -174,7 +174,7 @@ const FULL: Contents = Contents {
     audit: 0,
 };
 
-async fn everything_comes_back_in_a_database_of_either_kind(site: Site) {
+async fn a_backup_is_restored_into_a_database_of_either_kind(site: Site) {
     let store = full(&site).await;
     let me = Holder {
         id: Uuid::new_v4(),
@@ -318,7 +318,7 @@ async fn an_archive_of_the_version_before_is_restored(site: Site) {
     assert!(opened.users().setup_open().await.unwrap());
 }
 
-async fn a_restored_database_is_another_one_to_who_has_its_records_in_memory(site: Site) {
+async fn a_restored_database_has_a_new_epoch_of_changes(site: Site) {
     let opened = site.open().await;
     opened.channels().open("lore").await.unwrap();
     opened.tokens().add(&token(1, "all")).await.unwrap();

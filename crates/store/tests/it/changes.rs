@@ -13,7 +13,7 @@ on_both! {
     changes_come_once_and_in_their_order,
     changes_that_do_not_fit_come_in_parts_of_whole_changes,
     two_writers_and_a_reader_miss_nothing,
-    receivers_are_noticed_however_they_change,
+    every_change_of_a_receiver_is_in_the_changes,
     a_forgotten_receiver_is_forgotten_everywhere,
 }
 
@@ -138,7 +138,7 @@ async fn two_writers_and_a_reader_miss_nothing(site: Site) {
     assert!(moves.is_sorted());
 }
 
-async fn receivers_are_noticed_however_they_change(site: Site) {
+async fn every_change_of_a_receiver_is_in_the_changes(site: Site) {
     let opened = site.open().await;
     let records = &opened;
     let start = records.records().snapshot().await.unwrap();

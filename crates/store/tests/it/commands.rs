@@ -14,8 +14,8 @@ use crate::site::{Site, on_both};
 on_both! {
     a_command_is_asked_taken_and_finished,
     two_takers_get_each_command_once,
-    only_who_has_the_lease_takes_commands,
-    commands_that_nobody_takes_expire,
+    only_the_holder_of_the_lease_takes_commands,
+    commands_that_no_source_takes_expire,
     commands_expire_also_where_no_source_is,
     the_queue_has_an_end,
 }
@@ -184,7 +184,7 @@ async fn two_takers_get_each_command_once(site: Site) {
     assert_eq!(taken.into_iter().collect::<BTreeSet<_>>(), asked);
 }
 
-async fn only_who_has_the_lease_takes_commands(site: Site) {
+async fn only_the_holder_of_the_lease_takes_commands(site: Site) {
     let opened = site.open().await;
     let (lore, news) = (lease(&opened, "lore").await, lease(&opened, "news").await);
     let records = &opened;
@@ -219,7 +219,7 @@ async fn only_who_has_the_lease_takes_commands(site: Site) {
     assert_eq!(ids(taken), [first]);
 }
 
-async fn commands_that_nobody_takes_expire(site: Site) {
+async fn commands_that_no_source_takes_expire(site: Site) {
     let opened = site.open().await;
     let held = [lease(&opened, "lore").await];
     let records = &opened;

@@ -10,9 +10,9 @@ on_both! {
     a_token_enrols_once_and_the_credential_admits_from_then_on,
     a_token_ends_by_use_by_time_and_by_revocation,
     a_token_admits_to_its_channels_only,
-    a_revoked_receiver_stays_out_and_a_forgotten_one_enrols_anew,
+    a_revoked_receiver_stays_out_and_a_forgotten_one_enrols_again,
     many_at_once_never_spend_more_than_there_is,
-    what_a_receiver_says_about_itself_is_kept,
+    a_receivers_self_description_is_kept,
 }
 
 fn now_ms() -> i64 {
@@ -146,7 +146,7 @@ async fn a_token_admits_to_its_channels_only(site: Site) {
     assert_eq!(receivers[0].channels, both);
 }
 
-async fn a_revoked_receiver_stays_out_and_a_forgotten_one_enrols_anew(site: Site) {
+async fn a_revoked_receiver_stays_out_and_a_forgotten_one_enrols_again(site: Site) {
     let store = site.open().await;
     store.tokens().add(&token(1, "one")).await.unwrap();
     let admit = async |applicant| store.receivers().admit(&applicant).await.unwrap();
@@ -208,7 +208,7 @@ async fn many_at_once_never_spend_more_than_there_is(site: Site) {
     assert_eq!(store.receivers().list().await.unwrap().len(), 5);
 }
 
-async fn what_a_receiver_says_about_itself_is_kept(site: Site) {
+async fn a_receivers_self_description_is_kept(site: Site) {
     let store = site.open().await;
     store.tokens().add(&token(1, "one")).await.unwrap();
     let before = now_ms();

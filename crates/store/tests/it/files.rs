@@ -14,7 +14,7 @@ async fn open(folder: &Path) -> Store {
 }
 
 #[tokio::test]
-async fn what_cannot_be_opened_is_explained() {
+async fn a_database_that_cannot_be_opened_is_explained() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
     let fails = async |path: &Path, expected: &str| {

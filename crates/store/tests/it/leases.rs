@@ -13,12 +13,12 @@ use uuid::Uuid;
 use crate::site::{Site, URL, draft, encode, on_both};
 
 on_both! {
-    a_lease_goes_from_one_to_the_other_when_it_ends,
+    a_lease_passes_to_another_holder_when_it_ends,
     an_append_with_an_old_fence_is_refused,
     only_the_holder_renews_a_channel,
     a_lease_does_not_fit_a_database_that_was_replaced,
-    who_had_a_lease_last_stays_known,
-    of_many_who_ask_at_once_one_gets_it,
+    the_last_holder_of_a_lease_stays_known,
+    of_many_concurrent_callers_one_takes_the_lease,
     a_frozen_holder_stores_nothing_after_its_successor_has,
     appends_of_several_processes_are_dense,
 }
@@ -52,7 +52,7 @@ async fn take_soon(store: &Store, holder: &Holder) -> Lease {
     }
 }
 
-async fn a_lease_goes_from_one_to_the_other_when_it_ends(site: Site) {
+async fn a_lease_passes_to_another_holder_when_it_ends(site: Site) {
     let (store, second) = (site.lore().await, site.open().await);
     let (a, b) = (holder("attic"), holder("basement"));
     assert_eq!(store.channels().list().await.unwrap()[0].lease, None);
@@ -186,7 +186,7 @@ async fn a_lease_does_not_fit_a_database_that_was_replaced(site: Site) {
     }
 }
 
-async fn who_had_a_lease_last_stays_known(site: Site) {
+async fn the_last_holder_of_a_lease_stays_known(site: Site) {
     let store = site.lore().await;
     let last = async || store.channels().list().await.unwrap()[0].last_holder;
     assert_eq!(last().await, None);
@@ -203,7 +203,7 @@ async fn who_had_a_lease_last_stays_known(site: Site) {
     assert_eq!(last().await, Some(next.id));
 }
 
-async fn of_many_who_ask_at_once_one_gets_it(site: Site) {
+async fn of_many_concurrent_callers_one_takes_the_lease(site: Site) {
     let (store, second) = (site.lore().await, site.open().await);
     let mut last = 0;
     for _ in 0..5 {

@@ -14,10 +14,10 @@ use uuid::Uuid;
 use crate::site::{Site, URL, draft, drafts, encode, on_both, texts};
 
 on_both! {
-    a_database_of_version_1_is_brought_up_to_date_with_what_is_in_it,
-    a_database_of_version_2_is_brought_up_to_date_with_what_is_in_it,
-    a_database_of_version_3_is_brought_up_to_date_with_what_is_in_it,
-    a_database_of_version_4_is_brought_up_to_date_with_what_is_in_it,
+    a_database_of_version_1_is_migrated_with_its_rows,
+    a_database_of_version_2_is_migrated_with_its_rows,
+    a_database_of_version_3_is_migrated_with_its_rows,
+    a_database_of_version_4_is_migrated_with_its_rows,
     many_open_a_new_database_at_once,
     many_open_an_old_database_at_once,
     a_newer_database_is_refused_and_left_alone,
@@ -148,7 +148,7 @@ async fn is_version_1_brought_up_to_date(store: &Store) {
     assert!(!tokens[0].public && tokens[0].channels.is_empty());
 }
 
-async fn a_database_of_version_1_is_brought_up_to_date_with_what_is_in_it(site: Site) {
+async fn a_database_of_version_1_is_migrated_with_its_rows(site: Site) {
     version_1(&site).await;
     let store = site.open().await;
     is_version_1_brought_up_to_date(&store).await;
@@ -193,7 +193,7 @@ async fn a_database_of_version_1_is_brought_up_to_date_with_what_is_in_it(site: 
 }
 
 /// As version 1, and what came with version 2: a lease, a gap, a token that has a number.
-async fn a_database_of_version_2_is_brought_up_to_date_with_what_is_in_it(site: Site) {
+async fn a_database_of_version_2_is_migrated_with_its_rows(site: Site) {
     version_1(&site).await;
     let mut raw = Raw::to(&site.url).await;
     raw.migrate_to(2).await;
@@ -222,7 +222,7 @@ async fn a_database_of_version_2_is_brought_up_to_date_with_what_is_in_it(site: 
 }
 
 /// As version 2, and what came with version 3; and receivers, one of them revoked.
-async fn a_database_of_version_3_is_brought_up_to_date_with_what_is_in_it(site: Site) {
+async fn a_database_of_version_3_is_migrated_with_its_rows(site: Site) {
     version_1(&site).await;
     let mut raw = Raw::to(&site.url).await;
     raw.migrate_to(3).await;
@@ -294,7 +294,7 @@ async fn a_database_of_version_3_is_brought_up_to_date_with_what_is_in_it(site: 
 
 /// As version 3, and what came with version 4: a feed that rests, and somebody who may use the
 /// console.
-async fn a_database_of_version_4_is_brought_up_to_date_with_what_is_in_it(site: Site) {
+async fn a_database_of_version_4_is_migrated_with_its_rows(site: Site) {
     version_1(&site).await;
     let mut raw = Raw::to(&site.url).await;
     raw.migrate_to(4).await;

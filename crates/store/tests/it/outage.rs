@@ -275,7 +275,7 @@ async fn a_server_that_vanishes_is_given_up_and_found_again() {
 /// A source that is stopped in the middle of an append, as by SIGSTOP, holds the channel's row. The
 /// server ends its transaction after a while, and another source goes on.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_hangs_in_a_transaction_does_not_stop_the_others_for_ever() {
+async fn a_hung_transaction_does_not_block_the_others_for_ever() {
     let server = start().await;
     let store = store::open(&server.url()).await.unwrap();
     let second = store::open(&server.url()).await.unwrap();
@@ -334,7 +334,7 @@ async fn who_hangs_in_a_transaction_does_not_stop_the_others_for_ever() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_is_not_let_in_is_told_why_without_the_password() {
+async fn a_refused_connection_is_explained_without_the_password() {
     let server = start().await;
     let url = server.url();
     let told = async |url: &str, words: &str| {
@@ -400,7 +400,7 @@ fn certificates() -> (String, String, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tls_is_used_where_it_is_there_and_verified_where_that_is_asked_for() {
+async fn tls_is_used_if_offered_and_verified_on_request() {
     let (authority, certificate, key) = certificates();
     let folder = tempfile::tempdir().unwrap();
     let (ours, other) = (
@@ -482,7 +482,7 @@ async fn connections_that_are_ended_by_the_server_are_replaced() {
 
 /// At the most talkative level, of everything that has a part in it.
 #[tokio::test]
-async fn nothing_that_is_logged_has_the_password_in_it() {
+async fn no_log_line_contains_the_password() {
     use std::io::Write;
     use std::sync::Mutex;
 

@@ -12,18 +12,18 @@ use crate::rows::{event, full, info, moved, progress, pulse, relay, session, sta
 use crate::site::{Site, on_both};
 
 on_both! {
-    what_was_written_is_read_back_whole,
-    what_is_written_again_replaces_what_was_there,
-    a_batch_that_is_written_again_is_there_once,
-    who_has_lost_the_lease_writes_nothing,
-    a_new_holder_finds_nobody_connected,
+    records_are_read_back_whole,
+    a_row_written_again_replaces_the_previous_one,
+    a_batch_written_again_is_stored_once,
+    a_writer_that_lost_the_lease_writes_nothing,
+    a_new_holder_marks_all_receivers_disconnected,
     a_new_holder_takes_over_in_parts,
-    feeds_are_as_they_were_last,
+    the_last_event_of_each_feed_is_returned,
     texts_of_any_kind_are_cut_and_stored,
     five_thousand_receivers_fit_into_one_batch,
 }
 
-async fn what_was_written_is_read_back_whole(site: Site) {
+async fn records_are_read_back_whole(site: Site) {
     let opened = site.open().await;
     let empty = opened.records().snapshot().await.unwrap();
     assert_eq!(written(empty.clone()), Batch::default());
@@ -53,7 +53,7 @@ async fn what_was_written_is_read_back_whole(site: Site) {
     assert_eq!(written(again), wanted);
 }
 
-async fn what_is_written_again_replaces_what_was_there(site: Site) {
+async fn a_row_written_again_replaces_the_previous_one(site: Site) {
     let opened = site.open().await;
     opened.records().write(&full()).await.unwrap();
     let offline = StateRow {
@@ -119,7 +119,7 @@ fn connections_are_numbered_in_the_order_of_time() {
 }
 
 /// Its answer was lost, so its writer writes it again, by another connection.
-async fn a_batch_that_is_written_again_is_there_once(site: Site) {
+async fn a_batch_written_again_is_stored_once(site: Site) {
     let (opened, again) = (site.open().await, site.open().await);
     let hour = FeedHour {
         channel: "lore".to_owned(),
@@ -182,7 +182,7 @@ async fn lease(opened: &Store, holder: u128) -> Fence {
     }
 }
 
-async fn who_has_lost_the_lease_writes_nothing(site: Site) {
+async fn a_writer_that_lost_the_lease_writes_nothing(site: Site) {
     let opened = site.open().await;
     opened.channels().open("lore").await.unwrap();
     let first = lease(&opened, 1).await;
@@ -225,7 +225,7 @@ async fn who_has_lost_the_lease_writes_nothing(site: Site) {
     assert_eq!(opened.records().write(&theirs).await.unwrap(), change + 1);
 }
 
-async fn a_new_holder_finds_nobody_connected(site: Site) {
+async fn a_new_holder_marks_all_receivers_disconnected(site: Site) {
     let opened = site.open().await;
     opened.channels().open("lore").await.unwrap();
     let elsewhere = StateRow {
@@ -329,7 +329,7 @@ async fn a_new_holder_takes_over_in_parts(site: Site) {
     );
 }
 
-async fn feeds_are_as_they_were_last(site: Site) {
+async fn the_last_event_of_each_feed_is_returned(site: Site) {
     const A: &str = "https://example.org/a";
     const B: &str = "https://example.org/b";
     let opened = site.open().await;

@@ -10,12 +10,12 @@ use crate::migrations::Raw;
 use crate::site::{Site, URL, draft, drafts, encode, keep, on_both};
 
 on_both! {
-    what_is_too_old_goes_and_the_stricter_limit_decides,
+    old_updates_are_deleted_and_the_stricter_limit_decides,
     a_clock_that_was_set_back_keeps_too_much_rather_than_too_little,
-    what_is_not_published_yet_stays,
-    old_updates_go_while_others_append_and_read,
-    what_is_known_of_entries_goes_after_their_updates,
-    what_came_after_a_seq_is_listed,
+    unpublished_updates_stay,
+    old_updates_are_deleted_during_appends_and_reads,
+    entries_are_forgotten_after_their_updates,
+    entries_after_a_seq_are_listed,
 }
 
 const HOUR: i64 = 3_600_000;
@@ -24,7 +24,7 @@ fn limits(count: Option<u64>, age_ms: Option<i64>) -> Retention {
     Retention { count, age_ms }
 }
 
-async fn what_is_too_old_goes_and_the_stricter_limit_decides(site: Site) {
+async fn old_updates_are_deleted_and_the_stricter_limit_decides(site: Site) {
     let store = site.lore().await;
     // More than are looked at and deleted in one part.
     store
@@ -89,7 +89,7 @@ async fn a_clock_that_was_set_back_keeps_too_much_rather_than_too_little(site: S
     assert_eq!(left.len(), 6);
 }
 
-async fn what_is_not_published_yet_stays(site: Site) {
+async fn unpublished_updates_stay(site: Site) {
     let store = site.lore().await;
     store
         .updates()
@@ -116,7 +116,7 @@ async fn what_is_not_published_yet_stays(site: Site) {
     assert_eq!(store.channels().open("lore").await.unwrap().head, 100);
 }
 
-async fn old_updates_go_while_others_append_and_read(site: Site) {
+async fn old_updates_are_deleted_during_appends_and_reads(site: Site) {
     const KEEP: u64 = 50;
     let (store, second): (Store, Store) = (site.lore().await, site.open().await);
     let done = Arc::new(AtomicBool::new(false));
@@ -173,7 +173,7 @@ async fn old_updates_go_while_others_append_and_read(site: Site) {
     assert_eq!(store.channels().open("lore").await.unwrap().head, count);
 }
 
-async fn what_is_known_of_entries_goes_after_their_updates(site: Site) {
+async fn entries_are_forgotten_after_their_updates(site: Site) {
     let store = site.lore().await;
     store
         .updates()
@@ -235,7 +235,7 @@ async fn what_is_known_of_entries_goes_after_their_updates(site: Site) {
     assert_eq!(stored.unwrap().len(), 7);
 }
 
-async fn what_came_after_a_seq_is_listed(site: Site) {
+async fn entries_after_a_seq_are_listed(site: Site) {
     let store = site.lore().await;
     for part in [drafts(0, 5), vec![draft("e1", 2)]] {
         let stored = store

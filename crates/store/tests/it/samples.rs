@@ -10,9 +10,9 @@ use crate::site::{Site, on_both};
 on_both! {
     larger_steps_are_the_sums_of_smaller_ones,
     rolling_up_again_changes_nothing,
-    what_comes_late_is_counted,
-    what_was_not_rolled_up_is_not_forgotten,
-    what_is_old_is_forgotten_in_parts,
+    late_samples_are_rolled_up,
+    samples_that_were_not_rolled_up_stay,
+    old_records_are_deleted_in_parts,
 }
 
 const SECOND: i64 = 1000;
@@ -161,7 +161,7 @@ async fn rolling_up_again_changes_nothing(site: Site) {
     assert_eq!(read(&opened, "lore", LARGE).await, large);
 }
 
-async fn what_comes_late_is_counted(site: Site) {
+async fn late_samples_are_rolled_up(site: Site) {
     let opened = site.open().await;
     write(&opened, "lore", START, START + 4 * MINUTE).await;
     opened.records().roll_up(START + 6 * MINUTE).await.unwrap();
@@ -173,7 +173,7 @@ async fn what_comes_late_is_counted(site: Site) {
 }
 
 /// The source was off for days before anything could be rolled up.
-async fn what_was_not_rolled_up_is_not_forgotten(site: Site) {
+async fn samples_that_were_not_rolled_up_stay(site: Site) {
     let opened = site.open().await;
     write(&opened, "lore", START, START + 30 * HOUR).await;
     let all = read(&opened, "lore", SMALL).await;
@@ -202,7 +202,7 @@ async fn what_was_not_rolled_up_is_not_forgotten(site: Site) {
     assert!(read(&opened, "lore", LARGE).await.is_empty());
 }
 
-async fn what_is_old_is_forgotten_in_parts(site: Site) {
+async fn old_records_are_deleted_in_parts(site: Site) {
     let opened = site.open().await;
     let records = &opened;
     opened.channels().open("lore").await.unwrap();

@@ -12,12 +12,12 @@ use crate::site::{Site, URL, draft, drafts, encode, etag, on_both, token};
 on_both! {
     a_channel_is_made_changed_switched_off_and_removed,
     a_channel_is_added_once,
-    a_feed_is_made_changed_and_switched_off_and_keeps_what_it_knows,
+    a_feed_keeps_its_entries_when_changed_or_deactivated,
     a_feed_is_added_once,
     a_feed_is_changed_by_several_and_not_brought_back,
-    polls_tell_intervals_moves_and_ends,
+    polls_record_intervals_redirects_and_ends,
     gaps_are_recorded_and_change,
-    the_version_grows_with_what_matters_and_nothing_else,
+    the_version_grows_with_settings_and_revocations_only,
     long_and_odd_texts_are_cut_refused_or_stored,
 }
 
@@ -172,7 +172,7 @@ async fn a_channel_is_added_once(site: Site) {
     assert_eq!(groups, expected);
 }
 
-async fn a_feed_is_made_changed_and_switched_off_and_keeps_what_it_knows(site: Site) {
+async fn a_feed_keeps_its_entries_when_changed_or_deactivated(site: Site) {
     let store = site.lore().await;
     let one = feed("https://example.org/1");
     let row = store.feeds().put("lore", &one).await.unwrap();
@@ -357,7 +357,7 @@ async fn a_feed_is_changed_by_several_and_not_brought_back(site: Site) {
     assert!(store.feeds().edit("nope", url, &title).await.is_err());
 }
 
-async fn polls_tell_intervals_moves_and_ends(site: Site) {
+async fn polls_record_intervals_redirects_and_ends(site: Site) {
     let store = site.lore().await;
     let url = "https://example.org/1";
     store.feeds().put("lore", &feed(url)).await.unwrap();
@@ -440,7 +440,7 @@ async fn gaps_are_recorded_and_change(site: Site) {
     );
 }
 
-async fn the_version_grows_with_what_matters_and_nothing_else(site: Site) {
+async fn the_version_grows_with_settings_and_revocations_only(site: Site) {
     let store = site.lore().await;
     let mut version = store.version().await.unwrap();
     assert!(version > 0);

@@ -8,7 +8,7 @@ use crate::migrations::Raw;
 use crate::site::{Site, URL, draft, encode, keep, on_both, texts, token};
 
 on_both! {
-    updates_are_numbered_from_one_and_come_back_as_encoded,
+    updates_are_numbered_from_one_and_read_as_encoded,
     reads_are_bounded_by_bytes_but_never_empty,
     the_version_stored_last_is_not_stored_again,
     reopening_keeps_everything_and_channels_are_apart,
@@ -16,11 +16,11 @@ on_both! {
     concurrent_appends_stay_dense_while_others_read,
     an_append_that_does_not_finish_leaves_nothing,
     an_unknown_channel_and_a_bad_name_are_errors,
-    a_channel_keeps_its_last_updates_and_tells_the_oldest,
+    a_channel_keeps_its_last_updates_and_returns_the_oldest_seq,
     a_renewed_channel_keeps_everything_but_its_incarnation,
 }
 
-async fn updates_are_numbered_from_one_and_come_back_as_encoded(site: Site) {
+async fn updates_are_numbered_from_one_and_read_as_encoded(site: Site) {
     let store = site.lore().await;
     let channel = store.channels().open("lore").await.unwrap();
     assert_eq!((channel.head, channel.first), (0, 1));
@@ -413,7 +413,7 @@ async fn an_unknown_channel_and_a_bad_name_are_errors(site: Site) {
     }
 }
 
-async fn a_channel_keeps_its_last_updates_and_tells_the_oldest(site: Site) {
+async fn a_channel_keeps_its_last_updates_and_returns_the_oldest_seq(site: Site) {
     let store = site.lore().await;
     let other = store.channels().open("other").await.unwrap();
     assert!(other.is_new);

@@ -11,7 +11,7 @@ use crate::rows::{enrol, moved};
 use crate::site::{Site, on_both};
 
 on_both! {
-    a_write_wakes_who_watches_in_this_process_and_in_others,
+    a_write_wakes_watches_in_this_process_and_in_others,
     a_watch_that_was_dropped_and_a_store_that_was_closed_leave_nothing_behind,
 }
 
@@ -37,7 +37,7 @@ async fn settled(watches: &mut [Watch]) {
     }
 }
 
-async fn a_write_wakes_who_watches_in_this_process_and_in_others(site: Site) {
+async fn a_write_wakes_watches_in_this_process_and_in_others(site: Site) {
     let (here, there) = (site.open().await, site.open().await);
     enrol(&here, 1).await;
     let mut changes = [here.watch(Topic::Changes), there.watch(Topic::Changes)];
@@ -112,7 +112,7 @@ async fn a_watch_that_was_dropped_and_a_store_that_was_closed_leave_nothing_behi
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watch_goes_on_after_the_server_was_restarted() {
+async fn a_watch_continues_after_a_restart_of_the_server() {
     let mut server = start().await;
     let url = server.url();
     let (reader, writer) = (
