@@ -39,7 +39,8 @@ fn main() -> io::Result<()> {
         };
         writeln!(
             code,
-            "    Asset {{ name: {name:?}, tag: {:?}, plain: include_bytes!({file:?}), br: {}, gz: {} }},",
+            "    Asset {{ name: {name:?}, tag: {:?}, plain: include_bytes!({file:?}), br: {}, gz: \
+             {} }},",
             format!("\"{:016x}\"", hasher.finish()),
             form(".br"),
             form(".gz")

@@ -39,7 +39,8 @@ pub struct Binaries {
 impl Binaries {
     /// Finds them: in `FLEXFEED_BIN_DIR` if that is set, otherwise beside the running test or program.
     ///
-    /// Under `cargo test` without `FLEXFEED_BIN_DIR` the services are brought up to date first, once per process.
+    /// Under `cargo test` without `FLEXFEED_BIN_DIR` the services are brought up to date first, once per
+    /// process.
     ///
     /// # Errors
     /// When one is missing or does not build.
@@ -173,7 +174,8 @@ fn required(folder: &Path, name: &str) -> Result<PathBuf> {
     let path = folder.join(name);
     ensure!(
         path.is_file(),
-        "{} is missing; run: cargo build --workspace (or set FLEXFEED_BIN_DIR to the folder that has it)",
+        "{} is missing; run: cargo build --workspace (or set FLEXFEED_BIN_DIR to the folder that \
+         has it)",
         path.display()
     );
     Ok(path)

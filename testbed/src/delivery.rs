@@ -20,7 +20,8 @@ pub struct Delivery {
     pub latency_ms: f64,
 }
 
-/// Reads a delivery log; a last line without its end (the writer is at it, or was killed) is left out.
+/// Reads a delivery log; a last line without its end (the writer is at it, or was killed) is left
+/// out.
 ///
 /// # Errors
 /// When the file cannot be read or a complete line is not as agreed.

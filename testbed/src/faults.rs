@@ -109,7 +109,8 @@ const CLAIMS: [Claim; 29] = [
         scenario: three_behind_one_address,
         reasons: &["on amt", "tunnels at relay"],
     },
-    // Its tunnel may come to be at the second relay after all, in the end; the flow does not come by it.
+    // Its tunnel may come to be at the second relay after all, in the end; the flow does not come
+    // by it.
     Claim {
         fault: Fault::RelayFailoverOff,
         name: "p: relays fail in turn",
@@ -197,7 +198,8 @@ const CLAIMS: [Claim; 29] = [
         },
         reasons: &["our relay and their gateway"],
     },
-    // This build is its own earlier version here: the fault is only in the one that is started as the newer.
+    // This build is its own earlier version here: the fault is only in the one that is started as
+    // the newer.
     Claim {
         fault: Fault::VersionOther,
         name: "up1: older receivers",
@@ -257,7 +259,8 @@ pub fn run(only: &[String], report: impl Fn(&str)) -> Result<()> {
         match scenario(Some(fault)) {
             Ok(()) => {
                 report(
-                    "  PASSES: the scenario does not notice (or the services were built without their feature `fault-injection`)",
+                    "  PASSES: the scenario does not notice (or the services were built without \
+                     their feature `fault-injection`)",
                 );
                 unnoticed.push(format!("{} in {name}", fault.switch()));
             }

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// The longest wait for a connection, and for each read and write: a busy machine may stand still for some seconds, and what is asked again and again has a bound of its own.
+/// The longest wait for a connection, and for each read and write: a busy machine may stand still
+/// for some seconds, and what is asked again and again has a bound of its own.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The largest response accepted, in bytes.
@@ -31,7 +32,8 @@ pub fn request(method: &str, url: &str) -> Result<Response> {
     send(method, url, &[], "")
 }
 
-/// Sends a request with more header fields and a body, and reads the whole response. A body is said to be JSON.
+/// Sends a request with more header fields and a body, and reads the whole response. A body is said
+/// to be JSON.
 ///
 /// # Errors
 /// As [`request`].

@@ -1,4 +1,5 @@
-//! Plain datagrams that prove a lab: multicast that is sent and counted, and questions that tell how a node is seen from outside.
+//! Plain datagrams that prove a lab: multicast that is sent and counted, and questions that tell
+//! how a node is seen from outside.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -14,7 +15,8 @@ const SLICE: Duration = Duration::from_millis(20);
 /// Time after the last packet for which late ones are counted.
 const AFTER: Duration = Duration::from_millis(500);
 
-/// Sends numbered datagrams of `size` bytes (4 at least) to a group, from an address or by the default multicast route; fewer if the end comes first.
+/// Sends numbered datagrams of `size` bytes (4 at least) to a group, from an address or by the default
+/// multicast route; fewer if the end comes first.
 ///
 /// # Errors
 /// When there is no way to the group or a datagram cannot be sent.
@@ -51,8 +53,9 @@ pub fn send_numbered(
     })
 }
 
-/// Joins a group (from one source, or from any) on an interface, says so by `joined`, and counts the datagrams that arrive until the end or, if that is sooner, until
-/// there are `enough`; without `join` it only listens on the port.
+/// Joins a group (from one source, or from any) on an interface, says so by `joined`, and counts the
+/// datagrams that arrive until the end or, if that is sooner, until there are `enough`; without `join` it
+/// only listens on the port.
 ///
 /// # Errors
 /// When the socket cannot be made or the join is refused.
@@ -86,7 +89,8 @@ pub fn count_arrivals(
     })
 }
 
-/// Joins a group, says so by `joined`, and returns a digest of each datagram that arrives until the end, in order: the same for the same bytes, of fixed length.
+/// Joins a group, says so by `joined`, and returns a digest of each datagram that arrives until the
+/// end, in order: the same for the same bytes, of fixed length.
 ///
 /// # Errors
 /// When the join is refused.
@@ -112,7 +116,8 @@ pub fn record(
     })
 }
 
-/// Receives until the end, or until `each` says that this datagram was the last one wanted. What is there already is read before the end is looked at.
+/// Receives until the end, or until `each` says that this datagram was the last one wanted. What is
+/// there already is read before the end is looked at.
 async fn receive(
     socket: &netio::UdpSocket,
     until: &Until,
@@ -159,7 +164,8 @@ pub fn tell_origins(listen: SocketAddr, until: &Until) -> Result<()> {
     Ok(())
 }
 
-/// Asks again and again from one socket how it is seen from outside, and reports each answer that differs from the one before.
+/// Asks again and again from one socket how it is seen from outside, and reports each answer that
+/// differs from the one before.
 ///
 /// # Errors
 /// When the socket cannot be made.

@@ -42,7 +42,8 @@ pub struct Launch {
 }
 
 impl Service {
-    /// Starts a program in a node, as an ordinary user, with `logs/NAME.log` for its output (appended to).
+    /// Starts a program in a node, as an ordinary user, with `logs/NAME.log` for its output (appended
+    /// to).
     ///
     /// # Errors
     /// When the log cannot be opened or the program cannot be started.
@@ -50,7 +51,8 @@ impl Service {
         Service::start_by(node.service_command(&launch.program)?, node, launch, logs)
     }
 
-    /// The same with the rights of the lab's owner over the node's network, for programs that need raw sockets.
+    /// The same with the rights of the lab's owner over the node's network, for programs that need
+    /// raw sockets.
     ///
     /// # Errors
     /// As [`Service::start`].

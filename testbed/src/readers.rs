@@ -1,4 +1,5 @@
-//! Independent readers of Atom files: what a feed reader that is not ours finds in what a receiver wrote.
+//! Independent readers of Atom files: what a feed reader that is not ours finds in what a receiver
+//! wrote.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -28,7 +29,8 @@ pub enum Reader {
     Newsboat(PathBuf, PathBuf),
 }
 
-/// Prints what feedparser finds; complaints about the document are an error, except that a declared and a real encoding may differ harmlessly.
+/// Prints what feedparser finds; complaints about the document are an error, except that a declared
+/// and a real encoding may differ harmlessly.
 const FEEDPARSER_SCRIPT: &str = r#"
 import json, sys, feedparser
 with open(sys.argv[1], "rb") as file:
@@ -57,18 +59,17 @@ impl Reader {
     /// When there is none; names the line that installs one.
     pub fn find() -> Result<&'static Reader> {
         static FOUND: OnceLock<Option<Reader>> = OnceLock::new();
-        FOUND
-            .get_or_init(Reader::look_up)
-            .as_ref()
-            .ok_or_else(|| {
-                anyhow!(
-                    "no independent feed reader is installed; run: apt-get install python3-feedparser (or: apt-get install newsboat python3)"
-                )
-            })
+        FOUND.get_or_init(Reader::look_up).as_ref().ok_or_else(|| {
+            anyhow!(
+                "no independent feed reader is installed; run: apt-get install \
+                     python3-feedparser (or: apt-get install newsboat python3)"
+            )
+        })
     }
 
     fn look_up() -> Option<Reader> {
-        // The python3 that comes first in PATH is often not the one that the system's packages are for.
+        // The python3 that comes first in PATH is often not the one that the system's packages are
+        // for.
         let pythons: Vec<PathBuf> = [on_path("python3"), Some(PathBuf::from("/usr/bin/python3"))]
             .into_iter()
             .flatten()
@@ -86,7 +87,8 @@ impl Reader {
         Some(Reader::Newsboat(on_path("newsboat")?, python.clone()))
     }
 
-    /// Reads an Atom file. Each entry is checked to be in the file only once, also where the reader itself would hide a repetition.
+    /// Reads an Atom file. Each entry is checked to be in the file only once, also where the reader
+    /// itself would hide a repetition.
     ///
     /// # Errors
     /// When the reader finds the file faulty, or an entry is in it twice.

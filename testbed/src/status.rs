@@ -1,6 +1,7 @@
 //! The status files and pages of the services, as far as the testbed looks at them.
 //!
-//! These are written down here a second time, on purpose: a change of a service that breaks its readers breaks the scenarios.
+//! These are written down here a second time, on purpose: a change of a service that breaks its
+//! readers breaks the scenarios.
 
 use std::net::SocketAddr;
 use std::path::Path;

@@ -1,8 +1,10 @@
-//! Threads that run as soon as they have something to do: what measures must not wait for what is not measured.
+//! Threads that run as soon as they have something to do: what measures must not wait for what is
+//! not measured.
 
 use std::io;
 
-/// This thread is in the scheduler's real-time class for as long as this value lives, and so is every process that it starts meanwhile, for good.
+/// This thread is in the scheduler's real-time class for as long as this value lives, and so is
+/// every process that it starts meanwhile, for good.
 #[derive(Debug)]
 pub struct Urgent(());
 

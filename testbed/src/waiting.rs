@@ -17,7 +17,8 @@ pub fn pause(time: Duration) {
 
 /// Asks `condition` again and again until it has an answer.
 ///
-/// The bound is a safety net, to be chosen several times longer than what is expected. `condition` returns `Ok(None)` for «not yet».
+/// The bound is a safety net, to be chosen several times longer than what is expected. `condition`
+/// returns `Ok(None)` for «not yet».
 ///
 /// # Errors
 /// The condition's own error at once; after `bound`, one that names `what`.

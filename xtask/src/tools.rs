@@ -58,8 +58,8 @@ pub fn find_fuzz(context: &mut Context) -> Result<()> {
     context.install_tool("cargo-fuzz", FUZZ)
 }
 
-/// Names the folder of an independent AMT relay and gateway to the commands that follow. Without them
-/// the tests that compare with them are skipped, or fail with `FLEXFEED_REQUIRE_PEERS`.
+/// Names the folder of an independent AMT relay and gateway to the commands that follow. Without
+/// them the tests that compare with them are skipped, or fail with `FLEXFEED_REQUIRE_PEERS`.
 pub fn name_peer(context: &mut Context) {
     let folder = peer_folder(context);
     context.set("FLEXFEED_PEERS", folder);

@@ -23,8 +23,8 @@ pub struct Console {
     tasks: JoinSet<()>,
 }
 
-/// Makes a console of its parts, and begins to follow the database. It goes on until the stop of the
-/// parts. Within a tokio runtime only.
+/// Makes a console of its parts, and begins to follow the database. It goes on until the stop of
+/// the parts. Within a tokio runtime only.
 #[must_use]
 pub fn mount(parts: Parts) -> Console {
     let site = Arc::new(Site::new(parts));

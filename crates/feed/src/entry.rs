@@ -3,7 +3,8 @@
 use jiff::Timestamp;
 use ring::digest;
 
-/// Longest entry in bytes, as text. A longer one is skipped and named in [`ParsedFeed::skipped`](crate::parse::ParsedFeed::skipped).
+/// Longest entry in bytes, as text. A longer one is skipped and named in
+/// [`ParsedFeed::skipped`](crate::parse::ParsedFeed::skipped).
 pub const MAX_ENTRY_BYTES: usize = 1 << 20;
 
 /// Longest entry id in bytes. A longer one is replaced by its hash.

@@ -1,7 +1,10 @@
-//! Measures how fast one receiver that is far behind gets what it misses, and what that costs the others.
+//! Measures how fast one receiver that is far behind gets what it misses, and what that costs the
+//! others.
 //!
-//! `catch_up [--updates N] [--bytes N] [--store memory|sqlite] [--rate BIT/S] [--unicast-rate BIT/S] [--rounds N]` runs a source and its receivers in this
-//! process over the loopback interface. Two receivers listen live, one of them by multicast; a third one is N updates behind. Prints one figure per line.
+//! `catch_up [--updates N] [--bytes N] [--store memory|sqlite] [--rate BIT/S] [--unicast-rate BIT/S] [--rounds N]`
+//! runs a source and its receivers in this process over the loopback interface. Two receivers
+//! listen live, one of them by multicast; a third one is N updates behind. Prints one figure per
+//! line.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 use std::collections::BTreeMap;
@@ -210,7 +213,8 @@ async fn publish(
             shelf.put(seq, vec![update.clone()]).await;
             handle.publish(CHANNEL, seq, update).await;
         } else {
-            // Stored with the time before it was stored; what is measured is the way from the source to the receivers.
+            // Stored with the time before it was stored; what is measured is the way from the
+            // source to the receivers.
             shelf
                 .put(seq, vec![encoded(seq, bytes, Duration::ZERO)])
                 .await;

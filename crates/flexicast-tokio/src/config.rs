@@ -38,7 +38,8 @@ pub(crate) fn quic(tls: SslContextBuilder) -> Result<quiche::Config, Error> {
     config.set_max_stream_window(STREAM_WINDOW * 4);
     config.set_active_connection_id_limit(ACTIVE_IDS);
     config.enable_dgram(true, DATAGRAMS, DATAGRAMS);
-    // Sessions are paced by a token bucket of their own, which also holds when quiche's congestion window would let more pass.
+    // Sessions are paced by a token bucket of their own, which also holds when quiche's congestion
+    // window would let more pass.
     config.enable_pacing(false);
     Ok(config)
 }
@@ -68,7 +69,8 @@ pub(crate) fn random<const N: usize>() -> Result<[u8; N], Error> {
     Ok(out)
 }
 
-/// The SHA-256 of a DER certificate's SubjectPublicKeyInfo: what enrolment links pin (design section 7). `None` if it is no certificate.
+/// The SHA-256 of a DER certificate's SubjectPublicKeyInfo: what enrolment links pin (design
+/// section 7). `None` if it is no certificate.
 pub fn spki_pin(certificate: &[u8]) -> Option<[u8; 32]> {
     let (_, certificate) = x509_parser::parse_x509_certificate(certificate).ok()?;
     let digest = ring::digest::digest(&ring::digest::SHA256, certificate.public_key().raw);

@@ -1,4 +1,5 @@
-//! Bytes of the control stream that wait to be sent. They hold keys and tokens, so they are erased as soon as they are gone.
+//! Bytes of the control stream that wait to be sent. They hold keys and tokens, so they are erased
+//! as soon as they are gone.
 
 use std::collections::VecDeque;
 

@@ -11,7 +11,8 @@ pub enum Error {
     #[error("the QUIC library refused its configuration: {0}")]
     Quic(#[from] quiche::Error),
     /// A certificate or key cannot be used.
-    #[error("cannot use {} as {what}: it must be a readable PEM file, and a key must be that of its certificate ({error})", path.display())]
+    #[error("cannot use {} as {what}: it must be a readable PEM file, and a key must be that of \
+        its certificate ({error})", path.display())]
     Pem {
         /// The file.
         path: PathBuf,

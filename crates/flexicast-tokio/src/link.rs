@@ -1,4 +1,5 @@
-//! One QUIC connection with what both ends do with it: a control stream, streams to be written, packets out under a token bucket.
+//! One QUIC connection with what both ends do with it: a control stream, streams to be written,
+//! packets out under a token bucket.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -167,7 +168,8 @@ impl Link {
         self.waiting.is_empty() && self.control.front().is_none() && self.ended.is_empty()
     }
 
-    /// Forgets streams that the peer has acknowledged to their end: quiche does not know them any more.
+    /// Forgets streams that the peer has acknowledged to their end: quiche does not know them any
+    /// more.
     fn settle(&mut self) {
         while let Some(stream) = self.ended.front() {
             if self.conn.stream_capacity(*stream).is_ok() {
@@ -194,7 +196,8 @@ impl Link {
         });
     }
 
-    /// The 4-tuple that the connection uses, and whether the peer has proved that it receives there.
+    /// The 4-tuple that the connection uses, and whether the peer has proved that it receives
+    /// there.
     pub(crate) fn path(&self) -> Option<Path> {
         let path = self.conn.path_stats().find(|p| p.active)?;
         let validated = self.conn.is_path_validated(path.local_addr, path.peer_addr);
@@ -257,7 +260,8 @@ impl Link {
         }
     }
 
-    /// Sends what quiche has to send, as far as pacing allows, in trains of equal packets. `buffer` holds at least [`Link::BUFFER`] bytes.
+    /// Sends what quiche has to send, as far as pacing allows, in trains of equal packets. `buffer`
+    /// holds at least [`Link::BUFFER`] bytes.
     pub(crate) async fn transmit(
         &mut self,
         socket: &UdpSocket,
@@ -286,7 +290,8 @@ impl Link {
                 // The peer's next datagram brings more; its arrival brings the caller back.
                 break;
             }
-            // Done is the usual end; any other error has closed the connection, which its owner sees.
+            // Done is the usual end; any other error has closed the connection, which its owner
+            // sees.
             let Ok((len, info)) = self.conn.send(room) else {
                 break;
             };
@@ -339,7 +344,8 @@ impl Outgoing {
 
     /// Returns whether the stream needs nothing more.
     fn write(&mut self, conn: &mut quiche::Connection) -> bool {
-        // In the order in which they were opened and not interleaved: the receiver delivers in order.
+        // In the order in which they were opened and not interleaved: the receiver delivers in
+        // order.
         let _ = conn.stream_priority(self.stream, 127, false);
         while !self.parts.is_empty() || self.fin {
             let fin = self.fin && self.parts.len() <= 1;

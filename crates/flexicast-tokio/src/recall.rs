@@ -10,7 +10,8 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// The first packet may get lost, or the old path's congestion window may be full until its probe timeout: the pause doubles each time.
+/// The first packet may get lost, or the old path's congestion window may be full until its probe
+/// timeout: the pause doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const ATTEMPTS: u32 = 6;
 
@@ -53,7 +54,8 @@ impl Recall {
         }
     }
 
-    /// Makes the next packet that is due on a path that was left, for the peer's present address. Returns its length.
+    /// Makes the next packet that is due on a path that was left, for the peer's present address.
+    /// Returns its length.
     pub(crate) fn packet(
         &mut self,
         conn: &mut quiche::Connection,

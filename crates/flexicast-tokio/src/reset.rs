@@ -1,4 +1,5 @@
-//! Connection IDs of the source and stateless resets (RFC 9000 section 10.3): receivers learn at once that the source restarted.
+//! Connection IDs of the source and stateless resets (RFC 9000 section 10.3): receivers learn at
+//! once that the source restarted.
 
 use std::time::Instant;
 
@@ -10,12 +11,14 @@ use crate::config::{CID_LEN, random};
 
 /// Resets per second, and Version Negotiations per second.
 const ANSWERS_PER_SECOND: u64 = 200;
-/// The smallest packet that RFC 9000 section 10.3 lets look like a reset: 5 unpredictable bytes and the token.
+/// The smallest packet that RFC 9000 section 10.3 lets look like a reset: 5 unpredictable bytes and
+/// the token.
 const MIN_RESET: usize = 21;
 const MAX_RESET: usize = 42;
 const TOKEN_LEN: usize = 16;
 
-/// Makes connection IDs and the reset token that belongs to each: HMAC-SHA-256 of a key that survives restarts.
+/// Makes connection IDs and the reset token that belongs to each: HMAC-SHA-256 of a key that
+/// survives restarts.
 pub(crate) struct Resets {
     key: hmac::Key,
     shard: u8,
@@ -67,7 +70,8 @@ impl Resets {
         take_turn(&mut self.negotiations, now)
     }
 
-    /// The answer to a short-header packet for a connection that this source does not have: always smaller than what provoked it, and not too many per second.
+    /// The answer to a short-header packet for a connection that this source does not have: always
+    /// smaller than what provoked it, and not too many per second.
     pub(crate) fn answer(&mut self, packet: &[u8], now: Instant) -> ResetDecision {
         let len = packet.len().saturating_sub(1).min(MAX_RESET);
         let id = packet.get(1..1 + CID_LEN);

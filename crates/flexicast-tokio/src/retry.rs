@@ -65,7 +65,8 @@ impl Retries {
         token
     }
 
-    /// The connection ID that the receiver began with, if the token was made for this address and `id` and is not too old.
+    /// The connection ID that the receiver began with, if the token was made for this address and
+    /// `id` and is not too old.
     pub(crate) fn check<'t>(
         &self,
         token: &'t [u8],

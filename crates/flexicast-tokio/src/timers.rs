@@ -1,4 +1,5 @@
-//! Deadlines of many connections, so that a wake-up costs what is due and not what exists; and those that were slept through.
+//! Deadlines of many connections, so that a wake-up costs what is due and not what exists; and
+//! those that were slept through.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};

@@ -54,7 +54,8 @@ impl CertificateObjection {
     }
 }
 
-/// quiche's settings for a receiver that believes the authorities in a file, or those that the system trusts. The name is checked by quiche.
+/// quiche's settings for a receiver that believes the authorities in a file, or those that the
+/// system trusts. The name is checked by quiche.
 ///
 /// # Errors
 /// The file cannot be used.
@@ -88,7 +89,8 @@ pub(crate) fn unverified() -> Result<quiche::Config, Error> {
     quic_client(builder)
 }
 
-/// Whether a certificate is for this address. Names are checked by the TLS library, addresses are not.
+/// Whether a certificate is for this address. Names are checked by the TLS library, addresses are
+/// not.
 pub(crate) fn is_for_address(certificate: &[u8], address: IpAddr) -> bool {
     let Ok((_, certificate)) = x509_parser::parse_x509_certificate(certificate) else {
         return false;

@@ -4,7 +4,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use netio::UdpSocket;
 
-/// Packets that lie one behind the other, to be cut into trains of equal packets, the last of which may be shorter.
+/// Packets that lie one behind the other, to be cut into trains of equal packets, the last of which
+/// may be shorter.
 #[derive(Debug, Default)]
 pub(crate) struct Packets {
     bytes: Vec<u8>,
@@ -42,8 +43,8 @@ impl Packets {
     }
 }
 
-/// Sends a datagram or a train, waiting for room, from the local address `from` if one is given. Returns whether the kernel took it: `false` when it refused
-/// this destination.
+/// Sends a datagram or a train, waiting for room, from the local address `from` if one is given.
+/// Returns whether the kernel took it: `false` when it refused this destination.
 ///
 /// # Errors
 /// The socket is unusable.
@@ -69,7 +70,8 @@ pub(crate) async fn send_train(
     }
 }
 
-/// The address to send from: the one that the peer wrote to, on a socket that is bound to all of them.
+/// The address to send from: the one that the peer wrote to, on a socket that is bound to all of
+/// them.
 pub(crate) fn source_ip(socket: &UdpSocket, from: SocketAddr) -> Option<IpAddr> {
     let chosen = socket.local_addr().ip().is_unspecified() && !from.ip().is_unspecified();
     chosen.then_some(from.ip())

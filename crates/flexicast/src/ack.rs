@@ -1,4 +1,5 @@
-//! Acknowledgements of flow packets: the PATH_ACK codec, and the tracker that decides what a receiver acknowledges and when (protocol.md section 4).
+//! Acknowledgements of flow packets: the PATH_ACK codec, and the tracker that decides what a
+//! receiver acknowledges and when (protocol.md section 4).
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -15,10 +16,12 @@ pub const MAX_RANGES: usize = 64;
 const RANGES_AT_ONCE: usize = 48;
 /// Each state of the ranges is sent at least this often, because datagrams get lost.
 const COPIES: u8 = 2;
-/// A receiver remembers this many ranges of packet numbers; what lies below the lowest counts as received.
+/// A receiver remembers this many ranges of packet numbers; what lies below the lowest counts as
+/// received.
 const REMEMBERED: usize = 256;
 
-/// An acknowledgement of packets of one path (draft-ietf-quic-multipath, PATH_ACK; delay exponent 0).
+/// An acknowledgement of packets of one path (draft-ietf-quic-multipath, PATH_ACK; delay exponent
+/// 0).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PathAck {
     /// On which path the packets arrived.
@@ -46,7 +49,8 @@ impl PathAck {
         let mut below: Option<u64> = None;
         for range in &self.ranges {
             if let Some(below) = below {
-                // As in RFC 9000 section 19.3.1: the gap counts one less than the packet numbers between two ranges.
+                // As in RFC 9000 section 19.3.1: the gap counts one less than the packet numbers
+                // between two ranges.
                 out.put_varint(below.saturating_sub(range.end).saturating_sub(1));
             }
             out.put_varint((range.end - range.start).saturating_sub(1));
@@ -146,7 +150,8 @@ impl AckTracker {
         self.largest_at
     }
 
-    /// Notes a packet; `hold` is how long its acknowledgement may wait, already jittered. `owes` says whether the receiver is a member and acknowledges.
+    /// Notes a packet; `hold` is how long its acknowledgement may wait, already jittered. `owes` says
+    /// whether the receiver is a member and acknowledges.
     pub fn on_packet(
         &mut self,
         pn: u64,
@@ -189,7 +194,8 @@ impl AckTracker {
         self.deadline
     }
 
-    /// The acknowledgement, if one is due; a second copy follows after `hold` unless a newer one covers it.
+    /// The acknowledgement, if one is due; a second copy follows after `hold` unless a newer one
+    /// covers it.
     pub fn take_due(&mut self, path: PathId, now: Instant, hold: Duration) -> Option<PathAck> {
         if self.deadline.is_none_or(|d| d > now) {
             return None;

@@ -1,4 +1,5 @@
-//! Frames on the flow (protocol.md section 6): the encodings of RFC 9000 section 19, and extensions as `type | length | body` that are skipped when unknown.
+//! Frames on the flow (protocol.md section 6): the encodings of RFC 9000 section 19, and extensions
+//! as `type | length | body` that are skipped when unknown.
 
 use crate::wire::{BufMutExt, Reader, VARINT_MAX, WireError, varint_len};
 
@@ -12,10 +13,12 @@ const STREAM_LEN: u64 = 0x02;
 const STREAM_OFF: u64 = 0x04;
 const DATAGRAM: u64 = 0x30;
 const DATAGRAM_LEN: u64 = 0x31;
-/// Types from here on carry their length and may be skipped; those below have the fixed encodings of RFC 9000.
+/// Types from here on carry their length and may be skipped; those below have the fixed encodings
+/// of RFC 9000.
 const FIRST_EXTENSION: u64 = 0x40;
 
-/// The stream that carries the update `seq` (protocol.md section 7): a server-initiated unidirectional stream.
+/// The stream that carries the update `seq` (protocol.md section 7): a server-initiated
+/// unidirectional stream.
 pub fn stream_id(seq: u64) -> u64 {
     seq.saturating_mul(4).saturating_add(3)
 }
@@ -49,7 +52,8 @@ pub enum Frame<'a> {
         /// Whether the encoded update ends with these bytes.
         fin: bool,
     },
-    /// The source sends no more of this update on the flow; what is missing comes on the unicast path (RFC 9000 section 19.4).
+    /// The source sends no more of this update on the flow; what is missing comes on the unicast
+    /// path (RFC 9000 section 19.4).
     Reset {
         /// The update's number in its channel.
         seq: u64,
@@ -93,7 +97,8 @@ impl<'a> Frames<'a> {
         let kind = r.varint()?;
         let frame = match kind {
             PADDING => {
-                // The type may be written longer than it need be: what was read is consumed in any case.
+                // The type may be written longer than it need be: what was read is consumed in any
+                // case.
                 let rest = r.rest();
                 let run = rest.iter().position(|b| *b != 0);
                 self.bytes = &rest[run.unwrap_or(rest.len())..];
@@ -183,7 +188,8 @@ pub fn put_reset(out: &mut Vec<u8>, seq: u64, code: u64, size: u64) {
     out.put_varint(size);
 }
 
-/// Appends a DATAGRAM frame with a length field, if it fits until `out` is `limit` bytes long; returns whether it did.
+/// Appends a DATAGRAM frame with a length field, if it fits until `out` is `limit` bytes long; returns
+/// whether it did.
 pub fn put_datagram(out: &mut Vec<u8>, limit: usize, data: &[u8]) -> bool {
     let len = 1 + varint_len(data.len() as u64) + data.len();
     if out.len() + len > limit {
@@ -194,8 +200,9 @@ pub fn put_datagram(out: &mut Vec<u8>, limit: usize, data: &[u8]) -> bool {
     true
 }
 
-/// Appends a STREAM frame with as much of `data` as fits until `out` is `limit` bytes long; returns how many bytes of `data` went in, `None` if it is not
-/// worth a frame. `ends` says that the update ends with `data`; the FIN bit is set only if all of it fits.
+/// Appends a STREAM frame with as much of `data` as fits until `out` is `limit` bytes long; returns how
+/// many bytes of `data` went in, `None` if it is not worth a frame. `ends` says that the update ends with
+/// `data`; the FIN bit is set only if all of it fits.
 pub fn put_stream(
     out: &mut Vec<u8>,
     limit: usize,

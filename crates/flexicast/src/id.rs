@@ -6,7 +6,8 @@ use uuid::Uuid;
 
 use crate::wire::VARINT_MAX;
 
-/// A Flow ID: the destination connection ID of a flow's packets, exactly 8 random bytes in this version (protocol.md section 5).
+/// A Flow ID: the destination connection ID of a flow's packets, exactly 8 random bytes in this
+/// version (protocol.md section 5).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FlowId(pub [u8; FlowId::LEN]);
 
@@ -51,7 +52,8 @@ impl fmt::Display for Rung {
     }
 }
 
-/// Where a packet travelled: 0 is the unicast path, otherwise 4 · flow-index + rung with rung 1 to 3 (protocol.md section 3).
+/// Where a packet travelled: 0 is the unicast path, otherwise 4 · flow-index + rung with rung 1 to
+/// 3 (protocol.md section 3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PathId(pub u64);
 
@@ -178,7 +180,8 @@ impl Cursor {
         }
     }
 
-    /// Returns the number of last updates that this requests in place of a cursor; `None` for a real cursor.
+    /// Returns the number of last updates that this requests in place of a cursor; `None` for a real
+    /// cursor.
     #[must_use]
     pub fn asked(&self) -> Option<u64> {
         self.incarnation.is_nil().then_some(self.seq)

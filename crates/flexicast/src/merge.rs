@@ -1,4 +1,5 @@
-//! The receiver's merge: bytes of updates from the flow and from the unicast path come together by (`seq`, offset), each update leaves once and in order.
+//! The receiver's merge: bytes of updates from the flow and from the unicast path come together by
+//! (`seq`, offset), each update leaves once and in order.
 
 mod assembly;
 
@@ -16,7 +17,8 @@ use assembly::{Assembly, Sizes};
 
 /// Number of updates beyond the next one to be delivered for which bytes are accepted.
 pub const WINDOW: u64 = 4096;
-/// Bound on the bytes of undelivered updates per channel. Flow packets beyond it are not acknowledged, unicast streams not read on.
+/// Bound on the bytes of undelivered updates per channel. Flow packets beyond it are not
+/// acknowledged, unicast streams not read on.
 pub const MAX_BUFFERED: usize = 32 << 20;
 
 /// Separate ranges of updates that are gone, which a receiver remembers until it comes to them.
@@ -335,8 +337,8 @@ impl Merge {
         (behind && can_come).then_some((self.next, progress))
     }
 
-    /// Asks for the missing updates before the last whole one that is near: their packets may have been
-    /// acknowledged without having arrived, and would never be repaired.
+    /// Asks for the missing updates before the last whole one that is near: their packets may have
+    /// been acknowledged without having arrived, and would never be repaired.
     pub(crate) fn seek(&mut self) {
         let near = self.whole.range(self.next..self.next + NEED_AHEAD);
         let last = near.last().map_or(0, |(seq, _)| *seq);
@@ -376,7 +378,8 @@ impl Merge {
         self.stats
     }
 
-    /// These updates are gone for good: those that are not here already are passed over in their place. Returns whether there was room to remember that.
+    /// These updates are gone for good: those that are not here already are passed over in their
+    /// place. Returns whether there was room to remember that.
     pub fn pass_over(&mut self, gone: Range<u64>) -> bool {
         if self.gone.len() >= MAX_GONE {
             return false;
@@ -411,8 +414,8 @@ impl Merge {
         self.buffered() + self.ready_bytes
     }
 
-    /// Whether so much waits for the application that the unicast streams should not be read on. What is not in order yet does not count: only the unicast
-    /// path can fill its gaps.
+    /// Whether so much waits for the application that the unicast streams should not be read on.
+    /// What is not in order yet does not count: only the unicast path can fill its gaps.
     pub fn is_full(&self) -> bool {
         self.ready_bytes >= MAX_BUFFERED
     }
@@ -438,8 +441,8 @@ impl Merge {
 
     /// Whether a packet with these bytes may be acknowledged: they are wanted and fit, are
     /// requested by NEED anyway, or are not needed any more. What is not acknowledged is repaired
-    /// on the unicast path. A packet's ranges are asked for together and added together: it may overshoot
-    /// [`MAX_BUFFERED`] by itself.
+    /// on the unicast path. A packet's ranges are asked for together and added together: it may
+    /// overshoot [`MAX_BUFFERED`] by itself.
     pub fn accepts(&mut self, seq: u64, range: Range<u64>, ends: bool) -> bool {
         if seq < self.next || self.whole.contains_key(&seq) {
             return true;
@@ -494,7 +497,8 @@ impl Merge {
                 return;
             }
         }
-        // The unicast path has flow control of its own; it is never dropped for want of room, only not read on (see `is_full`).
+        // The unicast path has flow control of its own; it is never dropped for want of room, only
+        // not read on (see `is_full`).
         if total > MAX_UPDATE as u64 {
             return;
         }

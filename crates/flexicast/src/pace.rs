@@ -47,7 +47,8 @@ impl TokenBucket {
         if self.tokens > 0.0 {
             return now;
         }
-        // A nanosecond of grace keeps a rounding error from waking the caller just too early, again and again.
+        // A nanosecond of grace keeps a rounding error from waking the caller just too early, again
+        // and again.
         now + Duration::from_secs_f64(-self.tokens / self.bytes_per_s) + Duration::from_micros(1)
     }
 

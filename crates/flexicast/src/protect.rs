@@ -1,4 +1,5 @@
-//! Protection of flow packets: RFC 9001 AEAD and header protection from the secret that FC_KEY carries (protocol.md section 5).
+//! Protection of flow packets: RFC 9001 AEAD and header protection from the secret that FC_KEY
+//! carries (protocol.md section 5).
 
 use boring::aead::{AeadCtx, Algorithm as Aead};
 use ring::aead::quic::{self, HeaderProtectionKey};
@@ -17,11 +18,13 @@ pub const TAG_LEN: usize = 16;
 pub const OVERHEAD: usize = HEADER_LEN + TAG_LEN;
 /// Bytes of a nonce (RFC 9001 section 5.3).
 const NONCE_LEN: usize = 12;
-/// Full packets end their frames on a multiple of this: the odd bytes behind the last whole AES block would cost BoringSSL half as much as all the blocks before.
+/// Full packets end their frames on a multiple of this: the odd bytes behind the last whole AES
+/// block would cost BoringSSL half as much as all the blocks before.
 pub const BLOCK_LEN: usize = 16;
 /// Bytes of a flow secret.
 pub const SECRET_LEN: usize = 32;
-/// The most packets that one key protects (RFC 9001 section 6.6, the AES-GCM confidentiality limit).
+/// The most packets that one key protects (RFC 9001 section 6.6, the AES-GCM confidentiality
+/// limit).
 pub const MAX_PACKETS: u64 = 1 << 23;
 
 const PN_OFFSET: usize = 1 + FlowId::LEN;
@@ -101,7 +104,8 @@ impl hkdf::KeyType for Length {
     }
 }
 
-/// HKDF-Expand-Label of RFC 8446 section 7.1 with an empty context, as RFC 9001 section 5.1 uses it.
+/// HKDF-Expand-Label of RFC 8446 section 7.1 with an empty context, as RFC 9001 section 5.1 uses
+/// it.
 fn expand_label(secret: &hkdf::Prk, label: &[u8], out: &mut [u8]) -> Result<(), KeyError> {
     let len = out.len() as u16;
     let label_len = [(6 + label.len()) as u8];
@@ -154,9 +158,11 @@ impl PacketKey {
         nonce
     }
 
-    /// Seals the packet in `packet[..frames_end + TAG_LEN]`, whose frames stand in `packet[HEADER_LEN..frames_end]`; header and tag are written here.
+    /// Seals the packet in `packet[..frames_end + TAG_LEN]`, whose frames stand in
+    /// `packet[HEADER_LEN..frames_end]`; header and tag are written here.
     ///
-    /// Returns the packet's length, or `None` when the buffer is too short or there are no frames (a sample for header protection would be missing).
+    /// Returns the packet's length, or `None` when the buffer is too short or there are no frames (a
+    /// sample for header protection would be missing).
     pub fn seal(
         &mut self,
         flow: FlowId,
@@ -235,7 +241,8 @@ impl PacketKey {
         self.mask(packet).ok_or(OpenError::Short)?;
         let (header, body) = packet.split_at_mut(HEADER_LEN);
         if header[0] & !KEY_PHASE_BIT != FIXED_BIT | (PN_LEN as u8 - 1) {
-            // Reserved bits other than zero, a short packet number or a long header: not from this version's source.
+            // Reserved bits other than zero, a short packet number or a long header: not from this
+            // version's source.
             return Err(OpenError::Unverified);
         }
         debug_assert_eq!(header[0] & RESERVED_BITS, 0);
@@ -281,7 +288,8 @@ pub struct Opened<'a> {
     pub frames: &'a [u8],
 }
 
-/// The Flow ID that a datagram would have as a short-header packet; `None` for long headers and datagrams that are too short.
+/// The Flow ID that a datagram would have as a short-header packet; `None` for long headers and
+/// datagrams that are too short.
 pub fn peek_flow_id(datagram: &[u8]) -> Option<FlowId> {
     let first = *datagram.first()?;
     if first & 0x80 != 0 || first & FIXED_BIT == 0 {
@@ -291,7 +299,8 @@ pub fn peek_flow_id(datagram: &[u8]) -> Option<FlowId> {
     Some(FlowId(id.try_into().ok()?))
 }
 
-/// The full packet number closest to `expected` whose low 32 bits are `truncated` (RFC 9000 appendix A.3).
+/// The full packet number closest to `expected` whose low 32 bits are `truncated` (RFC 9000 appendix
+/// A.3).
 fn decode_pn(expected: u64, truncated: u64) -> u64 {
     const WINDOW: u64 = 1 << 32;
     let candidate = (expected & !(WINDOW - 1)) | truncated;
@@ -315,8 +324,10 @@ mod tests {
         HEXLOWER.decode(text.as_bytes()).unwrap()
     }
 
-    /// RFC 9001 appendix A.5: a ChaCha20-Poly1305 short-header packet. The header differs (no connection ID, 3-byte packet number), so the pieces that are the
-    /// same here are checked one by one: the derivation of key, IV and header protection key, the nonce, the AEAD and the mask.
+    /// RFC 9001 appendix A.5: a ChaCha20-Poly1305 short-header packet. The header differs (no
+    /// connection ID, 3-byte packet number), so the pieces that are the same here are checked one
+    /// by one: the derivation of key, IV and header protection key, the nonce, the AEAD and the
+    /// mask.
     #[test]
     fn rfc_9001_a5_chacha20() {
         let secret = FlowSecret(
@@ -357,7 +368,8 @@ mod tests {
         );
     }
 
-    /// RFC 9001 appendix A.1 and A.2: AES-128-GCM keys from the client's initial secret, and the header protection mask of its Initial packet.
+    /// RFC 9001 appendix A.1 and A.2: AES-128-GCM keys from the client's initial secret, and the
+    /// header protection mask of its Initial packet.
     #[test]
     fn rfc_9001_a1_aes128() {
         let secret = FlowSecret(

@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-/// A set of `u64` kept as ranges. Insertions near the end, the usual case for packet numbers, are cheap.
+/// A set of `u64` kept as ranges. Insertions near the end, the usual case for packet numbers, are
+/// cheap.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RangeSet {
     ranges: Vec<Range<u64>>,
@@ -50,7 +51,8 @@ impl RangeSet {
                 .is_some_and(|r| r.start <= range.start && range.end <= r.end)
     }
 
-    /// Adds `range` and calls `added` with each sub-range that was not in the set before. Returns whether there was any.
+    /// Adds `range` and calls `added` with each sub-range that was not in the set before. Returns whether
+    /// there was any.
     pub fn insert_with(&mut self, range: Range<u64>, mut added: impl FnMut(Range<u64>)) -> bool {
         if range.is_empty() {
             return false;
@@ -138,7 +140,8 @@ impl RangeSet {
         }
     }
 
-    /// Forgets the lowest ranges until at most `most` are left; returns the lowest value that is still remembered as a border, if any were dropped.
+    /// Forgets the lowest ranges until at most `most` are left; returns the lowest value that is still
+    /// remembered as a border, if any were dropped.
     pub fn truncate_low(&mut self, most: usize) -> Option<u64> {
         if self.ranges.len() <= most {
             return None;

@@ -5,7 +5,8 @@ use std::time::Duration;
 /// Timer granularity (RFC 9002 section 6.1.2).
 pub const GRANULARITY: Duration = Duration::from_millis(1);
 
-/// No sample is believed beyond this, so that a receiver cannot stretch the timers that protect the source's memory.
+/// No sample is believed beyond this, so that a receiver cannot stretch the timers that protect the
+/// source's memory.
 pub const MAX_RTT: Duration = Duration::from_secs(2);
 
 /// Smoothed round-trip time of one member of a flow.
@@ -29,10 +30,12 @@ impl RttEstimator {
         }
     }
 
-    /// Takes a sample; `ack_delay` is what the receiver says that it held the acknowledgement back for, as far as the caller believes it.
+    /// Takes a sample; `ack_delay` is what the receiver says that it held the acknowledgement back
+    /// for, as far as the caller believes it.
     ///
-    /// Unlike RFC 9002 section 5.3 the delay is subtracted whatever the smallest sample was: every acknowledgement of a flow is held back, so no sample is
-    /// free of it. A receiver that lies about it only moves its own timers.
+    /// Unlike RFC 9002 section 5.3 the delay is subtracted whatever the smallest sample was: every
+    /// acknowledgement of a flow is held back, so no sample is free of it. A receiver that lies
+    /// about it only moves its own timers.
     pub fn update(&mut self, sample: Duration, ack_delay: Duration) {
         let adjusted = sample.saturating_sub(ack_delay).min(MAX_RTT);
         self.latest = adjusted;
@@ -51,7 +54,8 @@ impl RttEstimator {
         self.smoothed
     }
 
-    /// The probe timeout for a peer that holds acknowledgements back for up to `max_ack_delay` (RFC 9002 section 6.2.1).
+    /// The probe timeout for a peer that holds acknowledgements back for up to `max_ack_delay` (RFC
+    /// 9002 section 6.2.1).
     pub fn pto(&self, max_ack_delay: Duration) -> Duration {
         self.smoothed + (self.variance * 4).max(GRANULARITY) + max_ack_delay
     }

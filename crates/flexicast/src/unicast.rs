@@ -1,4 +1,5 @@
-//! Server-initiated streams of the unicast path: ranges of single updates, and catch-up (protocol.md section 7).
+//! Server-initiated streams of the unicast path: ranges of single updates, and catch-up
+//! (protocol.md section 7).
 
 use bytes::{Buf, Bytes, BytesMut};
 
@@ -26,7 +27,8 @@ pub struct RangeHeader {
 }
 
 impl RangeHeader {
-    /// Appends the header; the range's bytes follow it, and the stream's FIN ends the range (not the update).
+    /// Appends the header; the range's bytes follow it, and the stream's FIN ends the range (not
+    /// the update).
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.put_varint(RANGE);
         out.put_varint(self.channel);

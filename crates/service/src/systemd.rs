@@ -16,8 +16,8 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Bound on the wait for room in the notification socket.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Reports readiness, then the status `line` until `done`, and, once `stop` comes, `stopping`. Feeds
-/// the watchdog as long as `is_alive`. Does nothing without a notification socket.
+/// Reports readiness, then the status `line` until `done`, and, once `stop` comes, `stopping`. Feeds the
+/// watchdog as long as `is_alive`. Does nothing without a notification socket.
 pub async fn keep<A: Future<Output = bool>>(
     line: impl Fn() -> String,
     is_alive: impl Fn() -> A,

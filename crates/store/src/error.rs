@@ -40,7 +40,9 @@ pub enum StoreError {
     },
     /// A newer version of the program wrote the database.
     #[error(
-        "{url} was written by a newer version of flexfeed (its schema is version {found}, this program knows up to {known}): upgrade the program, or set --database-url to another database"
+        "{url} was written by a newer version of flexfeed (its schema is version {found}, this \
+         program knows up to {known}): upgrade the program, or set --database-url to another \
+         database"
     )]
     Newer {
         /// The database.
@@ -52,7 +54,8 @@ pub enum StoreError {
     },
     /// The file is damaged.
     #[error(
-        "{url} is damaged or not a database ({detail}): restore it from a backup, or move it away to start afresh (receivers then start over with the new channel)"
+        "{url} is damaged or not a database ({detail}): restore it from a backup, or move it away \
+         to start afresh (receivers then start over with the new channel)"
     )]
     Damaged {
         /// The database.
@@ -84,7 +87,8 @@ pub enum StoreError {
     },
     /// The database server does not let us in.
     #[error(
-        "{url} refuses the connection ({detail}): check user, password, database and sslmode in --database-url"
+        "{url} refuses the connection ({detail}): check user, password, database and sslmode in \
+         --database-url"
     )]
     Denied {
         /// The database.
@@ -94,7 +98,8 @@ pub enum StoreError {
     },
     /// Another holder has the channel's lease by now.
     #[error(
-        "channel {channel:?} in {url} is published by somebody else since (fence {current}, not {fence}): nothing was stored"
+        "channel {channel:?} in {url} is published by somebody else since (fence {current}, not \
+         {fence}): nothing was stored"
     )]
     Fenced {
         /// The database.
@@ -108,7 +113,8 @@ pub enum StoreError {
     },
     /// The channel is another one of the same name.
     #[error(
-        "channel {channel:?} in {url} has another incarnation by now: the database was restored, or another one is in its place"
+        "channel {channel:?} in {url} has another incarnation by now: the database was restored, \
+         or another one is in its place"
     )]
     Incarnation {
         /// The database.
@@ -180,7 +186,8 @@ pub enum StoreError {
     },
     /// The head mark cannot be read or written.
     #[error(
-        "the head mark {} cannot be used: {reason}; the file and its folder must be readable and writable for this user, and the disk must have room",
+        "the head mark {} cannot be used: {reason}; the file and its folder must be readable and \
+         writable for this user, and the disk must have room",
         path.display()
     )]
     Mark {
@@ -276,7 +283,8 @@ impl StoreError {
                 Some(SQLITE_IOERR) => Self::Open {
                     url,
                     reason: format!(
-                        "cannot {doing}: the disk failed or is full ({error}); look at the system's log"
+                        "cannot {doing}: the disk failed or is full ({error}); look at the \
+                         system's log"
                     ),
                 },
                 _ => Self::Database { url, doing, source },
@@ -303,7 +311,8 @@ impl StoreError {
             other => Self::Open {
                 url: url.to_owned(),
                 reason: format!(
-                    "its schema does not come from a release of flexfeed ({other}); set --database-url to another file"
+                    "its schema does not come from a release of flexfeed ({other}); set \
+                     --database-url to another file"
                 ),
             },
         }

@@ -216,7 +216,8 @@ impl SqliteFile {
             }
             Err(error) => {
                 return Err(self.cannot_open(format!(
-                    "{error}; the file and the folder {} must be writable for this user, or set --database-url to another place",
+                    "{error}; the file and the folder {} must be writable for this user, or set \
+                     --database-url to another place",
                     folder.display()
                 )));
             }

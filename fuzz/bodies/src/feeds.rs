@@ -15,7 +15,8 @@ use crate::choice;
 const ADDRESS: &str = "https://feeds.example/new.atom";
 const INCARNATION: Uuid = Uuid::from_u128(42);
 
-/// A whole document, as a web server may send it: what is read of it travels as an update without loss.
+/// A whole document, as a web server may send it: what is read of it travels as an update without
+/// loss.
 pub fn feed(data: &[u8]) {
     if let Ok(parsed) = parse(data, ADDRESS) {
         match Backfill::of(ADDRESS, &parsed) {
@@ -33,7 +34,8 @@ pub fn feed(data: &[u8]) {
     }
 }
 
-/// Entries in an Atom, RSS or RDF document that is otherwise sound: a bad one does not take the one before it along.
+/// Entries in an Atom, RSS or RDF document that is otherwise sound: a bad one does not take the one
+/// before it along.
 pub fn xml(data: &[u8]) {
     let (format, data) = choice(data);
     let text = String::from_utf8_lossy(data);
@@ -49,7 +51,8 @@ pub fn xml(data: &[u8]) {
             "</channel></rss>",
         ),
         _ => (
-            "<rdf:RDF xmlns:rdf='http://www.w3.org/1999/02/22-rdf-syntax-ns#' xmlns='http://purl.org/rss/1.0/'><channel><title>T</title></channel>",
+            "<rdf:RDF xmlns:rdf='http://www.w3.org/1999/02/22-rdf-syntax-ns#' \
+             xmlns='http://purl.org/rss/1.0/'><channel><title>T</title></channel>",
             "<item rdf:about='urn:good'><title>Good</title><link>urn:good</link></item>",
             "</rdf:RDF>",
         ),
@@ -70,7 +73,8 @@ fn entries(entries: Vec<Entry>) {
             "an id of {} bytes",
             entry.id.len()
         );
-        // Declarations that the document made for all its entries come on top of the entry's own text.
+        // Declarations that the document made for all its entries come on top of the entry's own
+        // text.
         assert!(entry.xml.len() <= 8 * MAX_ENTRY_BYTES);
         let seq = n as u64 + 1;
         let encoded = encode(
@@ -103,7 +107,8 @@ fn entries(entries: Vec<Entry>) {
     assert!(drafts.len() <= MAX_ENTRIES);
 }
 
-/// An encoded update from a source that may be anything: what is read can be written and read again.
+/// An encoded update from a source that may be anything: what is read can be written and read
+/// again.
 pub fn payload(data: &[u8]) {
     let Ok(update) = decode(data) else { return };
     let again = |u: &Update| {
@@ -116,7 +121,8 @@ pub fn payload(data: &[u8]) {
             u.time,
         ))
     };
-    // Times are kept to the millisecond, empty texts not at all: so the first round may change the update, the next one may not.
+    // Times are kept to the millisecond, empty texts not at all: so the first round may change the
+    // update, the next one may not.
     let once = again(&update).expect("what was decoded can be encoded");
     assert_eq!(
         (&once.entry.id, once.seq, &once.feed_url),

@@ -2,7 +2,8 @@
 
 use flexfeed_receiver::link::{Link, redact};
 
-/// A link that is read can be written and read again; no message about a link that is not read shows its token.
+/// A link that is read can be written and read again; no message about a link that is not read
+/// shows its token.
 pub fn link(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let _ = redact(&text);

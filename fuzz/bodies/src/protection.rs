@@ -25,7 +25,8 @@ enum Datagram<'a> {
     },
 }
 
-/// A packet opens under the key that sealed it, untouched, with its own number and phase; and under no other, in no other state.
+/// A packet opens under the key that sealed it, untouched, with its own number and phase; and under
+/// no other, in no other state.
 pub fn packet(data: &[u8]) {
     let mut u = Unstructured::new(data);
     let chacha = u.arbitrary().unwrap_or(false);

@@ -132,7 +132,8 @@ enum Step<'a> {
     Reconnect,
 }
 
-/// Whatever arrives: updates leave in order and once, those that were never contradicted as they are; only arrived packets are acknowledged; memory has a bound.
+/// Whatever arrives: updates leave in order and once, those that were never contradicted as they
+/// are; only arrived packets are acknowledged; memory has a bound.
 pub fn receiver(data: &[u8]) {
     play_receiver(data);
 }

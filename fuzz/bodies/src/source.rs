@@ -15,7 +15,8 @@ use flexicast::{Cause, Cursor, FlowId, PathId, Rung};
 use model::{CHANNELS, INCARNATIONS, Model, SESSIONS, content, endpoints};
 use uuid::Uuid;
 
-/// One thing that happens. Numbers are small, so that what follows from another is likely; `Raw` and `Ack` are not.
+/// One thing that happens. Numbers are small, so that what follows from another is likely; `Raw` and
+/// `Ack` are not.
 #[derive(Debug, Arbitrary)]
 enum Step<'a> {
     /// A receiver comes and does all that it should until it is a member, or all but the proof.
@@ -130,7 +131,8 @@ enum Step<'a> {
     },
 }
 
-/// Whatever receivers do: nothing is lost for one that stays, no key is given to one that may not have it, limits hold, timers end.
+/// Whatever receivers do: nothing is lost for one that stays, no key is given to one that may not
+/// have it, limits hold, timers end.
 pub fn source(data: &[u8]) {
     play_source(data);
 }

@@ -12,7 +12,8 @@ use flexicast::{MAX_UPDATE, PathId};
 
 use crate::choice;
 
-/// The control stream: however the bytes are cut, the same frames come out, and each survives being written and read again.
+/// The control stream: however the bytes are cut, the same frames come out, and each survives being
+/// written and read again.
 pub fn control(data: &[u8]) {
     let (piece, data) = choice(data);
     let whole = read_control(data, data.len().max(1));
@@ -43,7 +44,8 @@ fn read_control(data: &[u8], piece: usize) -> (Vec<Control>, bool) {
     (frames, false)
 }
 
-/// The frames of an opened flow packet: nothing is read behind an error, and a STREAM frame can be written as it was read.
+/// The frames of an opened flow packet: nothing is read behind an error, and a STREAM frame can be
+/// written as it was read.
 pub fn frames(data: &[u8]) {
     let mut rest = data.len();
     let mut failed = false;
@@ -204,7 +206,8 @@ pub fn tracker(data: &[u8]) {
     }
 }
 
-/// Unicast streams: pieces stay within what the header claims, and are the same however the bytes are cut.
+/// Unicast streams: pieces stay within what the header claims, and are the same however the bytes
+/// are cut.
 pub fn unicast(data: &[u8]) {
     let (piece, data) = choice(data);
     let whole = read_unicast(data, data.len().max(1));

@@ -1,4 +1,5 @@
-//! Every input that fuzzing kept, through the body of its target: what was found once stays found, on the stable compiler.
+//! Every input that fuzzing kept, through the body of its target: what was found once stays found,
+//! on the stable compiler.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::collections::BTreeSet;

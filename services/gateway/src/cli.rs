@@ -165,7 +165,8 @@ pub struct Flow(pub Subscription);
 /// A text that is no flow.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0}; write SOURCE@GROUP:PORT or GROUP:PORT, with IPv6 groups in brackets, as in 10.0.0.1@232.1.1.1:5000 or 2001:db8::1@[ff3e::8000:1]:5000"
+    "{0}; write SOURCE@GROUP:PORT or GROUP:PORT, with IPv6 groups in brackets, as in \
+     10.0.0.1@232.1.1.1:5000 or 2001:db8::1@[ff3e::8000:1]:5000"
 )]
 pub struct BadFlow(String);
 
@@ -255,7 +256,8 @@ mod tests {
 
     #[test]
     fn both_ways_to_name_flows_add_up() {
-        let line = "--relay a.example --relay [2001:db8::1]:7 --group 232.1.1.1 --source 10.0.0.1 --port 5000 --flow 239.1.1.1:1,239.1.1.2:2";
+        let line = "--relay a.example --relay [2001:db8::1]:7 --group 232.1.1.1 --source 10.0.0.1 \
+            --port 5000 --flow 239.1.1.1:1,239.1.1.2:2";
         let options = parse(line).unwrap();
         assert_eq!(options.relay.len(), 2);
         let flows: Vec<_> = options.flows().iter().map(ToString::to_string).collect();

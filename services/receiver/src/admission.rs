@@ -78,7 +78,8 @@ pub async fn keep(board: Arc<Board>, admission: Admission) {
             Ok(Ok(())) => return,
             Ok(Err(error)) if !reported => {
                 reported = true;
-                warn!(%error, "admission not recorded; until then, 'doctor' takes this receiver for a new one");
+                warn!(%error, "admission not recorded; until then, 'doctor' takes this receiver \
+                    for a new one");
             }
             _ => {}
         }

@@ -23,8 +23,8 @@ pub struct ConnectionLog {
 }
 
 impl ConnectionLog {
-    /// For a receiver of `source` (`host:port`). `newcomer` is the data folder, if that source is not
-    /// known to have let its receiver in before.
+    /// For a receiver of `source` (`host:port`). `newcomer` is the data folder, if that source is not known
+    /// to have let its receiver in before.
     #[must_use]
     pub fn new(source: &str, newcomer: Option<&Path>) -> Self {
         Self {
@@ -107,7 +107,8 @@ impl ConnectionLog {
                     let known = board.cursor(name).filter(|c| c.incarnation == *incarnation);
                     let what = match known {
                         Some(cursor) => format!(
-                            "the source's last update is {head}, but this receiver is at {}: the source's store was restored from an older backup",
+                            "the source's last update is {head}, but this receiver is at {}: the \
+                             source's store was restored from an older backup",
                             cursor.seq
                         ),
                         None => {
@@ -117,7 +118,8 @@ impl ConnectionLog {
                     warn!(
                         channel,
                         first,
-                        "numbering restarted: {what}; delivery starts over, into the same feed files"
+                        "numbering restarted: {what}; delivery starts over, into the same feed \
+                         files"
                     );
                 }
             }
@@ -125,9 +127,11 @@ impl ConnectionLog {
                 channel = plain(channel),
                 from,
                 to,
-                "updates are gone at the source: this receiver was away for longer than they are kept"
+                "updates are gone at the source: this receiver was away for longer than they are \
+                 kept"
             ),
-            // Sent for programs that use the transport by themselves; no output of ours has a use for it.
+            // Sent for programs that use the transport by themselves; no output of ours has a use
+            // for it.
             Event::Datagram { channel, data } => {
                 debug!(
                     channel = plain(channel),
@@ -194,7 +198,8 @@ impl ConnectionLog {
                 }
             },
             Some(Refusal::UnknownChannel) => {
-                "the link's ch= names a channel that this source does not have: ask the source's operator for a new link"
+                "the link's ch= names a channel that this source does not have: ask the source's \
+                 operator for a new link"
             }
             Some(Refusal::BadHello) => {
                 "source and receiver do not understand each other: use the same version of both"

@@ -1,4 +1,5 @@
-//! The data folder: made, locked against a second receiver, and with the receiver's id and credential.
+//! The data folder: made, locked against a second receiver, and with the receiver's id and
+//! credential.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};

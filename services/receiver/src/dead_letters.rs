@@ -125,8 +125,10 @@ pub struct RetryReport {
 /// No such hook or letter, or a receiver runs on the data folder.
 pub fn retry(settings: &Settings, hook: &str) -> anyhow::Result<RetryReport> {
     // The running receiver may be writing new ones.
-    let data = DataFolder::open(&settings.data)
-        .context("dead letters are tried again while the receiver does not run, so stop it: nothing is lost meanwhile")?;
+    let data = DataFolder::open(&settings.data).context(
+        "dead letters are tried again while the receiver does not run, so stop it: \
+            nothing is lost meanwhile",
+    )?;
     hooks(data.path(), Some(hook))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

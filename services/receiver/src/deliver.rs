@@ -288,8 +288,8 @@ fn passing(items: &[Item], keep: usize) -> Vec<Option<Glance>> {
     seen
 }
 
-/// A look at each update that makes sense, on all processors: most of the time that a receiver needs
-/// to catch up goes here.
+/// A look at each update that makes sense, on all processors: most of the time that a receiver
+/// needs to catch up goes here.
 fn glances(items: &[Item]) -> Vec<Option<Glance>> {
     let look = |item: &Item| match &item.kind {
         ItemKind::Update(received) => payload::glance(&received.encoded)
@@ -349,7 +349,8 @@ impl StorageReport {
     pub fn failed(&mut self, error: &anyhow::Error) -> String {
         self.log(
             error,
-            "nothing is lost: new updates wait at the source, and writing is tried again until it works",
+            "nothing is lost: new updates wait at the source, and writing is tried again until it \
+             works",
         )
     }
 

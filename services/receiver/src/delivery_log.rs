@@ -66,7 +66,8 @@ struct Line<'a> {
     channel: &'a str,
 }
 
-/// The delivery log, of all channels, as one channel writes it. It is known by its path, and opened for each batch, so that it can be rotated by renaming.
+/// The delivery log, of all channels, as one channel writes it. It is known by its path, and opened
+/// for each batch, so that it can be rotated by renaming.
 #[derive(Debug)]
 pub struct DeliveryLog {
     path: PathBuf,

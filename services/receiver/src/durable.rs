@@ -92,7 +92,8 @@ pub fn remove_unsynced(path: &Path) {
 }
 
 /// Makes a folder, and those above it, for this user alone, where they are not there. What is made
-/// is in its folder also after a power cut, with what is written into it later. Blocks for the disk.
+/// is in its folder also after a power cut, with what is written into it later. Blocks for the
+/// disk.
 ///
 /// # Errors
 /// If one of them cannot be made.

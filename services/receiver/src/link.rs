@@ -119,12 +119,14 @@ pub enum Problem {
     Password,
     /// A character that no token has.
     #[error(
-        "the link's token has a character that tokens do not have (they are letters, digits, - . _ ~), or is longer than {MAX_TOKEN}"
+        "the link's token has a character that tokens do not have (they are letters, digits, - . _ \
+         ~), or is longer than {MAX_TOKEN}"
     )]
     Token,
     /// No host, or no valid one.
     #[error(
-        "the link's host, between the @ and the port, is neither a name nor an address (an IPv6 address stands in brackets)"
+        "the link's host, between the @ and the port, is neither a name nor an address (an IPv6 \
+         address stands in brackets)"
     )]
     Host,
     /// Not 1 to 65535.
@@ -135,7 +137,8 @@ pub enum Problem {
     Extra(&'static str),
     /// A `pin=` that is no pin.
     #[error(
-        "the link's pin={0} is not sha256: and the 43 Base64url characters of a SHA-256 (A-Z a-z 0-9 - _)"
+        "the link's pin={0} is not sha256: and the 43 Base64url characters of a SHA-256 (A-Z a-z \
+         0-9 - _)"
     )]
     Pin(String),
     /// Three or more.
@@ -146,7 +149,8 @@ pub enum Problem {
     NoChannel,
     /// A `ch=` that cannot name a channel.
     #[error(
-        "the link's ch={0} is no channel name (1 to {MAX_CHANNEL} letters, digits, - _ . and no . in front)"
+        "the link's ch={0} is no channel name (1 to {MAX_CHANNEL} letters, digits, - _ . and no . \
+         in front)"
     )]
     Channel(String),
     /// `ch=status`.

@@ -161,7 +161,8 @@ impl<'a, S: Sink> Loop<'a, S> {
                 () = stopped(stop), if !writes => {}
                 // A disk that hangs must not hold up the end.
                 () = late(&mut halting), if writes => {
-                    error!("stopping without the disk; the source resends the last updates at the next start");
+                    error!("stopping without the disk; the source resends the last updates at the \
+                        next start");
                     return LoopExit::Stopped;
                 }
                 () = until(gathered), if !halts => {}

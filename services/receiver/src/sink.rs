@@ -35,8 +35,8 @@ pub trait Sink: Send + 'static {
     /// by itself.
     fn begin(&mut self, cursor: Cursor, resync: bool);
     /// Takes an update in, which was sent as `encoded` in this incarnation of the channel. Taking it
-    /// again changes nothing. `encoded` may name another one: a source that was restored sends what
-    /// it kept as it was stored.
+    /// again changes nothing. `encoded` may name another one: a source that was restored sends what it
+    /// kept as it was stored.
     fn take(&mut self, incarnation: Uuid, update: Update, encoded: &Bytes);
     /// Takes an update in that no feed file will show: updates of as many other entries as a file
     /// keeps follow in the same batch.
@@ -261,12 +261,13 @@ impl ChannelFiles {
         };
         files.replay(filed)?;
         let ready = match cursor.filter(|_| set_back) {
-            // Before there is a file again: a kill in between must not leave it half empty for good.
+            // Before there is a file again: a kill in between must not leave it half empty for
+            // good.
             Some(cursor) => files.note(cursor),
             None => Ok(()),
         };
-        // Also empty feeds, so that readers can be pointed to them at once. If it fails, it is tried
-        // again as soon as the loop runs.
+        // Also empty feeds, so that readers can be pointed to them at once. If it fails, it is
+        // tried again as soon as the loop runs.
         if let Err(error) = ready.and_then(|()| files.write_files()) {
             warn!(channel, %error, "feed files not written; retrying");
         }
@@ -446,7 +447,8 @@ fn load(file: &CursorFile) -> anyhow::Result<Option<FeedFileCursor>> {
         CursorState::Nothing => None,
         CursorState::Cursor(noted) => Some(noted),
         CursorState::Damaged(reason) => {
-            warn!(path = %file.path().display(), reason, "cursor file is damaged; continuing by the journal");
+            warn!(path = %file.path().display(), reason, "cursor file is damaged; continuing by \
+                the journal");
             None
         }
     })

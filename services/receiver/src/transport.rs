@@ -30,8 +30,8 @@ impl std::fmt::Debug for Transport {
 }
 
 impl Transport {
-    /// Starts one, on the current tokio runtime. Channels without a cursor begin with so many of their
-    /// last updates; `None` leaves it to the source.
+    /// Starts one, on the current tokio runtime. Channels without a cursor begin with so many of
+    /// their last updates; `None` leaves it to the source.
     #[must_use]
     pub fn start(config: ReceiverConfig, history: Option<u64>) -> (Self, mpsc::Receiver<Event>) {
         let (handle, events) = start(ReceiverConfig {

@@ -139,7 +139,8 @@ fn lossless(receive: Receive) {
             let got = gateway.join().unwrap();
             let counters = engine.counters();
             println!(
-                "{receive:?} trains of {train:2}, {rate:6}/s: sent {sent} ({:.0}/s) taken {} out {} got {got} ({:.2} %), overrun {}, refused {}",
+                "{receive:?} trains of {train:2}, {rate:6}/s: sent {sent} ({:.0}/s) taken {} out \
+                 {} got {got} ({:.2} %), overrun {}, refused {}",
                 sent as f64 / 2.0,
                 counters.native_packets.get(),
                 counters.sent_packets.get(),

@@ -188,7 +188,8 @@ impl Backlog for StoreBacklog {
         let Ok(place) = self.queue.try_acquire() else {
             self.admissions.too_many();
             return Err(AdmissionError::Unavailable(
-                "too many receivers ask this source to be let in at the moment; it will be tried again"
+                "too many receivers ask this source to be let in at the moment; it will be tried \
+                 again"
                     .into(),
             ));
         };

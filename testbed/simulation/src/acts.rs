@@ -273,7 +273,8 @@ impl World {
         self.schedule(until, Event::Resume(Host::Source));
     }
 
-    /// The source does not answer for a while: receivers that are less patient than that give their connections up.
+    /// The source does not answer for a while: receivers that are less patient than that give their
+    /// connections up.
     fn unanswered(&mut self, span: Duration) {
         if span <= self.script.receiver_patience {
             return;
@@ -322,7 +323,8 @@ impl World {
         }
     }
 
-    /// A receiver appears at another address. What is on the way to the old one is lost, and copies wait until the new one is validated.
+    /// A receiver appears at another address. What is on the way to the old one is lost, and copies
+    /// wait until the new one is validated.
     fn moves(&mut self, receiver: usize, validated_after: Duration) {
         let now = self.now;
         let node = &mut self.nodes[receiver];
@@ -361,7 +363,8 @@ impl World {
                 self.paths.remove(&session);
                 continue;
             }
-            // A stateless reset says so as soon as the process runs again and the receiver says something; otherwise it is silence that says so.
+            // A stateless reset says so as soon as the process runs again and the receiver says
+            // something; otherwise it is silence that says so.
             let reset = down + Duration::from_millis(self.rng.random_range(1..1000));
             let at: Instant = now + reset.min(self.script.receiver_patience);
             let host = Host::Receiver(receiver);

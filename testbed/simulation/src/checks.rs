@@ -1,4 +1,5 @@
-//! The end of a run: the disturbances are over, everybody catches up, memory returns, everybody climbs.
+//! The end of a run: the disturbances are over, everybody catches up, memory returns, everybody
+//! climbs.
 
 use std::time::Duration;
 
@@ -19,7 +20,8 @@ const MOST_HELD: usize = MAX_BUFFERED + 2 * MAX_UPDATE;
 const MOST_QUEUED: usize = (8 << 20) + MAX_UPDATE;
 /// By then nothing may be held any more, once everybody has everything.
 const SETTLE: Duration = Duration::from_secs(20);
-/// The longest back-off is 300 s, with a quarter of jitter, and may have begun just now; what came of it may then begin another.
+/// The longest back-off is 300 s, with a quarter of jitter, and may have begun just now; what came
+/// of it may then begin another.
 const CLIMB: Duration = Duration::from_secs(1500);
 
 impl World {
@@ -38,7 +40,8 @@ impl World {
                     return broken(
                         Promise::Memory,
                         format!(
-                            "the flow of channel {channel} waits for {members} members, but {on} receivers are on it"
+                            "the flow of channel {channel} waits for {members} members, but {on} \
+                             receivers are on it"
                         ),
                     );
                 }
@@ -220,7 +223,8 @@ impl World {
             let (packets, bytes) = (flow.outstanding(), flow.queued_bytes());
             if packets > 0 || bytes > 0 {
                 return memory(format!(
-                    "the flow of channel {channel} holds {packets} packets and {bytes} bytes with {} members",
+                    "the flow of channel {channel} holds {packets} packets and {bytes} bytes with \
+                     {} members",
                     flow.members()
                 ));
             }
@@ -251,7 +255,8 @@ impl World {
                     return Some((
                         Promise::Delivery,
                         format!(
-                            "receiver {receiver:?} has {durable:?} of channel {channel} on disk, the source thinks {:?}",
+                            "receiver {receiver:?} has {durable:?} of channel {channel} on disk, \
+                             the source thinks {:?}",
                             subscription.cursor
                         ),
                     ));
@@ -261,7 +266,8 @@ impl World {
                     return Some((
                         Promise::Rung,
                         format!(
-                            "receiver {receiver:?} stands on {} in channel {channel} for the source, and on {believed} for itself",
+                            "receiver {receiver:?} stands on {} in channel {channel} for the \
+                             source, and on {believed} for itself",
                             subscription.rung
                         ),
                     ));
@@ -321,7 +327,8 @@ impl World {
                 };
                 if subscription.rung != best {
                     return Some(format!(
-                        "receiver {receiver} stands on {} in channel {channel}, but could have {best}",
+                        "receiver {receiver} stands on {} in channel {channel}, but could have \
+                         {best}",
                         subscription.rung
                     ));
                 }

@@ -78,7 +78,8 @@ impl World {
                 return broken(
                     Promise::Bytes,
                     format!(
-                        "the flow of channel {channel} carries other bytes of update {seq} than were published"
+                        "the flow of channel {channel} carries other bytes of update {seq} than \
+                         were published"
                     ),
                 );
             }

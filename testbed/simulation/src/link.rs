@@ -10,7 +10,8 @@ use rand::rngs::SmallRng;
 pub enum Loss {
     /// Each by itself, with this probability.
     Uniform(f64),
-    /// In bursts: a Markov chain of a good and a bad state, looked at once per datagram (Gilbert–Elliott).
+    /// In bursts: a Markov chain of a good and a bad state, looked at once per datagram
+    /// (Gilbert–Elliott).
     Bursts {
         /// The probability to go from good to bad.
         worsens: f64,

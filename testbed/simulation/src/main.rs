@@ -8,9 +8,11 @@ use clap::Parser;
 use simulation::runner::{Plan, Summary, run};
 use simulation::{Script, play};
 
-/// Plays random scenarios of a source and its receivers in virtual time and checks that nothing is lost, repeated, readable by others, held for ever or slow to end.
+/// Plays random scenarios of a source and its receivers in virtual time and checks that nothing is
+/// lost, repeated, readable by others, held for ever or slow to end.
 ///
-/// Exit code 0: every promise was kept. 1: one was not; the line that replays the seed is printed. 2: the arguments make no sense.
+/// Exit code 0: every promise was kept. 1: one was not; the line that replays the seed is printed.
+/// 2: the arguments make no sense.
 #[derive(Parser)]
 #[command(name = "./dev simulate")]
 struct Arguments {
@@ -110,7 +112,8 @@ fn report(summary: &Summary, seeds: &Range<u64>, verbose: bool) -> ExitCode {
     );
     if verbose {
         println!(
-            "{} receivers, {} h of virtual time, {} events, {} updates delivered, {} flow packets, {} keys; the slowest was seed {} with {} ms",
+            "{} receivers, {} h of virtual time, {} events, {} updates delivered, {} flow packets, \
+             {} keys; the slowest was seed {} with {} ms",
             summary.receivers,
             summary.time.as_secs() / 3600,
             summary.events,

@@ -137,7 +137,8 @@ impl World {
         self.pump_receiver(receiver).map(|_| ())
     }
 
-    /// An end gives a connection up, or learns that it is over; the other end learns of it when it has waited long enough.
+    /// An end gives a connection up, or learns that it is over; the other end learns of it when it
+    /// has waited long enough.
     pub(crate) fn end(&mut self, session: SessionId, host: Host) -> Result<(), Broken> {
         let Some(path) = self.paths.get_mut(&session) else {
             return Ok(());

@@ -1,4 +1,5 @@
-//! One receiver: its state machine, its network, the application behind it and what that has on disk.
+//! One receiver: its state machine, its network, the application behind it and what that has on
+//! disk.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -161,7 +162,8 @@ impl Node {
         self.suspended_until.filter(|until| now < *until)
     }
 
-    /// Whether a flow packet to these endpoints comes by: some group that the host joined is among them.
+    /// Whether a flow packet to these endpoints comes by: some group that the host joined is among
+    /// them.
     pub(crate) fn hears(&self, flow: FlowId, endpoints: &[Endpoint]) -> bool {
         let reachable = |e: &Endpoint| {
             if e.group.is_ipv4() {
@@ -253,7 +255,8 @@ impl Node {
                 return broken(
                     Promise::Order,
                     format!(
-                        "{from} to {to} of {channel} are said to be gone, but the store has them from {first} on"
+                        "{from} to {to} of {channel} are said to be gone, but the store has them \
+                         from {first} on"
                     ),
                 );
             }

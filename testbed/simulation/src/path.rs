@@ -1,5 +1,6 @@
-//! A unicast path as QUIC gives it: an ordered reliable control stream, server streams that are ordered and reliable each by itself, a bound on what is under
-//! way, and an end that the two sides notice at different times.
+//! A unicast path as QUIC gives it: an ordered reliable control stream, server streams that are
+//! ordered and reliable each by itself, a bound on what is under way, and an end that the two sides
+//! notice at different times.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};

@@ -1,4 +1,5 @@
-//! A receiver's host at work: what a socket loop around `flexicast::receiver::Receiver` does, and the application behind it.
+//! A receiver's host at work: what a socket loop around `flexicast::receiver::Receiver` does, and the
+//! application behind it.
 
 use std::time::Duration;
 

@@ -1,5 +1,6 @@
-//! AMT relays and the gateways of the receivers: which relay a receiver has, what it forwards, and when its loss is noticed. What RFC 7450 says between the two is
-//! modelled as the time that it takes.
+//! AMT relays and the gateways of the receivers: which relay a receiver has, what it forwards, and
+//! when its loss is noticed. What RFC 7450 says between the two is modelled as the time that it
+//! takes.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -144,7 +145,8 @@ impl World {
         self.pump_receiver(i).map(|_| ())
     }
 
-    /// A relay's process dies and starts again a while later, without knowing anybody. Gateways notice at once, for its host says so, or only by and by.
+    /// A relay's process dies and starts again a while later, without knowing anybody. Gateways
+    /// notice at once, for its host says so, or only by and by.
     pub(crate) fn relay_fails(&mut self, relay: usize, span: Duration, told: bool) {
         let until = self.now + span;
         let Some(failed) = self.relays.get_mut(relay) else {

@@ -105,7 +105,8 @@ impl MaxByTime for (u64, Duration) {
     }
 }
 
-/// Runs all seeds of a plan. `show` is called every few seconds, and for each violation as it is found.
+/// Runs all seeds of a plan. `show` is called every few seconds, and for each violation as it is
+/// found.
 pub fn run(plan: &Plan, show: impl Fn(&Summary, Option<&Violation>) + Sync) -> Summary {
     const SHOW_EVERY: Duration = Duration::from_secs(5);
     let begun = Instant::now();

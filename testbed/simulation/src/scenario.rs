@@ -49,7 +49,8 @@ impl Script {
             11..19 => rng.random_range(6..20),
             _ => rng.random_range(20..90),
         };
-        // Sometimes spread over the run, sometimes all at the same time, where they meet each other half done.
+        // Sometimes spread over the run, sometimes all at the same time, where they meet each other
+        // half done.
         let (from, to) = match rng.random_range(0..3) {
             0 => (0.02, 0.98),
             _ => {

@@ -31,7 +31,8 @@ pub struct Script {
     pub copies: usize,
     /// A member forges packets of the flows.
     pub forger: bool,
-    /// After healing, wait until everybody stands on the best rung that it can have: back-off may take minutes.
+    /// After healing, wait until everybody stands on the best rung that it can have: back-off may
+    /// take minutes.
     pub patient: bool,
 }
 
@@ -89,7 +90,8 @@ pub struct ReceiverPlan {
     pub relayed: Quality,
     /// By which copies come.
     pub copied: Quality,
-    /// By which QUIC's packets go, both ways. What of it is lost shows as delay, but for DATAGRAM frames.
+    /// By which QUIC's packets go, both ways. What of it is lost shows as delay, but for DATAGRAM
+    /// frames.
     pub unicast: Quality,
     /// To the receiver on the unicast path, bit/s.
     pub bandwidth: u64,

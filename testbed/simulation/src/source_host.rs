@@ -414,7 +414,8 @@ impl World {
             return broken(
                 Promise::Protocol,
                 format!(
-                    "the source does not understand an acknowledgement of receiver {receiver}: {error}"
+                    "the source does not understand an acknowledgement of receiver {receiver}: \
+                     {error}"
                 ),
             );
         }

@@ -14,7 +14,8 @@ pub(crate) struct Store {
     /// Of the channel.
     pub(crate) name: String,
     pub(crate) incarnation: Uuid,
-    /// Update `seq` is at `seq - 1`. All of them are kept, to compare with; the store itself has forgotten those before `first`.
+    /// Update `seq` is at `seq - 1`. All of them are kept, to compare with; the store itself has
+    /// forgotten those before `first`.
     updates: Vec<Bytes>,
     pub(crate) first: u64,
     /// Last update announced to the source.

@@ -14,7 +14,8 @@ pub enum Promise {
     Bytes,
     /// A flow is readable only during membership.
     Secrecy,
-    /// A flow's packet numbers and bytes go out once, and its keys protect no more packets than they may.
+    /// A flow's packet numbers and bytes go out once, and its keys protect no more packets than
+    /// they may.
     Flow,
     /// Copies go to validated addresses only.
     Reflection,

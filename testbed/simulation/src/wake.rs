@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use crate::violation::{Broken, Promise, broken};
 
-/// Timers of one host that ring in a second without anything coming of it: so many are forgiven, for each peer and channel so many more,
-/// and one for each packet: its loss may be due.
+/// Timers of one host that ring in a second without anything coming of it: so many are forgiven,
+/// for each peer and channel so many more, and one for each packet: its loss may be due.
 const IDLE_PER_SECOND: u32 = 200;
 const IDLE_PER_PEER: u32 = 25;
 
@@ -28,7 +28,8 @@ impl Moved {
 pub(crate) struct Wake {
     /// When the timer rings.
     pub(crate) armed: Option<Instant>,
-    /// Times in a row that a deadline lay in the past right after it was handled, and nothing came of it.
+    /// Times in a row that a deadline lay in the past right after it was handled, and nothing came
+    /// of it.
     stuck: u32,
     second: Option<Instant>,
     idle: u32,

@@ -18,7 +18,8 @@ use flexicast::{Cause, FlowId, Rung};
 
 use crate::violation::{Broken, Promise, broken};
 
-/// An announced epoch begins within a second, one that was announced before it may take another, and the source's timer may be a little late.
+/// An announced epoch begins within a second, one that was announced before it may take another,
+/// and the source's timer may be a little late.
 const SWITCHES: Duration = Duration::from_millis(2100);
 /// Leaves are batched into one epoch per so long (protocol.md section 5.3).
 const LEAVE_BATCH: Duration = Duration::from_secs(10);
@@ -75,7 +76,8 @@ impl Channel {
             return broken(
                 Promise::Secrecy,
                 format!(
-                    "receiver {receiver} gets key {sequence} of channel {channel} without belonging to its flow"
+                    "receiver {receiver} gets key {sequence} of channel {channel} without \
+                     belonging to its flow"
                 ),
             );
         }
@@ -88,7 +90,8 @@ impl Channel {
             Some(before) if self.private => broken(
                 Promise::Secrecy,
                 format!(
-                    "receiver {receiver} joined the private channel {channel} {before:?} after key {sequence} was first used, and is given it"
+                    "receiver {receiver} joined the private channel {channel} {before:?} after key \
+                     {sequence} was first used, and is given it"
                 ),
             ),
             _ => Ok(()),
@@ -245,7 +248,8 @@ impl Watch {
         Ok(())
     }
 
-    /// A spy in the source's house: a departed receiver is handed every secret. Only to show that the watch notices.
+    /// A spy in the source's house: a departed receiver is handed every secret. Only to show that
+    /// the watch notices.
     pub(crate) fn leak(&mut self, channel: usize) {
         let c = &mut self.channels[channel];
         let gone = c.standing.iter().filter(|(_, s)| s.gone.is_some());
@@ -321,7 +325,8 @@ impl Watch {
             return broken(
                 Promise::Flow,
                 format!(
-                    "packet number {pn} of channel {channel} is used again or late: a nonce is used twice"
+                    "packet number {pn} of channel {channel} is used again or late: a nonce is \
+                     used twice"
                 ),
             );
         }
@@ -347,7 +352,8 @@ impl Watch {
                 return broken(
                     Promise::Secrecy,
                     format!(
-                        "receiver {receiver} left channel {channel} {late:?} ago and can read packet {pn}"
+                        "receiver {receiver} left channel {channel} {late:?} ago and can read \
+                         packet {pn}"
                     ),
                 );
             }
@@ -375,7 +381,8 @@ impl Watch {
                     return broken(
                         Promise::Flow,
                         format!(
-                            "the flow of channel {channel} repeats update {seq} from offset {offset}"
+                            "the flow of channel {channel} repeats update {seq} from offset \
+                             {offset}"
                         ),
                     );
                 }

@@ -125,7 +125,8 @@ pub(crate) enum Event {
     },
 }
 
-/// An event and when it happens; those of one instant happen in the order in which they were scheduled.
+/// An event and when it happens; those of one instant happen in the order in which they were
+/// scheduled.
 struct Scheduled {
     at: Instant,
     serial: u64,

@@ -18,7 +18,8 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Carry frames between two interfaces of this network namespace until standard input ends; then print what was carried, as JSON
+    /// Carry frames between two interfaces of this network namespace until standard input ends;
+    /// then print what was carried, as JSON
     Carry {
         /// The two interfaces
         #[arg(num_args = 2, required = true)]

@@ -11,7 +11,8 @@ use testbed::lore::{Book, Growth, Hour, Mode, Origin, Play, Recorded, serve};
 
 /// A feed like lore's that grows on command.
 ///
-/// Controls while it runs: POST /grow?n=5, POST /edit?n=1, POST /rate?r=2.5, POST /mode?m=feed|html|garbage|error, POST /play, GET /state.
+/// Controls while it runs: POST /grow?n=5, POST /edit?n=1, POST /rate?r=2.5, POST
+/// /mode?m=feed|html|garbage|error, POST /play, GET /state.
 #[derive(Debug, Parser)]
 #[command(
     name = "flexfeed-lore",

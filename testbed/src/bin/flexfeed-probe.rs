@@ -1,4 +1,5 @@
-//! Sends and counts plain datagrams in a lab's node: multicast and questions to prove the network, garbage to disturb the services.
+//! Sends and counts plain datagrams in a lab's node: multicast and questions to prove the network,
+//! garbage to disturb the services.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -39,7 +40,8 @@ enum What {
         #[arg(long, default_value_t = 5)]
         interval_ms: u64,
     },
-    /// Join a multicast group and print how many datagrams arrived; with --until-closed also `joined`, before
+    /// Join a multicast group and print how many datagrams arrived; with --until-closed also `joined`,
+    /// before
     Count {
         /// The group and port
         #[arg(long)]
@@ -60,7 +62,8 @@ enum What {
         #[arg(long, default_value_t = 1000)]
         for_ms: u64,
     },
-    /// Join a multicast group and print a digest of each datagram, in order; with --until-closed `joined` before
+    /// Join a multicast group and print a digest of each datagram, in order; with --until-closed
+    /// `joined` before
     Record {
         /// The group and port
         #[arg(long)]

@@ -1,4 +1,5 @@
-//! Sends packets at a steady rate, or counts what arrives, for measuring what is in between. Prints what came of it as one line of JSON.
+//! Sends packets at a steady rate, or counts what arrives, for measuring what is in between. Prints
+//! what came of it as one line of JSON.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;

@@ -51,7 +51,8 @@ enum What {
         /// End when each of them has got so many data messages
         #[arg(long)]
         enough: Option<u64>,
-        /// The first one leaves so many milliseconds after its first data message, and goes on listening
+        /// The first one leaves so many milliseconds after its first data message, and goes on
+        /// listening
         #[arg(long)]
         first_leaves_after_ms: Option<u64>,
         /// Way of leaving

@@ -100,7 +100,8 @@ pub fn send_trips(trip: Trip) -> Result<Trips> {
     })
 }
 
-/// Takes answers until all are there or none has come for a while. Returns each one's round trip, and how many were overtaken.
+/// Takes answers until all are there or none has come for a while. Returns each one's round trip,
+/// and how many were overtaken.
 fn collect(socket: &UdpSocket, start: Instant, count: u32) -> io::Result<(Vec<Duration>, u32)> {
     let mut times = Vec::new();
     let mut out_of_order = 0;

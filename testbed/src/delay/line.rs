@@ -10,9 +10,11 @@ use serde::{Deserialize, Serialize};
 pub struct Counts {
     /// Frames that came out at the other end.
     pub forwarded: u64,
-    /// Frames that were dropped because too much was under way, or because the other end refused them.
+    /// Frames that were dropped because too much was under way, or because the other end refused
+    /// them.
     pub dropped: u64,
-    /// By how much the latest of them came out too late, in microseconds: what the machine, not the cable, adds to a measurement.
+    /// By how much the latest of them came out too late, in microseconds: what the machine, not the
+    /// cable, adds to a measurement.
     pub latest_us: u64,
 }
 

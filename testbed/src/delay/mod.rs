@@ -1,7 +1,8 @@
 //! A slow cable in user space: frames between two interfaces take a fixed time each way.
 //!
-//! The kernel's own element for this, netem, is often not built where tests run. One thread reads whole frames from two raw sockets, holds each for its time, and
-//! writes it to the other side, in order; it sleeps in between, and each time it wakes it does all that is due in both directions.
+//! The kernel's own element for this, netem, is often not built where tests run. One thread reads
+//! whole frames from two raw sockets, holds each for its time, and writes it to the other side, in
+//! order; it sleeps in between, and each time it wakes it does all that is due in both directions.
 
 mod echo;
 mod line;
@@ -33,8 +34,9 @@ pub struct Report {
 /// Number of frames of one direction that are read before those of the other have their turn.
 const TURN: usize = 64;
 
-/// Carries frames between two interfaces of this network namespace, each taking `delay`, until `stop` ends or has something to read. At most `limit` bytes are under way
-/// each way. Calls `up` when frames begin to pass.
+/// Carries frames between two interfaces of this network namespace, each taking `delay`, until `stop`
+/// ends or has something to read. At most `limit` bytes are under way each way. Calls `up` when frames
+/// begin to pass.
 ///
 /// # Errors
 /// When an interface is not there, or goes away.
@@ -48,7 +50,8 @@ pub fn carry(
     let open = |name: &str| Port::open(name).with_context(|| format!("opening interface {name:?}"));
     let ports = [open(interfaces[0])?, open(interfaces[1])?];
     let mut lines = [Line::new(delay, limit), Line::new(delay, limit)];
-    // A cable does not wait for a processor. Only the machine's own administrator may ask for that; without it, a busy machine adds to the delay, as the report shows.
+    // A cable does not wait for a processor. Only the machine's own administrator may ask for that;
+    // without it, a busy machine adds to the delay, as the report shows.
     let _urgent = Urgent::begin(Urgent::APPARATUS);
     let mut buffer = vec![0; MAX_FRAME];
     up()?;

@@ -6,7 +6,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
-/// Bytes before each frame: `struct virtio_net_hdr`, which says what the network card of the sender left to do, that is, checksums and segmentation.
+/// Bytes before each frame: `struct virtio_net_hdr`, which says what the network card of the sender
+/// left to do, that is, checksums and segmentation.
 const VNET_HEADER: usize = 10;
 /// The largest frame: a segmented packet of 64 KiB with its headers.
 pub const MAX_FRAME: usize = VNET_HEADER + (64 << 10) + 64;
@@ -77,7 +78,8 @@ impl AsFd for Port {
 /// The link-layer address of an interface, for frames of one protocol (in network byte order).
 fn address(protocol: u16, index: u32) -> io::Result<SockAddr> {
     let index = i32::try_from(index).map_err(io::Error::other)?;
-    // SAFETY: the storage is zeroed and larger than a sockaddr_ll, whose fields are plain integers; the length that is set is that of the value written.
+    // SAFETY: the storage is zeroed and larger than a sockaddr_ll, whose fields are plain integers;
+    // the length that is set is that of the value written.
     let ((), address) = unsafe {
         SockAddr::try_init(|storage, length| {
             let link = storage.cast::<libc::sockaddr_ll>();

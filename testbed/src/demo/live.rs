@@ -104,7 +104,8 @@ impl LiveFeed {
     }
 }
 
-/// Fetches the feed if it has changed; what is no feed (a bot-check page) is an error, and must not take the feed's place.
+/// Fetches the feed if it has changed; what is no feed (a bot-check page) is an error, and must not
+/// take the feed's place.
 async fn fetch(fetcher: &mut Fetcher, known: &Validators) -> Result<Option<(Bytes, Validators)>> {
     match fetcher.poll(known).await? {
         Poll::NotModified { .. } => Ok(None),

@@ -1,4 +1,5 @@
-//! The demonstration: one source, three receivers with good, no and unreliable multicast, and a view of what happens.
+//! The demonstration: one source, three receivers with good, no and unreliable multicast, and a
+//! view of what happens.
 
 mod live;
 mod stop;
@@ -28,7 +29,8 @@ pub const CUT: &str = "cut";
 
 /// The time from one cut to the next.
 const CUT_EVERY: Duration = Duration::from_secs(20);
-/// When the cut begins in each of these periods; it lasts to the end of the period less what is left for the return.
+/// When the cut begins in each of these periods; it lasts to the end of the period less what is
+/// left for the return.
 const CUT_AT: Duration = Duration::from_secs(8);
 /// When the cut ends in each period.
 const RESTORED_AT: Duration = Duration::from_secs(16);
@@ -57,10 +59,12 @@ pub enum Ending {
     Stopped,
 }
 
-/// Runs the demo. Everything that it made is gone when this returns, except, after a failure, the run folder.
+/// Runs the demo. Everything that it made is gone when this returns, except, after a failure, the
+/// run folder.
 ///
 /// # Errors
-/// When something does not start, a service ends by itself, or the judgement at the end is not good.
+/// When something does not start, a service ends by itself, or the judgement at the end is not
+/// good.
 pub fn run(options: &Options) -> Result<Ending> {
     let shortest = CUT_EVERY;
     if let Some(time) = options.time {
@@ -164,7 +168,8 @@ fn rate(time: Option<Duration>) -> f64 {
     RATE.max(needed)
 }
 
-/// Waits until the receivers that can be are on multicast. Returns the head at that time, `None` if the user ended it.
+/// Waits until the receivers that can be are on multicast. Returns the head at that time, `None` if
+/// the user ended it.
 fn wait_until_ready(stage: &mut Stage, stop: &StopSignal) -> Result<Option<u64>> {
     let start = Instant::now();
     while start.elapsed() < PATIENCE {
@@ -188,7 +193,8 @@ fn wait_until_ready(stage: &mut Stage, stop: &StopSignal) -> Result<Option<u64>>
     bail!("the receivers did not get onto their rungs within {PATIENCE:?}");
 }
 
-/// Shows what happens and cuts and restores multicast, until the time is over (`false`) or the user ends it (`true`).
+/// Shows what happens and cuts and restores multicast, until the time is over (`false`) or the user
+/// ends it (`true`).
 fn watch(
     stage: &mut Stage,
     options: &Options,

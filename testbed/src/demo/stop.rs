@@ -13,7 +13,8 @@ pub struct StopSignal {
 }
 
 impl StopSignal {
-    /// Takes over SIGINT, SIGTERM and SIGHUP; a second SIGINT ends the process at once, and the kernel then cleans the lab up.
+    /// Takes over SIGINT, SIGTERM and SIGHUP; a second SIGINT ends the process at once, and the
+    /// kernel then cleans the lab up.
     ///
     /// # Errors
     /// When the signals cannot be taken over.

@@ -7,7 +7,8 @@ use anyhow::{Context, Result, ensure};
 use super::{BLOCKED, CUT, GOOD};
 use crate::scenario::{PATIENCE, Stage};
 
-/// Waits until everything has arrived everywhere. Returns how many updates there are: by the generator's count, or for a live feed by the source's.
+/// Waits until everything has arrived everywhere. Returns how many updates there are: by the
+/// generator's count, or for a live feed by the source's.
 pub fn settle(stage: &mut Stage, generated: bool) -> Result<u64> {
     if generated {
         return stage.settle();
@@ -17,7 +18,8 @@ pub fn settle(stage: &mut Stage, generated: bool) -> Result<u64> {
     Ok(head)
 }
 
-/// Judges the outputs: enough updates, all in every receiver's Atom file, and each receiver on the path that it should have been on.
+/// Judges the outputs: enough updates, all in every receiver's Atom file, and each receiver on the
+/// path that it should have been on.
 ///
 /// `before` is the update at which the multicast receivers were on their rung, `updates` the last one.
 pub fn judge(stage: &mut Stage, before: u64, updates: u64, least: u64) -> Result<String> {
@@ -69,7 +71,8 @@ fn paths(stage: &Stage, before: u64) -> Result<()> {
     let via = stage.seat(GOOD)?.channel_now()?.via;
     ensure!(
         share >= 0.9,
-        "{GOOD}: only {:.0} % of its updates came by the flow ({via:?}; the first {before} came before it was a member)",
+        "{GOOD}: only {:.0} % of its updates came by the flow ({via:?}; the first {before} came \
+         before it was a member)",
         share * 100.0
     );
     let via = stage.seat(BLOCKED)?.channel_now()?.via;

@@ -1,4 +1,5 @@
-//! A network without multicast, beyond a router on the switch: what most of the Internet is to a multicast flow.
+//! A network without multicast, beyond a router on the switch: what most of the Internet is to a
+//! multicast flow.
 //!
 //! ```text
 //!   switch ── border ── uni0 ─┬─ node
@@ -6,7 +7,8 @@
 //!                             │                          └─ node
 //! ```
 //!
-//! The border forwards unicast of both families and no multicast: no multicast routing runs on it, so a join beyond it goes nowhere.
+//! The border forwards unicast of both families and no multicast: no multicast routing runs on it,
+//! so a join beyond it goes nowhere.
 
 use anyhow::{Result, ensure};
 
@@ -31,7 +33,8 @@ pub struct Beyond {
 impl Lab {
     /// Makes the border, `10.77.0.host` on the switch, and the network beyond it.
     ///
-    /// Only nodes for which [`Lab::route_beyond`] was called can be reached from there, and can reach it.
+    /// Only nodes for which [`Lab::route_beyond`] was called can be reached from there, and can reach
+    /// it.
     ///
     /// # Errors
     /// When there is one already, or the kernel refuses.
@@ -131,8 +134,8 @@ impl Beyond {
         Ok(node)
     }
 
-    /// Makes a router on this network that translates addresses, with nothing behind it yet. It is there by two addresses in turn: `10.78.0.first` and
-    /// `10.78.0.second`. IPv4 only.
+    /// Makes a router on this network that translates addresses, with nothing behind it yet. It is
+    /// there by two addresses in turn: `10.78.0.first` and `10.78.0.second`. IPv4 only.
     ///
     /// # Errors
     /// As [`Lab::add_behind_nat`].
@@ -147,7 +150,8 @@ impl Beyond {
         Nat::new(router, outside)
     }
 
-    /// Gives a node on this network all of `10.79.0.0/16`, `fd79::/16` or both: it can send from each of these addresses, and gets what is sent there.
+    /// Gives a node on this network all of `10.79.0.0/16`, `fd79::/16` or both: it can send from each of
+    /// these addresses, and gets what is sent there.
     ///
     /// # Errors
     /// When another node has them already, or the kernel refuses.
@@ -165,7 +169,8 @@ impl Beyond {
         node.ip_batch(&here)
     }
 
-    /// Changes the largest IP packet that passes this network, for all nodes that are on it and all to come, in bytes.
+    /// Changes the largest IP packet that passes this network, for all nodes that are on it and all
+    /// to come, in bytes.
     ///
     /// # Errors
     /// When the kernel refuses.

@@ -12,7 +12,8 @@ use super::tools::Tools;
 use super::{Lab, Node, port_name};
 use crate::delay::Report;
 
-/// A cable of a node on which every frame takes a fixed time each way; it works until this value is dropped or the lab ends.
+/// A cable of a node on which every frame takes a fixed time each way; it works until this value is
+/// dropped or the lab ends.
 #[derive(Debug)]
 pub struct Cable {
     // The process that carries the frames ends when its input does.
@@ -23,7 +24,8 @@ pub struct Cable {
 }
 
 impl Lab {
-    /// Replaces a node's cable by a slow one, carried by the program `flexfeed-delay` at `program`. What the node had joined has to be joined again.
+    /// Replaces a node's cable by a slow one, carried by the program `flexfeed-delay` at `program`. What
+    /// the node had joined has to be joined again.
     ///
     /// # Errors
     /// When the kernel refuses, or the program does not start.
@@ -38,7 +40,8 @@ impl Lab {
             pid: holder.pid(),
             ..self.switch.clone()
         };
-        // A namespace in between that has the two ends and nothing else: no address, nothing that would answer or forward by itself.
+        // A namespace in between that has the two ends and nothing else: no address, nothing that
+        // would answer or forward by itself.
         let port = port_name(&node.name);
         self.switch.ip_batch(&format!(
             "link set {port} nomaster\n\

@@ -36,7 +36,8 @@ impl Net {
         Ipv4Addr::new(10, self.number(), 0, host)
     }
 
-    /// `fd77::host` or `fd78::host`, where the digits of the host are the same as in the IPv4 address: 11 is `fd77::11`.
+    /// `fd77::host` or `fd78::host`, where the digits of the host are the same as in the IPv4 address: 11
+    /// is `fd77::11`.
     pub(super) fn address6(self, host: u8) -> Ipv6Addr {
         let net = 0xfd00 | as_digits(self.number());
         Ipv6Addr::new(net, 0, 0, 0, 0, 0, 0, as_digits(host))
@@ -74,7 +75,8 @@ impl Families {
             lines += &format!("addr add {}/24 dev {interface}\n", net.address4(host));
         }
         if self.v6() {
-            // Link-local addresses, which MLD speaks from, would come by themselves, but with that check.
+            // Link-local addresses, which MLD speaks from, would come by themselves, but with that
+            // check.
             lines += &format!(
                 "link set {interface} addrgenmode none\n\
                  addr add fe80::{:x}/64 dev {interface} nodad\n\

@@ -1,10 +1,14 @@
-//! A network of our own: namespaces joined by a switch that forwards multicast only where it was asked for.
+//! A network of our own: namespaces joined by a switch that forwards multicast only where it was
+//! asked for.
 //!
-//! The switch is a Linux bridge with IGMPv3 and MLDv2 snooping and a querier, so that a node gets a group only after a real (S,G) or (*,G) join. Each node is a
-//! network namespace of its own on a veth cable, with IPv4, IPv6 or both. Everything also runs in a PID namespace, whose end takes every process of the lab with it.
+//! The switch is a Linux bridge with IGMPv3 and MLDv2 snooping and a querier, so that a node gets a
+//! group only after a real (S,G) or (*,G) join. Each node is a network namespace of its own on a
+//! veth cable, with IPv4, IPv6 or both. Everything also runs in a PID namespace, whose end takes
+//! every process of the lab with it.
 //!
-//! A multi-threaded process (a Rust test) cannot enter a user namespace, so each program is started through `nsenter`. As root no user namespace is made; as an
-//! ordinary user one is, by the same code, and inside it the user is root over the lab's networks and over nothing else.
+//! A multi-threaded process (a Rust test) cannot enter a user namespace, so each program is started
+//! through `nsenter`. As root no user namespace is made; as an ordinary user one is, by the same code,
+//! and inside it the user is root over the lab's networks and over nothing else.
 
 mod beyond;
 mod cable;
@@ -58,7 +62,8 @@ pub struct Node {
     rootless: bool,
 }
 
-/// A switch and the nodes on it; all of it ends when this value is dropped or when this process ends.
+/// A switch and the nodes on it; all of it ends when this value is dropped or when this process
+/// ends.
 #[derive(Debug)]
 pub struct Lab {
     // Fields drop in this order: nodes before the switch, whose holder is process 1 of the lab.
@@ -81,7 +86,8 @@ impl Lab {
     /// Makes the switch of a network that speaks these address families.
     ///
     /// # Errors
-    /// When a program is missing, or when namespaces are forbidden here; the error then names the remedy.
+    /// When a program is missing, or when namespaces are forbidden here; the error then names the
+    /// remedy.
     pub fn with(families: Families) -> Result<Lab> {
         let tools = Tools::find()?;
         let (init, rootless) = make_init(tools)?;
@@ -93,8 +99,9 @@ impl Lab {
             pid: init.pid(),
             rootless,
         };
-        // Times in hundredths of a second. Hosts answer a query within the response interval, and a bridge floods for as long after its querier starts.
-        // The querier asks in a family only from an address of that family, and begins at once only if it has one.
+        // Times in hundredths of a second. Hosts answer a query within the response interval, and a
+        // bridge floods for as long after its querier starts. The querier asks in a family only
+        // from an address of that family, and begins at once only if it has one.
         switch.ip_batch(&format!(
             "link set lo up\n\
              link add br0 type bridge forward_delay 0 mcast_snooping 1 mcast_igmp_version 3 mcast_mld_version 2 mcast_query_response_interval 10 \
@@ -114,15 +121,18 @@ impl Lab {
         })
     }
 
-    /// Plugs a new node in at `10.77.0.host`, `fd77::host` or both, as the lab has it, with a default multicast route; its port is open.
+    /// Plugs a new node in at `10.77.0.host`, `fd77::host` or both, as the lab has it, with a default
+    /// multicast route; its port is open.
     ///
     /// # Errors
-    /// When the name is too long for an interface (at most 11 bytes), taken, or when the kernel refuses.
+    /// When the name is too long for an interface (at most 11 bytes), taken, or when the kernel
+    /// refuses.
     pub fn add_node(&mut self, name: &str, host: u8) -> Result<Node> {
         self.add_node_with(name, host, self.switch.families)
     }
 
-    /// The same for a node that speaks other families than the lab: on a network with both, one that has only one.
+    /// The same for a node that speaks other families than the lab: on a network with both, one
+    /// that has only one.
     ///
     /// # Errors
     /// As [`Lab::add_node`]; also when the lab lacks one of the families.
@@ -150,7 +160,8 @@ impl Lab {
             // Without this it would be able to join IPv6 groups even without an address.
             node.set_kernel("net/ipv6/conf/all/disable_ipv6", "1")?;
         }
-        // One datagram per frame, as on a cable: otherwise a train of segments would be lost or forwarded as one.
+        // One datagram per frame, as on a cable: otherwise a train of segments would be lost or
+        // forwarded as one.
         node.ip_batch(&format!(
             "link set lo multicast on\n\
              link set lo up\n\
@@ -166,13 +177,15 @@ impl Lab {
         Ok(node)
     }
 
-    /// A namespace that lives as long as the lab, with nothing in it but a loopback interface that is down; its addresses are still to be set.
+    /// A namespace that lives as long as the lab, with nothing in it but a loopback interface that
+    /// is down; its addresses are still to be set.
     fn make_node(&mut self, name: &str, families: Families) -> Result<Node> {
         ensure!(
             !name.is_empty()
                 && name.len() <= 11
                 && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-'),
-            "node name {name:?}: use 1 to 11 letters, digits and dashes, because an interface is named after it"
+            "node name {name:?}: use 1 to 11 letters, digits and dashes, because an interface is \
+             named after it"
         );
         ensure!(
             self.nodes.iter().all(|node| node.name != name),
@@ -296,7 +309,8 @@ impl Node {
         Ok(command)
     }
 
-    /// A long-lived program in this node: it dies with the lab and has no rights beyond those of an ordinary user.
+    /// A long-lived program in this node: it dies with the lab and has no rights beyond those of an
+    /// ordinary user.
     ///
     /// The program is the only child of the process that the command starts (see [`child_of`]).
     ///
@@ -379,7 +393,8 @@ impl Node {
 
     /// `nsenter` into this node, ready for a program and its arguments.
     ///
-    /// Entering the PID namespace makes `nsenter` fork, and makes process ids in arguments mean other processes; commands such as `ip … netns PID` stay outside.
+    /// Entering the PID namespace makes `nsenter` fork, and makes process ids in arguments mean other
+    /// processes; commands such as `ip … netns PID` stay outside.
     fn enter(&self, with_pid_namespace: bool) -> Result<Command> {
         let mut command = Command::new(&Tools::find()?.nsenter);
         command.arg("--target").arg(self.pid.to_string());

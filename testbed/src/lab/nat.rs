@@ -1,4 +1,5 @@
-//! Nodes behind a router that translates addresses (RFC 4787), and forgets its translations on command.
+//! Nodes behind a router that translates addresses (RFC 4787), and forgets its translations on
+//! command.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -19,9 +20,11 @@ const FIRST_INSIDE: u8 = 2;
 const ROUTER_MAC: &str = "02:77:00:00:00:01";
 
 /// Translation table, without rules yet.
-const TABLE: &str = "add table ip flexfeed\nadd chain ip flexfeed postrouting { type nat hook postrouting priority 100; policy accept; }\n";
+const TABLE: &str = "add table ip flexfeed\nadd chain ip flexfeed postrouting { type nat hook \
+    postrouting priority 100; policy accept; }\n";
 
-/// Each translation gets a port by chance, of these ranges in turn: one that is made again is never the same.
+/// Each translation gets a port by chance, of these ranges in turn: one that is made again is never
+/// the same.
 const PORTS: [&str; 2] = ["1024-32767", "32768-65535"];
 
 /// New mapping of a router's translation.
@@ -57,7 +60,8 @@ pub struct Nat {
 }
 
 impl Lab {
-    /// Makes a node that is not on the switch but behind a router, which is there by two addresses in turn: `10.77.0.first` and `10.77.0.second`. IPv4 only.
+    /// Makes a node that is not on the switch but behind a router, which is there by two addresses
+    /// in turn: `10.77.0.first` and `10.77.0.second`. IPv4 only.
     ///
     /// # Errors
     /// When the name is longer than 7 bytes or taken, the lab has no IPv4, or the kernel refuses.
@@ -80,9 +84,11 @@ impl Lab {
 }
 
 impl Nat {
-    /// Makes a node that is on the network outside, by its interface `eth0`, a router for those to come behind it.
+    /// Makes a node that is on the network outside, by its interface `eth0`, a router for those to
+    /// come behind it.
     pub(super) fn new(router: Node, outside: Outside) -> Result<Nat> {
-        // A MAC of its own: otherwise a bridge takes the lowest of its ports', another one when a node is added, and others go on with the old one.
+        // A MAC of its own: otherwise a bridge takes the lowest of its ports', another one when a
+        // node is added, and others go on with the old one.
         router.ip_batch(&format!(
             "link add inside address {ROUTER_MAC} type bridge forward_delay 0 mcast_snooping 0\n\
              addr add {ROUTER_INSIDE}/24 dev inside\n\

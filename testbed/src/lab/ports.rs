@@ -9,7 +9,8 @@ pub enum Multicast {
     /// Forwards what the node has joined.
     #[default]
     Open,
-    /// Drops every multicast datagram of both address families; IGMP, MLD and neighbour discovery still pass, so a join looks as if it had worked.
+    /// Drops every multicast datagram of both address families; IGMP, MLD and neighbour discovery
+    /// still pass, so a join looks as if it had worked.
     Cut,
     /// Drops each multicast datagram with this probability, in percent.
     Loss(u8),

@@ -22,7 +22,8 @@ pub enum Origin {
     Generated(u64),
     /// The entries of a recorded document, revealed oldest first.
     Recorded(Recorded),
-    /// A document that somebody else keeps up to date, shown as it is and not written to the ledger.
+    /// A document that somebody else keeps up to date, shown as it is and not written to the
+    /// ledger.
     Followed(PathBuf),
 }
 
@@ -73,8 +74,10 @@ pub struct BookState {
 
 /// The state of the feed.
 ///
-/// A reader that polls a window of 25 entries misses what passes through it between two polls. Additions therefore wait when `max_unseen` of them have not been
-/// given out yet; and an entry is changed only once everything before has been, so that each line of the ledger can be seen as an update of its own.
+/// A reader that polls a window of 25 entries misses what passes through it between two polls.
+/// Additions therefore wait when `max_unseen` of them have not been given out yet; and an entry is
+/// changed only once everything before has been, so that each line of the ledger can be seen as an
+/// update of its own.
 #[derive(Debug)]
 pub struct Book {
     origin: Source,
@@ -316,8 +319,9 @@ impl Book {
         }
     }
 
-    /// Whether the next entry of a recording has the id of one that is shown: archives list a mail again that reached them twice in different forms. A source takes
-    /// that for a change, so it must be seen apart from the first.
+    /// Whether the next entry of a recording has the id of one that is shown: archives list a mail
+    /// again that reached them twice in different forms. A source takes that for a change, so it
+    /// must be seen apart from the first.
     fn next_is_repeated(&self) -> bool {
         let Source::Recorded { hidden, .. } = &self.origin else {
             return false;

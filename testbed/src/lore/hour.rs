@@ -17,7 +17,8 @@ const BETWEEN: f64 = 46.0;
 const SERIES: u32 = 5;
 const SERIES_MAILS: std::ops::Range<u32> = 6..15;
 
-/// The series that no poll of the feed can show whole, and the time within which it arrives: less than the 20 s between two polls.
+/// The series that no poll of the feed can show whole, and the time within which it arrives: less
+/// than the 20 s between two polls.
 const LONGEST: u32 = 60;
 const LONGEST_WITHIN: f64 = 12.0;
 
@@ -25,7 +26,8 @@ const LONGEST_WITHIN: f64 = 12.0;
 const EDITS: u32 = 9;
 const REDATED: u32 = 6;
 
-/// A changed mail has to be seen before it is pushed out: so long before and after a change no series arrives, in s.
+/// A changed mail has to be seen before it is pushed out: so long before and after a change no
+/// series arrives, in s.
 const QUIET: f64 = 60.0;
 
 /// Effect on the feed.

@@ -1,4 +1,5 @@
-//! The generator's web server: the feed with conditional GET (RFC 9110, section 13), and the controls.
+//! The generator's web server: the feed with conditional GET (RFC 9110, section 13), and the
+//! controls.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -20,13 +21,15 @@ use super::{FEED_PATH, SEARCH_PATH};
 /// Interval at which due additions are applied.
 const TICK: Duration = Duration::from_millis(50);
 
-/// A page such as archives show to clients that they take for robots; the scenario for bad input serves it instead of the feed.
+/// A page such as archives show to clients that they take for robots; the scenario for bad input
+/// serves it instead of the feed.
 const CHALLENGE: &str = "<!doctype html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\"><title>Checking that you are not a bot</title>\n\
 <script src=\"/.well-known/challenge/work.js\" defer></script></head>\n<body><h1>One moment, please</h1>\n\
 <p>This site checks your browser before it lets you in. Please enable JavaScript and cookies.</p>\n\
 <noscript><p>You need JavaScript to pass this challenge.</p></noscript></body>\n</html>\n";
 
-/// Growth stops by itself when this many additions wait for polls, so that a source that stays away does not make the queue grow without bound.
+/// Growth stops by itself when this many additions wait for polls, so that a source that stays away
+/// does not make the queue grow without bound.
 const MOST_WAITING: u64 = 1_000;
 
 #[derive(Clone)]
@@ -241,7 +244,8 @@ fn form_decoded(text: &str) -> Result<String> {
     Ok(String::from_utf8(bytes)?)
 }
 
-/// `POST /play`: the hour begins. It is over now, by its own time, when its last second has been played.
+/// `POST /play`: the hour begins. It is over now, by its own time, when its last second has been
+/// played.
 async fn play(State(shared): State<Shared>) -> Response {
     let Some(play) = locked(&shared.hour).take() else {
         return (StatusCode::CONFLICT, "there is no hour to be played\n").into_response();

@@ -14,7 +14,8 @@ use crate::lore::Line;
 const KEPT: u64 = 10_500;
 /// The same as an argument.
 const KEPT_TEXT: &str = "10500";
-/// Entries that appear while one receiver is away, all still kept by the source; later ones push some out for another receiver.
+/// Entries that appear while one receiver is away, all still kept by the source; later ones push
+/// some out for another receiver.
 const AWAY: u32 = 10_000;
 const MORE: u32 = 1_500;
 /// Number of entries an Atom file keeps.
@@ -79,7 +80,8 @@ pub fn away_for_thousands_of_updates(fault: Option<Fault>) -> Result<()> {
     })
 }
 
-/// Lets the feed grow while not everybody is there; returns the number of the last change, once the source and the receiver that stayed have it.
+/// Lets the feed grow while not everybody is there; returns the number of the last change, once the
+/// source and the receiver that stayed have it.
 fn grow_without(stage: &mut Stage, count: u32) -> Result<u64> {
     stage.grow(count)?;
     let total = stage.wait("the feed shown as far as asked for", GROWING, |stage| {
@@ -110,7 +112,8 @@ fn logged(stage: &mut Stage, name: &str, last: u64) -> Result<Vec<Delivery>> {
     })
 }
 
-/// The receiver that was away for too long has everything before, nothing of what was gone, everything after, and the right range in its status.
+/// The receiver that was away for too long has everything before, nothing of what was gone,
+/// everything after, and the right range in its status.
 fn check_gap(stage: &mut Stage, left: u64, last: u64, end: u64, ledger: &[Line]) -> Result<()> {
     let first = last - KEPT + 1;
     let gaps: Vec<(u64, u64)> = stage

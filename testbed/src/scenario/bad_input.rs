@@ -46,7 +46,8 @@ pub fn bad_input_disturbs_nothing(fault: Option<Fault>) -> Result<()> {
     })
 }
 
-/// Noise to the QUIC port from a stranger, and to the group from a stranger and from the source's own address, which is as far as a forger can come.
+/// Noise to the QUIC port from a stranger, and to the group from a stranger and from the source's
+/// own address, which is as far as a forger can come.
 fn garbage(stage: &mut Stage) -> Result<()> {
     let flow = stage
         .source_status_now()?
@@ -94,7 +95,8 @@ fn probe(stage: &Stage, from: &Node, to: &str, more: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Starts a receiver that must not get in, and waits until it says why, in its status or by ending with status 1; its log then has one of these words.
+/// Starts a receiver that must not get in, and waits until it says why, in its status or by ending
+/// with status 1; its log then has one of these words.
 fn refused(stage: &mut Stage, name: &str, link: &str, words: &[&str]) -> Result<()> {
     let node = stage.add_node(name)?;
     let mut seat = stage.make_seat(node, link)?;

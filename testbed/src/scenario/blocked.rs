@@ -8,7 +8,8 @@ use crate::lab::Multicast;
 
 const ALL: [&str; 3] = ["r1", "r2", "r3"];
 
-/// d: a receiver whose multicast is blocked from the start is never a member and gets everything by unicast, while the others get everything by the flow.
+/// d: a receiver whose multicast is blocked from the start is never a member and gets everything by
+/// unicast, while the others get everything by the flow.
 ///
 /// # Errors
 /// When one of these does not hold.

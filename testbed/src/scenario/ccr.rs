@@ -1,4 +1,5 @@
-//! The failure experiment of the Flexicast QUIC paper (CCR): a stream to 20 receivers while multicast to one after the other fails.
+//! The failure experiment of the Flexicast QUIC paper (CCR): a stream to 20 receivers while
+//! multicast to one after the other fails.
 
 use std::time::Duration;
 
@@ -22,7 +23,8 @@ const GROUP: &str = "232.70.70.1:4434";
 const ONE_WAY: Duration = Duration::from_millis(10);
 const SIZE: usize = 1_100;
 const RATE: u64 = 5_000_000;
-/// Less than half of what a `D_fb` of 50 ms leaves after a round trip: an acknowledgement that is a little late is no failure.
+/// Less than half of what a `D_fb` of 50 ms leaves after a round trip: an acknowledgement that is a
+/// little late is no failure.
 const ACK_DELAY_MS: u32 = 10;
 /// Time limit for the start, and for deliveries after the last message.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -53,7 +55,8 @@ pub struct CcrPlan {
 }
 
 impl CcrPlan {
-    /// As in the paper: 20 receivers, 180 s; every 5 s one link is picked and, with probability 0.5, fails for 15 s.
+    /// As in the paper: 20 receivers, 180 s; every 5 s one link is picked and, with probability
+    /// 0.5, fails for 15 s.
     pub fn paper(fall_back_ms: u32) -> CcrPlan {
         CcrPlan {
             receivers: 20,
@@ -85,7 +88,8 @@ impl CcrPlan {
     }
 }
 
-/// k: 20 receivers of a stream, 40 s, links that fail and come back; nothing is lost, those whose link holds notice nothing, and what a failure delays is bounded.
+/// k: 20 receivers of a stream, 40 s, links that fail and come back; nothing is lost, those whose
+/// link holds notice nothing, and what a failure delays is bounded.
 ///
 /// # Errors
 /// When one of these does not hold.
@@ -107,7 +111,8 @@ pub fn links_fail_in_turn(fault: Option<Fault>) -> Result<()> {
 
 /// Duration of a link failure in the short version.
 const CUT: Duration = Duration::from_secs(12);
-/// The longest extra delay allowed in it on a busy machine, in ms: what is lost until a link works again is delayed by more.
+/// The longest extra delay allowed in it on a busy machine, in ms: what is lost until a link works
+/// again is delayed by more.
 const SHORT_LIMIT_MS: f64 = 10_500.0;
 
 /// Plays a plan and judges that every message arrived at every receiver, once and in order.

@@ -68,7 +68,8 @@ pub struct Failure {
     pub fallback_ms: Option<f64>,
     /// From the restoration to the source's decision, in ms.
     pub return_ms: Option<f64>,
-    /// The longest extra delay of a message around the cut, and when that message was published, in ms after the cut.
+    /// The longest extra delay of a message around the cut, and when that message was published, in
+    /// ms after the cut.
     pub worst: (f64, f64),
     /// When the worst message arrived, in ms after the cut.
     pub worst_arrived_ms: f64,
@@ -153,7 +154,8 @@ impl Seen {
         percentile(all, percent).unwrap_or(0.0)
     }
 
-    /// Extra delay of the messages published to a receiver while its link was cut, or shortly after: a percentile, in ms.
+    /// Extra delay of the messages published to a receiver while its link was cut, or shortly
+    /// after: a percentile, in ms.
     pub fn touched_ms(&self, percent: f64) -> f64 {
         percentile(self.part(true), percent).unwrap_or(0.0)
     }
@@ -238,8 +240,9 @@ impl Seen {
         moves
     }
 
-    /// Judges a run: as many failures as planned, each answered by a fall-back; those whose link never failed stayed members and got all by the flow; and no message
-    /// was delayed by more than `limit_ms`.
+    /// Judges a run: as many failures as planned, each answered by a fall-back; those whose link
+    /// never failed stayed members and got all by the flow; and no message was delayed by more than
+    /// `limit_ms`.
     pub(super) fn require(
         &self,
         planned: &[(std::time::Duration, usize)],
@@ -273,7 +276,8 @@ impl Seen {
             );
             let all = &self.arrivals[link];
             let repaired = all.iter().filter(|one| one.way != Way::Flow).count();
-            // A receiver that gets no processor for a while loses what its socket cannot hold, and gets it again.
+            // A receiver that gets no processor for a while loses what its socket cannot hold, and
+            // gets it again.
             ensure!(
                 repaired * 50 <= all.len(),
                 "{name}: its link held, and yet {repaired} of {} messages did not come by the flow",
@@ -308,7 +312,9 @@ impl fmt::Display for Seen {
         for one in self.failures() {
             writeln!(
                 f,
-                "  {:>5.1} s {:>4}: fell back after {:>4} ms; worst {:>5.1} ms, published {:>5.1}, arrived {:>5.1} ms after the cut; {} delayed; returned after {:>4} ms, worst then {:>5.1} ms; {} flaps",
+                "  {:>5.1} s {:>4}: fell back after {:>4} ms; worst {:>5.1} ms, published {:>5.1}, \
+                 arrived {:>5.1} ms after the cut; {} delayed; returned after {:>4} ms, worst then \
+                 {:>5.1} ms; {} flaps",
                 one.at_s,
                 one.name,
                 option(one.fallback_ms),

@@ -14,11 +14,14 @@ use crate::waiting::wait_for;
 /// Number of entries a receiver's Atom file keeps.
 const KEPT: usize = 500;
 
-/// Updates a second while something is waited for that may take minutes on a busy machine: slow enough that what comes meanwhile can be judged (see [`KEPT`]).
+/// Updates a second while something is waited for that may take minutes on a busy machine: slow
+/// enough that what comes meanwhile can be judged (see [`KEPT`]).
 pub(super) const RATE: f64 = 3.0;
 
-/// Checks the outputs of every receiver against the generator's ledger: the Atom file, read by an independent reader, holds every entry once, in its last version;
-/// the delivery logs of the receivers named in `unbroken` (those that were never killed) hold every update once, in the ledger's order.
+/// Checks the outputs of every receiver against the generator's ledger: the Atom file, read by an
+/// independent reader, holds every entry once, in its last version; the delivery logs of the
+/// receivers named in `unbroken` (those that were never killed) hold every update once, in the
+/// ledger's order.
 ///
 /// # Errors
 /// Says which receiver lacks or repeats what.
@@ -38,7 +41,8 @@ pub fn check_outputs(stage: &mut Stage, unbroken: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Checks that a receiver's Atom file, read by an independent reader, holds every entry of the ledger once, in its last version, and nothing else.
+/// Checks that a receiver's Atom file, read by an independent reader, holds every entry of the
+/// ledger once, in its last version, and nothing else.
 ///
 /// # Errors
 /// Says what it lacks, or has too much.
@@ -57,7 +61,8 @@ pub fn check_atom(stage: &Stage, name: &str, ledger: &[Line]) -> Result<()> {
         if let Some(title) = &line.title {
             ensure!(
                 entry.title == *title,
-                "{name}: entry {} is called {:?} in its Atom file and {title:?} (version {}) in the feed",
+                "{name}: entry {} is called {:?} in its Atom file and {title:?} (version {}) in \
+                 the feed",
                 entry.id,
                 entry.title,
                 line.version
@@ -114,7 +119,8 @@ pub fn check_all_by_flow(name: &str, deliveries: &[Delivery], after: u64) -> Res
     {
         None => Ok(()),
         Some(delivery) => bail!(
-            "{name}: update {} came by {} although the receiver stood on multicast since update {after}",
+            "{name}: update {} came by {} although the receiver stood on multicast since update \
+             {after}",
             delivery.seq,
             delivery.via
         ),

@@ -25,13 +25,15 @@ const PASSWORD: &str = "only for this test, and long enough";
 
 /// The page may be so much later than the source's own move, in ms.
 const LATER: f64 = 2_000.0;
-/// A receiver that hears nothing any more is shown off multicast so soon after the cut, in ms, when nothing flows but heartbeats: three of them have to stay away first.
+/// A receiver that hears nothing any more is shown off multicast so soon after the cut, in ms, when
+/// nothing flows but heartbeats: three of them have to stay away first.
 const SINCE_CUT: f64 = 6_000.0;
 /// Both limits are promised for an idle machine: a delay caused by tests that run at the same time
 /// may vanish at the next cut, a slow console stays slow. The same holds for the cause: on a
 /// stalled machine, more than one is right.
 const TRIES: u32 = 3;
-/// Longer than two heartbeats and than a probe for what was sent last: what comes now is a heartbeat.
+/// Longer than two heartbeats and than a probe for what was sent last: what comes now is a
+/// heartbeat.
 const QUIET: Duration = Duration::from_secs(3);
 
 /// Output of the browser script, line by line.
@@ -211,7 +213,8 @@ fn cut_and_mend(stage: &mut Stage, page: &mut Page, cut: &Cut) -> Result<Vec<Str
         );
         let (move_later, event_later) = (change.at_ms - moved_ms, change.at_ms - event_ms);
         let told = format!(
-            "{name}: {move_later:.0} ms after the source's move, {event_later:.0} ms after the {event}"
+            "{name}: {move_later:.0} ms after the source's move, {event_later:.0} ms after the \
+             {event}"
         );
         eprintln!("{what}, the page shows {told}");
         if move_later > LATER || event_later > bound {
@@ -314,7 +317,8 @@ impl Page {
             None => stage.run_folder().join("shots"),
         };
         std::fs::create_dir_all(&shots)?;
-        // Chromium makes a sandbox of its own, or does without; it needs the rights of the lab's owner for either.
+        // Chromium makes a sandbox of its own, or does without; it needs the rights of the lab's
+        // owner for either.
         let mut command = stage.source_node().owner_command(node)?;
         command
             .arg(web().join("e2e/live.mjs"))
@@ -367,7 +371,8 @@ impl Page {
         }
     }
 
-    /// Has it look out for r1 on a rung, at the source and in the page, and take pictures by this name then.
+    /// Has it look out for r1 on a rung, at the source and in the page, and take pictures by this
+    /// name then.
     fn follow(&mut self, rung: &str, shots: &str) -> Result<()> {
         let orders = self.orders.as_mut().context("the browser has ended")?;
         writeln!(orders, "follow {rung} {shots}").context("asking the browser")?;

@@ -52,7 +52,8 @@ pub fn crashes_lose_nothing_and_repeat_nothing(fault: Option<Fault>) -> Result<(
         // After all this the flow is in use again.
         stage.wait_rung(&ALL, "multicast")?;
 
-        // Also with the fault, where nothing says how far the files are: only what is lost may lack.
+        // Also with the fault, where nothing says how far the files are: only what is lost may
+        // lack.
         pause(FILES_WRITTEN);
         check_outputs(stage, &["r2", "r3"])?;
         check_between_crashes(stage.seat("r1")?)
@@ -82,7 +83,8 @@ fn size(folder: &Path) -> u64 {
     lengths.map(|meta| meta.len()).sum()
 }
 
-/// A killed receiver may repeat in its log what it had put out but not yet counted; it goes back over a crash only, by little, and leaves nothing out.
+/// A killed receiver may repeat in its log what it had put out but not yet counted; it goes back
+/// over a crash only, by little, and leaves nothing out.
 fn check_between_crashes(seat: &Seat) -> Result<()> {
     let mut highest = 0;
     let mut setbacks = 0;

@@ -9,7 +9,8 @@ use crate::lab::Multicast;
 
 const ALL: [&str; 3] = ["r1", "r2", "r3"];
 
-/// Heartbeats so far apart that a receiver which stood still for a while together with the machine does not say first that they stay away.
+/// Heartbeats so far apart that a receiver which stood still for a while together with the machine
+/// does not say first that they stay away.
 pub(super) const RARE_HEARTBEATS: [&str; 2] = ["--heartbeat-ms", "5000"];
 
 /// Causes of dismissing a member that receives nothing while updates flow.
@@ -18,11 +19,13 @@ const CUT_OFF: &[&str] = &["ack-timeout"];
 /// Causes of its return.
 const PROOF: &[&str] = &["joined"];
 
-/// The longest silence allowed at a receiver that is not touched while updates flow at [`RATE`], in ms: for a busy machine. That such a receiver does not wait for the one that
-/// is cut off is seen by its getting everything before that one is let back.
+/// The longest silence allowed at a receiver that is not touched while updates flow at [`RATE`], in
+/// ms: for a busy machine. That such a receiver does not wait for the one that is cut off is seen
+/// by its getting everything before that one is let back.
 const NO_GAP_MS: f64 = 20_000.0;
 
-/// b: the receiver that is cut off falls back once and returns once; the others see no gap; everything arrives once, in order.
+/// b: the receiver that is cut off falls back once and returns once; the others see no gap;
+/// everything arrives once, in order.
 ///
 /// # Errors
 /// When one of these does not hold.
@@ -35,7 +38,8 @@ pub fn a_cut_receiver_falls_back_and_returns(fault: Option<Fault>) -> Result<()>
     })
 }
 
-/// Cuts one receiver of a stage whose receivers are all on multicast, with [`RARE_HEARTBEATS`], and restores it; judges everybody.
+/// Cuts one receiver of a stage whose receivers are all on multicast, with [`RARE_HEARTBEATS`], and
+/// restores it; judges everybody.
 ///
 /// # Errors
 /// When the receiver or the others do not take it as they should.

@@ -14,8 +14,9 @@ const ENOUGH: usize = 20;
 /// Packets sent during the recording, even if counted once per group.
 const RECORDED: u64 = 3 * ENOUGH as u64;
 
-/// i: one flow has an IPv4 and an IPv6 group. A receiver that speaks only IPv4, one that speaks only IPv6 and one that speaks both are members of it; the packets
-/// are the same on both groups, and what happens to one family's receiver is of no effect on the other's.
+/// i: one flow has an IPv4 and an IPv6 group. A receiver that speaks only IPv4, one that speaks
+/// only IPv6 and one that speaks both are members of it; the packets are the same on both groups,
+/// and what happens to one family's receiver is of no effect on the other's.
 ///
 /// # Errors
 /// When one of these does not hold.
@@ -45,8 +46,8 @@ pub fn dual_stack(fault: Option<Fault>) -> Result<()> {
     })
 }
 
-/// Records the flow's packets on both groups, in the nodes that have only one family, and compares: a packet with another number, or encrypted on its own, would
-/// differ.
+/// Records the flow's packets on both groups, in the nodes that have only one family, and compares:
+/// a packet with another number, or encrypted on its own, would differ.
 fn one_number_space(stage: &mut Stage) -> Result<()> {
     let mut v4 = record(stage, "r1", SSM_GROUP)?;
     let mut v6 = record(stage, "r2", SSM_GROUP6)?;
@@ -87,7 +88,8 @@ fn one_number_space(stage: &mut Stage) -> Result<()> {
     );
     ensure!(
         both4 == both6,
-        "the packets by IPv4 and by IPv6 are not the same: of {} and {}, these are on one side only: {:?}",
+        "the packets by IPv4 and by IPv6 are not the same: of {} and {}, these are on one side \
+         only: {:?}",
         both4.len(),
         both6.len(),
         both4

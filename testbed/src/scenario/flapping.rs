@@ -14,14 +14,15 @@ const ALL: [&str; 3] = ["r1", "r2", "r3"];
 /// of a second, less a quarter of jitter.
 const BACK_OFF_MS: f64 = 700.0;
 
-/// A fall so soon after a return, in ms, makes the next return wait: a second less than by the protocol's rules, for the way from the one clock to the other.
+/// A fall so soon after a return, in ms, makes the next return wait: a second less than by the
+/// protocol's rules, for the way from the one clock to the other.
 const SOON_MS: f64 = 9_000.0;
 /// Number of cuts until one is soon enough and causes a duplicate, which is the first unless the
 /// machine stalls.
 const TRIES: u32 = 3;
 
-/// g: a receiver whose multicast is cut again soon after it returned is not let back at once. Until it is, it hears the flow and gets everything by unicast too;
-/// each update still leaves it once.
+/// g: a receiver whose multicast is cut again soon after it returned is not let back at once. Until
+/// it is, it hears the flow and gets everything by unicast too; each update still leaves it once.
 ///
 /// # Errors
 /// When one of these does not hold.
@@ -40,7 +41,8 @@ pub fn flapping_backs_off(fault: Option<Fault>) -> Result<()> {
             cuts += 1;
             let status = stage.source_status_now()?;
             let (soon, wait) = last_times(&status.moves_of("r1"))?;
-            // Each of them is judged: the later ones wait longer by the rules, and so would hide that the first did not.
+            // Each of them is judged: the later ones wait longer by the rules, and so would hide
+            // that the first did not.
             ensure!(
                 soon >= SOON_MS || wait >= BACK_OFF_MS,
                 "r1: let back {wait:.0} ms after its last fall-back, although it had just returned"

@@ -10,7 +10,8 @@ use crate::lab::{Families, Multicast};
 
 const ALL: [&str; 3] = ["r1", "r2", "r3"];
 
-/// h: on a network with IPv6 alone, three receivers of a source-specific flow get everything once, in order; what one of them loses is repaired.
+/// h: on a network with IPv6 alone, three receivers of a source-specific flow get everything once,
+/// in order; what one of them loses is repaired.
 ///
 /// # Errors
 /// When one of these does not hold.

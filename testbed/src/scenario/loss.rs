@@ -38,7 +38,8 @@ pub fn loss_is_repaired(fault: Option<Fault>) -> Result<()> {
     })
 }
 
-/// Checks that a receiver behind a lossy link got updates by the flow and repairs, and stayed on it.
+/// Checks that a receiver behind a lossy link got updates by the flow and repairs, and stayed on
+/// it.
 ///
 /// # Errors
 /// When it did not.

@@ -1,8 +1,9 @@
 //! The scenarios that flexfeed must pass, as functions: the tests call them as
 //! they are, the fault runner with one protection off.
 //!
-//! Each makes its own lab, feed, source and receivers, and fails with a description of everything that ran. All judge by what an outsider can see: delivery logs,
-//! Atom files read by somebody else's reader, status files and pages, exit codes and logs.
+//! Each makes its own lab, feed, source and receivers, and fails with a description of everything
+//! that ran. All judge by what an outsider can see: delivery logs, Atom files read by somebody
+//! else's reader, status files and pages, exit codes and logs.
 
 mod away;
 mod bad_input;
@@ -108,7 +109,8 @@ pub enum Fault {
     NonceOther,
     /// The relay lets the network fragment what it sends.
     FragmentOuter,
-    /// The source's multicast goes where it could be heard, although a relay beside it is all that needs it: a setting, not a switch.
+    /// The source's multicast goes where it could be heard, although a relay beside it is all that
+    /// needs it: a setting, not a switch.
     FlowLeaves,
 }
 

@@ -10,7 +10,8 @@ const ALL: [&str; 3] = ["r1", "r2", "r3"];
 /// Moves that a member may show that was promoted once and stayed.
 const JOINED_ONCE: &[(&str, &[&str])] = &[("multicast", &["joined"])];
 
-/// a: three receivers on source-specific multicast get every entry of a feed that grows in steps, once, in order, by the flow.
+/// a: three receivers on source-specific multicast get every entry of a feed that grows in steps,
+/// once, in order, by the flow.
 ///
 /// # Errors
 /// When they do not.
@@ -30,7 +31,8 @@ pub fn any_source_multicast(fault: Option<Fault>) -> Result<()> {
     Stage::play(plan, |stage| grow_in_steps(stage, &[3, 10, 4]))
 }
 
-/// a with a recorded feed of the real archive, revealed entry by entry. `Ok(false)` when the recording is not on this machine.
+/// a with a recorded feed of the real archive, revealed entry by entry. `Ok(false)` when the recording
+/// is not on this machine.
 ///
 /// # Errors
 /// When they do not get everything.

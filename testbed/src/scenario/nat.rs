@@ -16,8 +16,9 @@ const ALL: [&str; 3] = ["r1", "r2", "r3"];
 /// so that replicated packets in flight are surely lost.
 const OUTAGE: Duration = Duration::from_millis(FALL_BACK_MS as u64 + 500);
 
-/// j: one receiver behind a router gets everything by unicast and one by copies of the flow; each is seen from another port, then from another address, while
-/// updates flow. Both go on, nothing is lost or repeated, and a native member notices nothing.
+/// j: one receiver behind a router gets everything by unicast and one by copies of the flow; each
+/// is seen from another port, then from another address, while updates flow. Both go on, nothing is
+/// lost or repeated, and a native member notices nothing.
 ///
 /// # Errors
 /// When one of these does not hold.

@@ -28,7 +28,8 @@ pub const QUICK_ACK_MS: u32 = 25;
 pub const SSM_GROUP: &str = "232.70.70.1:4434";
 /// The group of any-source scenarios, from the range for use within a site (RFC 2365).
 pub const ASM_GROUP: &str = "239.70.70.1:4434";
-/// The group of source-specific scenarios over IPv6 (RFC 4607 gives ff3x::/32 to these), of global scope.
+/// The group of source-specific scenarios over IPv6 (RFC 4607 gives ff3x::/32 to these), of global
+/// scope.
 pub const SSM_GROUP6: &str = "[ff3e::4646:1]:4434";
 /// The group of any-source scenarios over IPv6, of site-local scope (RFC 4291).
 pub const ASM_GROUP6: &str = "[ff15::4646:1]:4434";
@@ -74,7 +75,8 @@ pub enum Place {
     BehindNat,
     /// On the network beyond the border, where there is no multicast.
     Beyond,
-    /// Behind one router on that network, which translates addresses, together with all others of this place.
+    /// Behind one router on that network, which translates addresses, together with all others of
+    /// this place.
     BehindOneNat,
 }
 
@@ -118,7 +120,8 @@ pub struct Plan {
     pub seats: Vec<SeatPlan>,
     /// The feed.
     pub feed: FeedPlan,
-    /// Bound on new entries shown at once, at most the 25 of its window; more wait for the next poll.
+    /// Bound on new entries shown at once, at most the 25 of its window; more wait for the next
+    /// poll.
     pub new_at_once: u32,
     /// Address families of the network; the flow goes to a group of each.
     pub families: Families,
@@ -128,7 +131,8 @@ pub struct Plan {
     ///
     /// Most scenarios are about multicast and its absence, and go without.
     pub replicate: bool,
-    /// Relays between the two networks; the source announces them, the first as the best. That one runs from the start.
+    /// Relays between the two networks; the source announces them, the first as the best. That one
+    /// runs from the start.
     pub relays: u8,
     /// Whether there is a relay in the source's own node, which the source announces.
     pub relay_beside: bool,

@@ -12,7 +12,8 @@ use crate::lore::Line;
 const ALL: [&str; 3] = ["r1", "r2", "r3"];
 /// The files of an SQLite database in use.
 const DATABASE: [&str; 3] = ["flexfeed.db", "flexfeed.db-wal", "flexfeed.db-shm"];
-/// Entries that appear before the backup, between it and the crash, during the downtime, and after it.
+/// Entries that appear before the backup, between it and the crash, during the downtime, and after
+/// it.
 const BEFORE: u32 = 15;
 const LOST: u32 = 20;
 const DOWN: u64 = 10;
@@ -20,8 +21,10 @@ const AFTER: u32 = 30;
 /// Number of entries in the feed's window. At most 10 at once are new.
 const WINDOW: u64 = 25;
 
-/// m: the source's database is lost, and a backup taken while it ran is put back; by the time that receivers return, the source has given the lost updates' numbers to others, and
-/// more. Receivers start over with the channel's new incarnation: each gets all that the source has, once and in order, and keeps what the source has lost.
+/// m: the source's database is lost, and a backup taken while it ran is put back; by the time that
+/// receivers return, the source has given the lost updates' numbers to others, and more. Receivers
+/// start over with the channel's new incarnation: each gets all that the source has, once and in
+/// order, and keeps what the source has lost.
 ///
 /// # Errors
 /// When one of these does not hold.
@@ -44,7 +47,8 @@ pub fn a_restored_backup_is_noticed(fault: Option<Fault>) -> Result<()> {
         stage.grow(u32::try_from(DOWN)?)?;
         let gone = old + DOWN - WINDOW;
         stage.restart_source()?;
-        // One receiver was there all the time and comes back at once; the others come when the source is past them.
+        // One receiver was there all the time and comes back at once; the others come when the
+        // source is past them.
         stage.grow(AFTER)?;
         let ledger_end = stage.wait("the feed shown as far as asked for", PATIENCE, |stage| {
             let state = stage.feed_state()?;
@@ -85,7 +89,8 @@ pub fn a_restored_backup_is_noticed(fault: Option<Fault>) -> Result<()> {
         }
         ensure!(
             status.incarnation != old_incarnation,
-            "the source did not notice that its database was set back: its incarnation is still {old_incarnation}"
+            "the source did not notice that its database was set back: its incarnation is still \
+             {old_incarnation}"
         );
         // And it goes on.
         stage.wait_rung(&ALL, "multicast")?;
@@ -158,7 +163,8 @@ fn require_incarnation(stage: &Stage, name: &str, incarnation: &str, seq: u64) -
     Ok(())
 }
 
-/// A delivery log has the old life up to some update, without holes, and then the new one from the first to the last; each update is the entry that it was in its life.
+/// A delivery log has the old life up to some update, without holes, and then the new one from the
+/// first to the last; each update is the entry that it was in its life.
 fn check_both_lives(
     deliveries: &[Delivery],
     ledger: &[Line],

@@ -47,7 +47,8 @@ impl Seat {
         node.hand_over(&data)?;
         let text = |path: &Path| path.display().to_string();
         let mut variables = env;
-        // Not as an argument: the link holds the token, and everybody can list a process's arguments.
+        // Not as an argument: the link holds the token, and everybody can list a process's
+        // arguments.
         variables.push(("FLEXFEED_LINK".to_owned(), link.to_owned()));
         // Scenarios look at the feed files; a variable, for earlier versions do not know the flag.
         variables.push(("FLEXFEED_FILE_INTERVAL".to_owned(), "0".to_owned()));

@@ -46,7 +46,8 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Begins by a plan, does `act`, ends everything in order and looks for panics. A failure carries the state of everything, and the run folder is kept.
+    /// Begins by a plan, does `act`, ends everything in order and looks for panics. A failure carries
+    /// the state of everything, and the run folder is kept.
     ///
     /// # Errors
     /// Whatever `act` fails with, or a start or an end that goes wrong.
@@ -73,7 +74,8 @@ impl Stage {
         }
     }
 
-    /// Makes the lab and starts everything, of relays the first alone; receivers are started but need not be connected yet.
+    /// Makes the lab and starts everything, of relays the first alone; receivers are started but
+    /// need not be connected yet.
     ///
     /// # Errors
     /// When something does not start.
@@ -295,7 +297,8 @@ impl Stage {
         host
     }
 
-    /// Lets the router of a receiver forget its translations and lose everything for a time. Returns the address that the receiver is seen with from then on.
+    /// Lets the router of a receiver forget its translations and lose everything for a time.
+    /// Returns the address that the receiver is seen with from then on.
     ///
     /// # Errors
     /// When it has no router, or the kernel refuses.
@@ -390,7 +393,8 @@ impl Stage {
         Ok(link.to_owned())
     }
 
-    /// The link for a node that speaks these families: with an address of the source that such a node can reach.
+    /// The link for a node that speaks these families: with an address of the source that such a
+    /// node can reach.
     ///
     /// # Errors
     /// When there is no link or it does not have the source's address.

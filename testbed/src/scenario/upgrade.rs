@@ -23,14 +23,16 @@ pub enum Kept {
     Postgresql,
 }
 
-/// The programs of an earlier version, if there are any: those in the folder that `FLEXFEED_PREVIOUS` names.
+/// The programs of an earlier version, if there are any: those in the folder that `FLEXFEED_PREVIOUS`
+/// names.
 pub fn previous() -> Option<PathBuf> {
     let folder = std::env::var_os(PREVIOUS)?;
     (!folder.is_empty()).then(|| folder.into())
 }
 
-/// up1: receivers of an earlier version are served by this one's source, by multicast and by unicast, fall back and return; one of them is replaced by this version in the same data
-/// folder. None misses an update or gets one twice.
+/// up1: receivers of an earlier version are served by this one's source, by multicast and by
+/// unicast, fall back and return; one of them is replaced by this version in the same data folder.
+/// None misses an update or gets one twice.
 ///
 /// # Errors
 /// When one of these does not hold.

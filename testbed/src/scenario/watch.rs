@@ -164,7 +164,8 @@ impl Stage {
         })
     }
 
-    /// Waits until everything that was asked of the feed is in every receiver's outputs. Returns how many updates that makes.
+    /// Waits until everything that was asked of the feed is in every receiver's outputs. Returns
+    /// how many updates that makes.
     ///
     /// # Errors
     /// When it is not in time.

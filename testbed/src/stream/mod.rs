@@ -1,7 +1,8 @@
-//! The transport driven without services: one program that publishes numbered messages at a steady rate, and one that writes down when each arrived.
+//! The transport driven without services: one program that publishes numbered messages at a steady
+//! rate, and one that writes down when each arrived.
 //!
-//! A feed changes a few times a minute; what an update's way takes while the network fails is seen at hundreds of messages a second. Both ends run on one machine, so that
-//! they share a clock.
+//! A feed changes a few times a minute; what an update's way takes while the network fails is seen
+//! at hundreds of messages a second. Both ends run on one machine, so that they share a clock.
 
 mod message;
 mod receiver;

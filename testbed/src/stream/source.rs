@@ -195,7 +195,8 @@ async fn drive(
     report.write(&settings.report)
 }
 
-/// Number of messages that may be published at once when the publisher was late: receivers that are well would lose what their sockets cannot hold.
+/// Number of messages that may be published at once when the publisher was late: receivers that are
+/// well would lose what their sockets cannot hold.
 const AT_ONCE: u32 = 4;
 
 /// Publishes each message when it is due; returns the maximum lateness. A delay of more than a few
@@ -236,7 +237,8 @@ fn flow_packets(status: &SourceStatus) -> u64 {
     flows.map(|flow| flow.packets).sum()
 }
 
-/// All moves, though the source shows only the latest: those with a newer time than any seen before are added.
+/// All moves, though the source shows only the latest: those with a newer time than any seen before
+/// are added.
 #[derive(Default)]
 struct History {
     moves: Vec<StreamMove>,

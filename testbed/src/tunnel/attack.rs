@@ -26,7 +26,8 @@ pub struct Attacked {
     pub replayed: u64,
     /// By the same report under another nonce.
     pub renonced: u64,
-    /// To the honest gateway after others tried to end its tunnel, by guessed MACs and from other ports.
+    /// To the honest gateway after others tried to end its tunnel, by guessed MACs and from other
+    /// ports.
     pub honest_after_teardowns: u64,
     /// To the honest gateway after it ended its tunnel itself, a second later.
     pub after_own_teardown: u64,

@@ -22,10 +22,12 @@ pub struct Forged {
     pub sent: u64,
 }
 
-/// Sends Multicast Data of what is wanted, right in every byte, to every address in `to` until the end: a gateway must take it from its relay only.
+/// Sends Multicast Data of what is wanted, right in every byte, to every address in `to` until the
+/// end: a gateway must take it from its relay only.
 ///
 /// # Errors
-/// When the source is missing or of another family, or the socket cannot be made; single refused datagrams are no error.
+/// When the source is missing or of another family, or the socket cannot be made; single refused
+/// datagrams are no error.
 pub fn forge(wanted: Wanted, to: &[SocketAddr], until: &Until) -> Result<Forged> {
     let source = wanted.source.context("--source is missing")?;
     let udp = Udp {

@@ -43,7 +43,8 @@ pub struct GatewaysPlan {
     pub count: u32,
     /// Join of each.
     pub wanted: Wanted,
-    /// When all of it ends; where the first leaves before the others, not before it has been gone for a while.
+    /// When all of it ends; where the first leaves before the others, not before it has been gone
+    /// for a while.
     pub until: Until,
     /// Data messages per gateway after which it ends early.
     pub enough: Option<u64>,

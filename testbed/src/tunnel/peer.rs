@@ -41,7 +41,8 @@ impl Peer {
 
     /// Returns how to install it, in one line.
     pub fn remedy() -> &'static str {
-        "cargo install --locked --root target/tools quicast-amt@0.2.0, then FLEXFEED_PEERS=target/tools/bin"
+        "cargo install --locked --root target/tools quicast-amt@0.2.0, then \
+         FLEXFEED_PEERS=target/tools/bin"
     }
 
     /// Its relay, at `listen`, with an address of the interface where the multicast is.

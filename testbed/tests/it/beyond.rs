@@ -1,4 +1,5 @@
-//! The network beyond the border, and what speaks AMT across it as an outsider: proved without flexfeed, by a relay and a gateway that are not ours.
+//! The network beyond the border, and what speaks AMT across it as an outsider: proved without
+//! flexfeed, by a relay and a gateway that are not ours.
 
 use std::io::Write;
 use std::net::SocketAddr;

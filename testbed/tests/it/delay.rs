@@ -113,7 +113,8 @@ fn is_slow_and_whole() -> anyhow::Result<()> {
         "{trips:?}"
     );
     ensure!(trips.min_ms >= 20.0, "{trips:?}");
-    // The machine may be busy; half of the trips find it otherwise. A cable that delays twice takes 40 ms.
+    // The machine may be busy; half of the trips find it otherwise. A cable that delays twice takes
+    // 40 ms.
     ensure!(trips.median_ms < 38.0 + before.median_ms, "{trips:?}");
 
     // 5 Mbit/s of 1,100 bytes for two seconds, there and back at the same time.
@@ -122,7 +123,8 @@ fn is_slow_and_whole() -> anyhow::Result<()> {
         (stream.answered, stream.out_of_order) == (1_136, 0),
         "{stream:?}"
     );
-    // Datagrams in fragments, of which the answerer's socket can hold few, and a burst that it can hold.
+    // Datagrams in fragments, of which the answerer's socket can hold few, and a burst that it can
+    // hold.
     let large = bench.ask(20, 20_000, 50_000);
     ensure!(large.answered == 20, "{large:?}");
     let burst = bench.ask(60, 1_100, 0);

@@ -1,4 +1,5 @@
-//! The lab itself: multicast goes only where it was joined, is cut and lost on command, and nothing outlives the lab.
+//! The lab itself: multicast goes only where it was joined, is cut and lost on command, and nothing
+//! outlives the lab.
 
 use std::net::IpAddr;
 use std::process::{Child, Command, Stdio};

@@ -168,8 +168,8 @@ fn skip_attributes(code: &str, mut offset: usize) -> usize {
     }
 }
 
-/// Words that begin an item; anything else behind an attribute is a field, a variant or an argument,
-/// which a comma ends.
+/// Words that begin an item; anything else behind an attribute is a field, a variant or an
+/// argument, which a comma ends.
 const ITEMS: &[&str] = &[
     "async", "const", "enum", "extern", "fn", "impl", "let", "mod", "static", "struct", "trait",
     "type", "unsafe", "use",

@@ -1,4 +1,5 @@
-//! Calls that change something: none of them ends without a line in the audit log, however it fails.
+//! Calls that change something: none of them ends without a line in the audit log, however it
+//! fails.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -28,8 +28,8 @@ pub struct AuditLine {
     /// The actor: a user's name; for a token, its owner's name; for an attempt to sign in or to set
     /// up, the given name.
     pub actor: String,
-    /// By what way: `session`, `token` and its number, `password`, `setup link`, `command line`; `source`
-    /// where it says what became of what somebody asked of it.
+    /// By what way: `session`, `token` and its number, `password`, `setup link`, `command line`; `source` where it
+    /// says what became of what somebody asked of it.
     pub via: String,
     /// The action, such as `receiver.disconnect`.
     pub action: String,

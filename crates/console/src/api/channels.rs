@@ -285,7 +285,8 @@ fn check_name(name: &str) -> Result<(), Problem> {
     }
     if name == RESERVED {
         return wrong(format!(
-            "no channel can be called {RESERVED}: receivers keep their own status in a file of that name"
+            "no channel can be called {RESERVED}: receivers keep their own status in a file of \
+             that name"
         ));
     }
     Ok(())

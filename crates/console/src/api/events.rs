@@ -51,7 +51,8 @@ pub struct Update {
     pub gone: Vec<Uuid>,
     /// All that are in it, in their order, if that is another one.
     pub order: Option<Vec<Uuid>>,
-    /// All receivers, without those that the filter leaves out for being removed or not; null if no part of the list was asked for.
+    /// All receivers, without those that the filter leaves out for being removed or not; null if no
+    /// part of the list was asked for.
     pub total: Option<usize>,
     /// Those that the filter leaves; null if no part of the list was asked for.
     pub filtered: Option<usize>,
@@ -163,10 +164,10 @@ impl EventsQuery {
 
 /// Live events
 ///
-/// Server-sent events: first `snapshot`, whose data is a `Snapshot`; then, at most once a second,
-/// `delta`, whose data is an `Update`. After a short break of the connection, `Last-Event-ID` goes on
-/// where it ended; after a long one there is another snapshot. A comment comes where nothing happens
-/// for 15 seconds.
+/// Server-sent events: first `snapshot`, whose data is a `Snapshot`; then, at most once a second, `delta`,
+/// whose data is an `Update`. After a short break of the connection, `Last-Event-ID` goes on where it
+/// ended; after a long one there is another snapshot. A comment comes where nothing happens for 15
+/// seconds.
 #[utoipa::path(get, path = "/api/v1/events", tag = "events", operation_id = "events",
     params(EventsQuery,
         ("Last-Event-ID" = Option<String>, Header, description = "The id of the last event")),

@@ -77,7 +77,8 @@ pub struct TestedEntry {
     pub title: Option<String>,
     /// Its link; null if it has none.
     pub link: Option<String>,
-    /// Time of publication or change as stated by the entry; Unix milliseconds; null if it states none.
+    /// Time of publication or change as stated by the entry; Unix milliseconds; null if it states
+    /// none.
     pub published_ms: Option<i64>,
 }
 
@@ -86,8 +87,8 @@ pub(super) fn check_address(address: &str, local: bool) -> Result<(), Problem> {
     feed::fetch::check(address, local).map_err(|error| problem(&error))
 }
 
-/// Refuses an address whose name leads into private networks alone. One that is not found, or not at
-/// once, is fine: the source looks each time that it connects.
+/// Refuses an address whose name leads into private networks alone. One that is not found, or not
+/// at once, is fine: the source looks each time that it connects.
 pub(super) async fn check_name(site: &Site, address: &str) -> Result<(), Problem> {
     let (address, lookup) = (address.to_owned(), site.lookup);
     let local = site.settings.allow_private_feeds;
@@ -121,8 +122,8 @@ fn problem(error: &FetchError) -> Problem {
 
 /// Looks at a feed
 ///
-/// Fetches it once, as the source would, and reads it. Addresses that lead into private networks are
-/// refused, also by a name or a redirect, unless the console allows them.
+/// Fetches it once, as the source would, and reads it. Addresses that lead into private networks
+/// are refused, also by a name or a redirect, unless the console allows them.
 #[utoipa::path(post, path = "/api/v1/feeds/test", tag = "feeds", operation_id = "test_feed",
     request_body = FeedToTest, responses((status = 200, body = FeedTest)))]
 pub async fn test_feed(

@@ -1,5 +1,5 @@
-//! Parts of lists that are read as a whole, because they are short: channels, feeds, relays, people,
-//! tokens.
+//! Parts of lists that are read as a whole, because they are short: channels, feeds, relays,
+//! people, tokens.
 
 use data_encoding::BASE64URL_NOPAD;
 use serde::de::DeserializeOwned;
@@ -24,8 +24,8 @@ pub struct ListQuery {
 }
 
 impl ListQuery {
-    /// The part of `items` that is asked for, in the order of their keys, of which each has its own; and
-    /// what to ask for the next one with.
+    /// The part of `items` that is asked for, in the order of their keys, of which each has its own;
+    /// and what to ask for the next one with.
     ///
     /// # Errors
     /// There is no such part.

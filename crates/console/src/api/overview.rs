@@ -28,9 +28,9 @@ pub struct Overview {
     pub as_of_ms: Option<i64>,
     /// Whether the database answers. If not, all of this is as it was at `as_of_ms`.
     pub database_ok: bool,
-    /// Since when it is not known how receivers, channels and relays are, because the source is silent or
-    /// the database does not answer: what is said of them is as it was then. Unix milliseconds; null while
-    /// it is known.
+    /// Since when it is not known how receivers, channels and relays are, because the source is
+    /// silent or the database does not answer: what is said of them is as it was then. Unix
+    /// milliseconds; null while it is known.
     pub unknown_since_ms: Option<i64>,
     /// The source that publishes.
     pub source: Source,

@@ -170,8 +170,8 @@ pub async fn sign_in(
     Ok(answer)
 }
 
-/// Begins a session, unless the password is another one by now, or its user is kept out: to look at it takes
-/// a while.
+/// Begins a session, unless the password is another one by now, or its user is kept out: to look at
+/// it takes a while.
 async fn begin(
     site: &Site,
     user: &UserRow,
@@ -298,8 +298,8 @@ pub async fn setup(
     Ok((StatusCode::CREATED, headers, signed_in))
 }
 
-/// Makes the first operator, if that is still to be done and the link is the right one; with the hash of
-/// the password.
+/// Makes the first operator, if that is still to be done and the link is the right one; with the
+/// hash of the password.
 async fn first_operator(site: &Site, given: FirstOperator) -> Result<(UserRow, String), Problem> {
     let closed = || {
         Problem::conflict(
@@ -315,7 +315,8 @@ async fn first_operator(site: &Site, given: FirstOperator) -> Result<(UserRow, S
     }
     let wrong = || {
         Problem::refused(
-            "that is not the link, or not the last one: `flexfeed-console setup-link` makes a new one",
+            "that is not the link, or not the last one: `flexfeed-console setup-link` makes a new \
+             one",
         )
         .of_field("token")
     };

@@ -19,8 +19,8 @@ use crate::auth::secret;
 use crate::clock::now_ms;
 use crate::site::Site;
 
-/// There are at most so many, for the database lists no more. Those that are not good any more count as
-/// long as they are kept.
+/// There are at most so many, for the database lists no more. Those that are not good any more
+/// count as long as they are kept.
 const MOST: usize = 10_000;
 
 /// The longest name, in characters.

@@ -64,7 +64,8 @@ impl Limits {
     }
 }
 
-/// A name as the database finds it: one in other letters, or with spaces around it, has no tries of its own.
+/// A name as the database finds it: one in other letters, or with spaces around it, has no tries of
+/// its own.
 fn known_as(name: &str) -> String {
     name.trim().to_lowercase().chars().take(255).collect()
 }

@@ -1,5 +1,5 @@
-//! All receivers and what is known of them, in memory: filtered, sorted and paged from here, so that
-//! a list of 100,000 costs the database nothing.
+//! All receivers and what is known of them, in memory: filtered, sorted and paged from here, so
+//! that a list of 100,000 costs the database nothing.
 //!
 //! `facts` is what comes in, `view` what goes out, `query` which of them and in which order, `page`
 //! finds them, `delta` compares two pages. All of it is data; `crate::live` fills it and sends it.
@@ -27,8 +27,8 @@ pub use query::{Filter, Order, Selection, Sort};
 pub use rung::Rung;
 pub use view::{Receiver, ReceiverChannel};
 
-/// Receivers that are not known yet, of which more is. They are few: a row that somebody had in hand when
-/// its turn was is read with the next change.
+/// Receivers that are not known yet, of which more is. They are few: a row that somebody had in
+/// hand when its turn was is read with the next change.
 const STRANGERS: usize = 1_000;
 
 /// One receiver with everything known of it.
@@ -115,8 +115,8 @@ impl Fleet {
         }
     }
 
-    /// Takes in how a receiver gets a channel. Returns whether the receiver is known; if not, it is kept for
-    /// when it is.
+    /// Takes in how a receiver gets a channel. Returns whether the receiver is known; if not, it is
+    /// kept for when it is.
     pub fn put_state(&mut self, id: Uuid, state: State) -> bool {
         let Some(entry) = self.entries.get_mut(&id) else {
             if self.strangers.len() < STRANGERS || self.strangers.contains_key(&id) {
@@ -178,7 +178,8 @@ impl Fleet {
     }
 
     /// Takes in which channels there are, and whether each is active. What is known of others is
-    /// forgotten. How receivers got those that are not active counts for nothing until they are again.
+    /// forgotten. How receivers got those that are not active counts for nothing until they are
+    /// again.
     pub fn set_channels(&mut self, there: &HashMap<&str, bool>) {
         let known = self.heads.keys().chain(&self.named);
         let gone: HashSet<Arc<str>> = known
@@ -228,8 +229,8 @@ impl Fleet {
         Some(self.view(entry, channel))
     }
 
-    /// Receivers by the worst of their rungs, and how many of the connected ones do not have everything.
-    /// Without those that were removed.
+    /// Receivers by the worst of their rungs, and how many of the connected ones do not have
+    /// everything. Without those that were removed.
     #[must_use]
     pub fn counts(&self) -> (Counts, u64) {
         let mut counts = Counts::default();

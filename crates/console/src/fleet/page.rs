@@ -31,8 +31,8 @@ pub struct Page {
     pub total: usize,
     /// Those that the filter leaves.
     pub filtered: usize,
-    /// Since when it is not known how they are, because the source is silent or the database does not
-    /// answer: all of this is as it was then. Unix milliseconds; null while it is known.
+    /// Since when it is not known how they are, because the source is silent or the database does
+    /// not answer: all of this is as it was then. Unix milliseconds; null while it is known.
     pub unknown_since_ms: Option<i64>,
 }
 
@@ -53,8 +53,8 @@ struct Cursor<'a> {
 pub struct BadCursor;
 
 impl Fleet {
-    /// At most `limit` receivers of a selection from a place on. Since when that is unknown is not known
-    /// here.
+    /// At most `limit` receivers of a selection from a place on. Since when that is unknown is not
+    /// known here.
     ///
     /// # Errors
     /// The cursor is none, or of another order.

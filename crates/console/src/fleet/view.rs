@@ -34,7 +34,8 @@ pub struct Receiver {
     pub seen_ms: i64,
     /// The round-trip time of its connection; null where it was not measured.
     pub rtt_ms: Option<f64>,
-    /// The worst of the ways in which it gets its channels; with the filter `channel`, that of this one.
+    /// The worst of the ways in which it gets its channels; with the filter `channel`, that of this
+    /// one.
     pub rung: Rung,
     /// Cause of the move there; null if there was none.
     pub cause: Option<String>,

@@ -1,5 +1,5 @@
-//! Whether the source goes on saying something. Its clock and that of this machine need not agree, so what
-//! counts is when something new of it was seen here.
+//! Whether the source goes on saying something. Its clock and that of this machine need not agree,
+//! so what counts is when something new of it was seen here.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ const SILENT: Duration = Duration::from_secs(15);
 pub struct SourceReport {
     /// `None` for longer ago than this program knows.
     at: Option<Instant>,
-    /// The same in Unix milliseconds, by the clock of this machine; of what was said before somebody
-    /// looked here, by that of the source.
+    /// The same in Unix milliseconds, by the clock of this machine; of what was said before
+    /// somebody looked here, by that of the source.
     pub unix_ms: i64,
 }
 

@@ -27,8 +27,8 @@ const PACE: Duration = Duration::from_secs(1);
 /// So often it is looked whether something is different because nothing happened.
 const SILENCE: Duration = Duration::from_secs(5);
 
-/// Different things that are watched at the same time; and by one person, in all pages and programs of
-/// theirs.
+/// Different things that are watched at the same time; and by one person, in all pages and programs
+/// of theirs.
 const TOPICS: usize = 256;
 const TOPICS_OF_ONE: usize = 64;
 

@@ -9,7 +9,8 @@ on_both! {
     odd_texts_break_nothing,
 }
 
-/// NUL, which PostgreSQL cannot store; what is SQL; what reorders; what is long; what is none of it.
+/// NUL, which PostgreSQL cannot store; what is SQL; what reorders; what is long; what is none of
+/// it.
 fn odd() -> Vec<String> {
     vec![
         "\0".to_owned(),

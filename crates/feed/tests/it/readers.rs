@@ -366,11 +366,13 @@ fn extensions_and_xhtml_are_kept() {
         ),
         (
             "public-inbox/new.atom",
-            "<content\ntype=\"xhtml\"><div\nxmlns=\"http://www.w3.org/1999/xhtml\"><pre\nstyle=\"white-space:pre-wrap\">On Wed",
+            "<content\ntype=\"xhtml\"><div\nxmlns=\"http://www.w3.org/1999/xhtml\"><pre\nstyle=\"white-space:pre-wrap\">On \
+             Wed",
         ),
         (
             "atom/planet.xml",
-            "<x:div xmlns:x=\"http://www.w3.org/1999/xhtml\"><x:p>Yew.<x:br/>Box.</x:p><x:td/></x:div>",
+            "<x:div \
+             xmlns:x=\"http://www.w3.org/1999/xhtml\"><x:p>Yew.<x:br/>Box.</x:p><x:td/></x:div>",
         ),
         (
             "atom/rfc4287-full.xml",

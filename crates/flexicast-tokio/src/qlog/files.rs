@@ -1,4 +1,5 @@
-//! Files that are written beside the transport: a thread of their own does it, and what it cannot keep up with is left out.
+//! Files that are written beside the transport: a thread of their own does it, and what it cannot
+//! keep up with is left out.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -44,7 +45,8 @@ pub(crate) struct QlogFolder {
 }
 
 impl QlogFolder {
-    /// Begins to write into a folder, which is made if it is not there. Whatever goes wrong is logged once, and then nothing is written.
+    /// Begins to write into a folder, which is made if it is not there. Whatever goes wrong is
+    /// logged once, and then nothing is written.
     pub(crate) fn new(path: PathBuf) -> Self {
         let shared = Arc::new(Shared {
             failed: AtomicBool::new(false),
@@ -166,7 +168,8 @@ impl Drop for Log {
 
 fn give_up(shared: &Shared, path: &std::path::Path, error: &std::io::Error) {
     if !shared.failed.swap(true, Ordering::Relaxed) {
-        warn!(path = %path.display(), %error, "qlog: cannot write, so nothing more is written; check that the folder exists and has room");
+        warn!(path = %path.display(), %error, "qlog: cannot write, so nothing more is written; \
+            check that the folder exists and has room");
     }
 }
 
@@ -218,7 +221,8 @@ mod tests {
         let file = place.path().join("file");
         std::fs::write(&file, "in the way").unwrap();
         let folder = QlogFolder::new(file.join("below"));
-        // The thread finds out on its own; until then and after, writing goes nowhere and harms nothing.
+        // The thread finds out on its own; until then and after, writing goes nowhere and harms
+        // nothing.
         for _ in 0..100 {
             if let Some(mut log) = folder.create("a.sqlog") {
                 log.write_all(b"x\n").unwrap();

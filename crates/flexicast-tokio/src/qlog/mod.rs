@@ -1,5 +1,5 @@
-//! qlog files (draft-ietf-quic-qlog-main-schema, draft-ietf-quic-qlog-quic-events; JSON-SEQ): one for each connection, written by quiche, and one for each
-//! flow in the same schema.
+//! qlog files (draft-ietf-quic-qlog-main-schema, draft-ietf-quic-qlog-quic-events; JSON-SEQ): one
+//! for each connection, written by quiche, and one for each flow in the same schema.
 
 mod files;
 

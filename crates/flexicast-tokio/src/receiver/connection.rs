@@ -44,7 +44,8 @@ pub(super) struct Connection {
     last_asked: Instant,
     /// The network has changed: the source has to be heard by then.
     answer_by: Option<Instant>,
-    /// When this end was found to have been away itself. It counts until the source is heard, and once until then.
+    /// When this end was found to have been away itself. It counts until the source is heard, and
+    /// once until then.
     back: Option<Instant>,
     complaint: CertificateObjection,
     buffer: Vec<u8>,
@@ -88,7 +89,8 @@ impl Connection {
         };
         let socket = UdpSocket::bind(any).map_err(Error::io("cannot open a UDP socket"))?;
         let local = socket.local_addr();
-        // With pins, the certificate is checked when it is there and before anything is said; see `verify`.
+        // With pins, the certificate is checked when it is there and before anything is said; see
+        // `verify`.
         let (mut quic, complaint) = match &config.verify {
             Verify::Roots => tls::trusting(None)?,
             Verify::CaFile(path) => tls::trusting(Some(path))?,
@@ -96,7 +98,8 @@ impl Connection {
                 (tls::unverified()?, CertificateObjection::default())
             }
         };
-        // Random, so it does not begin with the ID of a flow (protocol.md section 5): 1 in 2^64 otherwise.
+        // Random, so it does not begin with the ID of a flow (protocol.md section 5): 1 in 2^64
+        // otherwise.
         let id: [u8; CID_LEN] = random()?;
         let host = host(&config.server);
         // Names are sent to the source (SNI), and checked by quiche; addresses are not to be sent
@@ -268,7 +271,8 @@ impl Connection {
         self.check_end().map(|()| arrived)
     }
 
-    /// Gives the source spare connection IDs: it needs one when this end's address changes. None begins with the ID of a flow, whose packets arrive here too.
+    /// Gives the source spare connection IDs: it needs one when this end's address changes. None
+    /// begins with the ID of a flow, whose packets arrive here too.
     fn renew_ids(&mut self, core: &Core) {
         let conn = &mut self.link.conn;
         while conn.retired_scid_next().is_some() {}
@@ -281,7 +285,8 @@ impl Connection {
         });
     }
 
-    /// This end's network has changed: the source learns of it by the next packet from here, and has to answer it.
+    /// This end's network has changed: the source learns of it by the next packet from here, and
+    /// has to answer it.
     pub(super) fn network_changed(&mut self, now: Instant) {
         let _ = self.link.conn.send_ack_eliciting();
         self.answer_by = Some(now + ANSWER_WITHIN);
@@ -363,7 +368,8 @@ impl Connection {
     pub(super) async fn flush(&mut self, core: &mut Core, now: Instant) -> Result<(), CloseReason> {
         self.link.control(core.take_control());
         while let Some((_, ack)) = core.poll_datagram(now) {
-            // An older acknowledgement of the same path that did not leave yet is covered by this one: the bytes of type and path id are the same.
+            // An older acknowledgement of the same path that did not leave yet is covered by this
+            // one: the bytes of type and path id are the same.
             let head = ack_head(&ack);
             self.link
                 .conn
@@ -391,16 +397,17 @@ impl Connection {
         self.back.filter(|back| *back > self.last_heard)
     }
 
-    /// When a source that is not heard again is given up: three heartbeats and a half behind its last sign of life, but no sooner than one and a half behind this
-    /// end's own absence.
+    /// When a source that is not heard again is given up: three heartbeats and a half behind its
+    /// last sign of life, but no sooner than one and a half behind this end's own absence.
     fn silent_at(&self, heartbeat: Duration) -> Instant {
         let at = self.last_heard + heartbeat * SILENT_HEARTBEATS + heartbeat / 2;
         let back = self.back().map(|at| at + heartbeat + heartbeat / 2);
         back.map_or(at, |back| back.max(at))
     }
 
-    /// This end itself was away, and has read what came meanwhile: the source, which may have stood still as well, has the time to be heard again. It counts once
-    /// until it is: a receiver that is always late gives up in the end.
+    /// This end itself was away, and has read what came meanwhile: the source, which may have stood
+    /// still as well, has the time to be heard again. It counts once until it is: a receiver that
+    /// is always late gives up in the end.
     pub(super) fn grant_grace(&mut self, core: &Core, now: Instant) {
         let heartbeat = core.heartbeat();
         let silent = self.silent_at(heartbeat) < now + heartbeat + heartbeat / 2;
@@ -413,7 +420,8 @@ impl Connection {
         self.answer_by = self.answer_by.map(|at| at.max(soon));
     }
 
-    /// A source that is silent is asked each heartbeat for a sign of life, and given up after three.
+    /// A source that is silent is asked each heartbeat for a sign of life, and given up after
+    /// three.
     fn keep_alive(&mut self, core: &Core, now: Instant) -> Result<(), CloseReason> {
         if self.answer_by.is_some_and(|at| at <= now) {
             return Err(CloseReason::new(

@@ -163,7 +163,8 @@ impl Engine {
         }
     }
 
-    /// Hands out events and updates while the application takes them. What it does not take stays in the state machine, which then takes no more either.
+    /// Hands out events and updates while the application takes them. What it does not take stays
+    /// in the state machine, which then takes no more either.
     pub(super) fn hand_out(&mut self) {
         let waiting = self.events.max_capacity() - self.events.capacity();
         self.handed.settle(waiting);

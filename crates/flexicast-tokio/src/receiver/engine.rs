@@ -63,7 +63,8 @@ pub(super) struct Engine {
     /// Confirmed cursors; the end of it is the application's goodbye.
     cursors: watch::Receiver<Cursors>,
     told: Cursors,
-    /// Events that did not fit into the channel yet: few, for updates are taken from the state machine only when there is room.
+    /// Events that did not fit into the channel yet: few, for updates are taken from the state
+    /// machine only when there is room.
     pub(super) held: VecDeque<Event>,
     pub(super) handed: DeliveryState,
     pub(super) retry_at: Option<Instant>,
@@ -180,13 +181,16 @@ impl Engine {
                 }
                 WakeReason::Unicast(Ok(())) | WakeReason::Room(true) | WakeReason::Ready => {}
             }
-            // Which branch was taken is chance. What is known to have come is read before the source is blamed for being silent; and the flow before the unicast path,
-            // so that a repair is mostly not taken before what it repairs. Not always: the runtime may not have noticed yet that the flow's socket can be read.
+            // Which branch was taken is chance. What is known to have come is read before the
+            // source is blamed for being silent; and the flow before the unicast path, so that a
+            // repair is mostly not taken before what it repairs. Not always: the runtime may not
+            // have noticed yet that the flow's socket can be read.
             self.receive_flow(&mut batch);
             let told = self.tunnels.receive(&mut batch, &mut self.core);
             self.tell_relays(told);
             self.receive(&mut batch);
-            // The source is judged by this time: should the machine stand still from here on, the next round finds that it did.
+            // The source is judged by this time: should the machine stand still from here on, the
+            // next round finds that it did.
             let now = Instant::now();
             if away(deadline, now).is_some() {
                 self.core.grant_grace(now);
@@ -274,7 +278,8 @@ impl Engine {
                 let shunned = self.shunned.clone();
                 self.race = Some(Race::begin(&self.config.server, shunned, now));
             } else {
-                // Each connection brings a few events: an application that reads none gets no further connections.
+                // Each connection brings a few events: an application that reads none gets no
+                // further connections.
                 self.retry_at = Some(now + TICK);
             }
         }
@@ -407,7 +412,8 @@ impl Engine {
             // The holder of the id has shown to be alive.
             retry_in = Some(RETRY_MAX.mul_f64(rand::rng().random_range(1.0..1.5)));
         } else if end.code == Some(close::REFUSED) && self.refused.is_some() {
-            // REFUSED said why, and that another attempt may help: not at once, but for the source's other addresses.
+            // REFUSED said why, and that another attempt may help: not at once, but for the
+            // source's other addresses.
             self.pause = self.pause.max(RETRY_FIRST * 8);
             retry_in = self.shun(end.peer);
         } else if matches!(end.code, Some(close::GOING_AWAY | close::CHANNEL_GONE)) {
@@ -424,7 +430,10 @@ impl Engine {
         } else if end.code == Some(close::SUPERSEDED) {
             // Two receivers with one id would throw each other out for ever.
             self.pause = RETRY_MAX;
-            reason.push_str(". Another receiver uses this receiver's id: if the data folder is a copy, remove the receiver's id in one of them");
+            reason.push_str(
+                ". Another receiver uses this receiver's id: if the data folder is a \
+                copy, remove the receiver's id in one of them",
+            );
         }
         let retry_in = retry_in.unwrap_or_else(|| {
             let pause = self.pause;
@@ -436,7 +445,8 @@ impl Engine {
             .push_back(Event::Disconnected { reason, retry_in });
     }
 
-    /// This address of the source's serves nothing now: the others go first in the next attempt, which comes soon if there are any that have not done the same.
+    /// This address of the source's serves nothing now: the others go first in the next attempt,
+    /// which comes soon if there are any that have not done the same.
     fn shun(&mut self, peer: Option<SocketAddr>) -> Option<Duration> {
         // One that was tried last, and came first all the same: the others do not answer.
         let again = peer.is_none_or(|peer| self.shunned.contains(&peer));
@@ -519,7 +529,8 @@ mod tests {
         Engine::new(config, events, confirmed)
     }
 
-    /// A standby source that refuses is left for the other one at once; where both refuse, or the other does not answer, the pauses grow as ever.
+    /// A standby source that refuses is left for the other one at once; where both refuse, or the
+    /// other does not answer, the pauses grow as ever.
     #[tokio::test]
     async fn a_source_that_refuses_is_left_for_another_one_at_once() {
         let mut engine = engine();

@@ -22,7 +22,8 @@ struct Group {
     joined: Vec<JoinedGroup>,
 }
 
-/// The sockets of the flows that are listened to: at first one per address family, then the one that packets come by.
+/// The sockets of the flows that are listened to: at first one per address family, then the one
+/// that packets come by.
 #[derive(Default)]
 pub(super) struct Groups {
     interface: Option<IpAddr>,
@@ -37,7 +38,8 @@ impl Groups {
         }
     }
 
-    /// Listens to the first endpoint of each address family that works: which of them packets arrive by is not known yet, and what arrives twice is dropped.
+    /// Listens to the first endpoint of each address family that works: which of them packets
+    /// arrive by is not known yet, and what arrives twice is dropped.
     pub(super) fn join(&mut self, flow: FlowId, endpoints: Vec<Endpoint>) {
         let mut group = Group {
             endpoints,
@@ -95,7 +97,8 @@ impl Groups {
         })
     }
 
-    /// The flow's packets come by this socket: the others are not needed. A rejoin opens them again.
+    /// The flow's packets come by this socket: the others are not needed. A rejoin opens them
+    /// again.
     pub(super) fn works(&mut self, flow: FlowId, place: usize) {
         if let Some(group) = self.groups.get_mut(&flow)
             && group.joined.len() > 1

@@ -39,7 +39,8 @@ pub struct Certificate {
     pub not_after: i64,
 }
 
-/// Makes a connection to one address of a source and closes it again. Of the configuration, the server's name, how it is verified and the qlog folder count.
+/// Makes a connection to one address of a source and closes it again. Of the configuration, the
+/// server's name, how it is verified and the qlog folder count.
 ///
 /// # Errors
 /// If no QUIC connection comes about, in words for people.

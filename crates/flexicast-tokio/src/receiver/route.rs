@@ -18,7 +18,8 @@ impl Route {
         };
     }
 
-    /// Whether packets leave from another address than before. A way that is gone is no change until there is another: the old one may come back.
+    /// Whether packets leave from another address than before. A way that is gone is no change
+    /// until there is another: the old one may come back.
     pub(super) fn has_changed(&mut self) -> bool {
         let from = self.towards.and_then(|to| netio::route_source(to).ok());
         self.note(from)

@@ -1,11 +1,14 @@
-//! Noticing that nothing comes although the source has more: whatever the reason, another connection begins at the cursor again.
+//! Noticing that nothing comes although the source has more: whatever the reason, another
+//! connection begins at the cursor again.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// With updates missing, something has to arrive within this time. A source whose store is away for a while is not worth a reconnection.
+/// With updates missing, something has to arrive within this time. A source whose store is away for
+/// a while is not worth a reconnection.
 const WITHIN: Duration = Duration::from_secs(60);
-/// However much else arrives, a channel that is behind has to move within this time. The largest update needs less by the slowest path worth the name.
+/// However much else arrives, a channel that is behind has to move within this time. The largest
+/// update needs less by the slowest path worth the name.
 const MOVES_WITHIN: Duration = Duration::from_secs(300);
 
 /// Progress of each channel with its time, and the time of the last event.

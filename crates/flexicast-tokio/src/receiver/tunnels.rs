@@ -1,4 +1,5 @@
-//! The flows that come through AMT relays: a gateway for each source that is wanted by this way, since relays are found by the source's address (RFC 8777).
+//! The flows that come through AMT relays: a gateway for each source that is wanted by this way,
+//! since relays are found by the source's address (RFC 8777).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -213,7 +214,8 @@ impl Tunnels {
         }
     }
 
-    /// Nothing comes, or nothing any more: the relay is asked whether it lives, and the next endpoint, if there is one, has its turn.
+    /// Nothing comes, or nothing any more: the relay is asked whether it lives, and the next
+    /// endpoint, if there is one, has its turn.
     pub(super) fn doubt(&mut self, flow: FlowId) {
         let fails_over = self.fails_over();
         let Some(tunnel) = self.flows.get_mut(&flow) else {
@@ -223,8 +225,9 @@ impl Tunnels {
         let place = old.and_then(|(source, _)| self.places.get_mut(&source));
         let heard = place.zip(old);
         let heard = heard.is_some_and(|(place, (_, id))| place.heard.remove(&id));
-        // An endpoint that has worked until now has another chance; and every second time it may be that its relay brings nothing, which the gateway finds out only
-        // as long as it is asked for that endpoint.
+        // An endpoint that has worked until now has another chance; and every second time it may be
+        // that its relay brings nothing, which the gateway finds out only as long as it is asked
+        // for that endpoint.
         let turn = !heard && tunnel.silent.is_multiple_of(2);
         tunnel.silent = if heard { 0 } else { tunnel.silent + 1 };
         if tunnel.endpoints.len() > 1 && turn {
@@ -301,7 +304,8 @@ impl Tunnels {
         .await;
     }
 
-    /// Takes what came through the relays, and what the gateways found out. Returns what is to be told of it.
+    /// Takes what came through the relays, and what the gateways found out. Returns what is to be
+    /// told of it.
     pub(super) fn receive(&mut self, batch: &mut RecvBatch, core: &mut Core) -> Vec<RelayStatus> {
         let now = Instant::now();
         let fails_over = self.fails_over();
@@ -359,7 +363,8 @@ impl Tunnels {
                 let news = std::mem::replace(&mut place.told, text.clone()) != text;
                 for (flow, tunnel) in its {
                     match &event {
-                        // Its packets go on until those of the next one come, and if none come, acknowledgements and heartbeats show that.
+                        // Its packets go on until those of the next one come, and if none come,
+                        // acknowledgements and heartbeats show that.
                         Happened::Lost {
                             why: RelayFailure::Limited,
                             ..

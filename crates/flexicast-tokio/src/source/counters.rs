@@ -14,7 +14,8 @@ pub struct Counters {
     pub handshakes: u64,
     /// Connections that ended before their receiver's HELLO.
     pub handshakes_abandoned: u64,
-    /// Retry packets: receivers that were asked to prove their address because many connections were not served yet.
+    /// Retry packets: receivers that were asked to prove their address because many connections
+    /// were not served yet.
     pub retries: u64,
     /// Datagrams on the QUIC port that belong to nothing.
     pub stray_datagrams: u64,
@@ -33,13 +34,15 @@ pub struct Counters {
     pub migrations: u64,
     /// Addresses that a receiver seemed to have moved to and that did not prove themselves.
     pub failed_paths: u64,
-    /// Packets of connections from addresses that were not followed: forged, or of a receiver that changes its address more often than a connection bears.
+    /// Packets of connections from addresses that were not followed: forged, or of a receiver that
+    /// changes its address more often than a connection bears.
     pub unknown_paths: u64,
     /// Datagrams of connections that the kernel refused to send.
     pub send_errors: u64,
     /// Packets of flows that the kernel refused to send to a group.
     pub multicast_errors: u64,
-    /// Copies of flow packets that were to be sent to receivers (rung 3), those that the kernel refused included.
+    /// Copies of flow packets that were to be sent to receivers (rung 3), those that the kernel
+    /// refused included.
     pub copies: u64,
     /// Copies that the kernel refused to send.
     pub copy_errors: u64,

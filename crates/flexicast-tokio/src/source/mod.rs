@@ -61,7 +61,8 @@ impl Source {
     /// Binds the sockets and makes a fresh flow for each channel that has one.
     ///
     /// # Errors
-    /// The certificate, the key, an address or an interface cannot be used; two channels have one name.
+    /// The certificate, the key, an address or an interface cannot be used; two channels have one
+    /// name.
     pub async fn bind(config: SourceConfig, backlog: Arc<dyn Backlog>) -> Result<Source, Error> {
         let quic = tls::source(&config.cert, &config.key)?;
         let socket = UdpSocket::bind(config.listen)
@@ -134,7 +135,8 @@ impl Source {
     }
 }
 
-/// A flow like no other: secret and Flow ID are fresh random for every flow and never stored (design section 5).
+/// A flow like no other: secret and Flow ID are fresh random for every flow and never stored
+/// (design section 5).
 fn fresh_flow(config: &SourceConfig, flow: &FlowSettings) -> Result<FlowConfig, Error> {
     Ok(FlowConfig {
         rate: Some(flow.rate_bps),
@@ -183,8 +185,9 @@ pub struct SourceHandle {
 }
 
 impl SourceHandle {
-    /// Publishes an update of a channel that is stored already. `seq` must follow the last one. Waits while the source has more to send on this channel than it
-    /// should hold; does nothing where there is no such channel (any more), or the source has stopped.
+    /// Publishes an update of a channel that is stored already. `seq` must follow the last one. Waits
+    /// while the source has more to send on this channel than it should hold; does nothing where
+    /// there is no such channel (any more), or the source has stopped.
     pub async fn publish(&self, channel: &str, seq: u64, encoded: Bytes) {
         let sender = {
             let senders = self.senders.read().unwrap_or_else(PoisonError::into_inner);
@@ -202,7 +205,8 @@ impl SourceHandle {
     /// Adds a channel, with a fresh flow if it is to have one.
     ///
     /// # Errors
-    /// There is one with this name, an interface of its flow cannot be used, or the source has stopped.
+    /// There is one with this name, an interface of its flow cannot be used, or the source has
+    /// stopped.
     pub async fn add_channel(&self, channel: ChannelConfig) -> Result<(), Error> {
         self.ask(|answer| Command::Add(Box::new(channel), answer))
             .await?
@@ -225,7 +229,8 @@ impl SourceHandle {
         let _ = self.commands.send(Command::Elsewhere(channel)).await;
     }
 
-    /// Shows this certificate from now on, both files PEM. Connections that there are stay as they are.
+    /// Shows this certificate from now on, both files PEM. Connections that there are stay as they
+    /// are.
     ///
     /// # Errors
     /// A file cannot be used, or they do not belong together: the present certificate is kept.
@@ -271,19 +276,22 @@ impl SourceHandle {
         let _ = self.commands.send(Command::Rekey(channel.to_owned())).await;
     }
 
-    /// Removes a receiver: its connections are closed, and what follows is encrypted with keys that it does not get.
+    /// Removes a receiver: its connections are closed, and what follows is encrypted with keys that
+    /// it does not get.
     pub async fn eject(&self, receiver: Uuid) {
         let _ = self.commands.send(Command::Eject(receiver)).await;
     }
 
-    /// Ends a receiver's connections, and nothing else: it comes back by itself. Returns how many there were; `None` once the source has stopped.
+    /// Ends a receiver's connections, and nothing else: it comes back by itself. Returns how many
+    /// there were; `None` once the source has stopped.
     pub async fn disconnect(&self, receiver: Uuid) -> Option<usize> {
         self.ask(|answer| Command::Disconnect(receiver, answer))
             .await
             .ok()
     }
 
-    /// Keeps these receivers on unicast, and no others, whether they are connected or not: until it is called again they are on no flow.
+    /// Keeps these receivers on unicast, and no others, whether they are connected or not: until it
+    /// is called again they are on no flow.
     pub async fn hold(&self, receivers: BTreeSet<Uuid>) {
         let _ = self.commands.send(Command::Hold(receivers)).await;
     }
@@ -301,13 +309,15 @@ impl SourceHandle {
         self.latest.clone()
     }
 
-    /// Withdraws the channel's flow: its receivers are served by unicast until [`SourceHandle::replace_flow`].
+    /// Withdraws the channel's flow: its receivers are served by unicast until
+    /// [`SourceHandle::replace_flow`].
     pub async fn withdraw(&self, channel: &str) {
         let channel = channel.to_owned();
         let _ = self.commands.send(Command::Withdraw(channel)).await;
     }
 
-    /// Begins a fresh flow on the channel, in the place of the one that it has. A channel that was made without a flow gets none.
+    /// Begins a fresh flow on the channel, in the place of the one that it has. A channel that was
+    /// made without a flow gets none.
     pub async fn replace_flow(&self, channel: &str) {
         let channel = channel.to_owned();
         let _ = self.commands.send(Command::Replace(channel)).await;

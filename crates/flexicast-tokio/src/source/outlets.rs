@@ -10,7 +10,8 @@ use super::FlowEndpoint;
 use crate::Error;
 use crate::train::{Packets, send_train};
 
-/// An interface that takes nothing for so long is stuck: what it should send is lost, as on the wire, and the other groups and the receivers' own connections go on.
+/// An interface that takes nothing for so long is stuck: what it should send is lost, as on the
+/// wire, and the other groups and the receivers' own connections go on.
 const STUCK: Duration = Duration::from_millis(20);
 
 struct Outlet {
@@ -41,7 +42,8 @@ impl Outlets {
             } = *endpoint;
             let what = format!("cannot send multicast from {interface} to {group}");
             if group.is_ipv4() != interface.to_canonical().is_ipv4() {
-                let text = "one is IPv4 and the other IPv6: give the interface's address of the group's family";
+                let text = "one is IPv4 and the other IPv6: give the interface's address of the \
+                    group's family";
                 return Err(Error::io(what)(std::io::Error::other(text)));
             }
             let mut sender =
@@ -49,7 +51,8 @@ impl Outlets {
             if ttl == 0
                 && let Err(error) = sender.stay_inside(group.ip())
             {
-                warn!(%group, %error, "while nobody on this machine receives this flow, its packets may leave this machine, although they have the time-to-live 0");
+                warn!(%group, %error, "while nobody on this machine receives this flow, its \
+                    packets may leave this machine, although they have the time-to-live 0");
             }
             Ok(Outlet {
                 group,
@@ -62,7 +65,8 @@ impl Outlets {
         })
     }
 
-    /// Sends packets to all groups. Returns how many trains were refused: what is wrong with one group is no matter of the others.
+    /// Sends packets to all groups. Returns how many trains were refused: what is wrong with one
+    /// group is no matter of the others.
     pub(super) async fn send(&mut self, packets: &Packets) -> u64 {
         let mut refused = 0;
         for outlet in &mut self.outlets {
@@ -82,7 +86,8 @@ impl Outlets {
             match (outlet.failing, &failed) {
                 (false, Some(error)) => {
                     let error = error.as_ref().map(ToString::to_string).unwrap_or_default();
-                    warn!(group = %outlet.group, error, "the flow cannot be sent to this group; its receivers are served in other ways until it can");
+                    warn!(group = %outlet.group, error, "the flow cannot be sent to this group; \
+                        its receivers are served in other ways until it can");
                 }
                 (true, None) => {
                     info!(group = %outlet.group, "the flow is sent to this group again")

@@ -17,7 +17,8 @@ use crate::source::engine::unix_ms_at;
 
 /// Handshake and HELLO have to be done by then.
 pub(super) const HELLO_WITHIN: Duration = Duration::from_secs(10);
-/// Connection IDs that a receiver is given: receivers here use a second one only when they move on purpose.
+/// Connection IDs that a receiver is given: receivers here use a second one only when they move on
+/// purpose.
 const KEEP_IDS: usize = 3;
 
 pub(super) struct Peer {
@@ -45,7 +46,8 @@ pub(super) struct Peer {
     catch_up: BTreeMap<ChannelIndex, u64>,
 }
 
-/// Items of a catch-up stream are handed to quiche in pieces of so many bytes: updates are small, and each piece costs.
+/// Items of a catch-up stream are handed to quiche in pieces of so many bytes: updates are small,
+/// and each piece costs.
 const PIECE: usize = 16 << 10;
 
 /// Requests of a peer to the engine.
@@ -138,7 +140,8 @@ impl Peer {
         Ok(())
     }
 
-    /// Follows the receiver to another address: until it has proved that it receives there, no copies go to it.
+    /// Follows the receiver to another address: until it has proved that it receives there, no
+    /// copies go to it.
     pub(super) fn follow(&mut self, session: u64, core: &mut Source, now: Instant) -> PathChanges {
         let mut news = PathChanges::default();
         while let Some(event) = self.link.conn.path_event_next() {
@@ -185,7 +188,8 @@ impl Peer {
         news
     }
 
-    /// Takes work from the state machine while there is room; returns the bytes of updates that were taken and what it cannot do itself.
+    /// Takes work from the state machine while there is room; returns the bytes of updates that
+    /// were taken and what it cannot do itself.
     pub(super) fn fill(
         &mut self,
         session: u64,
@@ -274,7 +278,8 @@ impl Peer {
         stream
     }
 
-    /// When it came to where it stands, in Unix milliseconds: always the same for the same moment, whatever happens to the host's clock.
+    /// When it came to where it stands, in Unix milliseconds: always the same for the same moment,
+    /// whatever happens to the host's clock.
     pub(super) fn since_ms(&mut self, channel: ChannelIndex, at: Instant) -> u64 {
         let (known, ms) = self
             .since

@@ -128,7 +128,8 @@ pub struct ReceiverChannel {
     pub key_sequence: Option<u64>,
 }
 
-/// A move between rungs; or, with the cause `probe-timeout`, a better rung that a receiver tried and that brought nothing, which is no move.
+/// A move between rungs; or, with the cause `probe-timeout`, a better rung that a receiver tried and
+/// that brought nothing, which is no move.
 #[derive(Debug, Clone, Serialize)]
 pub struct Move {
     /// Number among all events since the source's start, as in
@@ -146,8 +147,8 @@ pub struct Move {
     pub from: String,
     /// To which rung; the one on which the receiver stands.
     pub to: String,
-    /// Why. A receiver that was missed before it could know that its AMT relay is gone says so later: `relay-lost` then takes the place of `ack-timeout` or
-    /// `heartbeat-lost`.
+    /// Why. A receiver that was missed before it could know that its AMT relay is gone says so
+    /// later: `relay-lost` then takes the place of `ack-timeout` or `heartbeat-lost`.
     pub cause: String,
 }
 

@@ -91,7 +91,8 @@ async fn a_receiver_that_said_goodbye_is_followed_at_once() {
     assert_eq!(source.status().await.counters.protocol.ids_in_use, 0);
 }
 
-/// The same program that comes back, by a race or after its network was away, or from another address, is never taken for a copy.
+/// The same program that comes back, by a race or after its network was away, or from another
+/// address, is never taken for a copy.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_same_program_is_let_in_however_it_comes_back() {
     let site = Site::new();
@@ -100,7 +101,8 @@ async fn the_same_program_is_let_in_however_it_comes_back() {
     let mut probe = site.start_receiver(site.receiver_config(nat.addr));
     probe.until_rung(Rung::Multicast).await;
     for round in 1..=3u64 {
-        // Another port of the NAT; then a silence that ends the connection at the receiver and not at the source.
+        // Another port of the NAT; then a silence that ends the connection at the receiver and not
+        // at the source.
         nat.rebind().await;
         site.publish(&source.handle, 5).await;
         probe.until_seq(round * 10 - 5).await;
@@ -164,7 +166,8 @@ async fn a_drain_delivers_published_updates() {
     assert!(handle.status().await.is_none());
 }
 
-/// A drain ends in time also where somebody takes nothing, and when a second one is more in a hurry.
+/// A drain ends in time also where somebody takes nothing, and when a second one is more in a
+/// hurry.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_drain_ends_in_time() {
     let site = Site::new();

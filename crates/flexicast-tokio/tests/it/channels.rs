@@ -71,7 +71,8 @@ async fn channels_come_and_go_under_traffic() {
     assert_eq!(names.len(), 1);
 }
 
-/// A receiver of two channels loses its connection with one of them, and goes on where it was once the channel is back.
+/// A receiver of two channels loses its connection with one of them, and goes on where it was once
+/// the channel is back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_channel_that_is_elsewhere_is_waited_for() {
     let site = Site::new();

@@ -26,8 +26,8 @@ fn first_packets(server: SocketAddr, count: u32) -> Vec<Vec<u8>> {
     (0..count).map(first).collect()
 }
 
-/// Handshakes that are begun and abandoned do not fill the table: past a number of them, an address has to be proved first, which a receiver does without
-/// noticing.
+/// Handshakes that are begun and abandoned do not fill the table: past a number of them, an address
+/// has to be proved first, which a receiver does without noticing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn abandoned_handshakes_exclude_no_receiver() {
     let site = Site::new();

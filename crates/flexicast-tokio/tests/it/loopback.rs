@@ -236,7 +236,8 @@ async fn removed_updates_are_a_gap_in_their_place() {
     assert_eq!(probe.gaps, [("lore".into(), 4, 1100)]);
 }
 
-/// A flow that is withdrawn takes nothing with it, the one in its place is joined by itself, and messages come by it.
+/// A flow that is withdrawn takes nothing with it, the one in its place is joined by itself, and
+/// messages come by it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flow_is_withdrawn_replaced_and_carries_messages() {
     let site = Site::new();
@@ -296,7 +297,8 @@ async fn catch_up_gets_a_share_of_the_unicast_rate() {
     assert!(late.disconnected.is_empty(), "{:?}", late.disconnected);
 }
 
-/// A thread with a runtime of its own, which can be brought to a stop as if it got no processor, or as if its machine stood still.
+/// A thread with a runtime of its own, which can be brought to a stop as if it got no processor, or
+/// as if its machine stood still.
 struct Thread {
     stall: mpsc::Sender<Duration>,
     begun: mpsc::Receiver<()>,
@@ -339,8 +341,8 @@ impl Thread {
     }
 }
 
-/// The source's thread gets no processor for longer than a member may be silent, while updates are on their way: what members answered meanwhile is read
-/// before they are judged.
+/// The source's thread gets no processor for longer than a member may be silent, while updates are
+/// on their way: what members answered meanwhile is read before they are judged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_source_that_was_suspended_moves_no_member() {
     let site = Site::new();
@@ -396,7 +398,8 @@ async fn a_stalled_machine_moves_no_member() {
     source.handle.shutdown().await;
 }
 
-/// A receiver's thread gets no processor for longer than the source may be silent: the source is not given up for what was sent meanwhile and not read yet.
+/// A receiver's thread gets no processor for longer than the source may be silent: the source is
+/// not given up for what was sent meanwhile and not read yet.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_receiver_that_was_suspended_keeps_its_source() {
     let site = Arc::new(Site::new());

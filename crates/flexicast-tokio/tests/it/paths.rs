@@ -1,4 +1,5 @@
-//! The ways between a source and a receiver: copies, NATs that change their minds, IPv6, several addresses.
+//! The ways between a source and a receiver: copies, NATs that change their minds, IPv6, several
+//! addresses.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering;
@@ -299,7 +300,8 @@ async fn the_first_address_that_answers_wins() {
     let site = Site::new();
     let source = site.start(site.config("[::]:0".parse().unwrap())).await;
     let port = source.addr.port();
-    // The first address is dead: the second is tried a quarter of a second later, not when the first is given up.
+    // The first address is dead: the second is tried a quarter of a second later, not when the
+    // first is given up.
     let mut config = site.receiver_config(format!("dead.test:{port}"));
     config.multicast = false;
     let mut probe = site.start_receiver(config);

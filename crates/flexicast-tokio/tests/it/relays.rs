@@ -192,7 +192,8 @@ async fn without_a_relay_copies_come() {
     );
 }
 
-/// A relay that takes no further gateways, or is about to end, goes on with those that it has until they have another one: that is no loss.
+/// A relay that takes no further gateways, or is about to end, goes on with those that it has until
+/// they have another one: that is no loss.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_relay_that_empties_itself_is_left_without_a_gap() {
     let site = Site::new();

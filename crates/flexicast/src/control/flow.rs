@@ -1,4 +1,5 @@
-//! The frames about flows: FC_ANNOUNCE, FC_STATE, FC_KEY, FC_RUNG, FC_WINDOW (protocol.md sections 4.5 to 4.8).
+//! The frames about flows: FC_ANNOUNCE, FC_STATE, FC_KEY, FC_RUNG, FC_WINDOW (protocol.md sections
+//! 4.5 to 4.8).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -56,7 +57,8 @@ impl Announce {
     pub(super) fn put(&self, out: &mut Vec<u8>) {
         put_flow(out, self.flow);
         out.put_varint(self.sequence);
-        // The draft's fixed fields name the first endpoint; null addresses stand for any source, or for no endpoint at all.
+        // The draft's fixed fields name the first endpoint; null addresses stand for any source, or
+        // for no endpoint at all.
         let null = |version| {
             if version == 4 {
                 Ipv4Addr::UNSPECIFIED.into()
@@ -311,7 +313,8 @@ pub struct RungNotice {
     pub sequence: u64,
     /// The path by which the receiver is a member, or the unicast path.
     pub path: PathId,
-    /// As a member: the cut, the first packet that it owes an acknowledgement for. On unicast: the first packet that counts as a new proof.
+    /// As a member: the cut, the first packet that it owes an acknowledgement for. On unicast: the
+    /// first packet that counts as a new proof.
     pub first_pn: u64,
     /// Why.
     pub cause: Cause,
@@ -319,7 +322,8 @@ pub struct RungNotice {
     pub anchor: Option<Anchor>,
 }
 
-/// A fixed point of a channel's byte count: the encoded update `seq` begins at `offset`, and each later one where the one before it ends.
+/// A fixed point of a channel's byte count: the encoded update `seq` begins at `offset`, and each later
+/// one where the one before it ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Anchor {
     /// The update.
@@ -328,7 +332,8 @@ pub struct Anchor {
     pub offset: u64,
 }
 
-/// FC_WINDOW: how many bytes of a flow's channel the receiver grants, counted as [`Anchor`] says (protocol.md section 4.8).
+/// FC_WINDOW: how many bytes of a flow's channel the receiver grants, counted as [`Anchor`] says
+/// (protocol.md section 4.8).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Window {
     /// The flow.

@@ -33,7 +33,8 @@ pub enum Credential {
         token: Vec<u8>,
         /// Random, made once and kept: by it the source knows the receiver again.
         secret: [u8; 32],
-        /// Random, made at each start of the program: two of them with one receiver id are a copy and its original.
+        /// Random, made at each start of the program: two of them with one receiver id are a copy
+        /// and its original.
         instance: [u8; 8],
     },
 }

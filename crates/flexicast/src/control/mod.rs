@@ -1,4 +1,5 @@
-//! The control stream: `type | length | body` frames on stream 0 of the unicast path (protocol.md section 4).
+//! The control stream: `type | length | body` frames on stream 0 of the unicast path (protocol.md
+//! section 4).
 
 mod flow;
 mod hello;
@@ -81,7 +82,8 @@ pub enum Control {
 impl Control {
     /// Appends the frame.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        // Large enough for a key, or for all of a HELLO up to its credential, so that no copy of one is left behind by growing.
+        // Large enough for a key, or for all of a HELLO up to its credential, so that no copy of
+        // one is left behind by growing.
         let room = match self {
             Control::Hello(hello) => hello.room(),
             _ => 128,
@@ -145,7 +147,8 @@ impl Control {
         out.put_prefixed(&body);
     }
 
-    /// Reads a body; `None` for a type that this version does not know. Bytes behind the known fields are left for later versions.
+    /// Reads a body; `None` for a type that this version does not know. Bytes behind the known fields
+    /// are left for later versions.
     fn decode(kind: u64, body: &[u8]) -> Result<Option<Self>, WireError> {
         let mut r = Reader::new(name_of(kind), body);
         let r = &mut r;
@@ -204,8 +207,8 @@ fn name_of(kind: u64) -> &'static str {
     }
 }
 
-/// Cuts the bytes of a control stream into frames; unknown types are skipped. Holds at most one frame of [`MAX_FRAME`] bytes, and erases what it has read: keys
-/// come this way.
+/// Cuts the bytes of a control stream into frames; unknown types are skipped. Holds at most one
+/// frame of [`MAX_FRAME`] bytes, and erases what it has read: keys come this way.
 #[derive(Default)]
 pub struct ControlReader {
     buffer: Zeroizing<Vec<u8>>,
@@ -244,7 +247,8 @@ impl ControlReader {
         self.at += len;
     }
 
-    /// Moves what was not read to the front, once for all that was read before, and overwrites what that leaves behind.
+    /// Moves what was not read to the front, once for all that was read before, and overwrites what
+    /// that leaves behind.
     fn compact(&mut self) {
         let rest = self.buffer.len() - self.at;
         self.buffer.copy_within(self.at.., 0);

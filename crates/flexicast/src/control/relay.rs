@@ -1,4 +1,5 @@
-//! Relay hints: AMT relays that forward a flow, as FC_ANNOUNCE lists them (protocol.md section 4.5).
+//! Relay hints: AMT relays that forward a flow, as FC_ANNOUNCE lists them (protocol.md section
+//! 4.5).
 
 use std::fmt;
 use std::net::IpAddr;
@@ -54,7 +55,8 @@ impl RelayHint {
         (self.port == 0).then_some("a relay with port 0")
     }
 
-    /// Whether it can be announced: it has an address that is neither unspecified nor multicast or a name of 1 to 255 bytes, and a port.
+    /// Whether it can be announced: it has an address that is neither unspecified nor multicast or
+    /// a name of 1 to 255 bytes, and a port.
     pub fn is_valid(&self) -> bool {
         self.fault().is_none()
     }

@@ -275,7 +275,8 @@ proptest! {
         while let Ok(Some(_)) = reader.next_frame() {}
     }
 
-    /// A sample with some bytes changed: decodes or fails, and what decodes encodes and decodes to the same.
+    /// A sample with some bytes changed: decodes or fails, and what decodes encodes and decodes to
+    /// the same.
     #[test]
     fn mutations(at in any::<prop::sample::Index>(), which in any::<prop::sample::Index>(), byte in any::<u8>()) {
         let mut bytes = Vec::new();

@@ -41,7 +41,8 @@ fn update(seq: u64, len: usize) -> Vec<u8> {
 }
 
 proptest! {
-    /// Pieces of several updates in any order, by both ways, with overlaps and repetitions: each update leaves once, whole and in order.
+    /// Pieces of several updates in any order, by both ways, with overlaps and repetitions: each
+    /// update leaves once, whole and in order.
     #[test]
     fn once_whole_and_in_order(pieces in prop::collection::vec((1u64..6, 0usize..40, 1usize..30, any::<bool>()), 0..200), len in 1usize..40) {
         let mut merge = Merge::new(1, None);
@@ -65,13 +66,15 @@ proptest! {
         prop_assert_eq!((merge.buffered(), merge.stats.mismatches), (0, 0));
     }
 
-    /// Whatever a forger with the group key sends first, what the source says on the unicast path is what is delivered.
+    /// Whatever a forger with the group key sends first, what the source says on the unicast path
+    /// is what is delivered.
     #[test]
     fn unicast_wins(forged in prop::collection::vec((0u64..50, prop::collection::vec(any::<u8>(), 1..30), any::<bool>()), 0..10), len in 1usize..40) {
         let mut merge = Merge::new(1, None);
         for (offset, data, fin) in forged {
             merge.add_flow(1, offset, &data, fin.then_some(offset + data.len() as u64));
-            // A forgery that is whole at once is delivered: until source authentication is on, docs/security.md says so.
+            // A forgery that is whole at once is delivered: until source authentication is on,
+            // docs/security.md says so.
             if pop(&mut merge).is_some() { return Ok(()); }
         }
         let right = update(1, len);

@@ -65,7 +65,7 @@ impl ChannelScope<'_> {
         let flow = self.channel.flow.as_mut();
         match flow.and_then(|f| f.dismiss(id)) {
             // This says so, too.
-            Some(departure) => self.fell_back(id, Cause::Held, departure, now),
+            Some(departure) => self.end_membership(id, Cause::Held, departure, now),
             None => self.send_path(id, Cause::Held),
         }
         if let Some(subscription) = self.subscription(id) {

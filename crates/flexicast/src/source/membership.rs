@@ -157,7 +157,7 @@ impl ChannelScope<'_> {
                     if listens_on {
                         self.count_fall_back(cause, now);
                     }
-                    self.fell_back(id, cause, departure, now);
+                    self.end_membership(id, cause, departure, now);
                 }
                 // The flow has dropped the member by itself, and its paths end only afterwards.
                 None if !listens_on => self.flow_events(now),
@@ -199,7 +199,7 @@ impl ChannelScope<'_> {
             if let Some(departure) = flow.dismiss(id) {
                 // One forged packet does this to all members at once.
                 self.count_fall_back(Cause::FlowInvalid, now);
-                self.fell_back(id, Cause::FlowInvalid, departure, now);
+                self.end_membership(id, Cause::FlowInvalid, departure, now);
             }
         }
         self.flow_events(now);
@@ -210,7 +210,7 @@ impl ChannelScope<'_> {
     pub(super) fn take_off_flow(&mut self, id: SessionId, cause: Cause, now: Instant) {
         let flow = self.channel.flow.as_mut();
         if let Some(departure) = flow.and_then(|f| f.dismiss(id)) {
-            return self.fell_back(id, cause, departure, now);
+            return self.end_membership(id, cause, departure, now);
         }
         let session = self.sessions.get_mut(id);
         let subscription = session.and_then(|s| s.subscription(self.index));
@@ -276,7 +276,7 @@ impl ChannelScope<'_> {
     }
 
     /// The end of a membership: everything that the flow did not bring goes to the unicast path.
-    pub(super) fn fell_back(
+    pub(super) fn end_membership(
         &mut self,
         id: SessionId,
         cause: Cause,
@@ -344,7 +344,7 @@ impl ChannelScope<'_> {
                     if backlog.pieces() > MAX_OWED
                         && let Some(departure) = flow.and_then(|f| f.dismiss(member))
                     {
-                        self.fell_back(member, Cause::TooSlow, departure, now);
+                        self.end_membership(member, Cause::TooSlow, departure, now);
                     }
                 }
                 FlowEvent::FellBack {
@@ -353,7 +353,7 @@ impl ChannelScope<'_> {
                     departure,
                 } => {
                     self.count_fall_back(cause, now);
-                    self.fell_back(member, cause, departure, now);
+                    self.end_membership(member, cause, departure, now);
                 }
                 FlowEvent::Switched { .. } => {
                     if self.channel.rekeying.switched() {

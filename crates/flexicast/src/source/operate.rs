@@ -199,7 +199,7 @@ impl ChannelScope<'_> {
         for id in self.sessions.select(|_| true) {
             let flow = self.channel.flow.as_mut();
             if let Some(departure) = flow.and_then(|f| f.dismiss(id)) {
-                self.fell_back(id, Cause::FlowInvalid, departure, now);
+                self.end_membership(id, Cause::FlowInvalid, departure, now);
             }
         }
         self.flow_events(now);

@@ -1,4 +1,5 @@
-//! Plays the test vectors in `docs/protocol.md` as a conversation, once with the crate's receiver and once with its source: what either says is the next vector.
+//! Plays the test vectors in `docs/protocol.md` as a conversation, once with the crate's receiver and
+//! once with its source: what either says is the next vector.
 
 use std::time::{Duration, Instant};
 
@@ -54,7 +55,8 @@ fn flow_config() -> FlowConfig {
     FlowConfig::new(flow_and_endpoints().0, secret("fc-key"))
 }
 
-/// Played one after the other, the vectors are a conversation: a receiver answers them with vectors, and the updates come out.
+/// Played one after the other, the vectors are a conversation: a receiver answers them with
+/// vectors, and the updates come out.
 #[test]
 fn the_vectors_make_a_receiver_join_follow_a_change_of_keys_and_deliver() {
     let mut now = Instant::now();
@@ -189,7 +191,8 @@ fn the_vectors_make_a_source_serve_a_receiver() {
     assert_eq!(source.take_control(2)[..], named("refused"));
 }
 
-/// Without a cursor a receiver says how much of what was before it wants; the source gives what it has of that, and from then on there is a cursor.
+/// Without a cursor a receiver says how much of what was before it wants; the source gives what it
+/// has of that, and from then on there is a cursor.
 #[test]
 fn a_receiver_without_a_cursor_begins_where_it_wants_to() {
     let now = Instant::now();
@@ -262,7 +265,8 @@ fn a_receiver_without_a_cursor_begins_where_it_wants_to() {
     assert_eq!(again.channels, [("lore".to_owned(), Some(cursor))]);
 }
 
-/// A membership from the proof over a change of keys to the fall-back and to copies: the source makes the packets of the vectors, byte for byte.
+/// A membership from the proof over a change of keys to the fall-back and to copies: the source
+/// makes the packets of the vectors, byte for byte.
 #[test]
 fn the_vectors_make_a_source_promote_a_receiver_and_change_keys() {
     let mut now = Instant::now();

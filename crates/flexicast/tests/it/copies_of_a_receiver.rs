@@ -41,7 +41,8 @@ impl Scene {
         }
     }
 
-    /// A HELLO of the one receiver in a run of its program, or without saying which; the owner has nothing against it.
+    /// A HELLO of the one receiver in a run of its program, or without saying which; the owner has
+    /// nothing against it.
     fn hello(&mut self, session: u64, instance: Option<u8>) {
         self.source.accept(session, self.now);
         let credential = match instance {

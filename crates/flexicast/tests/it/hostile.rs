@@ -223,7 +223,8 @@ fn packets_of_a_wrong_phase_or_key_are_dropped_and_counted() {
     }
 }
 
-/// A receiver on the unicast path listens to a flow on which somebody lies: what the source says on the unicast path is what counts.
+/// A receiver on the unicast path listens to a flow on which somebody lies: what the source says on
+/// the unicast path is what counts.
 #[test]
 fn forged_data_does_not_win_against_the_unicast_path() {
     let mut lab = lab();

@@ -1,4 +1,5 @@
-//! Relays among the other ways to a flow: when one is asked, when it counts, and what its loss costs.
+//! Relays among the other ways to a flow: when one is asked, when it counts, and what its loss
+//! costs.
 
 use std::time::Duration;
 
@@ -63,7 +64,8 @@ fn without_multicast_a_relay_brings_everything() {
     assert_eq!(owed, 0, "they acknowledge by the relay's path");
 }
 
-/// Also where the source is far away, so that the native join takes longer to show that it works than a relay is kept waiting.
+/// Also where the source is far away, so that the native join takes longer to show that it works
+/// than a relay is kept waiting.
 #[test]
 fn no_relay_is_used_with_working_multicast() {
     for delay in [MS, 50 * MS, 100 * MS] {
@@ -208,7 +210,8 @@ fn a_tunnel_that_is_held_takes_over_at_once() {
     assert!(!lab.nodes[0].asked.iter().any(|(_, a)| *a == Asked::End));
 }
 
-/// Packets by a relay prove nothing if the receiver never said that it listens there, and their proof is of no other path.
+/// Packets by a relay prove nothing if the receiver never said that it listens there, and their
+/// proof is of no other path.
 #[test]
 fn a_proof_counts_only_for_the_path_that_was_asked_for() {
     let mut lab = lab(8, 1);

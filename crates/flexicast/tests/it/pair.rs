@@ -101,7 +101,8 @@ fn losses_are_repaired_on_unicast() {
     }
 }
 
-/// A lone update whose only packet is lost: the trailing PING shows the gap, long before the fall-back delay.
+/// A lone update whose only packet is lost: the trailing PING shows the gap, long before the
+/// fall-back delay.
 #[test]
 fn a_lost_tail_is_found_by_the_trailing_ping() {
     let mut lab = joined(3, 2);
@@ -215,7 +216,8 @@ fn without_multicast_a_receiver_is_never_a_member() {
     );
 }
 
-/// A path that only sometimes works does not make a receiver jump up and down: each return waits longer.
+/// A path that only sometimes works does not make a receiver jump up and down: each return waits
+/// longer.
 #[test]
 fn flapping_backs_off() {
     let mut lab = joined(7, 1);
@@ -357,7 +359,8 @@ fn no_busy_timers() {
     );
 }
 
-/// A store that was restored from a backup numbers new updates as it numbered others before: never taken for those.
+/// A store that was restored from a backup numbers new updates as it numbered others before: never
+/// taken for those.
 #[test]
 fn a_source_that_has_gone_back_is_a_resync() {
     let mut lab = joined(14, 1);
@@ -375,7 +378,8 @@ fn a_source_that_has_gone_back_is_a_resync() {
     assert_eq!(seqs, expected);
 }
 
-/// Data behind an idle time is watched as closely as data in a stream: a heartbeat's timer does not stand in for it.
+/// Data behind an idle time is watched as closely as data in a stream: a heartbeat's timer does not
+/// stand in for it.
 #[test]
 fn a_cut_after_an_idle_time_is_noticed_as_fast() {
     for phase in 0..10 {
@@ -612,7 +616,8 @@ fn a_receiver_that_was_away_itself_leaves_no_flow_at_once() {
     }
 }
 
-/// A receiver that never gets round to anything in time would wait for ever for a flow that is gone.
+/// A receiver that never gets round to anything in time would wait for ever for a flow that is
+/// gone.
 #[test]
 fn a_receiver_that_is_always_late_leaves_in_the_end() {
     let mut lab = Lab::new(1, 2);

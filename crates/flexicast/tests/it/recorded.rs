@@ -1,6 +1,7 @@
-//! A recorded flow: what one receiver saw of a source's control stream, of a flow with losses, disorder and a change of keys, and of the repairs, written down in
-//! `docs/vectors/recorded-flow.md`. The recording is made here, byte for byte the same each time; the crate's receiver is held to it, and so is
-//! `docs/decode_flow.py`, which knows nothing but `docs/protocol.md`.
+//! A recorded flow: what one receiver saw of a source's control stream, of a flow with losses,
+//! disorder and a change of keys, and of the repairs, written down in `docs/vectors/recorded-flow.md`.
+//! The recording is made here, byte for byte the same each time; the crate's receiver is held to
+//! it, and so is `docs/decode_flow.py`, which knows nothing but `docs/protocol.md`.
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
@@ -326,7 +327,8 @@ fn recording() -> String {
     ];
     r.control(Control::Rung(notice), &fields);
 
-    // The first update: two packets are lost, one is damaged on the way, one overtakes another, one comes twice.
+    // The first update: two packets are lost, one is damaged on the way, one overtakes another, one
+    // comes twice.
     let pieces = cut(FIRST, &updates[0]);
     let (mut held, mut missing) = (None, Vec::new());
     for (n, (frames, range)) in pieces.iter().enumerate() {
@@ -353,8 +355,8 @@ fn recording() -> String {
     assert!(pieces.len() > 10);
     r.packet(&ping, Fate::Foreign);
 
-    // The second update: in its middle a new epoch is announced, and soon after used; packets between the two epochs do not exist. The last packet of the old
-    // epoch arrives late.
+    // The second update: in its middle a new epoch is announced, and soon after used; packets
+    // between the two epochs do not exist. The last packet of the old epoch arrives late.
     let pieces = cut(FIRST + 1, &updates[1]);
     let (old, new) = pieces.split_at(5);
     let mut first_of_new = 0;
@@ -381,7 +383,8 @@ fn recording() -> String {
         }
     }
 
-    // A packet of several frames: padding, an extension of a later version, a message to all; it is no part of any update.
+    // A packet of several frames: padding, an extension of a later version, a message to all; it is
+    // no part of any update.
     let mut frames = vec![
         0, 0, 0, 0x80, 0x00, 0x70, 0x01, 0x04, 0xde, 0xad, 0xbe, 0xef,
     ];

@@ -1,5 +1,6 @@
-//! Holds the crate to the test vectors in `docs/protocol.md`: each is read from there, decoded and encoded. A vector without a check fails, and so does a check
-//! without a vector. `conversation.rs` plays them as the two ends would.
+//! Holds the crate to the test vectors in `docs/protocol.md`: each is read from there, decoded and
+//! encoded. A vector without a check fails, and so does a check without a vector. `conversation.rs`
+//! plays them as the two ends would.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -37,7 +38,8 @@ fn next_secret() -> FlowSecret {
     FlowSecret(std::array::from_fn(|i| 0x40 + i as u8))
 }
 
-/// Where the second key epoch begins: as far ahead as a source with the default rate begins one that it announces behind packet 7.
+/// Where the second key epoch begins: as far ahead as a source with the default rate begins one
+/// that it announces behind packet 7.
 const NEXT_EPOCH: u64 = 3150;
 
 /// The frame encodes to exactly the vector, and the vector reads as the frame and nothing more.
@@ -190,7 +192,8 @@ fn path_ack(vector: &Vector, delay: Duration, ranges: &[std::ops::Range<u64>]) {
     assert_eq!(PathAck::decode(&vector.hex()).unwrap(), ack);
 }
 
-/// The vector is the one STREAM frame, and `put_stream` makes it of `data` in a packet with room for `room` bytes more than the vector has.
+/// The vector is the one STREAM frame, and `put_stream` makes it of `data` in a packet with room for `room`
+/// bytes more than the vector has.
 fn stream_frame(vector: &Vector, seq: u64, offset: u64, data: &[u8], ends: bool, room: usize) {
     let bytes = vector.hex();
     let mut out = Vec::new();

@@ -161,7 +161,8 @@ ulr = \"u\"
             "/etc/f.toml line 2: capture: takes true or false, not a TOML string",
             "/etc/f.toml line 3: config: a file cannot name another one",
             "/etc/f.toml line 4: data: takes a text in quotation marks, not a TOML integer",
-            "/etc/f.toml line 8: channels: takes a list of texts in quotation marks, not a TOML string",
+            "/etc/f.toml line 8: channels: takes a list of texts in quotation marks, not a TOML \
+             string",
             "/etc/f.toml line 10: ulr: there is no such setting; is url meant?",
             "/etc/f.toml line 1: udp_prts: there is no such setting; is udp_ports meant?",
         ]

@@ -51,7 +51,8 @@ async fn look_on(
         if version != Some(now) {
             version = Some(now);
             let present: (i64, i64) = sqlx::query_as(
-                "SELECT (SELECT number FROM change_number), (SELECT COALESCE(MAX(id), 0) FROM commands)",
+                "SELECT (SELECT number FROM change_number), (SELECT COALESCE(MAX(id), 0) FROM \
+                 commands)",
             )
             .fetch_one(&mut *connection)
             .await?;

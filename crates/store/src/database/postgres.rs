@@ -133,7 +133,8 @@ async fn migrate(options: &PgConnectOptions, url: &str) -> Result<(), StoreError
 async fn identify(connection: &mut PgConnection, url: &str) -> Result<(), StoreError> {
     let failed = |error| StoreError::from_sqlx(url, "open it", error);
     let tables: Vec<String> = sqlx::query_scalar(
-        "SELECT CAST(tablename AS TEXT) FROM pg_tables WHERE schemaname = current_schema() ORDER BY 1",
+        "SELECT CAST(tablename AS TEXT) FROM pg_tables WHERE schemaname = current_schema() ORDER \
+         BY 1",
     )
     .fetch_all(connection)
     .await

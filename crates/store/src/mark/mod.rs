@@ -97,7 +97,8 @@ impl fmt::Display for Renewal {
             ),
             Self::Damaged { reason } => write!(
                 f,
-                "the head mark, which says how far the database was published, is damaged ({reason})"
+                "the head mark, which says how far the database was published, is damaged \
+                 ({reason})"
             ),
             Self::Copied => write!(
                 f,

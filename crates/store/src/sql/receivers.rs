@@ -207,7 +207,8 @@ impl Receivers<'_> {
         session
             .execute(
                 sql!(
-                    "UPDATE receivers SET label = $2, tags = $3, held = $4, change = $5 WHERE id = $1"
+                    "UPDATE receivers SET label = $2, tags = $3, held = $4, change = $5 WHERE id = \
+                     $1"
                 ),
                 values![
                     &id,

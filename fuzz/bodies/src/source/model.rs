@@ -86,7 +86,8 @@ pub struct Model {
 }
 
 impl Model {
-    /// `kind` chooses between private and public channels, paced and free unicast paths, long and short epochs, copies or none, a short or a long past.
+    /// `kind` chooses between private and public channels, paced and free unicast paths, long and
+    /// short epochs, copies or none, a short or a long past.
     pub fn new(kind: u8) -> Self {
         let is = |bit: u8| kind >> bit & 1 == 1;
         let stored = STORED[usize::from(is(6))];
@@ -199,7 +200,8 @@ impl Model {
     }
 
     pub fn datagram(&mut self, s: SessionId, bytes: &[u8]) {
-        // The model believes more acknowledgements than the source may: those of paths on which the session is no member change nothing at the source.
+        // The model believes more acknowledgements than the source may: those of paths on which the
+        // session is no member change nothing at the source.
         if let Ok(ack) = PathAck::decode(bytes) {
             self.credit(s, &ack);
         }

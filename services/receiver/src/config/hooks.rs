@@ -130,7 +130,8 @@ pub(super) fn read(taker: &mut Taker<'_>, channels: &[String]) -> (Vec<Webhook>,
     for name in hooks.chain(commands.iter().map(|exec| &exec.name)) {
         if !names.insert(name) {
             taker.problem(format!(
-                "two webhooks or commands have the name {name}, or are the same; give each a name of its own"
+                "two webhooks or commands have the name {name}, or are the same; give each a name \
+                 of its own"
             ));
         }
     }

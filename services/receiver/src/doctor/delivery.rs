@@ -313,9 +313,11 @@ fn examine_channel(channel: &str, seen: &ChannelProbe, settings: &Settings, repo
                 format!(" ({})", seen.cause)
             };
             let what = format!(
-                "channel {name}: updates come, but only by this receiver's own connection (unicast){cause}"
+                "channel {name}: updates come, but only by this receiver's own connection \
+                 (unicast){cause}"
             );
-            let advice = "nothing is lost or late by that; the source sends each update for this receiver alone";
+            let advice = "nothing is lost or late by that; the source sends each update for this \
+                receiver alone";
             report.add("delivery", Verdict::Warn, &what, advice);
         }
     }
@@ -365,7 +367,8 @@ fn multicast(
 
 fn clock(ahead_ms: f64, report: &mut Report) {
     let what = format!(
-        "this machine's clock is behind the source's by {:.1} s or more: updates come before they were made",
+        "this machine's clock is behind the source's by {:.1} s or more: updates come before they \
+         were made",
         ahead_ms / 1000.0
     );
     report.add(
@@ -446,12 +449,14 @@ fn running(settings: &Settings, first: &Status, second: &Status, report: &mut Re
         let (verdict, advice) = match channel.rung.as_str() {
             "unicast" if wanted => (
                 Verdict::Warn,
-                "nothing is lost or late by that; the source sends each update for this receiver alone",
+                "nothing is lost or late by that; the source sends each update for this receiver \
+                 alone",
             ),
             "unicast" => (Verdict::Ok, ""),
             _ if packets == 0 => (
                 Verdict::Warn,
-                "a heartbeat should come each second; the receiver falls back by itself if they stay away",
+                "a heartbeat should come each second; the receiver falls back by itself if they \
+                 stay away",
             ),
             _ => (Verdict::Ok, ""),
         };

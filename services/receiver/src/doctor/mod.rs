@@ -88,8 +88,10 @@ async fn examine(loaded: &Loaded, wish: Wish, heard: &delivery::TransportLog, re
         return;
     }
     if !folder::was_let_in(settings) && !wish.join {
-        let what = "not tested: the source is not known to have let this data folder's receiver in, and the first time counts as a use of the link's token";
-        let advice = "'doctor --join' does it; the id and credential that it makes are those that 'run' goes on with";
+        let what = "not tested: the source is not known to have let this data folder's receiver \
+            in, and the first time counts as a use of the link's token";
+        let advice = "'doctor --join' does it; the id and credential that it makes are those that \
+            'run' goes on with";
         report.add("delivery", Verdict::Skipped, what, advice);
         return;
     }

@@ -221,10 +221,12 @@ impl Machine {
             return Some(Finding {
                 verdict: Verdict::Warn,
                 what: format!(
-                    "{device} is made to speak IGMPv{version}, which cannot ask for one source's packets"
+                    "{device} is made to speak IGMPv{version}, which cannot ask for one source's \
+                     packets"
                 ),
                 advice: format!(
-                    "sysctl -w net.ipv4.conf.all.force_igmp_version=0 net.ipv4.conf.{device}.force_igmp_version=0"
+                    "sysctl -w net.ipv4.conf.all.force_igmp_version=0 \
+                     net.ipv4.conf.{device}.force_igmp_version=0"
                 ),
             });
         }
@@ -260,7 +262,8 @@ impl Machine {
         Some(Finding {
             verdict: Verdict::Warn,
             what: format!(
-                "{dropped} packets came in where this machine's route to their source does not lead, and were dropped (rp_filter)"
+                "{dropped} packets came in where this machine's route to their source does not \
+                 lead, and were dropped (rp_filter)"
             ),
             advice: format!(
                 "route the source's address by {device} (ip route add SOURCE/32 dev {device}), or be less strict: \
@@ -279,11 +282,13 @@ fn silence(device: &str, before: &Counters, after: &Counters) -> Finding {
         // The counters precede the firewall's decision.
         (_, SEVERAL..) => (
             format!("{taken} multicast packets came in, but the receiver got none of the flow"),
-            "a firewall here drops it: see 'nft list ruleset' or 'iptables -S INPUT', and allow UDP to the group's address",
+            "a firewall here drops it: see 'nft list ruleset' or 'iptables -S INPUT', and allow \
+             UDP to the group's address",
         ),
         (1.., _) => (
             format!("multicast arrives at {device} ({frames} frames), but nothing of this flow"),
-            "the network has not built the way from the source yet, or a firewall drops it early: see 'nft list ruleset', and try again in a minute",
+            "the network has not built the way from the source yet, or a firewall drops it early: \
+             see 'nft list ruleset', and try again in a minute",
         ),
         (0, _) => (
             format!("no multicast at all arrives at {device}"),

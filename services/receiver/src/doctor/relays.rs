@@ -80,7 +80,8 @@ fn last_used(status: &Option<Status>) -> Vec<RelayName> {
 fn of_channel(channel: &Channel) -> Option<(Verdict, String, String)> {
     let name = &channel.channel;
     let elsewhere = format!(
-        "{name} comes by {} meanwhile; the source's operator knows whether it has relays that work, and --relay names others",
+        "{name} comes by {} meanwhile; the source's operator knows whether it has relays that \
+         work, and --relay names others",
         channel.rung
     );
     match (&channel.relay, &channel.relay_detail, channel.rung.as_str()) {
@@ -90,7 +91,8 @@ fn of_channel(channel: &Channel) -> Option<(Verdict, String, String)> {
         }
         (Some(relay), ..) => {
             let what = format!(
-                "the relay {relay} answers the running receiver, but no packets of {name} come through it"
+                "the relay {relay} answers the running receiver, but no packets of {name} come \
+                 through it"
             );
             Some((Verdict::Warn, what, elsewhere))
         }

@@ -22,8 +22,8 @@ const MAX_ADDRESSES: usize = 8;
 /// Remaining validity of a certificate below which a warning is due, in seconds.
 const SOON: i64 = 14 * 86_400;
 
-/// Looks at the source. Returns whether it can be reached and is the right one. Without a link, there
-/// is nothing to tell the right one by.
+/// Looks at the source. Returns whether it can be reached and is the right one. Without a link,
+/// there is nothing to tell the right one by.
 pub(super) async fn examine(
     settings: &Settings,
     config: &ReceiverConfig,
@@ -87,7 +87,8 @@ async fn resolve(settings: &Settings, report: &mut Report) -> Option<Vec<SocketA
         Ok(Ok(found)) => found.collect(),
         Ok(Err(error)) => {
             let what = format!("{} is not found: {error}", settings.link.host);
-            let advice = "is it spelled as in the link? does this machine's name service work ('getent hosts NAME')?";
+            let advice = "is it spelled as in the link? does this machine's name service work \
+                ('getent hosts NAME')?";
             report.add("name", Verdict::Fail, &what, advice);
             return None;
         }
@@ -120,7 +121,9 @@ async fn resolve(settings: &Settings, report: &mut Report) -> Option<Vec<SocketA
 
 fn advice_for(address: SocketAddr, reason: &str) -> String {
     if reason.contains("no way to") {
-        return "this machine has no route to it, or its firewall forbids it: see 'ip route get' and the rules for output".into();
+        return "this machine has no route to it, or its firewall forbids it: see 'ip route get' \
+            and the rules for output"
+            .into();
     }
     format!(
         "does the source run, and does UDP port {} get there and back? Firewalls that pass only TCP are common: \
@@ -163,10 +166,12 @@ fn certificate(
         Err(reason) => {
             let advice = match settings.verify {
                 Verify::Pins(_) => {
-                    "compare with the pin that the source's operator has; if the source's key was changed, a new link has it"
+                    "compare with the pin that the source's operator has; if the source's key was \
+                     changed, a new link has it"
                 }
                 _ => {
-                    "ask the source's operator for a link with a pin, or give the authority's certificate by --ca-file"
+                    "ask the source's operator for a link with a pin, or give the authority's \
+                     certificate by --ca-file"
                 }
             };
             report.add("certificate", Verdict::Fail, reason, advice);

@@ -76,7 +76,8 @@ impl<T: Target> Lane<T> {
         };
         // A new hook that is killed before its first update must not begin later at the next start.
         if let Err(error) = lane.store() {
-            warn!(hook = lane.hook.name, channel = lane.channel, %error, "hook offset not written; retrying");
+            warn!(hook = lane.hook.name, channel = lane.channel, %error, "hook offset not written; \
+                retrying");
             lane.moved.notify_one();
         }
         Ok(lane)
@@ -191,7 +192,8 @@ impl<T: Target> Lane<T> {
         let event = match Event::of(&self.channel, seq, &record.encoded) {
             Ok(event) => event,
             Err(error) => {
-                warn!(kind = T::KIND, hook = hook.name, channel = self.channel, seq, %error, "update cannot be delivered");
+                warn!(kind = T::KIND, hook = hook.name, channel = self.channel, seq, %error, "update \
+                    cannot be delivered");
                 self.lose(position);
                 return None;
             }
@@ -361,7 +363,8 @@ impl<T: Target> Lane<T> {
                 }
                 Err(error) => {
                     if !self.is_stuck.swap(true, Ordering::Relaxed) {
-                        warn!(hook = self.hook.name, %error, "hook offset not written; a crash would repeat deliveries");
+                        warn!(hook = self.hook.name, %error, "hook offset not written; a crash \
+                            would repeat deliveries");
                     }
                     self.moved.notify_one();
                     DISK_PAUSE
@@ -451,7 +454,8 @@ impl<T: Target> Guard for Lane<T> {
         add(&self.hook.stats.lost, lost + rest.count() as u64);
         if count > 0 {
             let path = self.hook.dead.path().display();
-            warn!(kind = T::KIND, hook = self.hook.name, channel = self.channel, count, reason, %path, "undelivered updates are dead letters");
+            warn!(kind = T::KIND, hook = self.hook.name, channel = self.channel, count, reason, %path, "undelivered \
+                updates are dead letters");
             add(&self.hook.stats.dead, count);
         }
         self.progress().skip_to(end);

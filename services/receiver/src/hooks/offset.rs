@@ -94,7 +94,8 @@ impl OffsetFile {
         let content = match serde_json::from_slice::<Content>(&text) {
             Ok(content) if content.version == VERSION => content,
             _ => {
-                warn!(hook = self.hook, channel = self.channel, %path, "hook offset damaged; delivering all updates of the journal again");
+                warn!(hook = self.hook, channel = self.channel, %path, "hook offset damaged; \
+                    delivering all updates of the journal again");
                 return Ok((all, 0));
             }
         };

@@ -255,7 +255,8 @@ async fn a_hook_continues_after_a_restart_and_a_new_one_begins_with_new_updates(
         bench.add(settings(1), &fake).unwrap();
     }
     until("all", || fake.delivered().last() == Some(&62)).await;
-    // The last place of one that was killed may be half there; then the next one begins with all that there is.
+    // The last place of one that was killed may be half there; then the next one begins with all
+    // that there is.
     let delivered = fake.delivered();
     let missing: Vec<u64> = (6..=62).filter(|seq| !delivered.contains(seq)).collect();
     assert_eq!(missing, [] as [u64; 0], "{delivered:?}");

@@ -176,7 +176,8 @@ fn client() -> Result<(Client, Option<String>), String> {
         // A machine without certificate authorities can still post over plain http.
         Err(error) => {
             let note = format!(
-                "{} (https needs the certificate authorities of the system: install the package ca-certificates)",
+                "{} (https needs the certificate authorities of the system: install the package \
+                 ca-certificates)",
                 words(error)
             );
             let client = builder().tls_certs_only([]).build().map_err(words)?;

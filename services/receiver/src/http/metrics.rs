@@ -142,7 +142,8 @@ impl Metrics {
         metrics.register();
         metrics.channels.register(&mut metrics.registry);
         metrics.hooks.register(&mut metrics.registry);
-        let help = "Time from storing at the source to the receiver's outputs, by two clocks, of live updates";
+        let help = "Time from storing at the source to the receiver's outputs, by two clocks, of \
+            live updates";
         let latencies = board.latencies().family();
         metrics
             .registry

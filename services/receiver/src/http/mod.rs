@@ -78,8 +78,8 @@ impl std::fmt::Debug for Site {
 }
 
 impl Site {
-    /// Serves the feeds and journals of `channels`, whose data folder is `data`, until `stop`. `json`
-    /// if there are JSON Feed files.
+    /// Serves the feeds and journals of `channels`, whose data folder is `data`, until `stop`. `json` if there
+    /// are JSON Feed files.
     #[must_use]
     pub fn new(
         data: &Path,

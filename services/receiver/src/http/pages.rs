@@ -65,7 +65,8 @@ pub(super) async fn index(State(site): State<Arc<Site>>) -> Response {
             behind => format!("{behind} updates behind"),
         };
         rows.push_str(&format!(
-            "<tr><td>{name}</td><td><a href=\"/feeds/{name}.atom\">Atom</a>{json} <a href=\"/events?channel={name}\">events</a></td><td>{state}, on {}</td></tr>\n",
+            "<tr><td>{name}</td><td><a href=\"/feeds/{name}.atom\">Atom</a>{json} <a \
+             href=\"/events?channel={name}\">events</a></td><td>{state}, on {}</td></tr>\n",
             escaped(&channel.rung)
         ));
     }

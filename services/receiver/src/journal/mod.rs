@@ -44,8 +44,8 @@ impl Default for Limits {
 }
 
 /// Into how many segments a full journal is divided: it holds between seven eighths of its limits
-/// and all of them, if what is written at once is no more than [`Limits::batch`]. Where two updates are longer than that,
-/// they are kept all the same.
+/// and all of them, if what is written at once is no more than [`Limits::batch`]. Where two updates
+/// are longer than that, they are kept all the same.
 const SEGMENTS: u64 = 8;
 
 impl Limits {
@@ -82,7 +82,8 @@ pub enum JournalError {
     #[error(transparent)]
     File(#[from] FileError),
     /// The oldest records must leave, and a reader that still needs them cannot save them.
-    #[error("the journal {} is full and its oldest updates cannot be put aside: {reason}", folder.display())]
+    #[error("the journal {} is full and its oldest updates cannot be put aside: \
+        {reason}", folder.display())]
     Leaving {
         /// The journal.
         folder: PathBuf,

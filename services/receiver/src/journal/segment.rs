@@ -42,8 +42,8 @@ impl Segment {
         self.headers.get(at)
     }
 
-    /// Makes a new file that begins with these records, as they stand in a file, durably; returns it
-    /// open for writing. The records count only when they are noted by [`Segment::push`].
+    /// Makes a new file that begins with these records, as they stand in a file, durably; returns
+    /// it open for writing. The records count only when they are noted by [`Segment::push`].
     pub(super) fn create(
         folder: &Path,
         first: u64,
@@ -66,8 +66,8 @@ impl Segment {
         let made = create().map_err(|error| FileError::of("write", &path)(error));
         let made = made.and_then(|file| sync_folder_of(&path).map(|()| file));
         let file = made.inspect_err(|_| {
-            // On a full disk the half of it takes room that others need; and whole, it would be read
-            // at the next start beside what is written in its stead.
+            // On a full disk the half of it takes room that others need; and whole, it would be
+            // read at the next start beside what is written in its stead.
             let _ = fs::remove_file(&path);
         })?;
         let segment = Self {

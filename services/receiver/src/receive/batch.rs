@@ -5,14 +5,15 @@ use std::time::{Duration, Instant};
 use crate::deliver::{Item, ItemKind};
 use crate::journal::{Limits, OVERHEAD};
 
-/// The most updates in a batch: each one waits for the disk and renders the entries that stay in the
-/// feeds, so few large ones catch up sooner.
+/// The most updates in a batch: each one waits for the disk and renders the entries that stay in
+/// the feeds, so few large ones catch up sooner.
 pub(super) const BATCH_UPDATES: usize = 8192;
 
 /// A batch takes no more updates once it has so many bytes of them.
 const BATCH_BYTES: u64 = 8 << 20;
 
-/// While much is to come still, a batch waits so long to become large: what it brings is old already.
+/// While much is to come still, a batch waits so long to become large: what it brings is old
+/// already.
 const GATHER: Duration = Duration::from_millis(500);
 
 /// A batch is worth waiting for when more updates than this are to come.

@@ -51,7 +51,8 @@ pub(super) fn look(data: &Path) -> anyhow::Result<Seen> {
             );
         }
         anyhow::bail!(
-            "no receiver has run on the data folder {}; name the right one with --data DIR or FLEXFEED_DATA",
+            "no receiver has run on the data folder {}; name the right one with --data DIR or \
+             FLEXFEED_DATA",
             data.display()
         );
     };

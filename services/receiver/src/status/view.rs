@@ -117,7 +117,8 @@ fn render_channel(out: &mut String, c: &Channel, connected: bool, data: &Path, c
     };
     let _ = writeln!(
         out,
-        "  updates    {} since the start: {} by the flow, {} by the flow with repairs, {} by unicast",
+        "  updates    {} since the start: {} by the flow, {} by the flow with repairs, {} by \
+         unicast",
         c.updates, c.via.flow, c.via.repaired, c.via.unicast
     );
     let latency = &c.latency_ms;
@@ -130,7 +131,8 @@ fn render_channel(out: &mut String, c: &Channel, connected: bool, data: &Path, c
             };
             writeln!(
                 out,
-                "  latency    median {p50:.1} ms, 99 % within {p99:.1} ms, last {last:.1} ms{clocks}"
+                "  latency    median {p50:.1} ms, 99 % within {p99:.1} ms, last {last:.1} \
+                 ms{clocks}"
             )
         }
         _ => writeln!(out, "  latency    no live update yet"),
@@ -360,7 +362,8 @@ mod tests {
         }];
         let running = text(&status, Life::Running);
         for part in [
-            "webhook search: 40 taken, 3 wait, 5 failed attempts, 1 in the dead-letter file, 2 LOST with a damaged journal; DISABLED",
+            "webhook search: 40 taken, 3 wait, 5 failed attempts, 1 in the dead-letter file, 2 \
+             LOST with a damaged journal; DISABLED",
             "last failure: 410  Gone",
             "HTTP: http://127.0.0.1:8080/",
         ] {

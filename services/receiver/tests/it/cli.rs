@@ -289,7 +289,8 @@ fn settings_are_checked_and_shown_without_secrets() {
     let file = folder.path().join("receiver.toml");
     std::fs::write(
         &file,
-        "data = \"data\"\n[[webhook]]\nurl = \"https://hook.example/\"\nsecret = \"s3cret s3cret s3cret\"\n",
+        "data = \"data\"\n[[webhook]]\nurl = \"https://hook.example/\"\nsecret = \"s3cret s3cret \
+         s3cret\"\n",
     )
     .unwrap();
     let mut command = receiver(&["config", "check", "--config", text(&file), "--no-json"]);

@@ -309,8 +309,14 @@ fn multicast_is_probed_and_obstacles_are_named() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
         let network = Network::begin();
-        sh("ip addr add 10.7.0.1/24 dev here; ip link set here up; ip route add 232.0.0.0/8 dev here");
-        network.sh("ip addr add 10.7.0.2/24 dev there; ip link set there up; ip route add 232.0.0.0/8 dev there");
+        sh(
+            "ip addr add 10.7.0.1/24 dev here; ip link set here up; ip route add 232.0.0.0/8 dev \
+            here",
+        );
+        network.sh(
+            "ip addr add 10.7.0.2/24 dev there; ip link set there up; ip route add \
+            232.0.0.0/8 dev there",
+        );
         let mut site = Site::start().await;
         let endpoint = FlowEndpoint {
             group: "232.70.70.1:4434".parse().unwrap(),
@@ -318,25 +324,35 @@ fn multicast_is_probed_and_obstacles_are_named() {
             asm: false,
             ttl: 1,
         };
-        site.move_to("10.7.0.1:4433".parse().unwrap(), vec![endpoint]).await;
+        site.move_to("10.7.0.1:4433".parse().unwrap(), vec![endpoint])
+            .await;
         let home = Home::new();
 
-        let found = soon("delivery", "ok", "the flow arrives by multicast", async || {
-            inside(&network, &home.data(), &site.link()).await
-        })
+        let found = soon(
+            "delivery",
+            "ok",
+            "the flow arrives by multicast",
+            async || inside(&network, &home.data(), &site.link()).await,
+        )
         .await;
         assert_eq!(found.code, Some(0), "{:#}", found.value);
         found.says("udp", "ok", "from 10.7.0.2");
 
         // A firewall that drops it; the rest comes by unicast.
-        network.sh("nft add table ip t; nft 'add chain ip t c { type filter hook input priority 0; }'; nft add rule ip t c ip daddr 232.0.0.0/8 drop");
+        network.sh(
+            "nft add table ip t; nft 'add chain ip t c { type filter hook input priority 0; \
+            }'; nft add rule ip t c ip daddr 232.0.0.0/8 drop",
+        );
         let found = inside(&network, &home.data(), &site.link()).await;
         assert_eq!(found.code, Some(0), "{:#}", found.value);
         found.says("delivery", "warn", "only by this receiver's own connection");
-        found.says("multicast", "warn", "joined (10.7.0.1, 232.70.70.1) on there");
+        found.says(
+            "multicast",
+            "warn",
+            "joined (10.7.0.1, 232.70.70.1) on there",
+        );
         found.says("multicast", "warn", "multicast packets came in, but");
         network.sh("nft delete table ip t");
-
     });
 }
 

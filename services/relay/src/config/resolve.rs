@@ -46,7 +46,8 @@ fn receive(taker: &mut Taker<'_>) -> Receive {
         {
             taker.wrong(
                 &given.origin,
-                "has no effect together with capture, which receives all ports; leave one of them out",
+                "has no effect together with capture, which receives all ports; leave one of them \
+                 out",
             );
         }
         return Receive::Capture;

@@ -69,7 +69,8 @@ const PLAIN: [Plain; 14] = [
     ),
     (
         "messages_lost",
-        "Messages of gateways lost in the kernel's queue; several that came as one train count as one",
+        "Messages of gateways lost in the kernel's queue; several that came as one train count as \
+         one",
         |c| &c.lost.messages,
     ),
     (
@@ -79,7 +80,8 @@ const PLAIN: [Plain; 14] = [
     ),
     (
         "sent_bytes",
-        "Bytes of packets sent to gateways, with the inner IP headers but without those of the tunnel",
+        "Bytes of packets sent to gateways, with the inner IP headers but without those of the \
+         tunnel",
         |c| &c.sent_bytes,
     ),
     (
@@ -132,7 +134,9 @@ impl Default for Metrics {
         r.register("messages", help, metrics.messages.clone());
         let help = "Messages of gateways dropped, by reason";
         r.register("messages_dropped", help, metrics.dropped.clone());
-        let help = "Packets not delivered to a gateway, by reason; overrun: lost before they were read, expired: TTL too small to leave their network; both are counted once for all gateways";
+        let help = "Packets not delivered to a gateway, by reason; overrun: lost before they were \
+            read, expired: TTL too small to leave their network; both are counted once for all \
+            gateways";
         r.register("lost_packets", help, metrics.lost.clone());
         for ((name, help, _), counter) in PLAIN.iter().zip(&metrics.plain) {
             match name.strip_suffix("_bytes") {

@@ -99,8 +99,8 @@ pub struct NewToken {
     #[arg(id = "to-channel", long = "channel", value_name = "NAME", value_parser = parse::channel)]
     pub channels: Vec<String>,
     /// Puts the link into this file, for its owner only, instead of showing it; no token is made if
-    /// a link is there whose token still admits to these channels: only what else it says is brought
-    /// up to date
+    /// a link is there whose token still admits to these channels: only what else it says is
+    /// brought up to date
     #[arg(long, value_name = "FILE")]
     pub link_file: Option<PathBuf>,
 }

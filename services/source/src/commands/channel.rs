@@ -155,7 +155,8 @@ async fn add(
 ) -> Result<CommandOutput, Failure> {
     if find(store, name).await?.is_some_and(|row| row.active) {
         return Err(Failure::other(format_args!(
-            "there is a channel {name:?} already: change it with `flexfeed-source channel set {name}`"
+            "there is a channel {name:?} already: change it with `flexfeed-source channel set \
+             {name}`"
         )));
     }
     let row = make(config, store, name, arguments).await?;

@@ -1,8 +1,8 @@
 //! The commands beside `run`: tokens, channels, feeds, receivers, backup. They work on the database,
 //! also while the source runs, which takes changes over within two seconds.
 //!
-//! Each makes an [`CommandOutput`], which is shown as text or, with `--json`, as one JSON object. The exit
-//! code is 0, 1 if it could not be done, and 2 if it was not understood.
+//! Each makes an [`CommandOutput`], which is shown as text or, with `--json`, as one JSON object. The
+//! exit code is 0, 1 if it could not be done, and 2 if it was not understood.
 
 mod archive;
 mod arguments;

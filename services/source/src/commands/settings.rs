@@ -105,7 +105,8 @@ fn plan(config: &Config) -> String {
     ));
     if config.channels.is_empty() {
         text.push_str(
-            "No channel is given here; those of `channel add` and `feed add` are in the database.\n",
+            "No channel is given here; those of `channel add` and `feed add` are in the \
+             database.\n",
         );
     }
     for channel in &config.channels {

@@ -137,8 +137,9 @@ fn check_length(link: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The token and the link in a file, if that token is still good and admits to the channels that are asked
-/// for. What else the link says may be another address, pin or list of all channels by now.
+/// The token and the link in a file, if that token is still good and admits to the channels that
+/// are asked for. What else the link says may be another address, pin or list of all channels by
+/// now.
 async fn still_good(
     store: &Store,
     file: &Path,

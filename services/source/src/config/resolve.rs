@@ -434,7 +434,8 @@ impl Assembly {
         self.warnings.extend(relays.iter().filter_map(Relay::doubt));
         if !relays.is_empty() && !channels.is_empty() && !multicast {
             self.warnings.push(
-                "--relay has no effect without multicast (--group is empty): relays get flows by multicast"
+                "--relay has no effect without multicast (--group is empty): relays get flows by \
+                 multicast"
                     .into(),
             );
         }

@@ -430,7 +430,8 @@ pub(super) const ALL: &[Setting] = &[
         name: "rate",
         value: "RATE",
         default: "10M",
-        help: "Highest rate of a flow, and of each receiver's own connection, in bit/s: 500k, 10M, 1G",
+        help: "Highest rate of a flow, and of each receiver's own connection, in bit/s: 500k, 10M, \
+            1G",
         take: |s, text| put(&mut s.rate, values::rate(text)),
         ..PLAIN
     },

@@ -65,7 +65,8 @@ impl RecordMetrics {
         let inner = &self.0;
         let help = "Rows written for the console";
         r.register("records_written", help, inner.written.clone());
-        let help = "Rows for the console dropped because the database was away too long, another source took over, or too many came at once";
+        let help = "Rows for the console dropped because the database was away too long, another \
+            source took over, or too many came at once";
         r.register("records_dropped", help, inner.dropped.clone());
         let help = "Rows for the console waiting to be written";
         r.register("records_waiting", help, inner.waiting.clone());

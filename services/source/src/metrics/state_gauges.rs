@@ -35,7 +35,8 @@ impl StateGauges {
         r.register("relay_up", help, self.relay_up.clone());
         let help = "Whether this source holds the channel's lease and publishes it";
         r.register("lease_held", help, self.lease_held.clone());
-        let help = "Fence of the lease that this source holds; grows each time that a source acquires the lease";
+        let help = "Fence of the lease that this source holds; grows each time that a source \
+            acquires the lease";
         r.register("lease_fence", help, self.lease_fence.clone());
         let help = "Seq of the last stored update";
         r.register("head_seq", help, self.head.clone());

@@ -86,8 +86,9 @@ impl Channel {
     /// Adopts a channel whose lease was got, and lets receivers have it.
     ///
     /// # Errors
-    /// The store fails, another source has taken the lease ([`StoreError::Fenced`](store::StoreError)),
-    /// or the flow cannot be made. The lease is the caller's to give back.
+    /// The store fails, another source has taken the lease
+    /// ([`StoreError::Fenced`](store::StoreError)), or the flow cannot be made. The lease is the
+    /// caller's to give back.
     pub(super) async fn begin(
         context: Arc<Context>,
         name: &str,

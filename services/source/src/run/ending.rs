@@ -16,8 +16,8 @@ use super::service;
 use super::supervisor::Supervisor;
 use crate::http::{self, Pages};
 
-/// The time for a shutdown in good order, beside what receivers get to catch up. What is not done by
-/// then is left: the store is durable at every moment, and receivers notice a closed port.
+/// The time for a shutdown in good order, beside what receivers get to catch up. What is not done
+/// by then is left: the store is durable at every moment, and receivers notice a closed port.
 const SHUTDOWN: Duration = Duration::from_secs(12);
 
 /// Running parts.

@@ -79,8 +79,8 @@ impl MonitoredRelay {
         }
     }
 
-    /// Takes the answer to a question and schedules the next one. Returns whether the relays that are
-    /// announced change.
+    /// Takes the answer to a question and schedules the next one. Returns whether the relays that
+    /// are announced change.
     fn answered(&mut self, answer: Result<Duration, String>, now_ms: u64, now: Instant) -> bool {
         let view = &mut self.view;
         let first = view.since_ms.is_none();
@@ -125,7 +125,8 @@ fn hints(all: &[MonitoredRelay]) -> Vec<RelayHint> {
     healthy.filter_map(|w| w.relay.hint()).collect()
 }
 
-/// Whether the flows have IPv6 groups only, which a relay has to be asked for by MLD. `endpoints` are as a status shows them.
+/// Whether the flows have IPv6 groups only, which a relay has to be asked for by MLD. `endpoints` are
+/// as a status shows them.
 fn only_ipv6<'a>(endpoints: impl Iterator<Item = &'a String>) -> bool {
     let mut groups = endpoints.filter_map(|text| {
         let (_, group) = text.trim_matches(['(', ')']).rsplit_once(", ")?;

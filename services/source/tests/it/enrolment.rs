@@ -1,5 +1,5 @@
-//! Tokens and receivers through their lives: made and revoked by commands, while the source runs, on
-//! both databases.
+//! Tokens and receivers through their lives: made and revoked by commands, while the source runs,
+//! on both databases.
 
 use flexicast_tokio::receiver::{Event, ReceiverConfig};
 use kit::postgres::Postgres;

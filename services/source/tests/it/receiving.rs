@@ -14,8 +14,8 @@ use uuid::Uuid;
 
 use crate::running::{Feed, Running, SOON, source, source_at};
 
-/// For what happens to a receiver. It may come behind several of the longest pauses between attempts to
-/// connect, and attempts that hang: 45 + 10 + 30 + 10 + 30 s.
+/// For what happens to a receiver. It may come behind several of the longest pauses between
+/// attempts to connect, and attempts that hang: 45 + 10 + 30 + 10 + 30 s.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Returns a receiver's settings from the link in a data folder.

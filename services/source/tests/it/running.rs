@@ -11,8 +11,8 @@ use std::thread;
 use kit::program::{Program, Signal};
 pub use kit::wait::PATIENCE as SOON;
 
-/// A feed that can grow, on a thread of its own for as long as the test runs. Its entries are called
-/// 1, 2, 3, …
+/// A feed that can grow, on a thread of its own for as long as the test runs. Its entries are
+/// called 1, 2, 3, …
 pub struct Feed {
     pub url: String,
     entries: Arc<AtomicUsize>,

@@ -214,7 +214,8 @@ fn no_feed_leads_inside() {
         assert!(detail.contains("private network"), "{url}: {detail}");
     }
 
-    // Added: refused at once if the address says it or the name says it now, else by the source when it asks.
+    // Added: refused at once if the address says it or the name says it now, else by the source
+    // when it asks.
     let add = |url: &str| {
         let feed = json!({"channel": "lore", "url": url});
         browser.ask("POST", "/api/v1/feeds", Some(feed))

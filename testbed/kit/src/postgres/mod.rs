@@ -1,8 +1,8 @@
 //! A throw-away PostgreSQL server, a real one, for tests and benchmarks.
 //!
 //! [`Postgres::start`] makes a new cluster in a folder of its own and runs a server on it, on a Unix
-//! socket and on a port of the loopback interface. It syncs to disk as in production. The server and
-//! its folder go when the value is dropped, and also when the process that has it is killed.
+//! socket and on a port of the loopback interface. It syncs to disk as in production. The server
+//! and its folder go when the value is dropped, and also when the process that has it is killed.
 
 mod programs;
 
@@ -314,8 +314,8 @@ impl Postgres {
         started
     }
 
-    /// Whether the server says so in its file: pid, data folder, start, port, socket folder, address,
-    /// shared memory, state. A killed one leaves its file behind.
+    /// Whether the server says so in its file: pid, data folder, start, port, socket folder,
+    /// address, shared memory, state. A killed one leaves its file behind.
     fn is_ready(&self, pid: u32) -> bool {
         let file = self.data().join("postmaster.pid");
         let text = std::fs::read_to_string(file).unwrap_or_default();

@@ -1,4 +1,5 @@
-//! A check that cannot fail proves nothing: each promise that is broken on purpose has to be noticed.
+//! A check that cannot fail proves nothing: each promise that is broken on purpose has to be
+//! noticed.
 
 use simulation::runner::{Plan, run};
 use simulation::{Fault, Promise};

@@ -1,4 +1,5 @@
-//! A receiver that is 100,000 updates behind, and what its catching up does to the others: whole programs, a database in SQLite, files and delivery logs written.
+//! A receiver that is 100,000 updates behind, and what its catching up does to the others: whole
+//! programs, a database in SQLite, files and delivery logs written.
 
 use std::path::Path;
 use std::time::Duration;
@@ -125,7 +126,8 @@ fn play(stage: &mut Stage) -> Result<Seen> {
     let caught_up = (head - before) as f64;
     let seconds = (last - begun) / 1_000.0;
     eprintln!(
-        "{caught_up} updates in {seconds:.2} s; live latency p50 {:.2} ms, p99 {:.2} ms; before: {:.2} ms, {:.2} ms",
+        "{caught_up} updates in {seconds:.2} s; live latency p50 {:.2} ms, p99 {:.2} ms; before: \
+         {:.2} ms, {:.2} ms",
         median(busy.clone()),
         p99(busy.clone()),
         median(quiet.clone()),

@@ -1,4 +1,5 @@
-//! The operator's console with 5,000 receivers that all change, on PostgreSQL: how long its lists take, and what 200 pages that watch cost it. And how much a first visit loads.
+//! The operator's console with 5,000 receivers that all change, on PostgreSQL: how long its lists
+//! take, and what 200 pages that watch cost it. And how much a first visit loads.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -510,7 +511,8 @@ async fn watch(console: &mut Console) -> Result<Watched> {
     }
     let seconds = took.as_secs_f64();
     eprintln!(
-        "console, {PAGES} pages: {deltas} events and {bytes} bytes in {seconds:.1} s, {:.2} s of CPU",
+        "console, {PAGES} pages: {deltas} events and {bytes} bytes in {seconds:.1} s, {:.2} s of \
+         CPU",
         spent.as_secs_f64()
     );
     Ok(Watched {

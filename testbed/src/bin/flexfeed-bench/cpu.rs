@@ -1,4 +1,5 @@
-//! CPU time of the calling thread: what a ratio of costs is made of. Time in which the thread did not run does not count.
+//! CPU time of the calling thread: what a ratio of costs is made of. Time in which the thread did
+//! not run does not count.
 
 use std::time::Duration;
 

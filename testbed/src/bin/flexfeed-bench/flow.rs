@@ -17,7 +17,8 @@ use crate::generation::Cost;
 use crate::pair::{Pair, send, to_client, to_server};
 use crate::parcel::{Parcel, TRAIN, UDP_PAYLOAD, train};
 
-/// The flow's clock moves on by this much with each train: 61 Gbit/s, so that nothing waits for the token bucket.
+/// The flow's clock moves on by this much with each train: 61 Gbit/s, so that nothing waits for the
+/// token bucket.
 const TRAIN_TIME: Duration = Duration::from_micros(10);
 
 /// The number of a flow's first key.
@@ -33,8 +34,9 @@ struct Opener {
     hash: digest::Context,
 }
 
-/// Sends the parcel to one member per pair, a train of packets at a time. Timed are the flow's calls that make the packets, and apart from them everything that
-/// the members' acknowledgements cost: each comes in a DATAGRAM on the member's own connection, which acknowledges that in turn.
+/// Sends the parcel to one member per pair, a train of packets at a time. Timed are the flow's
+/// calls that make the packets, and apart from them everything that the members' acknowledgements
+/// cost: each comes in a DATAGRAM on the member's own connection, which acknowledges that in turn.
 ///
 /// # Errors
 /// When a packet does not open, the parcel did not arrive, or a member fell back.
@@ -74,7 +76,8 @@ pub fn deliver(mut pairs: Vec<Pair>, algorithm: Algorithm, parcel: &Parcel) -> R
         {
             offered += piece.len();
             seq += 1;
-            // As in a source: it keeps what it published for repairs, so the flow never frees an update's bytes.
+            // As in a source: it keeps what it published for repairs, so the flow never frees an
+            // update's bytes.
             recent.push_back(piece.clone());
             pieces.push((seq, piece));
         }

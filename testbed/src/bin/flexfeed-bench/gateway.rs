@@ -52,7 +52,8 @@ pub fn measure(figures: &mut Figures) -> Result<()> {
             (cost(&tunnel)?, cost(&[])?)
         };
         eprintln!(
-            "gateway, run {run} of {RUNS}: {gateway:.0} ns by the tunnel, {direct:.0} ns by the join"
+            "gateway, run {run} of {RUNS}: {gateway:.0} ns by the tunnel, {direct:.0} ns by the \
+             join"
         );
         for (all, value) in seen.iter_mut().zip([gateway / direct, gateway, direct]) {
             all.push(value);

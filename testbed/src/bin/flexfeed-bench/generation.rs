@@ -77,7 +77,8 @@ pub fn measure(figures: &mut Figures) -> Result<()> {
         for run in 1..=runs {
             let (flow, quiche) = side_by_side(receivers, &parcel)?;
             eprintln!(
-                "{receivers} receivers, run {run} of {runs}: flow {:.0?} + acknowledgements {:.0?}, quiche {:.0?} + {:.0?}",
+                "{receivers} receivers, run {run} of {runs}: flow {:.0?} + acknowledgements \
+                 {:.0?}, quiche {:.0?} + {:.0?}",
                 flow.generate, flow.acks, quiche.generate, quiche.acks
             );
             let values = [

@@ -1,5 +1,6 @@
-//! From the feed's server to the store, and from the store to a receiver, on SQLite and on PostgreSQL. Everything is durable as it is in service: both databases and the
-//! head mark wait for the disk.
+//! From the feed's server to the store, and from the store to a receiver, on SQLite and on
+//! PostgreSQL. Everything is durable as it is in service: both databases and the head mark wait for
+//! the disk.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -150,7 +151,8 @@ async fn take_in(url: &str) -> Result<f64> {
     server.abort();
     let head = store.channels().open(CHANNEL).await?.head;
     let shown = WINDOW as u64 + feed.polls.load(Ordering::Relaxed);
-    // The first document shows one entry more than there is room for, and the last answer may not have been taken in any more.
+    // The first document shows one entry more than there is room for, and the last answer may not
+    // have been taken in any more.
     ensure!(
         head + 2 >= shown && head <= shown,
         "{head} updates were stored of {shown} entries"
@@ -200,7 +202,8 @@ impl Transport for Counter {
     }
 }
 
-/// Updates per second that are stored, marked and handed to the transport, each transaction after the one before.
+/// Updates per second that are stored, marked and handed to the transport, each transaction after
+/// the one before.
 async fn publish(url: &str, folder: &Path, batch: usize) -> Result<f64> {
     let store = store::open(url).await?;
     store.channels().open(CHANNEL).await?;

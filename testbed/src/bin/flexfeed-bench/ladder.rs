@@ -21,7 +21,8 @@ pub const NAMES: [&str; 4] = [
 ];
 
 const RUNS: usize = 3;
-/// Updates per second while it happens, and how often the source looks for them, in seconds: as often as it may.
+/// Updates per second while it happens, and how often the source looks for them, in seconds: as
+/// often as it may.
 const RATE: f64 = 40.0;
 const POLL_INTERVAL: f64 = 0.05;
 /// `D_fb`, the default.
@@ -86,7 +87,8 @@ fn cut_and_restore(stage: &mut Stage) -> Result<Seen> {
     stage.set_rate(RATE)?;
     pause(QUIET);
 
-    // From before the port is closed or opened, so that no figure is better than it was: this includes the few milliseconds that the command takes.
+    // From before the port is closed or opened, so that no figure is better than it was: this
+    // includes the few milliseconds that the command takes.
     let cut_at = unix_ms();
     stage.set_multicast("r1", Multicast::Cut)?;
     let fallen_at = stage.wait("the fall-back of r1", PATIENCE, |stage| {

@@ -10,7 +10,8 @@ use rand::RngExt;
 
 use crate::parcel::UDP_PAYLOAD;
 
-/// Larger than everything that is sent: neither flow control nor congestion control may slow quiche down.
+/// Larger than everything that is sent: neither flow control nor congestion control may slow quiche
+/// down.
 const WIDE_OPEN: u64 = 1 << 40;
 const WIDE_OPEN_PACKETS: usize = 1 << 22;
 

@@ -8,11 +8,12 @@ use ring::digest::{Context, Digest, SHA256, digest};
 /// UDP payload of a full packet in bytes, on both sides.
 pub const UDP_PAYLOAD: usize = 1200;
 
-/// Packets that a sender makes in one go before it turns to something else, as for one train of segmented datagrams. Both sides, and both get their
-/// acknowledgements at this pace.
+/// Packets that a sender makes in one go before it turns to something else, as for one train of
+/// segmented datagrams. Both sides, and both get their acknowledgements at this pace.
 pub const TRAIN: usize = 64;
 
-/// The application hands its bytes over in pieces of this size, just before they are sent, so that they are as warm in the cache on one side as on the other.
+/// The application hands its bytes over in pieces of this size, just before they are sent, so that
+/// they are as warm in the cache on one side as on the other.
 pub const PIECE: usize = 1 << 16;
 
 /// The bytes that every receiver must get.
@@ -37,7 +38,8 @@ impl Parcel {
         self.bytes.len()
     }
 
-    /// The piece that begins at `offset`, freshly copied as if the application had just made it; `None` at the end.
+    /// The piece that begins at `offset`, freshly copied as if the application had just made it; `None`
+    /// at the end.
     pub fn piece(&self, offset: usize) -> Option<Bytes> {
         let end = (offset + PIECE).min(self.bytes.len());
         (offset < end).then(|| Bytes::copy_from_slice(&self.bytes[offset..end]))

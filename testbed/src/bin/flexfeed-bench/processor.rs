@@ -13,7 +13,8 @@ pub struct OneProcessor {
 }
 
 impl OneProcessor {
-    /// Moves to the last of the processors that this thread may run on: the first has more of the machine's other work.
+    /// Moves to the last of the processors that this thread may run on: the first has more of the
+    /// machine's other work.
     ///
     /// # Errors
     /// When the system does not allow it.
@@ -46,7 +47,8 @@ impl Drop for OneProcessor {
 }
 
 fn keep_to(processors: &libc::cpu_set_t) -> io::Result<()> {
-    // SAFETY: the pointer is to a live value of the size given, which the kernel copies; 0 is the calling thread.
+    // SAFETY: the pointer is to a live value of the size given, which the kernel copies; 0 is the
+    // calling thread.
     let result = unsafe { libc::sched_setaffinity(0, size_of_val(processors), processors) };
     if result == 0 {
         Ok(())

@@ -177,7 +177,8 @@ fn bytes_written() -> Result<f64> {
         let after = own_io()?;
         let [disk, calls] = [0, 1].map(|n| (after[n] - before[n]) as f64 / bytes as f64);
         eprintln!(
-            "{name}: {count} updates of {} bytes; {disk:.2} bytes to the disk for each, {calls:.2} by system calls",
+            "{name}: {count} updates of {} bytes; {disk:.2} bytes to the disk for each, {calls:.2} \
+             by system calls",
             bytes as u64 / count
         );
         // A file system in memory writes nothing to a disk.

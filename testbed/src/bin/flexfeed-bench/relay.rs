@@ -97,7 +97,8 @@ impl Machine {
             .context("starting flexfeed-pump")
     }
 
-    /// Receives as `drain` says while `send` sends for a time. Both are what was asked for, or it is an error.
+    /// Receives as `drain` says while `send` sends for a time. Both are what was asked for, or it is an
+    /// error.
     pub fn pass(&mut self, drain: &[&str], send: &[&str], ms: u64) -> Result<(Sent, Drained)> {
         self.pass_to(GROUP, drain, send, ms)
     }
@@ -181,7 +182,8 @@ fn measure_lossless(machine: &mut Machine) -> Result<f64> {
     Ok(f64::from(good))
 }
 
-/// Whether everything arrives at this rate, in the first or the second attempt: other programs of this machine take turns on its processors.
+/// Whether everything arrives at this rate, in the first or the second attempt: other programs of
+/// this machine take turns on its processors.
 fn passes(machine: &mut Machine, rate: u32) -> Result<bool> {
     let relay = machine.relay_at().to_string();
     let train = (rate / 2000).clamp(1, 40).to_string();
@@ -207,7 +209,8 @@ fn passes(machine: &mut Machine, rate: u32) -> Result<bool> {
     Ok(false)
 }
 
-/// CPU time in ns per packet and gateway: of `sendmmsg`, of the relay with single packets, of the relay with trains of ten.
+/// CPU time in ns per packet and gateway: of `sendmmsg`, of the relay with single packets, of the
+/// relay with trains of ten.
 fn measure_fanout(machine: &mut Machine) -> Result<(f64, f64, f64)> {
     let relay = machine.relay_at().to_string();
     let count = GATEWAYS.to_string();
@@ -245,7 +248,8 @@ fn measure_fanout(machine: &mut Machine) -> Result<(f64, f64, f64)> {
             anyhow::bail!("two costs")
         };
         eprintln!(
-            "relay, {GATEWAYS} gateways, run {run} of {RUNS}: sendmmsg {floor:.0} ns, relay {one:.0} ns, with trains {many:.0} ns"
+            "relay, {GATEWAYS} gateways, run {run} of {RUNS}: sendmmsg {floor:.0} ns, relay \
+             {one:.0} ns, with trains {many:.0} ns"
         );
         for (all, value) in seen.iter_mut().zip([floor, *one, *many]) {
             all.push(value);
@@ -287,7 +291,8 @@ fn measure_overload(machine: &mut Machine) -> Result<f64> {
     let lost = machine.relay.status()?.lost;
     let dropped: u64 = lost.values().sum();
     eprintln!(
-        "relay, overload: {} packets in, {passed:.0} passed on to each of {GATEWAYS}: {over:.1} times as many as it can; {dropped} counted as dropped; {before} to {most} KiB",
+        "relay, overload: {} packets in, {passed:.0} passed on to each of {GATEWAYS}: {over:.1} \
+         times as many as it can; {dropped} counted as dropped; {before} to {most} KiB",
         sent.packets
     );
     ensure!(over >= 10.0, "only {over:.1} times as much as it can");
@@ -315,7 +320,8 @@ fn measure_latency(machine: &mut Machine) -> Result<(f64, f64)> {
             medians.push(p50 as f64 / 1000.0);
         }
         eprintln!(
-            "latency, run {run} of {RUNS}, us: UDP, multicast, multicast by the relay: {medians:.1?}"
+            "latency, run {run} of {RUNS}, us: UDP, multicast, multicast by the relay: \
+             {medians:.1?}"
         );
         for (all, value) in seen.iter_mut().zip(medians) {
             all.push(value);

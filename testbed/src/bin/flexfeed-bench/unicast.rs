@@ -1,4 +1,5 @@
-//! The side that is compared with: quiche sends the parcel to each client on a connection of its own, all in one thread.
+//! The side that is compared with: quiche sends the parcel to each client on a connection of its
+//! own, all in one thread.
 
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
@@ -21,8 +22,9 @@ struct Client {
     hash: digest::Context,
 }
 
-/// Sends the parcel to every client, a train of packets at a time, one client after the other. Timed are the server's calls
-/// that take the stream's bytes and make the packets, and apart from them its reading of the acknowledgements.
+/// Sends the parcel to every client, a train of packets at a time, one client after the other.
+/// Timed are the server's calls that take the stream's bytes and make the packets, and apart from
+/// them its reading of the acknowledgements.
 ///
 /// # Errors
 /// When quiche fails, or a client did not get the parcel.
@@ -91,8 +93,9 @@ impl Client {
         }
     }
 
-    /// The application hands its pieces over by quiche's ordinary call, as flexfeed's own unicast sessions do. `stream_send_zc` with buffers of one's own would
-    /// save a copy; docs/benchmarks.md says how much.
+    /// The application hands its pieces over by quiche's ordinary call, as flexfeed's own unicast
+    /// sessions do. `stream_send_zc` with buffers of one's own would save a copy; docs/benchmarks.md
+    /// says how much.
     fn write(&mut self) -> Result<()> {
         for (piece, fin) in self.pieces.drain(..) {
             let taken = self.pair.server.stream_send(STREAM, &piece, fin)?;

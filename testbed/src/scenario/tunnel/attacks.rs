@@ -17,7 +17,8 @@ const GROWTH: u64 = 32 * 1024;
 const CROWD: &str = "2000";
 /// Gateways that the relay may have.
 const MOST: u64 = 500;
-/// The longest answers that RFC 7450 knows, in bytes: an Advertisement of an IPv6 address; a Query with an IGMPv3 query behind Router Alert, and the gateway's address.
+/// The longest answers that RFC 7450 knows, in bytes: an Advertisement of an IPv6 address; a Query
+/// with an IGMPv3 query behind Router Alert, and the gateway's address.
 const ADVERTISEMENT: u64 = 24;
 const QUERY: u64 = 12 + 36 + 18;
 /// Time for which a gateway's forwarded datagrams are counted.
@@ -57,7 +58,8 @@ pub fn who_forges_and_floods_gets_nothing(fault: Option<Fault>) -> Result<()> {
         ] {
             ensure!(brought == 0, "{brought} datagrams came by {what}");
         }
-        // On a busy machine the two parts may be of different length; an ended tunnel brings next to nothing.
+        // On a busy machine the two parts may be of different length; an ended tunnel brings next
+        // to nothing.
         ensure!(
             attacked.honest_after_teardowns * 10 > attacked.honest,
             "somebody else ended the honest gateway's tunnel"
@@ -213,7 +215,8 @@ fn forged_flow_to_the_gateway(
     ensure!(forged.sent > 100, "hardly anything was forged: {forged:?}");
     ensure!(
         AS_SENT.contains(&count),
-        "while somebody forged its flow, flexfeed-gateway passed on {count} datagrams in {COUNTED:?}, not 600"
+        "while somebody forged its flow, flexfeed-gateway passed on {count} datagrams in \
+         {COUNTED:?}, not 600"
     );
     Ok(())
 }

@@ -17,7 +17,8 @@ use crate::until::Talker;
 
 const ALL: [&str; 3] = ["r1", "r2", "r3"];
 
-/// A program that is not ours: joins a group on the loopback interface, says so, and prints the first nine bytes of each datagram that comes until its standard input is closed.
+/// A program that is not ours: joins a group on the loopback interface, says so, and prints the
+/// first nine bytes of each datagram that comes until its standard input is closed.
 const READER: &str = "
 import select, socket, struct, sys
 group, port = sys.argv[1], int(sys.argv[2])
@@ -35,8 +36,9 @@ while True:
         break
 ";
 
-/// w: a relay in the source's own node, beside it: receivers beyond the border stand on the flow by it, a node on the same switch that has joined the flow hears
-/// nothing, and a program in Python reads the flow where `flexfeed-gateway` sends it on.
+/// w: a relay in the source's own node, beside it: receivers beyond the border stand on the flow by
+/// it, a node on the same switch that has joined the flow hears nothing, and a program in Python
+/// reads the flow where `flexfeed-gateway` sends it on.
 ///
 /// # Errors
 /// When one of these does not hold.
@@ -86,7 +88,8 @@ pub fn relay_beside_the_source(fault: Option<Fault>) -> Result<()> {
         let of_flow = read.iter().filter(|line| line.get(2..) == Some(flow));
         ensure!(
             of_flow.count() > 10,
-            "the program in Python read {read:?}, and the flow is {flow}; the gateway's log ends:\n{}",
+            "the program in Python read {read:?}, and the flow is {flow}; the gateway's log \
+             ends:\n{}",
             gateway.log_tail()
         );
         let ended = gateway.terminate(Duration::from_secs(20))?;

@@ -14,8 +14,9 @@ use crate::waiting::pause;
 /// Datagrams that every gateway has to get.
 const ENOUGH: u64 = 101;
 
-/// q: gateways of one node get a group of each family over a relay of each family, for one source and for any: eight tunnels, of which all with one outer family
-/// share an address. Four of `flexfeed-gateway` send it on to programs that join it there.
+/// q: gateways of one node get a group of each family over a relay of each family, for one source
+/// and for any: eight tunnels, of which all with one outer family share an address. Four of
+/// `flexfeed-gateway` send it on to programs that join it there.
 ///
 /// # Errors
 /// When one of them gets nothing, something damaged, or something twice.

@@ -45,15 +45,17 @@ fn wait_tunnels(stage: &mut Stage, relay: usize, count: u64) -> Result<()> {
     })
 }
 
-/// Waits until everybody is at the first relay, and starts the second: a gateway that had to wait for the first a little too long would take the second, and stay there.
+/// Waits until everybody is at the first relay, and starts the second: a gateway that had to wait
+/// for the first a little too long would take the second, and stay there.
 fn all_at_first(stage: &mut Stage) -> Result<()> {
     stage.wait_rung(&ALL, "amt")?;
     wait_tunnels(stage, FIRST, 3)?;
     stage.start_relay(SECOND)
 }
 
-/// o: three receivers behind one translated address, where there is no multicast, all stand on the flow by a relay that their source announces, each with a
-/// tunnel of its own; one leaves, and the others go on; it comes back and has everything.
+/// o: three receivers behind one translated address, where there is no multicast, all stand on the
+/// flow by a relay that their source announces, each with a tunnel of its own; one leaves, and the
+/// others go on; it comes back and has everything.
 ///
 /// # Errors
 /// When one of these does not hold.
@@ -97,8 +99,9 @@ pub fn three_behind_one_address(fault: Option<Fault>) -> Result<()> {
     })
 }
 
-/// p: the relay that all three use is killed in mid-stream: they go to the second; that is killed too: they get everything on their own connections; the first is
-/// back: so are they. Nothing is lost or repeated.
+/// p: the relay that all three use is killed in mid-stream: they go to the second; that is killed
+/// too: they get everything on their own connections; the first is back: so are they. Nothing is
+/// lost or repeated.
 ///
 /// # Errors
 /// When one of these does not hold.
@@ -130,8 +133,8 @@ pub fn relays_fail_in_turn(fault: Option<Fault>) -> Result<()> {
     })
 }
 
-/// x: the relay that all three use answers as before, but the flow does not come to it any more: they do not stay with it, but go to
-/// the second. Nothing is lost or repeated.
+/// x: the relay that all three use answers as before, but the flow does not come to it any more:
+/// they do not stay with it, but go to the second. Nothing is lost or repeated.
 ///
 /// # Errors
 /// When one of these does not hold.
@@ -183,8 +186,8 @@ pub fn a_draining_relay_costs_nothing(fault: Option<Fault>) -> Result<()> {
     })
 }
 
-/// p2: the only relay is killed in mid-stream while the source offers copies: receivers go by copies, and back when the relay is back; each move has its cause.
-/// Nothing is lost or repeated.
+/// p2: the only relay is killed in mid-stream while the source offers copies: receivers go by
+/// copies, and back when the relay is back; each move has its cause. Nothing is lost or repeated.
 ///
 /// # Errors
 /// When one of these does not hold.
@@ -201,7 +204,8 @@ pub fn relays_fail_to_copies(fault: Option<Fault>) -> Result<()> {
         stage.wait_rung(&ALL, "replicated")?;
         let head = stage.source_status_now()?.head;
         stage.wait_cursor(&ALL, head + 4)?;
-        // Copies come before the gateways have given the relay up: until then it is not lost, but slow.
+        // Copies come before the gateways have given the relay up: until then it is not lost, but
+        // slow.
         stage.wait("the loss of the relay", PATIENCE, |stage| {
             let Some(status) = stage.source_status() else {
                 return Ok(None);
@@ -244,8 +248,9 @@ fn moves_so_far(stage: &mut Stage) -> Result<[usize; 3]> {
     Ok(ALL.map(|name| status.moves_of(name).len()))
 }
 
-/// u: the router forgets its translations in mid-stream, and comes back with other ports, then with another address: receivers notice, end their old
-/// tunnels, and stand on the flow by the relay again. Nothing is lost or repeated.
+/// u: the router forgets its translations in mid-stream, and comes back with other ports, then with
+/// another address: receivers notice, end their old tunnels, and stand on the flow by the relay
+/// again. Nothing is lost or repeated.
 ///
 /// # Errors
 /// When one of these does not hold.
@@ -284,7 +289,8 @@ pub fn translations_change(fault: Option<Fault>) -> Result<()> {
     })
 }
 
-/// v2: a receiver beyond the border gets everything by a relay that is not ours. `Ok(false)` when there is none on this machine.
+/// v2: a receiver beyond the border gets everything by a relay that is not ours. `Ok(false)` when
+/// there is none on this machine.
 ///
 /// # Errors
 /// When they do not understand each other.

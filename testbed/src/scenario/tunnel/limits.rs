@@ -8,8 +8,9 @@ use crate::scenario::{Fault, PATIENCE, SSM_GROUP};
 use crate::tunnel::Seen;
 use crate::waiting::wait_for;
 
-/// r: gateways behind one translated address that leave by a Teardown, by a report or by silence get nothing any more, and the others go on; a relay that has as
-/// many as it may have says so to new ones, serves those that it has, and takes a new one when one has gone.
+/// r: gateways behind one translated address that leave by a Teardown, by a report or by silence
+/// get nothing any more, and the others go on; a relay that has as many as it may have says so to
+/// new ones, serves those that it has, and takes a new one when one has gone.
 ///
 /// # Errors
 /// When one of these does not hold.

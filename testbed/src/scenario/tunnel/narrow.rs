@@ -9,8 +9,9 @@ use crate::lab::Families;
 use crate::scenario::{Fault, PATIENCE, SSM_GROUP, SSM_GROUP6};
 use crate::tunnel::Seen;
 
-/// t: over a path of 1,280 bytes, packets of the flow's size pass in all four combinations of families; larger IPv4 packets come as fragments inside the tunnel;
-/// larger IPv6 packets are dropped and counted; and no packet outside is ever a fragment.
+/// t: over a path of 1,280 bytes, packets of the flow's size pass in all four combinations of
+/// families; larger IPv4 packets come as fragments inside the tunnel; larger IPv6 packets are
+/// dropped and counted; and no packet outside is ever a fragment.
 ///
 /// # Errors
 /// When one of these does not hold.
@@ -31,7 +32,8 @@ pub fn a_narrow_path(fault: Option<Fault>) -> Result<()> {
                     let args: &[&str] = match (size, group) {
                         (1180, _) => &["join", "--enough", "101", "--for-ms", &patience],
                         (_, SSM_GROUP) => &["join", "--enough", "201", "--for-ms", &patience],
-                        // Nothing may come to these: for as long as the others usually take, and longer.
+                        // Nothing may come to these: for as long as the others usually take, and
+                        // longer.
                         _ => &["join", "--for-ms", "2500"],
                     };
                     let what = format!("{size} bytes to {group} over {relay}");

@@ -57,7 +57,8 @@ impl<T: DeserializeOwned> Pending<T> {
 }
 
 impl Site {
-    /// Makes the networks, starts the relay with these arguments, lets `act` do what it does, and ends everything in order.
+    /// Makes the networks, starts the relay with these arguments, lets `act` do what it does, and
+    /// ends everything in order.
     ///
     /// # Errors
     /// Whatever `act` fails with, or a start or an end that goes wrong.
@@ -157,7 +158,8 @@ impl Site {
         spawn(command)
     }
 
-    /// Starts something that speaks AMT from a node. With `--until-closed` it ends when it has to tell.
+    /// Starts something that speaks AMT from a node. With `--until-closed` it ends when it has to
+    /// tell.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -183,7 +185,8 @@ impl Site {
         })
     }
 
-    /// Counts the datagrams of a group on a node's loopback interface, or on the interface with an address, for a time.
+    /// Counts the datagrams of a group on a node's loopback interface, or on the interface with an
+    /// address, for a time.
     ///
     /// # Errors
     /// When the program cannot be started.
@@ -233,7 +236,8 @@ impl Site {
         })
     }
 
-    /// Starts `flexfeed-gateway` in a node, which sends a group on to programs of the node: on the loopback interface, or an IPv6 group on its other one.
+    /// Starts `flexfeed-gateway` in a node, which sends a group on to programs of the node: on the
+    /// loopback interface, or an IPv6 group on its other one.
     ///
     /// # Errors
     /// When it cannot be started.

@@ -232,8 +232,8 @@ fn line<T: AsRef<str>>(text: &mut String, values: &[T]) {
     text.push_str("\r\n");
 }
 
-/// A list in one value: an array as JSON has it, for its texts may have anything in them; empty without
-/// any.
+/// A list in one value: an array as JSON has it, for its texts may have anything in them; empty
+/// without any.
 pub fn list(texts: &[String]) -> String {
     match texts {
         [] => String::new(),

@@ -142,8 +142,8 @@ impl Parts for Receivers {
 
 /// The list of moves as a file
 ///
-/// The newest first, at most a million. In CSV, a text that a spreadsheet would take for a formula has
-/// a `'` in front.
+/// The newest first, at most a million. In CSV, a text that a spreadsheet would take for a formula
+/// has a `'` in front.
 #[utoipa::path(get, path = "/api/v1/moves/export", tag = "receivers",
     operation_id = "export_moves", params(MovesExportQuery),
     responses((status = 200, content(
@@ -268,8 +268,8 @@ impl<R: Row + 'static> Parts for CompleteList<R> {
 
 /// The updates of a channel as a file
 ///
-/// The newest first, at most a million, with how far they got. In CSV, a text that a spreadsheet would
-/// take for a formula has a `'` in front.
+/// The newest first, at most a million, with how far they got. In CSV, a text that a spreadsheet
+/// would take for a formula has a `'` in front.
 #[utoipa::path(get, path = "/api/v1/updates/export", tag = "updates",
     operation_id = "export_updates", params(UpdatesExportQuery),
     responses((status = 200, content(

@@ -106,7 +106,8 @@ pub const KNOWN: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     (
-        "links: wrapped over lines, relative, before the counting of clicks, in the guid, as Atom's",
+        "links: wrapped over lines, relative, before the counting of clicks, in the guid, as \
+         Atom's",
         &[
             ("broken/mixed-case-elements.xml", "link"),
             ("broken/relative-links.xml", "link"),

@@ -44,7 +44,8 @@ impl Place {
 }
 
 impl Engine {
-    /// The channel with this name. One that is gone, or not there yet, is no mistake: what belongs to it may be under way.
+    /// The channel with this name. One that is gone, or not there yet, is no mistake: what belongs
+    /// to it may be under way.
     pub(super) fn channel(&self, name: &str) -> Option<ChannelIndex> {
         let channel = self.core.channel_named(name);
         if channel.is_none() {

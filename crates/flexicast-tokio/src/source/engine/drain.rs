@@ -39,14 +39,16 @@ impl Engine {
         };
         if now >= draining.until {
             warn!(
-                "not everything was delivered within the time; receivers get the rest when they come back"
+                "not everything was delivered within the time; receivers get the rest when they \
+                 come back"
             );
             return true;
         }
         self.is_all_delivered()
     }
 
-    /// Whether all that was published is acknowledged, by the members of flows and on each receiver's own connection.
+    /// Whether all that was published is acknowledged, by the members of flows and on each
+    /// receiver's own connection.
     fn is_all_delivered(&mut self) -> bool {
         let waits = self.places.iter().flatten();
         if waits.into_iter().any(|place| !place.updates.is_empty()) {

@@ -1,4 +1,5 @@
-//! Flow packets on their way out: once to each group, and as copies to the receivers that multicast does not reach.
+//! Flow packets on their way out: once to each group, and as copies to the receivers that multicast
+//! does not reach.
 
 use std::time::Instant;
 
@@ -37,7 +38,8 @@ impl Engine {
         }
         let (mut failed, mut copied) = (Vec::new(), 0);
         for session in self.core.replicas(channel) {
-            // Only where the receiver has shown that it receives: a source must not be made to flood others.
+            // Only where the receiver has shown that it receives: a source must not be made to
+            // flood others.
             let path = self.peers.get(session).and_then(|p| p.path);
             let Some(path) = path.filter(|path| path.validated) else {
                 continue;

@@ -20,7 +20,8 @@ const MAX_UNSERVED: usize = 2_000;
 const MAX_PEERS: usize = 20_000 + MAX_UNSERVED;
 /// Those of one network that are not served yet: an IPv4 address, an IPv6 /64.
 const MAX_UNSERVED_PER_ADDRESS: usize = 250;
-/// With so many, new receivers have to prove their address first, at the cost of a round trip: handshakes that somebody begins in others' names end there.
+/// With so many, new receivers have to prove their address first, at the cost of a round trip:
+/// handshakes that somebody begins in others' names end there.
 const RETRY_FROM: usize = 64;
 
 /// Returns the network whose connections are counted together: an IPv6 host has all addresses of
@@ -33,7 +34,8 @@ fn network(ip: IpAddr) -> IpAddr {
 }
 
 impl Engine {
-    /// A packet for a connection that does not exist: a new receiver, one of an earlier life, or noise.
+    /// A packet for a connection that does not exist: a new receiver, one of an earlier life, or
+    /// noise.
     pub(super) fn stranger(
         &mut self,
         from: SocketAddr,
@@ -145,7 +147,8 @@ impl Engine {
         }
     }
 
-    /// Answers without a connection. A full socket buffer is no reason to keep the answer: the next packet provokes another.
+    /// Answers without a connection. A full socket buffer is no reason to keep the answer: the next
+    /// packet provokes another.
     fn reply(&self, from: SocketAddr, to: SocketAddr, answer: &[u8]) {
         let local = crate::train::source_ip(&self.socket, to);
         let _ = self.socket.try_send_some(from, local, answer, None);

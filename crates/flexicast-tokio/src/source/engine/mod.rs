@@ -102,7 +102,8 @@ pub(super) struct Engine {
     /// The channel whose turn it is to publish.
     turn: ChannelIndex,
     inbox: mpsc::Receiver<Command>,
-    /// Answers of the store come by a way of their own: they are taken even while no further update is.
+    /// Answers of the store come by a way of their own: they are taken even while no further update
+    /// is.
     answers: (mpsc::Sender<StoreAnswer>, mpsc::Receiver<StoreAnswer>),
     peers: HashMap<u64, Peer>,
     by_id: HashMap<Vec<u8>, u64>,
@@ -188,7 +189,8 @@ impl Engine {
     pub(super) async fn run(mut self) -> Result<(), Error> {
         let mut batch = RecvBatch::new();
         let mut buffer = vec![0; 65_536.max(Link::BUFFER)];
-        // tokio learns only by this that the socket can be written to, and resets do not wait for it.
+        // tokio learns only by this that the socket can be written to, and resets do not wait for
+        // it.
         self.socket
             .writable()
             .await
@@ -211,9 +213,11 @@ impl Engine {
                 Some(answer) = self.answers.1.recv() => self.answer(answer),
                 () = tokio::time::sleep_until(wake.into()) => {}
             }
-            // Which branch was taken is chance. What has come is read before anybody is blamed for being silent.
+            // Which branch was taken is chance. What has come is read before anybody is blamed for
+            // being silent.
             self.receive(&mut batch, &mut buffer)?;
-            // All are judged by this time: should the machine stand still from here on, the next round finds that it did.
+            // All are judged by this time: should the machine stand still from here on, the next
+            // round finds that it did.
             let now = Instant::now();
             if let Some(span) = away(wake, now) {
                 self.core.grant_grace(span, now);
@@ -246,7 +250,8 @@ impl Engine {
         Ok(())
     }
 
-    /// The local end of the path that a datagram came by: on a socket that is bound to all addresses, the one that the receiver wrote to.
+    /// The local end of the path that a datagram came by: on a socket that is bound to all
+    /// addresses, the one that the receiver wrote to.
     fn address_of(&self, to: Option<IpAddr>) -> SocketAddr {
         let written = to.filter(|ip| !ip.is_unspecified() && !ip.is_multicast());
         match written {
@@ -411,7 +416,8 @@ impl Engine {
             .await
             .map_err(failed())?;
         if let Some((code, reason)) = peer.closing.take() {
-            // Behind the control frames, so that a REFUSED is not overtaken: quiche sends nothing else once it closes.
+            // Behind the control frames, so that a REFUSED is not overtaken: quiche sends nothing
+            // else once it closes.
             peer.close(code, &reason);
             peer.link
                 .transmit(&self.socket, buffer, now)

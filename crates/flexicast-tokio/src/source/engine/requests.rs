@@ -139,7 +139,8 @@ impl Engine {
         self.touched.insert(session);
     }
 
-    /// Another receiver has come with this one's id: whether this one lives is seen by what it answers.
+    /// Another receiver has come with this one's id: whether this one lives is seen by what it
+    /// answers.
     fn probe(&mut self, session: SessionId, now: Instant) {
         let Some(peer) = self.peers.get_mut(&session) else {
             return;
@@ -221,7 +222,8 @@ impl Engine {
                     cause,
                 } => {
                     let channel = self.core.channel_name(channel);
-                    info!(channel, members, %cause, "many receivers fell back at once; look for what broke between the source and them");
+                    info!(channel, members, %cause, "many receivers fell back at once; look for \
+                        what broke between the source and them");
                     if self.mass_fall_backs.len() >= MASS_FALL_BACKS {
                         self.mass_fall_backs.pop_front();
                     }
@@ -358,7 +360,8 @@ impl Engine {
             let updates = match answer {
                 Ok(updates) => Some(updates),
                 Err(error) => {
-                    warn!(channel = name, from, error = %error, "the store does not answer; trying again");
+                    warn!(channel = name, from, error = %error, "the store does not answer; trying \
+                        again");
                     None
                 }
             };

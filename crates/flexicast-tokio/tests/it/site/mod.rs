@@ -187,8 +187,9 @@ impl Site {
             rate_bps: 50_000_000,
             unicast_rate_bps: None,
             ack_delay: Duration::from_millis(25),
-            // Generous: a busy machine is no reason to leave the flow, or the connection. Three heartbeats that are not acknowledged are one, so they have to be further
-            // apart than a third of this.
+            // Generous: a busy machine is no reason to leave the flow, or the connection. Three
+            // heartbeats that are not acknowledged are one, so they have to be further apart than a
+            // third of this.
             fall_back: Duration::from_secs(4),
             heartbeat: Duration::from_secs(3),
             qlog: None,
@@ -383,7 +384,8 @@ impl Probe {
         }
     }
 
-    /// Returns the number of updates of a channel received by its flow, repaired ones included: a small receive buffer of a busy machine loses packets.
+    /// Returns the number of updates of a channel received by its flow, repaired ones included: a
+    /// small receive buffer of a busy machine loses packets.
     pub fn by_flow(&self, channel: &str) -> usize {
         let via = self.via.get(channel).map_or(&[][..], |v| v);
         via.iter().filter(|v| **v != Via::Unicast).count()

@@ -35,7 +35,8 @@ impl Nat {
                     Ok((len, from)) = inner.recv_from(&mut from_inside) => {
                         client = Some(from);
                         if let Ok(thief) = thieves.try_recv() {
-                            // The receiver's next packet leaves from elsewhere, and then no other leaves at all.
+                            // The receiver's next packet leaves from elsewhere, and then no other
+                            // leaves at all.
                             thief.send_to(&from_inside[..len], server).await.unwrap();
                             is_cut.store(true, Ordering::Relaxed);
                             let stolen = len;
@@ -78,8 +79,9 @@ impl Nat {
         is_done.await.unwrap();
     }
 
-    /// Somebody between the receiver and the source sends the receiver's next packet from an address of their own, and cuts the receiver off. Returns the
-    /// socket at that address and the bytes that it sent.
+    /// Somebody between the receiver and the source sends the receiver's next packet from an
+    /// address of their own, and cuts the receiver off. Returns the socket at that address and the
+    /// bytes that it sent.
     pub async fn steal(&mut self) -> (UdpSocket, usize) {
         let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         self.thief.send(socket).await.unwrap();

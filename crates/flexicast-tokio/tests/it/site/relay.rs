@@ -1,4 +1,5 @@
-//! An AMT relay that does as much as these tests need: no timers, no limits, one question for each gateway.
+//! An AMT relay that does as much as these tests need: no timers, no limits, one question for each
+//! gateway.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -1,7 +1,8 @@
 //! A source and its receivers in virtual time: seeded links, no sockets, no clock.
 //!
-//! The unicast path is modelled as what QUIC gives: an ordered control stream, ordered server streams and unreliable datagrams, all with a delay. The flow's
-//! packets take a link per receiver that can lose, reorder and be cut.
+//! The unicast path is modelled as what QUIC gives: an ordered control stream, ordered server
+//! streams and unreliable datagrams, all with a delay. The flow's packets take a link per receiver
+//! that can lose, reorder and be cut.
 
 pub mod forger;
 
@@ -117,7 +118,8 @@ pub struct Lab {
     pub rungs: Rungs,
     /// The validity check of receivers that are added from now on.
     pub check: Option<Check>,
-    /// Somebody forges or misbehaves here: packets that are not taken and connections that are closed are part of the test.
+    /// Somebody forges or misbehaves here: packets that are not taken and connections that are
+    /// closed are part of the test.
     pub hostile: bool,
     /// Whole forged updates may be handed out; they are listed.
     pub tolerates_forgery: bool,
@@ -262,7 +264,8 @@ impl Lab {
         self.pump();
     }
 
-    /// The connection breaks without a word: both ends notice at once here, what was under way is lost.
+    /// The connection breaks without a word: both ends notice at once here, what was under way is
+    /// lost.
     pub fn disconnect(&mut self, i: usize) {
         let session = self.session(i);
         self.source.closed(session, self.now);
@@ -594,7 +597,8 @@ impl Lab {
         busy
     }
 
-    /// The source offers copies of the flow's packets, which get lost here. Before anybody connects.
+    /// The source offers copies of the flow's packets, which get lost here. Before anybody
+    /// connects.
     pub fn offer_replication(&mut self, seed: u64) {
         let mut config = source_config(seed, 0, self.config.clone());
         config.channels[0].replicate = true;

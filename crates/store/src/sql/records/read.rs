@@ -54,7 +54,8 @@ macro_rules! select_relays {
 macro_rules! select_feed_events {
     ($($then:tt)+) => {
         $crate::database::sql!(
-            "SELECT id, channel, url, at, state, detail, excerpt, change FROM feed_events " $($then)+
+            "SELECT id, channel, url, at, state, detail, excerpt, change FROM \
+             feed_events " $($then)+
         )
     };
 }

@@ -189,7 +189,8 @@ impl Site {
             rate_bps: 50_000_000,
             unicast_rate_bps: None,
             ack_delay: Duration::from_millis(25),
-            // No test waits for a fall-back, and a busy machine may stand still for some seconds. Three heartbeats that are not acknowledged are a fall-back too.
+            // No test waits for a fall-back, and a busy machine may stand still for some seconds.
+            // Three heartbeats that are not acknowledged are a fall-back too.
             fall_back: Duration::from_secs(10),
             heartbeat: self.heartbeat,
             qlog: None,
