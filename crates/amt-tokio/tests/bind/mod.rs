@@ -4,10 +4,9 @@
 
 use std::fs;
 use std::io::Write;
-use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// Folders of the program that are not on the PATH of ordinary users.
@@ -30,21 +29,6 @@ impl Drop for Named {
     }
 }
 
-/// Returns a port that is free for UDP and TCP, below 32,768, where the kernel's automatic ports
-/// begin.
-fn free_port() -> u16 {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    for _ in 0..1000 {
-        let next = std::process::id().wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
-        let port = 21_000 + (next.wrapping_mul(7) % 11_000) as u16;
-        let udp = UdpSocket::bind(("127.0.0.1", port));
-        if udp.is_ok() && TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
-    panic!("no free port");
-}
-
 /// Starts the server with zones of (name, records). For a zone without records, the file is
 /// missing, and the server answers with SERVFAIL. `None` without `named`.
 pub fn start(zones: &[(&str, &str)]) -> Option<Named> {
@@ -65,7 +49,7 @@ pub fn start(zones: &[(&str, &str)]) -> Option<Named> {
         return None;
     };
     let folder = tempfile::tempdir().unwrap();
-    let port = free_port();
+    let port = kit::ports::free().port();
     let mut config = format!(
         "options {{
             directory \"{}\";
