@@ -3,7 +3,7 @@
 //! **Architecture invariant:** settling a range costs O(1) whatever its length and however many
 //! members there are, and leaving removes what one member owes without counting as an
 //! acknowledgement for another. The counts are kept as differences between neighbours: a range that
-//! is settled changes the difference at its first packet and behind its last one, and only the
+//! is settled changes the difference at its first packet and after its last one, and only the
 //! sweep that releases packets from the front sums them up, once per packet.
 
 use std::collections::VecDeque;
@@ -152,13 +152,13 @@ impl Ledger {
         if range.is_empty() {
             return;
         }
-        let (first, behind) = (self.index(range.start), self.index(range.end));
-        if first == behind {
+        let (first, after) = (self.index(range.start), self.index(range.end));
+        if first == after {
             // Only numbers that were skipped.
             return;
         }
         self.packets[first].delta -= 1;
-        match self.packets.get_mut(behind) {
+        match self.packets.get_mut(after) {
             Some(packet) => packet.delta += 1,
             None => self.last_owed -= 1,
         }

@@ -421,7 +421,7 @@ impl FlowSender {
                 || self.ping_at().is_some_and(|at| at <= now))
     }
 
-    /// When a PING is due: a heartbeat, a newcomer's proof, or a probe behind data.
+    /// When a PING is due: a heartbeat, a newcomer's proof, or a probe after data.
     pub(super) fn ping_at(&self) -> Option<Instant> {
         let pings = self.pings.next_timeout(self.config.heartbeat);
         pings.filter(|_| self.listeners > 0)

@@ -80,7 +80,7 @@ impl FlowSender {
         if let Some(frames) = &mut self.traced {
             *frames = trace::frames(&out[HEADER_LEN..]);
         }
-        // The tag is room enough for the 16 bytes behind the packet number that header protection
+        // The tag is room enough for the 16 bytes after the packet number that header protection
         // samples.
         out.resize(end + TAG_LEN, 0);
         let epoch = &mut self.epochs.current;

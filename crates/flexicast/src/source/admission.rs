@@ -56,7 +56,7 @@ impl Source {
         }
     }
 
-    /// Serves a receiver that may receive, if nothing else stands in its way.
+    /// Serves a receiver that may receive, if nothing else prevents it.
     fn admit(&mut self, id: SessionId, now: Instant) {
         let session = self.sessions.get(id).filter(|s| s.awaits_verdict());
         let Some(hello) = session.and_then(Session::hello).cloned() else {

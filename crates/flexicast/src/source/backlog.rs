@@ -96,7 +96,7 @@ impl Backlog {
         self.updates.iter().next().map(|r| r.start)
     }
 
-    /// The first update behind `seq` that is to be sent whole.
+    /// Returns the first update after `seq` that is to be sent whole.
     pub(super) fn next_update_after(&self, seq: u64) -> Option<u64> {
         let mut ranges = self.updates.iter();
         let range = ranges.find(|r| r.end > seq + 1)?;

@@ -286,14 +286,14 @@ mod tests {
         Some((from..from + count).map(|seq| (seq, update(seq))).collect())
     }
 
-    fn behind() -> (Delivery, Recent, Instant) {
+    fn backlogged() -> (Delivery, Recent, Instant) {
         let now = Instant::now();
         let mut delivery = Delivery::new(0);
         delivery.backlog.start(1, HEAD);
         (delivery, Recent::new(HEAD + 1), now)
     }
 
-    /// Takes what can be taken; returns the updates, and what is asked of the store behind them.
+    /// Takes items until none is left; returns the updates, and the requests to the store.
     fn take(delivery: &mut Delivery, recent: &Recent) -> (Vec<u64>, Vec<u64>) {
         let (mut sent, mut asked) = (Vec::new(), Vec::new());
         loop {
@@ -310,7 +310,7 @@ mod tests {
 
     #[test]
     fn the_store_is_read_ahead_and_each_update_is_sent_once() {
-        let (mut delivery, recent, now) = behind();
+        let (mut delivery, recent, now) = backlogged();
         assert_eq!(take(&mut delivery, &recent), (vec![], vec![1]));
         let mut next = 1;
         let mut from = 1;
@@ -330,7 +330,7 @@ mod tests {
 
     #[test]
     fn without_leave_nothing_is_read_ahead() {
-        let (mut delivery, recent, now) = behind();
+        let (mut delivery, recent, now) = backlogged();
         take(&mut delivery, &recent);
         delivery.provide(1, stored(1, 500), 1, now);
         for _ in 0..500 {
@@ -346,7 +346,7 @@ mod tests {
     #[test]
     fn a_gap_is_announced_when_it_is_reached() {
         for ahead in [None, Some(Vec::new()), stored(900, 10)] {
-            let (mut delivery, recent, now) = behind();
+            let (mut delivery, recent, now) = backlogged();
             take(&mut delivery, &recent);
             delivery.provide(1, stored(1, 500), 1, now);
             // The question is asked when half of them are sent.

@@ -24,7 +24,7 @@ impl ChannelScope<'_> {
 
     /// Records that a receiver that is no member by its relay has lost it. Most likely its
     /// acknowledgements were missed before it could know.
-    pub(super) fn relay_was_lost(&mut self, id: SessionId, path: PathId) {
+    pub(super) fn record_lost_relay(&mut self, id: SessionId, path: PathId) {
         let tunnel = PathId::new(self.channel.flow_index, Rung::Amt);
         let subscription = self.subscription(id).filter(|_| path == tunnel);
         let Some(subscription) = subscription else {

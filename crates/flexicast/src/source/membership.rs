@@ -166,7 +166,7 @@ impl ChannelScope<'_> {
         }
         if listens_on {
             if cause == Cause::RelayLost {
-                self.relay_was_lost(id, state.path);
+                self.record_lost_relay(id, state.path);
             }
             return;
         }
@@ -219,7 +219,7 @@ impl ChannelScope<'_> {
         }
     }
 
-    /// Makes a receiver a member by the path that it proved, if that is better than where it stands
+    /// Makes a receiver a member by the path that it proved, if that is better than its rung
     /// and it is near enough to the head.
     pub(super) fn try_promote(&mut self, id: SessionId, now: Instant) {
         let channel = &mut self.channel;
@@ -275,7 +275,7 @@ impl ChannelScope<'_> {
         self.recount(id);
     }
 
-    /// The end of a membership: everything that the flow did not bring goes to the unicast path.
+    /// Ends a membership: everything that the flow did not bring goes to the unicast path.
     pub(super) fn end_membership(
         &mut self,
         id: SessionId,

@@ -10,7 +10,7 @@ const JOINS_WITHIN: Duration = Duration::from_secs(1);
 /// Bound on remembered leavers; beyond it, the rekey happens even if some return.
 const MAX_LEAVERS: usize = 1024;
 
-/// Key epochs of a channel's flow: who has to be locked out, and whether a secret is under way.
+/// Key epochs of a channel's flow: receivers to lock out, and the request for a secret.
 #[derive(Debug, Default)]
 pub(super) struct Rekeying {
     /// Receivers that hold the key and are gone; `None` among them stands for more than are

@@ -78,7 +78,7 @@ pub struct ChannelConfig {
 pub enum Absence {
     /// Removed: requests for it are refused as unknown.
     Gone,
-    /// Published by another source: requests for it are told to come back later.
+    /// Published by another source: requests for it are refused for now.
     Elsewhere,
 }
 
@@ -185,7 +185,7 @@ pub enum SourceEvent {
         /// The cursor's seq.
         seq: u64,
     },
-    /// A receiver stands on another rung.
+    /// A receiver moved to another rung.
     Moved {
         /// The session.
         session: SessionId,
@@ -209,7 +209,7 @@ pub enum SourceEvent {
         /// The rung: one that was tried without success ([`Cause::ProbeTimeout`]), or the one of
         /// the last fall-back ([`Cause::RelayLost`], which replaces the cause given then).
         rung: Rung,
-        /// Where the receiver stands.
+        /// Current rung of the receiver.
         on: Rung,
         /// Why.
         cause: Cause,
@@ -296,7 +296,7 @@ pub struct Traffic {
 pub struct SubscriptionStatus {
     /// The channel.
     pub channel: ChannelIndex,
-    /// Where the receiver stands.
+    /// Current rung of the receiver.
     pub rung: Rung,
     /// Since when.
     pub since: Instant,

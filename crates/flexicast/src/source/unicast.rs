@@ -1,4 +1,4 @@
-//! The unicast paths of all receivers together: whose turn it is, and who catches up.
+//! The unicast paths of all receivers together: their turns, and the open catch-up streams.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
