@@ -276,7 +276,7 @@ async fn a_whole_folder_from_a_backup_is_renewed_although_it_agrees_with_itself(
 }
 
 #[tokio::test]
-async fn a_new_database_and_a_damaged_mark_renew_the_channel() {
+async fn a_new_database_and_a_damaged_mark_give_a_new_incarnation() {
     let place = Place::new();
     let life = place.start().await;
     let first = life.incarnation();

@@ -222,7 +222,7 @@ async fn the_database_of_another_program_is_refused_and_left_alone() {
 }
 
 #[tokio::test]
-async fn a_locked_database_is_busy_and_not_unavailable() {
+async fn appends_to_a_locked_database_report_busy_and_reads_do_not_wait() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.db");
     let store = open(&path).await.unwrap();

@@ -4,6 +4,7 @@
 mod accounts;
 mod archive;
 mod archived_accounts;
+mod audit_log;
 mod changes;
 mod commands;
 mod crash;
