@@ -224,10 +224,10 @@ export interface paths {
         };
         /**
          * Live events
-         * @description Server-sent events: first `snapshot`, whose data is a `Snapshot`; then, at most once a second,
-         *     `delta`, whose data is an `Update`. After a short break of the connection, `Last-Event-ID` goes on
-         *     where it ended; after a long one there is another snapshot. A comment comes where nothing happens
-         *     for 15 seconds.
+         * @description Server-sent events: first `snapshot`, whose data is a `Snapshot`; then, at most once a second, `delta`,
+         *     whose data is an `Update`. After a short break of the connection, `Last-Event-ID` goes on where it
+         *     ended; after a long one there is another snapshot. A comment comes where nothing happens for 15
+         *     seconds.
          */
         get: operations["events"];
         put?: never;
@@ -292,8 +292,8 @@ export interface paths {
         put?: never;
         /**
          * Looks at a feed
-         * @description Fetches it once, as the source would, and reads it. Addresses that lead into private networks are
-         *     refused, also by a name or a redirect, unless the console allows them.
+         * @description Fetches it once, as the source would, and reads it. Addresses that lead into private networks
+         *     are refused, also by a name or a redirect, unless the console allows them.
          */
         post: operations["test_feed"];
         delete?: never;
@@ -387,8 +387,8 @@ export interface paths {
         };
         /**
          * The list of moves as a file
-         * @description The newest first, at most a million. In CSV, a text that a spreadsheet would take for a formula has
-         *     a `'` in front.
+         * @description The newest first, at most a million. In CSV, a text that a spreadsheet would take for a formula
+         *     has a `'` in front.
          */
         get: operations["export_moves"];
         put?: never;
@@ -685,8 +685,8 @@ export interface paths {
         };
         /**
          * The updates of a channel as a file
-         * @description The newest first, at most a million, with how far they got. In CSV, a text that a spreadsheet would
-         *     take for a formula has a `'` in front.
+         * @description The newest first, at most a million, with how far they got. In CSV, a text that a spreadsheet
+         *     would take for a formula has a `'` in front.
          */
         get: operations["export_updates"];
         put?: never;
@@ -840,8 +840,8 @@ export interface components {
             /** @description To what; empty if to nothing in particular. */
             target: string;
             /**
-             * @description By what way: `session`, `token` and its number, `password`, `setup link`, `command line`; `source`
-             *     where it says what became of what somebody asked of it.
+             * @description By what way: `session`, `token` and its number, `password`, `setup link`, `command line`; `source` where it
+             *     says what became of what somebody asked of it.
              */
             via: string;
         };
@@ -1553,9 +1553,9 @@ export interface components {
             source: components["schemas"]["Source"];
             /**
              * Format: int64
-             * @description Since when it is not known how receivers, channels and relays are, because the source is silent or
-             *     the database does not answer: what is said of them is as it was then. Unix milliseconds; null while
-             *     it is known.
+             * @description Since when it is not known how receivers, channels and relays are, because the source is
+             *     silent or the database does not answer: what is said of them is as it was then. Unix
+             *     milliseconds; null while it is known.
              */
             unknown_since_ms: number | null;
         };
@@ -1571,8 +1571,8 @@ export interface components {
             total: number;
             /**
              * Format: int64
-             * @description Since when it is not known how they are, because the source is silent or the database does not
-             *     answer: all of this is as it was then. Unix milliseconds; null while it is known.
+             * @description Since when it is not known how they are, because the source is silent or the database does
+             *     not answer: all of this is as it was then. Unix milliseconds; null while it is known.
              */
             unknown_since_ms: number | null;
         };
@@ -1762,7 +1762,10 @@ export interface components {
              * @description The round-trip time of its connection; null where it was not measured.
              */
             rtt_ms: number | null;
-            /** @description The worst of the ways in which it gets its channels; with the filter `channel`, that of this one. */
+            /**
+             * @description The worst of the ways in which it gets its channels; with the filter `channel`, that of this
+             *     one.
+             */
             rung: components["schemas"]["Rung"];
             /**
              * Format: int64
@@ -2031,7 +2034,8 @@ export interface components {
             link: string | null;
             /**
              * Format: int64
-             * @description Time of publication or change as stated by the entry; Unix milliseconds; null if it states none.
+             * @description Time of publication or change as stated by the entry; Unix milliseconds; null if it states
+             *     none.
              */
             published_ms: number | null;
             /** @description Its title; null if it has none. */
@@ -2079,7 +2083,10 @@ export interface components {
             receivers: components["schemas"]["Receiver"][];
             /** @description All relays, if one of them is different. */
             relays: components["schemas"]["Relay"][] | null;
-            /** @description All receivers, without those that the filter leaves out for being removed or not; null if no part of the list was asked for. */
+            /**
+             * @description All receivers, without those that the filter leaves out for being removed or not; null if no
+             *     part of the list was asked for.
+             */
             total: number | null;
         };
         /** @description An update with what is in it. */
