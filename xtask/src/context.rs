@@ -201,7 +201,7 @@ pub fn run_logged(command: &mut Command, log: &Path) -> Result<ExitStatus> {
         if length == 0 {
             break;
         }
-        // Nobody may be reading any more; the file is written all the same.
+        // The reader may be gone; the file is written all the same.
         let _ = io::stdout().write_all(&buffer[..length]);
         let _ = io::stdout().flush();
         file.write_all(&buffer[..length])?;

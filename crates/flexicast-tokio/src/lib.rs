@@ -15,7 +15,7 @@
 //! to the flows by every rung it has, and sends [`receiver::Event`]s: each update once and in
 //! order. The application stores them and confirms the cursor
 //! ([`receiver::ReceiverHandle::confirm`]); an application that does not read its events stops its
-//! own receiver and nobody else's.
+//! own receiver and no other.
 //!
 //! # Invariants
 //!

@@ -2,7 +2,7 @@
 //!
 //! A page from anywhere may have its own name point to this machine afterwards (DNS rebinding):
 //! the browser then takes this site for the page's own, and lets the page read it. It still sends
-//! that name, so a site without passwords answers only to names that nobody else can have.
+//! that name, so a site without passwords answers only to names that no attacker can own.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

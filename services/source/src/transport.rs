@@ -22,8 +22,8 @@ use crate::publish::LeaseGuard;
 /// updates to store meanwhile.
 const JUDGED_AT_ONCE: usize = 8;
 
-/// Admission requests waiting for that; further ones are told to come back. A receiver tries for
-/// minutes.
+/// Admission requests waiting for that; further ones are referred to a later time. A receiver tries
+/// for minutes.
 const WAITING: usize = 1024;
 
 /// The service's interface to the running transport; tests substitute a recorder.

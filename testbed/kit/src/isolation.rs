@@ -39,7 +39,8 @@ macro_rules! alone {
 /// Whether this process runs the calling test alone, in network and mount namespaces of its own;
 /// otherwise runs it there to its end, after the given shell lines. The loopback interface is up.
 ///
-/// Inside, the test has the rights of root over its own networks and mounts, whoever started it.
+/// Inside, the test has the rights of root over its own networks and mounts, whichever user started
+/// it.
 #[macro_export]
 macro_rules! in_namespace {
     () => {

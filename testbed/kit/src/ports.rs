@@ -1,10 +1,10 @@
-//! Ports that nobody uses.
+//! Unused ports.
 
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The ports given out: below 32,768, where the kernel's automatic ports begin, so that nobody who
-/// asks for any port gets one of them while its owner restarts.
+/// The ports given out: below 32,768, where the kernel's automatic ports begin, so that no program
+/// that asks for any port gets one of them while its owner restarts.
 const RANGE: std::ops::Range<u32> = 10_000..32_000;
 
 /// Returns an address of the loopback interface whose port is free for UDP and TCP.

@@ -11,8 +11,8 @@ use rustix::process::{Pid, kill_process};
 
 use crate::wait::{self, PATIENCE, pause};
 
-/// Returns a command without the settings in the environment of whoever runs the tests, and without
-/// input.
+/// Returns a command without the settings in the environment of the user who runs the tests, and
+/// without input.
 pub fn command(program: &str) -> Command {
     let mut command = Command::new(program);
     for (name, _) in std::env::vars_os() {

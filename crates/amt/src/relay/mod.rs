@@ -248,7 +248,7 @@ impl Relay {
         packet: &[u8],
         now: Instant,
     ) -> Result<(), DropReason> {
-        // Only messages with a right MAC count: nobody else can use up a gateway's limit.
+        // Only messages with a valid MAC count: no other host can use up a gateway's limit.
         if !self.updates.admit(from.ip(), now) {
             return Err(DropReason::TooOften);
         }

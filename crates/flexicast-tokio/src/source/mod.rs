@@ -222,8 +222,8 @@ impl SourceHandle {
             .await;
     }
 
-    /// Marks a channel as published by another source: requests for it are told to come back later.
-    /// Does nothing for a channel of this source.
+    /// Marks a channel as published by another source: requests for it are answered with a retry
+    /// later. Does nothing for a channel of this source.
     pub async fn elsewhere(&self, channel: &str) {
         let channel = channel.to_owned();
         let _ = self.commands.send(Command::Elsewhere(channel)).await;
@@ -241,7 +241,7 @@ impl SourceHandle {
             .await
     }
 
-    /// Ends [`Source::run`] gracefully: new receivers are told to come back later, published
+    /// Ends [`Source::run`] gracefully: new receivers are referred to a later time, published
     /// updates are delivered, and then all connections are closed, after `within` at the latest.
     /// Returns when the source has stopped.
     pub async fn drain(&self, within: Duration) {

@@ -367,7 +367,7 @@ impl<'a> Slot<'a> {
         }
         let outgoing = link.sll_pkttype == libc::PACKET_OUTGOING;
         let loopback = link.sll_hatype == libc::ARPHRD_LOOPBACK;
-        // SAFETY: the range is within the slot, and nobody writes there until it is given back.
+        // SAFETY: the range is within the slot, which the kernel does not write before its return.
         let frame =
             unsafe { std::slice::from_raw_parts(self.start.add(start).as_ptr(), end - start) };
         Some(SlotContent {

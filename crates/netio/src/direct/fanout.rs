@@ -93,7 +93,7 @@ impl std::fmt::Debug for Fanout {
 }
 
 // SAFETY: the pointers in `headers` lead to the other fields' heap memory or to arguments of the
-// call that wrote them, and are written anew before each use.
+// call that wrote them, and are rewritten before each use.
 unsafe impl Send for Fanout {}
 
 impl Default for Fanout {

@@ -54,7 +54,7 @@ impl std::fmt::Debug for Inbox {
 }
 
 // SAFETY: the pointers in `vectors` and `headers` lead to the other fields' heap memory and nowhere
-// else; they are written anew before each use, so they are only ever used by the thread that has
+// else; they are rewritten before each use, so they are only ever used by the thread that has
 // `self`.
 unsafe impl Send for Inbox {}
 

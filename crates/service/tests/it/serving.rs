@@ -44,7 +44,7 @@ async fn ask(address: SocketAddr) -> String {
 async fn who_asks_nothing_makes_room_for_who_does() {
     let bounds = Bounds {
         connections: 12,
-        // Nobody is let go because it is late.
+        // No client is disconnected for being late.
         header_time: 100 * TIME,
         ..Bounds::default()
     };

@@ -179,8 +179,8 @@ impl HeadMark {
         let found = blocking(path, move || MarkFile::find(&place)).await?;
         let judged = judge(&channel, found);
         if let Judged::Renew(_) = &judged {
-            // A crash after this and before the mark is written renews it once more: nobody has
-            // seen this incarnation by then.
+            // A crash after this and before the mark is written renews it once more: no receiver
+            // has seen this incarnation by then.
             channel = store.channels().renew(name, fence).await?;
         }
         let present = Record {

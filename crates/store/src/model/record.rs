@@ -240,7 +240,7 @@ pub struct RelayRow {
     pub address: String,
     /// Address that is probed; cut to 255 bytes.
     pub asked: String,
-    /// Whether it answers, so that receivers are told about it.
+    /// Whether it answers and is announced to receivers.
     pub healthy: bool,
     /// Since when that is so, in Unix milliseconds; `None` before the first answer is known.
     pub since_ms: Option<i64>,

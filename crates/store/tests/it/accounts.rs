@@ -403,7 +403,7 @@ async fn browsers_are_signed_out_with_their_user(site: Site) {
             accounts.web_sessions().touch(&[n; 32], IDLE).await.unwrap(),
             None
         );
-        // Whoever was looked at meanwhile comes too late.
+        // A user read meanwhile is stale.
         assert!(!accounts.web_sessions().add(&given(present)).await.unwrap());
         assert_eq!(
             accounts.web_sessions().touch(&[n; 32], IDLE).await.unwrap(),

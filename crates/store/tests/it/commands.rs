@@ -63,7 +63,7 @@ async fn a_command_is_asked_taken_and_finished(site: Site) {
         (CommandState::Queued, None)
     );
     assert!(waiting.asked_ms > 0);
-    // Nobody finishes what was not taken.
+    // A command that was not taken cannot be finished.
     assert!(!records.commands().finish(id, Ok("")).await.unwrap());
     let taken = records.commands().take(&held, 9).await.unwrap();
     assert_eq!(taken.len(), 1);
@@ -248,7 +248,7 @@ async fn commands_that_no_source_takes_expire(site: Site) {
     // Too late.
     assert!(!records.commands().finish(lost, Ok("")).await.unwrap());
     raw.close().await;
-    // Once each, whoever looks again.
+    // Once each, also on another look.
     records.commands().take(&held, 9).await.unwrap();
     let mut found = ended(&opened, "ann").await;
     found.sort_by_key(|line| line.action.clone());

@@ -34,7 +34,7 @@ impl<'a> SmallDisk<'a> {
 
 impl Drop for SmallDisk<'_> {
     fn drop(&mut self) {
-        // Whoever has files open on it goes first.
+        // Processes with open files on it end first.
         let _ = Command::new("umount").arg("--lazy").arg(self.0).status();
     }
 }

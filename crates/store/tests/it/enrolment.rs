@@ -48,7 +48,7 @@ async fn a_token_enrols_once_and_the_credential_admits_from_then_on(site: Site) 
     assert_eq!(admit(applicant(7, 0, 5)).await, Verdict::UnknownToken);
     assert_eq!(admit(applicant(7, 9, 5)).await, Verdict::UnknownToken);
     assert_eq!(admit(applicant(7, 1, 5)).await, ENROLLED);
-    // Whoever crashed before it heard the answer asks again, and it costs nothing.
+    // A receiver that crashed before the answer asks again, at no cost.
     assert_eq!(admit(applicant(7, 1, 5)).await, ADMITTED);
     assert_eq!(admit(applicant(7, 0, 5)).await, ADMITTED);
     // The token may be gone or wrong by now.

@@ -138,7 +138,7 @@ async fn an_append_with_an_old_fence_is_refused(site: Site) {
         append(&second, Some(new.fence), "b").await.unwrap()[0].seq,
         2
     );
-    // Without a fence, nobody asks.
+    // Without a fence, the lease is not checked.
     assert_eq!(append(&store, None, "c").await.unwrap()[0].seq, 3);
     assert_eq!(store.channels().open("lore").await.unwrap().head, 3);
 }
@@ -164,7 +164,7 @@ async fn only_the_holder_renews_a_channel(site: Site) {
     assert!(store.channels().renew("nope", None).await.is_err());
 }
 
-/// A holder that goes on while its database is made anew, or restored, and taken by another one.
+/// A holder that continues while its database is recreated, or restored, and taken by another.
 async fn a_lease_does_not_fit_a_database_that_was_replaced(site: Site) {
     let store = site.lore().await;
     let old = take(&store, &holder("attic"), LONG).await.unwrap();

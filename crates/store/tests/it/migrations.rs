@@ -1,4 +1,4 @@
-//! Databases of every earlier version, of later ones, of other programs, and of nobody.
+//! Databases of every earlier version, of later ones, of other programs, and empty ones.
 use std::time::{Duration, Instant};
 
 use sqlx::migrate::Migrator;

@@ -237,7 +237,7 @@ async fn old_records_are_deleted_in_parts(site: Site) {
             session(now - DAY, Some(now)),
             session(now - 5, None),
         ],
-        // One of nobody, and one of a channel that is not there.
+        // One without a receiver, and one of an unknown channel.
         states: vec![state(1, "lore", "amt"), stale, state(1, "gone", "amt")],
         progress: (1..=12_000)
             .map(|seq| progress("lore", seq))
@@ -277,7 +277,7 @@ async fn old_records_are_deleted_in_parts(site: Site) {
         .await
         .unwrap();
     let ends: Vec<_> = sessions.iter().map(|row| row.ended_ms).collect();
-    // That of which nobody said that it ended, has ended; the one that is young goes on.
+    // The one without a recorded end has ended; the young one continues.
     assert_eq!(ends, [None, Some(now), Some(now)]);
     assert_eq!(records.records().trim(now).await.unwrap(), 0);
     raw.close().await;

@@ -146,7 +146,7 @@ async fn a_channel_is_added_once(site: Site) {
     let error = store.channels().add("long", &long).await.unwrap_err();
     assert!(matches!(error, StoreError::TooLong { .. }), "{error}");
     assert_eq!(store.channels().list().await.unwrap().len(), 2);
-    // Whoever comes second sees what the first one made, or that it is there.
+    // The second caller sees the result of the first, or that it exists.
     let tries = (0..16).map(|n| {
         let store = store.clone();
         tokio::spawn(async move {
@@ -336,7 +336,7 @@ async fn a_feed_is_changed_by_several_and_not_brought_back(site: Site) {
     };
     assert_eq!(edit(&none).await.unwrap().settings.title, None);
     assert!(store.version().await.unwrap() > version);
-    // Whoever removes it has the last word, and what is given by flags is changed there.
+    // A removal wins, and settings of flags are changed there.
     assert!(store.feeds().set_active("lore", url, false).await.unwrap());
     assert_eq!(edit(&title).await, None);
     assert!(

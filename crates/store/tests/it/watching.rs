@@ -92,7 +92,7 @@ async fn a_watch_that_was_dropped_and_a_store_that_was_closed_leave_nothing_behi
     opened.records().write(&news()).await.unwrap();
     woken(&mut watch).await;
     close(std::slice::from_ref(&opened)).await;
-    // Nobody is woken any more, and nothing fails.
+    // No waiter is woken any more, and nothing fails.
     let mut late = opened.watch(Topic::Changes);
     let never = timeout(Duration::from_millis(300), late.changed()).await;
     assert!(never.is_err());

@@ -94,7 +94,7 @@ pub struct Webhook {
 /// A command that is run for updates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exec {
-    /// As a webhook's. One that nobody chose follows from the command.
+    /// As a webhook's. A default follows from the command.
     pub name: String,
     /// For `/bin/sh -c`.
     pub command: String,

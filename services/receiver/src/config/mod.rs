@@ -25,7 +25,7 @@ pub use values::shown_url;
 
 use crate::link::Link;
 
-/// Everything that a receiver is told, with its defaults.
+/// Settings of a receiver, with their defaults.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The enrolment link.
@@ -42,7 +42,7 @@ pub struct Settings {
     pub keep_entries: usize,
     /// The shortest time between two writes of a channel's feed files.
     pub file_interval: Duration,
-    /// To whom updates are posted.
+    /// Webhooks that updates are posted to.
     pub webhooks: Vec<Webhook>,
     /// Commands run for updates.
     pub exec: Vec<Exec>,

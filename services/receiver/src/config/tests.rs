@@ -361,7 +361,7 @@ concurrency = 4
     let loaded = given.load().unwrap();
     let text = check::text(&loaded);
     assert!(text.contains("receiver.toml line 4: http"), "{text}");
-    // Also what nobody gave, and the names that follow from what they name.
+    // Also defaults, and names derived from other settings.
     assert!(
         text.contains("log_format           text   (default)"),
         "{text}"
@@ -385,7 +385,7 @@ concurrency = 4
     );
     let json = json.to_string();
     assert!(!json.contains("another secret") && !json.contains("s3cret"));
-    // What nobody reads the log for is not in it.
+    // Defaults are not logged.
     let shown = format!("{settings:?} {text} {:?}", given.load().unwrap());
     assert!(
         !shown.contains("another secret") && !shown.contains("s3cret"),

@@ -105,7 +105,7 @@ pub struct Config {
     pub asm: bool,
     /// TTL of the packets of flows, in hops; with 0 they do not leave this machine.
     pub multicast_ttl: u32,
-    /// AMT relays that receivers are told of.
+    /// AMT relays announced to receivers.
     pub relays: Vec<Relay>,
     /// Flows are copied to single receivers that ask for it.
     pub replicate: bool,

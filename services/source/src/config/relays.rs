@@ -1,4 +1,4 @@
-//! The AMT relays that receivers are told of.
+//! AMT relays announced to receivers.
 
 use std::fmt;
 
@@ -59,7 +59,7 @@ impl Relay {
 /// that are alike.
 ///
 /// # Errors
-/// One of them cannot be told of.
+/// A relay cannot be announced.
 pub(super) fn relays(text: &str) -> Result<Vec<Relay>, String> {
     let mut relays: Vec<Relay> = Vec::new();
     let groups = text.split(',').zip(0u8..);

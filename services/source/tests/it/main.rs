@@ -145,7 +145,7 @@ fn a_new_database_in_an_old_folder_is_warned_about() {
     assert!(log.contains(WARNING), "{log}");
 }
 
-/// A command finds the running source without being told of it.
+/// A command finds the running source by itself.
 #[test]
 fn a_database_that_lies_unused_is_warned_about() {
     const WARNING: &str = "flexfeed.db is not used";
