@@ -1,5 +1,5 @@
 # Part of ./dev: builds the images of deploy/docker, and tests them on a Docker engine. Shell,
-# because this needs Docker alone, not Rust.
+# because this needs Docker alone; only prebuilt programs are checked by xtask.
 # shellcheck shell=sh disable=SC2034,SC2154 # shared with ../dev and engine.sh
 
 # images_usage TEXT: prints what is wrong with the arguments, and the usage, and ends.

@@ -28,7 +28,7 @@ const API_NEEDS: &str = "curl, python3 with venv (Debian: curl python3-venv), an
 ///
 /// There is no such target, or an input makes one panic.
 pub fn run_targets(context: &mut Context, arguments: &[String]) -> Result<()> {
-    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let seconds = arguments.iter().find(|argument| is_number(argument));
     let seconds = seconds.map_or(SECONDS, String::as_str);
     let chosen = arguments.iter().find(|argument| !is_number(argument));

@@ -14,9 +14,10 @@ use crate::failure::Failure;
 use crate::programs::{FaultNames, PROGRAMS, select};
 
 /// Documents of the repository's first folder that are packed.
-const FIRST_PAGES: [&str; 4] = [
+const FIRST_PAGES: [&str; 5] = [
     "README.md",
     "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
     "SECURITY.md",
     "CHANGELOG.md",
 ];

@@ -94,7 +94,7 @@ async fn trim(site: Arc<Site>) {
         loop {
             tokio::time::sleep(pause).await;
             pause = TRIM;
-            if let Err(error) = site.store.audit_log().trim().await {
+            if let Err(error) = site.store.trim_accounts().await {
                 warn!(%error, "removal of old sessions failed; retrying");
             }
         }

@@ -23,6 +23,16 @@ use crate::peer_text::plain;
 
 /// Fields whose value names a peer, or what it decides about. Of several, the first counts.
 const FIELDS: [&str; 6] = ["gateway", "receiver", "from", "channel", "flow", "group"];
+/// Number of [`FIELDS`] that name a peer in every module.
+const PEERS: usize = 3;
+/// Modules that log what peers send. Elsewhere a channel, flow or group is the operator's, not a
+/// peer's.
+const PEER_MODULES: [&str; 4] = [
+    "flexicast_tokio",
+    "flexfeed_receiver::connection_log",
+    "flexfeed_receiver::http",
+    "flexfeed_relay",
+];
 
 /// Lines that one peer may cause at one place.
 const PER_PEER: Rate = Rate {
@@ -165,9 +175,13 @@ impl LogLimit {
         }
         let mut named = Named::default();
         event.record(&mut named);
-        let Some((_, peer)) = named.peer else {
+        let Some((rank, peer)) = named.peer else {
             return true;
         };
+        let module = event.metadata().module_path().unwrap_or_default();
+        if rank >= PEERS && !PEER_MODULES.iter().any(|m| module.starts_with(m)) {
+            return true;
+        }
         let mut lines = self.lines();
         let line = lines.entry(event.metadata().callsite());
         let line = line.or_insert_with(|| Line::new(now));
@@ -366,6 +380,7 @@ mod tests {
             for n in 0..3000 {
                 info!(gateway = %"192.0.2.1:4000", "joined {n}");
                 info!(number = n, "of no peer {n}");
+                info!(channel = "lore", "of the operator {n}");
                 debug!(gateway = %"192.0.2.1:4000", "in detail {n}");
             }
             for receiver in ["one", "two"] {
@@ -376,6 +391,7 @@ mod tests {
         let joined = memory.lines("joined ");
         assert!((20..=20 + earned).contains(&joined), "{joined}");
         assert_eq!(memory.lines("of no peer "), 3000);
+        assert_eq!(memory.lines("of the operator "), 3000);
         assert_eq!(memory.lines("in detail "), 3000);
         assert_eq!(memory.lines("moved"), 2);
         let summaries = limit.take_summaries();

@@ -73,7 +73,7 @@ async fn serve(settings: &Settings) -> Result<()> {
     Ok(())
 }
 
-/// Opens the database, and waits until it can be store.
+/// Opens the database, waiting until it is available.
 async fn open(url: &str) -> Result<Store> {
     let began = Instant::now();
     let mut said: Option<Instant> = None;

@@ -125,8 +125,8 @@ impl ConnectionLog {
             }
             Event::Gap { channel, from, to } => error!(
                 channel = plain(channel),
-                from,
-                to,
+                first = from,
+                last = to,
                 "updates are gone at the source: this receiver was away for longer than they are \
                  kept"
             ),

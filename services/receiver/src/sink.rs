@@ -237,7 +237,7 @@ impl ChannelFiles {
                 set_back = true;
                 info!(
                     path = %path.display(),
-                    from = cursor.seq + 1,
+                    first = cursor.seq + 1,
                     "rebuilding the feed file; requesting its entries"
                 );
             }

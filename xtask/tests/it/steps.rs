@@ -266,6 +266,7 @@ fn a_tarball_has_everything_in_it() {
     for file in [
         "README.md",
         "ARCHITECTURE.md",
+        "CONTRIBUTING.md",
         "SECURITY.md",
         "CHANGELOG.md",
         "LICENSE-MIT",
@@ -302,6 +303,7 @@ fn a_tarball_has_everything_in_it() {
         "/share/doc/flexfeed/docs/protocol.md\n",
         "/share/doc/flexfeed/helm/flexfeed/Chart.yaml\n",
         "/share/doc/flexfeed/deploy/systemd/flexfeed-source.service\n",
+        "/share/doc/flexfeed/CONTRIBUTING.md\n",
         "/share/doc/flexfeed/SECURITY.md\n",
         "/README.md\n",
         "/SHA256SUMS\n",
@@ -435,7 +437,7 @@ fn lint_checks_all_and_says_what_it_could_not() {
     lint.ends(0)
         .says(&["!!! SKIPPED", "all well"])
         .called("cargo fmt --all --check")
-        .called("cargo clippy --locked --workspace --lib --bins -- -D warnings")
+        .called("cargo clippy --locked --lib --bins -p flexfeed-source")
         .called("cargo clippy --locked --workspace --all-targets --all-features -- -D warnings")
         .called("cargo doc --locked --workspace --no-deps")
         .called("shellcheck -x");

@@ -228,7 +228,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn certificate_objections_are_reported() {
+    async fn dropped_packets_are_logged_with_their_reason() {
         let place = tempfile::tempdir().unwrap();
         let mut qlog = Qlog::new(
             place.path().to_owned(),

@@ -5,7 +5,7 @@ use std::time::{Instant, SystemTime};
 
 use flexicast::control::Refusal;
 use flexicast::receiver::{Output, ReceiverEvent};
-use tracing::debug;
+use tracing::warn;
 
 use super::Event;
 use super::engine::{Engine, MAX_HELD};
@@ -146,7 +146,7 @@ impl Engine {
                     });
                 }
                 // Of a later version of the state machine.
-                event => debug!(?event, "event of the state machine ignored"),
+                event => warn!(?event, "unknown event of the state machine ignored"),
             }
         }
     }

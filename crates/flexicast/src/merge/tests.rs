@@ -256,7 +256,7 @@ fn whole_but_invalid_updates_are_requested_again() {
 
 /// Bytes of the unicast path are the source's own, whatever the application thinks of them.
 #[test]
-fn bytes_of_the_unicast_path_are_delivered_unchanged() {
+fn updates_of_the_unicast_path_are_delivered_unchecked() {
     let mut merge = asking();
     merge.add_unicast(1, 0, b"garbage", 7);
     merge.add_unicast(2, 0, b"", 0);

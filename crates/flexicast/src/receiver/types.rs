@@ -33,7 +33,8 @@ pub struct ReceiverConfig {
 
 impl ReceiverConfig {
     /// Returns the configuration of a receiver without a name, which accepts all bytes as updates
-    /// and tries every rung but relays.
+    /// and tries every rung but relays. Its seed is 0: set a random one, or all such receivers draw
+    /// the same jitter.
     pub fn new(
         receiver: Uuid,
         credential: Credential,

@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn trailing_bytes_after_an_update() {
+    fn the_next_update_after_a_seq() {
         let mut backlog = Backlog::default();
         backlog.start(5, 9);
         backlog.insert(20, 20);

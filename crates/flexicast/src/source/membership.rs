@@ -145,7 +145,13 @@ impl ChannelScope<'_> {
             return;
         };
         let membership = subscription.ladder.membership();
-        if membership.is_some_and(|m| m.path == state.path || one.is_none())
+        // A LEAVE of rung 3 ends replication, whichever flow its path names.
+        let leaves = |m: Membership| {
+            m.path == state.path
+                || one.is_none()
+                || (one == Some(Rung::Replicated) && m.rung == Rung::Replicated)
+        };
+        if membership.is_some_and(leaves)
             && let Some(flow) = &mut self.channel.flow
         {
             #[cfg(feature = "fault-injection")]

@@ -241,3 +241,19 @@ fn a_check_shows_every_setting_and_no_secret() {
     );
     assert!(!format!("{text}{json}{layers:?}").contains("s3cret"));
 }
+
+#[test]
+fn loading_reports_warnings_and_shows_every_setting() {
+    let environment = Environment::with([("FLEXFEED_LINKS", "x"), ("FLEXFEED_CAPTURE", "true")]);
+    let loaded = TABLE.load(line(&[]), &environment, |_| ()).unwrap();
+    let [warning] = loaded.warnings.as_slice() else {
+        panic!("{:?}", loaded.warnings);
+    };
+    assert!(warning.contains("FLEXFEED_LINKS"), "{warning}");
+    let text = TABLE.check_text(&loaded);
+    let json = TABLE.check_json(&loaded).to_string();
+    for setting in TABLE.settings {
+        assert!(text.contains(setting.name), "{text}");
+        assert!(json.contains(&format!("\"{}\"", setting.name)), "{json}");
+    }
+}

@@ -80,6 +80,7 @@ impl FaultRule {
     }
 
     /// Restricts the rule to the statement with this number in its session, counted from 1.
+    /// [`Fault::LostReply`] and `per_row` of [`Fault::Slow`] apply whatever the number.
     #[must_use]
     pub fn at_statement(mut self, number: usize) -> Self {
         self.statement = Some(number);

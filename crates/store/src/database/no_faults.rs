@@ -4,7 +4,7 @@ use super::Operation;
 use crate::StoreError;
 
 #[derive(Debug, Default)]
-pub(crate) struct Faults;
+pub(crate) struct Faults(());
 
 pub(super) struct SessionFaults;
 

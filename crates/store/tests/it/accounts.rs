@@ -559,10 +559,10 @@ async fn expired_accounts_are_deleted(site: Site) {
             .await
             .unwrap();
     }
-    assert_eq!(accounts.audit_log().trim().await.unwrap(), 0);
+    assert_eq!(accounts.trim_accounts().await.unwrap(), 0);
     let first = accounts.api_tokens().list(None).await.unwrap()[0].id;
     accounts.api_tokens().revoke(first).await.unwrap();
-    assert_eq!(accounts.audit_log().trim().await.unwrap(), 0);
+    assert_eq!(accounts.trim_accounts().await.unwrap(), 0);
     let mut raw = Raw::to(&site.url).await;
     raw.run(
         "UPDATE web_sessions SET expires_at = 5 WHERE seen_at = (SELECT MIN(seen_at) FROM web_sessions)
@@ -574,7 +574,7 @@ async fn expired_accounts_are_deleted(site: Site) {
     let gone = raw
         .count("SELECT COUNT(*) FROM web_sessions WHERE expires_at = 5")
         .await;
-    let went = accounts.audit_log().trim().await.unwrap();
+    let went = accounts.trim_accounts().await.unwrap();
     assert_eq!(went, u64::try_from(gone).unwrap() + 2);
     assert_eq!(accounts.api_tokens().list(None).await.unwrap().len(), 1);
     let lines = AuditFilter {

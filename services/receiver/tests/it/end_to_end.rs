@@ -311,7 +311,7 @@ async fn a_new_store_and_a_gap_are_reported_and_survived() {
     site.forget_before(7);
     site.again().await;
     let running = home.start();
-    running.wait_for("from=3 to=6");
+    running.wait_for("first=3 last=6");
     let status = home.cursor(9).await;
     let channel = &status["channels"][0];
     assert_eq!(channel["missing"], 4);
@@ -355,7 +355,7 @@ async fn a_gap_at_the_end_is_announced_once() {
     site.forget_before(6);
     site.again().await;
     let mut running = home.start();
-    running.wait_for("from=2 to=5");
+    running.wait_for("first=2 last=5");
     // The cursor is past the gap as soon as it can be: nothing is asked for twice.
     home.until("a cursor after the gap", |status| {
         status["channels"][0]["cursor"].as_u64() >= Some(5)
@@ -421,7 +421,7 @@ async fn each_channel_of_the_link_has_its_own_file_and_cursor() {
     site.again().await;
     let running = home.start();
     let line = running.wait_for("are gone at the source");
-    assert!(line.contains("from=27 to=35"), "{line}");
+    assert!(line.contains("first=27 last=35"), "{line}");
     assert!(line.contains("channel=\"lore\""), "{line}");
     let status = home
         .until("the rest", |status| cursors(status) == [40, 31, 1])

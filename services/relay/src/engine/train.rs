@@ -196,11 +196,11 @@ mod tests {
             });
             at
         };
-        let mut interfaces: Vec<usize> = Vec::new();
+        let mut indexes: Vec<usize> = Vec::new();
         for source in &sources[..4] {
-            interfaces.push(begin(&mut trains, *source));
+            indexes.push(begin(&mut trains, *source));
         }
-        for (source, at) in sources.iter().zip(&interfaces) {
+        for (source, at) in sources.iter().zip(&indexes) {
             assert_eq!(trains.place(*source, group), (*at, true));
             let train = trains.get(*at).unwrap();
             assert!(train.takes(100) && !train.takes(101));

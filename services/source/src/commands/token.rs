@@ -102,9 +102,7 @@ async fn create(config: &Config, store: &Store, new: &NewToken) -> Result<Comman
         })
         .await?;
     let run = run_line(&link);
-    let doubt = whereabouts
-        .doubt
-        .map(|doubt| format!("AuditEntry: {doubt}.\n\n"));
+    let doubt = whereabouts.doubt.map(|doubt| format!("Note: {doubt}.\n\n"));
     let doubt = doubt.unwrap_or_default();
     let terms = format!("Token {} {}", row.id, terms(&row));
     let text = match &new.link_file {

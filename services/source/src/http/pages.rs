@@ -76,7 +76,7 @@ async fn ready(State(pages): State<Arc<Pages>>, uri: Uri, headers: HeaderMap) ->
     let (sample, age) = pages.view.look(&pages.metrics).await;
     let transport = match sample.status {
         Some(_) => Transport::Answered(age),
-        None => Transport::EndReason,
+        None => Transport::Ended,
     };
     let seen = pages.board.snapshot();
     let readiness = readiness(&seen, transport);

@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_of_a_document_is_its_median_date() {
+    fn the_time_of_a_document_is_its_median_date_or_its_arrival() {
         let at = |s| Timestamp::from_second(s).unwrap();
         let dated = |seconds: &[i64], came: Option<i64>| {
             let entries = seconds.iter().enumerate().map(|(n, s)| Entry {

@@ -13,8 +13,8 @@ const STUCK: Duration = Duration::from_secs(10);
 /// State of the transport.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
-    /// EndReason.
-    EndReason,
+    /// Ended.
+    Ended,
     /// Time since its last answer.
     Answered(Duration),
 }
@@ -53,7 +53,7 @@ pub fn readiness(seen: &Snapshot, transport: Transport) -> Readiness {
         reasons.push(format!("the store cannot be read: {error}"));
     }
     match transport {
-        Transport::EndReason => reasons.push("the transport is not running".to_owned()),
+        Transport::Ended => reasons.push("the transport is not running".to_owned()),
         Transport::Answered(ago) if ago > STUCK => reasons.push(format!(
             "the transport has not answered for {} s",
             ago.as_secs()

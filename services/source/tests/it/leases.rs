@@ -132,8 +132,14 @@ async fn settings_of_the_publisher_count(site: Site) {
     assert_eq!(set_up(&site).await, before);
     b.until("it says what differs", |b| {
         let log = b.log();
-        log.contains("settings differ from those of the publishing source")
-            && log.contains("channel is not in these settings")
+        let has_line = |message, field| {
+            let mut lines = log.lines();
+            lines.any(|line| line.contains(message) && line.contains(field))
+        };
+        has_line(
+            "settings differ from those of the publishing source",
+            "publisher=\"a\"",
+        ) && has_line("channel is not in these settings", "channel=\"net\"")
     });
 
     // While the first one is away for a moment, the second one starts: nothing is taken out.
@@ -221,7 +227,12 @@ async fn one_publishes_and_the_other_takes_over(site: Site) {
     b.signal(Signal::CONT);
     b.until("who wakes up stands by", stands_by);
     b.until("it says why", |b| {
-        b.log().contains("lease lost; publishing stopped")
+        let log = b.log();
+        let mut lines = log.lines();
+        lines.any(|line| {
+            line.contains("lease lost; publishing stopped")
+                && line.contains("another source has taken it over")
+        })
     });
     // No receiver is admitted.
     let mut stranger = Listening::start(ReceiverConfig {

@@ -82,6 +82,9 @@ impl FlowDriver<'_> {
     /// Does without a flow that is not trusted for now. Returns whether that is so.
     pub(in crate::receiver) fn stay_off(&mut self, now: Instant) -> bool {
         if self.flow.participation == Participation::Left {
+            if self.channel.trust.off_until(now).is_some() {
+                self.stop_listening();
+            }
             return true;
         }
         let until = self.channel.trust.off_until(now);

@@ -5,7 +5,7 @@ use crate::model::{AuditFilter, AuditRow, NewAudit};
 use crate::sql::records::history::rows;
 use crate::sql::records::rows::{kept, kept_object};
 use crate::sql::records::trim::PART;
-use crate::{AuditLog, StoreError};
+use crate::{AuditLog, Store, StoreError};
 
 /// Longest texts kept, in bytes.
 const MAX_NAME: usize = 255;
@@ -102,13 +102,15 @@ impl AuditLog<'_> {
             })
             .collect()
     }
+}
 
+impl Store {
     /// Deletes expired browser sessions, API tokens a year after their end, and lines after 400
     /// days. Works in parts, between which others can write. Returns how many rows were deleted.
     ///
     /// # Errors
     /// The database fails; some of it may be done.
-    pub async fn trim(self) -> Result<u64, StoreError> {
+    pub async fn trim_accounts(&self) -> Result<u64, StoreError> {
         let old = [
             sql!(
                 "DELETE FROM web_sessions WHERE hash IN (
@@ -129,7 +131,7 @@ impl AuditLog<'_> {
         let mut all = 0;
         for sql in old {
             loop {
-                let mut session = self.store.database.write("forget old accounts").await?;
+                let mut session = self.database.write("forget old accounts").await?;
                 let deleted = session.execute(sql, values![PART]).await?;
                 session.commit().await?;
                 all += deleted;
