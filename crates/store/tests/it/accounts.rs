@@ -243,7 +243,9 @@ async fn browsers_sign_in_and_out(site: Site) {
         .unwrap();
     assert_eq!((&found.user, &found.csrf), (&ann, &vec![1; 16]));
     assert!(found.agent.len() <= 255 && found.agent.starts_with("Browser\u{fffd}B"));
-    assert_eq!(found.expires_ms - found.created_ms, 3_600_000);
+    // The database reads its clock for each of the two.
+    let ttl_ms = found.expires_ms - found.created_ms;
+    assert!((3_600_000..3_601_000).contains(&ttl_ms), "{ttl_ms}");
     assert_eq!(
         accounts.web_sessions().touch(&[2; 32], IDLE).await.unwrap(),
         None
