@@ -18,6 +18,13 @@ use uuid::Uuid;
 #[derive(Default)]
 struct Memory(Mutex<BTreeMap<u64, Bytes>>);
 
+impl Memory {
+    fn insert(&self, seq: u64, update: Bytes) {
+        let mut updates = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        updates.insert(seq, update);
+    }
+}
+
 #[async_trait]
 impl Backlog for Memory {
     async fn updates(
@@ -73,9 +80,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     for seq in 1..=3 {
         let update = Bytes::from(format!("update {seq}"));
         // Stored before it is published.
-        let mut updates = store.0.lock().unwrap_or_else(PoisonError::into_inner);
-        updates.insert(seq, update.clone());
-        drop(updates);
+        store.insert(seq, update.clone());
         publisher.publish("lore", seq, update).await;
     }
     while let Some(event) = events.recv().await {

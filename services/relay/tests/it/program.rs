@@ -163,7 +163,7 @@ fn tunnel(relay: SocketAddr, often: u32) -> UdpSocket {
         for kind in [RecordKind::ToEx, RecordKind::ToIn] {
             report(kind, "239.1.1.2");
             // A join and a leave at once cancel each other out.
-            std::thread::sleep(Duration::from_millis(1));
+            pause(Duration::from_millis(1));
         }
     }
     socket
