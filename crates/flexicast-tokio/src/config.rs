@@ -2,6 +2,7 @@
 
 use boring::ssl::SslContextBuilder;
 use flexicast::ALPN;
+use flexicast::protect::FlowSecret;
 use ring::rand::{SecureRandom, SystemRandom};
 
 use crate::Error;
@@ -67,6 +68,15 @@ pub(crate) fn random<const N: usize>() -> Result<[u8; N], Error> {
         .fill(&mut out)
         .map_err(|_| Error::Entropy)?;
     Ok(out)
+}
+
+/// Returns a new secret for an epoch of a flow.
+pub(crate) fn random_secret() -> Result<FlowSecret, Error> {
+    let mut secret = FlowSecret::default();
+    SystemRandom::new()
+        .fill(secret.as_mut_bytes())
+        .map_err(|_| Error::Entropy)?;
+    Ok(secret)
 }
 
 /// The SHA-256 of a DER certificate's SubjectPublicKeyInfo: what enrolment links pin (design

@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             }],
             replicate: false,
             // Both are random in real programs.
-            flow: Some(FlowConfig::new(FlowId([1; 8]), FlowSecret([2; 32]))),
+            flow: Some(FlowConfig::new(FlowId([1; 8]), FlowSecret::from([2; 32]))),
         }],
         unicast_rate: None,
         limits: Limits::default(),

@@ -69,8 +69,39 @@ impl Algorithm {
 }
 
 /// The secret of one key epoch; erased from memory when dropped and never shown by `Debug`.
-#[derive(Clone, Default, PartialEq, Eq, Zeroize, ZeroizeOnDrop)]
-pub struct FlowSecret(pub [u8; SECRET_LEN]);
+///
+/// On the heap, where it is filled in place: a move of the bytes themselves would leave a copy on
+/// the stack that nothing erases.
+#[derive(Default, PartialEq, Eq, ZeroizeOnDrop)]
+pub struct FlowSecret(Box<[u8; SECRET_LEN]>);
+
+impl FlowSecret {
+    /// The bytes of the secret.
+    pub fn as_bytes(&self) -> &[u8; SECRET_LEN] {
+        &self.0
+    }
+
+    /// The bytes, to be filled in place; zeros by default.
+    pub fn as_mut_bytes(&mut self) -> &mut [u8; SECRET_LEN] {
+        &mut self.0
+    }
+}
+
+impl Clone for FlowSecret {
+    fn clone(&self) -> Self {
+        let mut copy = FlowSecret::default();
+        copy.0.copy_from_slice(&self.0[..]);
+        copy
+    }
+}
+
+/// For secrets that are no secret, such as those of tests: copies of the array remain wherever it
+/// has been.
+impl From<[u8; SECRET_LEN]> for FlowSecret {
+    fn from(bytes: [u8; SECRET_LEN]) -> Self {
+        FlowSecret(Box::new(bytes))
+    }
+}
 
 impl std::fmt::Debug for FlowSecret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -130,7 +161,7 @@ impl PacketKey {
     ///
     /// The cryptographic library refuses the parameters.
     pub fn new(algorithm: Algorithm, secret: &FlowSecret) -> Result<Self, KeyError> {
-        let prk = hkdf::Prk::new_less_safe(hkdf::HKDF_SHA256, &secret.0);
+        let prk = hkdf::Prk::new_less_safe(hkdf::HKDF_SHA256, secret.as_bytes());
         let mut iv = [0; NONCE_LEN];
         expand_label(&prk, b"quic iv", &mut iv)?;
         let (mut key, mut hp) = ([0; 32], [0; 32]);
@@ -324,18 +355,24 @@ mod tests {
         HEXLOWER.decode(text.as_bytes()).unwrap()
     }
 
+    #[test]
+    fn moves_of_a_secret_leave_no_bytes_behind() {
+        assert_eq!(size_of::<FlowSecret>(), size_of::<usize>());
+    }
+
     /// RFC 9001 appendix A.5: a ChaCha20-Poly1305 short-header packet. The header differs (no
     /// connection ID, 3-byte packet number), so the pieces that are the same here are checked one
     /// by one: the derivation of key, IV and header protection key, the nonce, the AEAD and the
     /// mask.
     #[test]
     fn rfc_9001_a5_chacha20() {
-        let secret = FlowSecret(
-            hex("9ac312a7f877468ebe69422748ad00a15443f18203a07d6060f688f30f21632b")
-                .try_into()
-                .unwrap(),
+        let secret = FlowSecret::from(
+            <[u8; SECRET_LEN]>::try_from(hex(
+                "9ac312a7f877468ebe69422748ad00a15443f18203a07d6060f688f30f21632b",
+            ))
+            .unwrap(),
         );
-        let prk = hkdf::Prk::new_less_safe(hkdf::HKDF_SHA256, &secret.0);
+        let prk = hkdf::Prk::new_less_safe(hkdf::HKDF_SHA256, secret.as_bytes());
         let mut out = [0; 32];
         expand_label(&prk, b"quic key", &mut out).unwrap();
         assert_eq!(
@@ -372,12 +409,13 @@ mod tests {
     /// header protection mask of its Initial packet.
     #[test]
     fn rfc_9001_a1_aes128() {
-        let secret = FlowSecret(
-            hex("c00cf151ca5be075ed0ebfb5c80323c42d6b7db67881289af4008f1f6c357aea")
-                .try_into()
-                .unwrap(),
+        let secret = FlowSecret::from(
+            <[u8; SECRET_LEN]>::try_from(hex(
+                "c00cf151ca5be075ed0ebfb5c80323c42d6b7db67881289af4008f1f6c357aea",
+            ))
+            .unwrap(),
         );
-        let prk = hkdf::Prk::new_less_safe(hkdf::HKDF_SHA256, &secret.0);
+        let prk = hkdf::Prk::new_less_safe(hkdf::HKDF_SHA256, secret.as_bytes());
         let mut out = [0; 16];
         expand_label(&prk, b"quic key", &mut out).unwrap();
         assert_eq!(out[..], hex("1f369613dd76d5467730efcbe3b1a22d"));
@@ -402,7 +440,7 @@ mod tests {
     }
 
     fn sealed(algorithm: Algorithm, pn: u64, frames: &[u8]) -> (PacketKey, Vec<u8>) {
-        let mut key = PacketKey::new(algorithm, &FlowSecret([7; 32])).unwrap();
+        let mut key = PacketKey::new(algorithm, &FlowSecret::from([7; 32])).unwrap();
         let mut packet = vec![0; HEADER_LEN];
         packet.extend_from_slice(frames);
         let end = packet.len();

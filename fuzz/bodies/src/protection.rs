@@ -35,7 +35,7 @@ pub fn packet(data: &[u8]) {
     } else {
         Algorithm::Aes128Gcm
     };
-    let epoch = |secret| PacketKey::new(algorithm, &FlowSecret([secret; 32])).expect("a key");
+    let epoch = |secret| PacketKey::new(algorithm, &FlowSecret::from([secret; 32])).expect("a key");
     let mut keys = [epoch(1), epoch(2)];
     let expected = u.arbitrary::<u64>().unwrap_or(0) >> 2;
     while let Ok(datagram) = Datagram::arbitrary(&mut u) {

@@ -348,7 +348,9 @@ fn take(m: &mut Model, step: Step) {
         Step::Fetches { fail } => m.fetches_fail = fail,
         Step::Secrets { give } => m.gives_secrets = give,
         Step::RequestRekey(c) => m.source.request_rekey(channel(c), m.now),
-        Step::Rekey(c, byte) => m.source.rekey(channel(c), FlowSecret([byte; 32]), m.now),
+        Step::Rekey(c, byte) => m
+            .source
+            .rekey(channel(c), FlowSecret::from([byte; 32]), m.now),
         Step::Eject(s) => m.eject(session(s)),
         Step::Endpoints(c, some) => {
             let list = if some { endpoints() } else { vec![] };
@@ -359,7 +361,7 @@ fn take(m: &mut Model, step: Step) {
             m.flows += 1;
             let config = FlowConfig::new(
                 FlowId(m.flows.to_be_bytes()),
-                FlowSecret([m.flows as u8; 32]),
+                FlowSecret::from([m.flows as u8; 32]),
             );
             m.source
                 .replace_flow(channel(c), config, m.now)

@@ -106,7 +106,7 @@ pub(crate) fn fresh(rng: &mut SmallRng) -> (FlowId, FlowSecret) {
 
 /// A secret that no epoch had before.
 pub(crate) fn secret(rng: &mut SmallRng) -> FlowSecret {
-    let mut bytes = [0; 32];
-    rng.fill(&mut bytes[..]);
-    FlowSecret(bytes)
+    let mut secret = FlowSecret::default();
+    rng.fill(&mut secret.as_mut_bytes()[..]);
+    secret
 }

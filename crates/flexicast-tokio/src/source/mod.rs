@@ -17,14 +17,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use flexicast::control::{Endpoint, RelayHint};
 use flexicast::flow::FlowConfig;
-use flexicast::protect::FlowSecret;
 use flexicast::{FlowId, source as core};
 use netio::UdpSocket;
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::debug;
 use uuid::Uuid;
 
-use crate::config::random;
+use crate::config::{random, random_secret};
 use crate::{Error, tls};
 #[cfg(feature = "fault-injection")]
 pub use config::Faults;
@@ -143,7 +142,7 @@ fn fresh_flow(config: &SourceConfig, flow: &FlowSettings) -> Result<FlowConfig, 
         ack_delay: config.ack_delay,
         fall_back: config.fall_back,
         heartbeat: config.heartbeat,
-        ..FlowConfig::new(FlowId(random()?), FlowSecret(random()?))
+        ..FlowConfig::new(FlowId(random()?), random_secret()?)
     })
 }
 

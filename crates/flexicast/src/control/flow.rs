@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::relay::RelayHint;
 use super::{MAX_FRAME, MAX_NAME};
-use crate::protect::FlowSecret;
+use crate::protect::{FlowSecret, SECRET_LEN};
 use crate::wire::{BufMutExt, Reader, WireError};
 use crate::{Cause, FlowId, PathId};
 
@@ -281,7 +281,7 @@ impl Key {
         put_flow(out, self.flow);
         out.put_varint(self.sequence);
         out.put_varint(self.first_pn);
-        out.put_prefixed(&self.secret.0);
+        out.put_prefixed(self.secret.as_bytes());
         out.extend_from_slice(&self.algorithm.to_be_bytes());
     }
 
@@ -290,15 +290,20 @@ impl Key {
         let flow = flow(r, WHAT)?;
         let sequence = r.varint()?;
         let first_pn = r.varint()?;
-        let secret = r
-            .prefixed(MAX_NAME)?
-            .try_into()
-            .map_err(|_| WireError::invalid(WHAT, "a secret that is not 32 bytes long"))?;
+        let bytes = r.prefixed(MAX_NAME)?;
+        if bytes.len() != SECRET_LEN {
+            return Err(WireError::invalid(
+                WHAT,
+                "a secret that is not 32 bytes long",
+            ));
+        }
+        let mut secret = FlowSecret::default();
+        secret.as_mut_bytes().copy_from_slice(bytes);
         Ok(Key {
             flow,
             sequence,
             first_pn,
-            secret: FlowSecret(secret),
+            secret,
             algorithm: r.u64()?,
         })
     }

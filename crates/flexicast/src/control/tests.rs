@@ -102,7 +102,7 @@ pub(crate) fn samples() -> Vec<Control> {
             flow,
             sequence: 0,
             first_pn: 0,
-            secret: FlowSecret([9; 32]),
+            secret: FlowSecret::from([9; 32]),
             algorithm: 0x1301,
         }),
         Control::Rung(RungNotice {

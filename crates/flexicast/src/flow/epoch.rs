@@ -18,9 +18,8 @@ pub struct Epoch {
     pub sequence: u64,
     /// Its first packet number.
     pub first_pn: u64,
-    /// Secret of the keys; erased when the epoch is dropped. Boxed, so that moving the epoch leaves
-    /// no copy behind.
-    pub secret: Box<FlowSecret>,
+    /// Secret of the keys.
+    pub secret: FlowSecret,
     pub(super) key: PacketKey,
 }
 
@@ -39,7 +38,7 @@ impl Epochs {
             // 0 is what a receiver says that holds no key.
             sequence: 1,
             first_pn: 0,
-            secret: Box::new(secret),
+            secret,
             key,
         };
         Ok(Epochs {
@@ -64,7 +63,7 @@ impl Epochs {
             sequence: self.current.sequence + 1,
             first_pn: next_pn + lead,
             key: PacketKey::new(self.algorithm, &secret)?,
-            secret: Box::new(secret),
+            secret,
         };
         self.next = Some((epoch, now + SWITCH_WITHIN));
         Ok(())

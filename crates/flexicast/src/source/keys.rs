@@ -22,7 +22,7 @@ fn key(flow: FlowId, algorithm: u64, epoch: &Epoch) -> Control {
         flow,
         sequence: epoch.sequence,
         first_pn: epoch.first_pn,
-        secret: FlowSecret::clone(&epoch.secret),
+        secret: epoch.secret.clone(),
         algorithm,
     })
 }

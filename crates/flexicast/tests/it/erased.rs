@@ -24,9 +24,9 @@ fn masked(n: u8) -> [u8; 32] {
 }
 
 fn secret(n: u8) -> FlowSecret {
-    let mut secret = FlowSecret([0; 32]);
+    let mut secret = FlowSecret::default();
     secret
-        .0
+        .as_mut_bytes()
         .iter_mut()
         .zip(masked(n))
         .for_each(|(s, m)| *s = m ^ MASK);

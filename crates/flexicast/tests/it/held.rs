@@ -116,7 +116,7 @@ fn a_hold_survives_reconnections_and_flow_changes() {
     stream(&mut lab, 100);
     assert_eq!(lab.moves(0), [NATIVE, HELD]);
     assert_eq!(place(&lab, 0).cause, Some(Cause::Held));
-    let other = FlowConfig::new(FlowId([9; 8]), FlowSecret([9; 32]));
+    let other = FlowConfig::new(FlowId([9; 8]), FlowSecret::from([9; 32]));
     let now = lab.now;
     lab.source.replace_flow(0, other, now).unwrap();
     stream(&mut lab, 100);
@@ -247,7 +247,7 @@ fn traffic_is_counted() {
     stream(&mut lab, 100);
     let lossy = lab.source.traffic(0);
     assert!(lossy.repairs > 5 * 700, "{lossy:?}");
-    let other = FlowConfig::new(FlowId([9; 8]), FlowSecret([9; 32]));
+    let other = FlowConfig::new(FlowId([9; 8]), FlowSecret::from([9; 32]));
     let now = lab.now;
     lab.source.replace_flow(0, other, now).unwrap();
     assert!(

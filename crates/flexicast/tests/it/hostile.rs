@@ -208,7 +208,7 @@ fn packets_of_a_wrong_phase_or_key_are_dropped_and_counted() {
             let packet = forge(lab, next_pn(lab) + 1, true, &ping);
             lab.inject(i, packet);
             let packet = seal(
-                &FlowSecret([0xee; SECRET_LEN]),
+                &FlowSecret::from([0xee; SECRET_LEN]),
                 next_pn(lab) + 1,
                 true,
                 &ping,
@@ -531,7 +531,12 @@ fn packets_of_an_older_epoch_are_dropped_once_it_is_over() {
         // Made with the old key, as by a receiver that was locked out since.
         let (ahead, phase) = (next_pn(lab) + 2, old & 1 == 1);
         for (pn, phase) in [(ahead, phase), (ahead, !phase), (7, phase)] {
-            let packet = seal(&FlowSecret([SEED as u8; SECRET_LEN]), pn, phase, &ping);
+            let packet = seal(
+                &FlowSecret::from([SEED as u8; SECRET_LEN]),
+                pn,
+                phase,
+                &ping,
+            );
             (0..4).for_each(|i| lab.inject(i, packet.clone()));
         }
     });

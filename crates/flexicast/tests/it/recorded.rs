@@ -57,7 +57,7 @@ fn secret(first: u8) -> FlowSecret {
     (first..)
         .zip(&mut secret)
         .for_each(|(value, byte)| *byte = value);
-    FlowSecret(secret)
+    FlowSecret::from(secret)
 }
 
 /// An encoded update of exactly `len` bytes.
@@ -423,7 +423,7 @@ fn record_key(r: &mut Recorder, sequence: u64, first_pn: u64) {
         ("flow-id", HEXLOWER.encode(&FLOW.0)),
         ("sequence", sequence.to_string()),
         ("first-pn", first_pn.to_string()),
-        ("secret", HEXLOWER.encode(&key.secret.0)),
+        ("secret", HEXLOWER.encode(key.secret.as_bytes())),
         ("algorithm", format!("{:04x}", key.algorithm)),
     ];
     r.control(Control::Key(key), &fields);

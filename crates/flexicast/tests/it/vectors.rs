@@ -30,12 +30,12 @@ const UPDATE: &[u8] = b"\0{\"specversion\":\"1.0\"}";
 const MS: Duration = Duration::from_millis(1);
 
 fn secret() -> FlowSecret {
-    FlowSecret(std::array::from_fn(|i| i as u8))
+    FlowSecret::from(std::array::from_fn(|i| i as u8))
 }
 
 /// Of the second key epoch.
 fn next_secret() -> FlowSecret {
-    FlowSecret(std::array::from_fn(|i| 0x40 + i as u8))
+    FlowSecret::from(std::array::from_fn(|i| 0x40 + i as u8))
 }
 
 /// Where the second key epoch begins: as far ahead as a source with the default rate begins one
@@ -493,17 +493,17 @@ const CHECKS: &[(&str, Check)] = &[
         path_ack(v, 30 * MS, &[NEXT_EPOCH..NEXT_EPOCH + 1, 6..8]);
     }),
     ("packet-ping", |v| {
-        assert_eq!(v.bytes("secret"), secret().0);
+        assert_eq!(v.bytes("secret"), secret().as_bytes());
         assert_eq!(v.bytes("frames"), named("frame-ping"));
         packet::check(v, Algorithm::Aes128Gcm, &quic::AES_128);
     }),
     ("packet-aes-128-gcm", |v| {
-        assert_eq!(v.bytes("secret"), secret().0);
+        assert_eq!(v.bytes("secret"), secret().as_bytes());
         assert_eq!(v.bytes("frames"), named("frame-stream-whole"));
         packet::check(v, Algorithm::Aes128Gcm, &quic::AES_128);
     }),
     ("packet-next-epoch", |v| {
-        assert_eq!(v.bytes("secret"), next_secret().0);
+        assert_eq!(v.bytes("secret"), next_secret().as_bytes());
         packet::check(v, Algorithm::Aes128Gcm, &quic::AES_128);
     }),
     ("packet-chacha20-poly1305", |v| {

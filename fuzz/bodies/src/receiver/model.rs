@@ -39,7 +39,7 @@ pub fn content(channel: usize, seq: u64) -> Bytes {
 }
 
 pub fn secret(sequence: u64) -> FlowSecret {
-    FlowSecret([sequence as u8; 32])
+    FlowSecret::from([sequence as u8; 32])
 }
 
 pub fn algorithm(sequence: u64) -> Algorithm {

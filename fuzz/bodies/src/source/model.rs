@@ -92,8 +92,10 @@ impl Model {
         let is = |bit: u8| kind >> bit & 1 == 1;
         let stored = STORED[usize::from(is(6))];
         let channel = |c: usize| {
-            let mut flow =
-                FlowConfig::new(FlowId([c as u8 + 100; 8]), FlowSecret([c as u8 + 100; 32]));
+            let mut flow = FlowConfig::new(
+                FlowId([c as u8 + 100; 8]),
+                FlowSecret::from([c as u8 + 100; 32]),
+            );
             if is(2) {
                 flow.epoch_packets = 64;
             }
@@ -307,7 +309,7 @@ impl Model {
                     SourceEvent::SecretWanted { channel } if self.gives_secrets => {
                         self.secrets = self.secrets.wrapping_add(1);
                         self.source
-                            .rekey(channel, FlowSecret([self.secrets; 32]), self.now);
+                            .rekey(channel, FlowSecret::from([self.secrets; 32]), self.now);
                     }
                     SourceEvent::Close { session, .. } => {
                         self.peer(session).closing = true;

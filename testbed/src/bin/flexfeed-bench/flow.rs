@@ -43,7 +43,8 @@ struct Opener {
 pub fn deliver(mut pairs: Vec<Pair>, algorithm: Algorithm, parcel: &Parcel) -> Result<Cost> {
     let mut now = Instant::now();
     let mut random = rand::rng();
-    let (id, secret) = (FlowId(random.random()), FlowSecret(random.random()));
+    let (id, mut secret) = (FlowId(random.random()), FlowSecret::default());
+    random.fill(secret.as_mut_bytes());
     let mut opener = Opener {
         key: PacketKey::new(algorithm, &secret)?,
         next_pn: 0,

@@ -4,7 +4,6 @@ use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use flexicast::control::{Hello, Refusal};
-use flexicast::protect::FlowSecret;
 use flexicast::source::{ChannelIndex, SessionId, SourceEvent, close};
 use flexicast::{Cause, Rung};
 use tracing::{info, warn};
@@ -12,7 +11,7 @@ use tracing::{info, warn};
 use super::report::{address, unix_ms};
 use super::{Command, Engine};
 use crate::Error;
-use crate::config::random;
+use crate::config::random_secret;
 use crate::source::history::HistoryEventKind;
 use crate::source::peer::PeerRequest;
 use crate::source::{Absence, Admission, AdmissionError, MassFallBack, Move};
@@ -236,7 +235,7 @@ impl Engine {
                 }
                 // A new secret is random and owes nothing to the one before (design section 5).
                 SourceEvent::SecretWanted { channel } => {
-                    self.core.rekey(channel, FlowSecret(random()?), now);
+                    self.core.rekey(channel, random_secret()?, now);
                 }
                 SourceEvent::Close {
                     session,

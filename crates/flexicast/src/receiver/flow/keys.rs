@@ -139,7 +139,7 @@ mod tests {
             flow: FlowId([1; 8]),
             sequence,
             first_pn: sequence * 100,
-            secret: FlowSecret([sequence as u8; 32]),
+            secret: FlowSecret::from([sequence as u8; 32]),
             algorithm: Algorithm::Aes128Gcm as u64,
         }
     }

@@ -55,7 +55,11 @@ pub fn check(vector: &Vector, algorithm: Algorithm, header: &'static quic::Algor
         .unwrap();
     assert_eq!(mask[..], vector.bytes("mask"));
 
-    let mut key = PacketKey::new(algorithm, &FlowSecret(secret.try_into().unwrap())).unwrap();
+    let mut key = PacketKey::new(
+        algorithm,
+        &FlowSecret::from(<[u8; 32]>::try_from(secret).unwrap()),
+    )
+    .unwrap();
     let flow = FlowId(vector.bytes("flow-id").try_into().unwrap());
     let phase = vector.text("key-phase") == "1";
     let frames = vector.bytes("frames");

@@ -19,7 +19,7 @@ impl Lab {
     /// Returns a packet of the flow, made by a holder of its first epoch's key.
     pub fn forge(&self, seed: u64, pn: u64, wrong_phase: bool, frames: &[u8]) -> Vec<u8> {
         let sequence = self.source.flow(0).unwrap().epoch().sequence;
-        let secret = FlowSecret([seed as u8; SECRET_LEN]);
+        let secret = FlowSecret::from([seed as u8; SECRET_LEN]);
         seal(
             seed,
             &secret,

@@ -136,7 +136,10 @@ pub struct Lab {
 }
 
 pub fn flow_config(seed: u64) -> FlowConfig {
-    FlowConfig::new(FlowId(seed.to_be_bytes()), FlowSecret([seed as u8; 32]))
+    FlowConfig::new(
+        FlowId(seed.to_be_bytes()),
+        FlowSecret::from([seed as u8; 32]),
+    )
 }
 
 fn source_config(seed: u64, head: u64, config: FlowConfig) -> SourceConfig {
@@ -295,7 +298,7 @@ impl Lab {
             .for_each(|i| self.disconnect(i));
         self.config = FlowConfig {
             flow: FlowId(seed.to_be_bytes()),
-            secret: FlowSecret([seed as u8; 32]),
+            secret: FlowSecret::from([seed as u8; 32]),
             ..self.config.clone()
         };
         self.source = new_source(seed, self.store.len() as u64, self.config.clone());
@@ -356,7 +359,7 @@ impl Lab {
                     | SourceEvent::Probe { .. } => {}
                     SourceEvent::SecretWanted { channel } => {
                         self.secrets += 1;
-                        let secret = FlowSecret([self.secrets; 32]);
+                        let secret = FlowSecret::from([self.secrets; 32]);
                         self.source.rekey(channel, secret, self.now);
                     }
                     SourceEvent::Close { session, code, .. } => {
