@@ -5,6 +5,7 @@
 //! store. `run` decides what is polled and published here, among several sources on one database.
 //! `record` writes the console's records. `data` is the data folder, `http` the status pages.
 
+mod backlog;
 mod commands;
 mod config;
 mod data;
@@ -18,6 +19,7 @@ pub mod publish;
 mod record;
 mod run;
 mod signals;
+mod status;
 pub mod transport;
 
 use std::io::Write;

@@ -16,10 +16,10 @@ use service::exposition;
 use uuid::Uuid;
 
 use super::{Pages, Sample};
-use crate::ingest::{FeedState, GapStatus, IngestStatus};
-use crate::run::board::{ChannelView, DatabaseState, FeedView, Phase, Role};
-use crate::run::readiness::{Readiness, Transport, readiness};
-use crate::run::relays::RelayView;
+use crate::status::{
+    ChannelView, DatabaseState, FeedState, FeedView, GapStatus, IngestStatus, Phase, Readiness,
+    RelayView, Role, TransportState, readiness,
+};
 
 /// The version of the form of `/status.json`.
 const STATUS_VERSION: u32 = 1;
@@ -75,8 +75,8 @@ struct ChannelFeed {
 async fn ready(State(pages): State<Arc<Pages>>, uri: Uri, headers: HeaderMap) -> Response {
     let (sample, age) = pages.view.look(&pages.metrics).await;
     let transport = match sample.status {
-        Some(_) => Transport::Answered(age),
-        None => Transport::Ended,
+        Some(_) => TransportState::Answered(age),
+        None => TransportState::Ended,
     };
     let seen = pages.board.snapshot();
     let readiness = readiness(&seen, transport);

@@ -14,9 +14,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
-use crate::ingest::{FeedState, GapStatus, IngestStatus};
 use crate::publish::{LeaseGuard, PublishStatus};
-use crate::run::board::{ChannelInfo, Phase};
+use crate::run::board::ChannelInfo;
+use crate::status::{FeedState, GapStatus, IngestStatus, Phase};
 use tokio::sync::watch;
 use uuid::Uuid;
 

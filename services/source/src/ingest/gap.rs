@@ -15,7 +15,8 @@ use tracing::{debug, info, warn};
 use super::document::{Document, DocumentSummary, size};
 use super::feed_gap::{FeedGap, Unstored};
 use super::search::{FoundEntries, SearchEnd};
-use super::{EndReason, GapStatus, History, Ingest, now_ms};
+use super::{EndReason, History, Ingest, now_ms};
+use crate::status::GapStatus;
 
 /// Settings of the search for entries that the feed's documents did not have.
 #[derive(Debug, Clone, Copy)]

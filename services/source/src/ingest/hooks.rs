@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, mpsc};
 
-use super::FeedState;
 use crate::metrics::RecordMetrics;
+use crate::status::FeedState;
 
 /// Shortest time between requested polls of a feed, out of courtesy to its server.
 const AGAIN: Duration = Duration::from_secs(5);

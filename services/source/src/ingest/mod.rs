@@ -17,7 +17,6 @@ mod left_gap;
 mod poll;
 mod rate_limit;
 mod search;
-mod status;
 
 #[cfg(test)]
 pub(crate) mod tests;
@@ -36,6 +35,7 @@ use tracing::debug;
 use uuid::Uuid;
 
 use crate::metrics::ChannelMetrics;
+use crate::status::{FeedState, IngestStatus};
 use backoff::Backoff;
 pub use bounds::{Bounds, Memory};
 use document::{DocumentSummary, Pending};
@@ -44,7 +44,6 @@ pub use gap::GapSettings;
 pub use hooks::{Hooks, PollReport, RefreshError, Refreshes, Reports};
 use late_arrivals::LateArrivals;
 use rate_limit::HourlyLimit;
-pub use status::{FeedState, GapStatus, IngestStatus};
 
 /// Interval of checks whether all feeds together still hold too much.
 const ROOM: Duration = Duration::from_secs(1);

@@ -13,7 +13,8 @@ use tracing::{debug, info, warn};
 
 use super::document::{Document, DocumentSummary};
 use super::intake::IntakeStats;
-use super::{EndReason, FeedState, History, Ingest, PollReport, hooks, now_ms};
+use super::{EndReason, History, Ingest, PollReport, hooks, now_ms};
+use crate::status::FeedState;
 
 /// Shortest interval between records of an unchanged state in the store: each one is a write to
 /// disk. A longer wait is recorded in any case, to show the time of the next poll.

@@ -27,8 +27,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::metrics::{MetricType, TypedMetric};
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::ingest::FeedState;
-use crate::run::board::Snapshot;
+use crate::status::{FeedState, Snapshot};
 pub use admissions::Admissions;
 use counters::TransportCounters;
 use labels::{ChannelLabels, MoveLabels, PollLabels, RungLabels, of};

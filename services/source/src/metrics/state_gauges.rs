@@ -7,8 +7,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::labels::{RelayLabels, StateLabels, of};
 use super::{Gauges, Moments, whole};
-use crate::ingest::{FeedState, IngestStatus};
-use crate::run::board::{ChannelView, FeedView, Role, Snapshot};
+use crate::status::{ChannelView, FeedState, FeedView, IngestStatus, Role, Snapshot};
 
 /// Gauges of the current state.
 #[derive(Debug, Default)]

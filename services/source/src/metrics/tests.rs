@@ -1,8 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 use super::*;
-use crate::ingest::IngestStatus;
-use crate::run::board::{ChannelView, DatabaseState, FeedView, Phase, Role};
-use crate::run::relays::RelayView;
+use crate::status::{ChannelView, DatabaseState, FeedView, IngestStatus, Phase, RelayView, Role};
 use flexicast_tokio::source::{
     ChannelBytes, ChannelStatus, Counters, FlowStatus, HistoryEvent, Move, ReceiverStatus,
 };

@@ -11,9 +11,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::fences;
-use crate::ingest::{FeedState, IngestStatus, RefreshError, Refreshes};
+use crate::ingest::{RefreshError, Refreshes};
 use crate::metrics::RecordMetrics;
 use crate::run::board::Board;
+use crate::status::{FeedState, IngestStatus};
 
 /// Interval at which commands are read without a notification.
 const LOOK: Duration = Duration::from_secs(1);

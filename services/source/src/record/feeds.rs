@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use store::{FeedEvent, FeedHour};
 
 use super::outbox::Outbox;
-use crate::ingest::{FeedState, PollReport};
+use crate::ingest::PollReport;
+use crate::status::FeedState;
 
 const HOUR_MS: i64 = 3_600_000;
 

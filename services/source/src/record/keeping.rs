@@ -10,7 +10,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use super::clock;
-use crate::run::board::{Board, Role};
+use crate::run::board::Board;
+use crate::status::Role;
 
 /// Interval of roll-ups.
 const ROLL_UP: Duration = Duration::from_secs(60);

@@ -21,8 +21,7 @@ use super::progress::Progress;
 use super::tallies::{ChannelSample, Tallies};
 use super::{RecordParts, clock, fences};
 use crate::http::Sample;
-use crate::run::board::Phase;
-use crate::run::relays::RelayView;
+use crate::status::{Phase, RelayView};
 
 /// Window in which events are grouped.
 const TOGETHER: Duration = Duration::from_millis(80);

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use serde::Serialize;
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use super::relays::RelayView;
-use crate::ingest::IngestStatus;
 use crate::publish::{LeaseGuard, PublishStatus};
+use crate::status::{
+    ChannelView, DatabaseState, FeedView, IngestStatus, Phase, RelayView, Role, Snapshot,
+};
 
 /// Current state of all parts, updated by their owners.
 #[derive(Debug)]
@@ -24,59 +24,6 @@ struct Inner {
     phase: Phase,
     relays: Vec<RelayView>,
     channels: BTreeMap<String, Entry>,
-}
-
-/// Phase of the process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Phase {
-    /// Not serving yet.
-    Starting,
-    /// Serving, or standing by.
-    Running,
-    /// Shutting down.
-    Stopping,
-}
-
-/// Whether the database answers.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct DatabaseState {
-    /// Whether the database answers.
-    pub up: bool,
-    /// Since when that is so, in Unix milliseconds.
-    pub since_ms: u64,
-    /// Why it does not.
-    pub error: Option<String>,
-}
-
-/// Role of this process for a channel.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(tag = "role", rename_all = "kebab-case")]
-pub enum Role {
-    /// Not determined yet.
-    Starting,
-    /// Publishing.
-    Active {
-        /// The number of its lease.
-        fence: u64,
-    },
-    /// Published last, and unable to renew the lease.
-    Lapsed {
-        /// The number of its lease.
-        fence: u64,
-        /// Why.
-        reason: String,
-    },
-    /// Another source publishes it.
-    Standby {
-        /// Name of that source; `None` if no source publishes it at the moment.
-        holder: Option<String>,
-    },
-    /// Publishing failed.
-    Failed {
-        /// Why.
-        reason: String,
-    },
 }
 
 /// State of one channel, as set by its owners.
@@ -119,55 +66,6 @@ enum State {
 struct FeedEntry {
     title: Option<String>,
     ingest: Option<watch::Receiver<IngestStatus>>,
-}
-
-/// Everything at one moment.
-#[derive(Debug, Clone)]
-pub struct Snapshot {
-    /// Phase of the process.
-    pub phase: Phase,
-    /// Whether the database answers.
-    pub database: DatabaseState,
-    /// The channels that are to be published, by name.
-    pub channels: Vec<ChannelView>,
-    /// AMT relays announced to receivers while they answer.
-    pub relays: Vec<RelayView>,
-}
-
-/// A channel at one moment.
-#[derive(Debug, Clone)]
-pub struct ChannelView {
-    /// Its name.
-    pub name: String,
-    /// Its incarnation, once it is known.
-    pub incarnation: Option<Uuid>,
-    /// Whether new members cannot decrypt earlier packets.
-    pub private: bool,
-    /// Its groups, as they are written.
-    pub groups: String,
-    /// Role of this process.
-    pub role: Role,
-    /// The last stored seq.
-    pub head: u64,
-    /// The last one that was published, if it is published here.
-    pub published: Option<u64>,
-    /// The oldest one that is kept.
-    pub first: u64,
-    /// Why its updates cannot be read or stored at the moment.
-    pub store_failure: Option<String>,
-    /// Its feeds.
-    pub feeds: Vec<FeedView>,
-}
-
-/// A feed at one moment.
-#[derive(Debug, Clone)]
-pub struct FeedView {
-    /// Its address without credentials.
-    pub url: String,
-    /// Title for people.
-    pub title: Option<String>,
-    /// State of its ingest; `None` where it is not polled here.
-    pub ingest: Option<IngestStatus>,
 }
 
 impl Default for Board {

@@ -11,12 +11,12 @@ use store::Store;
 use tokio::time::Instant;
 
 use super::board::Board;
+use crate::backlog::OpenChannels;
 use crate::config::Config;
 use crate::data::DataFolder;
 use crate::ingest::{Bounds, Refreshes, Reports};
 use crate::metrics::Metrics;
 use crate::publish::LeaseTerms;
-use crate::transport::OpenChannels;
 
 /// User-Agent in the log of the feed's server.
 const USER_AGENT: &str = concat!("flexfeed-source/", env!("CARGO_PKG_VERSION"));

@@ -10,11 +10,11 @@ use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::board::Phase;
 use super::context::Context;
 use super::service;
 use super::supervisor::Supervisor;
 use crate::http::{self, Pages};
+use crate::status::Phase;
 
 /// The time for a shutdown in good order, beside what receivers get to catch up. What is not done
 /// by then is left: the store is durable at every moment, and receivers notice a closed port.

@@ -14,10 +14,9 @@ use tracing::{debug, error, info};
 use uuid::Uuid;
 
 use super::context::Context;
-use crate::ingest::{
-    EndReason, FeedState, GapSettings, Hooks, Ingest, IngestSettings, IngestStatus,
-};
+use crate::ingest::{EndReason, GapSettings, Hooks, Ingest, IngestSettings};
 use crate::metrics::ChannelMetrics;
+use crate::status::{FeedState, IngestStatus};
 
 /// Before the first further attempt to store what could not be stored.
 const STORE_RETRY: Duration = Duration::from_secs(1);
@@ -301,12 +300,12 @@ mod tests {
     use store::{Fault, FaultRule, PollRecord, Store};
 
     use super::*;
+    use crate::backlog::{OpenChannels, StoreBacklog};
     use crate::data::DataFolder;
     use crate::data::identity::Identity;
     use crate::ingest::{RefreshError, Reports};
     use crate::metrics::{Metrics, RecordMetrics};
     use crate::publish::LeaseTerms;
-    use crate::transport::{OpenChannels, StoreBacklog};
 
     /// For everything that should happen soon.
     const SOON: Duration = Duration::from_secs(120);

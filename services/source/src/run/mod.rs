@@ -13,8 +13,7 @@ mod flow;
 mod following;
 mod holding;
 mod link;
-pub(crate) mod readiness;
-pub(crate) mod relays;
+mod relays;
 mod service;
 mod startup;
 mod supervisor;
@@ -31,6 +30,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::backlog::{OpenChannels, StoreBacklog};
 use crate::config::{Config, PublicAddress};
 use crate::data::DataFolder;
 use crate::data::identity::Identity;
@@ -39,9 +39,9 @@ use crate::ingest::{Bounds, PollReport, Refreshes, Reports};
 use crate::metrics::Metrics;
 use crate::publish::LeaseTerms;
 use crate::record::CommandExecutor;
-use crate::transport::{OpenChannels, StoreBacklog};
+use crate::status::{Phase, TransportState, readiness};
 use crate::{record, signals};
-use board::{Board, Phase};
+use board::Board;
 use context::{Context, PollSpacing};
 use ending::RunningParts;
 use link::Link;
@@ -190,9 +190,9 @@ async fn start(config: Config, stop: CancellationToken) -> Result<RunningParts> 
     ));
     context.board.set_phase(Phase::Running);
     info!("serving {served} on UDP {local}, {ways}; status pages on http://{http}");
-    let found = readiness::readiness(
+    let found = readiness(
         &context.board.snapshot(),
-        readiness::Transport::Answered(std::time::Duration::ZERO),
+        TransportState::Answered(std::time::Duration::ZERO),
     );
     for note in found.notes {
         warn!("{note}");

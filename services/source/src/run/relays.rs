@@ -8,13 +8,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use amt_tokio::Prober;
 use flexicast::control::RelayHint;
 use flexicast_tokio::source::SourceHandle;
-use serde::Serialize;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::board::Board;
 use crate::config::Relay;
+use crate::status::RelayView;
 
 /// Between two questions.
 const EVERY: Duration = Duration::from_secs(5);
@@ -27,23 +27,6 @@ const LOST_FOR: Duration = Duration::from_secs(30);
 const WITHIN: Duration = Duration::from_secs(2);
 /// Questions in a row without an answer after which a relay that lived is taken for dead.
 const MISSES: u32 = 2;
-
-/// A relay as it is seen from here.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct RelayView {
-    /// Where receivers find it.
-    pub address: String,
-    /// Where it is asked.
-    pub asked: String,
-    /// Whether it answers and is announced to receivers.
-    pub healthy: bool,
-    /// Since when that is so, in Unix milliseconds; nothing before the first answer is known.
-    pub since_ms: Option<u64>,
-    /// Time of its last answer, in milliseconds.
-    pub answer_ms: Option<f64>,
-    /// Why it is not announced.
-    pub error: Option<String>,
-}
 
 /// One relay, with what was found out about it.
 struct MonitoredRelay {

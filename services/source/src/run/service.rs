@@ -9,7 +9,8 @@ pub(super) use service::systemd::{notify, ready};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::board::{Board, Role, Snapshot};
+use super::board::Board;
+use crate::status::{Role, Snapshot};
 
 /// The words about the present state are looked at this often.
 const LOOK: Duration = Duration::from_secs(2);

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::CHANNEL;
 use super::site::Site;
-use crate::ingest::FeedState::{self, Challenged, NotModified, Ok};
 use crate::ingest::PollReport;
+use crate::status::FeedState::{self, Challenged, NotModified, Ok};
 
 const URL: &str = "https://example.org/f";
 

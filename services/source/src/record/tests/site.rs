@@ -19,7 +19,8 @@ use crate::ingest::PollReport;
 use crate::metrics::RecordMetrics;
 use crate::publish::{LeaseGuard, PublishStatus};
 use crate::record::{RecordParts, run};
-use crate::run::board::{Board, ChannelInfo, Phase};
+use crate::run::board::{Board, ChannelInfo};
+use crate::status::Phase;
 use crate::transport::Transport;
 
 /// Operation that writes what a source records.

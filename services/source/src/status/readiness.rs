@@ -4,15 +4,14 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::board::{ChannelView, Phase, Role, Snapshot};
-use crate::ingest::FeedState;
+use super::{ChannelView, FeedState, FeedView, Phase, Role, Snapshot};
 
 /// A transport that has not answered for this long counts as stuck.
 const STUCK: Duration = Duration::from_secs(10);
 
 /// State of the transport.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Transport {
+pub enum TransportState {
     /// Ended.
     Ended,
     /// Time since its last answer.
@@ -40,7 +39,7 @@ impl Readiness {
 }
 
 /// Judges a moment.
-pub fn readiness(seen: &Snapshot, transport: Transport) -> Readiness {
+pub fn readiness(seen: &Snapshot, transport: TransportState) -> Readiness {
     let mut found = Readiness::default();
     let reasons = &mut found.reasons;
     match seen.phase {
@@ -53,12 +52,12 @@ pub fn readiness(seen: &Snapshot, transport: Transport) -> Readiness {
         reasons.push(format!("the store cannot be read: {error}"));
     }
     match transport {
-        Transport::Ended => reasons.push("the transport is not running".to_owned()),
-        Transport::Answered(ago) if ago > STUCK => reasons.push(format!(
+        TransportState::Ended => reasons.push("the transport is not running".to_owned()),
+        TransportState::Answered(ago) if ago > STUCK => reasons.push(format!(
             "the transport has not answered for {} s",
             ago.as_secs()
         )),
-        Transport::Answered(_) => {}
+        TransportState::Answered(_) => {}
     }
     let troubles = seen.channels.iter().flat_map(|channel| {
         // With one channel, its name says nothing.
@@ -129,7 +128,7 @@ fn troubles(channel: &ChannelView) -> Vec<String> {
             if let Some(failure) = &channel.store_failure {
                 found.push(format!("updates cannot be stored: {failure}"));
             } else {
-                let pending = |feed: &&super::board::FeedView| {
+                let pending = |feed: &&FeedView| {
                     let ingest = feed.ingest.as_ref();
                     ingest.is_none_or(|ingest| ingest.state == FeedState::Pending)
                 };
