@@ -6,9 +6,12 @@
 //! `record` writes the console's records. `data` is the data folder, `http` the status pages.
 
 mod backlog;
+mod board;
+mod clock;
 mod commands;
 mod config;
 mod data;
+mod database;
 #[cfg(feature = "fault-injection")]
 mod faults;
 mod http;

@@ -5,9 +5,9 @@ use store::{NewAudit, Store};
 use tracing::warn;
 
 use super::arguments::{Channel, ChannelArguments, Feed, Receiver, Token};
-use super::outlines::hidden;
-use super::{CommandOutput, Failure, when};
-use crate::config::FeedAddress;
+use super::text::hidden;
+use super::{CommandOutput, Failure};
+use crate::clock::now_ms;
 
 /// Access path to the database, in the audit log.
 const VIA: &str = "command line";
@@ -57,7 +57,7 @@ impl Token {
     pub(super) fn note(&self) -> Option<AuditEntry> {
         match self {
             Token::Create(new) => {
-                let expires = new.expires.map(|later| later.from(when::now_ms()));
+                let expires = new.expires.map(|later| later.from(now_ms()));
                 let detail = json!({
                     "label": new.label,
                     "channels": new.channels,
@@ -114,11 +114,11 @@ impl Feed {
                     "title": settings.title,
                     "local": settings.local,
                 });
-                Some(AuditEntry::new("feed.add", shown(url), detail))
+                Some(AuditEntry::new("feed.add", hidden(url), detail))
             }
             Feed::Remove { from, url } => {
                 let detail = json!({"channel": from});
-                Some(AuditEntry::new("feed.remove", shown(url), detail))
+                Some(AuditEntry::new("feed.remove", hidden(url), detail))
             }
             Feed::Import {
                 file,
@@ -148,11 +148,6 @@ impl Receiver {
         let detail = json!({"forget": forget});
         Some(AuditEntry::new("receiver.remove", who, detail))
     }
-}
-
-/// A feed's address without what may be a password.
-fn shown(url: &str) -> String {
-    FeedAddress::parse(url).map_or_else(|_| hidden(url), |address| address.shown)
 }
 
 #[cfg(test)]

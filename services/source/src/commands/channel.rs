@@ -91,12 +91,11 @@ pub(super) async fn make(
         }
         None => next_groups(&config.first_groups, &taken)?,
     };
-    let keep = arguments.keep.unwrap_or_default();
     let settings = ChannelSettings {
         groups: Some(groups.to_string()),
         rate_bps: arguments.rate,
         private: arguments.private == Some(true),
-        keep: retention(keep),
+        keep: arguments.keep.unwrap_or_default().into(),
         origin: Origin::Managed,
     };
     Ok(store.channels().put(name, &settings).await?)
@@ -136,15 +135,6 @@ fn next_groups(first: &Groups, taken: &[(SocketAddr, String)]) -> Result<Groups,
                 "no groups are free from {first} on: give some with --groups"
             ))
         })
-}
-
-fn retention(keep: Keep) -> Retention {
-    Retention {
-        count: keep.count,
-        age_ms: keep
-            .age
-            .map(|age| i64::try_from(age.as_millis()).unwrap_or(i64::MAX)),
-    }
 }
 
 async fn add(
@@ -259,7 +249,7 @@ async fn set(
             .or(old.groups),
         rate_bps: arguments.rate.or(old.rate_bps),
         private: arguments.private.unwrap_or(old.private),
-        keep: arguments.keep.map_or(old.keep, retention),
+        keep: arguments.keep.map_or(old.keep, Retention::from),
         origin: old.origin,
     };
     let row = store.channels().put(name, &settings).await?;

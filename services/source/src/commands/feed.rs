@@ -1,7 +1,5 @@
 //! `feed …`, but for the lists of feeds.
 
-use std::time::Duration;
-
 use feed::fetch::{FetchConfig, Fetcher, Poll, Validators};
 use feed::parse::parse_served;
 use serde_json::json;
@@ -14,6 +12,7 @@ use super::progress::with_progress;
 use super::table::{Column, WIDTH, table, whole, words};
 use super::text::{count, cut, plain, wrap};
 use super::{CommandOutput, Failure, outlines, rows, when};
+use crate::clock::millis;
 use crate::config::{Config, FeedAddress};
 
 const COLUMNS: [Column; 5] = [
@@ -49,23 +48,6 @@ pub(super) async fn answer(config: &Config, action: &Feed) -> Result<CommandOutp
     }
 }
 
-/// A feed as the database has it.
-pub(super) fn settings(address: &FeedAddress, local: bool, title: Option<String>) -> FeedSettings {
-    FeedSettings {
-        url: address.shown.clone(),
-        address: address.secret.clone(),
-        local,
-        min_interval_ms: None,
-        max_interval_ms: None,
-        title,
-        origin: Origin::Managed,
-    }
-}
-
-fn ms(time: Duration) -> i64 {
-    i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
-}
-
 async fn add(
     config: &Config,
     store: &Store,
@@ -82,22 +64,26 @@ async fn add(
         ));
     }
     let local = arguments.local;
-    usable(config, &address, local)?;
+    // The source would not fetch an address of which no fetcher can be made.
+    fetcher(config, &address, local)?;
     let channel = existing(store, to).await?.channel.name;
     let known = store.feeds().get(&channel, &address.shown).await?;
     if let Some(row) = &known {
         managed(row)?;
     }
-    let old = known.as_ref().map(|row| row.settings.clone());
     let (min, max) = match arguments.interval {
         Some(fixed) => (Some(fixed), Some(fixed)),
         None => (arguments.min_interval, arguments.max_interval),
     };
-    let title = old.and_then(|old| old.title);
+    let old_title = || known.as_ref()?.settings.title.clone();
     let fresh = FeedSettings {
-        min_interval_ms: min.map(ms),
-        max_interval_ms: max.map(ms),
-        ..settings(&address, local, arguments.title.clone().or(title))
+        url: address.shown.clone(),
+        address: address.secret.clone(),
+        local,
+        min_interval_ms: min.map(millis),
+        max_interval_ms: max.map(millis),
+        title: arguments.title.clone().or_else(old_title),
+        origin: Origin::Managed,
     };
     let row = store.feeds().put(&channel, &fresh).await?;
     let what = match known.is_some_and(|row| row.active) {
@@ -110,11 +96,6 @@ async fn add(
         text,
         json!({"feed": rows::Feed::of(&row)}),
     ))
-}
-
-/// Checks that the source would fetch the address at all.
-fn usable(config: &Config, address: &FeedAddress, local: bool) -> Result<(), Failure> {
-    fetcher(config, address, local).map(|_| ())
 }
 
 fn fetcher(config: &Config, address: &FeedAddress, local: bool) -> Result<Fetcher, Failure> {
@@ -255,7 +236,7 @@ async fn check(config: &Config, url: &str, local: bool) -> Result<CommandOutput,
         "skipped": parsed.skipped,
         "unknown_encoding": parsed.unknown_encoding,
         "conditional": conditional,
-        "interval_ms": parsed.interval.map(ms),
+        "interval_ms": parsed.interval.map(millis),
         "prev_archive": parsed.links.prev_archive,
         "next": parsed.links.next,
         "hub": parsed.links.hub,
@@ -278,7 +259,7 @@ async fn check(config: &Config, url: &str, local: bool) -> Result<CommandOutput,
     };
     text.push_str(&format!("{}\n", wrap(sentence, WIDTH).join("\n")));
     if let Some(interval) = parsed.interval {
-        let interval = when::length(ms(interval));
+        let interval = when::length(millis(interval));
         text.push_str(&format!("It says that it changes every {interval}.\n"));
     }
     if parsed.links.prev_archive.is_some() || parsed.links.next.is_some() {

@@ -9,14 +9,14 @@ use feed::fetch;
 use feed::opml::{self, Outline};
 use jiff::Timestamp;
 use serde_json::json;
-use store::Store;
+use store::{FeedSettings, Origin, Store};
 
 use super::arguments::{ChannelArguments, Feed};
 use super::channel::{existing, make};
 use super::database::with_database;
 use super::progress::with_progress;
-use super::text::{count, cut, plain};
-use super::{CommandOutput, Failure, feed as feeds};
+use super::text::{count, cut, hidden, plain};
+use super::{CommandOutput, Failure};
 use crate::config::{Config, FeedAddress, parse};
 
 /// So many refused feeds are shown.
@@ -112,7 +112,14 @@ impl Import<'_> {
                 made.push(channel.clone());
             }
             if !self.dry_run {
-                let settings = feeds::settings(&address, self.local, outline.title);
+                let settings = FeedSettings {
+                    url: address.shown.clone(),
+                    address: address.secret,
+                    local: self.local,
+                    title: outline.title,
+                    origin: Origin::Managed,
+                    ..FeedSettings::default()
+                };
                 store.feeds().put(&channel, &settings).await?;
             }
             added.push(json!({"channel": channel, "url": address.shown}));
@@ -155,15 +162,6 @@ impl Import<'_> {
             }
         };
         Ok((channel, address))
-    }
-}
-
-/// An address without what may be a password, even if it is no address.
-pub(super) fn hidden(url: &str) -> String {
-    match FeedAddress::parse(url) {
-        Ok(address) => address.shown,
-        Err(_) if url.contains('@') => "(an address that cannot be read)".to_owned(),
-        Err(_) => url.to_owned(),
     }
 }
 

@@ -4,7 +4,7 @@
 use serde::Serialize;
 use store::{ChannelRow, FeedRow, GapRecord, ReceiverRow, TokenRow};
 
-use super::when;
+use crate::clock::now_ms;
 use crate::config;
 
 /// Retention; `null` for no limit.
@@ -142,7 +142,7 @@ impl Token {
     pub(super) fn of(row: &TokenRow) -> Self {
         let state = if row.revoked_ms.is_some() {
             "revoked"
-        } else if row.expires_ms.is_some_and(|then| then <= when::now_ms()) {
+        } else if row.expires_ms.is_some_and(|then| then <= now_ms()) {
             "expired"
         } else if row.limit.is_some_and(|limit| row.uses >= limit) {
             "used-up"

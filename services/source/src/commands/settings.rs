@@ -7,6 +7,7 @@ use super::table::{Column, WIDTH, table, words};
 use super::text::wrap;
 use super::when;
 use super::{CommandOutput, Failure};
+use crate::clock::millis;
 use crate::config::{ChannelSettings, Config, Intervals, Place, Resolved, Shown};
 use crate::data::DATABASE;
 
@@ -129,9 +130,7 @@ fn plan(config: &Config) -> String {
 }
 
 fn every_words(every: Intervals) -> String {
-    let length = |time: std::time::Duration| {
-        when::length(i64::try_from(time.as_millis()).unwrap_or(i64::MAX))
-    };
+    let length = |time: std::time::Duration| when::length(millis(time));
     match every.min == every.max {
         true => format!("every {}", length(every.min)),
         false => format!("every {} to {}", length(every.min), length(every.max)),

@@ -1,5 +1,7 @@
 //! Texts from outside, as they are fit for a terminal.
 
+use crate::config::FeedAddress;
+
 /// The text without what would move the cursor, colour things or turn the direction of writing.
 pub(super) fn plain(text: &str) -> String {
     let odd = |c: char| {
@@ -54,4 +56,13 @@ pub(super) fn wrap(text: &str, most: usize) -> Vec<String> {
         }
     }
     lines
+}
+
+/// An address without what may be a password, even if it is no address.
+pub(super) fn hidden(url: &str) -> String {
+    match FeedAddress::parse(url) {
+        Ok(address) => address.shown,
+        Err(_) if url.contains('@') => "(an address that cannot be read)".to_owned(),
+        Err(_) => url.to_owned(),
+    }
 }

@@ -11,6 +11,7 @@ use super::arguments::{NewToken, Token};
 use super::link::{self, MAX_LINK};
 use super::table::{Column, number, table, whole, words};
 use super::{CommandOutput, Failure, rows, when};
+use crate::clock::now_ms;
 use crate::config::Config;
 use crate::data;
 use crate::data::enrolment::token_hash;
@@ -37,7 +38,7 @@ pub(super) async fn answer(
 }
 
 async fn create(config: &Config, store: &Store, new: &NewToken) -> Result<CommandOutput, Failure> {
-    let now = when::now_ms();
+    let now = now_ms();
     let expires_ms = new.expires.map(|later| later.from(now));
     if expires_ms.is_some_and(|then| then <= now) {
         return Err(Failure::usage("--expires: that time is past"));

@@ -1,11 +1,12 @@
 //! Points in time, as people write and read them.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
 
+use crate::clock::millis;
 use crate::config::parse;
 
 /// A point in time that may depend on now.
@@ -21,9 +22,7 @@ impl FutureTime {
     /// In Unix milliseconds.
     pub(super) fn from(self, now_ms: i64) -> i64 {
         match self {
-            FutureTime::In(time) => {
-                now_ms.saturating_add(i64::try_from(time.as_millis()).unwrap_or(i64::MAX))
-            }
+            FutureTime::In(time) => now_ms.saturating_add(millis(time)),
             FutureTime::At(then) => then.as_millisecond(),
         }
     }
@@ -48,14 +47,6 @@ pub(super) fn later(text: &str) -> Result<FutureTime, String> {
         return Ok(FutureTime::At(then));
     }
     parse::age(text).map(FutureTime::In).map_err(|_| wrong())
-}
-
-/// Now, in Unix milliseconds.
-pub(super) fn now_ms() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |time| {
-        i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
-    })
 }
 
 /// A moment for a table, in UTC.

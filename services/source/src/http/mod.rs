@@ -13,8 +13,8 @@ use flexicast_tokio::source::SourceStatus;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::board::Board;
 use crate::metrics::Metrics;
-use crate::run::board::Board;
 use crate::transport::Transport;
 pub use pages::router;
 pub use server::serve;

@@ -14,8 +14,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
+use crate::board::ChannelInfo;
 use crate::publish::{LeaseGuard, PublishStatus};
-use crate::run::board::ChannelInfo;
 use crate::status::{FeedState, GapStatus, IngestStatus, Phase};
 use tokio::sync::watch;
 use uuid::Uuid;

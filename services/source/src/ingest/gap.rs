@@ -15,7 +15,8 @@ use tracing::{debug, info, warn};
 use super::document::{Document, DocumentSummary, size};
 use super::feed_gap::{FeedGap, Unstored};
 use super::search::{FoundEntries, SearchEnd};
-use super::{EndReason, History, Ingest, now_ms};
+use super::{EndReason, History, Ingest};
+use crate::clock::now_ms;
 use crate::status::GapStatus;
 
 /// Settings of the search for entries that the feed's documents did not have.
@@ -328,7 +329,7 @@ impl Ingest {
             None => GapRecord {
                 id: 0,
                 url: url.clone(),
-                at_ms: i64::try_from(now_ms()).unwrap_or(i64::MAX),
+                at_ms: now_ms(),
                 state: GapState::Suspected,
                 detail: String::new(),
                 entries: 0,

@@ -20,7 +20,8 @@ use tracing::{debug, info};
 use super::document::{DocumentSummary, date, size};
 use super::rate_limit::HourlyLimit;
 use super::search::{ALMOST_FULL, BYTES, NOTHING, OVERLAP, Pages, SearchEnd, TIME, WalkStop};
-use super::{EndReason, History, Ingest, now_ms};
+use super::{EndReason, History, Ingest};
+use crate::clock::now_ms;
 
 /// Mails with older dates are not searched for.
 const BACK: SignedDuration = SignedDuration::from_hours(24);
@@ -227,7 +228,7 @@ impl Ingest {
             let record = GapRecord {
                 id: 0,
                 url: self.settings.feed.url.clone(),
-                at_ms: i64::try_from(now_ms()).unwrap_or(i64::MAX),
+                at_ms: now_ms(),
                 state: GapState::Filled,
                 detail: format!(
                     "{count} entries arrived with dates before those that the feed showed, and \

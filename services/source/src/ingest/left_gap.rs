@@ -14,7 +14,8 @@ use super::bounds::Share;
 use super::document::DocumentSummary;
 use super::feed_gap::FeedGap;
 use super::gap::{ATTEMPTS, LAST_GAPS, MUCH_SINCE, some};
-use super::{History, Ingest, now_ms};
+use super::{History, Ingest};
+use crate::clock::now_ms;
 
 /// Largest age of a partly filled gap that is searched once more, in milliseconds.
 const YOUNG: i64 = 7 * 24 * 3600 * 1000;
@@ -41,8 +42,7 @@ impl Ingest {
             self.settle(gap).await;
         }
         let gap = last.as_mut()?;
-        let now = i64::try_from(now_ms()).unwrap_or(i64::MAX);
-        let is_young = now.saturating_sub(gap.at_ms) < YOUNG;
+        let is_young = now_ms().saturating_sub(gap.at_ms) < YOUNG;
         match (gap.state, gap.after) {
             (GapState::Suspected, None) => {
                 gap.state = some(gap.entries);

@@ -23,7 +23,7 @@ pub(crate) mod tests;
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use feed::fetch::{FetchConfig, Fetcher};
 use feed::schedule::{self, Schedule};
@@ -336,12 +336,4 @@ fn intervals(settings: &IngestSettings) -> schedule::Settings {
         max: max.unwrap_or(general.max),
         fixed: general.fixed.filter(|_| !own),
     }
-}
-
-fn now_ms() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .ok()
-        .and_then(|since| u64::try_from(since.as_millis()).ok())
-        .unwrap_or_default()
 }

@@ -13,7 +13,8 @@ use tracing::{debug, info, warn};
 
 use super::document::{Document, DocumentSummary};
 use super::intake::IntakeStats;
-use super::{EndReason, History, Ingest, PollReport, hooks, now_ms};
+use super::{EndReason, History, Ingest, PollReport, hooks};
+use crate::clock::now_ms;
 use crate::status::FeedState;
 
 /// Shortest interval between records of an unchanged state in the store: each one is a write to
@@ -336,7 +337,7 @@ impl Ingest {
         pause: Duration,
         gone: bool,
     ) -> bool {
-        let at_ms = now_ms();
+        let at_ms = now_ms().unsigned_abs();
         self.report(at_ms, state, &detail);
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let interval = ms(self.schedule.interval());

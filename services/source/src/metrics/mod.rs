@@ -31,7 +31,7 @@ use crate::status::{FeedState, Snapshot};
 pub use admissions::Admissions;
 use counters::TransportCounters;
 use labels::{ChannelLabels, MoveLabels, PollLabels, RungLabels, of};
-pub use records::RecordMetrics;
+pub use records::{KINDS, RecordMetrics};
 use state_gauges::StateGauges;
 
 const RUNGS: [Rung; 4] = [Rung::Multicast, Rung::Amt, Rung::Replicated, Rung::Unicast];

@@ -11,7 +11,11 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::labels::{CommandLabels, KindLabels};
 use super::whole;
-use crate::record::KINDS;
+
+/// Kinds of rows, as `flexfeed_source_records_dropped_total` names them.
+pub const KINDS: [&str; 6] = [
+    "states", "moves", "sessions", "progress", "samples", "feeds",
+];
 
 /// The known commands, and a word for all others: labels are not chosen by clients.
 pub(super) const COMMANDS: [&str; 5] = ["disconnect", "drain", "refresh-feed", "rekey", "other"];

@@ -222,7 +222,7 @@ fn the_document_lists_every_metric_as_it_is() {
     let words = FeedState::ALL.map(FeedState::word);
     let rungs = RUNGS.map(|rung| rung.to_string());
     let words = words.iter().chain(&admissions::RESULTS).copied();
-    let words = words.chain(crate::record::KINDS);
+    let words = words.chain(KINDS);
     let words = words.chain(records::COMMANDS.into_iter().chain(records::RESULTS));
     for word in words.chain(rungs.iter().map(String::as_str)) {
         assert!(document.contains(&format!("`{word}`")), "{word}");

@@ -11,9 +11,9 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::fences;
+use crate::board::Board;
 use crate::ingest::{RefreshError, Refreshes};
 use crate::metrics::RecordMetrics;
-use crate::run::board::Board;
 use crate::status::{FeedState, IngestStatus};
 
 /// Interval at which commands are read without a notification.

@@ -9,8 +9,8 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use super::clock;
-use crate::run::board::Board;
+use crate::board::Board;
+use crate::clock::now_ms;
 use crate::status::Role;
 
 /// Interval of roll-ups.
@@ -36,7 +36,7 @@ pub async fn keep(store: Store, board: Arc<Board>, stop: CancellationToken) {
             if !leads(&board) {
                 continue;
             }
-            match timeout(PATIENCE, store.records().roll_up(clock::now_ms())).await {
+            match timeout(PATIENCE, store.records().roll_up(now_ms())).await {
                 Ok(Ok(count)) => debug!(count, "records rolled up"),
                 Ok(Err(failure)) => debug!(error = %failure, "roll-up failed; retrying"),
                 Err(_) => debug!("roll-up timed out; retrying"),
@@ -44,7 +44,7 @@ pub async fn keep(store: Store, board: Arc<Board>, stop: CancellationToken) {
             if trimmed.is_some_and(|at| at.elapsed() < TRIM) {
                 continue;
             }
-            match timeout(PATIENCE, store.records().trim(clock::now_ms())).await {
+            match timeout(PATIENCE, store.records().trim(now_ms())).await {
                 Ok(Ok(count)) => {
                     debug!(count, "old records removed");
                     trimmed = Some(Instant::now());

@@ -6,7 +6,6 @@
 //! with bounds on time and memory, and counts rows that find no room.
 
 mod about;
-mod clock;
 mod commands;
 mod feeds;
 mod fleet;
@@ -28,15 +27,14 @@ use store::{Fence, SourceInfo, Store};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
+use crate::board::Board;
 use crate::http::Sample;
 use crate::ingest::PollReport;
 use crate::metrics::RecordMetrics;
-use crate::run::board::Board;
 use crate::status::Role;
 use crate::transport::Transport;
 pub use about::address_warnings;
 pub use commands::CommandExecutor;
-pub use outbox::KINDS;
 use outbox::Outbox;
 use recorder::Recorder;
 use writer::Writer;

@@ -12,7 +12,7 @@ use store::{
 use tokio::sync::Notify;
 use uuid::Uuid;
 
-use crate::metrics::RecordMetrics;
+use crate::metrics::{KINDS, RecordMetrics};
 
 /// Largest number of pending rows of each kind. A move is about 200 bytes.
 const STATES: usize = 400_000;
@@ -25,11 +25,6 @@ const FEED_EVENTS: usize = 2_000;
 
 /// Rows of each kind in one batch.
 const AT_ONCE: usize = 4_000;
-
-/// The kinds of rows, as `flexfeed_source_records_dropped_total` names them.
-pub const KINDS: [&str; 6] = [
-    "states", "moves", "sessions", "progress", "samples", "feeds",
-];
 
 /// Pending rows.
 #[derive(Debug)]
@@ -56,7 +51,7 @@ struct Rows {
 }
 
 impl Rows {
-    fn counts(&self) -> [usize; 6] {
+    fn counts(&self) -> [usize; KINDS.len()] {
         [
             self.states.len(),
             self.moves.len(),
@@ -74,7 +69,7 @@ impl Rows {
 }
 
 /// Returns a batch's number of rows by [`KINDS`].
-pub fn counts(batch: &Batch) -> [usize; 6] {
+pub fn counts(batch: &Batch) -> [usize; KINDS.len()] {
     [
         batch.states.len(),
         batch.moves.len(),
@@ -284,7 +279,7 @@ impl Outbox {
     }
 
     /// Counts rows that will not be written any more.
-    pub fn lose(&self, counts: [usize; 6]) {
+    pub fn lose(&self, counts: [usize; KINDS.len()]) {
         for (kind, count) in KINDS.into_iter().zip(counts) {
             self.metrics.dropped(kind, count);
         }

@@ -11,8 +11,8 @@ use tokio::time::{Instant, timeout};
 use tracing::debug;
 use uuid::Uuid;
 
-use super::clock;
 use super::hour::LastHour;
+use crate::clock::now_ms;
 
 /// Largest and smallest number of rows in one part: after a part that took too long, the next one
 /// is smaller.
@@ -99,11 +99,10 @@ impl Takeover {
             let after = last.map(|row| (row.receiver, row.channel.clone()));
             let rows = self.size.0;
             let cause = "the source that served it has ended";
-            let now_ms = clock::now_ms();
             let asked =
                 store
                     .records()
-                    .take_over(&self.fences, after.as_ref(), rows, now_ms, cause);
+                    .take_over(&self.fences, after.as_ref(), rows, now_ms(), cause);
             let part = self.size.part(asked).await?;
             self.are_states_whole = part.len() < rows;
             self.states.extend(part);
@@ -130,7 +129,7 @@ impl Takeover {
             if self.hours.contains_key(channel) {
                 continue;
             }
-            let asked = LastHour::read(store, channel, clock::now_ms());
+            let asked = LastHour::read(store, channel, now_ms());
             let hour = match timeout(PATIENCE, asked).await {
                 Ok(Ok(hour)) => hour,
                 // Nothing else waits for a number that is right again in an hour.

@@ -19,7 +19,8 @@ use super::outbox::Outbox;
 use super::parts::{ReceiverScan, Takeover};
 use super::progress::Progress;
 use super::tallies::{ChannelSample, Tallies};
-use super::{RecordParts, clock, fences};
+use super::{RecordParts, fences};
+use crate::clock::now_ms;
 use crate::http::Sample;
 use crate::status::{Phase, RelayView};
 
@@ -246,7 +247,7 @@ impl Recorder {
         if !self.held.is_empty() {
             let outbox = Arc::clone(&self.outbox);
             let add = |row| outbox.state(row);
-            self.fleet.moves(Instant::now(), clock::now_ms(), add);
+            self.fleet.moves(Instant::now(), now_ms(), add);
         }
     }
 
@@ -349,7 +350,7 @@ impl Recorder {
         stop.run_until_cancelled(self.lead()).await;
         self.follow().await;
         let Some(status) = sample.status else { return };
-        let now_ms = clock::now_ms();
+        let now_ms = now_ms();
         self.publish(&status, now_ms);
         self.see(&status, sample.upto, now_ms);
         if self.said_at.is_none_or(|at| at.elapsed() >= ALIVE) {
@@ -469,7 +470,7 @@ impl Recorder {
         if self.know_at.is_some_and(|at| at > Instant::now()) {
             return;
         }
-        let new = || ReceiverScan::new(clock::now_ms());
+        let new = || ReceiverScan::new(now_ms());
         let knowing = self.knowing.get_or_insert_with(new);
         match knowing.go_on(&self.parts.store).await {
             Ok(false) => {}
@@ -489,7 +490,7 @@ impl Recorder {
 
     fn say_info(&mut self) {
         let mut info = self.parts.info.borrow_and_update().clone();
-        info.at_ms = clock::now_ms();
+        info.at_ms = now_ms();
         if !self.held.is_empty() || self.has_no_channel() {
             self.said_at = Some(Instant::now());
             self.outbox.info(info);
@@ -508,7 +509,7 @@ impl Recorder {
         if self.held.is_empty() {
             return;
         }
-        let (now_ms, reason) = (clock::now_ms(), "the source has stopped");
+        let (now_ms, reason) = (now_ms(), "the source has stopped");
         let progress = &self.progress;
         let head = |channel: &str| progress.get(channel).map_or(0, Progress::head);
         let at_ms = u64::try_from(now_ms).unwrap_or(0);

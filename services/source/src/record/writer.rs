@@ -4,15 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use service::backoff::Backoff;
-use store::{Batch, Stamp, Store, StoreError};
+use store::{Batch, Stamp, Store};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use uuid::Uuid;
 
 use super::outbox::{Outbox, counts};
-use crate::metrics::RecordMetrics;
+use crate::database::answer_within;
+use crate::metrics::{KINDS, RecordMetrics};
 
 /// One write is not waited for longer than this.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -38,7 +39,7 @@ pub struct Writer {
     run: Uuid,
     number: u64,
     /// Rows of the batch that is being written.
-    under_way: [usize; 6],
+    under_way: [usize; KINDS.len()],
 }
 
 impl Writer {
@@ -58,7 +59,7 @@ impl Writer {
             last_words,
             run: Uuid::new_v4(),
             number: 0,
-            under_way: [0; 6],
+            under_way: [0; KINDS.len()],
         }
     }
 
@@ -107,7 +108,7 @@ impl Writer {
         });
         self.under_way = counts(&batch);
         self.try_to_write(&batch, stop).await;
-        self.under_way = [0; 6];
+        self.under_way = [0; KINDS.len()];
     }
 
     async fn try_to_write(&mut self, batch: &Batch, stop: &CancellationToken) {
@@ -115,13 +116,9 @@ impl Writer {
         let (mut refusals, mut since) = (0, None);
         loop {
             let began = Instant::now();
-            let written = timeout(PATIENCE, self.store.records().write(batch)).await;
+            let written = answer_within(PATIENCE, self.store.records().write(batch)).await;
             self.metrics.took(began.elapsed());
-            let failure = match written {
-                Ok(Ok(_)) => break,
-                Ok(Err(failure)) => failure,
-                Err(_) => late(),
-            };
+            let Err(failure) = written else { break };
             self.metrics.failed();
             if failure.is_fenced() {
                 self.outbox.lose(counts(batch));
@@ -154,13 +151,5 @@ impl Writer {
             info!(after_s = seconds, "console records are written again");
         }
         self.metrics.written(counts(batch));
-    }
-}
-
-/// Returns the error of a store that hangs.
-fn late() -> StoreError {
-    StoreError::Unavailable {
-        url: "the database".to_owned(),
-        detail: format!("it has not answered for {} s", PATIENCE.as_secs()),
     }
 }

@@ -10,8 +10,8 @@ use flexicast_tokio::source::SourceHandle;
 use store::Store;
 use tokio::time::Instant;
 
-use super::board::Board;
 use crate::backlog::OpenChannels;
+use crate::board::Board;
 use crate::config::Config;
 use crate::data::DataFolder;
 use crate::ingest::{Bounds, Refreshes, Reports};

@@ -295,8 +295,8 @@ impl Feeds {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
-    use super::super::board::{Board, ChannelInfo};
     use super::super::context::PollSpacing;
+    use crate::board::{Board, ChannelInfo};
     use store::{Fault, FaultRule, PollRecord, Store};
 
     use super::*;

@@ -6,7 +6,8 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use flexicast_tokio::source::{FlowEndpoint, FlowSettings};
 use store::{ChannelSettings, Retention};
 
-use crate::config::{Config, Groups};
+use crate::clock::millis;
+use crate::config::{Config, Groups, Keep};
 
 /// Sending parameters of a channel; a change makes another flow.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,23 +67,20 @@ impl FlowParameters {
     }
 }
 
-/// Returns the retention of a channel.
+/// Returns the retention of a channel: its own, or that of this process's settings.
 pub(super) fn keep(config: &Config, settings: &ChannelSettings) -> Retention {
-    match settings.keep {
-        Retention {
-            count: None,
-            age_ms: None,
-        } => general(config),
-        own => own,
+    match settings.keep == Retention::default() {
+        true => config.keep.into(),
+        false => settings.keep,
     }
 }
 
-/// Returns the retention of channels without their own.
-pub(super) fn general(config: &Config) -> Retention {
-    let age = config.keep.age;
-    Retention {
-        count: config.keep.count,
-        age_ms: age.map(|age| i64::try_from(age.as_millis()).unwrap_or(i64::MAX)),
+impl From<Keep> for Retention {
+    fn from(keep: Keep) -> Self {
+        Self {
+            count: keep.count,
+            age_ms: keep.age.map(millis),
+        }
     }
 }
 

@@ -1,18 +1,16 @@
 //! From the settings to a source that serves.
 
-pub(crate) mod board;
 mod certificate;
 mod channel;
 mod console;
 mod context;
 mod describe;
-mod ejecting;
 mod ending;
 mod feeds;
 mod flow;
-mod following;
-mod holding;
+mod followed_heads;
 mod link;
+mod receivers;
 mod relays;
 mod service;
 mod startup;
@@ -31,6 +29,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::backlog::{OpenChannels, StoreBacklog};
+use crate::board::Board;
 use crate::config::{Config, PublicAddress};
 use crate::data::DataFolder;
 use crate::data::identity::Identity;
@@ -41,7 +40,6 @@ use crate::publish::LeaseTerms;
 use crate::record::CommandExecutor;
 use crate::status::{Phase, TransportState, readiness};
 use crate::{record, signals};
-use board::Board;
 use context::{Context, PollSpacing};
 use ending::RunningParts;
 use link::Link;

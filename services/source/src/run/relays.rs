@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use amt_tokio::Prober;
 use flexicast::control::RelayHint;
@@ -12,7 +12,8 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::board::Board;
+use crate::board::Board;
+use crate::clock::now_ms;
 use crate::config::Relay;
 use crate::status::RelayView;
 
@@ -174,7 +175,7 @@ pub(super) async fn watch(
                     && let Some(watched) = all.get_mut(at)
                 {
                     watched.prober = Some(prober);
-                    changed |= watched.answered(answer, now_ms(), Instant::now());
+                    changed |= watched.answered(answer, now_ms().unsigned_abs(), Instant::now());
                 }
             }
             show(&all);
@@ -184,13 +185,6 @@ pub(super) async fn watch(
         }
     };
     stop.run_until_cancelled(watching).await;
-}
-
-fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| {
-        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-    })
 }
 
 #[cfg(test)]

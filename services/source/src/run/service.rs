@@ -9,7 +9,7 @@ pub(super) use service::systemd::{notify, ready};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::board::Board;
+use crate::board::Board;
 use crate::status::{Role, Snapshot};
 
 /// The words about the present state are looked at this often.

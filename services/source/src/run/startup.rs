@@ -6,13 +6,12 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use sd_notify::NotifyState;
-use store::{
-    ChannelRow, ChannelSettings, FeedSettings, Holder, Leased, Origin, Retention, Store, StoreError,
-};
+use store::{ChannelRow, ChannelSettings, FeedSettings, Holder, Leased, Origin, Store, StoreError};
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
 use super::service;
+use crate::clock::millis;
 use crate::config::{self, Config, redacted};
 use crate::data::{DATABASE, DataFolder};
 
@@ -298,16 +297,9 @@ fn settings(channel: &config::ChannelSettings) -> ChannelSettings {
         groups: Some(channel.groups.to_string()),
         rate_bps: Some(channel.rate_bps),
         private: channel.private,
-        keep: Retention {
-            count: channel.keep.count,
-            age_ms: channel.keep.age.map(millis),
-        },
+        keep: channel.keep.into(),
         origin: Origin::Flags,
     }
-}
-
-fn millis(time: Duration) -> i64 {
-    i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
 }
 
 /// Makes the folder for qlog files.

@@ -13,25 +13,22 @@ use flexicast_tokio::source::Absence;
 use store::{ChannelRow, FeedRow, Holder, StoreError};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
-use super::board::ChannelInfo;
 use super::channel::{Channel, ChannelEnd, ChannelSpec, give_back};
 use super::context::Context;
-use super::ejecting::Ejecting;
-use super::following::FollowedHeads;
-use super::holding::hold;
+use super::followed_heads::FollowedHeads;
 use super::link::Link;
+use super::receivers::Ejections;
 use super::startup::{SetupPhase, put_settings};
+use crate::board::ChannelInfo;
+use crate::database::answer;
 use crate::publish::{Acquisition, LeaseGuard, LeaseLoss};
 
 /// Interval at which the database is checked.
 const TICK: Duration = Duration::from_secs(1);
-
-/// One question to the database is not waited for longer than this.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Before a channel that could not be begun is tried again.
 const AGAIN: Duration = Duration::from_secs(10);
@@ -55,8 +52,8 @@ pub(super) struct Supervisor {
     failed: BTreeMap<String, Instant>,
     /// Channels whose database was set back while they were published.
     set_back: BTreeSet<String>,
-    following: FollowedHeads,
-    ejecting: Ejecting,
+    followed: FollowedHeads,
+    ejections: Ejections,
     /// Whether this process's settings wait until it publishes: the publisher at its start had
     /// others.
     is_withheld: bool,
@@ -91,8 +88,8 @@ impl Supervisor {
             tasks: JoinSet::new(),
             failed: BTreeMap::new(),
             set_back: BTreeSet::new(),
-            following: FollowedHeads::default(),
-            ejecting: Ejecting::default(),
+            followed: FollowedHeads::default(),
+            ejections: Ejections::default(),
             is_withheld: false,
         }
     }
@@ -186,11 +183,9 @@ impl Supervisor {
         let is_news = self.version != Some(version);
         if is_news {
             let is_first = self.version.is_none();
-            self.ejecting.read(&context.store, is_first).await?;
-            hold(&context).await?;
+            self.ejections.read(&context, is_first).await?;
         }
-        let ejected = self.ejecting.eject(&context.store, &context.handle);
-        ejected.await?;
+        self.ejections.eject(&context).await?;
         let is_idle = self
             .rows
             .keys()
@@ -297,7 +292,7 @@ impl Supervisor {
         context.open.shut(name);
         context.board.forget(name);
         self.failed.remove(name);
-        self.following.forget(name);
+        self.followed.forget(name);
         info!(channel = name, "channel stopped");
     }
 
@@ -416,7 +411,7 @@ impl Supervisor {
             begun: (!self.has_begun).then_some(begun),
         };
         self.leading.insert(name.to_owned(), leading);
-        self.following.forget(name);
+        self.followed.forget(name);
         let name = name.to_owned();
         self.tasks.spawn(async move {
             let channel = Channel::begin(Arc::clone(&context), &name, lease.clone(), present);
@@ -487,7 +482,7 @@ impl Supervisor {
     async fn follow(&mut self) {
         for (name, row) in &self.rows {
             let is_others = row.lease.is_some() && !self.leading.contains_key(name);
-            if is_others && !self.following.follow(&self.context, row).await {
+            if is_others && !self.followed.follow(&self.context, row).await {
                 return;
             }
         }
@@ -499,17 +494,4 @@ fn is_fenced(error: &Error) -> bool {
     error
         .downcast_ref::<StoreError>()
         .is_some_and(StoreError::is_fenced)
-}
-
-/// The database's answer, if it comes in time.
-pub(super) async fn answer<T>(
-    question: impl Future<Output = Result<T, StoreError>>,
-) -> Result<T, StoreError> {
-    match timeout(PATIENCE, question).await {
-        Ok(answer) => answer,
-        Err(_) => Err(StoreError::Unavailable {
-            url: "the database".to_owned(),
-            detail: format!("it has not answered for {} s", PATIENCE.as_secs()),
-        }),
-    }
 }

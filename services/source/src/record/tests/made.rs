@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::CHANNEL;
-use crate::record::clock;
+use crate::clock::now_ms;
 use crate::transport::Transport;
 
 /// A transport to which things happen as the test says.
@@ -39,7 +39,7 @@ pub fn id(n: usize) -> Uuid {
 impl Made {
     fn add(&self, seen: &mut Seen, what: impl FnOnce(u64, u64) -> HistoryEventKind) {
         let number = seen.history.len() as u64 + 1;
-        let at_ms = u64::try_from(clock::now_ms()).unwrap();
+        let at_ms = now_ms().unsigned_abs();
         seen.history.push(HistoryEvent {
             number,
             at_ms,

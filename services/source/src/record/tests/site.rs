@@ -14,12 +14,12 @@ use uuid::Uuid;
 
 use super::made::Made;
 use super::{CHANNEL, SOON};
+use crate::board::{Board, ChannelInfo};
 use crate::http::Sample;
 use crate::ingest::PollReport;
 use crate::metrics::RecordMetrics;
 use crate::publish::{LeaseGuard, PublishStatus};
 use crate::record::{RecordParts, run};
-use crate::run::board::{Board, ChannelInfo};
 use crate::status::Phase;
 use crate::transport::Transport;
 

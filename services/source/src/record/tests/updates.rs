@@ -5,7 +5,7 @@ use store::{Batch, SampleRow};
 use super::CHANNEL;
 use super::made::id;
 use super::site::Site;
-use crate::record::clock;
+use crate::clock::now_ms;
 
 /// Updates published before this source started count in the last hour, too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -13,7 +13,7 @@ async fn the_hourly_count_continues_with_the_next_source() {
     let site = Site::new().await;
     let step_ms = SampleRow::STEPS[0];
     let sample = |age_ms: i64, updates| {
-        let at_ms = clock::now_ms() - age_ms;
+        let at_ms = now_ms() - age_ms;
         SampleRow {
             channel: CHANNEL.into(),
             step_ms,

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use tokio::sync::watch;
 use uuid::Uuid;
 
+use crate::clock::now_ms;
 use crate::publish::{LeaseGuard, PublishStatus};
 use crate::status::{
     ChannelView, DatabaseState, FeedView, IngestStatus, Phase, RelayView, Role, Snapshot,
@@ -74,7 +74,7 @@ impl Default for Board {
             inner: Mutex::new(Inner {
                 database: DatabaseState {
                     up: true,
-                    since_ms: now_ms(),
+                    since_ms: now_ms().unsigned_abs(),
                     error: None,
                 },
                 phase: Phase::Starting,
@@ -126,7 +126,7 @@ impl Board {
         let before = inner.database.since_ms;
         let changed = inner.database.up != up;
         if changed {
-            inner.database.since_ms = now_ms();
+            inner.database.since_ms = now_ms().unsigned_abs();
         }
         inner.database.up = up;
         inner.database.error = error;
@@ -264,12 +264,4 @@ impl Entry {
             },
         }
     }
-}
-
-fn now_ms() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .ok()
-        .and_then(|since| u64::try_from(since.as_millis()).ok())
-        .unwrap_or_default()
 }

@@ -8,7 +8,7 @@ use tracing::debug;
 use uuid::Uuid;
 
 use super::context::Context;
-use super::supervisor::answer;
+use crate::database::answer;
 
 /// Progress of the head checkpoints.
 #[derive(Debug, Default)]
