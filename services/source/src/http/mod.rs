@@ -80,9 +80,9 @@ impl View {
     /// Counts new history events. Events that come too late are counted next time.
     async fn count(&self, metrics: &Metrics) {
         let counting = async {
-            while let Some(history) = self.transport.history(metrics.counted()).await {
-                metrics.count(&history);
-                if history.events.is_empty() || metrics.counted() >= history.last {
+            while let Some(history) = self.transport.history(metrics.transport.counted()).await {
+                metrics.transport.count(&history);
+                if history.events.is_empty() || metrics.transport.counted() >= history.last {
                     break;
                 }
             }
@@ -93,7 +93,7 @@ impl View {
     /// Asks the transport, but not for long. Also returns how old the answer is.
     async fn look(&self, metrics: &Metrics) -> (Sample, Duration) {
         self.count(metrics).await;
-        let upto = metrics.counted();
+        let upto = metrics.transport.counted();
         if let Ok(status) = tokio::time::timeout(PATIENCE, self.transport.status()).await {
             let status = status.map(Arc::new);
             if let Some(status) = &status {

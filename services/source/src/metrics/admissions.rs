@@ -45,9 +45,11 @@ impl Default for Admissions {
 }
 
 impl Admissions {
-    pub(super) fn register(&self, registry: &mut Registry) {
+    pub(super) fn register(registry: &mut Registry) -> Self {
+        let admissions = Self::default();
         let help = "Admission requests of receivers, by result";
-        registry.register("admissions", help, self.0.clone());
+        registry.register("admissions", help, admissions.0.clone());
+        admissions
     }
 
     /// Counts a verdict of the store.

@@ -4,7 +4,7 @@ use flexicast_tokio::source::Counters;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::raise;
+use super::{raise, registered};
 
 /// Accessor of a counter.
 type Value = fn(&Counters) -> u64;
@@ -221,15 +221,10 @@ pub(super) struct TransportCounters {
 impl TransportCounters {
     pub(super) fn register(registry: &mut Registry) -> Self {
         let mut counters = Vec::new();
-        for (name, help, value) in KNOWN {
-            let counter = Counter::default();
-            registry.register(*name, *help, counter.clone());
-            counters.push((counter, *value));
-        }
-        for (name, help, value) in KNOWN_BYTES {
-            let counter = Counter::default();
-            registry.register_with_unit(*name, *help, Unit::Bytes, counter.clone());
-            counters.push((counter, *value));
+        for (known, unit) in [(KNOWN, None), (KNOWN_BYTES, Some(Unit::Bytes))] {
+            for (name, help, value) in known {
+                counters.push((registered(registry, name, unit.clone(), help), *value));
+            }
         }
         Self { counters }
     }

@@ -65,8 +65,9 @@ impl Default for RecordMetrics {
 }
 
 impl RecordMetrics {
-    pub(super) fn register(&self, r: &mut Registry) {
-        let inner = &self.0;
+    pub(super) fn register(r: &mut Registry) -> Self {
+        let records = Self::default();
+        let inner = &records.0;
         let help = "Rows written for the console";
         r.register("records_written", help, inner.written.clone());
         let help = "Rows for the console dropped because the database was away too long, another \
@@ -81,6 +82,7 @@ impl RecordMetrics {
         r.register_with_unit(name, help, unit, inner.seconds.clone());
         let help = "Operators' commands to this source, by result";
         r.register("commands", help, inner.commands.clone());
+        records
     }
 
     fn add(family: &Family<KindLabels, Counter>, counts: [usize; KINDS.len()]) {

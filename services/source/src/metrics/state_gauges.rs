@@ -6,57 +6,35 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::labels::{RelayLabels, StateLabels, of};
-use super::{Gauges, Moments, whole};
+use super::{Gauges, Moments, registered, whole};
 use crate::status::{ChannelView, FeedState, FeedView, IngestStatus, Role, Snapshot};
 
-/// Gauges of the current state.
-#[derive(Debug, Default)]
-pub(super) struct StateGauges {
-    database_up: Gauge,
-    relay_up: Family<RelayLabels, Gauge>,
-    lease_held: Gauges,
-    lease_fence: Gauges,
-    head: Gauges,
-    published: Gauges,
-    first: Gauges,
-    failing: Gauges,
-    held: Gauges,
-    feeds: Family<StateLabels, Gauge>,
-    last_poll: Moments,
-    last_success: Moments,
+metrics! {
+    /// Gauges of the current state.
+    struct StateGauges {
+        database_up: Gauge = "database_up", "Whether the database answers";
+        relay_up: Family<RelayLabels, Gauge> = "relay_up",
+            "Whether the AMT relay answers and is announced to receivers";
+        lease_held: Gauges = "lease_held",
+            "Whether this source holds the channel's lease and publishes it";
+        lease_fence: Gauges = "lease_fence",
+            "Fence of the lease that this source holds; grows each time that a source acquires the \
+             lease";
+        head: Gauges = "head_seq", "Seq of the last stored update";
+        published: Gauges = "published_seq", "Seq of the last update that this source published";
+        first: Gauges = "first_seq", "Seq of the oldest update kept";
+        failing: Gauges = "store_failing",
+            "Whether reading or storing updates of the channel fails at the moment";
+        held: Gauges = "held_entries", "Entries held in memory until they can be stored";
+        feeds: Family<StateLabels, Gauge> = "feeds", "Feeds by result of their last poll";
+        last_poll: Moments = "last_poll_timestamp" in Seconds,
+            "Unix time of the end of the last poll of any feed of the channel";
+        last_success: Moments = "feed_last_success_timestamp" in Seconds,
+            "Unix time of the last successful poll of the feed with the oldest one";
+    }
 }
 
 impl StateGauges {
-    pub(super) fn register(&self, r: &mut Registry) {
-        let help = "Whether the database answers";
-        r.register("database_up", help, self.database_up.clone());
-        let help = "Whether the AMT relay answers and is announced to receivers";
-        r.register("relay_up", help, self.relay_up.clone());
-        let help = "Whether this source holds the channel's lease and publishes it";
-        r.register("lease_held", help, self.lease_held.clone());
-        let help = "Fence of the lease that this source holds; grows each time that a source \
-            acquires the lease";
-        r.register("lease_fence", help, self.lease_fence.clone());
-        let help = "Seq of the last stored update";
-        r.register("head_seq", help, self.head.clone());
-        let help = "Seq of the last update that this source published";
-        r.register("published_seq", help, self.published.clone());
-        let help = "Seq of the oldest update kept";
-        r.register("first_seq", help, self.first.clone());
-        let help = "Whether reading or storing updates of the channel fails at the moment";
-        r.register("store_failing", help, self.failing.clone());
-        let help = "Entries held in memory until they can be stored";
-        r.register("held_entries", help, self.held.clone());
-        let help = "Feeds by result of their last poll";
-        r.register("feeds", help, self.feeds.clone());
-        let help = "Unix time of the end of the last poll of any feed of the channel";
-        let unit = Unit::Seconds;
-        r.register_with_unit("last_poll_timestamp", help, unit, self.last_poll.clone());
-        let help = "Unix time of the last successful poll of the feed with the oldest one";
-        let (name, unit) = ("feed_last_success_timestamp", Unit::Seconds);
-        r.register_with_unit(name, help, unit, self.last_success.clone());
-    }
-
     /// Copies the current state.
     pub(super) fn show(&self, seen: &Snapshot) {
         self.database_up.set(seen.database.up.into());

@@ -1,8 +1,13 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
+use super::labels::MoveLabels;
+use super::transport::RUNGS;
 use super::*;
-use crate::status::{ChannelView, DatabaseState, FeedView, IngestStatus, Phase, RelayView, Role};
+use crate::status::{
+    ChannelView, DatabaseState, FeedState, FeedView, IngestStatus, Phase, RelayView, Role,
+};
 use flexicast_tokio::source::{
-    ChannelBytes, ChannelStatus, Counters, FlowStatus, HistoryEvent, Move, ReceiverStatus,
+    ChannelBytes, ChannelStatus, Counters, FlowStatus, History, HistoryEvent, HistoryEventKind,
+    Move, ReceiverChannel, ReceiverStatus,
 };
 
 /// Returns one channel with one feed.
@@ -147,7 +152,7 @@ fn the_transport_status_is_shown() {
     let metrics = Metrics::default();
     let status = everything();
     metrics.observe(&status);
-    metrics.count(&history(&[(1, "multicast")]));
+    metrics.transport.count(&history(&[(1, "multicast")]));
     metrics.channel("lore").updates.inc_by(5);
     metrics.channel("net").polled(FeedState::Ok);
     let ingest = IngestStatus {
@@ -204,7 +209,7 @@ fn the_transport_status_is_shown() {
 fn the_document_lists_every_metric_as_it_is() {
     let metrics = Metrics::default();
     metrics.observe(&everything());
-    metrics.count(&history(&[(1, "multicast")]));
+    metrics.transport.count(&history(&[(1, "multicast")]));
     metrics.channel("lore").polled(FeedState::Ok);
     metrics.certificate_ends(4_000_000_000);
     let ingest = IngestStatus {
@@ -255,7 +260,7 @@ fn times_are_absent_until_they_are_known() {
 fn removed_objects_disappear() {
     let metrics = Metrics::default();
     metrics.observe(&everything());
-    metrics.count(&history(&[(1, "multicast")]));
+    metrics.transport.count(&history(&[(1, "multicast")]));
     let ingest = IngestStatus {
         store_failure: Some("full".into()),
         pending: 7,
@@ -313,7 +318,7 @@ fn removed_objects_disappear() {
 
 #[test]
 fn every_admission_result_is_counted() {
-    let admissions = Metrics::default().admissions();
+    let admissions = Metrics::default().admissions;
     for verdict in [
         store::Verdict::Admitted { enrolled: true },
         store::Verdict::Admitted { enrolled: false },
@@ -344,22 +349,22 @@ fn every_admission_result_is_counted() {
 #[test]
 fn every_move_counts_once() {
     let metrics = Metrics::default();
-    let tell = |steps: &[(u64, &str)]| metrics.count(&history(steps));
-    tell(&[]);
-    tell(&[(1, "multicast"), (2, "unicast")]);
-    assert_eq!(metrics.counted(), 2);
-    tell(&[(1, "multicast"), (2, "unicast")]);
-    tell(&[(2, "unicast"), (3, "multicast")]);
+    let count = |steps: &[(u64, &str)]| metrics.transport.count(&history(steps));
+    count(&[]);
+    count(&[(1, "multicast"), (2, "unicast")]);
+    assert_eq!(metrics.transport.counted(), 2);
+    count(&[(1, "multicast"), (2, "unicast")]);
+    count(&[(2, "unicast"), (3, "multicast")]);
     // Events other than moves have numbers, too.
-    tell(&[(8, "unicast"), (9, "multicast")]);
-    assert_eq!(metrics.counted(), 9);
+    count(&[(8, "unicast"), (9, "multicast")]);
+    assert_eq!(metrics.transport.counted(), 9);
     let labels = |from: &str, to: &str| MoveLabels {
         channel: "lore".into(),
         from: from.into(),
         to: to.into(),
         cause: "joined".into(),
     };
-    let count = |from, to| metrics.moves.get_or_create(&labels(from, to)).get();
-    assert_eq!(count("unicast", "multicast"), 3);
-    assert_eq!(count("multicast", "unicast"), 2);
+    let moves = |from, to| metrics.transport.moves(&labels(from, to));
+    assert_eq!(moves("unicast", "multicast"), 3);
+    assert_eq!(moves("multicast", "unicast"), 2);
 }

@@ -101,7 +101,7 @@ async fn start(config: Config, stop: CancellationToken) -> Result<RunningParts> 
     let open = OpenChannels::default();
     let metrics = Arc::new(Metrics::default());
     let backlog = StoreBacklog::new(store.clone(), open.clone());
-    let backlog = backlog.counting(metrics.admissions());
+    let backlog = backlog.counting(metrics.admissions.clone());
     let source = bind(&config, &identity, backlog).await?;
     let listener = listen(config.http)?;
     let console = console::listen(config.console.as_ref()).await?;
@@ -113,7 +113,7 @@ async fn start(config: Config, stop: CancellationToken) -> Result<RunningParts> 
     let info = describe::describe(&config, &address, local, http, &identity.pin);
     let (info, infos) = watch::channel(info);
     let (reports, polls) = mpsc::channel(POLLS);
-    let reports = Reports::new(reports, metrics.records());
+    let reports = Reports::new(reports, metrics.records.clone());
     let link = Link::prepare(&folder, &store, address, config.next_pin).await?;
     let context = Arc::new(Context {
         terms: terms(&config),
@@ -154,7 +154,7 @@ async fn start(config: Config, stop: CancellationToken) -> Result<RunningParts> 
         board: Arc::clone(&context.board),
         handle: context.handle.clone(),
         refreshes: context.refreshes.clone(),
-        metrics: context.metrics.records(),
+        metrics: context.metrics.records.clone(),
         drain: stop.clone(),
     };
     parts.also(orders.follow(stop.clone()));
@@ -212,7 +212,7 @@ fn record_parts(
         samples,
         latest: context.handle.latest(),
         board: Arc::clone(&context.board),
-        metrics: context.metrics.records(),
+        metrics: context.metrics.records.clone(),
         polls,
         info,
         last_words: record::LAST_WORDS,

@@ -1,0 +1,167 @@
+//! Metrics of the transport, copied from its status and counted from its history.
+
+use std::sync::{Mutex, PoisonError};
+
+use flexicast_tokio::Rung;
+use flexicast_tokio::source::{
+    FlowStatus, History, HistoryEventKind, ReceiverChannel, SourceStatus,
+};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::{Registry, Unit};
+
+use super::counters::TransportCounters;
+use super::labels::{MoveLabels, RungLabels, of};
+use super::{Counters, Gauges, raise, registered, whole};
+
+pub(super) const RUNGS: [Rung; 4] = [Rung::Multicast, Rung::Amt, Rung::Replicated, Rung::Unicast];
+
+/// Metrics of the transport.
+#[derive(Debug)]
+pub struct TransportMetrics {
+    receivers: Receivers,
+    flows: Flows,
+    counters: TransportCounters,
+    /// Number of the last event that was counted.
+    counted: Mutex<u64>,
+}
+
+metrics! {
+    /// Metrics of the receivers.
+    struct Receivers {
+        by_rung: Family<RungLabels, Gauge> = "receivers", "Receivers of the channel by rung";
+        connected: Gauge = "connected_receivers", "Connected receivers, of any channel";
+        lag: Gauges = "receiver_lag_max_updates",
+            "Updates between the head and the lowest confirmed cursor of a connected receiver";
+        moves: Family<MoveLabels, Counter> = "moves", "Moves of receivers between rungs";
+    }
+}
+
+metrics! {
+    /// Metrics of the channels' flows.
+    struct Flows {
+        members: Gauges = "flow_members", "Receivers that owe acknowledgements on the flow";
+        replicas: Gauges = "flow_replicas", "Receivers that the flow's packets are replicated to";
+        packets: Counters = "flow_packets", "Packets sent on the flow, each counted once";
+        bytes: Counters = "flow" in Bytes, "UDP payload sent on the flow, each packet counted once";
+        outstanding: Gauges = "flow_outstanding_packets",
+            "Flow packets with an acknowledgement outstanding";
+        key_sequence: Gauges = "flow_key_sequence", "Key epoch in use on the flow";
+    }
+}
+
+impl TransportMetrics {
+    pub(super) fn register(r: &mut Registry, counters: TransportCounters) -> Self {
+        Self {
+            receivers: Receivers::register(r),
+            flows: Flows::register(r),
+            counters,
+            counted: Mutex::new(0),
+        }
+    }
+
+    /// Copies the current state of the transport.
+    pub(super) fn observe(&self, status: &SourceStatus) {
+        self.receivers.by_rung.clear();
+        self.receivers.lag.clear();
+        self.flows.clear();
+        for channel in &status.channels {
+            let name = channel.channel.as_str();
+            let here = |c: &&ReceiverChannel| c.channel == name;
+            let receivers: Vec<&ReceiverChannel> = status
+                .receivers
+                .iter()
+                .filter_map(|r| r.channels.iter().find(here))
+                .collect();
+            self.observe_receivers(name, channel.head, &receivers);
+            if let Some(flow) = &channel.flow {
+                self.flows.observe(name, flow);
+            }
+        }
+        self.receivers
+            .connected
+            .set(whole(status.receivers.len() as u64));
+        self.counters.observe(&status.counters);
+    }
+
+    fn observe_receivers(&self, name: &str, head: u64, receivers: &[&ReceiverChannel]) {
+        for rung in RUNGS {
+            let rung = rung.to_string();
+            let count = receivers.iter().filter(|r| r.rung == rung).count();
+            let labels = RungLabels {
+                channel: name.to_owned(),
+                rung,
+            };
+            self.receivers
+                .by_rung
+                .get_or_create(&labels)
+                .set(whole(count as u64));
+        }
+        // A receiver that has just connected has not reported its cursor yet.
+        let cursors = receivers.iter().filter_map(|r| r.cursor);
+        let lags = cursors.map(|cursor| head.saturating_sub(cursor));
+        self.receivers
+            .lag
+            .get_or_create(&of(name))
+            .set(whole(lags.max().unwrap_or(0)));
+    }
+
+    /// Returns the number of such moves.
+    #[cfg(test)]
+    pub(super) fn moves(&self, labels: &MoveLabels) -> u64 {
+        self.receivers.moves.get_or_create(labels).get()
+    }
+
+    /// Returns the number of the last counted event, after which the next history starts.
+    pub fn counted(&self) -> u64 {
+        *self.counted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts the moves of a part of the transport's history, each once, even if histories overlap.
+    pub fn count(&self, history: &History) {
+        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        for event in &history.events {
+            if event.number <= *counted {
+                continue;
+            }
+            *counted = event.number;
+            if let HistoryEventKind::Moved(step) | HistoryEventKind::Tried(step) = &event.what {
+                let labels = MoveLabels {
+                    channel: step.channel.clone(),
+                    from: step.from.clone(),
+                    to: step.to.clone(),
+                    cause: step.cause.clone(),
+                };
+                self.receivers.moves.get_or_create(&labels).inc();
+            }
+        }
+    }
+}
+
+impl Flows {
+    /// Clears the state before the present one is copied: flows come and go.
+    fn clear(&self) {
+        for gauges in [
+            &self.members,
+            &self.replicas,
+            &self.outstanding,
+            &self.key_sequence,
+        ] {
+            gauges.clear();
+        }
+    }
+
+    fn observe(&self, channel: &str, flow: &FlowStatus) {
+        let labels = of(channel);
+        let set = |gauge: &Gauges, to: u64| {
+            gauge.get_or_create(&labels).set(whole(to));
+        };
+        set(&self.members, flow.members as u64);
+        set(&self.replicas, flow.replicas as u64);
+        set(&self.outstanding, flow.outstanding as u64);
+        set(&self.key_sequence, flow.key_sequence);
+        raise(&self.packets.get_or_create(&labels), flow.packets);
+        raise(&self.bytes.get_or_create(&labels), flow.bytes);
+    }
+}
