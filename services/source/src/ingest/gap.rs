@@ -3,6 +3,7 @@
 //! them, at once, and a few more times if that fails. The result is recorded.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use feed::Entry;
@@ -14,7 +15,9 @@ use tracing::{debug, info, warn};
 
 use super::document::{Document, DocumentSummary, size};
 use super::feed_gap::{FeedGap, Unstored};
-use super::search::{FoundEntries, SearchEnd};
+use super::late_arrivals::LateArrivals;
+use super::rate_limit::HourlyLimit;
+use super::search::{FoundEntries, PAGES_PER_HOUR, SearchEnd};
 use super::{EndReason, History, Ingest};
 use crate::clock::now_ms;
 use crate::status::GapStatus;
@@ -38,6 +41,44 @@ impl Default for GapSettings {
             pause: Duration::from_secs(35),
             late: Some(Duration::from_secs(30 * 60)),
         }
+    }
+}
+
+/// Gaps of the feed that are not filled yet, and the means to fill them.
+#[derive(Debug)]
+pub(super) struct Gaps {
+    /// Gap whose filling failed and is tried again.
+    pub(super) open: Option<FeedGap>,
+    /// Gap that an earlier ingest of the feed left unfilled.
+    pub(super) left: Option<GapRecord>,
+    /// Search for entries that arrive with old dates.
+    pub(super) late: LateArrivals,
+    /// Source of entries that are older than those of the last document.
+    pub(super) backfill: Option<Backfill>,
+    /// Requests for pages with older entries.
+    pub(super) pages: Arc<HourlyLimit>,
+}
+
+impl Default for Gaps {
+    fn default() -> Self {
+        Self {
+            open: None,
+            left: None,
+            late: LateArrivals::default(),
+            backfill: None,
+            pages: Arc::new(HourlyLimit::new(PAGES_PER_HOUR)),
+        }
+    }
+}
+
+impl Gaps {
+    /// Whether no gap is being filled.
+    pub(super) fn are_closed(&self) -> bool {
+        self.open.is_none() && self.left.is_none()
+    }
+
+    fn clear(&mut self) {
+        (self.open, self.left) = (None, None);
     }
 }
 
@@ -68,7 +109,7 @@ impl Ingest {
         self.end_or_widen_gap().await?;
         // A gap that is not filled yet, or that an earlier ingest left, is part of this one, and
         // other entries were in front of it.
-        let (before, mut newer) = match (&self.hole, &self.left) {
+        let (before, mut newer) = match (&self.gaps.open, &self.gaps.left) {
             (Some(hole), _) => (hole.before.clone(), hole.newer.clone()),
             (None, Some(gap)) => self.around(gap).await?,
             (None, None) => (self.before().await?, HashSet::new()),
@@ -96,14 +137,14 @@ impl Ingest {
                  lower {limit} of the time between polls"
             );
             document.gap = Some(record);
-            (self.hole, self.left) = (None, None);
+            self.gaps.clear();
             return Ok(());
         };
         if !self.settings.gaps.fill {
             record.state = GapState::Open;
             record.detail = "it is not looked into".into();
             document.gap = Some(record);
-            self.left = None;
+            self.gaps.left = None;
             return Ok(());
         }
         newer.extend(document.seen.ids.iter().cloned());
@@ -111,11 +152,11 @@ impl Ingest {
         let (found, record) = match self.search_gap(&mut hole).await {
             Ok(found) => found,
             Err(error) => {
-                self.hole = Some(hole);
+                self.gaps.open = Some(hole);
                 return Err(error);
             }
         };
-        (self.hole, self.left) = (None, None);
+        self.gaps.clear();
         let FoundEntries { entries, later, .. } = found;
         // The document keeps them until they are stored, and no search starts before that.
         let both = entries.iter().chain(&later);
@@ -136,13 +177,13 @@ impl Ingest {
     /// Merges the previous gap into the one that was just noticed, or ends it if it takes too much
     /// memory.
     async fn end_or_widen_gap(&mut self) -> Result<(), StoreError> {
-        let Some(mut hole) = self.hole.take() else {
+        let Some(mut hole) = self.gaps.open.take() else {
             return Ok(());
         };
         let stored = self.store_unstored(&mut hole).await;
         let is_suspected = hole.record.state == GapState::Suspected;
         if stored.is_err() || (is_suspected && hole.newer.len() <= MUCH_SINCE) {
-            self.hole = Some(hole);
+            self.gaps.open = Some(hole);
             return stored;
         }
         let mut record = hole.record;
@@ -161,17 +202,17 @@ impl Ingest {
         if let Err(error) = self.resume_left_gap().await {
             return self.end_or_wait(&error);
         }
-        let Some(mut hole) = self.hole.take() else {
+        let Some(mut hole) = self.gaps.open.take() else {
             return Ok(());
         };
         hole.wait = hole.wait.saturating_sub(1);
         let is_time = hole.due().is_some_and(|due| due <= Instant::now());
         if !self.pending.is_empty() || !(is_time || hole.unstored.is_some()) {
-            self.hole = Some(hole);
+            self.gaps.open = Some(hole);
             return self.probe_store().await;
         }
         if let Err(error) = self.find_and_store(&mut hole).await {
-            self.hole = Some(hole);
+            self.gaps.open = Some(hole);
             return self.end_or_wait(&error);
         }
         self.store_works();
@@ -183,7 +224,7 @@ impl Ingest {
     /// Returns the time of the next attempt to fill the gap, with or without a poll.
     pub(super) fn gap_due(&self) -> Option<Instant> {
         let rests = !self.pending.is_empty() || self.storing.is_failing();
-        self.hole.as_ref().filter(|_| !rests)?.due()
+        self.gaps.open.as_ref().filter(|_| !rests)?.due()
     }
 
     /// Probes the store while nothing waits to be stored, because nothing else would show its
@@ -255,7 +296,7 @@ impl Ingest {
         hole.wait = 1 << hole.attempts.min(ATTEMPTS);
         hole.attempts += 1;
         // The feed may link to a newer archive document by now.
-        if let Some(backfill) = &self.backfill {
+        if let Some(backfill) = &self.gaps.backfill {
             hole.backfill.clone_from(backfill);
         }
         let found = self.find(hole).await?;
@@ -313,18 +354,19 @@ impl Ingest {
     /// Keeps a gap that needs another attempt.
     fn keep(&mut self, hole: FeedGap) {
         // Of many simultaneous arrivals, some may have old dates.
-        self.late
+        self.gaps
+            .late
             .move_forward_to(Instant::now() + self.settings.gaps.pause);
         if hole.record.state == GapState::Suspected {
-            self.hole = Some(hole);
+            self.gaps.open = Some(hole);
         }
     }
 
     /// Counts, logs and records a gap that was just noticed.
     async fn notice(&self, document: &Document) -> Result<GapRecord, StoreError> {
         let (channel, url) = (&self.settings.channel, &self.settings.feed.url);
-        let open = self.hole.as_ref().map(|hole| &hole.record);
-        let mut record = match open.or(self.left.as_ref()) {
+        let open = self.gaps.open.as_ref().map(|hole| &hole.record);
+        let mut record = match open.or(self.gaps.left.as_ref()) {
             Some(gap) => gap.clone(),
             None => GapRecord {
                 id: 0,

@@ -57,7 +57,7 @@ impl Reports {
     }
 
     /// Sends the report of a poll, if there is room, without waiting.
-    pub(super) fn tell(&self, report: PollReport) {
+    pub(super) fn send(&self, report: PollReport) {
         if self.to.try_send(report).is_err() {
             self.metrics.dropped("feeds", 1);
         }
@@ -164,10 +164,10 @@ mod tests {
     #[test]
     fn dropped_poll_reports_are_counted() {
         let metrics = RecordMetrics::default();
-        let (to, mut told) = mpsc::channel(1);
+        let (to, mut received) = mpsc::channel(1);
         let reports = Reports::new(to, metrics.clone());
-        let tell = |at_ms| {
-            reports.tell(PollReport {
+        let send = |at_ms| {
+            reports.send(PollReport {
                 channel: "lore".to_owned(),
                 url: "http://a/".to_owned(),
                 at_ms,
@@ -177,13 +177,13 @@ mod tests {
                 excerpt: None,
             });
         };
-        (1..4).for_each(tell);
+        (1..4).for_each(send);
         assert_eq!(metrics.counted("feeds"), (2, 0));
-        assert!(told.try_recv().is_ok_and(|poll| poll.at_ms == 1));
-        tell(4);
+        assert!(received.try_recv().is_ok_and(|poll| poll.at_ms == 1));
+        send(4);
         assert_eq!(metrics.counted("feeds"), (2, 0), "there is room again");
-        drop(told);
-        tell(5);
+        drop(received);
+        send(5);
         assert_eq!(metrics.counted("feeds"), (3, 0), "no more records");
     }
 

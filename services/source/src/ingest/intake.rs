@@ -8,7 +8,7 @@ use feed::detect::Draft;
 use feed::{Entry, Kind, payload};
 use jiff::Timestamp;
 use store::{Hash, StoreError};
-use tracing::{debug, error, info, warn};
+use tracing::{debug, error, info};
 
 use super::changes::{Changes, prepare};
 use super::document::{Document, DocumentSummary, size};
@@ -112,9 +112,10 @@ impl Ingest {
                 Changes::default()
             }
         };
-        self.log_oversized(&news.oversized);
+        let url = &self.settings.feed.url;
+        self.problems.oversized(url, &self.metrics, &news.oversized);
         if !document.seen.ids.is_empty() {
-            if let Some(hole) = &mut self.hole {
+            if let Some(hole) = &mut self.gaps.open {
                 hole.pass(&document.seen);
             }
             self.history = History::Seen(mem::take(&mut document.seen));
@@ -163,7 +164,8 @@ impl Ingest {
         let work = move || prepare(entries, &known, &url, incarnation);
         match tokio::task::spawn_blocking(work).await {
             Ok(news) => {
-                self.log_broken(&news.broken);
+                let url = &self.settings.feed.url;
+                self.problems.broken(url, &self.metrics, &news.broken);
                 Some(news)
             }
             Err(failure) => {
@@ -171,40 +173,6 @@ impl Ingest {
                 None
             }
         }
-    }
-
-    /// Counts and logs entries that are skipped because of a bug of this program.
-    fn log_broken(&mut self, ids: &[String]) {
-        for id in ids.iter().filter(|id| !self.broken.contains(*id)) {
-            self.metrics.breakdowns.inc();
-            error!(
-                feed = %self.settings.feed.url,
-                entry = ?id,
-                "entry skipped: bug of this program, see the lines before"
-            );
-        }
-        self.broken = ids.iter().cloned().collect();
-    }
-
-    /// Counts and logs entries that are too large, once per version.
-    fn log_oversized(&mut self, drafts: &[Draft]) {
-        for draft in drafts {
-            let version = (draft.entry.id.clone(), draft.hash);
-            if self.oversized.contains(&version) {
-                continue;
-            }
-            self.metrics.oversized.inc();
-            warn!(
-                feed = %self.settings.feed.url,
-                entry = ?draft.entry.id,
-                max_bytes = flexicast::MAX_UPDATE,
-                "entry skipped: update too large"
-            );
-        }
-        self.oversized = drafts
-            .iter()
-            .map(|draft| (draft.entry.id.clone(), draft.hash))
-            .collect();
     }
 
     /// Stores a document's remaining changes, and its validators with the last of them.
@@ -226,7 +194,7 @@ impl Ingest {
         }
         match validators {
             Some(validators) => self.validators.clone_from(validators),
-            None => self.asked = feed::fetch::Validators::default(),
+            None => self.client.forget_document(),
         }
         Ok(())
     }
@@ -276,7 +244,10 @@ impl Ingest {
             return;
         };
         let bounds = &self.settings.bounds;
-        if self.tidied.elapsed() < bounds.tidy || self.storing.is_failing() || self.hole.is_some() {
+        if self.tidied.elapsed() < bounds.tidy
+            || self.storing.is_failing()
+            || self.gaps.open.is_some()
+        {
             return;
         }
         self.tidied = Instant::now();
@@ -298,9 +269,7 @@ impl Ingest {
     /// attempt.
     pub(super) fn store_failed(&mut self, failure: &StoreError) -> Duration {
         self.metrics.store_failures.inc();
-        self.storing.failed();
-        let pause = self.storing.next();
-        self.retry_at = Instant::now() + pause;
+        let pause = self.storing.failed();
         let text = failure.to_string();
         let pending = self.pending.entries();
         let mut news = false;

@@ -120,25 +120,25 @@ impl Ingest {
             .gaps
             .late
             .filter(|_| self.settings.gaps.fill)?;
-        let has_search = matches!(self.backfill, Some(Backfill::PublicInbox(_)));
+        let has_search = matches!(self.gaps.backfill, Some(Backfill::PublicInbox(_)));
         let was_read = matches!(self.history, History::Seen(_));
-        let may = has_search && was_read && self.late.looks.is_empty() && self.can_store_late();
-        may.then_some(self.late.due)
+        let may =
+            has_search && was_read && self.gaps.late.looks.is_empty() && self.can_store_late();
+        may.then_some(self.gaps.late.due)
     }
 
     /// Whether late arrivals can be stored. Entries stored during the search of a gap would be
     /// mistaken for entries from before it.
     fn can_store_late(&self) -> bool {
-        let in_gap = self.hole.is_some() || self.left.is_some();
-        !in_gap && self.pending.is_empty() && !self.storing.is_failing()
+        self.gaps.are_closed() && self.pending.is_empty() && !self.storing.is_failing()
     }
 
     /// Starts a search for late arrivals.
     pub(super) fn start_late_search(&mut self) {
         let gaps = self.settings.gaps;
         let pause = gaps.late.unwrap_or(gaps.pause);
-        self.late.begin(Instant::now(), pause);
-        let fetcher = match self.fetcher() {
+        self.gaps.late.begin(Instant::now(), pause);
+        let fetcher = match self.client.fetcher(&self.settings) {
             Ok(fetcher) => fetcher,
             Err(error) => {
                 let url = &self.settings.feed.url;
@@ -147,7 +147,7 @@ impl Ingest {
             }
         };
         let (Some(Backfill::PublicInbox(search)), History::Seen(seen)) =
-            (&self.backfill, &self.history)
+            (&self.gaps.backfill, &self.history)
         else {
             return;
         };
@@ -156,12 +156,12 @@ impl Ingest {
             channel: self.settings.channel.clone(),
             url: self.settings.feed.url.clone(),
             fetcher,
-            pages: Arc::clone(&self.late.pages),
+            pages: Arc::clone(&self.gaps.late.pages),
             search: search.clone(),
             seen: seen.clone(),
-            before: self.late.listed.clone(),
+            before: self.gaps.late.listed.clone(),
         };
-        self.late.looks.spawn(async move {
+        self.gaps.late.looks.spawn(async move {
             match tokio::time::timeout(TIME, looker.look()).await {
                 Ok(look) => look,
                 Err(_) => Err(failed(format!("it took more than {} s", TIME.as_secs()))),
@@ -177,7 +177,7 @@ impl Ingest {
         let gaps = self.settings.gaps;
         if !self.can_store_late() {
             // The next search finds the same: it is compared with the one before this.
-            self.late.move_forward_to(Instant::now() + gaps.pause);
+            self.gaps.late.move_forward_to(Instant::now() + gaps.pause);
             return Ok(());
         }
         match self.store_late(look).await {
@@ -188,7 +188,7 @@ impl Ingest {
                 debug!(feed = %url, %error, "late arrivals not stored; retrying");
                 // Some may be stored all the same.
                 self.wake.notify_one();
-                self.late.move_forward_to(Instant::now() + gaps.pause);
+                self.gaps.late.move_forward_to(Instant::now() + gaps.pause);
                 Ok(())
             }
         }
@@ -248,10 +248,10 @@ impl Ingest {
         listed.strangers.extend(ids);
         if listed.strangers.len() > STRANGERS {
             debug!(feed = %self.settings.feed.url, "too many entries in the search; starting over");
-            self.late.listed = None;
+            self.gaps.late.listed = None;
             return Ok(());
         }
-        self.late.listed = Some(listed);
+        self.gaps.late.listed = Some(listed);
         Ok(())
     }
 }

@@ -50,36 +50,40 @@ impl Ingest {
                     .push_str("; the source ended before it was filled");
                 self.settle(gap.clone()).await;
             }
-            (GapState::Suspected, Some(_)) => self.left = Some(gap.clone()),
-            (GapState::Partly, Some(_)) if is_young => self.left = Some(gap.clone()),
+            (GapState::Suspected, Some(_)) => self.gaps.left = Some(gap.clone()),
+            (GapState::Partly, Some(_)) if is_young => self.gaps.left = Some(gap.clone()),
             _ => {}
         }
-        if self.left.is_some() {
+        if self.gaps.left.is_some() {
             // Only a document names the source of older entries: "unchanged" is not enough.
-            self.asked = feed::fetch::Validators::default();
+            self.client.forget_document();
         }
         last
     }
 
     /// Resumes the search for the gap that an earlier ingest left, once there is a document.
     pub(super) async fn resume_left_gap(&mut self) -> Result<(), StoreError> {
-        let (Some(gap), History::Seen(seen)) = (&self.left, &self.history) else {
+        let (Some(gap), History::Seen(seen)) = (&self.gaps.left, &self.history) else {
             return Ok(());
         };
-        if self.hole.is_some() || !self.pending.is_empty() {
+        if self.gaps.open.is_some() || !self.pending.is_empty() {
             return Ok(());
         }
         let mut gap = gap.clone();
         let seen = seen.clone();
         let (before, mut newer) = self.around(&gap).await?;
         newer.extend(seen.ids.iter().cloned());
-        let backfill = self.backfill.clone().filter(|_| self.settings.gaps.fill);
+        let backfill = self
+            .gaps
+            .backfill
+            .clone()
+            .filter(|_| self.settings.gaps.fill);
         let why = match &backfill {
             None => Some("the feed offers no archive of entries that have left it"),
             Some(_) if newer.len() > MUCH_SINCE => Some("too many entries have come since"),
             Some(_) => None,
         };
-        self.left = None;
+        self.gaps.left = None;
         match (backfill, why) {
             (Some(backfill), None) => {
                 let url = &self.settings.feed.url;
@@ -91,7 +95,7 @@ impl Ingest {
                     // One more attempt, at each start.
                     hole.attempts = ATTEMPTS - 1;
                 }
-                self.hole = Some(hole);
+                self.gaps.open = Some(hole);
             }
             (_, why) => {
                 gap.state = some(gap.entries);

@@ -4,9 +4,9 @@
 //! **Invariant:** a document's validators are stored with the last of its entries, so a document
 //! that could not be stored is fetched again.
 
-mod backoff;
 mod bounds;
 mod changes;
+mod client;
 mod document;
 mod feed_gap;
 mod gap;
@@ -15,20 +15,21 @@ mod intake;
 mod late_arrivals;
 mod left_gap;
 mod poll;
+mod problems;
 mod rate_limit;
 mod search;
+mod store_retries;
 
 #[cfg(test)]
 pub(crate) mod tests;
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use feed::fetch::{FetchConfig, Fetcher};
+use feed::fetch::FetchConfig;
 use feed::schedule::{self, Schedule};
 use jiff::Timestamp;
-use store::{FeedRow, FeedSettings, GapRecord, Store};
+use store::{FeedRow, FeedSettings, Store};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
@@ -36,14 +37,14 @@ use uuid::Uuid;
 
 use crate::metrics::ChannelMetrics;
 use crate::status::{FeedState, IngestStatus};
-use backoff::Backoff;
 pub use bounds::{Bounds, Memory};
+use client::FeedClient;
 use document::{DocumentSummary, Pending};
-use feed_gap::FeedGap;
 pub use gap::GapSettings;
+use gap::Gaps;
 pub use hooks::{Hooks, PollReport, RefreshError, Refreshes, Reports};
-use late_arrivals::LateArrivals;
-use rate_limit::HourlyLimit;
+use problems::Problems;
+use store_retries::StoreRetries;
 
 /// Interval of checks whether all feeds together still hold too much.
 const ROOM: Duration = Duration::from_secs(1);
@@ -94,49 +95,20 @@ pub struct Ingest {
     wake: Arc<Notify>,
     metrics: ChannelMetrics,
     status: watch::Sender<IngestStatus>,
-    /// Made when needed, and again when the address changes.
-    fetcher: Option<Arc<Fetcher>>,
-    /// New address of the feed, if that is in use.
-    moved: Option<String>,
-    /// New address that is still to be recorded.
-    moving: Option<String>,
+    client: FeedClient,
     schedule: Schedule,
-    /// Validators of the last document that was fetched.
-    asked: feed::fetch::Validators,
     /// Validators of the last document that was stored.
     validators: store::Validators,
     /// Documents that are fetched and not stored yet.
     pending: Pending,
-    storing: Backoff,
-    /// Time of the next attempt to store.
-    retry_at: Instant,
+    storing: StoreRetries,
     history: History,
-    /// Gap whose filling failed and is tried again.
-    hole: Option<FeedGap>,
-    /// Gap that an earlier ingest of the feed left unfilled.
-    left: Option<GapRecord>,
-    /// Search for entries that arrive with old dates.
-    late: LateArrivals,
-    /// Source of entries that are older than those of the last document.
-    backfill: Option<feed::gap::Backfill>,
-    /// Requests for pages with older entries.
-    pages: Arc<HourlyLimit>,
+    gaps: Gaps,
     /// Time of the last removal of known entries.
     tidied: Instant,
-    /// Failure that was logged last, while it lasts.
-    trouble: Option<(FeedState, String)>,
-    /// Unreadable entries of the last document.
-    unreadable: Vec<String>,
-    /// Ids and hashes of entries in the last document that are too large.
-    oversized: HashSet<(String, [u8; 32])>,
-    /// Ids of recent entries that trigger a bug of this program.
-    broken: HashSet<String>,
+    problems: Problems,
     /// Time and state of the last recorded poll.
     recorded: Option<(Instant, FeedState)>,
-    /// New versions of entries in the last poll.
-    brought: u64,
-    /// Excerpt of a response that was no feed, in the last poll.
-    excerpt: Option<String>,
 }
 
 /// Knowledge of earlier documents, to notice that entries may have been missed in between.
@@ -167,29 +139,16 @@ impl Ingest {
             wake,
             metrics,
             status: watch::Sender::new(status),
-            fetcher: None,
-            moved: None,
-            moving: None,
+            client: FeedClient::default(),
             schedule: Schedule::new(intervals(&settings), None, rand::random()),
-            asked: feed::fetch::Validators::default(),
             validators: store::Validators::default(),
             pending: Pending::new(Arc::clone(&settings.bounds.memory)),
-            storing: Backoff::new(settings.store_retry),
-            retry_at: Instant::now(),
+            storing: StoreRetries::new(settings.store_retry),
             history: History::None,
-            hole: None,
-            left: None,
-            late: LateArrivals::default(),
-            backfill: None,
-            pages: Arc::new(HourlyLimit::new(search::PAGES_PER_HOUR)),
+            gaps: Gaps::default(),
             tidied: Instant::now(),
-            trouble: None,
-            unreadable: Vec::new(),
-            oversized: HashSet::new(),
-            broken: HashSet::new(),
+            problems: Problems::default(),
             recorded: None,
-            brought: 0,
-            excerpt: None,
             settings,
         }
     }
@@ -232,7 +191,7 @@ impl Ingest {
                     Err(ended) => return ended,
                 }
             } else if !self.pending.is_empty()
-                && now >= self.retry_at
+                && now >= self.storing.due
                 && let Err(ended) = self.store_pending().await
             {
                 return ended;
@@ -243,7 +202,7 @@ impl Ingest {
             } else if self.late_due().is_some_and(|due| now >= due) {
                 self.start_late_search();
             }
-            let retry_at = (!self.pending.is_empty()).then_some(self.retry_at);
+            let retry_at = (!self.pending.is_empty()).then_some(self.storing.due);
             let poll_at = self.pending.has_room().then_some(poll_next);
             let gaps = self.gap_due().into_iter().chain(self.late_due());
             let next = retry_at.into_iter().chain(poll_at).chain(gaps).min();
@@ -251,7 +210,7 @@ impl Ingest {
             tokio::select! {
                 () = tokio::time::sleep_until(next.unwrap_or(now + ROOM).into()) => {}
                 () = refresh.notified() => poll_next = Instant::now(),
-                look = self.late.next_result() => {
+                look = self.gaps.late.next_result() => {
                     if let Err(ended) = self.finish_late_search(look).await {
                         return ended;
                     }
@@ -279,7 +238,7 @@ impl Ingest {
         let Some(row) = row else {
             return self.unknown();
         };
-        self.asked = feed::fetch::Validators {
+        self.client.validators = feed::fetch::Validators {
             etag: row.validators.etag.clone(),
             last_modified: row.validators.last_modified.clone(),
         };
@@ -288,7 +247,7 @@ impl Ingest {
         let last_poll = row.last_poll.as_ref();
         let last_success = last_poll.filter(|poll| good.contains(&poll.state.as_str()));
         let last_success = last_success.map(|poll| poll.at_ms);
-        if last_success.is_some() || self.asked != feed::fetch::Validators::default() {
+        if last_success.is_some() || self.client.validators != feed::fetch::Validators::default() {
             let at = last_success.or(last_poll.map(|poll| poll.at_ms));
             let at = at.and_then(|ms| Timestamp::from_millisecond(ms).ok());
             self.history = History::Stored(at);
@@ -296,7 +255,7 @@ impl Ingest {
         let interval = row.interval_ms.and_then(|ms| u64::try_from(ms).ok());
         let interval = interval.map(Duration::from_millis);
         self.schedule = Schedule::new(intervals(&self.settings), interval, rand::random());
-        self.moved = row.moved_to.clone().filter(|to| *to != url);
+        self.client.moved = row.moved_to.clone().filter(|to| *to != url);
         let gap = self.resume_gap().await;
         self.status.send_modify(|status| {
             status.last_success_ms = last_success.and_then(|ms| u64::try_from(ms).ok());

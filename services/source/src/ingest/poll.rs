@@ -1,15 +1,14 @@
 //! Polls of the feed, and their status.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use feed::fetch::{FetchConfig, FetchError, Fetcher, Hints, Poll};
+use feed::fetch::{FetchError, Hints, Poll};
 use feed::gap::Backfill;
 use feed::parse::{ParseError, ParsedFeed};
 use feed::schedule::{Outcome, PollStats};
 use jiff::Timestamp;
 use store::{PollRecord, Validators};
-use tracing::{debug, info, warn};
+use tracing::{debug, info};
 
 use super::document::{Document, DocumentSummary};
 use super::intake::IntakeStats;
@@ -20,9 +19,6 @@ use crate::status::FeedState;
 /// Shortest interval between records of an unchanged state in the store: each one is a write to
 /// disk. A longer wait is recorded in any case, to show the time of the next poll.
 const RECORD_INTERVAL: Duration = Duration::from_secs(20);
-
-/// Largest number of unreadable entries that are named in the log at a time.
-const NAMED: usize = 5;
 
 /// Consecutive failures at the new address of a feed after which its own address is polled again.
 const MOVE_FAILURES: u32 = 3;
@@ -40,57 +36,78 @@ struct PollFailure {
     /// Sentence that names the feed.
     detail: String,
     retry_after: Option<Duration>,
+    /// Excerpt of a response that was no feed.
+    excerpt: Option<String>,
+}
+
+/// Poll for the status, the log and the records.
+struct PollSummary {
+    state: FeedState,
+    detail: String,
+    /// New versions of entries.
+    entries: u64,
+    excerpt: Option<String>,
 }
 
 impl Ingest {
     /// Polls once and processes the result. Returns the time until the next poll.
     pub(super) async fn poll_once(&mut self) -> Result<Duration, EndReason> {
-        (self.brought, self.excerpt) = (0, None);
         let polled = self.poll().await;
-        let (state, detail, outcome, moved) = match polled {
+        let summary = |state, detail, entries| PollSummary {
+            state,
+            detail,
+            entries,
+            excerpt: None,
+        };
+        let (mut poll, outcome, moved) = match polled {
             Ok(PollResult::NotModified(hints)) => {
                 let detail = "unchanged since the poll before".to_owned();
-                let read = read(&hints, None);
-                let outcome = Outcome::Read(read);
-                (FeedState::NotModified, detail, outcome, hints.moved_to)
+                let outcome = Outcome::Read(read(&hints, None));
+                let poll = summary(FeedState::NotModified, detail, 0);
+                (poll, outcome, hints.moved_to)
             }
             Ok(PollResult::Document(document, hints, ttl)) => {
-                let (detail, outcome) = self.take(*document, read(&hints, ttl)).await?;
-                (FeedState::Ok, detail, outcome, hints.moved_to)
+                let (detail, outcome, entries) = self.take(*document, read(&hints, ttl)).await?;
+                let poll = summary(FeedState::Ok, detail, entries);
+                (poll, outcome, hints.moved_to)
             }
-            Err(trouble) => {
-                let retry_after = trouble.retry_after;
-                let outcome = Outcome::Failed { retry_after };
-                (trouble.state, trouble.detail, outcome, None)
+            Err(failure) => {
+                let retry_after = failure.retry_after;
+                let poll = PollSummary {
+                    excerpt: failure.excerpt,
+                    ..summary(failure.state, failure.detail, 0)
+                };
+                (poll, Outcome::Failed { retry_after }, None)
             }
         };
-        self.metrics.polled(state);
+        self.metrics.polled(poll.state);
         let failures = self.schedule.failures();
         let pause = self.schedule.next(outcome, Instant::now());
-        if state.is_good() {
-            if self.trouble.take().is_some() {
+        let gone = poll.state == FeedState::Gone;
+        if poll.state.is_good() {
+            if self.problems.poll_succeeded() {
                 let url = &self.settings.feed.url;
-                info!(feed = %url, failures, detail, "feed recovered");
+                info!(feed = %url, failures, detail = poll.detail, "feed recovered");
             }
             self.fill_again().await?;
             self.remove_old_entries().await;
         } else {
-            self.log_failure(state, &detail, pause);
+            let is_final = self.client.moved.is_none();
+            self.problems
+                .poll_failed(poll.state, &poll.detail, pause, is_final);
         }
-        let gone = state == FeedState::Gone;
-        let back = !state.is_good() && self.revert_move(gone);
-        let gone = gone && !back;
+        let fails = gone || self.schedule.failures() >= MOVE_FAILURES;
+        let back = !poll.state.is_good() && fails && self.client.revert_move(&self.settings);
         if let Some(to) = moved {
-            self.record_move(to);
-        } else if back {
-            self.moving = Some(self.settings.feed.url.clone());
+            let known = self.status.borrow().moved_to.clone();
+            self.client
+                .record_move(&self.settings, to, known.as_deref());
         }
-        let state = if back && state == FeedState::Gone {
-            FeedState::Error
-        } else {
-            state
-        };
-        let recorded = self.show(state, detail, pause, gone).await;
+        if gone && back {
+            poll.state = FeedState::Error;
+        }
+        let gone = gone && !back;
+        let recorded = self.show(poll, pause, gone).await;
         // The ingest ends only after the fact is recorded for later starts.
         if gone && recorded {
             Err(EndReason::Gone)
@@ -99,13 +116,13 @@ impl Ingest {
         }
     }
 
-    /// Processes a document, if the store is available. Returns a description of the result, and
-    /// its effect on the next poll.
+    /// Processes a document, if the store is available. Returns a description of the result, its
+    /// effect on the next poll, and the number of new versions of entries.
     async fn take(
         &mut self,
         document: Document,
         mut read: PollStats,
-    ) -> Result<(String, Outcome), EndReason> {
+    ) -> Result<(String, Outcome, u64), EndReason> {
         let count = document.entries.len();
         read.window = count;
         read.span = document.seen.span();
@@ -116,30 +133,29 @@ impl Ingest {
         };
         self.pending.push(document);
         // A failing store may take long to respond, and must not delay the feed.
-        let taken = if self.storing.is_failing() && Instant::now() < self.retry_at {
+        let taken = if self.storing.is_failing() && Instant::now() < self.storing.due {
             None
         } else {
             self.store_pending().await?
         };
-        let detail = match taken {
-            Some(IntakeStats {
-                created,
-                changed,
-                gap,
-            }) => {
-                (read.new, read.gap) = (created, gap);
-                self.brought = (created + changed) as u64;
-                format!("{count} entries, {created} of them new, {changed} changed")
-            }
-            None => format!("{count} entries, kept until they can be stored"),
+        let Some(IntakeStats {
+            created,
+            changed,
+            gap,
+        }) = taken
+        else {
+            let detail = format!("{count} entries, kept until they can be stored");
+            return Ok((detail, Outcome::Read(read), 0));
         };
-        Ok((detail, Outcome::Read(read)))
+        (read.new, read.gap) = (created, gap);
+        let detail = format!("{count} entries, {created} of them new, {changed} changed");
+        Ok((detail, Outcome::Read(read), (created + changed) as u64))
     }
 
     async fn poll(&mut self) -> Result<PollResult, PollFailure> {
-        let fetcher = self.fetcher()?;
+        let fetcher = self.client.fetcher(&self.settings)?;
         let began = Instant::now();
-        let polled = fetcher.poll(&self.asked).await;
+        let polled = fetcher.poll(&self.client.validators).await;
         self.metrics
             .poll_seconds
             .observe(began.elapsed().as_secs_f64());
@@ -160,11 +176,12 @@ impl Ingest {
         let parsed = parsing
             .await
             .map_err(|error| self.unreadable_document(&format!("could not be parsed: {error}")))?;
-        let parsed = parsed.map_err(|(error, excerpt)| {
-            self.excerpt = excerpt;
-            self.no_feed(&error)
+        let parsed = parsed.map_err(|(error, excerpt)| PollFailure {
+            excerpt,
+            ..self.no_feed(&error)
         })?;
-        self.log_unreadable(&parsed.remarks());
+        let url = &self.settings.feed.url;
+        self.problems.unreadable(url, &parsed.remarks());
         if matches!(self.history, History::None) {
             info!(
                 feed = %self.settings.feed.url,
@@ -174,14 +191,14 @@ impl Ingest {
             );
         }
         let ttl = parsed.interval;
-        self.asked = validators;
+        self.client.validators = validators;
         let document = self.document(parsed);
         Ok(PollResult::Document(Box::new(document), hints, ttl))
     }
 
     fn document(&mut self, parsed: ParsedFeed) -> Document {
-        let backfill = Backfill::of(self.address(), &parsed);
-        self.backfill.clone_from(&backfill);
+        let backfill = Backfill::of(self.client.address(&self.settings), &parsed);
+        self.gaps.backfill.clone_from(&backfill);
         if let Some(title) = &parsed.title {
             self.status.send_if_modified(|status| {
                 let news = status.title.as_ref() != Some(title);
@@ -193,8 +210,8 @@ impl Ingest {
             seen: DocumentSummary::of(&parsed.entries, Some(Timestamp::now())),
             entries: parsed.entries,
             validators: Validators {
-                etag: self.asked.etag.clone(),
-                last_modified: self.asked.last_modified.clone(),
+                etag: self.client.validators.etag.clone(),
+                last_modified: self.client.validators.last_modified.clone(),
             },
             continues: false,
             backfill,
@@ -203,53 +220,6 @@ impl Ingest {
             stored: 0,
             again: false,
         }
-    }
-
-    /// Returns the address that the feed is fetched from, for messages.
-    pub(super) fn address(&self) -> &str {
-        self.moved.as_deref().unwrap_or(&self.settings.feed.url)
-    }
-
-    /// Returns the fetcher for the current address.
-    pub(super) fn fetcher(&mut self) -> Result<Arc<Fetcher>, FetchError> {
-        if let Some(fetcher) = &self.fetcher {
-            return Ok(Arc::clone(fetcher));
-        }
-        let feed = &self.settings.feed;
-        let moved = self.moved.as_deref();
-        let moved = moved.and_then(|to| feed::fetch::moved(&feed.address, to));
-        let config = FetchConfig {
-            url: moved.unwrap_or_else(|| feed.address.clone()),
-            allow_private: feed.local,
-            ..self.settings.fetch.clone()
-        };
-        let fetcher = Arc::new(Fetcher::new(config)?);
-        self.fetcher = Some(Arc::clone(&fetcher));
-        Ok(fetcher)
-    }
-
-    /// Records that the feed moved permanently. The new address is used from the next start on:
-    /// until then its own redirects there.
-    fn record_move(&mut self, to: String) {
-        if to == self.address() || self.status.borrow().moved_to.as_deref() == Some(&to) {
-            return;
-        }
-        info!(feed = %self.settings.feed.url, %to, "feed moved permanently");
-        self.moving = Some(to);
-    }
-
-    /// Returns to the feed's own address if the one that it moved to fails. Returns whether that is
-    /// so.
-    fn revert_move(&mut self, gone: bool) -> bool {
-        if self.moved.is_none() || !(gone || self.schedule.failures() >= MOVE_FAILURES) {
-            return false;
-        }
-        if let Some(moved) = self.moved.take() {
-            let feed = &self.settings.feed.url;
-            warn!(%feed, %moved, "new address of the feed failed; returning to the original one");
-        }
-        self.fetcher = None;
-        true
     }
 
     /// Describes a document that is not a feed.
@@ -266,6 +236,7 @@ impl Ingest {
                     self.settings.feed.url
                 ),
                 retry_after: None,
+                excerpt: None,
             },
             other => self.unreadable_document(&format!("answered with {other}")),
         }
@@ -276,84 +247,41 @@ impl Ingest {
             state: FeedState::Error,
             detail: format!("the feed at {} {what}", self.settings.feed.url),
             retry_after: None,
-        }
-    }
-
-    /// Logs skipped entries, once for as long as they stay the same.
-    fn log_unreadable(&mut self, skipped: &[String]) {
-        if skipped == self.unreadable {
-            return;
-        }
-        let url = &self.settings.feed.url;
-        for line in skipped.iter().take(NAMED) {
-            warn!(feed = %url, reason = line, "entry skipped: unreadable");
-        }
-        if let Some(more) = skipped.len().checked_sub(NAMED).filter(|&more| more > 0) {
-            warn!(feed = %url, more, "further entries skipped");
-        }
-        self.unreadable = skipped.to_vec();
-    }
-
-    /// Logs a failed poll, once for as long as the reason stays the same.
-    fn log_failure(&mut self, state: FeedState, detail: &str, pause: Duration) {
-        let trouble = (state, detail.to_owned());
-        if self.trouble.as_ref() == Some(&trouble) {
-            return;
-        }
-        match state {
-            FeedState::Gone if self.moved.is_none() => {
-                warn!(
-                    detail,
-                    "feed gone; no further polls until it is added again"
-                );
-            }
-            _ => {
-                warn!(detail, retry_in = ?pause, "poll failed");
-            }
-        }
-        self.trouble = Some(trouble);
-    }
-
-    /// Sends a report of the poll, without waiting.
-    fn report(&mut self, at_ms: u64, state: FeedState, detail: &str) {
-        if let Some(reports) = &self.settings.hooks.reports {
-            reports.tell(PollReport {
-                channel: self.settings.channel.clone(),
-                url: self.settings.feed.url.clone(),
-                at_ms: i64::try_from(at_ms).unwrap_or(i64::MAX),
-                state,
-                detail: detail.to_owned(),
-                entries: self.brought,
-                excerpt: self.excerpt.take(),
-            });
+            excerpt: None,
         }
     }
 
     /// Publishes the status of the last poll. Returns whether it is recorded in the store.
-    async fn show(
-        &mut self,
-        state: FeedState,
-        detail: String,
-        pause: Duration,
-        gone: bool,
-    ) -> bool {
-        let at_ms = now_ms().unsigned_abs();
-        self.report(at_ms, state, &detail);
+    async fn show(&mut self, poll: PollSummary, pause: Duration, gone: bool) -> bool {
+        let at_ms = now_ms();
+        let PollSummary { state, detail, .. } = poll;
+        if let Some(reports) = &self.settings.hooks.reports {
+            reports.send(PollReport {
+                channel: self.settings.channel.clone(),
+                url: self.settings.feed.url.clone(),
+                at_ms,
+                state,
+                detail: detail.clone(),
+                entries: poll.entries,
+                excerpt: poll.excerpt,
+            });
+        }
+        let shown_ms = at_ms.unsigned_abs();
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let interval = ms(self.schedule.interval());
-        let next = (!gone).then(|| at_ms.saturating_add(ms(pause)));
+        let next = (!gone).then(|| shown_ms.saturating_add(ms(pause)));
         let pending = self.pending.entries();
         self.status.send_modify(|status| {
             status.state = state;
             status.detail.clone_from(&detail);
-            status.last_poll_ms = Some(at_ms);
+            status.last_poll_ms = Some(shown_ms);
             if state.is_good() {
-                status.last_success_ms = Some(at_ms);
+                status.last_success_ms = Some(shown_ms);
             }
             status.next_poll_ms = next;
             status.interval_ms = Some(interval);
             status.pending = pending;
-            if let Some(to) = &self.moving {
+            if let Some(to) = &self.client.moving {
                 status.moved_to = Some(to.clone()).filter(|to| *to != self.settings.feed.url);
             }
         });
@@ -361,24 +289,24 @@ impl Ingest {
             recorded.is_good() != state.is_good() || at.elapsed() >= RECORD_INTERVAL
         });
         let due = due || pause >= RECORD_INTERVAL;
-        let news = due || self.moving.is_some() || gone;
+        let news = due || self.client.moving.is_some() || gone;
         if !news || self.storing.is_failing() {
             return false;
         }
         let poll = PollRecord {
-            at_ms: i64::try_from(at_ms).unwrap_or(i64::MAX),
+            at_ms,
             state: state.word().to_owned(),
             detail,
             interval_ms: i64::try_from(interval).ok(),
             next_ms: next.and_then(|next| i64::try_from(next).ok()),
-            moved_to: self.moving.clone(),
+            moved_to: self.client.moving.clone(),
             gone,
         };
         let (channel, url) = (&self.settings.channel, &self.settings.feed.url);
         match self.store.feeds().record_poll(channel, url, &poll).await {
             Ok(()) => {
                 self.recorded = Some((Instant::now(), state));
-                self.moving = None;
+                self.client.moving = None;
                 true
             }
             Err(error) => {
@@ -414,6 +342,7 @@ impl From<FetchError> for PollFailure {
             state,
             detail: format!("{error}{remedy}"),
             retry_after: error.retry_after(),
+            excerpt: None,
         }
     }
 }

@@ -137,7 +137,7 @@ impl From<StoreError> for WalkStop {
 impl Ingest {
     /// Searches for the entries that were in the feed in between.
     pub(super) async fn find(&mut self, hole: &FeedGap) -> Result<FoundEntries, StoreError> {
-        let fetcher = match self.fetcher() {
+        let fetcher = match self.client.fetcher(&self.settings) {
             Ok(fetcher) => fetcher,
             Err(error) => {
                 return Ok(FoundEntries {
@@ -159,7 +159,7 @@ impl Ingest {
             awaited: HashSet::new(),
             ids: HashSet::new(),
             bytes: 0,
-            pages: Pages::new(Arc::clone(&self.pages), fetcher, PAGES),
+            pages: Pages::new(Arc::clone(&self.gaps.pages), fetcher, PAGES),
         };
         let late = format!("it took more than {} s", TIME.as_secs());
         let ended = match &hole.backfill {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use service::backoff::Backoff;
 use store::{FeedRow, FeedSettings};
 use tokio::sync::{Notify, watch};
 use tokio::task::{self, JoinError, JoinSet};
@@ -24,9 +25,8 @@ const STORE_RETRY: Duration = Duration::from_secs(1);
 /// Time limit for work in progress when an ingest is stopped.
 const LAST_WORK: Duration = Duration::from_secs(2);
 
-/// First delay before a failed ingest is restarted; doubles with each failure.
-const AGAIN: Duration = Duration::from_secs(1);
-const AGAIN_AT_MOST: Duration = Duration::from_secs(300);
+/// Delays before a failed ingest is restarted.
+const RESTARTS: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(300));
 
 /// One that ran for so long broke down for the first time.
 const SOUND: Duration = Duration::from_secs(600);
@@ -240,9 +240,8 @@ impl Feeds {
                 if known.began.elapsed() >= SOUND {
                     known.breakdowns = 0;
                 }
-                let pause = AGAIN * 2_u32.saturating_pow(known.breakdowns.min(16));
-                let pause = pause.min(AGAIN_AT_MOST);
-                known.breakdowns += 1;
+                known.breakdowns = known.breakdowns.saturating_add(1);
+                let pause = RESTARTS.after(known.breakdowns);
                 known.again = Some(Instant::now() + pause);
                 let detail = format!(
                     "ingest of the feed at {url} failed ({failure}), which is a bug of this program; \
