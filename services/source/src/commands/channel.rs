@@ -8,8 +8,9 @@ use store::{ChannelRow, ChannelSettings, Origin, Retention, Store};
 
 use super::arguments::{Channel, ChannelArguments};
 use super::confirm::confirm;
+use super::database::check_origin;
 use super::progress::with_progress;
-use super::table::{Column, number, table, whole, words};
+use super::table::{Column, number, table_or, whole, words};
 use super::text::count;
 use super::{CommandOutput, Failure, rows, when};
 use crate::config::{self, Config, Groups, Keep, MAX_CHANNELS};
@@ -202,27 +203,13 @@ async fn list(store: &Store) -> Result<CommandOutput, Failure> {
             ]
         })
         .collect();
-    let text = match lines.is_empty() {
-        true => "There is no channel: add one with `flexfeed-source channel add NAME`.".to_owned(),
-        false => table(&COLUMNS, &lines),
-    };
+    let none = "There is no channel: add one with `flexfeed-source channel add NAME`.";
+    let text = table_or(&COLUMNS, &lines, none);
     let channels: Vec<_> = channels
         .iter()
         .map(|row| rows::Channel::of(row, &feeds))
         .collect();
     Ok(CommandOutput::new(text, json!({"channels": channels})))
-}
-
-/// Those of flags, variables and the file are changed there: the source would undo it at its start.
-fn managed(row: &ChannelRow) -> Result<(), Failure> {
-    if row.active && row.settings.origin == Origin::Flags {
-        return Err(Failure::other(format_args!(
-            "the channel {:?} is given to the source by its flags, environment or configuration \
-             file: change it there and start the source again",
-            row.channel.name
-        )));
-    }
-    Ok(())
 }
 
 async fn set(
@@ -231,7 +218,11 @@ async fn set(
     arguments: &ChannelArguments,
 ) -> Result<CommandOutput, Failure> {
     let row = existing(store, name).await?;
-    managed(&row)?;
+    check_origin(
+        row.active,
+        row.settings.origin,
+        format_args!("channel {name:?}"),
+    )?;
     if let Some(groups) = &arguments.groups {
         let rows = store.channels().list().await?;
         let others: Vec<&ChannelRow> = rows
@@ -267,7 +258,11 @@ async fn remove(store: &Store, name: &str, yes: bool) -> Result<CommandOutput, F
             "there is no channel {name:?}: `flexfeed-source channel list` shows them"
         )));
     };
-    managed(&row)?;
+    check_origin(
+        row.active,
+        row.settings.origin,
+        format_args!("channel {name:?}"),
+    )?;
     let channel = &row.channel;
     let kept = (channel.head + 1).saturating_sub(channel.first);
     let what = format!(

@@ -1,6 +1,8 @@
 //! The database of a source that may be running.
 
-use store::Store;
+use std::fmt;
+
+use store::{Origin, Store};
 
 use super::audit::AuditEntry;
 use super::progress::with_progress;
@@ -44,4 +46,20 @@ async fn open(config: &Config) -> Result<Store, Failure> {
     }
     let store = with_progress("opening the database", || None, open).await;
     Ok(store?)
+}
+
+/// Checks that a channel or feed is not one of the settings, which are changed in their place: the
+/// source would undo another change at its start.
+pub(super) fn check_origin(
+    is_active: bool,
+    origin: Origin,
+    what: impl fmt::Display,
+) -> Result<(), Failure> {
+    if is_active && origin == Origin::Flags {
+        return Err(Failure::other(format_args!(
+            "the {what} is given to the source by its flags, environment or configuration file: \
+             change it there and start the source again"
+        )));
+    }
+    Ok(())
 }

@@ -1,15 +1,15 @@
 //! `feed …`, but for the lists of feeds.
 
-use feed::fetch::{FetchConfig, Fetcher, Poll, Validators};
+use feed::fetch::{FetchConfig, FetchError, Fetcher, Poll, Validators};
 use feed::parse::parse_served;
 use serde_json::json;
-use store::{FeedRow, FeedSettings, Origin, Store};
+use store::{FeedSettings, Origin, Store};
 
 use super::arguments::{Feed, FeedArguments};
 use super::channel::existing;
-use super::database::with_database;
+use super::database::{check_origin, with_database};
 use super::progress::with_progress;
-use super::table::{Column, WIDTH, table, whole, words};
+use super::table::{Column, WIDTH, table_or, whole, words};
 use super::text::{count, cut, plain, wrap};
 use super::{CommandOutput, Failure, outlines, rows, when};
 use crate::clock::millis;
@@ -68,8 +68,13 @@ async fn add(
     fetcher(config, &address, local)?;
     let channel = existing(store, to).await?.channel.name;
     let known = store.feeds().get(&channel, &address.shown).await?;
+    let shown = plain(&address.shown);
     if let Some(row) = &known {
-        managed(row)?;
+        check_origin(
+            row.active,
+            row.settings.origin,
+            format_args!("feed {shown}"),
+        )?;
     }
     let (min, max) = match arguments.interval {
         Some(fixed) => (Some(fixed), Some(fixed)),
@@ -90,7 +95,6 @@ async fn add(
         true => "is changed in",
         false => "is added to",
     };
-    let shown = plain(&address.shown);
     let text = format!("The feed {shown} {what} channel {channel}.");
     Ok(CommandOutput::new(
         text,
@@ -105,26 +109,18 @@ fn fetcher(config: &Config, address: &FeedAddress, local: bool) -> Result<Fetche
         contact: config.contact.clone(),
         ..FetchConfig::new(address.secret.clone())
     };
-    Fetcher::new(fetch).map_err(|error| {
-        let text = error.to_string();
-        match error {
-            feed::fetch::FetchError::Private { .. } => {
-                Failure::usage(format_args!("{text} (--local says that this is meant)"))
-            }
-            _ => Failure::other(text),
-        }
+    Fetcher::new(fetch).map_err(|error| match error {
+        FetchError::Private { .. } => Failure::usage(with_remedy(&error)),
+        _ => Failure::other(error),
     })
 }
 
-fn managed(row: &FeedRow) -> Result<(), Failure> {
-    if row.active && row.settings.origin == Origin::Flags {
-        return Err(Failure::other(format_args!(
-            "the feed {} is given to the source by its flags, environment or configuration file: \
-             change it there and start the source again",
-            plain(&row.settings.url)
-        )));
-    }
-    Ok(())
+fn with_remedy(error: &FetchError) -> String {
+    let remedy = match error {
+        FetchError::Private { .. } => " (--local says that this is meant)",
+        _ => "",
+    };
+    format!("{error}{remedy}")
 }
 
 async fn list(store: &Store, of: Option<&str>, all: bool) -> Result<CommandOutput, Failure> {
@@ -154,10 +150,8 @@ async fn list(store: &Store, of: Option<&str>, all: bool) -> Result<CommandOutpu
             ]
         })
         .collect();
-    let text = match lines.is_empty() {
-        true => "There is no feed: add one with `flexfeed-source feed add CHANNEL URL`.".to_owned(),
-        false => table(&COLUMNS, &lines),
-    };
+    let none = "There is no feed: add one with `flexfeed-source feed add CHANNEL URL`.";
+    let text = table_or(&COLUMNS, &lines, none);
     let feeds: Vec<_> = feeds.iter().map(rows::Feed::of).collect();
     Ok(CommandOutput::new(text, json!({"feeds": feeds})))
 }
@@ -177,7 +171,11 @@ async fn remove(store: &Store, from: &str, url: &str) -> Result<CommandOutput, F
             plain(&shown)
         )));
     };
-    managed(&row)?;
+    check_origin(
+        row.active,
+        row.settings.origin,
+        format_args!("feed {}", plain(&shown)),
+    )?;
     store.feeds().set_active(from, &shown, false).await?;
     let text = format!(
         "The feed {} is polled no more for channel {from}; its updates stay.",
@@ -193,13 +191,7 @@ async fn check(config: &Config, url: &str, local: bool) -> Result<CommandOutput,
     let fetcher = fetcher(config, &address, local)?;
     let fetching = async { fetcher.poll(&Validators::default()).await };
     let polled = with_progress("fetching the feed", || None, fetching).await;
-    let polled = polled.map_err(|error| {
-        let hint = match error {
-            feed::fetch::FetchError::Private { .. } => " (--local says that this is meant)",
-            _ => "",
-        };
-        Failure::other(format_args!("{error}{hint}"))
-    })?;
+    let polled = polled.map_err(|error| Failure::other(with_remedy(&error)))?;
     let Poll::Fetched {
         document,
         validators,

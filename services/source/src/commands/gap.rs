@@ -5,7 +5,7 @@ use store::{GapRecord, Store};
 
 use super::arguments::Gap;
 use super::channel::existing;
-use super::table::{Column, number, table, whole, words};
+use super::table::{Column, number, table_or, whole, words};
 use super::{CommandOutput, Failure, rows, when};
 
 const COLUMNS: [Column; 5] = [
@@ -44,10 +44,8 @@ pub(super) async fn answer(store: &Store, action: &Gap) -> Result<CommandOutput,
             ]
         })
         .collect();
-    let text = match lines.is_empty() {
-        true => "No gap was ever suspected.".to_owned(),
-        false => table(&COLUMNS, &lines),
-    };
+    let none = "No gap was ever suspected.";
+    let text = table_or(&COLUMNS, &lines, none);
     let gaps: Vec<_> = gaps
         .iter()
         .map(|(channel, gap)| rows::Gap::of(channel, gap))

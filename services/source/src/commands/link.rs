@@ -9,25 +9,9 @@ use url::Url;
 use x509_parser::pem::Pem;
 
 use super::Failure;
-use crate::config::{Config, PublicAddress, show_pin};
-
-/// The longest enrolment link that receivers read, in bytes.
-pub const MAX_LINK: usize = 4096;
-
-const CERT: &str = "cert.pem";
-const SAVED: &str = "enrolment-link";
-
-/// The link with this token. `address` is HOST:PORT.
-pub fn link(token: &str, address: &str, pins: &[[u8; 32]], channels: &[String]) -> String {
-    let mut link = format!("flexfeed://{token}@{address}");
-    let pins = pins.iter().map(|pin| format!("pin={}", show_pin(pin)));
-    let channels = channels.iter().map(|channel| format!("ch={channel}"));
-    for (at, part) in pins.chain(channels).enumerate() {
-        link.push(if at == 0 { '?' } else { '&' });
-        link.push_str(&part);
-    }
-    link
-}
+use crate::config::{Config, PublicAddress};
+use crate::data::enrolment::{FILE, token_of};
+use crate::data::identity::CERT;
 
 /// The token and the link of a file; `None` if it is not there.
 pub(super) fn kept(file: &Path) -> Result<Option<(String, String)>, Failure> {
@@ -40,11 +24,7 @@ pub(super) fn kept(file: &Path) -> Result<Option<(String, String)>, Failure> {
         }
     };
     let link = text.trim();
-    let token = Url::parse(link)
-        .ok()
-        .filter(|url| url.scheme() == "flexfeed")
-        .map(|url| url.username().to_owned());
-    let token = token.ok_or_else(|| {
+    let token = token_of(link).ok_or_else(|| {
         Failure::other(format_args!(
             "{} holds something else than an enrolment link: name another file, or remove it",
             file.display()
@@ -117,7 +97,7 @@ pub(super) fn whereabouts(config: &Config) -> Result<SourceAddress, Failure> {
 
 /// Returns the address in the source's own first link.
 fn saved_address(data: &Path) -> Option<String> {
-    let text = fs::read_to_string(data.join(SAVED)).ok()?;
+    let text = fs::read_to_string(data.join(FILE)).ok()?;
     let link = Url::parse(text.trim()).ok()?;
     let host = link.host_str()?;
     Some(format!("{host}:{}", link.port()?))

@@ -13,7 +13,7 @@ mod database;
 mod failure;
 mod feed;
 mod gap;
-pub mod link;
+mod link;
 mod outlines;
 mod progress;
 mod receiver;

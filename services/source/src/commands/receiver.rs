@@ -5,7 +5,7 @@ use store::{ReceiverRow, Store};
 
 use super::arguments::Receiver;
 use super::confirm::confirm;
-use super::table::{Column, table, whole, words};
+use super::table::{Column, table_or, whole, words};
 use super::text::plain;
 use super::{CommandOutput, Failure, rows, when};
 
@@ -52,10 +52,8 @@ async fn list(store: &Store) -> Result<CommandOutput, Failure> {
             ]
         })
         .collect();
-    let text = match lines.is_empty() {
-        true => "No receiver has enrolled yet.".to_owned(),
-        false => table(&COLUMNS, &lines),
-    };
+    let none = "No receiver has enrolled yet.";
+    let text = table_or(&COLUMNS, &lines, none);
     let receivers: Vec<_> = receivers.iter().map(rows::Receiver::of).collect();
     Ok(CommandOutput::new(text, json!({"receivers": receivers})))
 }

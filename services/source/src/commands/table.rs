@@ -41,6 +41,14 @@ pub(super) const fn number(title: &'static str) -> Column {
     }
 }
 
+/// Returns a table, or `none` if it has no rows.
+pub(super) fn table_or(columns: &[Column], rows: &[Vec<String>], none: &str) -> String {
+    match rows.is_empty() {
+        true => none.to_owned(),
+        false => table(columns, rows),
+    }
+}
+
 /// The lines of a table; what is to be cut is cut where most is.
 pub(super) fn table(columns: &[Column], rows: &[Vec<String>]) -> String {
     let titles = columns.iter().map(|c| c.title.to_owned()).collect();

@@ -8,13 +8,13 @@ use serde_json::json;
 use store::Store;
 
 use super::arguments::{NewToken, Token};
-use super::link::{self, MAX_LINK};
-use super::table::{Column, number, table, whole, words};
+use super::link;
+use super::table::{Column, number, table_or, whole, words};
 use super::{CommandOutput, Failure, rows, when};
 use crate::clock::now_ms;
 use crate::config::Config;
 use crate::data;
-use crate::data::enrolment::token_hash;
+use crate::data::enrolment::{self, MAX_LINK, token_hash};
 
 const COLUMNS: [Column; 6] = [
     number("ID"),
@@ -66,7 +66,8 @@ async fn create(config: &Config, store: &Store, new: &NewToken) -> Result<Comman
         ));
     }
     let whereabouts = link::whereabouts(config)?;
-    let with = |token: &str| link::link(token, &whereabouts.address, &whereabouts.pins, channels);
+    let with =
+        |token: &str| enrolment::link(token, &whereabouts.address, &whereabouts.pins, channels);
     if let Some(file) = &new.link_file
         && let Some((token, kept)) = still_good(store, file, new).await?
     {
@@ -198,10 +199,8 @@ async fn list(store: &Store) -> Result<CommandOutput, Failure> {
             ]
         })
         .collect();
-    let text = match lines.is_empty() {
-        true => "There is no token: make one with `flexfeed-source token create`.".to_owned(),
-        false => table(&COLUMNS, &lines),
-    };
+    let none = "There is no token: make one with `flexfeed-source token create`.";
+    let text = table_or(&COLUMNS, &lines, none);
     let tokens: Vec<_> = tokens.iter().map(rows::Token::of).collect();
     Ok(CommandOutput::new(text, json!({"tokens": tokens})))
 }

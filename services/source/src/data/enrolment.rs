@@ -10,7 +10,11 @@ use url::Url;
 use super::{DataFolder, PRIVATE, check_private, random};
 use crate::config::show_pin;
 
-const FILE: &str = "enrolment-link";
+/// File of the link in the data folder.
+pub const FILE: &str = "enrolment-link";
+
+/// Longest enrolment link that receivers read, in bytes.
+pub const MAX_LINK: usize = 4096;
 
 /// First enrolment token. The folder holds it as part of the link; the store knows its hash.
 pub struct Token(String);
@@ -34,9 +38,7 @@ impl Token {
         check_private(&folder.file(FILE));
         let token = std::str::from_utf8(&content)
             .ok()
-            .and_then(|text| Url::parse(text.trim()).ok())
-            .filter(|link| link.scheme() == "flexfeed")
-            .map(|link| link.username().to_owned())
+            .and_then(|text| token_of(text.trim()))
             .filter(|token| !token.is_empty());
         match token {
             Some(token) => Ok(Some(Self(token))),
@@ -61,18 +63,34 @@ impl Token {
         token_hash(self.0.as_bytes())
     }
 
-    /// Returns the link with this token. `address` is HOST:PORT. A receiver accepts a source with
-    /// any of the pins.
+    /// Returns the [`link`] with this token.
     pub fn link(&self, address: &str, pins: &[[u8; 32]], channels: &[&str]) -> String {
-        let mut link = format!("flexfeed://{}@{address}", self.0);
-        let pins = pins.iter().map(|pin| format!("pin={}", show_pin(pin)));
-        let channels = channels.iter().map(|channel| format!("ch={channel}"));
-        for (at, part) in pins.chain(channels).enumerate() {
-            link.push(if at == 0 { '?' } else { '&' });
-            link.push_str(&part);
-        }
-        link
+        link(&self.0, address, pins, channels)
     }
+}
+
+/// Returns the link with a token. `address` is HOST:PORT. A receiver accepts a source with any of
+/// the pins.
+pub fn link(
+    token: &str,
+    address: &str,
+    pins: &[[u8; 32]],
+    channels: &[impl fmt::Display],
+) -> String {
+    let mut link = format!("flexfeed://{token}@{address}");
+    let pins = pins.iter().map(|pin| format!("pin={}", show_pin(pin)));
+    let channels = channels.iter().map(|channel| format!("ch={channel}"));
+    for (at, part) in pins.chain(channels).enumerate() {
+        link.push(if at == 0 { '?' } else { '&' });
+        link.push_str(&part);
+    }
+    link
+}
+
+/// Returns the token in a link; `None` if the text is no enrolment link.
+pub fn token_of(link: &str) -> Option<String> {
+    let link = Url::parse(link).ok()?;
+    (link.scheme() == "flexfeed").then(|| link.username().to_owned())
 }
 
 /// Returns the hash that the store keeps of a presented token: its SHA-256. Tokens are random and
@@ -110,9 +128,4 @@ pub fn save(folder: &DataFolder, link: &str) -> Result<Saved> {
     };
     folder.write(FILE, &content, PRIVATE)?;
     Ok(saved)
-}
-
-/// Returns the path of the link.
-pub fn link_file(folder: &DataFolder) -> std::path::PathBuf {
-    folder.file(FILE)
 }

@@ -14,7 +14,8 @@ use x509_parser::pem::Pem;
 use super::{DataFolder, PRIVATE, PUBLIC, check_private, random, read};
 use crate::config::OwnCertificate;
 
-const CERT: &str = "cert.pem";
+/// File of the certificate that is made in the data folder.
+pub const CERT: &str = "cert.pem";
 const KEY: &str = "key.pem";
 const RESET_KEY: &str = "reset.key";
 

@@ -275,7 +275,7 @@ impl Outbox {
         *rows = Rows::default();
         drop(rows);
         self.lose(counts);
-        self.metrics.waiting([0; 6]);
+        self.metrics.waiting([0; KINDS.len()]);
     }
 
     /// Counts rows that will not be written any more.

@@ -7,10 +7,7 @@ use store::{NewToken, Store};
 use tracing::{info, warn};
 
 use crate::data::DataFolder;
-use crate::data::enrolment::{self, Saved, Token};
-
-/// The longest enrolment link that receivers read, in bytes.
-const MAX_LINK: usize = 4096;
+use crate::data::enrolment::{self, FILE, MAX_LINK, Saved, Token};
 
 /// Label of the link's token.
 const LABEL: &str = "first enrolment link";
@@ -81,7 +78,7 @@ impl Link {
     /// # Errors
     /// The link is too long, or its file cannot be written.
     pub(super) fn save(&self, folder: &DataFolder, pin: &[u8; 32], names: &[&str]) -> Result<()> {
-        let file = enrolment::link_file(folder);
+        let file = folder.file(FILE);
         let file = file.display();
         if self.is_revoked {
             info!(

@@ -221,7 +221,7 @@ fn folders_of_lists_become_names_of_channels() {
 fn links_have_both_pins_and_all_channels() {
     let pins = [[1; 32], [2; 32]];
     let channels = ["a".to_owned(), "b".to_owned()];
-    let made = link::link("T", "h.example:1", &pins, &channels);
+    let made = crate::data::enrolment::link("T", "h.example:1", &pins, &channels);
     let (one, two) = (config::show_pin(&pins[0]), config::show_pin(&pins[1]));
     assert_eq!(
         made,
