@@ -20,8 +20,8 @@ use crate::publish::LeaseGuard;
 /// updates to store meanwhile.
 const JUDGED_AT_ONCE: usize = 8;
 
-/// Admission requests waiting for that; further ones are referred to a later time. A receiver tries
-/// for minutes.
+/// Admission requests that wait for their turn; further ones are to be tried again later, which
+/// receivers do for minutes.
 const WAITING: usize = 1024;
 
 /// The channels that this process publishes at the moment, by name.
@@ -38,7 +38,7 @@ struct Published {
 }
 
 impl OpenChannels {
-    /// A channel may be asked for from now on, as far as its mark allows.
+    /// Serves a channel from now on, up to its head checkpoint.
     pub fn open(&self, name: &str, incarnation: Uuid, mark: HeadMark, lease: LeaseGuard) {
         let mut channels = self
             .channels
@@ -75,14 +75,14 @@ pub struct StoreBacklog {
     store: Store,
     open: OpenChannels,
     admissions: Admissions,
-    /// Permits of admission requests.
+    /// Permits to be judged.
     turns: Semaphore,
-    /// To be had for waiting for that.
+    /// Permits to wait for one of those.
     queue: Semaphore,
 }
 
 impl StoreBacklog {
-    /// For these channels of the store.
+    /// Returns the view of these channels of the store.
     pub fn new(store: Store, open: OpenChannels) -> Self {
         Self {
             store,
@@ -93,12 +93,12 @@ impl StoreBacklog {
         }
     }
 
-    /// The same, with admissions counted.
+    /// Counts admissions by these metrics.
     pub fn counting(self, admissions: Admissions) -> Self {
         Self { admissions, ..self }
     }
 
-    /// A channel among these whose lease has lapsed: another source may publish it already.
+    /// Returns a channel among these whose lease has lapsed: another source may publish it already.
     fn lapsed<'a>(&self, channels: &'a [String]) -> Option<&'a str> {
         let lapsed = |name: &&String| self.open.get(name).is_some_and(|c| !c.lease.holds());
         channels.iter().find(lapsed).map(String::as_str)

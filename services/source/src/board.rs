@@ -37,17 +37,17 @@ struct Entry {
 /// Settings of a channel, for display.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ChannelInfo {
-    /// Its place among the channels; those with the same are sorted by name.
+    /// Position among the channels; equal ones are sorted by name.
     pub place: usize,
     /// Whether new members cannot decrypt earlier packets.
     pub private: bool,
-    /// Its groups, as they are written.
+    /// Multicast groups, as written in the settings.
     pub groups: String,
-    /// The incarnation in the database.
+    /// Incarnation in the database.
     pub incarnation: Option<Uuid>,
-    /// The last seq in the database, when it was looked at last.
+    /// Last seq in the database, when it was read last.
     pub head: u64,
-    /// The oldest one.
+    /// Oldest seq.
     pub first: u64,
 }
 
@@ -91,7 +91,7 @@ impl Board {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Everything as it is now.
+    /// Returns the current state.
     pub fn snapshot(&self) -> Snapshot {
         let inner = self.inner();
         let mut channels: Vec<_> = inner.channels.iter().collect();
@@ -113,7 +113,7 @@ impl Board {
         self.inner().relays = relays;
     }
 
-    /// The process goes on to this.
+    /// Sets the phase of the process.
     pub fn set_phase(&self, phase: Phase) {
         self.inner().phase = phase;
     }
@@ -154,12 +154,12 @@ impl Board {
         }
     }
 
-    /// A channel is not to be published any more.
+    /// Removes a channel.
     pub fn forget(&self, name: &str) {
         self.inner().channels.remove(name);
     }
 
-    /// A channel is published here.
+    /// Sets a channel that is published here.
     pub fn active(
         &self,
         name: &str,
@@ -173,21 +173,21 @@ impl Board {
         }
     }
 
-    /// A channel is published elsewhere.
+    /// Sets a channel that another source publishes.
     pub fn standby(&self, name: &str, holder: Option<String>) {
         if let Some(entry) = self.inner().channels.get_mut(name) {
             entry.state = State::Standby(holder);
         }
     }
 
-    /// A channel cannot be published.
+    /// Sets a channel that cannot be published.
     pub fn failed(&self, name: &str, reason: String) {
         if let Some(entry) = self.inner().channels.get_mut(name) {
             entry.state = State::Failed(reason);
         }
     }
 
-    /// The feeds of a channel, by their addresses, with what people call them.
+    /// Sets the feeds of a channel: their addresses and titles.
     pub fn set_feeds(&self, name: &str, feeds: impl IntoIterator<Item = (String, Option<String>)>) {
         let mut inner = self.inner();
         let Some(entry) = inner.channels.get_mut(name) else {
@@ -200,7 +200,7 @@ impl Board {
         }
     }
 
-    /// A feed is polled here, or not any more.
+    /// Sets the ingest of a feed, or removes it.
     pub fn set_ingest(&self, name: &str, url: &str, ingest: Option<watch::Receiver<IngestStatus>>) {
         let mut inner = self.inner();
         let entry = inner.channels.get_mut(name);

@@ -9,7 +9,7 @@ use flexicast_tokio::source::{History, SourceHandle, SourceStatus};
 pub trait Transport: Send + Sync + 'static {
     /// Sends a stored update to all receivers of its channel. Seqs are dense. Waits for room.
     async fn publish(&self, channel: &str, seq: u64, encoded: Bytes);
-    /// Updates of a channel before `first` are no longer kept.
+    /// Announces that updates of a channel before `first` are no longer kept.
     async fn set_first(&self, channel: &str, first: u64);
     /// Returns the transport's status; `None` once it has stopped.
     async fn status(&self) -> Option<SourceStatus>;

@@ -50,10 +50,10 @@ pub(super) async fn restore(config: &Config, file: &Path) -> Result<CommandOutpu
             seen.done.updates, seen.of.updates
         ))
     };
-    let mut tell = |progress: Progress| {
+    let mut report = |progress: Progress| {
         *seen.lock().unwrap_or_else(PoisonError::into_inner) = Some(progress);
     };
-    let filling = fill(config, file, &mut tell);
+    let filling = fill(config, file, &mut report);
     let report = with_progress("restoring", far, filling).await?;
     let text = format!(
         "Restored {}, as they were at {} UTC.\nThe channels have new incarnations, so their \
@@ -69,10 +69,10 @@ pub(super) async fn restore(config: &Config, file: &Path) -> Result<CommandOutpu
 async fn fill(
     config: &Config,
     file: &Path,
-    tell: &mut (dyn FnMut(Progress) + Send),
+    report: &mut (dyn FnMut(Progress) + Send),
 ) -> Result<RestoreReport, Failure> {
     let restored: Result<RestoreReport, StoreError> = match &config.database_url {
-        Some(url) => store::restore(url, file, tell).await,
+        Some(url) => store::restore(url, file, report).await,
         None => {
             let folder = &config.data;
             let made = DirBuilder::new()
@@ -85,7 +85,7 @@ async fn fill(
                     folder.display()
                 ))
             })?;
-            store::restore_file(&folder.join(DATABASE), file, tell).await
+            store::restore_file(&folder.join(DATABASE), file, report).await
         }
     };
     Ok(restored?)

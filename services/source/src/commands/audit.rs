@@ -1,4 +1,4 @@
-//! The audit log: what commands change is noted there, as is what people do in the console.
+//! Entries of commands in the audit log, which the console writes, too.
 
 use serde_json::{Value, json};
 use store::{NewAudit, Store};

@@ -38,13 +38,13 @@ pub(super) async fn answer(
     }
 }
 
-/// The channel of that name, whether it is active or not.
+/// Returns the channel of that name, active or not.
 async fn find(store: &Store, name: &str) -> Result<Option<ChannelRow>, Failure> {
     let rows = store.channels().list().await?;
     Ok(rows.into_iter().find(|row| row.channel.name == name))
 }
 
-/// The active channel of that name.
+/// Returns the active channel of that name.
 pub(super) async fn existing(store: &Store, name: &str) -> Result<ChannelRow, Failure> {
     let rows = store.channels().list().await?;
     let active = rows.iter().filter(|row| row.active);
@@ -102,7 +102,7 @@ pub(super) async fn make(
     Ok(store.channels().put(name, &settings).await?)
 }
 
-/// The groups of the others, and whose they are.
+/// Returns the groups of other channels, with the channels' names.
 fn taken(others: &[&ChannelRow]) -> Vec<(SocketAddr, String)> {
     let mut taken = Vec::new();
     for row in others {
@@ -119,8 +119,8 @@ fn free(groups: &Groups, taken: &[(SocketAddr, String)]) -> Result<(), Failure> 
     let clash = taken.iter().find(|(group, _)| groups.all().contains(group));
     match clash {
         Some((group, name)) => Err(Failure::other(format_args!(
-            "the channel {name:?} has the group {group}: who listens to one would get both; give \
-             another with --groups"
+            "the channel {name:?} has the group {group}: its receivers would get both channels; \
+             give another with --groups"
         ))),
         None => Ok(()),
     }
@@ -199,7 +199,7 @@ async fn list(store: &Store) -> Result<CommandOutput, Failure> {
                 kept,
                 row.lease
                     .as_ref()
-                    .map_or("nobody".to_owned(), |lease| lease.name.clone()),
+                    .map_or("-".to_owned(), |lease| lease.name.clone()),
             ]
         })
         .collect();
@@ -274,7 +274,7 @@ async fn remove(store: &Store, name: &str, yes: bool) -> Result<CommandOutput, F
     let removed = with_progress("removing", || None, removing).await?;
     let text = match removed {
         true => format!("Channel {name} is removed."),
-        false => format!("Channel {name} was removed by somebody else."),
+        false => format!("Channel {name} was removed already."),
     };
     Ok(CommandOutput::new(
         text,

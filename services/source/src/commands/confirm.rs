@@ -1,4 +1,4 @@
-//! Asking before something is lost.
+//! Confirmation before something is lost.
 
 use std::io::{IsTerminal, Write};
 

@@ -10,7 +10,8 @@ use super::{CommandOutput, Failure};
 use crate::config::Config;
 use crate::data::DATABASE;
 
-/// Opens the database, does something, notes what came of it if there is a `note`, and closes it.
+/// Opens the database, runs `work`, writes its result to the audit log if there is a `note`, and
+/// closes the database.
 pub(super) async fn with_database<F>(
     config: &Config,
     note: Option<AuditEntry>,
@@ -28,7 +29,7 @@ where
     result
 }
 
-/// Opens it. One that is not there is not made: the source does that, or `restore`.
+/// Opens the database. A missing one is not made: the source does that, or `restore`.
 async fn open(config: &Config) -> Result<Store, Failure> {
     let open = async {
         match &config.database_url {

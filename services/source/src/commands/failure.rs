@@ -1,10 +1,10 @@
-//! Why a command was not done.
+//! Failures of commands.
 
 use std::fmt;
 
 use store::StoreError;
 
-/// Why a command was not done.
+/// Failure of a command.
 #[derive(Debug)]
 pub enum Failure {
     /// The request is invalid; another one may work.
@@ -24,7 +24,7 @@ impl Failure {
         Self::Usage(why.to_string())
     }
 
-    /// The exit code.
+    /// Returns the exit code.
     pub fn code(&self) -> u8 {
         match self {
             Failure::Usage(_) => 2,

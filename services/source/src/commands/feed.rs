@@ -23,10 +23,10 @@ const COLUMNS: [Column; 5] = [
     words("LAST POLL (UTC)", 16),
 ];
 
-/// User-Agent in the log of the feed's server.
+/// User-Agent of requests to feeds' servers.
 const USER_AGENT: &str = concat!("flexfeed-source/", env!("CARGO_PKG_VERSION"));
 
-/// Titles of so many entries are shown.
+/// Number of entries whose titles are shown.
 const SHOWN: usize = 5;
 
 pub(super) async fn answer(config: &Config, action: &Feed) -> Result<CommandOutput, Failure> {
@@ -158,7 +158,7 @@ async fn list(store: &Store, of: Option<&str>, all: bool) -> Result<CommandOutpu
 
 async fn remove(store: &Store, from: &str, url: &str) -> Result<CommandOutput, Failure> {
     existing(store, from).await?;
-    // As it is typed, or as it is shown: without a password.
+    // Typed with its password, or without as the list shows it.
     let shown = FeedAddress::parse(url).map_or(url.to_owned(), |address| address.shown);
     let row = store
         .feeds()
@@ -178,14 +178,14 @@ async fn remove(store: &Store, from: &str, url: &str) -> Result<CommandOutput, F
     )?;
     store.feeds().set_active(from, &shown, false).await?;
     let text = format!(
-        "The feed {} is polled no more for channel {from}; its updates stay.",
+        "The feed {} is removed from channel {from}; its updates stay.",
         plain(&shown)
     );
     let json = json!({"removed": {"channel": from, "url": shown}});
     Ok(CommandOutput::new(text, json))
 }
 
-/// Fetches and reads it as the source would.
+/// Fetches and reads a feed as the source would.
 async fn check(config: &Config, url: &str, local: bool) -> Result<CommandOutput, Failure> {
     let address = FeedAddress::parse(url).map_err(Failure::Usage)?;
     let fetcher = fetcher(config, &address, local)?;

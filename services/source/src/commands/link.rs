@@ -13,7 +13,7 @@ use crate::config::{Config, PublicAddress};
 use crate::data::enrolment::{FILE, token_of};
 use crate::data::identity::CERT;
 
-/// The token and the link of a file; `None` if it is not there.
+/// Returns the token and the link in a file; `None` if there is no file.
 pub(super) fn kept(file: &Path) -> Result<Option<(String, String)>, Failure> {
     let text = match fs::read_to_string(file) {
         Ok(text) => text,
@@ -61,7 +61,7 @@ pub(super) fn keep(file: &Path, link: &str) -> Result<(), Failure> {
     })
 }
 
-/// Where receivers find the source, and how they recognise it.
+/// Address and certificate pins of the source.
 #[derive(Debug)]
 pub(super) struct SourceAddress {
     pub address: String,
@@ -70,8 +70,8 @@ pub(super) struct SourceAddress {
     pub doubt: Option<String>,
 }
 
-/// From the settings, and from what the source has left in its data folder.
-pub(super) fn whereabouts(config: &Config) -> Result<SourceAddress, Failure> {
+/// Returns them from the settings and the source's data folder.
+pub(super) fn source_address(config: &Config) -> Result<SourceAddress, Failure> {
     let (address, doubt) = match (&config.public_address, saved_address(&config.data)) {
         (Some(address), _) => (address.with_port(config.listen.port()), None),
         (None, Some(saved)) => (saved, None),
@@ -144,7 +144,7 @@ mod tests {
         fs::write(&file, "something else").unwrap();
         assert!(kept(&file).unwrap_err().to_string().contains("something"));
         let nowhere = folder.path().join("no/link");
-        let told = keep(&nowhere, "flexfeed://T@h:1").unwrap_err().to_string();
-        assert!(told.contains("no/link") && told.contains("token list"));
+        let error = keep(&nowhere, "flexfeed://T@h:1").unwrap_err().to_string();
+        assert!(error.contains("no/link") && error.contains("token list"));
     }
 }

@@ -19,7 +19,7 @@ use super::text::{count, cut, hidden, plain};
 use super::{CommandOutput, Failure};
 use crate::config::{Config, FeedAddress, parse};
 
-/// So many refused feeds are shown.
+/// Number of refused feeds that are shown.
 const SHOWN: usize = 10;
 
 pub(super) async fn answer(config: &Config, action: &Feed) -> Result<CommandOutput, Failure> {
@@ -149,7 +149,7 @@ impl Import<'_> {
         Ok(CommandOutput::new(text, json))
     }
 
-    /// Where a feed goes.
+    /// Returns the channel of a feed, and its address.
     fn place(&self, outline: &Outline) -> Result<(String, FeedAddress), String> {
         let address = FeedAddress::parse(&outline.url)?;
         let private = self.local || self.config.allow_private_feed;
@@ -165,7 +165,7 @@ impl Import<'_> {
     }
 }
 
-/// A folder's name as a channel's: what cannot be in one becomes a hyphen.
+/// Returns a folder's name as a channel's: other characters become hyphens.
 pub(super) fn channel_name(folder: &str) -> Result<String, String> {
     let mut name = String::new();
     for c in folder.trim().chars() {

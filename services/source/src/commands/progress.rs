@@ -1,4 +1,4 @@
-//! A sign of life from what takes longer than a moment.
+//! Progress of operations that take longer than a moment.
 
 use std::future::Future;
 use std::io::{IsTerminal, Write};
@@ -7,12 +7,11 @@ use std::time::{Duration, Instant};
 /// Time before progress is shown.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Between two signs on a terminal, and where each is a line of its own.
+/// Intervals of progress: on a terminal, and elsewhere, where each is a line of its own.
 const LIVE: Duration = Duration::from_secs(1);
 const LINES: Duration = Duration::from_secs(10);
 
-/// Does something, and says on standard error how long it has been at it and, if that is known,
-/// how far it is.
+/// Runs an operation. Shows its duration, and its progress if known, on standard error.
 pub(super) async fn with_progress<T>(
     what: &str,
     far: impl Fn() -> Option<String>,

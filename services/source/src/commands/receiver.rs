@@ -19,7 +19,7 @@ const COLUMNS: [Column; 7] = [
     words("SEEN (UTC)", 16),
 ];
 
-/// So much of an id is shown, and so much has to be typed at least.
+/// Lengths of an id: as shown, and the least that identifies a receiver.
 const SHOWN: usize = 8;
 const TYPED: usize = 4;
 
@@ -67,7 +67,7 @@ fn labelled(row: &ReceiverRow) -> String {
     }
 }
 
-/// The one that is meant, by its id, the beginning of it, or its name.
+/// Returns the receiver with this id, beginning of an id, or name.
 pub(super) fn meant<'a>(rows: &'a [ReceiverRow], who: &str) -> Result<&'a ReceiverRow, Failure> {
     let typed = who.to_ascii_lowercase();
     let by_id = |row: &&ReceiverRow| typed.len() >= TYPED && row.id.to_string().starts_with(&typed);
@@ -110,7 +110,7 @@ async fn revoke(store: &Store, who: &str) -> Result<CommandOutput, Failure> {
     let after = store.receivers().list().await?;
     let shown = after.iter().find(|other| other.id == row.id);
     let text = format!(
-        "Receiver {called} is admitted no more; a running source disconnects it within two seconds. \
+        "Receiver {called} is revoked; a running source disconnects it within two seconds. \
          It can enrol again only after `flexfeed-source receiver forget {}`.",
         row.id
     );

@@ -2,23 +2,23 @@
 
 use super::text::{cut, plain};
 
-/// The widest line, in characters.
+/// Largest width of a line, in characters.
 pub(super) const WIDTH: usize = 80;
 
-/// Between two columns.
+/// Spaces between two columns.
 const GAP: usize = 2;
 
 /// A column.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Column {
     pub title: &'static str,
-    /// Numbers stand at the right.
+    /// Whether it is aligned to the right, as numbers are.
     pub right: bool,
     /// Minimum width when the table is too wide; 0 never to cut.
     pub least: usize,
 }
 
-/// A column of words, of which a beginning may do.
+/// Returns a column of texts that may be cut.
 pub(super) const fn words(title: &'static str, least: usize) -> Column {
     Column {
         title,
@@ -27,12 +27,12 @@ pub(super) const fn words(title: &'static str, least: usize) -> Column {
     }
 }
 
-/// A column of words that are shown whole.
+/// Returns a column of texts that are shown whole.
 pub(super) const fn whole(title: &'static str) -> Column {
     words(title, 0)
 }
 
-/// A column of numbers.
+/// Returns a column of numbers.
 pub(super) const fn number(title: &'static str) -> Column {
     Column {
         title,
@@ -49,7 +49,7 @@ pub(super) fn table_or(columns: &[Column], rows: &[Vec<String>], none: &str) -> 
     }
 }
 
-/// The lines of a table; what is to be cut is cut where most is.
+/// Returns the lines of a table; the widest columns are cut first.
 pub(super) fn table(columns: &[Column], rows: &[Vec<String>]) -> String {
     let titles = columns.iter().map(|c| c.title.to_owned()).collect();
     let rows: Vec<Vec<String>> = std::iter::once(titles)

@@ -1,8 +1,9 @@
-//! Texts from outside, as they are fit for a terminal.
+//! Texts for a terminal.
 
 use crate::config::FeedAddress;
 
-/// The text without what would move the cursor, colour things or turn the direction of writing.
+/// Returns a text from outside without control characters, which move the cursor, set colours or
+/// turn the direction of writing.
 pub(super) fn plain(text: &str) -> String {
     let odd = |c: char| {
         c.is_control()
@@ -28,7 +29,7 @@ pub(super) fn count(number: impl TryInto<u64>, what: &str) -> String {
     }
 }
 
-/// At most so many characters, with … where the rest was.
+/// Returns at most `most` characters, with … in place of the rest.
 pub(super) fn cut(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();
@@ -38,7 +39,7 @@ pub(super) fn cut(text: &str, most: usize) -> String {
     short
 }
 
-/// A text in parts of at most so many characters, broken at spaces where there are some.
+/// Returns lines of at most `most` characters, broken at spaces.
 pub(super) fn wrap(text: &str, most: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {
@@ -58,7 +59,7 @@ pub(super) fn wrap(text: &str, most: usize) -> Vec<String> {
     lines
 }
 
-/// An address without what may be a password, even if it is no address.
+/// Returns an address without its password, also if it is malformed.
 pub(super) fn hidden(url: &str) -> String {
     match FeedAddress::parse(url) {
         Ok(address) => address.shown,

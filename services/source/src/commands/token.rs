@@ -65,9 +65,8 @@ async fn create(config: &Config, store: &Store, new: &NewToken) -> Result<Comman
              channel add NAME`, and a feed with `flexfeed-source feed add NAME URL`",
         ));
     }
-    let whereabouts = link::whereabouts(config)?;
-    let with =
-        |token: &str| enrolment::link(token, &whereabouts.address, &whereabouts.pins, channels);
+    let source = link::source_address(config)?;
+    let with = |token: &str| enrolment::link(token, &source.address, &source.pins, channels);
     if let Some(file) = &new.link_file
         && let Some((token, kept)) = still_good(store, file, new).await?
     {
@@ -104,17 +103,17 @@ async fn create(config: &Config, store: &Store, new: &NewToken) -> Result<Comman
         })
         .await?;
     let run = run_line(&link);
-    let doubt = whereabouts.doubt.map(|doubt| format!("Note: {doubt}.\n\n"));
+    let doubt = source.doubt.map(|doubt| format!("Note: {doubt}.\n\n"));
     let doubt = doubt.unwrap_or_default();
     let terms = format!("Token {} {}", row.id, terms(&row));
     let text = match &new.link_file {
         Some(file) => {
             link::keep(file, &link)?;
             let file = file.display();
-            format!("{terms}. Its link is in {file}; whoever has it can subscribe.\n\n{doubt}")
+            format!("{terms}. Its link is in {file}; anyone who has it can subscribe.\n\n{doubt}")
         }
         None => format!(
-            "{terms}. This link is shown only now; whoever has it can subscribe:\n\n  {link}\n\n\
+            "{terms}. This link is shown only now; anyone who has it can subscribe:\n\n  {link}\n\n\
              Run a receiver:\n\n  {run}\n\n{doubt}"
         ),
     };
@@ -137,9 +136,8 @@ fn check_length(link: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The token and the link in a file, if that token is still good and admits to the channels that
-/// are asked for. What else the link says may be another address, pin or list of all channels by
-/// now.
+/// Returns the token and the link in a file, if the token is still valid and admits to the requested
+/// channels. Address, pins and the list of all channels may have changed since.
 async fn still_good(
     store: &Store,
     file: &Path,
@@ -214,8 +212,8 @@ async fn revoke(store: &Store, id: i64) -> Result<CommandOutput, Failure> {
     let tokens = store.tokens().list().await?;
     let token = tokens.iter().find(|row| row.id == id).map(rows::Token::of);
     let text = format!(
-        "Token {id} admits nobody any more. Receivers that enrolled with it stay; \
-         `flexfeed-source receiver revoke` is for those."
+        "Token {id} is revoked. Receivers that enrolled with it stay: revoke those with \
+         `flexfeed-source receiver revoke`."
     );
     Ok(CommandOutput::new(text, json!({"token": token})))
 }

@@ -1,4 +1,4 @@
-//! Points in time, as people write and read them.
+//! Points in time, as written and read by people.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use crate::config::parse;
 /// A point in time that may depend on now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FutureTime {
-    /// So long from now.
+    /// After this time.
     In(Duration),
-    /// Then.
+    /// At this time.
     At(Timestamp),
 }
 
 impl FutureTime {
-    /// In Unix milliseconds.
+    /// Returns Unix milliseconds.
     pub(super) fn from(self, now_ms: i64) -> i64 {
         match self {
             FutureTime::In(time) => now_ms.saturating_add(millis(time)),
@@ -49,7 +49,7 @@ pub(super) fn later(text: &str) -> Result<FutureTime, String> {
     parse::age(text).map(FutureTime::In).map_err(|_| wrong())
 }
 
-/// A moment for a table, in UTC.
+/// Returns a time for a table, in UTC.
 pub(super) fn shown(unix_ms: i64) -> String {
     match Timestamp::from_millisecond(unix_ms) {
         Ok(then) => then.strftime("%Y-%m-%d %H:%M").to_string(),
@@ -57,7 +57,7 @@ pub(super) fn shown(unix_ms: i64) -> String {
     }
 }
 
-/// A length of time for people: 20s, 1h, 90d, 1.5s.
+/// Returns a length of time for people: 20s, 1h, 90d, 1.5s.
 pub(super) fn length(ms: i64) -> String {
     let units = [
         (86_400_000, "d"),

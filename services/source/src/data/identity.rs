@@ -179,7 +179,7 @@ impl Files {
             "EC PRIVATE KEY" | "RSA PRIVATE KEY" => return Ok(None),
             "ENCRYPTED PRIVATE KEY" => {
                 return Err(damaged(
-                    &"it has a passphrase, and there is nobody to type it",
+                    &"it is encrypted with a passphrase, which no one could enter at a start",
                 ));
             }
             other => return Err(damaged(&format_args!("it begins with a {other:?}"))),

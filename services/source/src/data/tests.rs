@@ -67,7 +67,7 @@ fn an_unwritable_file_is_reported_with_owner_and_remedy() {
         rustix::process::geteuid().as_raw(),
         rustix::process::getegid().as_raw(),
     );
-    let told = |error: anyhow::Error| {
+    let text_of = |error: anyhow::Error| {
         let text = format!("{error:#}");
         let runs = format!("runs as uid {}, gid {}", own.0, own.1);
         assert!(text.contains(&runs), "{text}");
@@ -78,14 +78,14 @@ fn an_unwritable_file_is_reported_with_owner_and_remedy() {
     // Even root cannot make a folder in a file, write into a folder's place, or open one to write.
     let file = outer.path().join("file");
     fs::write(&file, "").unwrap();
-    let text = told(DataFolder::open(&file.join("data")).unwrap_err());
+    let text = text_of(DataFolder::open(&file.join("data")).unwrap_err());
     assert!(
         text.contains(&format!("{} belongs to", file.display())),
         "{text}"
     );
     let folder = outer.path().join("data");
     fs::create_dir_all(folder.join("lock")).unwrap();
-    let text = told(DataFolder::open(&folder).unwrap_err());
+    let text = text_of(DataFolder::open(&folder).unwrap_err());
     assert!(
         text.contains("cannot open") && text.contains("data/lock"),
         "{text}"
@@ -93,7 +93,7 @@ fn an_unwritable_file_is_reported_with_owner_and_remedy() {
     fs::remove_dir(folder.join("lock")).unwrap();
     let folder = DataFolder::open(&folder).unwrap();
     fs::create_dir(folder.file("taken")).unwrap();
-    let text = told(folder.write("taken", b"x", PRIVATE).unwrap_err());
+    let text = text_of(folder.write("taken", b"x", PRIVATE).unwrap_err());
     assert!(text.contains("cannot write"), "{text}");
 }
 

@@ -19,17 +19,17 @@ use crate::transport::Transport;
 pub use pages::router;
 pub use server::serve;
 
-/// The transport answers between two packets; when it is busy, a page shows what it saw last.
+/// Longest wait for the transport; while it is busy, pages show its last answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The transport is asked this often by itself, so that no move between rungs goes uncounted.
+/// Interval of samples without requests, so that no move between rungs goes uncounted.
 const SAMPLE: Duration = Duration::from_secs(1);
 
 /// State behind the pages.
 pub struct Pages {
     /// State of all parts of the process.
     pub board: Arc<Board>,
-    /// Everything that is counted.
+    /// Metrics of the process.
     pub metrics: Arc<Metrics>,
     /// Latest sample of the transport.
     pub view: View,
@@ -59,7 +59,7 @@ struct Last {
 }
 
 impl View {
-    /// Of this transport.
+    /// Returns a view of this transport.
     pub fn new(transport: Arc<dyn Transport>) -> Self {
         let last = Last {
             at: Instant::now(),
@@ -72,7 +72,7 @@ impl View {
         }
     }
 
-    /// Where samples come, once [`sample`] runs.
+    /// Returns a receiver of the samples that [`sample`] takes.
     pub fn samples(&self) -> watch::Receiver<Sample> {
         self.samples.subscribe()
     }
@@ -90,7 +90,7 @@ impl View {
         let _ = tokio::time::timeout(PATIENCE, counting).await;
     }
 
-    /// Asks the transport, but not for long. Also returns how old the answer is.
+    /// Returns the transport's status with its age: the last known one if it does not answer in time.
     async fn look(&self, metrics: &Metrics) -> (Sample, Duration) {
         self.count(metrics).await;
         let upto = metrics.transport.counted();

@@ -58,10 +58,10 @@ async fn nothing(uri: Uri) -> (StatusCode, String) {
 struct ReadyPage {
     #[serde(flatten)]
     readiness: Readiness,
-    /// Of the first channel's feed, good or bad: a source whose feed is away still serves what it
-    /// has.
+    /// First feed of the first channel, good or bad: without its feed, a source still serves what
+    /// it has.
     feed: Option<FeedPage>,
-    /// Of all feeds.
+    /// All feeds.
     feeds: Vec<ChannelFeed>,
 }
 
@@ -80,7 +80,7 @@ async fn ready(State(pages): State<Arc<Pages>>, uri: Uri, headers: HeaderMap) ->
     };
     let seen = pages.board.snapshot();
     let readiness = readiness(&seen, transport);
-    // A source that stands by is as good as one that publishes where that is asked for.
+    // On request, a standby is as good as a publishing source.
     let asked = uri.query().unwrap_or_default();
     let may_stand_by = asked.split('&').any(|part| part == "standby=ok");
     let code = match readiness.ready || (may_stand_by && readiness.is_well()) {
@@ -154,19 +154,19 @@ struct ChannelStatus {
     incarnation: Option<Uuid>,
     #[serde(flatten)]
     role: Role,
-    /// The last stored `seq`.
+    /// Last stored seq.
     head: u64,
-    /// The last one that was published here.
+    /// Last seq published here.
     published: Option<u64>,
-    /// The oldest `seq` that is kept.
+    /// Oldest kept seq.
     #[serde(rename = "first")]
     oldest: u64,
     private: bool,
-    /// As they are written; empty for no multicast.
+    /// As written in the settings; empty for no multicast.
     groups: String,
-    /// Why its updates cannot be stored or read at the moment.
+    /// Current failure to store or read updates.
     store_failure: Option<String>,
-    /// Of the first feed.
+    /// First feed.
     feed: Option<FeedPage>,
     feeds: Vec<FeedPage>,
     flow: Option<FlowStatus>,
@@ -206,7 +206,7 @@ struct FeedPage {
     moved_to: Option<String>,
     /// Entries that are held in memory until they can be stored.
     held: usize,
-    /// The last gap in what was seen of it.
+    /// Last gap of the feed.
     gap: Option<GapStatus>,
 }
 
@@ -238,7 +238,7 @@ impl FeedPage {
     }
 }
 
-/// A receiver, with its place in the first channel beside it.
+/// A receiver, with its state in the first channel at the top level.
 #[derive(Serialize)]
 struct Receiver {
     #[serde(flatten)]

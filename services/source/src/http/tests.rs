@@ -389,15 +389,12 @@ async fn readiness_needs_a_poll_the_store_and_the_transport() {
     // A feed that is away is said, but what is stored can be served.
     let away = IngestStatus {
         state: FeedState::Error,
-        detail: "nobody answers".into(),
+        detail: "no answer".into(),
         ..good()
     };
     site.ingest.send_replace(away);
     let (code, page) = site.json("/readyz").await;
-    assert_eq!(
-        (code, &page["feed"]["detail"]),
-        (200, &json!("nobody answers"))
-    );
+    assert_eq!((code, &page["feed"]["detail"]), (200, &json!("no answer")));
 
     let pending = site.second.send_replace(IngestStatus::default());
     let (code, page) = site.json("/readyz").await;
@@ -431,12 +428,12 @@ async fn readiness_needs_a_poll_the_store_and_the_transport() {
     assert!(page["reasons"][0].as_str().unwrap().contains("transport"));
 
     site.transport_is(RUNNING);
-    site.board.set_database(Some("nobody listens".into()));
+    site.board.set_database(Some("connection refused".into()));
     let (code, page) = site.json("/readyz").await;
     assert_eq!(code, 503);
     let reason = page["reasons"][0].as_str().unwrap();
     assert!(
-        reason.contains("store") && reason.contains("nobody listens"),
+        reason.contains("store") && reason.contains("connection refused"),
         "{reason}"
     );
     site.board.set_database(None);

@@ -290,7 +290,7 @@ impl Publisher {
             // missed.
             transport.set_first(name, counted).await;
         }
-        // Retention by age may delete the last one; only an answer tells.
+        // Retention by age may delete the last one; only the answer shows whether.
         self.is_tidying |= aged;
         let retained = self
             .works

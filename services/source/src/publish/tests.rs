@@ -194,9 +194,9 @@ fn run(
     tokio::task::JoinHandle<(PublisherEnd, Publisher)>,
 ) {
     let stop = CancellationToken::new();
-    let told = stop.clone();
+    let token = stop.clone();
     let task = tokio::spawn(async move {
-        let ended = publisher.run(&told).await;
+        let ended = publisher.run(&token).await;
         (ended, publisher)
     });
     (stop, task)
@@ -375,7 +375,7 @@ async fn a_database_out_of_reach_ends_the_lease_if_another_source_may_reach_it()
     let lease = take(&store, &holder("a"), alone).await;
     store.close().await;
     let kept = timeout(Duration::from_secs(1), lease.keep(&store)).await;
-    assert!(kept.is_err(), "nobody else can have it: {kept:?}");
+    assert!(kept.is_err(), "no other source can have it: {kept:?}");
 }
 
 #[tokio::test]
@@ -475,8 +475,8 @@ async fn an_interrupted_retention_is_no_database_that_was_set_back() {
     let mut status = publisher.status();
     tokio::select! {
         ended = publisher.publish_all(&stop) => panic!("{ended}"),
-        told = timeout(SOON, status.wait_for(|status| status.first == 6)) => {
-            told.unwrap().unwrap();
+        status = timeout(SOON, status.wait_for(|status| status.first == 6)) => {
+            status.unwrap().unwrap();
         }
     }
     assert!(!publisher.is_tidying);

@@ -1,4 +1,4 @@
-//! The source's self-description, and warnings for its operator.
+//! Warnings about the address that enrolment links name.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -24,14 +24,14 @@ pub fn address_warnings(address: Option<&PublicAddress>) -> Vec<String> {
     why.map(sentence).into_iter().collect()
 }
 
-/// Why an address is of no use to receivers elsewhere.
+/// Returns why receivers elsewhere cannot use an address.
 fn unroutable(ip: IpAddr) -> Option<&'static str> {
     let ip = ip.to_canonical();
     let loopback = "a loopback address: only receivers on this machine can reach it";
     let link = "a link-local address: only receivers on the same link can reach it, if any";
     let private = "a private address: only receivers in the same network can reach it";
-    let documentation = "an address for documentation: nobody can reach it";
-    let nowhere = "no address of a host: nobody can reach it";
+    let documentation = "an address for documentation: no receiver can reach it";
+    let nowhere = "no address of a host: no receiver can reach it";
     let special = "no ordinary address of the internet: receivers elsewhere cannot reach it";
     match ip {
         _ if ip.is_loopback() => Some(loopback),
@@ -76,7 +76,7 @@ const ONE_NETWORK: [&str; 10] = [
     "workgroup",
 ];
 
-/// Why a name is of no use to receivers elsewhere.
+/// Returns why receivers elsewhere cannot use a name.
 fn local_name(name: &str) -> Option<&'static str> {
     let name = name.trim_end_matches('.').to_ascii_lowercase();
     let is = |end: &str| name == end || name.ends_with(&format!(".{end}"));
@@ -89,7 +89,7 @@ fn local_name(name: &str) -> Option<&'static str> {
         );
     }
     if is("onion") {
-        return Some("a name within Tor, which carries no UDP: nobody can reach it");
+        return Some("a name within Tor, which carries no UDP: no receiver can reach it");
     }
     if is("example")
         || is("example.com")
@@ -98,7 +98,7 @@ fn local_name(name: &str) -> Option<&'static str> {
         || is("test")
         || is("invalid")
     {
-        return Some("a name for documentation: nobody can reach it");
+        return Some("a name for documentation: no receiver can reach it");
     }
     None
 }

@@ -41,8 +41,8 @@ pub struct CommandExecutor {
 impl CommandExecutor {
     /// Executes commands until `stop`.
     pub async fn follow(self, stop: CancellationToken) {
-        let orders = Arc::new(self);
-        let mut watch = orders.store.watch(Topic::Commands);
+        let executor = Arc::new(self);
+        let mut watch = executor.store.watch(Topic::Commands);
         let mut under_way = JoinSet::new();
         let work = async {
             loop {
@@ -52,13 +52,13 @@ impl CommandExecutor {
                 }
                 while under_way.try_join_next().is_some() {}
                 let room = AT_ONCE.saturating_sub(under_way.len());
-                let held = fences(&orders.board);
+                let held = fences(&executor.board);
                 if room == 0 || held.is_empty() {
                     continue;
                 }
-                for command in orders.take(&held, room).await {
-                    let orders = Arc::clone(&orders);
-                    under_way.spawn(async move { orders.obey(command).await });
+                for command in executor.take(&held, room).await {
+                    let executor = Arc::clone(&executor);
+                    under_way.spawn(async move { executor.execute(command).await });
                 }
             }
         };
@@ -76,7 +76,7 @@ impl CommandExecutor {
         }
     }
 
-    async fn obey(&self, command: Command) {
+    async fn execute(&self, command: Command) {
         let asked = &command.asked;
         info!(
             by = asked.asked_by,
@@ -95,8 +95,8 @@ impl CommandExecutor {
             Ok(text) => Ok(text.as_str()),
             Err(why) => Err(why.as_str()),
         };
-        let told = timeout(PATIENCE, self.store.commands().finish(command.id, outcome));
-        if !matches!(told.await, Ok(Ok(_))) {
+        let recorded = timeout(PATIENCE, self.store.commands().finish(command.id, outcome));
+        if !matches!(recorded.await, Ok(Ok(_))) {
             warn!(command = command.id, "command result not recorded");
         }
         if done.is_ok() && asked.kind == "drain" {
@@ -122,8 +122,8 @@ impl CommandExecutor {
                 self.refresh(&channel()?, url).await
             }
             "drain" => Ok(
-                "the source takes nobody new, delivers what is published, and ends; what started \
-                 it may start it again"
+                "the source admits no further receivers, delivers published updates, and ends; \
+                 its supervisor may start it again"
                     .to_owned(),
             ),
             other => Err(format!("this version does not know {other:?}")),

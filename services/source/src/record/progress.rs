@@ -219,7 +219,7 @@ mod tests {
         assert_eq!(
             (only.delivered, only.half_ms),
             (0, None),
-            "nobody was there"
+            "no receiver was connected"
         );
     }
 }

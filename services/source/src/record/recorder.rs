@@ -40,7 +40,7 @@ const UNKNOWN: Duration = Duration::from_secs(10);
 /// Interval of signs of life: a console treats a source without one for 15 s as gone.
 const ALIVE: Duration = Duration::from_secs(5);
 /// Number of recent moves whose cause may be found later.
-const TOLD: usize = 1_024;
+const RECENT: usize = 1_024;
 /// Interval of unchanged totals, to spare a database on a small machine.
 const STILL: Duration = Duration::from_secs(5);
 
@@ -68,7 +68,7 @@ pub struct Recorder {
     taken: u64,
     pulsed: BTreeMap<String, (Instant, store::PulseRow)>,
     /// Last moves, for causes that are found later.
-    told: VecDeque<(u64, MoveRow)>,
+    recent: VecDeque<(u64, MoveRow)>,
     /// Time of the next scan of the receivers in the database.
     know_at: Option<Instant>,
     /// Scan in progress.
@@ -99,7 +99,7 @@ impl Recorder {
             relays: BTreeMap::new(),
             taken: 0,
             pulsed: BTreeMap::new(),
-            told: VecDeque::new(),
+            recent: VecDeque::new(),
             know_at: None,
             knowing: None,
             said_at: None,
@@ -285,14 +285,14 @@ impl Recorder {
             HistoryEventKind::Moved(step) => {
                 self.fleet.moved(step);
                 self.tallies.moved(&step.channel);
-                self.tell(event.number, at_ms, step);
+                self.record_move(event.number, at_ms, step);
             }
             // Not a move, but it explains why there was none.
-            HistoryEventKind::Tried(step) => self.tell(event.number, at_ms, step),
+            HistoryEventKind::Tried(step) => self.record_move(event.number, at_ms, step),
             HistoryEventKind::Explained { moved, cause } => {
                 if leads && !self.outbox.explain(*moved, cause) {
                     // The written row stays; the explanation follows it.
-                    let known = self.told.iter().find(|(number, _)| number == moved);
+                    let known = self.recent.iter().find(|(number, _)| number == moved);
                     if let Some((_, row)) = known {
                         let now = MoveRow {
                             at_ms,
@@ -323,7 +323,7 @@ impl Recorder {
     }
 
     /// Queues a move for writing.
-    fn tell(&mut self, number: u64, at_ms: i64, step: &Move) {
+    fn record_move(&mut self, number: u64, at_ms: i64, step: &Move) {
         let (Ok(receiver), false) = (step.receiver.parse::<Uuid>(), self.held.is_empty()) else {
             return;
         };
@@ -338,10 +338,10 @@ impl Recorder {
             cause: step.cause.clone(),
             change: 0,
         };
-        if self.told.len() >= TOLD {
-            self.told.pop_front();
+        if self.recent.len() >= RECENT {
+            self.recent.pop_front();
         }
-        self.told.push_back((number, row.clone()));
+        self.recent.push_back((number, row.clone()));
         self.outbox.step(number, row);
     }
 
@@ -528,7 +528,7 @@ impl Recorder {
     }
 }
 
-/// Returns a number that tells connections of one millisecond apart.
+/// Returns a number that distinguishes connections of one millisecond.
 fn salt(session: u64) -> u32 {
     (session & 0x000f_ffff) as u32
 }

@@ -214,7 +214,7 @@ mod tests {
     fn samples_hold_sums_and_increments() {
         let mut tallies = Tallies::default();
         let mut done = Vec::new();
-        let mut tell = |channels: &[(&str, ChannelSample)], at_ms| {
+        let mut sample = |channels: &[(&str, ChannelSample)], at_ms| {
             let looks = channels
                 .iter()
                 .map(|(name, look)| ((*name).to_owned(), look.clone()));
@@ -226,11 +226,11 @@ mod tests {
             tallies.moved("a");
             tallies.look(&looks.collect(), all, at_ms, |row| done.push(row));
         };
-        tell(&[("a", look(10, 2, 500)), ("b", look(3, 1, 70))], 20_100);
-        tell(&[("a", look(12, 4, 900)), ("b", look(3, 1, 80))], 21_100);
+        sample(&[("a", look(10, 2, 500)), ("b", look(3, 1, 70))], 20_100);
+        sample(&[("a", look(12, 4, 900)), ("b", look(3, 1, 80))], 21_100);
         // The flow was replaced, and its count restarted.
-        tell(&[("a", look(12, 4, 30)), ("b", look(3, 1, 80))], 29_999);
-        tell(&[("b", look(3, 1, 80))], 30_000);
+        sample(&[("a", look(12, 4, 30)), ("b", look(3, 1, 80))], 29_999);
+        sample(&[("b", look(3, 1, 80))], 30_000);
         let of = |name: &str| done.iter().find(|row| row.channel == name).unwrap();
         assert_eq!(done.len(), 3);
         let a = of("a");

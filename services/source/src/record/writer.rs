@@ -1,4 +1,4 @@
-//! Writes what waits, one batch after the other, however long the store takes for it.
+//! Writer of pending rows: one batch after the other, however long the store takes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,14 +15,14 @@ use super::outbox::{Outbox, counts};
 use crate::database::answer_within;
 use crate::metrics::{KINDS, RecordMetrics};
 
-/// One write is not waited for longer than this.
+/// Longest wait for one write.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Window in which rows are written together.
 const TOGETHER: Duration = Duration::from_millis(150);
-/// Before a write that failed is tried again; twice as long each time.
+/// First and longest delay before a failed write is repeated; it doubles each time.
 const AGAIN: Duration = Duration::from_millis(500);
 const AGAIN_AT_MOST: Duration = Duration::from_secs(5);
-/// A batch that a store that answers refuses so often is given up.
+/// Number of refusals by an available store after which a batch is dropped.
 const REFUSALS: u32 = 5;
 
 /// Writes batches.
@@ -30,20 +30,20 @@ pub struct Writer {
     store: Store,
     outbox: Arc<Outbox>,
     metrics: RecordMetrics,
-    /// Grows each time that another source turns out to have the leases: what was written counts
-    /// for nothing.
+    /// Number of times that another source had the leases, so that what was written is void.
     lost: watch::Sender<u64>,
-    /// At the end, what waits may take this long.
+    /// Time limit for pending rows at the end.
     last_words: Duration,
-    /// Of this process, and of its batches.
+    /// Identity of this process in the stamps of its batches.
     run: Uuid,
+    /// Number of the last batch.
     number: u64,
     /// Rows of the batch that is being written.
     under_way: [usize; KINDS.len()],
 }
 
 impl Writer {
-    /// One that writes what is in `outbox`.
+    /// Returns a writer of the rows in `outbox`.
     pub fn new(
         store: Store,
         outbox: Arc<Outbox>,
@@ -63,8 +63,8 @@ impl Writer {
         }
     }
 
-    /// Writes until `stop`, and then what waits still, but not for long: also what is under way
-    /// when it comes has only that time.
+    /// Writes until `stop`, and then the pending rows, within a time limit that holds for a write in
+    /// progress, too.
     pub async fn run(mut self, stop: CancellationToken) {
         let last_words = self.last_words;
         let too_late = async {
@@ -83,7 +83,7 @@ impl Writer {
         }
     }
 
-    /// Writes until `stop`, and then what waits still.
+    /// Writes until `stop`, and then the pending rows.
     async fn write_all(&mut self, stop: &CancellationToken) {
         let outbox = Arc::clone(&self.outbox);
         let mut goes_on = true;

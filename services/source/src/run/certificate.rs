@@ -14,17 +14,20 @@ use super::service;
 use crate::data::identity::Files;
 use crate::metrics::Metrics;
 
-/// The files are looked at this often.
+/// Interval of checks of the files.
 pub(super) const LOOK: Duration = Duration::from_secs(30);
 
 /// Owner of the certificate shown to receivers.
 #[async_trait::async_trait]
 pub(super) trait CertificateHolder: Send + Sync {
-    /// Shows this one from now on. With an error, it goes on with the one before.
+    /// Shows this certificate from now on. After an error, the one before stays.
+    ///
+    /// # Errors
+    /// The certificate cannot be used.
     async fn show(&self, files: &Files) -> Result<(), String>;
 }
 
-/// Shows it by the transport, and its end by the metrics.
+/// The certificate of the transport, with its end in the metrics.
 pub(super) struct ServedCertificate {
     pub(super) handle: SourceHandle,
     pub(super) metrics: Arc<Metrics>,
@@ -44,8 +47,8 @@ impl CertificateHolder for ServedCertificate {
     }
 }
 
-/// Keeps what is shown up with the files until `stop`, looking at them every so often, and says the
-/// pin.
+/// Reloads the certificate after each change of the files and on each hangup, until `stop`, and
+/// publishes its pin.
 pub(super) async fn keep_up(
     files: Files,
     look: Duration,
@@ -81,7 +84,7 @@ pub(super) async fn keep_up(
 async fn take(files: &Files, shows: &dyn CertificateHolder, pin: &watch::Sender<[u8; 32]>) {
     let fresh = match files.check() {
         Ok(fresh) => fresh,
-        // One file is replaced before the other one, perhaps: the next look sees both.
+        // Perhaps only one file is replaced yet: the next check sees both.
         Err(why) => return warn!("the certificate stays as it was: {why:#}"),
     };
     if let Err(why) = shows.show(files).await {

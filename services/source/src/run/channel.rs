@@ -19,11 +19,11 @@ use super::flow::{self, FlowParameters};
 use crate::faults::adopt;
 use crate::publish::{self, LeaseGuard, LeaseLoss, Publisher, PublisherParts};
 
-/// At the end, what is stored and not published yet may take this long.
+/// Time limit at the end for updates that are stored and not published yet.
 const LAST_UPDATES: Duration = Duration::from_secs(2);
 
-/// The database is not waited for longer than this when a lease is given back.
-const GIVE_BACK: Duration = Duration::from_secs(2);
+/// Longest wait for the database when a lease is released.
+const RELEASE: Duration = Duration::from_secs(2);
 
 /// A channel to publish.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,7 +33,7 @@ pub(super) struct ChannelSpec {
 }
 
 impl ChannelSpec {
-    /// Whether it is set to the same; how polls went changes nothing.
+    /// Whether the settings are the same; results of polls do not count.
     pub(super) fn is_like(&self, other: &ChannelSpec) -> bool {
         let feed = |row: &FeedRow| (row.settings.clone(), row.active, row.paused, row.gone_ms);
         let same = self.feeds.len() == other.feeds.len()
@@ -49,10 +49,10 @@ pub(super) enum ChannelEnd {
     Stopped,
     /// Another source has it.
     Lost(LeaseLoss),
-    /// The database is older than what was published. The lease is given back.
+    /// The database is older than what was published. The lease is released.
     SetBack,
     /// Publishing has to restart. The lease is released.
-    Anew,
+    Restart,
     /// The start failed. The lease is released.
     Failed(Error),
 }
@@ -63,7 +63,7 @@ impl fmt::Display for ChannelEnd {
             ChannelEnd::Stopped => f.write_str("stopped"),
             ChannelEnd::Lost(lost) => lost.fmt(f),
             ChannelEnd::SetBack => publish::PublisherEnd::SetBack.fmt(f),
-            ChannelEnd::Anew => publish::PublisherEnd::Hole.fmt(f),
+            ChannelEnd::Restart => publish::PublisherEnd::Hole.fmt(f),
             ChannelEnd::Failed(error) => write!(f, "{error:#}"),
         }
     }
@@ -83,12 +83,12 @@ pub(super) struct Channel {
 }
 
 impl Channel {
-    /// Adopts a channel whose lease was got, and lets receivers have it.
+    /// Adopts a channel whose lease is held, and serves it to receivers.
     ///
     /// # Errors
     /// The store fails, another source has taken the lease
-    /// ([`StoreError::Fenced`](store::StoreError)), or the flow cannot be made. The lease is the
-    /// caller's to give back.
+    /// ([`StoreError::Fenced`](store::StoreError)), or the flow cannot be made. The
+    /// caller has to release the lease.
     pub(super) async fn begin(
         context: Arc<Context>,
         name: &str,
@@ -172,18 +172,18 @@ impl Channel {
         })
     }
 
-    /// The ways that it goes, in words.
-    pub(super) fn ways(&self) -> String {
-        self.sending.ways(&self.context.config)
+    /// Returns the paths of its updates, in words.
+    pub(super) fn paths(&self) -> String {
+        self.sending.paths(&self.context.config)
     }
 
-    /// Publishes the channel until `stop` or until it cannot be gone on with.
+    /// Publishes the channel until `stop`, or until that is not possible any more.
     pub(super) async fn run(mut self, stop: CancellationToken) -> ChannelEnd {
         let wanted = self.wanted.borrow_and_update().clone();
         self.feeds.set(&wanted.feeds);
         let ended = loop {
             match self.until_changed(&stop).await {
-                Step::Anew(sending) => {
+                Step::Change(sending) => {
                     if let Err(error) = self.change(sending).await {
                         break ChannelEnd::Failed(error);
                     }
@@ -195,7 +195,7 @@ impl Channel {
         self.end(ended).await
     }
 
-    /// Publishes until the flow has to be another one, or there is an end to it.
+    /// Publishes until the flow has to change, or publishing ends.
     async fn until_changed(&mut self, stop: &CancellationToken) -> Step {
         let never = CancellationToken::new();
         let publishing = self.publisher.run(&never);
@@ -206,7 +206,7 @@ impl Channel {
                     publish::PublisherEnd::Stopped => ChannelEnd::Stopped,
                     publish::PublisherEnd::Lost(lost) => ChannelEnd::Lost(lost),
                     publish::PublisherEnd::SetBack => ChannelEnd::SetBack,
-                    publish::PublisherEnd::Hole => ChannelEnd::Anew,
+                    publish::PublisherEnd::Hole => ChannelEnd::Restart,
                 }),
                 () = stop.cancelled() => return Step::Stop,
                 () = self.feeds.ended() => {}
@@ -220,7 +220,7 @@ impl Channel {
                     self.keep.send_replace(flow::keep(config, &wanted.settings));
                     self.wake.notify_one();
                     match FlowParameters::of(config, &wanted.settings) {
-                        Ok(sending) if sending != self.sending => return Step::Anew(sending),
+                        Ok(sending) if sending != self.sending => return Step::Change(sending),
                         Ok(_) => {}
                         Err(error) => warn!(
                             channel = self.name,
@@ -233,7 +233,7 @@ impl Channel {
         }
     }
 
-    /// Goes on with another flow. Receivers come back for it.
+    /// Continues with another flow, for which receivers come back.
     async fn change(&mut self, sending: FlowParameters) -> Result<()> {
         let handle = &self.context.handle;
         handle.remove_channel(&self.name, Absence::Elsewhere).await;
@@ -241,13 +241,13 @@ impl Channel {
         self.announce().await?;
         info!(
             channel = self.name,
-            paths = self.ways(),
+            paths = self.paths(),
             "channel settings applied"
         );
         Ok(())
     }
 
-    /// Nothing new comes in, and what is stored goes out.
+    /// Stops the feeds, and publishes what is stored.
     async fn finish(&mut self) -> ChannelEnd {
         self.feeds.stop().await;
         let stop = CancellationToken::new();
@@ -260,7 +260,7 @@ impl Channel {
         }
     }
 
-    /// Leaves everything as the next holder needs it. Returns how it ended in the end.
+    /// Leaves everything as the next holder needs it. Returns the final reason for the end.
     async fn end(&mut self, ended: ChannelEnd) -> ChannelEnd {
         let ended = match ended {
             ChannelEnd::SetBack => self.renew().await,
@@ -273,12 +273,12 @@ impl Channel {
             self.context.open.shut(&self.name);
         }
         self.feeds.stop().await;
-        give_back(&self.context, &self.lease).await;
+        release(&self.context, &self.lease).await;
         ended
     }
 
-    /// Gives a channel whose database was set back a new incarnation, before anybody else can take
-    /// it for what it was.
+    /// Gives a channel whose database was set back a new incarnation, before another source can
+    /// take it for the old one.
     async fn renew(&self) -> ChannelEnd {
         let fence = self.lease.shown_fence();
         match self.context.store.channels().renew(&self.name, fence).await {
@@ -289,7 +289,7 @@ impl Channel {
                     "channel gets a new incarnation; its receivers start over: {}",
                     ChannelEnd::SetBack
                 );
-                ChannelEnd::Anew
+                ChannelEnd::Restart
             }
             // The new holder has checked the database itself.
             Err(failure) if failure.is_fenced() => ChannelEnd::Lost(LeaseLoss::Taken),
@@ -301,19 +301,19 @@ impl Channel {
     }
 }
 
-/// Gives a lease back. One that is not ours any more stays as it is.
-pub(super) async fn give_back(context: &Context, lease: &LeaseGuard) {
-    let given = lease.release(&context.store);
-    match tokio::time::timeout(GIVE_BACK, given).await {
+/// Releases a lease. One that another source has by now stays as it is.
+pub(super) async fn release(context: &Context, lease: &LeaseGuard) {
+    let released = lease.release(&context.store);
+    match tokio::time::timeout(RELEASE, released).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => warn!(%error, "lease release failed; it will expire"),
         Err(_) => warn!("lease release timed out; it will expire"),
     }
 }
 
-/// Next step of the loop.
+/// Reason for an interruption of publishing.
 enum Step {
-    Anew(FlowParameters),
+    Change(FlowParameters),
     Stop,
     Ended(ChannelEnd),
 }

@@ -1,4 +1,4 @@
-//! The operator's console in this process: with a database in a file, one program is everything.
+//! The operator's console in this process: with a database in a file, one program suffices.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use tracing::warn;
 use super::context::Context;
 use crate::config::Console;
 
-/// Opens the console's address.
+/// Listens on the console's address.
 ///
 /// # Errors
 /// The address is taken, or not one of this machine.
@@ -25,7 +25,7 @@ pub(super) async fn listen(console: Option<&Console>) -> Result<Option<TcpListen
     Ok(Some(listener))
 }
 
-/// Serves it until `stop`, from the source's own database.
+/// Serves the console until `stop`, from the source's own database.
 pub(super) async fn serve(listener: TcpListener, context: Arc<Context>, stop: CancellationToken) {
     let config = &context.config;
     let Some(console) = &config.console else {

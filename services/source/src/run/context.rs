@@ -18,10 +18,10 @@ use crate::ingest::{Bounds, Refreshes, Reports};
 use crate::metrics::Metrics;
 use crate::publish::LeaseTerms;
 
-/// User-Agent in the log of the feed's server.
+/// User-Agent of requests to feeds' servers.
 const USER_AGENT: &str = concat!("flexfeed-source/", env!("CARGO_PKG_VERSION"));
 
-/// Between the first polls of feeds, which may all be on one server.
+/// Interval between the first polls of feeds, which may all be on one server.
 const FIRST_POLLS: Duration = Duration::from_millis(250);
 
 /// Dependencies shared by all parts. One per process.
@@ -34,19 +34,19 @@ pub(super) struct Context {
     pub(super) board: Arc<Board>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) terms: LeaseTerms,
-    /// Of all requests to feeds' servers.
+    /// Limits of all requests to feeds' servers.
     pub(super) limits: Arc<Limits>,
     pub(super) first_polls: PollSpacing,
     /// Memory bounds of all feeds together.
     pub(super) bounds: Bounds,
-    /// The feeds that can be asked at once.
+    /// Feeds that can be polled on request.
     pub(super) refreshes: Refreshes,
     /// Destination of poll reports.
     pub(super) reports: Reports,
 }
 
 impl Context {
-    /// The file of a channel's head mark.
+    /// Returns the file of a channel's head checkpoint.
     pub(super) fn mark(&self, channel: &str) -> PathBuf {
         self.folder.file(&format!("{channel}.head"))
     }
@@ -60,7 +60,7 @@ impl Context {
         }
     }
 
-    /// When a feed with these limits of its own is polled.
+    /// Returns the schedule of a feed with these limits of its own.
     pub(super) fn schedule(&self, min_ms: Option<i64>, max_ms: Option<i64>) -> schedule::Settings {
         let time = |ms: Option<i64>| {
             let ms = ms.and_then(|ms| u64::try_from(ms).ok());
@@ -75,14 +75,14 @@ impl Context {
     }
 }
 
-/// Hands out moments a little apart.
+/// Spacing of first polls.
 #[derive(Debug, Default)]
 pub(super) struct PollSpacing {
     next: Mutex<Option<Instant>>,
 }
 
 impl PollSpacing {
-    /// The wait until the next free moment.
+    /// Returns the wait until the next free moment.
     pub(super) fn wait(&self) -> Duration {
         let now = Instant::now();
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::{Config, show_pin};
 use crate::record::address_warnings;
 
-/// Begins warnings about the address that links name: the console shows those beside each link.
+/// Prefix of warnings about the address in links, which the console shows next to each link.
 const ADDRESS: &str = "public-address";
 
 /// Returns the description at the start.
@@ -49,7 +49,7 @@ fn pins(config: &Config, pin: &[u8; 32]) -> Vec<String> {
         .collect()
 }
 
-/// Keeps it up with the certificate, until `stop`, and with the end of the process, which `stop` is.
+/// Updates the description with the certificate until `stop`, and then with the end of the process.
 pub(super) async fn keep_up(
     config: Config,
     info: watch::Sender<SourceInfo>,

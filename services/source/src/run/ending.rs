@@ -16,8 +16,8 @@ use super::supervisor::Supervisor;
 use crate::http::{self, Pages};
 use crate::status::Phase;
 
-/// The time for a shutdown in good order, beside what receivers get to catch up. What is not done
-/// by then is left: the store is durable at every moment, and receivers notice a closed port.
+/// Time for an orderly shutdown, in addition to the drain time of receivers. Unfinished parts are
+/// abandoned: the store is durable at every moment, and receivers notice a closed port.
 const SHUTDOWN: Duration = Duration::from_secs(12);
 
 /// Running parts.
@@ -29,9 +29,9 @@ pub(super) struct RunningParts {
     sampler: JoinHandle<()>,
     /// Tasks without supervision.
     others: JoinSet<()>,
-    /// Of what publishes.
+    /// Stops what publishes.
     no_more: CancellationToken,
-    /// Of everything but the transport.
+    /// Stops everything but the transport.
     stop: CancellationToken,
 }
 
@@ -46,7 +46,7 @@ impl RunningParts {
     ) -> Self {
         let (stop, no_more) = (CancellationToken::new(), CancellationToken::new());
         let mut others = JoinSet::new();
-        others.spawn(service::keep_telling(
+        others.spawn(service::report_status(
             Arc::clone(&context.board),
             context.handle.clone(),
             stop.clone(),
@@ -63,13 +63,13 @@ impl RunningParts {
         }
     }
 
-    /// Runs something beside, which ends by itself.
-    pub(super) fn also(&mut self, part: impl Future<Output = ()> + Send + 'static) {
+    /// Starts a task that ends by itself.
+    pub(super) fn spawn(&mut self, part: impl Future<Output = ()> + Send + 'static) {
         self.others.spawn(part);
     }
 
-    /// Runs something beside, which ends behind the transport and before the store is closed.
-    pub(super) fn also_to_the_end<F>(&mut self, part: impl FnOnce(CancellationToken) -> F)
+    /// Starts a task that ends after the transport and before the store is closed.
+    pub(super) fn spawn_until_shutdown<F>(&mut self, part: impl FnOnce(CancellationToken) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
     {
@@ -81,12 +81,12 @@ impl RunningParts {
         let ended = tokio::select! {
             () = signal.cancelled() => None,
             ended = &mut self.transport => Some(match ended {
-                Ok(Ok(())) => anyhow!("the transport stopped without having been told to"),
+                Ok(Ok(())) => anyhow!("the transport stopped without a request"),
                 Ok(Err(error)) => Error::new(error).context("the transport failed"),
                 Err(failure) => broken("the transport", failure),
             }),
             ended = &mut self.supervisor => Some(match ended {
-                Ok(Ok(())) => anyhow!("the supervisor stopped without having been told to"),
+                Ok(Ok(())) => anyhow!("the supervisor stopped without a request"),
                 Ok(Err(error)) => error,
                 Err(failure) => broken("the supervisor", failure),
             }),
@@ -149,7 +149,7 @@ impl RunningParts {
 
 fn unexpected(part: &str, ended: Result<(), JoinError>) -> Error {
     match ended {
-        Ok(()) => anyhow!("{part} stopped without having been told to"),
+        Ok(()) => anyhow!("{part} stopped without a request"),
         Err(failure) => broken(part, failure),
     }
 }

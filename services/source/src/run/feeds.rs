@@ -19,7 +19,7 @@ use crate::ingest::{EndReason, GapSettings, Hooks, Ingest, IngestSettings};
 use crate::metrics::ChannelMetrics;
 use crate::status::{FeedState, IngestStatus};
 
-/// Before the first further attempt to store what could not be stored.
+/// Delay of the first retry after a failure to store.
 const STORE_RETRY: Duration = Duration::from_secs(1);
 
 /// Time limit for work in progress when an ingest is stopped.
@@ -28,7 +28,7 @@ const LAST_WORK: Duration = Duration::from_secs(2);
 /// Delays before a failed ingest is restarted.
 const RESTARTS: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(300));
 
-/// One that ran for so long broke down for the first time.
+/// An ingest that ran for this long counts as failed for the first time.
 const SOUND: Duration = Duration::from_secs(600);
 
 /// The ingests of a channel's feeds.
@@ -41,13 +41,13 @@ pub(super) struct Feeds {
     metrics: ChannelMetrics,
     known: BTreeMap<String, FeedTask>,
     tasks: JoinSet<EndReason>,
-    /// The URLs and numbers of those that run.
+    /// URLs and numbers of the running ingests.
     running: HashMap<task::Id, (String, u64)>,
-    /// Of the last ingest that was started.
+    /// Number of the last started ingest.
     number: u64,
 }
 
-/// A feed that is polled, or was until it ended by itself.
+/// A feed with its ingest, which may have ended by itself.
 struct FeedTask {
     row: FeedRow,
     stop: CancellationToken,
@@ -61,12 +61,12 @@ struct FeedTask {
     again: Option<Instant>,
 }
 
-/// Whether an operator has it rest.
+/// Whether an operator has paused the feed.
 fn is_paused(row: &FeedRow) -> bool {
     row.active && row.paused
 }
 
-/// Returns the status shown of such a feed.
+/// Returns the status of a paused feed.
 fn paused() -> IngestStatus {
     IngestStatus {
         state: FeedState::Paused,
@@ -109,8 +109,8 @@ impl Feeds {
         let refreshes = self.context.refreshes.clone();
         self.known.retain(|url, known| {
             let row = wanted.get(url.as_str());
-            // One that was gone is polled again once it was put again. Should the row be from
-            // before, the ingest finds out by itself.
+            // A feed that was gone is polled again once it was added again. If the row is older
+            // than that, the ingest notices.
             let again = row.is_some_and(|row| known.gone && row.gone_ms.is_none());
             let stays = row.is_some_and(|row| row.settings == known.row.settings) && !again;
             if !stays {
@@ -119,7 +119,7 @@ impl Feeds {
                 let paused = rows
                     .iter()
                     .any(|row| is_paused(row) && row.settings.url == *url);
-                // One that is paused shows so below.
+                // A paused feed gets its status below.
                 if !paused {
                     board.set_ingest(&self.channel, url, None);
                 }
@@ -227,7 +227,7 @@ impl Feeds {
                         "feed is gone for good; not polled until it is added again (feed add)"
                     );
                     known.gone = true;
-                    // There is no ingest left to ask.
+                    // No ingest is left to poll on request.
                     self.context.refreshes.set(&self.channel, &url, None);
                 }
             }
@@ -275,7 +275,7 @@ impl Feeds {
         }
     }
 
-    /// Has them all end, and waits for what is under way, but not for long.
+    /// Stops all ingests, with a time limit for work in progress.
     pub(super) async fn stop(&mut self) {
         for (url, known) in &self.known {
             known.stop.cancel();

@@ -1,4 +1,4 @@
-//! The flow of a channel, from what is set about it.
+//! The flow of a channel, from its settings.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -33,19 +33,19 @@ impl FlowParameters {
         })
     }
 
-    /// The ways that it goes, in words.
-    pub(super) fn ways(&self, config: &Config) -> String {
+    /// Returns the paths of its updates, in words.
+    pub(super) fn paths(&self, config: &Config) -> String {
         let groups = self.groups.all().iter().map(ToString::to_string);
         let groups: Vec<String> = groups.collect();
         let private = if self.private { "private, " } else { "" };
         match (groups.as_slice(), config.replicate) {
-            ([], true) => format!("{private}its flow in copies only"),
+            ([], true) => format!("{private}its flow by replication only"),
             ([], false) => format!("{private}by unicast only"),
             (groups, _) => format!("{private}its flow on {}", groups.join(" and ")),
         }
     }
 
-    /// For the transport; `None` if everything goes by unicast.
+    /// Returns the flow for the transport; `None` if everything goes by unicast.
     pub(super) fn flow(&self, config: &Config) -> Result<Option<FlowSettings>> {
         let groups = self.groups.all();
         if groups.is_empty() && !config.replicate {
@@ -84,7 +84,7 @@ impl From<Keep> for Retention {
     }
 }
 
-/// The address that the flow to a group leaves from.
+/// Returns the local address that sends the flow to a group.
 fn interface(config: &Config, group: SocketAddr) -> Result<IpAddr> {
     if let Some(ip) = config.flow_sources.towards(group) {
         return Ok(ip);

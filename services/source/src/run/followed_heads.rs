@@ -1,5 +1,5 @@
-//! The head marks of channels that another source publishes are kept up with them here, so that a
-//! take-over is no restart from a backup.
+//! Head checkpoints of channels that another source publishes: they follow its progress, so that a
+//! take-over is not mistaken for a restart from a backup.
 
 use std::collections::BTreeMap;
 
@@ -15,8 +15,8 @@ use crate::database::answer;
 pub(super) struct FollowedHeads(BTreeMap<String, (Uuid, u64)>);
 
 impl FollowedHeads {
-    /// Brings the mark of a channel up to what its row says. Returns whether the next one can be
-    /// gone on with: a database that does not answer would not answer for that one either.
+    /// Advances the checkpoint of a channel to the head in its row. Returns whether to continue with
+    /// the next channel: a database that does not answer would not answer for that one either.
     pub(super) async fn follow(&mut self, context: &Context, row: &ChannelRow) -> bool {
         let channel = &row.channel;
         let seen = (channel.incarnation, channel.head);

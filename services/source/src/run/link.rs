@@ -1,4 +1,4 @@
-//! The source's own enrolment link: made at the first start, kept up with the settings.
+//! The source's own enrolment link: made at the first start, and updated with the settings.
 
 use std::io::Write as _;
 
@@ -12,12 +12,12 @@ use crate::data::enrolment::{self, FILE, MAX_LINK, Saved, Token};
 /// Label of the link's token.
 const LABEL: &str = "first enrolment link";
 
-/// The link, but for what may change.
+/// Enrolment link, without its variable parts.
 pub(super) struct Link {
     token: Token,
     /// HOST:PORT.
     address: String,
-    /// Of the key that comes next.
+    /// Pin of the next key.
     next_pin: Option<[u8; 32]>,
     /// Whether the token is revoked.
     is_revoked: bool,
@@ -41,7 +41,7 @@ impl Link {
         let hash = token.hash();
         let mut is_revoked = false;
         if store.tokens().valid(&hash).await?.is_none() {
-            // Before the link is written: one that is there works, unless somebody has revoked it.
+            // Before the link is written: one that is there works, unless an operator has revoked it.
             let row = store
                 .tokens()
                 .add(&NewToken {
@@ -73,7 +73,7 @@ impl Link {
         })
     }
 
-    /// Keeps the link in its file up with the channels and the pin, and says so.
+    /// Writes the link with the current channels and pin to its file, and logs changes.
     ///
     /// # Errors
     /// The link is too long, or its file cannot be written.
@@ -88,7 +88,7 @@ impl Link {
             return Ok(());
         }
         if names.is_empty() {
-            // There is nothing yet that it could lead to.
+            // A link without channels is useless.
             return Ok(());
         }
         let next = self.next_pin.filter(|next| next != pin);
@@ -113,10 +113,10 @@ impl Link {
     }
 }
 
-/// Prints the link. This is the one place where it is shown, and it is no log line.
+/// Prints the link, here only, and not to the log.
 fn announce(link: &str, file: &str) {
     let text = format!(
-        "\nEnrolment link for receivers; whoever has it can subscribe (kept in {file}):\n\n  \
+        "\nEnrolment link for receivers; anyone who has it can subscribe (kept in {file}):\n\n  \
          {link}\n\nRun a receiver:\n\n  flexfeed-receiver '{link}'\n\n"
     );
     let mut out = std::io::stdout().lock();

@@ -45,7 +45,7 @@ use ending::RunningParts;
 use link::Link;
 use supervisor::Supervisor;
 
-/// Polls of feeds that wait to be recorded; further ones are counted as dropped.
+/// Number of polls that wait to be recorded; further ones are counted as dropped.
 const POLLS: usize = 1024;
 
 /// Why the source ended, other than by a signal.
@@ -82,7 +82,7 @@ pub async fn run(config: Config) -> Result<(), Failure> {
     }
 }
 
-/// Starts everything; when this returns, receivers are served or another source serves them.
+/// Starts all parts; then receivers are served, or another source serves them.
 async fn start(config: Config, stop: CancellationToken) -> Result<RunningParts> {
     let hangup = signals::hangups()?;
     let folder = DataFolder::open(&config.data)?;
@@ -134,7 +134,7 @@ async fn start(config: Config, stop: CancellationToken) -> Result<RunningParts> 
     let mut supervisor = Supervisor::new(Arc::clone(&context), holder, link, pins);
     supervisor.withhold(is_withheld);
     let transport = tokio::spawn(source.run());
-    let (served, ways) = supervisor.begin().await?;
+    let (served, paths) = supervisor.begin().await?;
     let pages = Arc::new(Pages {
         board: Arc::clone(&context.board),
         metrics: Arc::clone(&context.metrics),
@@ -144,12 +144,12 @@ async fn start(config: Config, stop: CancellationToken) -> Result<RunningParts> 
     let mut parts =
         RunningParts::start(Arc::clone(&context), transport, supervisor, listener, pages);
     let recorded = record_parts(&context, samples, polls, infos);
-    parts.also_to_the_end(|end| record::run(recorded, end));
+    parts.spawn_until_shutdown(|end| record::run(recorded, end));
     if let Some(console) = console {
         let context = Arc::clone(&context);
-        parts.also_to_the_end(|end| console::serve(console, context, end));
+        parts.spawn_until_shutdown(|end| console::serve(console, context, end));
     }
-    let orders = CommandExecutor {
+    let executor = CommandExecutor {
         store: context.store.clone(),
         board: Arc::clone(&context.board),
         handle: context.handle.clone(),
@@ -157,9 +157,9 @@ async fn start(config: Config, stop: CancellationToken) -> Result<RunningParts> 
         metrics: context.metrics.records.clone(),
         drain: stop.clone(),
     };
-    parts.also(orders.follow(stop.clone()));
+    parts.spawn(executor.follow(stop.clone()));
     let pins = pin.subscribe();
-    parts.also(describe::keep_up(
+    parts.spawn(describe::keep_up(
         context.config.clone(),
         info,
         pins,
@@ -168,26 +168,26 @@ async fn start(config: Config, stop: CancellationToken) -> Result<RunningParts> 
     if let Some(end) = identity.files.end() {
         context.metrics.certificate_ends(end);
     }
-    let shows = Arc::new(certificate::ServedCertificate {
+    let shown = Arc::new(certificate::ServedCertificate {
         handle: context.handle.clone(),
         metrics: Arc::clone(&context.metrics),
     });
-    parts.also(relays::watch(
+    parts.spawn(relays::watch(
         context.config.relays.clone(),
         context.handle.clone(),
         Arc::clone(&context.board),
         stop.clone(),
     ));
-    parts.also(certificate::keep_up(
+    parts.spawn(certificate::keep_up(
         identity.files,
         certificate::LOOK,
-        shows,
+        shown,
         pin,
         hangup,
         stop,
     ));
     context.board.set_phase(Phase::Running);
-    info!("serving {served} on UDP {local}, {ways}; status pages on http://{http}");
+    info!("serving {served} on UDP {local}, {paths}; status pages on http://{http}");
     let found = readiness(
         &context.board.snapshot(),
         TransportState::Answered(std::time::Duration::ZERO),

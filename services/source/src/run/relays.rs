@@ -1,5 +1,4 @@
-//! Health checks of the AMT relays: each is asked every few seconds, and only those that answer are
-//! announced to receivers.
+//! Health checks of the AMT relays: only relays that answer are announced to receivers.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,30 +16,30 @@ use crate::clock::now_ms;
 use crate::config::Relay;
 use crate::status::RelayView;
 
-/// Between two questions.
+/// Interval of checks.
 const EVERY: Duration = Duration::from_secs(5);
-/// The same for a relay that was lost a moment ago: most are started again, and their receivers
-/// cannot come back before they hear of it.
+/// Interval for a relay that was lost a moment ago: most are restarted soon, and receivers come
+/// back only once a relay is announced again.
 const EVERY_WHEN_LOST: Duration = Duration::from_secs(1);
-/// So long a relay counts as lost a moment ago.
+/// Time for which a relay counts as lost a moment ago.
 const LOST_FOR: Duration = Duration::from_secs(30);
-/// An answer has to come within this time; until then the question is repeated.
+/// Time limit for an answer; until then the request is repeated.
 const WITHIN: Duration = Duration::from_secs(2);
-/// Questions in a row without an answer after which a relay that lived is taken for dead.
+/// Consecutive unanswered checks after which a healthy relay counts as lost.
 const MISSES: u32 = 2;
 
-/// One relay, with what was found out about it.
+/// A relay with the results of its checks.
 struct MonitoredRelay {
     relay: Relay,
     view: RelayView,
     misses: u32,
-    /// Not there while it asks.
+    /// Absent during a check.
     prober: Option<Prober>,
     /// Whether the check uses MLD.
     mld: bool,
-    /// When it stopped to be healthy, while it is not.
+    /// Time of the loss, until the relay is healthy again.
     lost: Option<Instant>,
-    /// When it is asked next.
+    /// Time of the next check.
     due: Instant,
 }
 
@@ -63,8 +62,8 @@ impl MonitoredRelay {
         }
     }
 
-    /// Takes the answer to a question and schedules the next one. Returns whether the relays that
-    /// are announced change.
+    /// Records the result of a check and schedules the next one. Returns whether the set of
+    /// announced relays changes.
     fn answered(&mut self, answer: Result<Duration, String>, now_ms: u64, now: Instant) -> bool {
         let view = &mut self.view;
         let first = view.since_ms.is_none();
@@ -109,7 +108,7 @@ fn hints(all: &[MonitoredRelay]) -> Vec<RelayHint> {
     healthy.filter_map(|w| w.relay.hint()).collect()
 }
 
-/// Whether the flows have IPv6 groups only, which a relay has to be asked for by MLD. `endpoints` are
+/// Whether the flows have IPv6 groups only, so that relays have to be checked by MLD. `endpoints` are
 /// as a status shows them.
 fn only_ipv6<'a>(endpoints: impl Iterator<Item = &'a String>) -> bool {
     let mut groups = endpoints.filter_map(|text| {
@@ -120,7 +119,7 @@ fn only_ipv6<'a>(endpoints: impl Iterator<Item = &'a String>) -> bool {
     first.is_some_and(|first| first.is_ipv6()) && groups.all(|group| group.is_ipv6())
 }
 
-/// Whether relays are to be asked by MLD.
+/// Whether relays have to be checked by MLD.
 async fn by_mld(handle: &SourceHandle) -> bool {
     let status = handle.status().await;
     let channels = status.iter().flat_map(|status| &status.channels);
@@ -128,7 +127,7 @@ async fn by_mld(handle: &SourceHandle) -> bool {
     only_ipv6(flows.flat_map(|flow| &flow.endpoints))
 }
 
-/// Asks one relay.
+/// Checks one relay.
 async fn ask(prober: &mut Prober) -> Result<Duration, String> {
     match prober.ask(WITHIN).await {
         Ok(answer) if answer.limited => {
@@ -139,7 +138,7 @@ async fn ask(prober: &mut Prober) -> Result<Duration, String> {
     }
 }
 
-/// Watches the relays until `stop`.
+/// Checks the relays until `stop`.
 pub(super) async fn watch(
     relays: Vec<Relay>,
     handle: SourceHandle,
@@ -161,7 +160,7 @@ pub(super) async fn watch(
             let mut asked = tokio::task::JoinSet::new();
             let now = Instant::now();
             for (at, watched) in all.iter_mut().enumerate().filter(|(_, one)| one.due <= now) {
-                // Should the answer get lost with its task, it is asked again all the same.
+                // If the result is lost with its task, the next check follows all the same.
                 watched.due = now + EVERY;
                 let fresh = || Prober::new(watched.relay.asked.clone(), mld);
                 let asks_so = std::mem::replace(&mut watched.mld, mld) == mld;
@@ -217,12 +216,12 @@ mod tests {
     #[test]
     fn only_relays_that_answer_are_announced() {
         let mut all = [watched("a.example"), watched("b.example")];
-        assert_eq!(hints(&all), [], "nobody is told before an answer is there");
+        assert_eq!(hints(&all), [], "none is announced before its first answer");
         assert!(!all[0].answers(bad(), 1));
         assert_eq!(all[0].view.since_ms, Some(1));
         assert!(all[1].answers(GOOD, 2));
-        let told: Vec<_> = hints(&all).iter().map(ToString::to_string).collect();
-        assert_eq!(told, ["b.example:2268"]);
+        let announced: Vec<_> = hints(&all).iter().map(ToString::to_string).collect();
+        assert_eq!(announced, ["b.example:2268"]);
         assert!(all[0].answers(GOOD, 3), "one answer is enough");
         assert_eq!(hints(&all).len(), 2);
         assert_eq!(
@@ -232,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn relays_are_asked_by_mld_where_all_groups_are_ipv6() {
+    fn relays_are_checked_by_mld_if_all_groups_are_ipv6() {
         let (v4, v6) = ("(192.0.2.1, 232.70.70.1:4434)", "(*, [ff3e::1]:4434)");
         for (endpoints, mld) in [
             (&[][..], false),
@@ -249,11 +248,11 @@ mod tests {
     }
 
     #[test]
-    fn one_lost_answer_is_no_death() {
+    fn one_lost_answer_is_no_loss_of_the_relay() {
         let mut one = watched("a.example");
         assert!(one.answers(GOOD, 1));
         for _ in 0..5 {
-            assert!(!one.answers(bad(), 2), "it still counts as living");
+            assert!(!one.answers(bad(), 2), "still healthy");
             assert!(one.view.healthy && one.view.error.is_none());
             assert!(!one.answers(GOOD, 3));
         }
@@ -261,13 +260,13 @@ mod tests {
         assert!(one.answers(bad(), 5), "two in a row");
         assert_eq!((one.view.healthy, one.view.since_ms), (false, Some(5)));
         assert_eq!(one.view.error.as_deref(), Some("no answer"));
-        assert!(!one.answers(bad(), 6), "that is no news");
+        assert!(!one.answers(bad(), 6), "no change");
         assert!(one.answers(GOOD, 7));
     }
 
     /// Receivers do not come back to a relay before it is announced.
     #[test]
-    fn a_relay_that_was_lost_is_asked_each_second_for_a_while() {
+    fn a_lost_relay_is_checked_each_second_for_a_while() {
         let mut one = watched("a.example");
         let mut now = Instant::now();
         let mut pauses =

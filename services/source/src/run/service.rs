@@ -12,12 +12,16 @@ use tokio_util::sync::CancellationToken;
 use crate::board::Board;
 use crate::status::{Role, Snapshot};
 
-/// The words about the present state are looked at this often.
+/// Interval of checks whether the status text has changed.
 const LOOK: Duration = Duration::from_secs(2);
 
 /// Reports the status to systemd until `stop`: in words, and by the watchdog for as long as the
 /// transport answers.
-pub(super) async fn keep_telling(board: Arc<Board>, handle: SourceHandle, stop: CancellationToken) {
+pub(super) async fn report_status(
+    board: Arc<Board>,
+    handle: SourceHandle,
+    stop: CancellationToken,
+) {
     let words = async {
         let mut last = String::new();
         loop {
@@ -45,7 +49,7 @@ pub(super) async fn keep_telling(board: Arc<Board>, handle: SourceHandle, stop: 
     stop.run_until_cancelled(both).await;
 }
 
-/// The present state in a line.
+/// Returns the current state in one line.
 fn words(seen: &Snapshot) -> String {
     if let Some(error) = &seen.database.error {
         return format!("the database is away: {error}");

@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
-use super::channel::{Channel, ChannelEnd, ChannelSpec, give_back};
+use super::channel::{Channel, ChannelEnd, ChannelSpec, release};
 use super::context::Context;
 use super::followed_heads::FollowedHeads;
 use super::link::Link;
@@ -30,7 +30,7 @@ use crate::publish::{Acquisition, LeaseGuard, LeaseLoss};
 /// Interval at which the database is checked.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Before a channel that could not be begun is tried again.
+/// Delay before a failed channel is tried again.
 const AGAIN: Duration = Duration::from_secs(10);
 
 /// Decides what is published here.
@@ -39,16 +39,16 @@ pub(super) struct Supervisor {
     holder: Holder,
     link: Link,
     pin: watch::Receiver<[u8; 32]>,
-    /// The start is over.
+    /// Whether the start is complete.
     has_begun: bool,
-    /// Of the database, when it was read last.
+    /// Version of the database when it was read last.
     version: Option<u64>,
-    /// The channels that are to be published, as they were read last.
+    /// Channels to publish, as they were read last.
     rows: BTreeMap<String, ChannelRow>,
     feeds: BTreeMap<String, Vec<FeedRow>>,
     leading: BTreeMap<String, LedChannel>,
     tasks: JoinSet<(String, ChannelEnd)>,
-    /// When to try again what failed.
+    /// Times of the next attempts at failed channels.
     failed: BTreeMap<String, Instant>,
     /// Channels whose database was set back while they were published.
     set_back: BTreeSet<String>,
@@ -63,8 +63,8 @@ pub(super) struct Supervisor {
 struct LedChannel {
     wanted: watch::Sender<ChannelSpec>,
     stop: CancellationToken,
-    /// Answers once it is served, with the ways that it goes, or that another source was faster;
-    /// only at the start somebody waits.
+    /// Paths of the channel once it is served; `None` if another source was faster. Awaited at the
+    /// start only.
     begun: Option<oneshot::Receiver<Result<Option<String>>>>,
 }
 
@@ -94,13 +94,13 @@ impl Supervisor {
         }
     }
 
-    /// Whether settings of this process are still to be put into the database, once it publishes.
+    /// Sets whether this process's settings are written to the database only once it publishes.
     pub(super) fn withhold(&mut self, is_withheld: bool) {
         self.is_withheld = is_withheld;
     }
 
-    /// Looks for the first time, and waits until everything is served that can be. Returns in words
-    /// what that is, and the ways that it goes.
+    /// Reads the database for the first time, and waits until every available channel is served.
+    /// Returns the channels and their paths, in words.
     ///
     /// # Errors
     /// The store fails, or a channel cannot be served.
@@ -110,8 +110,8 @@ impl Supervisor {
         for (name, leading) in &mut self.leading {
             if let Some(begun) = leading.begun.take() {
                 let ended = |_| anyhow!("channel {name:?} could not be begun");
-                if let Some(ways) = begun.await.map_err(ended)?? {
-                    served.push((name.clone(), ways));
+                if let Some(paths) = begun.await.map_err(ended)?? {
+                    served.push((name.clone(), paths));
                 }
             }
         }
@@ -119,25 +119,25 @@ impl Supervisor {
         Ok(match served.as_slice() {
             [] if self.rows.is_empty() => (
                 "no channel yet".to_owned(),
-                "receivers are told so".to_owned(),
+                "receivers are notified".to_owned(),
             ),
             [] => (
                 "nothing at the moment".to_owned(),
                 "another source publishes and this one stands by".to_owned(),
             ),
-            [(name, ways)] => (format!("channel {name:?}"), ways.clone()),
+            [(name, paths)] => (format!("channel {name:?}"), paths.clone()),
             all => {
-                let each = all.iter().map(|(name, ways)| format!("{name:?}: {ways}"));
+                let each = all.iter().map(|(name, paths)| format!("{name:?}: {paths}"));
                 let each: Vec<String> = each.collect();
                 (format!("{} channels", all.len()), each.join(", "))
             }
         })
     }
 
-    /// Goes on with that until `stop`, and then leaves everything in good order.
+    /// Runs until `stop`, and then stops all channels in good order.
     ///
     /// # Errors
-    /// A part broke down: the process has to end rather than go on without it.
+    /// A channel's task panicked: the process has to end rather than continue without it.
     pub(super) async fn run(mut self, stop: CancellationToken) -> Result<()> {
         loop {
             tokio::select! {
@@ -161,7 +161,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Says once that the database is away, and that it is back.
+    /// Logs the loss and the return of the database, once each.
     fn judge_database(&self, failure: Option<StoreError>) {
         let text = failure.map(|failure| failure.to_string());
         let board = &self.context.board;
@@ -225,7 +225,7 @@ impl Supervisor {
         }
     }
 
-    /// Has everybody know of what was read.
+    /// Applies what was read to the board and to the channels published here.
     async fn apply(&mut self) {
         let board = Arc::clone(&self.context.board);
         let mut is_other = false;
@@ -285,7 +285,7 @@ impl Supervisor {
         }
     }
 
-    /// A channel is not to be published any more.
+    /// Removes a channel that is not published any more.
     async fn gone(&mut self, name: &str) {
         let context = &self.context;
         context.handle.remove_channel(name, Absence::Gone).await;
@@ -296,13 +296,13 @@ impl Supervisor {
         info!(channel = name, "channel stopped");
     }
 
-    /// Takes what is ours to take.
+    /// Acquires the channels that this source may publish.
     async fn lead(&mut self) -> Result<(), StoreError> {
         let Some(first) = self.rows.keys().next().cloned() else {
             return Ok(());
         };
         if self.failed.contains_key(&first) {
-            // The source that could publish it is to have the others, too.
+            // The source that can publish it gets the others, too.
             let lease = self.rows.get(&first).and_then(|row| row.lease.as_ref());
             if let Some(other) = lease.map(|lease| lease.name.clone()) {
                 return self.stand_by(other).await;
@@ -353,7 +353,7 @@ impl Supervisor {
             && others.any(|(_, row)| !free(row))
     }
 
-    /// Another source publishes.
+    /// Leaves all channels to another source.
     async fn stand_by(&mut self, other: String) -> Result<(), StoreError> {
         for (name, leading) in &self.leading {
             if !leading.stop.is_cancelled() {
@@ -417,13 +417,13 @@ impl Supervisor {
             let channel = Channel::begin(Arc::clone(&context), &name, lease.clone(), present);
             let ended = match channel.await {
                 Ok(channel) => {
-                    let ways = channel.ways();
+                    let paths = channel.paths();
                     info!(
                         channel = name,
                         fence = lease.fence(),
                         "publishing the channel"
                     );
-                    let _ = begin.send(Ok(Some(ways)));
+                    let _ = begin.send(Ok(Some(paths)));
                     channel.run(stop).await
                 }
                 Err(error) if is_fenced(&error) => {
@@ -431,7 +431,7 @@ impl Supervisor {
                     ChannelEnd::Lost(LeaseLoss::Taken)
                 }
                 Err(error) => {
-                    give_back(&context, &lease).await;
+                    release(&context, &lease).await;
                     match begin.send(Err(error)) {
                         // The task was dropped.
                         Err(Err(error)) => ChannelEnd::Failed(error),
@@ -444,7 +444,7 @@ impl Supervisor {
         Ok(None)
     }
 
-    /// Takes note of the end of a channel's publishing here.
+    /// Handles the end of a channel's publishing here.
     async fn ended(&mut self, name: String, ended: ChannelEnd) {
         self.leading.remove(&name);
         let board = &self.context.board;
@@ -464,7 +464,7 @@ impl Supervisor {
                 error!(channel = name, "publishing stopped: {ended}");
                 self.set_back.insert(name);
             }
-            ChannelEnd::Anew => warn!(channel = name, "publishing restarts from the database"),
+            ChannelEnd::Restart => warn!(channel = name, "publishing restarts from the database"),
             ChannelEnd::Failed(failure) => {
                 error!(
                     channel = name,
@@ -478,7 +478,7 @@ impl Supervisor {
         }
     }
 
-    /// Brings the marks of what others publish up to what they have published.
+    /// Advances the head checkpoints of channels that other sources publish.
     async fn follow(&mut self) {
         for (name, row) in &self.rows {
             let is_others = row.lease.is_some() && !self.leading.contains_key(name);

@@ -9,14 +9,14 @@ use uuid::Uuid;
 pub use feed::{FeedState, GapStatus, IngestStatus};
 pub use readiness::{Readiness, TransportState, readiness};
 
-/// Everything at one moment.
+/// State of the source at one moment.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     /// Phase of the process.
     pub phase: Phase,
     /// Whether the database answers.
     pub database: DatabaseState,
-    /// The channels that are to be published, by name.
+    /// Channels to publish, in the order of their positions.
     pub channels: Vec<ChannelView>,
     /// AMT relays announced to receivers while they answer.
     pub relays: Vec<RelayView>,
@@ -25,32 +25,32 @@ pub struct Snapshot {
 /// A channel at one moment.
 #[derive(Debug, Clone)]
 pub struct ChannelView {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Its incarnation, once it is known.
+    /// Incarnation, once known.
     pub incarnation: Option<Uuid>,
     /// Whether new members cannot decrypt earlier packets.
     pub private: bool,
-    /// Its groups, as they are written.
+    /// Multicast groups, as written in the settings.
     pub groups: String,
     /// Role of this process.
     pub role: Role,
-    /// The last stored seq.
+    /// Last stored seq.
     pub head: u64,
-    /// The last one that was published, if it is published here.
+    /// Last published seq; `None` where it is not published here.
     pub published: Option<u64>,
-    /// The oldest one that is kept.
+    /// Oldest kept seq.
     pub first: u64,
-    /// Why its updates cannot be read or stored at the moment.
+    /// Current failure to read or store updates.
     pub store_failure: Option<String>,
-    /// Its feeds.
+    /// Feeds.
     pub feeds: Vec<FeedView>,
 }
 
 /// A feed at one moment.
 #[derive(Debug, Clone)]
 pub struct FeedView {
-    /// Its address without credentials.
+    /// Address without credentials.
     pub url: String,
     /// Title for people.
     pub title: Option<String>,
@@ -58,20 +58,20 @@ pub struct FeedView {
     pub ingest: Option<IngestStatus>,
 }
 
-/// A relay as it is seen from here.
+/// An AMT relay as this source sees it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct RelayView {
-    /// Where receivers find it.
+    /// Address announced to receivers.
     pub address: String,
-    /// Where it is asked.
+    /// Address of health checks.
     pub asked: String,
     /// Whether it answers and is announced to receivers.
     pub healthy: bool,
-    /// Since when that is so, in Unix milliseconds; nothing before the first answer is known.
+    /// Time of the last change of this, in Unix milliseconds; `None` before the first check.
     pub since_ms: Option<u64>,
-    /// Time of its last answer, in milliseconds.
+    /// Response time of the last check that succeeded, in milliseconds.
     pub answer_ms: Option<f64>,
-    /// Why it is not announced.
+    /// Reason why it is not announced.
     pub error: Option<String>,
 }
 
@@ -92,9 +92,9 @@ pub enum Phase {
 pub struct DatabaseState {
     /// Whether the database answers.
     pub up: bool,
-    /// Since when that is so, in Unix milliseconds.
+    /// Time of the last change of this, in Unix milliseconds.
     pub since_ms: u64,
-    /// Why it does not.
+    /// Failure, while it does not.
     pub error: Option<String>,
 }
 
@@ -106,14 +106,14 @@ pub enum Role {
     Starting,
     /// Publishing.
     Active {
-        /// The number of its lease.
+        /// Fence of the lease.
         fence: u64,
     },
     /// Published last, and unable to renew the lease.
     Lapsed {
-        /// The number of its lease.
+        /// Fence of the lease.
         fence: u64,
-        /// Why.
+        /// Failure of the renewal.
         reason: String,
     },
     /// Another source publishes it.
@@ -123,7 +123,7 @@ pub enum Role {
     },
     /// Publishing failed.
     Failed {
-        /// Why.
+        /// Failure.
         reason: String,
     },
 }

@@ -1,4 +1,4 @@
-//! Whether the source does what it is there for, and what is in the way if it does not.
+//! Readiness of the source, with reasons.
 
 use std::time::Duration;
 
@@ -21,24 +21,24 @@ pub enum TransportState {
 /// Whether the source is ready.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Readiness {
-    /// Receivers are served with all that is to be had.
+    /// Whether receivers are served completely.
     pub ready: bool,
-    /// Another source publishes, and this one would if that one ended.
+    /// Whether another source publishes and this one would take over.
     pub standby: bool,
-    /// Why it is not ready.
+    /// Reasons if it is not ready.
     pub reasons: Vec<String>,
     /// Notes for operators although the source is ready.
     pub notes: Vec<String>,
 }
 
 impl Readiness {
-    /// Whether it is well for what it is: a standby is, too.
+    /// Whether the source is ready, or a standby in good order.
     pub fn is_well(&self) -> bool {
         self.ready || self.standby
     }
 }
 
-/// Judges a moment.
+/// Returns the readiness at one moment.
 pub fn readiness(seen: &Snapshot, transport: TransportState) -> Readiness {
     let mut found = Readiness::default();
     let reasons = &mut found.reasons;
@@ -85,11 +85,11 @@ pub fn readiness(seen: &Snapshot, transport: TransportState) -> Readiness {
             "there is no channel yet: add one with `flexfeed-source channel add NAME`".to_owned(),
         );
     }
-    // Right after the start nothing is known of them.
+    // Relays without a check yet are neither good nor bad.
     for relay in seen.relays.iter().filter(|r| r.since_ms.is_some()) {
         if let Some(why) = &relay.error {
             let address = &relay.address;
-            let note = format!("receivers are not told of the AMT relay {address}: {why}");
+            let note = format!("the AMT relay {address} is not announced to receivers: {why}");
             found.notes.push(note);
         }
     }
@@ -115,7 +115,7 @@ fn stands_by(channel: &ChannelView) -> String {
     }
 }
 
-/// Why a channel is not served as it should be.
+/// Returns the reasons why a channel is not served completely.
 fn troubles(channel: &ChannelView) -> Vec<String> {
     let mut found = Vec::new();
     match &channel.role {

@@ -89,7 +89,7 @@ async fn only_a_live_relay_is_announced() {
         } => Some(relay.to_string()),
         _ => None,
     };
-    let found = receiver.until("the relay that it was told of", found).await;
+    let found = receiver.until("the announced relay", found).await;
     assert_eq!(found, expected);
 
     relay.lives.store(false, Ordering::Relaxed);
@@ -99,7 +99,7 @@ async fn only_a_live_relay_is_announced() {
     assert!(up(&running, 0));
     let (code, page) = running.page("/readyz");
     assert!(
-        code == 200 && page.contains("not told of the AMT relay"),
+        code == 200 && page.contains("is not announced to receivers"),
         "{page}"
     );
     relay.lives.store(true, Ordering::Relaxed);

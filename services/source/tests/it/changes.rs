@@ -270,7 +270,7 @@ async fn a_revoked_receiver_gets_nothing_more(fault: Option<&str>) {
     good.update(2).await;
     bad.update(2).await;
     assert!(store.receivers().revoke(kept.receiver_id).await.unwrap());
-    bad.until("it is put out and told why", |event| match event {
+    bad.until("it is disconnected with the reason", |event| match event {
         Event::Refused { fatal, reason, .. } => {
             assert!(*fatal && reason.contains("revoked"), "{reason}");
             Some(())
@@ -324,7 +324,7 @@ async fn revoked_receivers_are_put_out_and_stay_out() {
 
 #[cfg(feature = "fault-injection")]
 #[tokio::test(flavor = "multi_thread")]
-#[should_panic(expected = "not in time: it is put out and told why")]
+#[should_panic(expected = "not in time: it is disconnected with the reason")]
 async fn a_source_that_serves_revoked_receivers_is_noticed() {
     a_revoked_receiver_gets_nothing_more(Some("revocation-off")).await;
 }

@@ -76,9 +76,9 @@ async fn everything(site: &Site) {
         credential: [9; 32],
         ..first.clone()
     };
-    let told = refusal(second.clone()).await;
-    assert!(told.contains("as many receivers"), "{told}");
-    assert!(told.contains("has lost its data folder"), "{told}");
+    let reason = refusal(second.clone()).await;
+    assert!(reason.contains("as many receivers"), "{reason}");
+    assert!(reason.contains("has lost its data folder"), "{reason}");
     counted(&mut running, "used-up");
 
     // Its own credential is enough from now on: another token's end is not its own.

@@ -11,7 +11,7 @@ use kit::wait;
 use crate::running::{Feed, Running, source};
 
 /// Notifications at a socket, read continuously on a thread of its own as systemd does.
-fn told(socket: UnixDatagram) -> Arc<Mutex<String>> {
+fn notifications(socket: UnixDatagram) -> Arc<Mutex<String>> {
     let all = Arc::new(Mutex::new(String::new()));
     let keep = Arc::clone(&all);
     thread::spawn(move || {
@@ -37,10 +37,10 @@ fn telling(folder: &Path, place: &Path) -> Command {
 fn systemd_is_notified_of_the_status() {
     let folder = tempfile::tempdir().unwrap();
     let place = folder.path().join("notify");
-    let told = told(UnixDatagram::bind(&place).unwrap());
+    let said = notifications(UnixDatagram::bind(&place).unwrap());
     let mut running = Running::start(telling(folder.path(), &place));
     let until = |running: &mut Running, what: &str| {
-        running.until(what, |_| told.lock().unwrap().contains(what));
+        running.until(what, |_| said.lock().unwrap().contains(what));
     };
     until(&mut running, "READY=1");
     until(&mut running, "STATUS=publishing 1 channels");
@@ -51,7 +51,7 @@ fn systemd_is_notified_of_the_status() {
     let (code, log, _) = running.terminate();
     assert_eq!(code.code(), Some(0), "{log}");
     // Sent before the end; the thread reads it soon.
-    wait::until("STOPPING=1", || told.lock().unwrap().contains("STOPPING=1"));
+    wait::until("STOPPING=1", || said.lock().unwrap().contains("STOPPING=1"));
 }
 
 /// The source serves and ends all the same, and so soon.

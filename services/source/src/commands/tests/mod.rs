@@ -36,8 +36,8 @@ fn the_definition_is_consistent() {
 
 #[test]
 fn no_channel_is_added_in_the_place_of_a_receivers_own_file() {
-    let told = invoke(&["channel", "add", "status"]).unwrap_err();
-    assert!(told.contains("status.json"), "{told}");
+    let error = invoke(&["channel", "add", "status"]).unwrap_err();
+    assert!(error.contains("status.json"), "{error}");
 }
 
 #[test]

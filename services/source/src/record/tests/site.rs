@@ -85,7 +85,7 @@ impl Site {
             .leases()
             .take(CHANNEL, &holder, Duration::from_millis(1));
         let Leased::Held(lease) = asked.await.unwrap() else {
-            panic!("somebody else has it");
+            panic!("another source has it");
         };
         // The next one can have it at once.
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -113,7 +113,7 @@ impl Site {
         let made = Arc::new(Made::default());
         let stop = CancellationToken::new();
         let metrics = RecordMetrics::default();
-        let (polls, told) = mpsc::channel(16);
+        let (polls, received) = mpsc::channel(16);
         let info = watch::Sender::new(SourceInfo {
             holder,
             ..SourceInfo::default()
@@ -125,7 +125,7 @@ impl Site {
             latest: made.latest.subscribe(),
             board: Arc::clone(&board),
             metrics: metrics.clone(),
-            polls: told,
+            polls: received,
             info: info.subscribe(),
             last_words: self.last_words,
         };
