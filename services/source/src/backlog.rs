@@ -1,5 +1,5 @@
-//! The transport's view of the store: updates of the channels that are published here, and admission
-//! of receivers.
+//! The transport's view of the store: updates of the channels published here, and admission of
+//! receivers.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -137,8 +137,8 @@ impl Backlog for StoreBacklog {
             Credential::Token(_) => {
                 self.admissions.without_credential();
                 return Err(AdmissionError::Token(
-                    "this receiver is too old: it shows its enrolment token instead of a credential \
-                     of its own; upgrade it to the version of this source"
+                    "this receiver is too old: it shows its enrolment token instead of a \
+                     credential of its own; upgrade it to the version of this source"
                         .into(),
                 ));
             }
@@ -165,8 +165,8 @@ impl Backlog for StoreBacklog {
         if let Some(channel) = self.lapsed(&request.channels) {
             self.admissions.unavailable();
             return Err(AdmissionError::Unavailable(format!(
-                "this source cannot say at the moment whether it publishes \"{channel}\" or another one \
-                 does; it will be tried again"
+                "this source cannot say at the moment whether it publishes \"{channel}\" or \
+                 another one does; it will be tried again"
             )));
         }
         let applicant = Applicant {
@@ -219,17 +219,17 @@ fn judged(verdict: Verdict, request: &Admission, shows_token: bool) -> Result<()
             "this receiver is not enrolled here and shows no token: give it an enrolment link of \
              this source",
         ),
-        Verdict::Expired => denied(
-            "the enrolment link has expired: ask the source's operator for a new one",
-        ),
+        Verdict::Expired => {
+            denied("the enrolment link has expired: ask the source's operator for a new one")
+        }
         Verdict::Spent => denied(
             "the enrolment link has been used by as many receivers as it was made for: ask the \
              source's operator for another one (one that was let in before and has lost its data \
              folder counts as another receiver)",
         ),
-        Verdict::TokenRevoked => denied(
-            "the enrolment link was revoked: ask the source's operator for a new one",
-        ),
+        Verdict::TokenRevoked => {
+            denied("the enrolment link was revoked: ask the source's operator for a new one")
+        }
         Verdict::Channel(channel) => Err(AdmissionError::Token(format!(
             "the enrolment link that this receiver came with is not for the channel \"{channel}\""
         ))),
@@ -237,8 +237,8 @@ fn judged(verdict: Verdict, request: &Admission, shows_token: bool) -> Result<()
         Verdict::Revoked if crate::faults::Fault::RevocationOff.is_injected() => Ok(()),
         Verdict::Revoked => denied("this receiver was revoked by the source's operator"),
         Verdict::InUse => Err(AdmissionError::InUse(
-            "another receiver is enrolled with this id: give each receiver a data folder of its own; \
-             if this one has lost its credential, have the source's operator forget it \
+            "another receiver is enrolled with this id: give each receiver a data folder of its \
+             own; if this one has lost its credential, have the source's operator forget it \
              (flexfeed-source receiver forget ID)"
                 .into(),
         )),

@@ -1,4 +1,4 @@
-//! The program of the flexfeed source; see the library beside it.
+//! The program of the flexfeed source; see the library of this package.
 
 use std::process::ExitCode;
 

@@ -7,7 +7,7 @@ use tracing::warn;
 use super::arguments::{Channel, ChannelArguments, Feed, Receiver, Token};
 use super::text::hidden;
 use super::{CommandOutput, Failure};
-use crate::clock::now_ms;
+use crate::clock::{millis, now_ms};
 
 /// Access path to the database, in the audit log.
 const VIA: &str = "command line";
@@ -86,7 +86,7 @@ impl Channel {
                 "rate_bps": settings.rate,
                 "private": settings.private,
                 "keep_updates": settings.keep.and_then(|keep| keep.count),
-                "keep_ms": settings.keep.and_then(|keep| keep.age).map(|age| age.as_millis() as u64),
+                "keep_ms": settings.keep.and_then(|keep| keep.age).map(millis),
             })
         };
         match self {

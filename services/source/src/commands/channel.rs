@@ -58,8 +58,8 @@ pub(super) async fn existing(store: &Store, name: &str) -> Result<ChannelRow, Fa
             match service::nearest::nearest(name, names.iter().copied()) {
                 Some(meant) => format!("there is no channel {name:?}; did you mean {meant:?}?"),
                 None => format!(
-                    "there is no channel {name:?}: add it with `flexfeed-source channel add NAME`, or \
-                 see `flexfeed-source channel list`"
+                    "there is no channel {name:?}: add it with `flexfeed-source channel add \
+                     NAME`, or see `flexfeed-source channel list`"
                 ),
             },
         )),

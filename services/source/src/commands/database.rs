@@ -40,8 +40,8 @@ async fn open(config: &Config) -> Result<Store, Failure> {
     let path = config.data.join(DATABASE);
     if config.database_url.is_none() && !path.exists() {
         return Err(Failure::other(format_args!(
-            "there is no database in {}: name the source's data folder with --data, or its database \
-             with --database-url; a new source makes them when it is started",
+            "there is no database in {}: name the source's data folder with --data, or its \
+             database with --database-url; a new source makes them when it is started",
             config.data.display()
         )));
     }

@@ -1,8 +1,8 @@
-//! The commands beside `run`: tokens, channels, feeds, receivers, backup. They work on the database,
-//! also while the source runs, which takes changes over within two seconds.
+//! The commands other than `run`: tokens, channels, feeds, receivers, backup. They work on the
+//! database, also while the source runs, which applies changes within two seconds.
 //!
-//! Each makes an [`CommandOutput`], which is shown as text or, with `--json`, as one JSON object. The
-//! exit code is 0, 1 if it could not be done, and 2 if it was not understood.
+//! Each makes a [`CommandOutput`], which is shown as text or, with `--json`, as one JSON object.
+//! The exit code is 0, 1 after a failure, and 2 for an invalid request.
 
 mod archive;
 mod arguments;
@@ -44,20 +44,20 @@ pub use failure::Failure;
 /// Parsed command line.
 #[derive(Debug)]
 pub enum Invocation {
-    /// To be a source.
+    /// Run a source.
     Run(Box<Config>),
-    /// To ask a running source whether it is well.
+    /// Check the health of a running source.
     Health {
-        /// Where it answers, or what is wrong with the settings.
+        /// Address of its status pages, or the mistakes in the settings.
         http: Result<SocketAddr, String>,
         /// Question of the health check.
         question: health::Question,
     },
-    /// Something else.
+    /// Run another command.
     Command(Box<Command>),
 }
 
-/// A command with what it needs.
+/// A command with its settings.
 #[derive(Debug)]
 pub struct Command {
     action: Action,
@@ -68,9 +68,9 @@ pub struct Command {
 /// Output of a command.
 #[derive(Debug)]
 struct CommandOutput {
-    /// For people.
+    /// Text for people.
     text: String,
-    /// For programs: an object.
+    /// Object for programs.
     json: Value,
     /// Target for the audit log, where the command line does not name it exactly.
     target: Option<String>,

@@ -78,8 +78,8 @@ pub(super) fn meant<'a>(rows: &'a [ReceiverRow], who: &str) -> Result<&'a Receiv
     match found.as_slice() {
         [one] => Ok(one),
         [] => Err(Failure::other(format_args!(
-            "there is no receiver {who:?}: `flexfeed-source receiver list` shows them; an id may be \
-             cut to {TYPED} characters"
+            "there is no receiver {who:?}: `flexfeed-source receiver list` shows them; an id may \
+             be cut to {TYPED} characters"
         ))),
         many => {
             let ids: Vec<String> = many.iter().map(|row| row.id.to_string()).collect();

@@ -87,7 +87,7 @@ fn channel(channel: &ChannelSettings) -> Value {
         "private": channel.private,
         "keep": {
             "count": channel.keep.count,
-            "age_ms": channel.keep.age.map(|age| age.as_millis() as u64),
+            "age_ms": channel.keep.age.map(millis),
         },
         "feeds": feeds,
     })

@@ -7,7 +7,8 @@ use crate::config::FeedAddress;
 pub(super) fn plain(text: &str) -> String {
     let odd = |c: char| {
         c.is_control()
-            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+            || matches!(c, '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}')
+            || matches!(c, '\u{2066}'..='\u{2069}')
     };
     text.chars()
         .map(|c| if odd(c) { '\u{fffd}' } else { c })

@@ -78,8 +78,8 @@ async fn create(config: &Config, store: &Store, new: &NewToken) -> Result<Comman
             check_length(&link)?;
             link::keep(file, &link)?;
             format!(
-                "{shown} has a link whose token is still good; it was brought up to date. Receivers \
-                 that are admitted need it only where they are started with it again."
+                "{shown} has a link whose token is still good; it was updated. Receivers that \
+                 are admitted need it only if they are started with it again."
             )
         };
         let json = json!({"token": null, "link": link, "run": run_line(&link), "file": file});
@@ -136,8 +136,8 @@ fn check_length(link: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns the token and the link in a file, if the token is still valid and admits to the requested
-/// channels. Address, pins and the list of all channels may have changed since.
+/// Returns the token and the link in a file, if the token is still valid and admits to the
+/// requested channels. Address, pins and the list of all channels may have changed since.
 async fn still_good(
     store: &Store,
     file: &Path,

@@ -48,7 +48,7 @@ impl DataFolder {
     fn place(&self) -> Result<Option<String>> {
         let lock = self.file("lock");
         let metadata = std::fs::metadata(&lock)
-            .with_context(|| format!("cannot look at {}", lock.display()))?;
+            .with_context(|| format!("cannot read the metadata of {}", lock.display()))?;
         let boot = match std::fs::read_to_string(BOOT) {
             Ok(boot) => boot,
             Err(error) => {

@@ -95,8 +95,8 @@ impl Files {
         self.check_key(parsed.public_key().raw)?;
         if !parsed.validity().is_valid() {
             warn!(
-                "{} is valid from {} to {}, which is not now: receivers with an enrolment link do not \
-                 mind, others will refuse it",
+                "{} is valid from {} to {}, which is not now: receivers with an enrolment link \
+                 ignore that, others will refuse it",
                 self.cert.display(),
                 parsed.validity().not_before,
                 parsed.validity().not_after
@@ -134,7 +134,7 @@ impl Files {
         match read(path)? {
             Some(content) => Ok(content),
             None => bail!(
-                "there is no {}: put it there, or look at --cert and --key",
+                "there is no {}: put it there, or check --cert and --key",
                 path.display()
             ),
         }
@@ -197,7 +197,7 @@ fn make_missing(folder: &DataFolder, host: &str) -> Result<()> {
     match (cert, &key) {
         (Some(_), Some(_)) => {}
         (Some(_), None) => bail!(
-            "there is {} but no {KEY} beside it: put the key back, or remove the certificate to \
+            "there is {} without {KEY}: put the key back, or remove the certificate to \
              have a new pair made (enrolment links given out before then stop working)",
             folder.file(CERT).display()
         ),
@@ -219,7 +219,7 @@ fn make(folder: &DataFolder, key: Option<&[u8]>, host: &str) -> Result<()> {
         Some(key) => files_in(folder).key_pair(key)?.ok_or_else(|| {
             anyhow!(
                 "there is {} without a certificate, and it is in a form that none can be made \
-                 from: put its certificate beside it as {CERT}, or remove it",
+                 from: put its certificate there as {CERT}, or remove it",
                 folder.file(KEY).display()
             )
         })?,

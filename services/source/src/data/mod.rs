@@ -51,7 +51,12 @@ impl DataFolder {
             .map_err(unusable(path, "make", path))?;
         let lock = take(path)?;
         let mode = std::fs::metadata(path)
-            .with_context(|| format!("cannot look at the data folder {}", path.display()))?
+            .with_context(|| {
+                format!(
+                    "cannot read the metadata of the data folder {}",
+                    path.display()
+                )
+            })?
             .permissions()
             .mode();
         if mode & 0o022 != 0 {

@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Interval of samples without requests, so that no move between rungs goes uncounted.
 const SAMPLE: Duration = Duration::from_secs(1);
 
-/// State behind the pages.
+/// State shown by the pages.
 pub struct Pages {
     /// State of all parts of the process.
     pub board: Arc<Board>,
@@ -90,7 +90,7 @@ impl View {
         let _ = tokio::time::timeout(PATIENCE, counting).await;
     }
 
-    /// Returns the transport's status with its age: the last known one if it does not answer in time.
+    /// Returns the transport's status with its age: the last one if it does not answer in time.
     async fn look(&self, metrics: &Metrics) -> (Sample, Duration) {
         self.count(metrics).await;
         let upto = metrics.transport.counted();

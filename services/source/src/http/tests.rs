@@ -273,7 +273,8 @@ async fn the_status_page_is_as_agreed() {
         json!({
             "url": "https://example.org/7", "title": "Seven", "state": "ok",
             "detail": "25 entries", "last_poll_ms": 1234, "last_success_ms": 1234,
-            "next_poll_ms": 9999, "interval_ms": 8765, "moved_to": "https://new.example/", "held": 3,
+            "next_poll_ms": 9999, "interval_ms": 8765, "moved_to": "https://new.example/",
+            "held": 3,
             "gap": {"at_ms": 5, "state": "filled", "detail": "all", "entries": 9},
         })
     );
@@ -339,8 +340,10 @@ async fn the_status_page_is_as_agreed() {
     assert_eq!(
         receiver["channels"],
         json!([
-            {"channel": "net", "rung": "unicast", "since_ms": 1, "cause": null, "cursor": 0, "backlog": 3, "key_sequence": 2},
-            {"channel": "lore", "rung": "multicast", "since_ms": 1, "cause": null, "cursor": 6, "backlog": 3, "key_sequence": 2},
+            {"channel": "net", "rung": "unicast", "since_ms": 1, "cause": null, "cursor": 0,
+             "backlog": 3, "key_sequence": 2},
+            {"channel": "lore", "rung": "multicast", "since_ms": 1, "cause": null, "cursor": 6,
+             "backlog": 3, "key_sequence": 2},
         ])
     );
     // A receiver without the first channel is shown in its own.
@@ -386,7 +389,7 @@ async fn readiness_needs_a_poll_the_store_and_the_transport() {
     let (code, page) = site.json("/readyz").await;
     assert_eq!((code, &page["reasons"]), (200, &json!([])));
 
-    // A feed that is away is said, but what is stored can be served.
+    // A feed that is away is reported, but stored updates can be served.
     let away = IngestStatus {
         state: FeedState::Error,
         detail: "no answer".into(),
@@ -542,7 +545,7 @@ async fn the_pages_end_on_request() {
     site.stop.cancel();
     let mut rest = Vec::new();
     let closed = tokio::time::timeout(SOON, open.read_to_end(&mut rest));
-    // Closed in either way.
+    // Closed in both cases.
     let _ = closed.await.unwrap();
     let refused = async {
         while TcpStream::connect(site.address).await.is_ok() {

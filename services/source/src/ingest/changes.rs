@@ -54,7 +54,7 @@ fn sort_out(
     known: &HashMap<String, [u8; 32]>,
     fits: impl Fn(&Draft) -> bool,
 ) -> Changes {
-    let (mut news, mut seen) = (Changes::default(), HashSet::new());
+    let (mut changes, mut seen) = (Changes::default(), HashSet::new());
     for entry in entries {
         // Of several with one id the first is the newest.
         if !seen.insert(entry.id.clone()) {
@@ -67,15 +67,15 @@ fn sort_out(
         };
         // Nothing is left half done: the entry is skipped as a whole.
         match catch_unwind(AssertUnwindSafe(judge)) {
-            Ok(Some((true, draft))) => news.drafts.push(draft),
-            Ok(Some((false, draft))) => news.oversized.push(draft),
+            Ok(Some((true, draft))) => changes.drafts.push(draft),
+            Ok(Some((false, draft))) => changes.oversized.push(draft),
             Ok(None) => {}
-            Err(_) => news.broken.push(id),
+            Err(_) => changes.broken.push(id),
         }
     }
     // Feeds have the newest first.
-    news.drafts.reverse();
-    news
+    changes.drafts.reverse();
+    changes
 }
 
 /// Whether an update is small enough, whatever seq it gets. This is decided before it has one,
@@ -133,13 +133,13 @@ mod tests {
             entry("dull", "x".repeat(MAX_UPDATE * 2)),
             entry("small", "x".into()),
         ];
-        let news = prepare(entries, &HashMap::new(), "http://f/", Uuid::nil());
+        let changes = prepare(entries, &HashMap::new(), "http://f/", Uuid::nil());
         let ids = |drafts: &[Draft]| -> Vec<String> {
             drafts.iter().map(|draft| draft.entry.id.clone()).collect()
         };
-        assert_eq!(ids(&news.drafts), ["small", "dull", "large"]);
-        assert_eq!(ids(&news.oversized), ["huge"]);
-        for draft in &news.drafts {
+        assert_eq!(ids(&changes.drafts), ["small", "dull", "large"]);
+        assert_eq!(ids(&changes.oversized), ["huge"]);
+        for draft in &changes.drafts {
             for seq in [1, u64::MAX] {
                 let now = Timestamp::now();
                 let encoded =
@@ -157,11 +157,11 @@ mod tests {
             true
         };
         let known = HashMap::from([("b".to_owned(), entries[2].content_hash())]);
-        let news = sort_out(entries.to_vec(), &known, fits);
-        let ids: Vec<&str> = news.drafts.iter().map(|d| d.entry.id.as_str()).collect();
+        let changes = sort_out(entries.to_vec(), &known, fits);
+        let ids: Vec<&str> = changes.drafts.iter().map(|d| d.entry.id.as_str()).collect();
         assert_eq!(ids, ["a", "d"]);
-        assert_eq!(news.broken, ["poison"]);
-        assert!(news.oversized.is_empty());
+        assert_eq!(changes.broken, ["poison"]);
+        assert!(changes.oversized.is_empty());
     }
 
     #[test]

@@ -20,7 +20,7 @@ const OVERHEAD: usize = 512;
 /// Document of the feed.
 #[derive(Debug)]
 pub(super) struct Document {
-    /// Entries in the document's order; empty once `news` is computed.
+    /// Entries in the document's order; empty once `changes` is computed.
     pub(super) entries: Vec<Entry>,
     /// Validators to be stored with the last of the entries.
     pub(super) validators: Validators,
@@ -33,7 +33,7 @@ pub(super) struct Document {
     /// The gap in front of the document, once it is noticed and recorded.
     pub(super) gap: Option<GapRecord>,
     /// Changes in the document, once computed.
-    pub(super) news: Option<Changes>,
+    pub(super) changes: Option<Changes>,
     /// Number of changes that are stored.
     pub(super) stored: usize,
     /// Whether the document has to be fetched again because change detection failed.
@@ -177,7 +177,7 @@ impl Pending {
         if self.documents.is_empty() {
             let entries = document.entries.iter();
             let hashes = entries.map(|entry| (entry.id.clone(), entry.content_hash()));
-            let drafts = document.news.iter().flat_map(|news| &news.drafts);
+            let drafts = document.changes.iter().flat_map(|changes| &changes.drafts);
             let drafts = drafts.map(|draft| (draft.entry.id.clone(), draft.hash));
             self.latest = hashes.chain(drafts).collect();
         }
@@ -193,14 +193,14 @@ impl Pending {
 
 impl Document {
     fn held(&self) -> usize {
-        let news = self.news.as_ref();
-        self.entries.len() + news.map_or(0, |news| news.drafts.len() - self.stored)
+        let changes = self.changes.as_ref();
+        self.entries.len() + changes.map_or(0, |changes| changes.drafts.len() - self.stored)
     }
 
     fn bytes(&self) -> usize {
-        let news = self.news.iter().flat_map(|news| &news.drafts);
-        let news = news.skip(self.stored).map(|draft| &draft.entry);
-        self.entries.iter().chain(news).map(size).sum()
+        let changes = self.changes.iter().flat_map(|changes| &changes.drafts);
+        let changes = changes.skip(self.stored).map(|draft| &draft.entry);
+        self.entries.iter().chain(changes).map(size).sum()
     }
 }
 
@@ -237,7 +237,7 @@ mod tests {
             continues: false,
             backfill: None,
             gap: None,
-            news: None,
+            changes: None,
             stored: 0,
             again: false,
         }

@@ -265,8 +265,8 @@ impl Ingest {
             .iter()
             .filter(|entry| !known.contains_key(&entry.id));
         let new: Vec<Entry> = new.cloned().collect();
-        if let Some(news) = self.news(new, known).await {
-            self.store_found(&news.drafts).await?;
+        if let Some(changes) = self.detect_changes(new, known).await {
+            self.store_found(&changes.drafts).await?;
             // An earlier attempt may have stored all of it and failed to report so.
             self.wake.notify_one();
             self.metrics

@@ -75,13 +75,13 @@ impl Ingest {
     /// Stores the changes in a document. May be repeated after an error: stored changes are not
     /// stored twice.
     async fn store_document(&mut self, document: &mut Document) -> Result<IntakeStats, StoreError> {
-        let news = match document.news.take() {
-            Some(news) => news,
+        let changes = match document.changes.take() {
+            Some(changes) => changes,
             None => self.examine(document).await?,
         };
-        let (created, changed) = news.count();
-        let stored = self.store(document, &news).await;
-        document.news = Some(news);
+        let (created, changed) = changes.count();
+        let stored = self.store(document, &changes).await;
+        document.changes = Some(changes);
         stored?;
         let gap = document.gap.take();
         let taken = IntakeStats {
@@ -105,22 +105,23 @@ impl Ingest {
             self.fill_gap(document).await?;
         }
         let entries = mem::take(&mut document.entries);
-        let news = match self.news(entries, known).await {
-            Some(news) => news,
+        let changes = match self.detect_changes(entries, known).await {
+            Some(changes) => changes,
             None => {
                 document.again = true;
                 Changes::default()
             }
         };
         let url = &self.settings.feed.url;
-        self.problems.oversized(url, &self.metrics, &news.oversized);
+        self.problems
+            .oversized(url, &self.metrics, &changes.oversized);
         if !document.seen.ids.is_empty() {
             if let Some(hole) = &mut self.gaps.open {
                 hole.pass(&document.seen);
             }
             self.history = History::Seen(mem::take(&mut document.seen));
         }
-        Ok(news)
+        Ok(changes)
     }
 
     pub(super) async fn known(
@@ -154,7 +155,7 @@ impl Ingest {
             }
     }
 
-    pub(super) async fn news(
+    pub(super) async fn detect_changes(
         &mut self,
         entries: Vec<Entry>,
         known: HashMap<String, Hash>,
@@ -163,10 +164,10 @@ impl Ingest {
         let incarnation = self.settings.incarnation;
         let work = move || prepare(entries, &known, &url, incarnation);
         match tokio::task::spawn_blocking(work).await {
-            Ok(news) => {
+            Ok(changes) => {
                 let url = &self.settings.feed.url;
-                self.problems.broken(url, &self.metrics, &news.broken);
-                Some(news)
+                self.problems.broken(url, &self.metrics, &changes.broken);
+                Some(changes)
             }
             Err(failure) => {
                 error!(feed = %self.settings.feed.url, %failure, "change detection failed");
@@ -176,19 +177,23 @@ impl Ingest {
     }
 
     /// Stores a document's remaining changes, and its validators with the last of them.
-    async fn store(&mut self, document: &mut Document, news: &Changes) -> Result<(), StoreError> {
+    async fn store(
+        &mut self,
+        document: &mut Document,
+        changes: &Changes,
+    ) -> Result<(), StoreError> {
         let validators = (!document.again).then_some(&document.validators);
-        if news.drafts.is_empty() {
+        if changes.drafts.is_empty() {
             if validators.is_some_and(|validators| *validators != self.validators) {
-                self.append(&news.drafts, &[], validators).await?;
+                self.append(&changes.drafts, &[], validators).await?;
             }
         } else {
-            let rows = rows(&news.drafts);
+            let rows = rows(&changes.drafts);
             while document.stored < rows.len() {
-                let end = part_end(&news.drafts, document.stored);
+                let end = part_end(&changes.drafts, document.stored);
                 let part = rows.get(document.stored..end).unwrap_or_default();
                 let last = if end == rows.len() { validators } else { None };
-                self.append(&news.drafts, part, last).await?;
+                self.append(&changes.drafts, part, last).await?;
                 document.stored = end;
             }
         }
@@ -272,15 +277,15 @@ impl Ingest {
         let pause = self.storing.failed();
         let text = failure.to_string();
         let pending = self.pending.entries();
-        let mut news = false;
+        let mut is_new = false;
         self.status.send_if_modified(|status| {
-            news = status.store_failure.is_none();
+            is_new = status.store_failure.is_none();
             let changed = status.store_failure.as_ref() != Some(&text) || status.pending != pending;
             status.store_failure = Some(text.clone());
             status.pending = pending;
             changed
         });
-        if news {
+        if is_new {
             error!(
                 feed = %self.settings.feed.url,
                 error = text,

@@ -103,7 +103,7 @@ impl LateArrivals {
     pub(super) async fn next_result(&mut self) -> Result<LateSearch, WalkStop> {
         match self.looks.join_next().await {
             Some(Ok(look)) => look,
-            Some(Err(error)) => Err(failed(format!("the look broke off: {error}"))),
+            Some(Err(error)) => Err(failed(format!("the search broke off: {error}"))),
             None => future::pending().await,
         }
     }
@@ -217,13 +217,13 @@ impl Ingest {
             .filter_map(|e| Some((e.id.clone(), date(e)?)))
             .collect();
         if !late.is_empty()
-            && let Some(news) = self.news(late, HashMap::new()).await
-            && !news.drafts.is_empty()
+            && let Some(changes) = self.detect_changes(late, HashMap::new()).await
+            && !changes.drafts.is_empty()
         {
             let channel = &self.settings.channel;
             let after = self.store.channels().get(channel).await?.head;
-            self.store_found(&news.drafts).await?;
-            let count = news.drafts.len() as u64;
+            self.store_found(&changes.drafts).await?;
+            let count = changes.drafts.len() as u64;
             self.metrics.gap_entries.inc_by(count);
             let record = GapRecord {
                 id: 0,

@@ -201,9 +201,9 @@ impl Ingest {
         self.gaps.backfill.clone_from(&backfill);
         if let Some(title) = &parsed.title {
             self.status.send_if_modified(|status| {
-                let news = status.title.as_ref() != Some(title);
+                let is_new = status.title.as_ref() != Some(title);
                 status.title = Some(title.clone());
-                news
+                is_new
             });
         }
         Document {
@@ -216,7 +216,7 @@ impl Ingest {
             continues: false,
             backfill,
             gap: None,
-            news: None,
+            changes: None,
             stored: 0,
             again: false,
         }
@@ -289,8 +289,8 @@ impl Ingest {
             recorded.is_good() != state.is_good() || at.elapsed() >= RECORD_INTERVAL
         });
         let due = due || pause >= RECORD_INTERVAL;
-        let news = due || self.client.moving.is_some() || gone;
-        if !news || self.storing.is_failing() {
+        let is_due = due || self.client.moving.is_some() || gone;
+        if !is_due || self.storing.is_failing() {
             return false;
         }
         let poll = PollRecord {

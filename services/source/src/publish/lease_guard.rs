@@ -1,6 +1,6 @@
 //! The lease to publish a channel, and the time for which this process may rely on it.
 //!
-//! The database decides who has a channel's lease, by its own clock. A holder that was suspended
+//! The database assigns a channel's lease, by its own clock. A holder that was suspended
 //! for a while, or that cannot reach the database, must not continue: so it also counts by its own
 //! clocks from the moment *before* it asked, and allows itself less time than the database gave.
 //! The database's answer may be late, the end of the time never is.
@@ -60,7 +60,7 @@ struct Shared {
     lease: Lease,
     holder: Holder,
     terms: LeaseTerms,
-    standing: watch::Sender<LeaseState>,
+    state: watch::Sender<LeaseState>,
 }
 
 /// State of a lease.
@@ -155,7 +155,7 @@ impl LeaseGuard {
     }
 
     fn since(asked: ClockReading, lease: Lease, holder: &Holder, terms: LeaseTerms) -> Self {
-        let standing = LeaseState {
+        let state = LeaseState {
             asked,
             trouble: None,
         };
@@ -164,7 +164,7 @@ impl LeaseGuard {
                 lease,
                 holder: holder.clone(),
                 terms,
-                standing: watch::Sender::new(standing),
+                state: watch::Sender::new(state),
             }),
         }
     }
@@ -207,20 +207,20 @@ impl LeaseGuard {
         if Fault::FenceOff.is_injected() {
             return true;
         }
-        self.shared.standing.borrow().asked.elapsed() < self.shared.terms.own()
+        self.shared.state.borrow().asked.elapsed() < self.shared.terms.own()
     }
 
     /// Returns the failure of the last renewal; `None` if it succeeded.
     pub fn trouble(&self) -> Option<String> {
-        self.shared.standing.borrow().trouble.clone()
+        self.shared.state.borrow().trouble.clone()
     }
 
     /// Waits until the lease is valid, which it is most of the time.
     pub async fn held(&self) {
-        let mut standing = self.shared.standing.subscribe();
+        let mut state = self.shared.state.subscribe();
         while !self.holds() {
             // The sender lives in the lease itself.
-            if standing.changed().await.is_err() {
+            if state.changed().await.is_err() {
                 std::future::pending::<()>().await;
             }
         }
@@ -252,10 +252,10 @@ impl LeaseGuard {
                 error = trouble,
                 "lease renewal failed; retrying"
             );
-            self.shared.standing.send_modify(|standing| {
-                standing.trouble = Some(trouble);
+            self.shared.state.send_modify(|state| {
+                state.trouble = Some(trouble);
             });
-            let since = self.shared.standing.borrow().asked.elapsed();
+            let since = self.shared.state.borrow().asked.elapsed();
             if let Some(cut_off) = terms.cut_off
                 && since.saturating_sub(terms.own()) >= cut_off
             {
@@ -265,9 +265,9 @@ impl LeaseGuard {
     }
 
     fn renewed(&self, asked: ClockReading) {
-        self.shared.standing.send_modify(|standing| {
-            standing.asked = asked;
-            standing.trouble = None;
+        self.shared.state.send_modify(|state| {
+            state.asked = asked;
+            state.trouble = None;
         });
     }
 
@@ -276,10 +276,10 @@ impl LeaseGuard {
     /// # Errors
     /// The store fails; the lease then ends by itself.
     pub async fn release(&self, store: &Store) -> Result<(), StoreError> {
-        self.shared.standing.send_modify(|standing| {
+        self.shared.state.send_modify(|state| {
             // The lease ends for all clones, whatever the store answers.
             if let Some(past) = Instant::now().checked_sub(self.shared.terms.ttl) {
-                standing.asked.steady = past;
+                state.asked.steady = past;
             }
         });
         store.leases().release(&self.shared.lease).await

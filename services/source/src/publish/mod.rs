@@ -102,8 +102,8 @@ impl fmt::Display for PublisherEnd {
             PublisherEnd::Stopped => f.write_str("stopped"),
             PublisherEnd::Lost(lost) => lost.fmt(f),
             PublisherEnd::SetBack => f.write_str(
-                "the database is older than the updates published from it: it was restored, or it is \
-                 a replica that lagged",
+                "the database is older than the updates published from it: it was restored, or it \
+                 is a replica that lagged",
             ),
             PublisherEnd::Hole => f.write_str("updates are missing in the database"),
         }
@@ -320,8 +320,8 @@ impl Publisher {
         self.works.metrics.store_failures.inc();
         let text = failure.to_string();
         self.status.send_if_modified(|status| {
-            let news = status.store_failure.as_ref() != Some(&text);
-            if news {
+            let is_new = status.store_failure.as_ref() != Some(&text);
+            if is_new {
                 debug!(
                     channel = self.channel.name,
                     error = text,
@@ -329,7 +329,7 @@ impl Publisher {
                 );
                 status.store_failure = Some(text);
             }
-            news
+            is_new
         });
     }
 

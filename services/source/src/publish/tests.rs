@@ -212,7 +212,7 @@ async fn stored_updates_are_published_once_in_order_and_drained_at_the_end() {
     site.grow(3, None).await.unwrap();
     let lease = take(&site.store, &holder("a"), LeaseTerms::default()).await;
     let publisher = site.publisher(lease.clone()).await;
-    assert_eq!(publisher.channel().head, 3, "what was there is backlog");
+    assert_eq!(publisher.channel().head, 3, "stored updates are backlog");
     let status = publisher.status();
     let (stop, task) = run(publisher);
     for _ in 0..5 {
@@ -485,7 +485,7 @@ async fn an_interrupted_retention_is_no_database_that_was_set_back() {
     site.transport.until(5).await;
 }
 
-/// Store whose answers take so long that the lease has ended by then, and the channel is another's.
+/// Store that answers only when the lease has ended, and another source has the channel.
 #[tokio::test]
 async fn a_read_after_the_end_of_the_lease_is_ignored() {
     let mut site = Site::start().await;

@@ -9,9 +9,9 @@ use crate::config::PublicAddress;
 pub fn address_warnings(address: Option<&PublicAddress>) -> Vec<String> {
     let Some(address) = address else {
         return vec![
-            "PUBLIC_ADDRESS is not set: enrolment links name 127.0.0.1, which only receivers on this \
-             machine can reach. Set FLEXFEED_PUBLIC_ADDRESS (--public-address) to a name or address \
-             by which receivers reach this source"
+            "PUBLIC_ADDRESS is not set: enrolment links name 127.0.0.1, which only receivers on \
+             this machine can reach. Set FLEXFEED_PUBLIC_ADDRESS (--public-address) to a name or \
+             address by which receivers reach this source"
                 .to_owned(),
         ];
     };

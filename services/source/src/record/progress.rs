@@ -25,7 +25,7 @@ pub struct Progress {
 struct OpenUpdate {
     row: ProgressRow,
     /// Whether the change is not written yet.
-    is_news: bool,
+    is_changed: bool,
 }
 
 impl OpenUpdate {
@@ -84,7 +84,7 @@ impl Progress {
                     expected,
                     ..ProgressRow::default()
                 },
-                is_news: true,
+                is_changed: true,
             });
         }
         self.head = head;
@@ -108,7 +108,7 @@ impl Progress {
             for open in self.open.iter_mut().skip(skipped).take(count) {
                 if now_ms - open.row.published_ms <= AGE_MS {
                     open.row.delivered = (open.row.delivered + 1).min(open.row.expected);
-                    open.is_news = true;
+                    open.is_changed = true;
                     open.settle(now_ms);
                 }
             }
@@ -116,9 +116,9 @@ impl Progress {
     }
 
     /// Emits changed rows.
-    pub fn news(&mut self, mut add: impl FnMut(ProgressRow)) {
-        for open in self.open.iter_mut().filter(|open| open.is_news) {
-            open.is_news = false;
+    pub fn changed(&mut self, mut add: impl FnMut(ProgressRow)) {
+        for open in self.open.iter_mut().filter(|open| open.is_changed) {
+            open.is_changed = false;
             add(open.row.clone());
         }
     }
@@ -150,7 +150,7 @@ mod tests {
 
     fn rows(progress: &mut Progress) -> Vec<ProgressRow> {
         let mut rows = Vec::new();
-        progress.news(|row| rows.push(row));
+        progress.changed(|row| rows.push(row));
         rows
     }
 
@@ -159,7 +159,7 @@ mod tests {
         let mut progress = Progress::new("lore", 10, 500);
         progress.published(12, 200, 1_000);
         assert_eq!(rows(&mut progress).len(), 2);
-        assert_eq!(rows(&mut progress), [], "no news");
+        assert_eq!(rows(&mut progress), [], "no change");
         let hold = |progress: &mut Progress, count: usize, spans: &[(u64, u64)], at| {
             (0..count).for_each(|_| progress.delivered(spans, at));
         };

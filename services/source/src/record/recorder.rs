@@ -365,7 +365,7 @@ impl Recorder {
         let add = |row| outbox.state(row);
         self.fleet.progress(now, BUDGET, add);
         for progress in self.progress.values_mut() {
-            progress.news(|row| outbox.progress(row));
+            progress.changed(|row| outbox.progress(row));
         }
         self.count(&status, now_ms);
         self.show_relays(now_ms);
@@ -424,14 +424,14 @@ impl Recorder {
             let hour = self.hours.get(name).map_or(0, |hour| hour.count(now_ms));
             let pulse = look.pulse(channel, hour, now_ms);
             let now = Instant::now();
-            let is_news = self.pulsed.get(name).is_none_or(|(at, known)| {
+            let is_changed = self.pulsed.get(name).is_none_or(|(at, known)| {
                 let same = store::PulseRow {
                     at_ms: pulse.at_ms,
                     ..known.clone()
                 };
                 same != pulse || now.saturating_duration_since(*at) >= STILL
             });
-            if is_news {
+            if is_changed {
                 self.pulsed.insert(name.clone(), (now, pulse.clone()));
                 self.outbox.pulse(pulse);
             }

@@ -63,8 +63,8 @@ impl Writer {
         }
     }
 
-    /// Writes until `stop`, and then the pending rows, within a time limit that holds for a write in
-    /// progress, too.
+    /// Writes until `stop`, and then the pending rows. From `stop` on there is a time limit, also
+    /// for a write in progress.
     pub async fn run(mut self, stop: CancellationToken) {
         let last_words = self.last_words;
         let too_late = async {

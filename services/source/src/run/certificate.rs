@@ -167,7 +167,7 @@ mod tests {
         until(2).await;
         fs::remove_file(&present.files.cert).unwrap();
         looks().await;
-        assert_eq!(shown(), 2, "what is not there changes nothing");
+        assert_eq!(shown(), 2, "missing files change nothing");
         stop.cancel();
     }
 }

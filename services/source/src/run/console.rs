@@ -33,9 +33,9 @@ pub(super) async fn serve(listener: TcpListener, context: Arc<Context>, stop: Ca
     };
     if !service::host::is_own(console.listen.ip()) && console.public_url.is_none() {
         warn!(
-            "--console answers at an address that other machines reach, and --console-public-url is \
-             not set: passwords would go through the network as they are; put a proxy with TLS in \
-             front and set it to its https:// address"
+            "--console answers at an address that other machines reach, and --console-public-url \
+             is not set: passwords would cross the network unencrypted; put a proxy with TLS \
+             in front and set it to its https:// address"
         );
     }
     let console = console::mount(console::Parts {

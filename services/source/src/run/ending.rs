@@ -36,7 +36,7 @@ pub(super) struct RunningParts {
 }
 
 impl RunningParts {
-    /// Starts what is not running yet.
+    /// Starts the remaining parts.
     pub(super) fn start(
         context: Arc<Context>,
         transport: JoinHandle<Result<(), flexicast_tokio::Error>>,
@@ -95,7 +95,7 @@ impl RunningParts {
         };
         service::notify(&[
             NotifyState::Stopping,
-            NotifyState::Status("stopping: what is published is delivered"),
+            NotifyState::Status("stopping: published updates are delivered"),
         ])
         .await;
         let time = SHUTDOWN + self.context.config.drain_time;

@@ -244,8 +244,8 @@ impl Feeds {
                 let pause = RESTARTS.after(known.breakdowns);
                 known.again = Some(Instant::now() + pause);
                 let detail = format!(
-                    "ingest of the feed at {url} failed ({failure}), which is a bug of this program; \
-                     restarting in {} s",
+                    "ingest of the feed at {url} failed ({failure}), which is a bug of this \
+                     program; restarting in {} s",
                     pause.as_secs()
                 );
                 error!("{detail}");

@@ -15,8 +15,8 @@ use crate::database::answer;
 pub(super) struct FollowedHeads(BTreeMap<String, (Uuid, u64)>);
 
 impl FollowedHeads {
-    /// Advances the checkpoint of a channel to the head in its row. Returns whether to continue with
-    /// the next channel: a database that does not answer would not answer for that one either.
+    /// Advances the checkpoint of a channel to the head in its row. Returns whether to continue
+    /// with the next channel: a database that does not answer would not answer for that one either.
     pub(super) async fn follow(&mut self, context: &Context, row: &ChannelRow) -> bool {
         let channel = &row.channel;
         let seen = (channel.incarnation, channel.head);

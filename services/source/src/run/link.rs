@@ -41,7 +41,7 @@ impl Link {
         let hash = token.hash();
         let mut is_revoked = false;
         if store.tokens().valid(&hash).await?.is_none() {
-            // Before the link is written: one that is there works, unless an operator has revoked it.
+            // Before the link is written: an existing link works unless an operator revoked it.
             let row = store
                 .tokens()
                 .add(&NewToken {
@@ -104,8 +104,8 @@ impl Link {
         match enrolment::save(folder, &link)? {
             Saved::New => announce(&link, &file.to_string()),
             Saved::Changed => info!(
-                "the enrolment link in {file} changed with the public address, the certificate or a \
-                 channel: give receivers the new one"
+                "the enrolment link in {file} changed with the public address, the certificate or \
+                 a channel: give receivers the new one"
             ),
             Saved::Same => info!("the enrolment link for receivers is in {file}"),
         }

@@ -10,13 +10,13 @@ use uuid::Uuid;
 use super::context::Context;
 use crate::database::answer;
 
-/// Number of ticks in which a receiver is looked for: its admission may have been under way.
+/// Number of ticks in which a receiver is searched for: its admission may have been in progress.
 const EJECTIONS: u8 = 3;
 
 /// Receivers still to be disconnected.
 #[derive(Debug, Default)]
 pub(super) struct Ejections {
-    /// Revoked receivers, with the number of ticks in which they still have to be looked for.
+    /// Revoked receivers, with the number of ticks in which they still have to be searched for.
     revoked: BTreeMap<Uuid, u8>,
     /// The same for all receivers that the database does not know.
     forgotten: u8,
@@ -43,7 +43,7 @@ impl Ejections {
         Ok(())
     }
 
-    /// Disconnects them: what follows is encrypted with keys that they do not get.
+    /// Disconnects them: later updates are encrypted with keys that they do not get.
     pub(super) async fn eject(&mut self, context: &Context) -> Result<(), StoreError> {
         #[cfg(feature = "fault-injection")]
         if crate::faults::Fault::RevocationOff.is_injected() {

@@ -48,7 +48,7 @@ impl MonitoredRelay {
         let view = RelayView {
             address: relay.public.to_string(),
             asked: relay.asked.to_string(),
-            error: Some("it was not asked yet".to_owned()),
+            error: Some("it was not checked yet".to_owned()),
             ..RelayView::default()
         };
         Self {
@@ -108,8 +108,8 @@ fn hints(all: &[MonitoredRelay]) -> Vec<RelayHint> {
     healthy.filter_map(|w| w.relay.hint()).collect()
 }
 
-/// Whether the flows have IPv6 groups only, so that relays have to be checked by MLD. `endpoints` are
-/// as a status shows them.
+/// Whether the flows have IPv6 groups only, so that relays have to be checked by MLD. `endpoints`
+/// are as in the transport's status.
 fn only_ipv6<'a>(endpoints: impl Iterator<Item = &'a String>) -> bool {
     let mut groups = endpoints.filter_map(|text| {
         let (_, group) = text.trim_matches(['(', ')']).rsplit_once(", ")?;

@@ -38,7 +38,7 @@ pub(super) async fn report_status(
         };
         let pause = limit / 3;
         loop {
-            // A transport that is stuck is what the watchdog is for.
+            // The watchdog is for a transport that is stuck.
             if let Ok(Some(_)) = timeout(pause, handle.status()).await {
                 notify(&[NotifyState::Watchdog]).await;
             }

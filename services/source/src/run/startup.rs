@@ -34,9 +34,9 @@ pub(super) async fn open_store(config: &Config, folder: &DataFolder) -> Result<S
     if let Some(path) = unused(config, folder) {
         let path = path.display();
         warn!(
-            "{path} is not used: another database is given to this source. Commands to which it is not \
-             given, too, take this one, and backups of it look as good as any: put it away, with what \
-             begins with its name (mv {path}* ELSEWHERE/)"
+            "{path} is not used: another database is given to this source. Commands to which it is \
+             not given, too, use this one, and backups of it look valid: move it away, with the \
+             files that begin with its name (mv {path}* ELSEWHERE/)"
         );
     }
     loop {
@@ -130,7 +130,8 @@ pub(super) async fn put_settings(
                 channel = name,
                 publisher = other,
                 "settings differ from those of the publishing source, which stay until this source \
-                 publishes; to change them now: flexfeed-source channel set, feed add or feed remove"
+                 publishes; to change them now: flexfeed-source channel set, feed add or feed \
+                 remove"
             );
         }
     }

@@ -33,7 +33,7 @@ const TICK: Duration = Duration::from_secs(1);
 /// Delay before a failed channel is tried again.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// Decides what is published here.
+/// Assignment of channels to this process.
 pub(super) struct Supervisor {
     context: Arc<Context>,
     holder: Holder,
@@ -180,8 +180,8 @@ impl Supervisor {
     async fn look(&mut self) -> Result<(), StoreError> {
         let context = Arc::clone(&self.context);
         let version = answer(context.store.version()).await?;
-        let is_news = self.version != Some(version);
-        if is_news {
+        let is_changed = self.version != Some(version);
+        if is_changed {
             let is_first = self.version.is_none();
             self.ejections.read(&context, is_first).await?;
         }
@@ -190,7 +190,7 @@ impl Supervisor {
             .rows
             .keys()
             .any(|name| !self.leading.contains_key(name));
-        if is_news || is_idle {
+        if is_changed || is_idle {
             self.read().await?;
             self.version = Some(version);
             self.apply().await;
@@ -258,9 +258,9 @@ impl Supervisor {
             );
             if let Some(leading) = self.leading.get(name) {
                 leading.wanted.send_if_modified(|present| {
-                    let is_news = !present.is_like(&wanted);
+                    let is_changed = !present.is_like(&wanted);
                     *present = wanted;
-                    is_news
+                    is_changed
                 });
             }
         }

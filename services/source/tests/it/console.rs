@@ -178,7 +178,7 @@ fn an_address_that_is_taken_is_named() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = taken.local_addr().unwrap().to_string();
     let mut command = source(folder.path(), &Feed::with(1));
-    // As everybody would write it.
+    // In the usual notation.
     command.args(["--console", &at]);
     let (code, said) = fails(command);
     assert_eq!(code, 1, "{said}");

@@ -54,7 +54,7 @@ impl Site {
 
     fn with_database(&self, command: &mut Command) {
         if let Some(url) = &self.database {
-            // The name that everybody uses.
+            // The usual name.
             command.env("DATABASE_URL", url);
         }
     }

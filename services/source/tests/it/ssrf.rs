@@ -27,11 +27,11 @@ const IS_HOST: &str = "SSRF_TEST_IS_HOST";
 const PUBLIC: &str = "9.9.9.9:8080";
 const TRAP: &str = "[::]:8080";
 
-const FEED: &str = "<feed xmlns=\"http://www.w3.org/2005/Atom\"><title>A feed</title><entry><id>1</id>\
-                    <title>one</title></entry></feed>";
+const FEED: &str = "<feed xmlns=\"http://www.w3.org/2005/Atom\"><title>A feed</title>\
+                    <entry><id>1</id><title>one</title></entry></feed>";
 
-/// Answers requests: `/to/ADDRESS` leads there, all else is a feed. The connection ends with each, so
-/// that the next request looks the name up again.
+/// Answers requests: `/to/ADDRESS` redirects there, all else is a feed. Each ends its connection,
+/// so that the next request looks the name up again.
 fn serve(listener: &TcpListener, asked: &AtomicUsize) {
     for stream in listener.incoming() {
         asked.fetch_add(1, Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! Feeds, by the hour and by what changed.
+//! Feeds, by the hour and by change.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn poll(state: FeedState, excerpt: Option<&str>) -> PollReport {
     }
 }
 
-/// Feeds are polled at once, while it takes some seconds until what was before is taken up.
+/// Feeds are polled at once, while the takeover of earlier records takes some seconds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn polls_that_end_before_it_is_recorded_are_kept() {
     let site = Site::new().await;

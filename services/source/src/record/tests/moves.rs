@@ -27,10 +27,10 @@ async fn a_mass_fall_back_is_recorded_whole() {
         .map(|row| row.receiver)
         .collect();
     assert_eq!(fell.len(), MANY, "each of them once");
-    site.until("where they stand", async |site| {
+    site.until("their states", async |site| {
         let states = site.states().await;
-        let stands = |row: &&StateRow| row.rung == "unicast" && row.cause == "ack-timeout";
-        states.iter().filter(stands).count() == MANY
+        let is_on = |row: &&StateRow| row.rung == "unicast" && row.cause == "ack-timeout";
+        states.iter().filter(is_on).count() == MANY
     })
     .await;
     let metrics = source.end().await;
@@ -145,7 +145,7 @@ async fn a_restart_and_another_source_go_on_with_the_history() {
         2
     );
 
-    // Another one takes over; what the one before says from now on counts for nothing.
+    // Another source takes over; later records of the one before are void.
     let third = site.source(2).await;
     third.made.connect(1);
     site.until("only its own", async |site| {
@@ -165,7 +165,7 @@ async fn a_restart_and_another_source_go_on_with_the_history() {
     third.end().await;
 }
 
-/// The end waits for a store that hangs as long as for what waits to be written, and no longer,
+/// The end waits for a store that hangs as long as for pending rows, and no longer,
 /// also when a write was under way; and nothing of it is left behind, where it would hold a
 /// connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

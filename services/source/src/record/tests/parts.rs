@@ -97,7 +97,7 @@ async fn all_receivers_are_known_however_slow_the_database_is() {
     }
     assert!(
         tries >= 2,
-        "a thousand take too long, and a look has its time"
+        "a thousand take too long, and a call has a time limit"
     );
     let (known, since_ms) = knowing.known();
     assert_eq!((known.len(), since_ms), (MANY - 1, 5));

@@ -1,4 +1,4 @@
-//! Where receivers stand, and when it is written.
+//! States of receivers, and when they are written.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -48,7 +48,7 @@ fn status(n: usize, cursor: u64, rtt_ms: f64) -> ReceiverStatus {
             since_ms: 1,
             cause: None,
             cursor: Some(cursor),
-            // The last ten are behind.
+            // The last ten lag.
             backlog: u64::from(n >= 4_990),
             key_sequence: None,
         }],
@@ -79,7 +79,7 @@ fn how_far_receivers_are_is_written_within_a_budget() {
     (0..5_000).for_each(|n| connected(&mut fleet, n));
     let start = Instant::now();
     let count = moves(&mut fleet, start).len();
-    assert_eq!(count, 5_000, "where they stand is written at once");
+    assert_eq!(count, 5_000, "states are written at once");
     let see = |fleet: &mut Fleet, cursor: u64| {
         for n in 0..5_000 {
             fleet.seen(&status(n, cursor, 0.0), 0, 2);
@@ -96,12 +96,12 @@ fn how_far_receivers_are_is_written_within_a_budget() {
         if step == 0 {
             assert!(
                 rows[..10].iter().all(|row| row.backlog > 0),
-                "who is behind first"
+                "first those that lag"
             );
         }
         written.extend(rows.iter().map(|row| row.receiver));
     }
-    assert_eq!(written.len(), 5_000, "everybody has its turn");
+    assert_eq!(written.len(), 5_000, "every receiver has its turn");
     let rows = progress(&mut fleet, start + Duration::from_secs(60));
     assert_eq!(rows.len(), 0, "nothing has changed");
     // A store without room is asked again later.
@@ -216,7 +216,7 @@ fn a_channel_that_is_not_asked_for_any_more_counts_no_longer() {
     connect(&mut fleet, 0, 3, &[CHANNEL, "news"]);
     let tally = fleet.tally("news", 9);
     assert_eq!((tally.receivers, tally.connected, tally.behind), (1, 1, 1));
-    // Another source has seen it since, and knows what it asks for now.
+    // Another source has seen it since, and knows its current request.
     let known = |channels: &[&str]| {
         let channels = channels.iter().map(|&name| name.to_owned());
         BTreeMap::from([(id(0), channels.collect::<Vec<_>>())])

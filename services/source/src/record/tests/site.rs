@@ -23,9 +23,9 @@ use crate::record::{RecordParts, run};
 use crate::status::Phase;
 use crate::transport::Transport;
 
-/// Operation that writes what a source records.
+/// Operation that writes a source's records.
 pub const WRITE: &str = "write records";
-/// Operations that read what an earlier source recorded, part by part.
+/// Operations that read an earlier source's records, part by part.
 pub const TAKE_OVER: &str = "begin to record";
 const LIST_RECEIVERS: &str = "list some receivers";
 
@@ -155,7 +155,7 @@ impl Site {
         }
     }
 
-    /// Where everybody stands, as far as is recorded.
+    /// Returns the recorded states of all receivers.
     pub async fn states(&self) -> Vec<StateRow> {
         self.opened.records().snapshot().await.unwrap().states
     }
