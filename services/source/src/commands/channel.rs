@@ -161,7 +161,7 @@ async fn add(
     let feeds = store.feeds().list(None).await?;
     Ok(CommandOutput::new(
         text,
-        json!({"channel": rows::Channel::of(&row, &feeds)}),
+        json!({"channel": rows::channel(&row, &feeds)}),
     ))
 }
 
@@ -173,7 +173,6 @@ async fn list(store: &Store) -> Result<CommandOutput, Failure> {
     let lines: Vec<Vec<String>> = channels
         .iter()
         .map(|row| {
-            let shown = rows::Channel::of(row, &feeds);
             let keep = row.settings.keep;
             let kept = match (keep.count, keep.age_ms) {
                 (None, None) => "default".to_owned(),
@@ -190,7 +189,7 @@ async fn list(store: &Store) -> Result<CommandOutput, Failure> {
                     (true, true) => "private".to_owned(),
                 },
                 row.channel.head.to_string(),
-                shown.feeds.to_string(),
+                rows::active_feeds(row, &feeds).to_string(),
                 match row.settings.groups.as_deref() {
                     None => "default".to_owned(),
                     Some("") => "none".to_owned(),
@@ -207,7 +206,7 @@ async fn list(store: &Store) -> Result<CommandOutput, Failure> {
     let text = table_or(&COLUMNS, &lines, none);
     let channels: Vec<_> = channels
         .iter()
-        .map(|row| rows::Channel::of(row, &feeds))
+        .map(|row| rows::channel(row, &feeds))
         .collect();
     Ok(CommandOutput::new(text, json!({"channels": channels})))
 }
@@ -245,7 +244,7 @@ async fn set(
     };
     let row = store.channels().put(name, &settings).await?;
     let feeds = store.feeds().list(None).await?;
-    let json = json!({"channel": rows::Channel::of(&row, &feeds)});
+    let json = json!({"channel": rows::channel(&row, &feeds)});
     Ok(CommandOutput::new(
         format!("Channel {name} is changed."),
         json,

@@ -3,13 +3,16 @@
 use std::fmt;
 
 use store::StoreError;
+use thiserror::Error;
 
 /// Failure of a command.
-#[derive(Debug)]
+#[derive(Debug, Error)]
 pub enum Failure {
     /// The request is invalid; another one may work.
+    #[error("{0}")]
     Usage(String),
     /// The operation failed.
+    #[error("{0}")]
     Other(String),
 }
 
@@ -29,14 +32,6 @@ impl Failure {
         match self {
             Failure::Usage(_) => 2,
             Failure::Other(_) => 1,
-        }
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Failure::Usage(why) | Failure::Other(why) => f.write_str(why),
         }
     }
 }

@@ -96,10 +96,7 @@ async fn add(
         false => "is added to",
     };
     let text = format!("The feed {shown} {what} channel {channel}.");
-    Ok(CommandOutput::new(
-        text,
-        json!({"feed": rows::Feed::of(&row)}),
-    ))
+    Ok(CommandOutput::new(text, json!({"feed": rows::feed(&row)})))
 }
 
 fn fetcher(config: &Config, address: &FeedAddress, local: bool) -> Result<Fetcher, Failure> {
@@ -152,7 +149,7 @@ async fn list(store: &Store, of: Option<&str>, all: bool) -> Result<CommandOutpu
         .collect();
     let none = "There is no feed: add one with `flexfeed-source feed add CHANNEL URL`.";
     let text = table_or(&COLUMNS, &lines, none);
-    let feeds: Vec<_> = feeds.iter().map(rows::Feed::of).collect();
+    let feeds: Vec<_> = feeds.iter().map(rows::feed).collect();
     Ok(CommandOutput::new(text, json!({"feeds": feeds})))
 }
 

@@ -48,7 +48,7 @@ pub(super) async fn answer(store: &Store, action: &Gap) -> Result<CommandOutput,
     let text = table_or(&COLUMNS, &lines, none);
     let gaps: Vec<_> = gaps
         .iter()
-        .map(|(channel, gap)| rows::Gap::of(channel, gap))
+        .map(|(channel, gap)| rows::gap(channel, gap))
         .collect();
     Ok(CommandOutput::new(text, json!({"gaps": gaps})))
 }

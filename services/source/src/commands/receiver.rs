@@ -54,7 +54,7 @@ async fn list(store: &Store) -> Result<CommandOutput, Failure> {
         .collect();
     let none = "No receiver has enrolled yet.";
     let text = table_or(&COLUMNS, &lines, none);
-    let receivers: Vec<_> = receivers.iter().map(rows::Receiver::of).collect();
+    let receivers: Vec<_> = receivers.iter().map(rows::receiver).collect();
     Ok(CommandOutput::new(text, json!({"receivers": receivers})))
 }
 
@@ -114,7 +114,7 @@ async fn revoke(store: &Store, who: &str) -> Result<CommandOutput, Failure> {
          It can enrol again only after `flexfeed-source receiver forget {}`.",
         row.id
     );
-    let json = json!({"receiver": shown.map(rows::Receiver::of)});
+    let json = json!({"receiver": shown.map(rows::receiver)});
     Ok(CommandOutput::new(text, json).about(row.id))
 }
 

@@ -117,7 +117,7 @@ async fn create(config: &Config, store: &Store, new: &NewToken) -> Result<Comman
              Run a receiver:\n\n  {run}\n\n{doubt}"
         ),
     };
-    let token = rows::Token::of(&row);
+    let token = rows::token(&row);
     let json = json!({"token": token, "link": link, "run": run, "file": new.link_file});
     Ok(CommandOutput::new(text, json).about(row.id))
 }
@@ -178,7 +178,6 @@ async fn list(store: &Store) -> Result<CommandOutput, Failure> {
     let lines: Vec<Vec<String>> = tokens
         .iter()
         .map(|row| {
-            let shown = rows::Token::of(row);
             let limit = match (row.public, row.limit) {
                 (true, _) => format!("{}, public", row.uses),
                 (false, Some(limit)) => format!("{} of {limit}", row.uses),
@@ -187,7 +186,7 @@ async fn list(store: &Store) -> Result<CommandOutput, Failure> {
             vec![
                 row.id.to_string(),
                 row.label.clone(),
-                shown.state.to_owned(),
+                rows::token_state(row).to_owned(),
                 limit,
                 row.expires_ms.map_or("never".to_owned(), when::shown),
                 match row.channels.is_empty() {
@@ -199,7 +198,7 @@ async fn list(store: &Store) -> Result<CommandOutput, Failure> {
         .collect();
     let none = "There is no token: make one with `flexfeed-source token create`.";
     let text = table_or(&COLUMNS, &lines, none);
-    let tokens: Vec<_> = tokens.iter().map(rows::Token::of).collect();
+    let tokens: Vec<_> = tokens.iter().map(rows::token).collect();
     Ok(CommandOutput::new(text, json!({"tokens": tokens})))
 }
 
@@ -210,7 +209,7 @@ async fn revoke(store: &Store, id: i64) -> Result<CommandOutput, Failure> {
         )));
     }
     let tokens = store.tokens().list().await?;
-    let token = tokens.iter().find(|row| row.id == id).map(rows::Token::of);
+    let token = tokens.iter().find(|row| row.id == id).map(rows::token);
     let text = format!(
         "Token {id} is revoked. Receivers that enrolled with it stay: revoke those with \
          `flexfeed-source receiver revoke`."

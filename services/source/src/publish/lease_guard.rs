@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use store::{Holder, Lease, Leased, Store, StoreError};
+use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::debug;
@@ -108,23 +109,14 @@ pub enum Acquisition {
 }
 
 /// Reason for the loss of a lease.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum LeaseLoss {
     /// Another source has taken the channel.
+    #[error("another source has taken it over")]
     Taken,
     /// The database was out of reach for so long that another may have taken it.
+    #[error("the database has been unreachable for so long that another source may have it")]
     CutOff,
-}
-
-impl fmt::Display for LeaseLoss {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            LeaseLoss::Taken => "another source has taken it over",
-            LeaseLoss::CutOff => {
-                "the database has been unreachable for so long that another source may have it"
-            }
-        })
-    }
 }
 
 impl fmt::Debug for LeaseGuard {

@@ -9,12 +9,12 @@ mod lease_guard;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use store::{Adopted, Channel, HeadMark, Retention, Store, StoreError, StoredUpdate};
+use thiserror::Error;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -82,32 +82,25 @@ pub struct PublishStatus {
 }
 
 /// Reason for the end of a publisher.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum PublisherEnd {
     /// Stopped on request, with everything stored published.
+    #[error("stopped")]
     Stopped,
     /// Another source has the channel.
+    #[error("{0}")]
     Lost(LeaseLoss),
     /// The database is not the one that was published from: it was set back at run time. The
     /// channel needs a new incarnation.
+    #[error(
+        "the database is older than the updates published from it: it was restored, or it is a \
+         replica that lagged"
+    )]
     SetBack,
     /// The next update in the store does not follow the last: the channel has to restart at the
     /// store's state.
+    #[error("updates are missing in the database")]
     Hole,
-}
-
-impl fmt::Display for PublisherEnd {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            PublisherEnd::Stopped => f.write_str("stopped"),
-            PublisherEnd::Lost(lost) => lost.fmt(f),
-            PublisherEnd::SetBack => f.write_str(
-                "the database is older than the updates published from it: it was restored, or it \
-                 is a replica that lagged",
-            ),
-            PublisherEnd::Hole => f.write_str("updates are missing in the database"),
-        }
-    }
 }
 
 /// Reason why the publisher cannot continue.

@@ -1,13 +1,13 @@
 //! One channel for as long as this process has its lease: adopted, announced to the transport,
 //! published, its feeds polled.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Error, Result};
+use anyhow::{Context as _, Result};
 use flexicast_tokio::source::{Absence, ChannelConfig};
 use store::{ChannelSettings, FeedRow, Retention};
+use thiserror::Error;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
@@ -17,7 +17,7 @@ use super::feeds::Feeds;
 use super::flow::{self, FlowParameters};
 #[cfg(feature = "fault-injection")]
 use crate::faults::adopt;
-use crate::publish::{self, LeaseGuard, LeaseLoss, Publisher, PublisherParts};
+use crate::publish::{LeaseGuard, LeaseLoss, Publisher, PublisherEnd, PublisherParts};
 
 /// Time limit at the end for updates that are stored and not published yet.
 const LAST_UPDATES: Duration = Duration::from_secs(2);
@@ -43,30 +43,23 @@ impl ChannelSpec {
 }
 
 /// End of a channel's publishing.
-#[derive(Debug)]
+#[derive(Debug, Error)]
 pub(super) enum ChannelEnd {
     /// Stopped, with the lease released.
+    #[error("stopped")]
     Stopped,
     /// Another source has it.
+    #[error("{0}")]
     Lost(LeaseLoss),
     /// The database is older than what was published. The lease is released.
+    #[error("{}", PublisherEnd::SetBack)]
     SetBack,
     /// Publishing has to restart. The lease is released.
+    #[error("{}", PublisherEnd::Hole)]
     Restart,
     /// The start failed. The lease is released.
-    Failed(Error),
-}
-
-impl fmt::Display for ChannelEnd {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ChannelEnd::Stopped => f.write_str("stopped"),
-            ChannelEnd::Lost(lost) => lost.fmt(f),
-            ChannelEnd::SetBack => publish::PublisherEnd::SetBack.fmt(f),
-            ChannelEnd::Restart => publish::PublisherEnd::Hole.fmt(f),
-            ChannelEnd::Failed(error) => write!(f, "{error:#}"),
-        }
-    }
+    #[error("{0:#}")]
+    Failed(anyhow::Error),
 }
 
 /// A channel that is published here.
@@ -203,10 +196,10 @@ impl Channel {
         loop {
             tokio::select! {
                 ended = &mut publishing => return Step::Ended(match ended {
-                    publish::PublisherEnd::Stopped => ChannelEnd::Stopped,
-                    publish::PublisherEnd::Lost(lost) => ChannelEnd::Lost(lost),
-                    publish::PublisherEnd::SetBack => ChannelEnd::SetBack,
-                    publish::PublisherEnd::Hole => ChannelEnd::Restart,
+                    PublisherEnd::Stopped => ChannelEnd::Stopped,
+                    PublisherEnd::Lost(lost) => ChannelEnd::Lost(lost),
+                    PublisherEnd::SetBack => ChannelEnd::SetBack,
+                    PublisherEnd::Hole => ChannelEnd::Restart,
                 }),
                 () = stop.cancelled() => return Step::Stop,
                 () = self.feeds.ended() => {}
@@ -254,7 +247,7 @@ impl Channel {
         stop.cancel();
         let last = tokio::time::timeout(LAST_UPDATES, self.publisher.run(&stop));
         match last.await {
-            Ok(publish::PublisherEnd::Lost(lost)) => ChannelEnd::Lost(lost),
+            Ok(PublisherEnd::Lost(lost)) => ChannelEnd::Lost(lost),
             // The next holder publishes the rest.
             _ => ChannelEnd::Stopped,
         }
