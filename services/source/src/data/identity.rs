@@ -179,7 +179,7 @@ impl Files {
             "EC PRIVATE KEY" | "RSA PRIVATE KEY" => return Ok(None),
             "ENCRYPTED PRIVATE KEY" => {
                 return Err(damaged(
-                    &"it is encrypted with a passphrase, which no one could enter at a start",
+                    &"it is encrypted: put it there without its passphrase",
                 ));
             }
             other => return Err(damaged(&format_args!("it begins with a {other:?}"))),
@@ -197,7 +197,7 @@ fn make_missing(folder: &DataFolder, host: &str) -> Result<()> {
     match (cert, &key) {
         (Some(_), Some(_)) => {}
         (Some(_), None) => bail!(
-            "there is {} without {KEY}: put the key back, or remove the certificate to \
+            "there is {} but no {KEY}: put the key back, or remove the certificate to \
              have a new pair made (enrolment links given out before then stop working)",
             folder.file(CERT).display()
         ),
