@@ -179,7 +179,7 @@ impl Files {
             "EC PRIVATE KEY" | "RSA PRIVATE KEY" => return Ok(None),
             "ENCRYPTED PRIVATE KEY" => {
                 return Err(damaged(
-                    &"it is encrypted: put it there without its passphrase",
+                    &"it is encrypted with a passphrase, which is not supported",
                 ));
             }
             other => return Err(damaged(&format_args!("it begins with a {other:?}"))),
