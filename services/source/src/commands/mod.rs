@@ -1,8 +1,9 @@
-//! The commands other than `run`: tokens, channels, feeds, receivers, backup. They work on the
+//! The commands besides `run`: tokens, channels, feeds, receivers, backup. They work on the
 //! database, also while the source runs, which applies changes within two seconds.
 //!
-//! Each makes a [`CommandOutput`], which is shown as text or, with `--json`, as one JSON object.
-//! The exit code is 0, 1 after a failure, and 2 for an invalid request.
+//! Each returns a [`CommandOutput`], which is printed as text or, with `--json`, as one JSON
+//! object. The exit code is 0, 1 if it failed, and 2 if the command line or the settings are
+//! invalid.
 
 mod archive;
 mod arguments;
