@@ -1,4 +1,4 @@
-//! What commands leave in the audit log.
+//! Entries of commands in the audit log.
 
 use crate::site::{PERSON, Site};
 
