@@ -2,17 +2,18 @@
 //! it is alive, or ready. For containers and scripts without another HTTP client.
 
 use std::fmt::{self, Display};
-use std::io::{self, Write};
+use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
-use std::process::ExitCode;
 use std::str::FromStr;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
-use crate::ask::{self, Answer, Bounds};
+use crate::ask::{self, Bounds};
 use crate::peer_text::plain;
+use crate::program::{Answer, Failure};
+use crate::settings::Problems;
 use crate::values;
 
 /// The name of the command.
@@ -35,20 +36,20 @@ const READY: &str = "ready";
 const AT: &str = "at";
 
 const HELP: &str = "\
-Prints what it answers, and waits no longer than 3 seconds for that.
+Prints the answer, and waits no longer than 3 seconds for it.
 
 Exit codes:
-  0  it is well
-  1  it is not, or does not answer, or the settings cannot be read
-  2  this command was not called as it can be";
+  0  healthy
+  1  not healthy, no answer, or settings that cannot be read
+  2  invalid command line";
 
 /// The program to ask.
 #[derive(Debug, Clone, Copy)]
 pub struct Target {
     /// Name of the program.
     pub program: &'static str,
-    /// Flag of its HTTP address.
-    pub flag: &'static str,
+    /// Setting with its HTTP address.
+    pub setting: &'static str,
 }
 
 /// HTTP address of a program as reached from another machine.
@@ -158,57 +159,46 @@ pub fn command(settings: impl IntoIterator<Item = Arg>) -> Command {
         )
 }
 
-/// Asks, and prints the answer. `listen` is the HTTP address of the settings, `None` for no HTTP;
-/// ignored if the question names a place.
-pub fn run<E: Display>(
+/// Asks, and returns the answer. `listen` reads the HTTP address of the settings, `None` for no
+/// HTTP; not called if the question names a place.
+///
+/// # Errors
+/// The program does not answer, or the settings name no place.
+pub fn answer(
     target: Target,
-    listen: Result<Option<SocketAddr>, E>,
     Question { ready, at }: Question,
-) -> ExitCode {
+    listen: impl FnOnce() -> Result<Option<SocketAddr>, Problems>,
+) -> Result<Answer, Failure> {
     let place = match at {
-        Some(place) => Ok(place),
-        None => listen
-            .map_err(|problems| problems.to_string())
-            .and_then(|listen| target.place(listen)),
+        Some(place) => place,
+        // Exit code 2 is for the command line alone.
+        None => target.place(listen().map_err(Failure::other)?)?,
     };
-    match place.and_then(|place| ask(target, &place, ready, BOUNDS)) {
-        // A closed standard output is no failure: the exit code still counts.
-        Ok((text, is_well)) => {
-            let _ = std::io::stdout().write_all(text.as_bytes());
-            match is_well {
-                true => ExitCode::SUCCESS,
-                false => ExitCode::FAILURE,
-            }
-        }
-        Err(why) => {
-            let _ = writeln!(std::io::stderr(), "{}", why.trim_end());
-            ExitCode::FAILURE
-        }
-    }
+    ask(target, &place, ready, BOUNDS)
 }
 
 impl Target {
     /// Returns the place of an HTTP address.
-    fn place(self, listen: Option<SocketAddr>) -> Result<Place, String> {
-        let Target { program, flag } = self;
+    fn place(self, listen: Option<SocketAddr>) -> Result<Place, Failure> {
+        let Target { program, setting } = self;
         let listen = listen.ok_or_else(|| {
-            format!(
-                "with these settings {program} answers no HTTP, so nobody can ask how it does: give \
-                 it an address with {flag} ADDRESS:PORT"
-            )
+            Failure::Other(format!(
+                "with these settings {program} does not answer HTTP, so its health is unknown: \
+                 give it an address with --{setting} ADDRESS:PORT"
+            ))
         })?;
         if listen.port() == 0 {
-            return Err(format!(
-                "with port 0 {program} gets another port at each start: give it one with {flag} \
-                 ADDRESS:PORT"
-            ));
+            return Err(Failure::Other(format!(
+                "with port 0 {program} gets another port at each start: give it one with \
+                 --{setting} ADDRESS:PORT"
+            )));
         }
         Ok(Place::Address(listen))
     }
 }
 
 /// Returns the answer of the first address that answers.
-fn get(place: &Place, path: &str, bounds: Bounds) -> io::Result<Answer> {
+fn get(place: &Place, path: &str, bounds: Bounds) -> io::Result<ask::Answer> {
     let end = Instant::now() + bounds.time;
     let mut failure = None;
     for address in place.addresses(bounds.time)? {
@@ -224,20 +214,22 @@ fn get(place: &Place, path: &str, bounds: Bounds) -> io::Result<Answer> {
     Err(failure.unwrap_or_else(|| io::ErrorKind::NotFound.into()))
 }
 
-/// Returns the answer, for a terminal, and whether the program is healthy.
+/// Returns the answer, fit for a terminal.
 fn ask(
-    Target { program, flag }: Target,
+    Target { program, setting }: Target,
     place: &Place,
     ready: bool,
     bounds: Bounds,
-) -> Result<(String, bool), String> {
+) -> Result<Answer, Failure> {
     let path = if ready { "/readyz" } else { "/healthz" };
     let page = match place {
         Place::Address(address) => format!("http://{}{path}", ask::reached(*address)),
         Place::Name(..) => format!("http://{place}{path}"),
     };
     let answer = get(place, path, bounds).map_err(|error| {
-        format!("{program} does not answer at {page}: {error}; is it running, with {flag} {place}?")
+        Failure::Other(format!(
+            "{program} does not answer at {page}: {error}; is it running, with --{setting} {place}?"
+        ))
     })?;
     let text = String::from_utf8_lossy(&answer.body);
     let mut text: String = text
@@ -245,25 +237,23 @@ fn ask(
         .take(MAX_LINES)
         .map(|line| format!("{}\n", plain(line)))
         .collect();
-    match answer.status {
-        200 => Ok((text, true)),
-        // As it says where it is not ready.
-        503 if !text.is_empty() => Ok((text, false)),
-        _ => {
-            text.insert_str(0, &format!("{page}: {}\n", plain(&answer.first_line)));
-            Ok((text, false))
-        }
+    let well = answer.status == 200;
+    // A program that is not ready says why.
+    if !well && (answer.status != 503 || text.is_empty()) {
+        text.insert_str(0, &format!("{page}: {}\n", plain(&answer.first_line)));
     }
+    Ok(Answer { text, well })
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::io::Write;
     use std::net::TcpListener;
 
     use super::*;
 
-    /// For answers that come for sure, also where the machine stands still for some seconds.
+    /// For answers that certainly arrive, even if the machine stalls for some seconds.
     const PATIENT: Bounds = Bounds {
         time: Duration::from_secs(60),
         ..BOUNDS
@@ -271,20 +261,19 @@ mod tests {
 
     const TARGET: Target = Target {
         program: "flexfeed-x",
-        flag: "--http",
+        setting: "http",
     };
 
     #[test]
-    fn what_is_in_the_way_is_said() {
+    fn obstacles_are_named() {
         command([]).debug_assert();
         let refused = |listen: Option<&str>| {
             let listen = listen.map(|text| text.parse().unwrap());
             let place = TARGET.place(listen);
-            place
-                .and_then(|place| ask(TARGET, &place, true, PATIENT))
-                .unwrap_err()
+            let asked = place.and_then(|place| ask(TARGET, &place, true, PATIENT));
+            asked.unwrap_err().to_string()
         };
-        assert!(refused(None).contains("answers no HTTP"));
+        assert!(refused(None).contains("does not answer HTTP"));
         assert!(refused(Some("[::]:0")).contains("port 0"));
         // A port that was free a moment ago.
         let free = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -297,8 +286,8 @@ mod tests {
     }
 
     #[test]
-    fn only_200_is_well_and_text_of_others_harms_no_terminal() {
-        let said = |answer: &'static str| {
+    fn only_200_is_healthy_and_peer_text_harms_no_terminal() {
+        let asked = |answer: &'static str| {
             let server = TcpListener::bind("127.0.0.1:0").unwrap();
             let address = server.local_addr().unwrap();
             std::thread::spawn(move || {
@@ -306,18 +295,20 @@ mod tests {
                 std::io::Read::read(&mut stream, &mut [0; 1000]).unwrap();
                 stream.write_all(answer.as_bytes()).unwrap();
             });
-            ask(TARGET, &Place::Address(address), false, PATIENT).unwrap()
+            let answer = ask(TARGET, &Place::Address(address), false, PATIENT).unwrap();
+            (answer.text, answer.well)
         };
-        let well = said("HTTP/1.0 200 OK\r\n\r\nalive\n\u{1b}[2J");
+        let well = asked("HTTP/1.0 200 OK\r\n\r\nalive\n\u{1b}[2J");
         assert_eq!(well, ("alive\n [2J\n".to_owned(), true));
-        let not = said("HTTP/1.0 503 Service Unavailable\r\n\r\n{\"ready\": false}");
+        let not = asked("HTTP/1.0 503 Service Unavailable\r\n\r\n{\"ready\": false}");
         assert_eq!(not, ("{\"ready\": false}\n".to_owned(), false));
-        let (text, is_well) = said("HTTP/1.0 404 Not Found\r\n\r\nnothing here");
+        let (text, is_well) = asked("HTTP/1.0 404 Not Found\r\n\r\nnothing here");
         assert!(
             !is_well && text.contains("/healthz: HTTP/1.0 404 Not Found\n"),
             "{text}"
         );
     }
+
     #[test]
     fn places_are_names_or_addresses_with_a_port() {
         let at = |text: &str| text.parse::<Place>().map(|place| place.to_string());
@@ -347,7 +338,7 @@ mod tests {
 
     /// By a name that every machine has, and whatever the settings are.
     #[test]
-    fn somebody_elsewhere_is_asked_by_name() {
+    fn another_machine_is_asked_by_name() {
         let given = |line: &[&str]| {
             let line = std::iter::once(&NAME).chain(line);
             Question::of(&command([]).try_get_matches_from(line).unwrap())
@@ -366,17 +357,14 @@ mod tests {
         });
         let place = question.at.clone().unwrap();
         let well = ask(TARGET, &place, true, PATIENT).unwrap();
-        assert_eq!(well, ("ready\n".to_owned(), true));
-        let nowhere = || Err::<Option<SocketAddr>, _>("wrong settings");
-        let code = |question| format!("{:?}", run(TARGET, nowhere(), question));
-        assert_eq!(code(question), format!("{:?}", ExitCode::SUCCESS));
-        assert_eq!(
-            code(Question::default()),
-            format!("{:?}", ExitCode::FAILURE)
-        );
+        assert_eq!(well, "ready\n".to_owned().into());
+        let wrong = || Err(Problems(vec!["wrong settings".to_owned()]));
+        assert!(answer(TARGET, question, wrong).unwrap().well);
+        let wrong = answer(TARGET, Question::default(), wrong);
+        assert_eq!(wrong, Err(Failure::Other("wrong settings".to_owned())));
         // RFC 6761: there is no such name.
-        let nobody = Place::Name("flexfeed.invalid".into(), 1);
-        let why = ask(TARGET, &nobody, true, BOUNDS).unwrap_err();
+        let absent = Place::Name("flexfeed.invalid".into(), 1);
+        let why = ask(TARGET, &absent, true, BOUNDS).unwrap_err().to_string();
         assert!(why.contains("http://flexfeed.invalid:1/readyz: "), "{why}");
     }
 }

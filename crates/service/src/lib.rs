@@ -5,15 +5,18 @@
 //! - [`cli`]: commands that all programs have; [`settings`]: flags, variables, a TOML file and
 //!   `config check`, from one table; [`values`]: parsers of common values; [`environment`]:
 //!   variables meant for other programs; [`nearest`]: suggestions for mistyped names.
-//! - [`program`]: the steps of `main`; [`core_dumps`], which are forbidden; [`logging`], with a
-//!   bound on the lines that peers cause; [`signals`]; [`systemd`]; [`ownership`]: advice where the
-//!   data folder cannot be written; [`backoff`]: delays between attempts.
+//! - [`program`]: `main`; [`core_dumps`], which are forbidden; [`logging`], with a bound on the
+//!   lines that peers cause; [`signals`]; [`systemd`]; [`startup`]: a database that is not there
+//!   yet; [`ownership`]: advice where the data folder cannot be written; [`backoff`]: delays
+//!   between attempts.
 //!
 //! HTTP:
 //!
 //! - [`listen`]: the listener; [`server`]: connections; [`places`]: bounds on clients; [`host`]:
-//!   the names that a site without passwords answers to; [`exposition`]: the formats of metrics.
-//! - [`ask`]: requests to a running program; [`health`]: the command made of that.
+//!   the names that a site without passwords answers to; [`pages`]: health, readiness;
+//!   [`metrics`] and their formats, [`exposition`].
+//! - [`ask`]: requests to a running program; [`health`]: the command made of that; `screen`: a
+//!   status live on a terminal (feature `screen`).
 //! - [`peer_text`]: text of peers made fit for a log line or a terminal.
 //!
 //! With the feature `fault-injection`, which no released program has, `faults` reads the faults
@@ -32,13 +35,18 @@ pub mod host;
 pub mod listen;
 mod log_limit;
 pub mod logging;
+pub mod metrics;
 pub mod nearest;
 pub mod ownership;
+pub mod pages;
 pub mod peer_text;
 pub mod places;
 pub mod program;
+#[cfg(feature = "screen")]
+pub mod screen;
 pub mod server;
 pub mod settings;
 pub mod signals;
+pub mod startup;
 pub mod systemd;
 pub mod values;

@@ -54,22 +54,32 @@ impl LogSettings {
     .default("info");
 }
 
-/// Begins logging at the level that is set, or as the variable `RUST_LOG` says, or at `default`.
+/// Begins logging at the level that is set, or that of the variable `RUST_LOG`, or `default`. An
+/// invalid `RUST_LOG` is ignored with a warning.
 ///
 /// # Errors
-/// If a level is not one, in words for the operator.
+/// The level is none, or a log is installed already; in words for the operator.
 pub fn begin(settings: &LogSettings, default: &str) -> Result<(), String> {
     let set = |text: &&str| !text.trim().is_empty();
     let variable = std::env::var(VARIABLE).ok();
-    let (name, text) = match (
-        settings.level.as_deref().filter(set),
-        variable.as_deref().filter(set),
-    ) {
-        (Some(level), _) => ("--log-level", level),
-        (None, Some(variable)) => (VARIABLE, variable),
-        (None, None) => ("", default),
+    let variable = variable.as_deref().filter(set);
+    let mut ignored = None;
+    let filter = match settings.level.as_deref().filter(set) {
+        Some(level) => filter("--log-level", level)?,
+        None => {
+            let by_variable = variable.map(|text| filter(VARIABLE, text)).transpose();
+            let by_variable = by_variable.unwrap_or_else(|error| {
+                ignored = Some(error);
+                None
+            });
+            by_variable.map_or_else(|| filter("", default), Ok)?
+        }
     };
-    start(settings.format, filter(name, text)?)
+    start(settings.format, filter)?;
+    if let Some(error) = ignored {
+        tracing::warn!("{error}; it is ignored");
+    }
+    Ok(())
 }
 
 /// Parses a filter; `name` names its place in errors.

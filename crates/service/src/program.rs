@@ -1,87 +1,265 @@
-//! The steps of `main` that all programs have.
+//! A program from its command line to an exit code.
 
-use std::io::Write;
+use std::fmt::{self, Display};
+use std::future::Future;
+use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::process::ExitCode;
+use std::time::Duration;
 
+use clap::{Arg, ArgAction, ArgMatches, Command};
 use serde_json::Value as Json;
+use tokio::runtime::Builder;
 
+use crate::cli::{Cli, Request};
+use crate::health::{self, Target};
 use crate::logging::{self, LogSettings};
 use crate::settings::check::problems_as_json;
-use crate::settings::{Loaded, Problems};
+use crate::settings::line::json_flag;
+use crate::settings::{Environment, Layer, Loaded, Problems};
 
 /// Exit code of a failure.
 pub const FAILURE: u8 = 1;
 /// Exit code of an invalid command line or setting.
 pub const USAGE: u8 = 2;
 
-/// Prints an answer. A closed standard output is no failure: the exit code still counts.
+/// Bound on the wait for blocking calls at the end: a write to a disk that hangs cannot hold the
+/// program up.
+pub const LAST_WAIT: Duration = Duration::from_secs(1);
+
+/// Output of a command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// Text for standard output.
+    pub text: String,
+    /// Whether the exit code is 0 instead of [`FAILURE`].
+    pub well: bool,
+}
+
+impl From<String> for Answer {
+    fn from(text: String) -> Self {
+        Self { text, well: true }
+    }
+}
+
+/// Reason for a failure, in words for the operator.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Failure {
+    /// Invalid command line or setting.
+    Usage(String),
+    /// The same in JSON, for standard output.
+    UsageJson(String),
+    /// Failed operation.
+    Other(String),
+}
+
+impl Failure {
+    /// Returns the failure of an operation, with the causes that the alternate form of `error`
+    /// has.
+    pub fn other(error: impl Display) -> Self {
+        Self::Other(format!("{error:#}"))
+    }
+
+    /// Returns the failure of wrong settings.
+    #[must_use]
+    pub fn of_settings(problems: Problems, json: bool) -> Self {
+        match json {
+            true => Self::UsageJson(format!("{:#}\n", problems_as_json(&problems.0))),
+            false => Self::Usage(problems.to_string()),
+        }
+    }
+
+    fn code(&self) -> u8 {
+        match self {
+            Self::Usage(_) | Self::UsageJson(_) => USAGE,
+            Self::Other(_) => FAILURE,
+        }
+    }
+}
+
+impl Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Usage(text) | Self::UsageJson(text) | Self::Other(text)) = self;
+        f.write_str(text)
+    }
+}
+
+impl From<Problems> for Failure {
+    fn from(problems: Problems) -> Self {
+        Self::of_settings(problems, false)
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::other(error)
+    }
+}
+
+/// Special parts of a program.
+#[derive(Debug)]
+pub struct Program<S> {
+    /// Common part of the command line.
+    pub cli: Cli,
+    /// Default log filter.
+    pub level: &'static str,
+    /// Definitions of its own commands.
+    pub commands: fn() -> Vec<Command>,
+    /// Carries out one of its own commands; `None` for any other.
+    pub carry_out: fn(&ArgMatches, &Environment) -> Option<Result<Answer, Failure>>,
+    /// Removes secrets from a message about the command line.
+    pub redact: fn(&str) -> String,
+    /// Reads the settings.
+    pub load: fn(Layer, &Environment) -> Result<Loaded<S>, Problems>,
+    /// Reads the HTTP address alone.
+    pub http: fn(Layer, &Environment) -> Result<Option<SocketAddr>, Problems>,
+    /// Returns the settings of the log.
+    pub log: fn(&S) -> &LogSettings,
+    /// Formats the settings for people.
+    pub as_text: fn(&Loaded<S>) -> String,
+    /// Formats the settings for programs.
+    pub as_json: fn(&Loaded<S>) -> Json,
+    /// Runs the program.
+    pub run: fn(&S) -> Result<(), Failure>,
+}
+
+impl<S> Program<S> {
+    /// Returns the definition of the command line.
+    #[must_use]
+    pub fn command(&self) -> Command {
+        self.cli.command((self.commands)())
+    }
+
+    /// Carries out the command line of the process.
+    #[must_use]
+    pub fn main(&self) -> ExitCode {
+        crate::core_dumps::forbid();
+        let given = match self.command().try_get_matches() {
+            Ok(given) => given,
+            Err(error) if error.use_stderr() => {
+                return complain(USAGE, &(self.redact)(&error.to_string()));
+            }
+            // Help and version are no errors, and go to standard output.
+            Err(error) => {
+                let _ = error.print();
+                return ExitCode::SUCCESS;
+            }
+        };
+        let environment = Environment::of_process();
+        if let Some(done) = (self.carry_out)(&given, &environment) {
+            return end(done);
+        }
+        match self.cli.request(&given) {
+            Request::Run(line) => match (self.load)(line, &environment) {
+                Ok(Loaded {
+                    settings, warnings, ..
+                }) => run((self.log)(&settings), self.level, &warnings, || {
+                    (self.run)(&settings)
+                }),
+                Err(problems) => end(Err(problems.into())),
+            },
+            Request::Health { line, question } => {
+                let target = Target {
+                    program: self.cli.program,
+                    setting: self.cli.http,
+                };
+                end(health::answer(target, question, || {
+                    (self.http)(line, &environment)
+                }))
+            }
+            Request::ConfigCheck { line, json } => {
+                let shown = (self.load)(line, &environment).map(|loaded| match json {
+                    true => format!("{:#}\n", (self.as_json)(&loaded)),
+                    false => (self.as_text)(&loaded),
+                });
+                end(shown
+                    .map(Answer::from)
+                    .map_err(|problems| Failure::of_settings(problems, json)))
+            }
+        }
+    }
+}
+
+/// Returns a command `status` with the flags `--json`, of help `json`, and `--watch`.
+#[must_use]
+pub fn status_command(about: &'static str, json: &'static str) -> Command {
+    let watch = Arg::new("watch")
+        .long("watch")
+        .action(ArgAction::SetTrue)
+        .conflicts_with("json")
+        .help("Show it live on the terminal");
+    Command::new("status")
+        .about(about)
+        .arg(json_flag(json))
+        .arg(watch)
+}
+
+/// Starts the log at its level or at `level`, logs the warnings, runs the program, and logs its
+/// failure.
+pub fn run(
+    log: &LogSettings,
+    level: &str,
+    warnings: &[String],
+    run: impl FnOnce() -> Result<(), Failure>,
+) -> ExitCode {
+    if let Err(error) = logging::begin(log, level) {
+        return complain(USAGE, &error);
+    }
+    for warning in warnings {
+        tracing::warn!("{warning}");
+    }
+    #[cfg(feature = "fault-injection")]
+    if let Err(error) = crate::faults::inject_from_environment() {
+        tracing::error!("{error}");
+        return ExitCode::from(FAILURE);
+    }
+    let result = run();
+    logging::sum_up();
+    let Err(failure) = result else {
+        return ExitCode::SUCCESS;
+    };
+    tracing::error!("{failure}");
+    ExitCode::from(failure.code())
+}
+
+/// Blocks on the program's main task, on a runtime of `builder`. Calls that still block at the end
+/// are waited for no longer than `last_wait`.
+///
+/// # Errors
+/// The error of the task, or the runtime cannot start.
+pub fn block_on<T, E: From<io::Error>>(
+    builder: &mut Builder,
+    last_wait: Duration,
+    main: impl Future<Output = Result<T, E>>,
+) -> Result<T, E> {
+    let runtime = builder.enable_all().build()?;
+    let result = runtime.block_on(main);
+    runtime.shutdown_timeout(last_wait);
+    result
+}
+
+/// Prints the output or failure of a command, and returns its exit code.
+pub fn end(done: Result<Answer, Failure>) -> ExitCode {
+    match done {
+        Ok(Answer { text, well }) => {
+            print(&text);
+            ExitCode::from(if well { 0 } else { FAILURE })
+        }
+        Err(Failure::UsageJson(text)) => {
+            print(&text);
+            ExitCode::from(USAGE)
+        }
+        Err(failure) => complain(failure.code(), &failure.to_string()),
+    }
+}
+
+/// Prints to standard output. A closed one is no failure: the exit code still counts.
 pub fn print(text: &str) {
-    let _ = std::io::stdout().write_all(text.as_bytes());
+    let _ = io::stdout().write_all(text.as_bytes());
 }
 
 /// Prints an error to standard error, and returns its exit code.
-pub fn complain(code: u8, text: &str) -> ExitCode {
-    let _ = writeln!(std::io::stderr(), "{}", text.trim_end());
+fn complain(code: u8, text: &str) -> ExitCode {
+    let _ = writeln!(io::stderr(), "{}", text.trim_end());
     ExitCode::from(code)
-}
-
-/// Returns the exit code of a command line that clap rejects or answers itself, after printing
-/// `text` or the answer.
-#[must_use]
-pub fn misused(error: &clap::Error, text: &str) -> ExitCode {
-    if error.use_stderr() {
-        return complain(USAGE, text);
-    }
-    // Help and version are no errors, and go to standard output.
-    let _ = error.print();
-    ExitCode::SUCCESS
-}
-
-/// Prints the answer of `config check`: the settings as `text` or `as_json` show them, or all
-/// problems.
-pub fn check_settings<S>(
-    loaded: Result<Loaded<S>, Problems>,
-    json: bool,
-    text: impl FnOnce(&Loaded<S>) -> String,
-    as_json: impl FnOnce(&Loaded<S>) -> Json,
-) -> ExitCode {
-    match (loaded, json) {
-        (Ok(loaded), true) => print(&format!("{:#}\n", as_json(&loaded))),
-        (Ok(loaded), false) => print(&text(&loaded)),
-        (Err(Problems(problems)), true) => {
-            print(&format!("{:#}\n", problems_as_json(&problems)));
-            return ExitCode::from(USAGE);
-        }
-        (Err(problems), false) => return complain(USAGE, &problems.to_string()),
-    }
-    ExitCode::SUCCESS
-}
-
-/// Starts the log by the settings, or with the filter `level`, logs the warnings, and runs; an
-/// error of `run` is in words for the operator.
-pub fn run<S>(
-    loaded: Result<Loaded<S>, Problems>,
-    log: impl FnOnce(&S) -> &LogSettings,
-    level: &str,
-    run: impl FnOnce(&S) -> Result<(), String>,
-) -> ExitCode {
-    let loaded = match loaded {
-        Ok(loaded) => loaded,
-        Err(problems) => return complain(USAGE, &problems.to_string()),
-    };
-    if let Err(error) = logging::begin(log(&loaded.settings), level) {
-        return complain(USAGE, &error);
-    }
-    for warning in &loaded.warnings {
-        tracing::warn!("{warning}");
-    }
-    let result = run(&loaded.settings);
-    logging::sum_up();
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            tracing::error!("{error}");
-            ExitCode::from(FAILURE)
-        }
-    }
 }

@@ -4,6 +4,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info};
 
 use crate::logging;
@@ -40,40 +41,42 @@ impl Stop {
     }
 }
 
-/// Behaviour at signals.
-#[derive(Debug, Clone, Copy)]
-pub struct Manners {
-    /// Text logged at the first signal, after its name.
-    pub first: &'static str,
-    /// Exit code if a later one ends the program at once.
-    pub at_once: fn(Stop) -> i32,
-}
-
-/// Watches for signals from now on; calls `stop` at the first one. Call it within a runtime.
+/// Returns a token that the first signal from now on cancels, logged with `event`; a later signal
+/// ends the program with `exit_code`. To be called within a runtime.
 ///
 /// # Errors
 /// The system delivers no signals.
-pub fn on_stop(manners: Manners, stop: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
+pub fn stop_token(
+    event: &'static str,
+    exit_code: fn(Stop) -> i32,
+) -> io::Result<CancellationToken> {
+    let watch = |kind| {
+        signal(kind).map_err(|error| {
+            io::Error::new(error.kind(), format!("cannot watch for signals: {error}"))
+        })
+    };
+    let mut terminate = watch(SignalKind::terminate())?;
+    let mut interrupt = watch(SignalKind::interrupt())?;
+    let stop = CancellationToken::new();
+    let stopping = stop.clone();
     tokio::spawn(async move {
         let first = next(&mut terminate, &mut interrupt).await;
         let since = Instant::now();
-        info!("{}: {}", first.name(), manners.first);
+        info!("{}: {event}", first.name());
         // The program may end in any way from here on.
         logging::sum_up();
-        stop();
+        stopping.cancel();
         loop {
             let again = next(&mut terminate, &mut interrupt).await;
             if is_meant(since.elapsed()) {
                 error!("{} again: ending at once", again.name());
                 logging::sum_up();
-                std::process::exit((manners.at_once)(again));
+                std::process::exit(exit_code(again));
             }
             debug!(signal = again.name(), "duplicate signal ignored");
         }
     });
-    Ok(())
+    Ok(stop)
 }
 
 /// Whether a further signal, so long after the first, is no duplicate.

@@ -3,12 +3,12 @@
 use std::future::Future;
 use std::io::{self, ErrorKind};
 use std::path::Path;
-use std::pin::pin;
 use std::time::Duration;
 
 use sd_notify::NotifyState;
 use tokio::net::UnixDatagram;
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 /// Interval of checks for a new status line.
@@ -16,14 +16,14 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Bound on the wait for room in the notification socket.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Reports readiness, then the status `line` until `done`, and, once `stop` comes, `stopping`. Feeds the
-/// watchdog as long as `is_alive`. Does nothing without a notification socket.
+/// Reports readiness, then the status `line` until `done`, and `stopping` once `stop` is cancelled.
+/// Feeds the watchdog as long as `is_alive`. Does nothing without a notification socket.
 pub async fn keep<A: Future<Output = bool>>(
     line: impl Fn() -> String,
     is_alive: impl Fn() -> A,
     stopping: &str,
-    stop: impl Future<Output = ()>,
-    done: impl Future<Output = ()>,
+    stop: CancellationToken,
+    done: CancellationToken,
 ) {
     if std::env::var_os("NOTIFY_SOCKET").is_none() {
         return;
@@ -35,7 +35,6 @@ pub async fn keep<A: Future<Output = bool>>(
     if !ready(Some(&sent)).await {
         sent.clear();
     }
-    let (mut stop, mut done) = (pin!(stop), pin!(done));
     let mut is_stopping = false;
     loop {
         if alive.is_some() && is_alive().await {
@@ -46,8 +45,8 @@ pub async fn keep<A: Future<Output = bool>>(
             sent = now;
         }
         tokio::select! {
-            () = &mut done => return,
-            () = &mut stop, if !is_stopping => {
+            () = done.cancelled() => return,
+            () = stop.cancelled(), if !is_stopping => {
                 is_stopping = true;
                 notify(&[NotifyState::Stopping, NotifyState::Status(stopping)]).await;
             }

@@ -1,16 +1,17 @@
 //! The command line. The options of `serve` come from [`crate::config::table`].
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Arg, ArgMatches, Command as Clap, value_parser};
-use service::cli::{self, Cli};
-use service::settings::Layer;
+use service::cli::Cli;
+use service::program::{Answer, Failure, Program};
+use service::settings::Environment;
 use service::settings::line::{json_flag, wants_json};
 use store::Role;
 
-use crate::commands::{Command, Password};
-use crate::config::TABLE;
+use crate::commands::{self, Command, Password};
+use crate::config::{Settings, TABLE, load, load_listen};
+use crate::run;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -20,7 +21,7 @@ Examples:
   Behind a proxy with TLS on the same machine:
     flexfeed-console --public-url https://console.example.org --trusted-proxy 127.0.0.1
 
-  A new link for the first operator, where the first one was lost:
+  A new link for the first operator, if the first one was lost:
     flexfeed-console setup-link
 
 Every flag is also a variable: FLEXFEED_CONSOLE_LISTEN and so on, DATABASE_URL for the database; and
@@ -28,56 +29,49 @@ a key of the TOML file that --config names: listen, public_url. Flags win over v
 over the file.";
 
 const PASSWORD_HELP: &str = "\
-The password is asked for on the terminal. Where there is none, it is the first line of standard
-input, or of the file that --password-file names.";
+The password is read from the terminal. Without one, it is the first line of standard input, or of
+the file that --password-file names.";
 
-/// A request of the command line.
-#[derive(Debug)]
-pub enum Request {
-    /// A command that all programs have.
-    Common(cli::Request),
-    /// A command on the database.
-    Command {
-        /// Settings of the command line.
-        line: Layer,
-        /// Command.
-        command: Command,
+/// The program.
+pub const PROGRAM: Program<Settings> = Program {
+    cli: Cli {
+        program: "flexfeed-console",
+        version: env!("CARGO_PKG_VERSION"),
+        about: "The operator's console of flexfeed: an API, live events and a dashboard.",
+        examples: EXAMPLES,
+        run: "serve",
+        run_about: "Run the console; this is the default",
+        table: TABLE,
+        http: "listen",
     },
-}
-
-const CLI: Cli = Cli {
-    program: "flexfeed-console",
-    version: env!("CARGO_PKG_VERSION"),
-    about: "The operator's console of flexfeed: an API, live events and a dashboard.",
-    examples: EXAMPLES,
-    run: "serve",
-    run_about: "Run the console; this is the default",
-    table: TABLE,
-    http: "listen",
+    level: "info",
+    commands: definitions,
+    carry_out,
+    redact: str::to_owned,
+    load,
+    http: |line, environment| load_listen(line, environment).map(Some),
+    log: |settings| &settings.log,
+    as_text: |loaded| TABLE.check_text(loaded),
+    as_json: |loaded| TABLE.check_json(loaded),
+    run: |settings| run::run(settings).map_err(Failure::other),
 };
 
-/// Parses the command line, the program's name first.
-///
-/// # Errors
-/// The command line is not understood, or asks for help or the version.
-pub fn parse(
-    line: impl IntoIterator<Item = impl Into<OsString> + Clone>,
-) -> Result<Request, clap::Error> {
-    let matches = command().try_get_matches_from(line)?;
-    let given = match matches.subcommand() {
-        Some(("setup-link", given)) => Some((given, Command::SetupLink)),
-        Some(("user", given)) => given
-            .subcommand()
-            .map(|(name, given)| (given, user(name, given))),
+fn carry_out(given: &ArgMatches, environment: &Environment) -> Option<Result<Answer, Failure>> {
+    let (given, command) = command(given)?;
+    let done = commands::run(TABLE.line_layer(given), environment, &command);
+    Some(done.map(Answer::from))
+}
+
+/// Returns the command on the database, with its arguments.
+fn command(given: &ArgMatches) -> Option<(&ArgMatches, Command)> {
+    match given.subcommand()? {
+        ("setup-link", given) => Some((given, Command::SetupLink)),
+        ("user", given) => {
+            let (name, given) = given.subcommand()?;
+            Some((given, user(name, given)))
+        }
         _ => None,
-    };
-    Ok(match given {
-        Some((given, command)) => Request::Command {
-            line: TABLE.line_layer(given),
-            command,
-        },
-        None => Request::Common(CLI.request(&matches)),
-    })
+    }
 }
 
 /// Returns the user command.
@@ -118,9 +112,8 @@ fn user(what: &str, given: &ArgMatches) -> Command {
     }
 }
 
-/// Returns the definition of the command line.
-#[must_use]
-pub fn command() -> Clap {
+/// Returns the definitions of the commands on the database.
+fn definitions() -> Vec<Clap> {
     let database =
         || TABLE.options_of(&["config", "database_url", "database_url_file", "public_url"]);
     let name = || {
@@ -145,7 +138,7 @@ pub fn command() -> Clap {
     let user =
         |name: &'static str, about: &'static str| Clap::new(name).about(about).args(database());
     let setup_link = Clap::new("setup-link")
-        .about("Make a new setup link for the first operator; the previous one ends")
+        .about("Make a new setup link for the first operator; the previous one is revoked")
         .args(database())
         .args(TABLE.options_of(&["listen"]));
     let user = Clap::new("user")
@@ -168,21 +161,24 @@ pub fn command() -> Clap {
         .subcommand(user("list", "List users").arg(json_flag("Print JSON")))
         .subcommand(user("disable", "Disable a user").arg(name()))
         .subcommand(user("enable", "Enable a user").arg(name()));
-    CLI.command([setup_link, user])
+    vec![setup_link, user]
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use service::cli::Request;
+
     use super::*;
 
-    fn read(arguments: &[&str]) -> Result<Request, clap::Error> {
-        parse(std::iter::once(&"flexfeed-console").chain(arguments))
+    fn read(arguments: &[&str]) -> Result<ArgMatches, clap::Error> {
+        let line = std::iter::once(&"flexfeed-console").chain(arguments);
+        PROGRAM.command().try_get_matches_from(line)
     }
 
     #[test]
     fn help_names_every_setting() {
-        let help = command().render_long_help().to_string();
+        let help = PROGRAM.command().render_long_help().to_string();
         for setting in TABLE.settings {
             assert!(help.contains(&format!("--{}", setting.flag)), "{help}");
         }
@@ -190,11 +186,8 @@ mod tests {
 
     #[test]
     fn commands_are_distinguished() {
-        super::command().debug_assert();
-        let command = |line: &[&str]| match read(line).unwrap() {
-            Request::Command { command, .. } => command,
-            other => panic!("{other:?}"),
-        };
+        PROGRAM.command().debug_assert();
+        let command = |line: &[&str]| super::command(&read(line).unwrap()).unwrap().1;
         assert!(matches!(command(&["setup-link"]), Command::SetupLink));
         // The link names the console that listens there.
         let link = command(&["setup-link", "--listen", ":1"]);
@@ -239,6 +232,7 @@ mod tests {
         }
         assert!(read(&["health", "--public-url", "x"]).is_err());
         let serve = read(&["serve", "--listen", ":1"]).unwrap();
-        assert!(matches!(serve, Request::Common(cli::Request::Run(_))));
+        assert!(super::command(&serve).is_none());
+        assert!(matches!(PROGRAM.cli.request(&serve), Request::Run(_)));
     }
 }

@@ -1,29 +1,22 @@
 //! The `serve` command: from settings to an exit.
 
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
-use console::Parts;
+use console::{Parts, Site};
 use service::listen::listen;
-use service::signals::{self, Manners};
-use store::Store;
-use tokio::time::sleep;
+use service::program::{LAST_WAIT, block_on};
+use service::startup::open_database;
+use service::{signals, systemd};
+use store::StoreError;
+use tokio::runtime::Builder;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::config::Settings;
-use crate::notify;
 
-/// A database that is not there yet is waited for at most so long: containers start in any order.
-const WAIT: Duration = Duration::from_secs(120);
-
-/// Between two attempts.
-const AGAIN: Duration = Duration::from_secs(1);
-
-/// Interval of log lines while waiting.
-const SAY: Duration = Duration::from_secs(10);
-
-/// The database is closed within this time, or not.
+/// Time limit for closing the database.
 const CLOSING: Duration = Duration::from_secs(5);
 
 /// Runs the console until it is asked to stop.
@@ -31,18 +24,13 @@ const CLOSING: Duration = Duration::from_secs(5);
 /// # Errors
 /// The console cannot start; in words for the operator.
 pub fn run(settings: &Settings) -> Result<()> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .thread_name("console")
-        .enable_all()
-        .build()?;
-    let result = runtime.block_on(serve(settings));
-    runtime.shutdown_timeout(Duration::from_secs(1));
-    result
+    let mut builder = Builder::new_multi_thread();
+    builder.worker_threads(2).thread_name("console");
+    block_on(&mut builder, LAST_WAIT, serve(settings))
 }
 
 async fn serve(settings: &Settings) -> Result<()> {
-    let stop = stop_on_signals()?;
+    let stop = signals::stop_token("stopping; once more ends it at once", |_| 1)?;
     let address = settings.listen;
     let listener = listen(address).with_context(|| {
         format!(
@@ -50,22 +38,21 @@ async fn serve(settings: &Settings) -> Result<()> {
              FLEXFEED_CONSOLE_LISTEN"
         )
     })?;
+    let open = async || store::open(&settings.database.0).await;
     let store = tokio::select! {
-        store = open(&settings.database.0) => store?,
+        store = open_database(open, StoreError::is_unavailable) => store?,
         () = stop.cancelled() => return Ok(()),
     };
-    #[cfg(feature = "fault-injection")]
-    service::faults::inject_from_environment()?;
     let console = console::mount(Parts {
         store: store.clone(),
         settings: settings.site.clone(),
         stop: stop.clone(),
     });
     let done = CancellationToken::new();
-    let told = tokio::spawn(notify::keep(console.site().clone(), stop, done.clone()));
+    let notified = tokio::spawn(notify(console.site().clone(), stop, done.clone()));
     console.serve(listener).await;
     done.cancel();
-    let _ = told.await;
+    let _ = notified.await;
     if tokio::time::timeout(CLOSING, store.close()).await.is_err() {
         warn!("database not closed in time");
     }
@@ -73,38 +60,15 @@ async fn serve(settings: &Settings) -> Result<()> {
     Ok(())
 }
 
-/// Opens the database, waiting until it is available.
-async fn open(url: &str) -> Result<Store> {
-    let began = Instant::now();
-    let mut said: Option<Instant> = None;
-    loop {
-        let error = match store::open(url).await {
-            Ok(store) => {
-                if said.is_some() {
-                    info!("the database answers");
-                }
-                return Ok(store);
-            }
-            Err(error) if error.is_unavailable() && began.elapsed() < WAIT => error,
-            Err(error) => return Err(error.into()),
-        };
-        if said.is_none_or(|at| at.elapsed() >= SAY) {
-            said = Some(Instant::now());
-            let left = WAIT.saturating_sub(began.elapsed()).as_secs();
-            warn!("waiting for the database, for {left} s at most: {error}");
-        }
-        sleep(AGAIN).await;
-    }
-}
-
-/// Cancelled from the first SIGTERM or SIGINT on.
-fn stop_on_signals() -> Result<CancellationToken> {
-    let stop = CancellationToken::new();
-    let stopping = stop.clone();
-    let manners = Manners {
-        first: "stopping; once more ends it at once",
-        at_once: |_| 1,
-    };
-    signals::on_stop(manners, move || stopping.cancel()).context("cannot watch for signals")?;
-    Ok(stop)
+/// Reports the status to systemd until `done`, and the stop once `stop` is cancelled.
+async fn notify(site: Arc<Site>, stop: CancellationToken, done: CancellationToken) {
+    systemd::keep(
+        || site.status_line(),
+        // Sent by the runtime that answers requests, so a hung runtime misses its watchdog.
+        async || true,
+        "finishing what is being answered",
+        stop,
+        done,
+    )
+    .await;
 }

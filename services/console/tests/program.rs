@@ -125,11 +125,7 @@ fn settings_are_checked() {
 fn users_sign_in_and_strangers_do_not() {
     let (folder, url) = database();
     let (code, out, _) = run(&url, &["user", "list"], "");
-    assert_eq!(
-        (code, out.contains("There is nobody yet")),
-        (0, true),
-        "{out}"
-    );
+    assert_eq!((code, out.contains("No users yet")), (0, true), "{out}");
     let add = ["user", "add", "ann", "--role", "operator"];
     let (code, _, err) = run(&url, &add, "short\n");
     assert_eq!(code, 2);
@@ -137,7 +133,7 @@ fn users_sign_in_and_strangers_do_not() {
     let (code, out, err) = run(&url, &add, "correct horse battery\n");
     assert_eq!(
         (code, out.as_str()),
-        (0, "ann may sign in, as operator.\n"),
+        (0, "Added ann as operator.\n"),
         "{err}"
     );
     let (code, _, err) = run(&url, &add, "correct horse battery\n");
@@ -151,22 +147,22 @@ fn users_sign_in_and_strangers_do_not() {
     assert_eq!(code, 0, "{err}");
     let (code, _, err) = run(&url, &["user", "disable", "ann"], "");
     assert_eq!(code, 1);
-    assert!(err.contains("nobody would be left"), "{err}");
+    assert!(err.contains("the last operator"), "{err}");
     let (code, _, err) = run(&url, &["user", "add", "vera"], "correct horse battery");
     assert_eq!(code, 0, "{err}");
     assert_eq!(run(&url, &["user", "disable", "vera"], "").0, 0);
     let (_, out, _) = run(&url, &["user", "list"], "");
-    assert_eq!(out, "operator  ann\nviewer    vera  kept out\n");
+    assert_eq!(out, "operator  ann\nviewer    vera  disabled\n");
     assert_eq!(run(&url, &["user", "enable", "vera"], "").0, 0);
     let (_, out, _) = run(&url, &["user", "list", "--json"], "");
     assert!(out.contains("\"disabled_ms\": null"), "{out}");
     assert!(!out.contains("argon2"), "{out}");
-    let (code, _, err) = run(&url, &["user", "enable", "nobody"], "");
+    let (code, _, err) = run(&url, &["user", "enable", "bob"], "");
     assert_eq!(code, 1);
     assert!(err.contains("user list"), "{err}");
     let (code, _, err) = run(&url, &["setup-link"], "");
     assert_eq!(code, 1);
-    assert!(err.contains("somebody is set up already"), "{err}");
+    assert!(err.contains("there is a user already"), "{err}");
 }
 
 #[test]

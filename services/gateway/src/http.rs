@@ -3,26 +3,19 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use axum::extract::State;
-use axum::http::header::CACHE_CONTROL;
-use axum::http::{HeaderMap, StatusCode, Uri};
-use axum::response::{IntoResponse, Response};
+use axum::http::HeaderMap;
+use axum::response::Response;
 use axum::routing::get;
-use axum::{Json, Router};
 use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::metrics::info::Info;
-use prometheus_client::registry::{Registry, Unit};
-use serde_json::json;
-use service::places::{Bounds, Places};
-use service::{exposition, host, server};
+use service::listen::listen;
+use service::metrics::{self, Unit, raise};
+use service::{exposition, pages};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -79,12 +72,12 @@ impl PageStatus {
     }
 }
 
-/// Binds the address.
+/// Binds the address. To be called within a runtime.
 ///
 /// # Errors
 /// The address cannot be bound; in words for the operator.
-pub async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(address).await.with_context(|| {
+pub fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    listen(address).with_context(|| {
         format!("cannot answer HTTP on {address}: choose another address with --http")
     })
 }
@@ -95,23 +88,15 @@ pub async fn serve(
     shown: watch::Receiver<PageStatus>,
     stop: CancellationToken,
 ) {
-    // A listener without a known address gets the strict rule.
-    let local = listener
-        .local_addr()
-        .map_or(true, |at| host::is_own(at.ip()));
     let site = Arc::new(Site {
         shown,
         metrics: Metrics::default(),
     });
-    let pages = Router::new()
-        .route("/healthz", get(|| async { "alive\n" }))
+    let router = pages::router("/healthz, /readyz and /metrics")
         .route("/readyz", get(ready))
-        .route("/metrics", get(metrics))
-        .fallback(nothing)
+        .route("/metrics", get(metrics_text))
         .with_state(site);
-    let app = host::guarded("flexfeed-gateway", local, pages);
-    let places = Arc::new(Places::new(Bounds::default()));
-    server::serve(listener, app, places, stop).await;
+    pages::serve("flexfeed-gateway", listener, router, stop).await;
 }
 
 #[derive(Debug)]
@@ -120,35 +105,19 @@ struct Site {
     metrics: Metrics,
 }
 
-async fn nothing(uri: Uri) -> (StatusCode, String) {
-    let text = format!(
-        "there is nothing at {}: there are /healthz, /readyz and /metrics\n",
-        uri.path()
-    );
-    (StatusCode::NOT_FOUND, text)
-}
-
 /// Whether the gateway works: every tunnel has a relay.
 async fn ready(State(site): State<Arc<Site>>) -> Response {
     let shown = site.shown.borrow().clone();
-    let is_ready = shown.tunnels > 0 && shown.connected == shown.tunnels;
-    let mut reasons = shown.failures;
-    if !is_ready {
-        let missing = shown.tunnels - shown.connected;
-        reasons.insert(
-            0,
-            format!("{missing} of {} tunnels have no relay", shown.tunnels),
-        );
+    if shown.tunnels > 0 && shown.connected == shown.tunnels {
+        return pages::readiness(&[]);
     }
-    let code = match is_ready {
-        true => StatusCode::OK,
-        false => StatusCode::SERVICE_UNAVAILABLE,
-    };
-    let body = json!({"ready": is_ready, "reasons": reasons});
-    (code, [(CACHE_CONTROL, "no-store")], Json(body)).into_response()
+    let missing = shown.tunnels - shown.connected;
+    let missing = format!("{missing} of {} tunnels have no relay", shown.tunnels);
+    let reasons = std::iter::once(missing).chain(shown.failures);
+    pages::readiness(&reasons.collect::<Vec<_>>())
 }
 
-async fn metrics(State(site): State<Arc<Site>>, headers: HeaderMap) -> Response {
+async fn metrics_text(State(site): State<Arc<Site>>, headers: HeaderMap) -> Response {
     exposition::answer(&headers, site.metrics.text(&site.shown.borrow()))
 }
 
@@ -160,7 +129,7 @@ struct ReasonLabels {
 /// All metrics; `docs/metrics.md` lists them.
 #[derive(Debug)]
 struct Metrics {
-    registry: Registry,
+    registry: metrics::Metrics,
     tunnels: Gauge,
     connected: Gauge,
     flows: Gauge,
@@ -174,56 +143,30 @@ struct Metrics {
 
 impl Default for Metrics {
     fn default() -> Self {
-        let mut registry = Registry::with_prefix("flexfeed_gateway");
-        let metrics = Self {
-            registry: Registry::default(),
-            tunnels: Gauge::default(),
-            connected: Gauge::default(),
-            flows: Gauge::default(),
-            received: Counter::default(),
-            received_bytes: Counter::default(),
-            dropped: Family::default(),
-            sent: Counter::default(),
-            lost: Counter::default(),
-            own: Counter::default(),
-        };
-        let r = &mut registry;
-        let version = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
-        r.register("build", "The program", version);
-        let started: Gauge<f64, AtomicU64> = Gauge::default();
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        started.set(now.unwrap_or_default().as_secs_f64());
-        let help = "Unix time of the start";
-        r.register_with_unit("start_timestamp", help, Unit::Seconds, started);
-        let help = "Configured tunnels: one, or one for each source with relays of its own";
-        r.register("tunnels", help, metrics.tunnels.clone());
-        let help = "Tunnels connected to a relay";
-        r.register("connected_tunnels", help, metrics.connected.clone());
-        let help = "Subscribed flows";
-        r.register("flows", help, metrics.flows.clone());
-        let help = "Received flow packets";
-        r.register("received_packets", help, metrics.received.clone());
-        let help = "Payload bytes of received flow packets";
-        let bytes = metrics.received_bytes.clone();
-        r.register_with_unit("received", help, Unit::Bytes, bytes);
-        let help = "Datagrams dropped, by reason";
-        r.register("dropped_packets", help, metrics.dropped.clone());
-        let help = "Forwarded packets";
-        r.register("sent_packets", help, metrics.sent.clone());
-        let help = "Packets that could not be forwarded";
-        r.register("lost_packets", help, metrics.lost.clone());
-        let help = "Forwarded packets that came back through a relay and were dropped";
-        r.register("own_packets", help, metrics.own.clone());
+        let mut r = metrics::Metrics::new("flexfeed_gateway").started();
         Self {
-            registry,
-            ..metrics
+            tunnels: r.add(
+                "tunnels",
+                "Configured tunnels: one, or one for each source with relays of its own",
+            ),
+            connected: r.add("connected_tunnels", "Tunnels connected to a relay"),
+            flows: r.add("flows", "Subscribed flows"),
+            received: r.add("received_packets", "Received flow packets"),
+            received_bytes: r.unit(
+                "received",
+                "Payload bytes of received flow packets",
+                Unit::Bytes,
+            ),
+            dropped: r.add("dropped_packets", "Datagrams dropped, by reason"),
+            sent: r.add("sent_packets", "Forwarded packets"),
+            lost: r.add("lost_packets", "Packets that could not be forwarded"),
+            own: r.add(
+                "own_packets",
+                "Forwarded packets that came back through a relay and were dropped",
+            ),
+            registry: r,
         }
     }
-}
-
-/// Raises a counter to `total`.
-fn raise(counter: &Counter, total: u64) {
-    counter.inner().fetch_max(total, Ordering::Relaxed);
 }
 
 impl Metrics {
@@ -245,9 +188,7 @@ impl Metrics {
         raise(&self.sent, shown.sent.packets);
         raise(&self.lost, shown.sent.lost);
         raise(&self.own, shown.sent.own);
-        let mut text = String::new();
-        encode(&mut text, &self.registry)?;
-        Ok(text)
+        self.registry.text()
     }
 }
 

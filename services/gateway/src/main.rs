@@ -1,37 +1,26 @@
 //! `flexfeed-gateway`: see the library of the same name.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
 use flexfeed_gateway::cli::Options;
 use flexfeed_gateway::run::run;
-use service::logging::{self, LogFormat};
-use service::program::{FAILURE, USAGE, complain};
+use service::logging::{LogFormat, LogSettings};
+use service::program::{self, Failure, block_on};
+use tokio::runtime::Builder;
 
 fn main() -> ExitCode {
     service::core_dumps::forbid();
     let options = Options::parse();
-    let filter = logging::filter("--log-level", &options.log_level);
-    let begun = filter.and_then(|filter| logging::start(LogFormat::Text, filter));
-    if let Err(error) = begun {
-        return complain(USAGE, &format!("error: {error}"));
-    }
-    // Packets are received and sent on one thread, which is enough for a handful of flows.
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
-    let done = match runtime {
-        Ok(runtime) => {
-            let done = runtime.block_on(run(&options));
-            // Otherwise the exit would wait for a pending name resolution.
-            runtime.shutdown_background();
-            done
-        }
-        Err(error) => Err(error.into()),
+    let log = LogSettings {
+        format: LogFormat::Text,
+        level: Some(options.log_level.clone()),
     };
-    logging::sum_up();
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => complain(FAILURE, &format!("error: {error:#}")),
-    }
+    program::run(&log, "info", &[], || {
+        // Packets are received and sent on one thread, which is enough for a handful of flows. The
+        // exit does not wait for a pending name resolution.
+        let mut builder = Builder::new_current_thread();
+        block_on(&mut builder, Duration::ZERO, run(&options)).map_err(Failure::other)
+    })
 }

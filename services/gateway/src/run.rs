@@ -6,7 +6,7 @@ use amt_tokio::{Config, MemoryFile, discovery};
 use anyhow::Context;
 use netio::RecvBatch;
 use sd_notify::NotifyState;
-use service::signals::{self, Manners, Stop};
+use service::signals::{self, Stop};
 use service::systemd::{notify, ready};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -30,9 +30,7 @@ const DEBUG_STATUS: Duration = Duration::from_secs(10);
 /// # Errors
 /// A flow is invalid, or the interface cannot send; the text contains a remedy.
 pub async fn run(options: &Options) -> anyhow::Result<()> {
-    #[cfg(feature = "fault-injection")]
-    service::faults::inject_from_environment()?;
-    let stop = stop_on_signals()?;
+    let stop = signals::stop_token("leaving the groups, then stopping", Stop::exit_code)?;
     let config = Config {
         relays: options.relay.clone(),
         dns: options.dns.then(discovery::Config::default),
@@ -44,7 +42,7 @@ pub async fn run(options: &Options) -> anyhow::Result<()> {
     let mut outlet = Outlet::open(&options.out_interface, options.ttl, groups)
         .await
         .context("cannot send on (--out-interface)")?;
-    let pages = Pages::open(options, PageStatus::of(&tunnels, &outlet)).await?;
+    let pages = Pages::open(options, PageStatus::of(&tunnels, &outlet))?;
     ready(None).await;
     let mut looks = tokio::time::interval(LOOK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -84,18 +82,6 @@ pub async fn run(options: &Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns a token that the first SIGTERM or SIGINT cancels.
-fn stop_on_signals() -> anyhow::Result<CancellationToken> {
-    let stop = CancellationToken::new();
-    let stopping = stop.clone();
-    let manners = Manners {
-        first: "leaving the groups, then stopping",
-        at_once: Stop::exit_code,
-    };
-    signals::on_stop(manners, move || stopping.cancel()).context("cannot wait for signals")?;
-    Ok(stop)
-}
-
 /// HTTP pages.
 struct Pages {
     shown: watch::Sender<PageStatus>,
@@ -105,11 +91,11 @@ struct Pages {
 
 impl Pages {
     /// Serves the pages, if enabled.
-    async fn open(options: &Options, first: PageStatus) -> anyhow::Result<Option<Self>> {
+    fn open(options: &Options, first: PageStatus) -> anyhow::Result<Option<Self>> {
         let Some(address) = options.http else {
             return Ok(None);
         };
-        let listener = http::bind(address).await?;
+        let listener = http::bind(address)?;
         let at = listener.local_addr().context("no address")?;
         let (shown, seen) = watch::channel(first);
         let stop = CancellationToken::new();

@@ -1,28 +1,28 @@
 //! The command line. The options of `run` come from [`crate::config::table`].
 
-use std::ffi::OsString;
-
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use service::cli::{self, Cli};
-use service::settings::Layer;
+use service::cli::Cli;
+use service::program::{Answer, Failure, Program, status_command};
+use service::settings::Environment;
 use service::settings::line::{json_flag, wants_json};
 
-use crate::config::TABLE;
+use crate::config::{Settings, TABLE, check, data_folder, http_address, load, load_or};
 use crate::link::redact;
+use crate::{dead_letters, doctor, run, status};
 
 const EXAMPLES: &str = "\
 Examples:
-  Receive with the link that the source's operator gave (in single quotes, for it has an &):
+  Receive with the link from the source's operator (in single quotes, because of the &):
     flexfeed-receiver 'flexfeed://TOKEN@feeds.example.org:4433?pin=sha256:PIN&ch=lore'
 
-  The same without showing the link's token to everybody who can list processes:
+  The same without showing the link's token in the list of processes:
     flexfeed-receiver --link-file link.txt
 
-  See how it does, once or live:
+  Show the status, once or live:
     flexfeed-receiver status
     flexfeed-receiver status --watch
 
-  See what is in the way:
+  Find obstacles:
     flexfeed-receiver doctor --link-file link.txt
 
 The entries are in DIR/CHANNEL.atom, which any feed reader opens. Every flag is also a variable:
@@ -32,127 +32,113 @@ names: link, link_file, data. Flags win over variables, variables over the file.
 const STATUS_HELP: &str = "\
 Exit codes:
   0  a receiver runs on the data folder, is connected and reports no problem
-  1  it does not run, is not connected or reports a problem, or none has ever run there
+  1  none runs there or ever has, or it is not connected or reports a problem
 
-In the live view, q or Ctrl-C ends it, and the arrow keys scroll. NO_COLOR is respected.";
+In the live view, q or Ctrl-C quits, and the arrow keys scroll. NO_COLOR is respected.";
 
 const DOCTOR_HELP: &str = "\
-Takes all options of 'run'; without a link, what the data folder's last status says is used. It may run
-beside the receiver. It changes nothing but for --join, and confirms nothing that it receives.
+Takes all options of 'run'; without a link, the source and channels are taken from the data
+folder's last status. It may run alongside the receiver. It changes nothing without --join, and
+confirms no update.
 
 Exit codes:
-  0  nothing is in the way; warnings are possible
-  1  something is
-  2  the settings are wrong";
+  0  no obstacle found; warnings are possible
+  1  an obstacle found
+  2  invalid settings";
 
-/// A request of the command line.
-#[derive(Debug)]
-pub enum Request {
-    /// A command that all programs have.
-    Common(cli::Request),
-    /// Show a running receiver.
-    Status {
-        /// Settings of the command line.
-        line: Layer,
-        /// Whether to print JSON.
-        json: bool,
-        /// Whether to show it live on the terminal.
-        watch: bool,
+/// The program.
+pub const PROGRAM: Program<Settings> = Program {
+    cli: Cli {
+        program: "flexfeed-receiver",
+        version: env!("CARGO_PKG_VERSION"),
+        about: "Keeps a feed file up to date by a flexfeed source.",
+        examples: EXAMPLES,
+        run: "run",
+        run_about: "Run the receiver; this is the default",
+        table: TABLE,
+        http: "http",
     },
-    /// Look for obstacles.
-    Doctor {
-        /// Settings of the command line.
-        line: Layer,
-        /// Whether to print JSON.
-        json: bool,
-        /// Whether to enrol.
-        join: bool,
-    },
-    /// List dead letters.
-    ListLetters {
-        /// Settings of the command line.
-        line: Layer,
-        /// Only those of this webhook or command.
-        hook: Option<String>,
-        /// Whether to print JSON.
-        json: bool,
-    },
-    /// Retry dead letters.
-    RetryLetters {
-        /// Settings of the command line.
-        line: Layer,
-        /// Webhook or command.
-        hook: String,
-    },
-}
-
-const CLI: Cli = Cli {
-    program: "flexfeed-receiver",
-    version: env!("CARGO_PKG_VERSION"),
-    about: "Keeps a feed file up to date by a flexfeed source.",
-    examples: EXAMPLES,
-    run: "run",
-    run_about: "Run the receiver; this is the default",
-    table: TABLE,
-    http: "http",
+    // The QUIC library logs ordinary events at `info` and above.
+    level: "info,quiche=warn",
+    commands,
+    carry_out,
+    redact,
+    load,
+    http: http_address,
+    log: |settings| &settings.log,
+    as_text: check::text,
+    as_json: check::as_json,
+    run: |settings| run::run(settings).map_err(|error| Failure::Other(error.to_string())),
 };
 
-/// Parses the command line, the program's name first.
-///
-/// # Errors
-/// The command line is not understood, or asks for help or the version.
-pub fn parse(
-    line: impl IntoIterator<Item = impl Into<OsString> + Clone>,
-) -> Result<Request, clap::Error> {
-    let matches = command().try_get_matches_from(line)?;
-    let hook = |given: &ArgMatches| given.get_one::<String>("hook").cloned();
-    Ok(match matches.subcommand() {
-        Some(("status", given)) => Request::Status {
-            line: TABLE.line_layer(given),
-            json: wants_json(given),
-            watch: given.get_flag("watch"),
+fn carry_out(given: &ArgMatches, environment: &Environment) -> Option<Result<Answer, Failure>> {
+    Some(match given.subcommand()? {
+        ("status", given) => show_status(given, environment),
+        ("doctor", given) => examine(given, environment),
+        ("dead-letters", given) => match given.subcommand()? {
+            ("retry", given) => retry_letters(given, environment),
+            (_, given) => list_letters(given, environment),
         },
-        Some(("doctor", given)) => Request::Doctor {
-            line: TABLE.line_layer(given),
-            json: wants_json(given),
-            join: given.get_flag("join"),
-        },
-        Some(("dead-letters", letters)) => match letters.subcommand() {
-            Some(("retry", given)) => Request::RetryLetters {
-                line: TABLE.line_layer(given),
-                hook: hook(given).unwrap_or_default(),
-            },
-            Some((_, given)) => Request::ListLetters {
-                line: TABLE.line_layer(given),
-                hook: hook(given),
-                json: wants_json(given),
-            },
-            // Clap requires a subcommand.
-            None => Request::Common(cli::Request::Run(Layer::default())),
-        },
-        _ => Request::Common(CLI.request(&matches)),
+        _ => return None,
     })
 }
 
-/// Returns the definition of the command line.
-#[must_use]
-pub fn command() -> Command {
+fn show_status(given: &ArgMatches, environment: &Environment) -> Result<Answer, Failure> {
+    let data = data_folder(TABLE.line_layer(given), environment)?;
+    match given.get_flag("watch") {
+        true => status::watch::watch(data).map(|()| Answer::from(String::new())),
+        false => {
+            let answer = status::command::status(&data, wants_json(given));
+            answer.map_err(|error| Failure::Other(error.to_string()))
+        }
+    }
+}
+
+fn examine(given: &ArgMatches, environment: &Environment) -> Result<Answer, Failure> {
+    let json = wants_json(given);
+    let loaded = load_or(TABLE.line_layer(given), environment, doctor::link_of);
+    let (loaded, no_link) = loaded.map_err(|problems| Failure::of_settings(problems, json))?;
+    let wish = doctor::Wish {
+        json,
+        join: given.get_flag("join"),
+        no_link,
+    };
+    let well = doctor::run(&loaded, wish).map_err(Failure::other)?;
+    Ok(Answer {
+        text: String::new(),
+        well,
+    })
+}
+
+fn list_letters(given: &ArgMatches, environment: &Environment) -> Result<Answer, Failure> {
+    let data = data_folder(TABLE.line_layer(given), environment)?;
+    let hook = given.get_one::<String>("hook").map(String::as_str);
+    let listed = dead_letters::list(&data, hook, wants_json(given));
+    let text = listed.map_err(|error| Failure::Other(error.to_string()))?;
+    Ok(text.into())
+}
+
+fn retry_letters(given: &ArgMatches, environment: &Environment) -> Result<Answer, Failure> {
+    let loaded = load(TABLE.line_layer(given), environment)?;
+    let hook = given.get_one::<String>("hook").map_or("", String::as_str);
+    let retried = dead_letters::retry(&loaded.settings, hook).map_err(Failure::other)?;
+    let kept = &retried.kept;
+    let mut text = format!("{} taken, {} stay.\n", retried.taken, kept.len());
+    for (seq, reason) in kept {
+        text.push_str(&format!("  update {seq}: {reason}\n"));
+    }
+    let well = kept.is_empty();
+    Ok(Answer { text, well })
+}
+
+fn commands() -> Vec<Command> {
     let hook = || Arg::new("hook").value_name("HOOK");
     let looking = || TABLE.options_of(&["data", "config"]);
-    let status = Command::new("status")
-        .about("Show the status of the receiver of a data folder")
-        .after_help(STATUS_HELP)
-        .args(looking())
-        .arg(json_flag(
-            "Print the status file, with \"running\" added, instead of a text",
-        ))
-        .arg(
-            Arg::new("watch")
-                .long("watch")
-                .action(ArgAction::SetTrue)
-                .conflicts_with("json")
-                .help("Show it live on the terminal"),
-        );
+    let status = status_command(
+        "Show the status of the receiver of a data folder",
+        "Print the status file, with \"running\" added, instead of a text",
+    );
+    let status = status.after_help(STATUS_HELP).args(looking());
     let doctor = Command::new("doctor")
         .about("Look for obstacles between the source and this receiver")
         .after_help(DOCTOR_HELP)
@@ -163,8 +149,8 @@ pub fn command() -> Command {
                 .long("join")
                 .action(ArgAction::SetTrue)
                 .help(
-                    "Also receive where this data folder is not enrolled yet, which counts as a use \
-                     of the link's token",
+                    "Also receive where this data folder is not enrolled yet, which counts as a \
+                     use of the link's token",
                 ),
         );
     let letters = Command::new("dead-letters")
@@ -189,22 +175,27 @@ pub fn command() -> Command {
                 .arg(hook().required(true).help("The webhook or command"))
                 .args(TABLE.options().filter(|arg| arg.get_id() != "link")),
         );
-    CLI.command([status, doctor, letters])
-}
-
-/// Returns a message of clap without the tokens that it may quote.
-#[must_use]
-pub fn usage_error(error: &clap::Error) -> String {
-    redact(&error.to_string())
+    vec![status, doctor, letters]
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use service::cli::Request;
+    use service::settings::Layer;
+
     use super::*;
 
-    fn read(arguments: &[&str]) -> Result<Request, clap::Error> {
-        parse(std::iter::once(&"flexfeed-receiver").chain(arguments))
+    fn read(arguments: &[&str]) -> Result<ArgMatches, clap::Error> {
+        let line = std::iter::once(&"flexfeed-receiver").chain(arguments);
+        PROGRAM.command().try_get_matches_from(line)
+    }
+
+    fn run(arguments: &[&str]) -> Layer {
+        match PROGRAM.cli.request(&read(arguments).unwrap()) {
+            Request::Run(layer) => layer,
+            other => panic!("{other:?}"),
+        }
     }
 
     fn text(layer: &Layer, name: &str) -> Option<String> {
@@ -213,25 +204,17 @@ mod tests {
 
     #[test]
     fn commands_are_distinguished() {
-        command().debug_assert();
-        let run = read(&["x", "--data", "d"]).unwrap();
-        let Request::Common(cli::Request::Run(layer)) = run else {
-            panic!("{run:?}");
-        };
+        PROGRAM.command().debug_assert();
+        let layer = run(&["x", "--data", "d"]);
         assert_eq!(text(&layer, "link").as_deref(), Some("x"));
-        let status = read(&["status", "--data", "d", "--json"]).unwrap();
-        assert!(matches!(
-            status,
-            Request::Status {
-                json: true,
-                watch: false,
-                ..
-            }
-        ));
+        let given = read(&["status", "--data", "d", "--json"]).unwrap();
+        let status = given.subcommand_matches("status").unwrap();
+        assert!(wants_json(status) && !status.get_flag("watch"));
         assert!(read(&["status", "--json", "--watch"]).is_err());
         assert!(read(&["health", "--data", "d"]).is_err());
         let check = read(&["config", "check", "x", "--json"]).unwrap();
-        let Request::Common(cli::Request::ConfigCheck { line, json: true }) = check else {
+        let check = PROGRAM.cli.request(&check);
+        let Request::ConfigCheck { line, json: true } = check else {
             panic!("{check:?}");
         };
         assert_eq!(text(&line, "link").as_deref(), Some("x"));
@@ -239,30 +222,33 @@ mod tests {
 
     #[test]
     fn dead_letters_are_of_a_hook() {
-        let list = read(&["dead-letters", "list", "--data", "d"]).unwrap();
-        assert!(matches!(
-            list,
-            Request::ListLetters {
-                hook: None,
-                json: false,
-                ..
-            }
-        ));
-        let retry = read(&["dead-letters", "retry", "search", "--config", "c"]).unwrap();
-        let Request::RetryLetters { line, hook } = retry else {
-            panic!("{retry:?}");
+        let letters = |words: &[&str]| {
+            let given = read(&[&["dead-letters"], words].concat())?;
+            let (name, given) = given
+                .subcommand_matches("dead-letters")
+                .unwrap()
+                .subcommand()
+                .unwrap();
+            let hook = given.get_one::<String>("hook").cloned();
+            Ok::<_, clap::Error>((
+                name.to_owned(),
+                hook,
+                wants_json(given),
+                TABLE.line_layer(given),
+            ))
         };
-        assert_eq!(
-            (text(&line, "config").as_deref(), hook.as_str()),
-            (Some("c"), "search")
-        );
-        assert!(read(&["dead-letters", "retry"]).is_err());
-        assert!(read(&["dead-letters"]).is_err());
+        let list = letters(&["list", "--data", "d"]).unwrap();
+        assert_eq!((list.0.as_str(), list.1, list.2), ("list", None, false));
+        let (name, hook, _, line) = letters(&["retry", "search", "--config", "c"]).unwrap();
+        assert_eq!((name.as_str(), hook.as_deref()), ("retry", Some("search")));
+        assert_eq!(text(&line, "config").as_deref(), Some("c"));
+        assert!(letters(&["retry"]).is_err());
+        assert!(letters(&[]).is_err());
     }
 
     #[test]
     fn switches_and_lists() {
-        let Ok(Request::Common(cli::Request::Run(layer))) = read(&[
+        let layer = run(&[
             "--no-json",
             "--no-multicast=false",
             "--exec",
@@ -270,9 +256,7 @@ mod tests {
             "--exec",
             "c",
             "x",
-        ]) else {
-            panic!();
-        };
+        ]);
         assert_eq!(text(&layer, "no_json").as_deref(), Some("true"));
         assert_eq!(text(&layer, "no_multicast").as_deref(), Some("false"));
         assert_eq!(text(&layer, "link").as_deref(), Some("x"));
@@ -280,17 +264,17 @@ mod tests {
     }
 
     #[test]
-    fn secrets_that_everybody_would_see_have_no_flag() {
+    fn secrets_have_no_flag() {
         assert!(read(&["--webhook-secret", "x"]).is_err());
     }
 
     #[test]
     fn messages_do_not_quote_tokens() {
         let line = ["flexfeed://secret@h", "flexfeed://secret@h"];
-        let text = usage_error(&read(&line).unwrap_err());
+        let text = (PROGRAM.redact)(&read(&line).unwrap_err().to_string());
         assert!(!text.contains("secret"), "{text}");
         assert!(text.contains("flexfeed://…@h"), "{text}");
-        let request = read(&["flexfeed://secret@h"]).unwrap();
-        assert!(!format!("{request:?}").contains("secret"));
+        let layer = run(&["flexfeed://secret@h"]);
+        assert!(!format!("{layer:?}").contains("secret"));
     }
 }

@@ -8,36 +8,28 @@ use std::sync::Arc;
 
 use service::peer_text::plain;
 use service::systemd;
-use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use crate::board::Board;
 use crate::status::model::Status;
 
-/// The longest status line, in characters.
+/// Longest status line, in characters.
 const MAX_LINE: usize = 200;
 
-/// Reports readiness, then the status until `done` is true, and stopping once `stop` is.
-pub async fn keep(
-    board: Arc<Board>,
-    mut stop: watch::Receiver<bool>,
-    mut done: watch::Receiver<bool>,
-) {
+/// Reports readiness, then the status until `done`, and the stop once `stop` is cancelled.
+pub async fn keep(board: Arc<Board>, stop: CancellationToken, done: CancellationToken) {
     systemd::keep(
         || line(&board.status()),
         // Sent by the runtime that does all the work, so a hung runtime misses its watchdog.
         async || true,
         "finishing what is in hand",
-        async {
-            let _ = stop.wait_for(|stop| *stop).await;
-        },
-        async {
-            let _ = done.wait_for(|done| *done).await;
-        },
+        stop,
+        done,
     )
     .await;
 }
 
-/// The status in a line.
+/// Returns the status in a line.
 fn line(status: &Status) -> String {
     let source = plain(&status.source);
     let mut line = match (&status.error, status.connected) {

@@ -22,7 +22,8 @@ use std::time::{Duration, Instant};
 use flexicast::Cursor;
 use flexicast_tokio::receiver::Event;
 use service::backoff::Backoff;
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{Notify, mpsc};
+use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
 use crate::board::Board;
@@ -105,12 +106,12 @@ impl<S> std::fmt::Debug for Loop<'_, S> {
 }
 
 impl<'a, S: Sink> Loop<'a, S> {
-    /// Runs until `stop` is true, the source refuses for good, or the transport ends. The batches in
+    /// Runs until `stop` is cancelled, the source refuses for good, or the transport ends. The batches in
     /// hand are finished first, unless they cannot be written; then the source has them still.
     pub async fn run(
         mut self,
         events: &mut mpsc::Receiver<Event>,
-        stop: &mut watch::Receiver<bool>,
+        stop: &CancellationToken,
     ) -> LoopExit {
         let most = batch::bounds(self.batch);
         let trouble = Arc::new(Notify::new());
@@ -123,7 +124,6 @@ impl<'a, S: Sink> Loop<'a, S> {
             board: self.board,
             log: ConnectionLog::new(self.source, self.newcomer),
         };
-        let mut halting = stop.clone();
         let mut end = None;
         loop {
             while end.is_none() && has_room(&mut lanes, most) {
@@ -132,7 +132,7 @@ impl<'a, S: Sink> Loop<'a, S> {
                     Err(_) => break,
                 }
             }
-            let halts = *stop.borrow();
+            let halts = stop.is_cancelled();
             if !halts {
                 let has_room = end.is_none() && has_room(&mut lanes, most);
                 lanes.iter_mut().for_each(|lane| lane.begin(has_room));
@@ -154,13 +154,13 @@ impl<'a, S: Sink> Loop<'a, S> {
                     if let Err(early) = result {
                         return early;
                     }
-                    if !*stop.borrow() && end.is_none() {
+                    if !stop.is_cancelled() && end.is_none() {
                         self.catch_up(&mut lanes, events).await;
                     }
                 }
-                () = stopped(stop), if !writes => {}
+                () = stop.cancelled(), if !writes => {}
                 // A disk that hangs must not hold up the end.
-                () = late(&mut halting), if writes => {
+                () = late(stop), if writes => {
                     error!("stopping without the disk; the source resends the last updates at the \
                         next start");
                     return LoopExit::Stopped;
@@ -228,17 +228,10 @@ async fn until(moment: Option<Instant>) {
     }
 }
 
-/// Waits until `stop` is true and a last write has had its time.
-async fn late(stop: &mut watch::Receiver<bool>) {
-    stopped(stop).await;
+/// Waits until `stop` is cancelled and a last write has had its time.
+async fn late(stop: &CancellationToken) {
+    stop.cancelled().await;
     tokio::time::sleep(LAST_WRITE).await;
-}
-
-/// Waits until `stop` is true; for ever if its sender is gone.
-async fn stopped(stop: &mut watch::Receiver<bool>) {
-    if stop.wait_for(|stop| *stop).await.is_err() {
-        std::future::pending().await
-    }
 }
 
 #[cfg(test)]

@@ -3,12 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
 use flexicast_tokio::receiver::{ReceiverConfig, Relays, Validity};
-use service::listen;
-use service::signals::{self, Manners};
+use service::program::{LAST_WAIT, block_on};
+use service::{listen, signals, startup};
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::runtime::Builder;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -43,33 +42,25 @@ const LAST_STATUS: Duration = Duration::from_secs(2);
 /// The receiver cannot start or continue; in words for the operator.
 pub fn run(settings: &Settings) -> anyhow::Result<()> {
     memory::limit();
-    #[cfg(feature = "fault-injection")]
-    service::faults::inject_from_environment()?;
     let data = DataFolder::open(&settings.data)?;
-    // The runtime ends after everything in it; a write to a disk that hangs cannot hold it up.
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .thread_name("receiver")
-        .enable_all()
-        .build()?;
-    let result = runtime.block_on(serve(settings, &data));
-    runtime.shutdown_timeout(Duration::from_secs(1));
-    result
+    let mut builder = Builder::new_multi_thread();
+    builder.worker_threads(2).thread_name("receiver");
+    block_on(&mut builder, LAST_WAIT, serve(settings, &data))
 }
 
-/// Whether these encoded bytes are what the outputs can take as this update.
+/// Whether the outputs can take these encoded bytes as this update.
 fn is_update(seq: u64, encoded: &[u8]) -> Validity {
     let valid = feed::payload::is_update(encoded, seq);
     valid.map_or(Validity::Unknown, Validity::from)
 }
 
 async fn serve(settings: &Settings, data: &DataFolder) -> anyhow::Result<()> {
-    let mut stop = stop_on_signals()?;
+    let stop = signals::stop_token("finishing what is in hand, then stopping", |_| 1)?;
     let link = &settings.link;
     let source = link.server();
     let name = settings.name.clone();
     status_file::discard(data.path());
-    make_qlog_folder(settings)?;
+    startup::make_qlog_folder(settings.qlog.as_deref()).map_err(anyhow::Error::msg)?;
 
     let listener = match settings.http {
         Some(http) => listen::bind(http, "FLEXFEED_HTTP").map_err(anyhow::Error::msg)?,
@@ -84,7 +75,7 @@ async fn serve(settings: &Settings, data: &DataFolder) -> anyhow::Result<()> {
         delivery_log: settings.delivery_log.as_deref(),
         json: settings.json,
         keep: settings.keep_entries,
-        // An address that means all of them leads nowhere.
+        // A wildcard address leads nowhere.
         served: address.filter(|address| !address.ip().is_unspecified()),
         journal: Limits {
             updates: settings.journal.updates,
@@ -127,9 +118,8 @@ async fn serve(settings: &Settings, data: &DataFolder) -> anyhow::Result<()> {
     };
     let newcomer = !admission.is_noted();
     tokio::spawn(admission::keep(Arc::clone(&board), admission));
-    let (ended, done) = watch::channel(false);
-    let notified = done.clone();
-    let status = status_file::keep(Arc::clone(&board), data.path().to_owned(), done);
+    let ended = CancellationToken::new();
+    let status = status_file::keep(Arc::clone(&board), data.path().to_owned(), ended.clone());
     let status = tokio::spawn(status);
 
     let ending = CancellationToken::new();
@@ -146,7 +136,8 @@ async fn serve(settings: &Settings, data: &DataFolder) -> anyhow::Result<()> {
     let answering = listener.map(|listener| tokio::spawn(answer(site, listener)));
     tokio::spawn(leave(Arc::clone(&board), stop.clone()));
     tokio::spawn(memory::keep_trimmed());
-    tokio::spawn(notify::keep(Arc::clone(&board), stop.clone(), notified));
+    let notified = notify::keep(Arc::clone(&board), stop.clone(), ended.clone());
+    tokio::spawn(notified);
 
     info!(
         "receiver {name} (id {}) connects to {source}, {}",
@@ -183,7 +174,7 @@ async fn serve(settings: &Settings, data: &DataFolder) -> anyhow::Result<()> {
         newcomer: newcomer.then(|| data.path()),
         source: &source,
     }
-    .run(&mut events, &mut stop)
+    .run(&mut events, &stop)
     .await;
 
     // From here on the transport waits for no reader.
@@ -211,7 +202,7 @@ async fn serve(settings: &Settings, data: &DataFolder) -> anyhow::Result<()> {
         warn!("HTTP server ended unexpectedly");
     }
     board.ended();
-    let _ = ended.send(true);
+    ended.cancel();
     if tokio::time::timeout(LAST_STATUS, status).await.is_err() {
         warn!("last status not written in time");
     }
@@ -236,10 +227,9 @@ fn beginning(history: Option<u64>) -> String {
 
 /// Reports not-ready from the stop request on, while HTTP still answers, so that load balancers can
 /// move clients before the receiver is gone.
-async fn leave(board: Arc<Board>, mut stop: watch::Receiver<bool>) {
-    if stop.wait_for(|stop| *stop).await.is_ok() {
-        board.leave();
-    }
+async fn leave(board: Arc<Board>, stop: CancellationToken) {
+    stop.cancelled().await;
+    board.leave();
 }
 
 async fn answer(site: Arc<Site>, listener: TcpListener) {
@@ -249,7 +239,7 @@ async fn answer(site: Arc<Site>, listener: TcpListener) {
     http::serve(site, listener).await;
 }
 
-/// Starts webhooks and commands: before anything is received, so that they miss nothing.
+/// Starts webhooks and commands, before anything is received, so that they miss nothing.
 fn start_hooks(
     settings: &Settings,
     data: &DataFolder,
@@ -293,30 +283,4 @@ fn start_hooks(
         hooks.add(data.path(), how, target, tapes)?;
     }
     Ok(hooks)
-}
-
-/// True from the first SIGTERM or SIGINT on.
-fn stop_on_signals() -> anyhow::Result<watch::Receiver<bool>> {
-    let (stop, stopped) = watch::channel(false);
-    let manners = Manners {
-        first: "finishing what is in hand, then stopping",
-        at_once: |_| 1,
-    };
-    signals::on_stop(manners, move || {
-        let _ = stop.send(true);
-    })?;
-    Ok(stopped)
-}
-
-/// Makes the folder for qlog files, if they are wanted.
-fn make_qlog_folder(settings: &Settings) -> anyhow::Result<()> {
-    let Some(folder) = &settings.qlog else {
-        return Ok(());
-    };
-    std::fs::create_dir_all(folder).with_context(|| {
-        format!(
-            "cannot make the folder {}: choose another one with --qlog",
-            folder.display()
-        )
-    })
 }

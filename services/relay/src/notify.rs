@@ -4,30 +4,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use service::systemd;
-use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use crate::engine::Engine;
 
 /// A packet thread that takes longer to respond than this is stuck.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Reports the status until `done` is true, and the stop once `stop` is.
-pub async fn keep(
-    engine: Arc<Engine>,
-    mut stop: watch::Receiver<bool>,
-    mut done: watch::Receiver<bool>,
-) {
+/// Reports the status until `done`, and the stop once `stop` is cancelled.
+pub async fn keep(engine: Arc<Engine>, stop: CancellationToken, done: CancellationToken) {
     systemd::keep(
         || line(&engine),
         // The thread that forwards packets has to progress.
         || engine.is_alive(PATIENCE),
         "taking no new gateways",
-        async {
-            let _ = stop.wait_for(|stop| *stop).await;
-        },
-        async {
-            let _ = done.wait_for(|done| *done).await;
-        },
+        stop,
+        done,
     )
     .await;
 }

@@ -5,11 +5,10 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
 use netio::direct::UdpPort;
-use service::listen;
-use service::signals::{self, Manners};
-use tokio::sync::watch;
+use service::program::{LAST_WAIT, block_on};
+use service::{listen, signals};
+use tokio::runtime::Builder;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -26,20 +25,13 @@ const LOOK: Duration = Duration::from_millis(100);
 /// # Errors
 /// If the relay cannot start, or cannot continue; in words for the operator.
 pub fn run(settings: &Settings) -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .thread_name("relay")
-        .enable_all()
-        .build()?;
-    let result = runtime.block_on(serve(settings));
-    runtime.shutdown_timeout(Duration::from_secs(1));
-    result
+    let mut builder = Builder::new_multi_thread();
+    builder.worker_threads(1).thread_name("relay");
+    block_on(&mut builder, LAST_WAIT, serve(settings))
 }
 
 async fn serve(settings: &Settings) -> anyhow::Result<()> {
-    let mut stop = stop_on_signals()?;
-    #[cfg(feature = "fault-injection")]
-    service::faults::inject_from_environment()?;
+    let stop = signals::stop_token("taking no new gateways, then stopping", |_| 1)?;
     let listener = match settings.http {
         Some(http) => listen::bind(http, "FLEXFEED_RELAY_HTTP").map_err(anyhow::Error::msg)?,
         None => None,
@@ -78,10 +70,11 @@ async fn serve(settings: &Settings) -> anyhow::Result<()> {
         }
         tokio::spawn(http::serve(Arc::clone(&site), listener))
     });
-    let (done, ended) = watch::channel(false);
-    tokio::spawn(notify::keep(Arc::clone(&engine), stop.clone(), ended));
+    let done = CancellationToken::new();
+    let notified = notify::keep(Arc::clone(&engine), stop.clone(), done.clone());
+    tokio::spawn(notified);
     let broken = tokio::select! {
-        _ = stop.wait_for(|stop| *stop) => false,
+        () = stop.cancelled() => false,
         () = engine.ended() => true,
     };
     if !broken {
@@ -93,7 +86,7 @@ async fn serve(settings: &Settings) -> anyhow::Result<()> {
         // Requests in progress have been cut off by now; they lose nothing.
         let _ = answering.await;
     }
-    let _ = done.send(true);
+    done.cancel();
     let stopping = Arc::clone(&engine);
     let stopped = tokio::task::spawn_blocking(move || stopping.stop()).await;
     if broken || stopped.is_err() {
@@ -161,18 +154,4 @@ fn no_ipv6(error: &io::Error) -> bool {
         error.kind(),
         io::ErrorKind::Unsupported | io::ErrorKind::AddrNotAvailable
     ) || error.to_string().contains("Address family not supported")
-}
-
-/// Returns a channel that is true from the first SIGTERM or SIGINT on.
-fn stop_on_signals() -> anyhow::Result<watch::Receiver<bool>> {
-    let (stop, stopped) = watch::channel(false);
-    let manners = Manners {
-        first: "taking no new gateways, then stopping",
-        at_once: |_| 1,
-    };
-    signals::on_stop(manners, move || {
-        let _ = stop.send(true);
-    })
-    .context("cannot watch for signals")?;
-    Ok(stopped)
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-pub use ::service::faults::{Fault, VARIABLE, inject_from_environment};
+pub use ::service::faults::{Fault, VARIABLE};
 use flexicast_tokio::source::Faults;
 use store::{Adopted, HeadMark, Store, StoreError};
 

@@ -16,7 +16,6 @@ mod database;
 mod faults;
 mod http;
 pub mod ingest;
-mod logging;
 pub mod metrics;
 pub mod publish;
 mod record;
@@ -31,39 +30,45 @@ use std::time::Duration;
 
 use commands::Invocation;
 use config::Config;
-use run::Failure;
 use service::health::{self, Target};
-use tokio::runtime::Runtime;
-use tracing::{error, warn};
+use service::logging::{self, LogSettings};
+use service::program::{self, Failure, block_on};
+use service::settings::Problems;
+use tokio::runtime::{Builder, Runtime};
 
 /// Target of `health`.
 const TARGET: Target = Target {
     program: "flexfeed-source",
-    flag: "--http",
+    setting: "http",
 };
 
-/// Wrong usage: the command line or the environment has to be changed.
-const USAGE: u8 = 2;
+/// Default log filter.
+const LEVEL: &str = "info";
 
 /// Time limit for computations that are running at the end, such as a feed being parsed.
 const LAST_WAIT: Duration = Duration::from_millis(500);
 
-/// The program: does what the command line says, to its end.
+/// Carries out the command line of the process.
 pub fn main() -> ExitCode {
     service::core_dumps::forbid();
     match Invocation::from_command_line() {
-        Ok(Invocation::Run(config)) => run_source_process(*config),
+        Ok(Invocation::Run(config)) => run_source(*config),
         Ok(Invocation::Command(command)) => carry_out(*command),
-        Ok(Invocation::Health { http, question }) => health::run(TARGET, http.map(Some), question),
+        Ok(Invocation::Health { http, question }) => {
+            let listen = || http.map(Some).map_err(|problem| Problems(vec![problem]));
+            program::end(health::answer(TARGET, question, listen))
+        }
         // Prints help and version to standard output, mistakes to standard error with code 2.
         Err(error) => error.exit(),
     }
 }
 
-/// Does one thing and ends. What goes wrong is said in one line, which is no log line.
+/// Carries out a command. Its failure is one line, which is no log line.
 fn carry_out(command: commands::Command) -> ExitCode {
     let (format, level) = command.logging();
-    logging::start(format, Some(&level));
+    let level = Some(level);
+    // A command works without a log, too.
+    let _ = logging::begin(&LogSettings { format, level }, LEVEL);
     let ended = match Runtime::new() {
         Ok(runtime) => runtime.block_on(command.run()),
         Err(failure) => Err(commands::Failure::Other(format!(
@@ -73,38 +78,26 @@ fn carry_out(command: commands::Command) -> ExitCode {
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            let mut err = std::io::stderr().lock();
-            // A closed standard error is harmless: the exit code tells the same.
-            let _ = writeln!(err, "error: {failure}");
+            // A closed standard error is harmless: the exit code has the same meaning.
+            let _ = writeln!(std::io::stderr(), "error: {failure}");
             ExitCode::from(failure.code())
         }
     }
 }
 
-fn run_source_process(config: Config) -> ExitCode {
-    let warning = logging::start(config.log_format, config.log_level.as_deref());
-    for warning in warning.iter().chain(&config.warnings) {
-        warn!("{warning}");
-    }
-    let runtime = match Runtime::new() {
-        Ok(runtime) => runtime,
-        Err(failure) => {
-            error!("cannot start the threads of this program: {failure}");
-            return ExitCode::FAILURE;
-        }
+fn run_source(config: Config) -> ExitCode {
+    let log = LogSettings {
+        format: config.log_format,
+        level: config.log_level.clone(),
     };
-    let ended = runtime.block_on(run::run(config));
-    runtime.shutdown_timeout(LAST_WAIT);
-    service::logging::sum_up();
-    match ended {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(Failure::Usage(failure)) => {
-            error!("{failure:#}");
-            ExitCode::from(USAGE)
-        }
-        Err(Failure::Other(failure)) => {
-            error!("{failure:#}");
-            ExitCode::FAILURE
-        }
-    }
+    let warnings = config.warnings.clone();
+    program::run(&log, LEVEL, &warnings, || {
+        let main = async {
+            run::run(config).await.map_err(|failure| match failure {
+                run::Failure::Usage(failure) => Failure::Usage(format!("{failure:#}")),
+                run::Failure::Other(failure) => Failure::other(failure),
+            })
+        };
+        block_on(&mut Builder::new_multi_thread(), LAST_WAIT, main)
+    })
 }

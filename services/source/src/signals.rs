@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use service::signals::{self, Manners, Stop};
+use service::signals::{Stop, stop_token};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -15,13 +15,7 @@ use tracing::info;
 /// # Errors
 /// The system gives no signals.
 pub fn watch() -> Result<CancellationToken> {
-    let stop = CancellationToken::new();
-    let first = stop.clone();
-    let manners = Manners {
-        first: "stopping; once more ends it at once",
-        at_once: Stop::exit_code,
-    };
-    signals::on_stop(manners, move || first.cancel()).context("cannot listen for signals")?;
+    let stop = stop_token("stopping; once more ends it at once", Stop::exit_code)?;
     Ok(stop)
 }
 

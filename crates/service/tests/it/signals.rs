@@ -7,15 +7,15 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use service::logging::{self, LogFormat};
-use service::signals::{Manners, Stop, on_stop};
+use service::signals::{Stop, stop_token};
 
-/// Nothing that has to happen takes so long.
+/// Bound on everything that has to happen.
 const TIME: Duration = Duration::from_secs(60);
 
 /// Set in the child.
 const CHILD: &str = "SIGNALS_TEST_CHILD";
 
-/// A program that takes for ever to stop in good order; it says when it is ready and when it stops.
+/// A program that never finishes its orderly stop; prints when it is ready and when it stops.
 /// One peer has caused more log lines than are logged.
 async fn stop_for_ever() {
     let filter = logging::filter("the test", "info").unwrap();
@@ -23,12 +23,10 @@ async fn stop_for_ever() {
     for _ in 0..30 {
         tracing::info!(from = "192.0.2.1:4000", "joined");
     }
-    let manners = Manners {
-        first: "stopping",
-        at_once: Stop::exit_code,
-    };
-    on_stop(manners, || println!("stopping")).unwrap();
+    let stop = stop_token("stopping", Stop::exit_code).unwrap();
     println!("ready");
+    stop.cancelled().await;
+    println!("stopping");
     tokio::time::sleep(10 * TIME).await;
 }
 
@@ -39,7 +37,7 @@ fn signal(child: &Child, name: &str) {
 }
 
 #[test]
-fn a_second_signal_after_a_third_of_a_second_ends_it_at_once() {
+fn a_second_signal_after_a_third_of_a_second_ends_the_program_at_once() {
     if std::env::var_os(CHILD).is_some() {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         return runtime.block_on(stop_for_ever());
@@ -47,7 +45,7 @@ fn a_second_signal_after_a_third_of_a_second_ends_it_at_once() {
     for (first, second, code) in [("-TERM", "-TERM", 143), ("-TERM", "-INT", 130)] {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "--nocapture"])
-            .arg("signals::a_second_signal_after_a_third_of_a_second_ends_it_at_once")
+            .arg("signals::a_second_signal_after_a_third_of_a_second_ends_the_program_at_once")
             .env(CHILD, "1")
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -56,7 +54,7 @@ fn a_second_signal_after_a_third_of_a_second_ends_it_at_once() {
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut wait_for = |what: &str| {
             let found = lines.any(|line| line.unwrap().ends_with(what));
-            assert!(found, "it ended before it said {what:?}");
+            assert!(found, "the program ended before it printed {what:?}");
         };
         wait_for("ready");
         signal(&child, first);

@@ -1,4 +1,4 @@
-//! Commands beside `serve`: people, and the link for the first one.
+//! Commands next to `serve`: users, and the setup link for the first one.
 
 mod password;
 
@@ -11,42 +11,44 @@ use console::api::users::check_name;
 use console::auth::password as passwords;
 use console::setup;
 use serde_json::json;
+use service::program::{Failure, LAST_WAIT, block_on};
 use service::settings::{Environment, Layer};
-use store::{NewAudit, NewUser, Role, Store, StoreError, UserChange, UserEdit, UserRow};
+use store::{NewAudit, NewUser, Role, Store, UserChange, UserEdit, UserRow};
+use tokio::runtime::Builder;
 
 use crate::config::load_database;
 
 /// A user command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
-    /// A new link for the first operator.
+    /// Make a new link for the first operator.
     SetupLink,
-    /// To let somebody in.
+    /// Add a user.
     AddUser {
-        /// The name to sign in with.
+        /// Name to sign in with.
         name: String,
         /// Role.
         role: Role,
         /// Origin of the password.
         password: Password,
     },
-    /// To give somebody a new password.
+    /// Change a user's password.
     SetPassword {
         /// Name.
         name: String,
         /// Origin of the password.
         password: Password,
     },
-    /// To show everybody.
+    /// List users.
     ListUsers {
-        /// As JSON.
+        /// Whether to print JSON.
         json: bool,
     },
-    /// To keep somebody out, or let them in again.
+    /// Disable or enable a user.
     SetDisabled {
         /// Name.
         name: String,
-        /// Whether they are kept out.
+        /// Whether to disable the user.
         disabled: bool,
     },
 }
@@ -60,37 +62,13 @@ pub enum Password {
     File(PathBuf),
 }
 
-/// Reason for a failure, in words for the operator.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Failure {
-    /// Invalid request.
-    Usage(String),
-    /// Failed operation.
-    Other(String),
-}
-
-impl From<StoreError> for Failure {
-    fn from(error: StoreError) -> Self {
-        Self::Other(error.to_string())
-    }
-}
-
-impl std::fmt::Display for Failure {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Usage(text) | Self::Other(text) => f.write_str(text),
-        }
-    }
-}
-
 /// Runs the command; returns its output.
 ///
 /// # Errors
 /// The command failed.
 pub fn run(line: Layer, environment: &Environment, command: &Command) -> Result<String, Failure> {
-    let (url, settings, listen) = load_database(line, environment)
-        .map_err(|problems| Failure::Usage(problems.to_string()))?;
-    // Before the database is held: people take their time.
+    let (url, settings, listen) = load_database(line, environment)?;
+    // Before the database is opened: people take their time.
     let password = match command {
         Command::AddUser { name, password, .. } | Command::SetPassword { name, password } => {
             let password = password::read(password).map_err(Failure::Other)?;
@@ -102,12 +80,8 @@ pub fn run(line: Layer, environment: &Environment, command: &Command) -> Result<
         }
         _ => None,
     };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::Other(format!("cannot begin: {error}")))?;
-    runtime.block_on(async {
-        let store = store::open(&url.0).await?;
+    block_on(&mut Builder::new_current_thread(), LAST_WAIT, async {
+        let store = store::open(&url.0).await.map_err(Failure::other)?;
         let base = setup::base(&settings, listen);
         let done = carry_out(&store, command, password, &base).await;
         store.close().await;
@@ -127,14 +101,14 @@ async fn carry_out(
             let done = made.map_err(Failure::Other).and_then(|link| {
                 link.ok_or_else(|| {
                     Failure::Other(
-                        "somebody is set up already: add people with `flexfeed-console user add`, \
-                         or give somebody a new password with `flexfeed-console user passwd`"
+                        "there is a user already: add others with `flexfeed-console user add`, or \
+                         change a password with `flexfeed-console user passwd`"
                             .to_owned(),
                     )
                 })
             });
             note(store, "setup.link", "", json!({}), &done).await?;
-            Ok(format!("Make the first operator at\n\n  {}\n", done?))
+            Ok(format!("Set up the first operator at\n\n  {}\n", done?))
         }
         Command::AddUser { name, role, .. } => {
             let name = check_name(name).map_err(|problem| Failure::Usage(problem.detail))?;
@@ -145,12 +119,12 @@ async fn carry_out(
                 identity: None,
             };
             let change = store.users().add(&user).await;
-            let done = change.map_err(Failure::from);
+            let done = change.map_err(Failure::other);
             let done = done.and_then(|change| changed(change, &name));
             let detail = json!({"role": role.as_str()});
             note(store, "user.add", &name, detail, &done).await?;
             let user = done?;
-            Ok(format!("{} may sign in, as {}.\n", user.name, user.role))
+            Ok(format!("Added {} as {}.\n", user.name, user.role))
         }
         Command::SetPassword { name, .. } => {
             let edit = UserEdit {
@@ -162,7 +136,7 @@ async fn carry_out(
             note(store, "user.edit", name, detail, &done).await?;
             let user = done?;
             Ok(format!(
-                "{} has a new password, and has to sign in again everywhere.\n",
+                "Changed the password of {}, who is signed out everywhere.\n",
                 user.name
             ))
         }
@@ -176,12 +150,12 @@ async fn carry_out(
             note(store, "user.edit", name, detail, &done).await?;
             let user = done?;
             Ok(match disabled {
-                true => format!("{} is kept out.\n", user.name),
-                false => format!("{} may sign in again.\n", user.name),
+                true => format!("Disabled {}.\n", user.name),
+                false => format!("Enabled {}.\n", user.name),
             })
         }
         Command::ListUsers { json } => {
-            let users = store.users().list().await?;
+            let users = store.users().list().await.map_err(Failure::other)?;
             Ok(match json {
                 true => as_json(&users),
                 false => as_text(&users),
@@ -191,16 +165,17 @@ async fn carry_out(
 }
 
 async fn edited(store: &Store, name: &str, edit: &UserEdit) -> Result<UserRow, Failure> {
-    let found = store.users().get(name).await?;
-    let Some((user, _)) = found else {
+    let found = store.users().get(name).await;
+    let Some((user, _)) = found.map_err(Failure::other)? else {
         return Err(unknown(name));
     };
-    changed(store.users().edit(user.id, edit).await?, name)
+    let change = store.users().edit(user.id, edit).await;
+    changed(change.map_err(Failure::other)?, name)
 }
 
 fn unknown(name: &str) -> Failure {
     Failure::Other(format!(
-        "there is nobody called {name:?}: `flexfeed-console user list` shows everybody"
+        "no user is called {name:?}: `flexfeed-console user list` lists all users"
     ))
 }
 
@@ -209,15 +184,15 @@ fn changed(change: UserChange, name: &str) -> Result<UserRow, Failure> {
         UserChange::Done(user) => Ok(user),
         UserChange::Unknown => Err(unknown(name)),
         UserChange::Taken => Err(Failure::Other(format!(
-            "there is somebody called {name:?} already"
+            "a user called {name:?} exists already"
         ))),
         UserChange::LastOperator => Err(Failure::Other(
-            "nobody would be left who may act: make somebody else an operator first".to_owned(),
+            "the last operator: add another operator first".to_owned(),
         )),
     }
 }
 
-/// Notes it in the audit log, and what came of it.
+/// Records the command and its outcome in the audit log.
 async fn note<T>(
     store: &Store,
     action: &str,
@@ -238,7 +213,7 @@ async fn note<T>(
         address: String::new(),
     };
     match (store.audit_log().record(&audit).await, done) {
-        (Err(error), Ok(_)) => Err(error.into()),
+        (Err(error), Ok(_)) => Err(Failure::other(error)),
         // The reason for the failure is more useful than the failure to record it.
         _ => Ok(()),
     }
@@ -262,13 +237,13 @@ fn as_json(users: &[UserRow]) -> String {
 
 fn as_text(users: &[UserRow]) -> String {
     if users.is_empty() {
-        return "There is nobody yet: `flexfeed-console setup-link` makes a link for the first.\n"
+        return "No users yet: `flexfeed-console setup-link` makes a link for the first.\n"
             .to_owned();
     }
     let mut text = String::new();
     for user in users {
         let out = match user.disabled_ms {
-            Some(_) => "  kept out",
+            Some(_) => "  disabled",
             None => "",
         };
         let name = service::peer_text::plain(&user.name);

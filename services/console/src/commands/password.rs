@@ -1,4 +1,4 @@
-//! Asking for a password.
+//! Password input.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, IsTerminal, Read, Write, stderr, stdin};
@@ -24,7 +24,7 @@ pub(super) fn read(from: &Password) -> Result<String, String> {
             let once = ask("Password: ")?;
             match ask("Once more: ")? == once {
                 true => Ok(once),
-                false => Err("the two are not the same".to_owned()),
+                false => Err("the two passwords differ".to_owned()),
             }
         }
         Password::Asked => first_line(stdin()),
@@ -32,7 +32,7 @@ pub(super) fn read(from: &Password) -> Result<String, String> {
 }
 
 fn first_line(from: impl Read) -> Result<String, String> {
-    // One more than there can be: a longer one is not taken for another.
+    // One more than the longest password: a longer line is rejected, not cut.
     let mut line = String::new();
     let limit = MOST as u64 + 2;
     BufReader::new(from.take(limit))
@@ -51,7 +51,7 @@ fn ask(words: &str) -> Result<String, String> {
     let typed = typed();
     let _ = disable_raw_mode();
     let _ = out.write_all(b"\n");
-    typed.map_err(failed)?.ok_or_else(|| "given up".to_owned())
+    typed.map_err(failed)?.ok_or_else(|| "cancelled".to_owned())
 }
 
 /// Reads from the terminal up to Enter; `None` for Ctrl-C.

@@ -31,11 +31,11 @@ async fn failures_are_not_audited_as_successes() {
     let done = carry_out(store, &add, hash(), "http://h/").await;
     done.unwrap();
     let Failure::Other(late) = setup().await.unwrap_err() else {
-        panic!("it was said as it can be");
+        panic!("not a failed operation");
     };
     let taken = carry_out(store, &add, hash(), "http://h/").await;
     let Failure::Other(taken) = taken.unwrap_err() else {
-        panic!("it was said as it can be");
+        panic!("not a failed operation");
     };
     let disable = Command::SetDisabled {
         name: "ann".to_owned(),
@@ -43,7 +43,7 @@ async fn failures_are_not_audited_as_successes() {
     };
     let last = carry_out(store, &disable, None, "http://h/").await;
     let Failure::Other(last) = last.unwrap_err() else {
-        panic!("it was said as it can be");
+        panic!("not a failed operation");
     };
     let line = |action: &str, outcome: &str| (action.to_owned(), outcome.to_owned());
     assert_eq!(

@@ -4,12 +4,12 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use service::cli;
+use service::cli::Request;
 use service::logging::LogFormat;
 use service::settings::{Environment, Form, Layer, Place, Problems, Setting};
 
 use super::*;
-use crate::cli::{Request, parse};
+use crate::cli::PROGRAM;
 
 const LINK: &str =
     "flexfeed://s3cret@h?pin=sha256:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8&ch=lore&ch=net";
@@ -123,7 +123,8 @@ impl Given {
 
     fn load(&self) -> Result<Loaded, Problems> {
         fs::write(self.path(), &self.file).unwrap();
-        let Ok(Request::Common(cli::Request::Run(line))) = parse(self.line.clone()) else {
+        let given = PROGRAM.command().try_get_matches_from(&self.line).unwrap();
+        let Request::Run(line) = PROGRAM.cli.request(&given) else {
             panic!("{:?}", self.line);
         };
         let mut environment = self.environment.clone();

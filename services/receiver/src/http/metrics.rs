@@ -6,12 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use axum::http::StatusCode;
 use flexicast::Rung;
 use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::metrics::info::Info;
-use prometheus_client::registry::{Registry, Unit};
+use service::metrics::{self, Real, Unit, raise};
+use service::places::Limit;
 
 use super::Site;
 use crate::board::Board;
@@ -19,12 +18,9 @@ use crate::hooks::HookStatus;
 use crate::journal::JournalReader;
 use crate::latency::ChannelLabels;
 use crate::status::model::Channel;
-use service::places::Limit;
 
 const RUNGS: [Rung; 4] = [Rung::Multicast, Rung::Amt, Rung::Replicated, Rung::Unicast];
 
-/// A gauge of a number that need not be whole.
-type Real = Gauge<f64, AtomicU64>;
 type Gauges = Family<ChannelLabels, Gauge>;
 type Counters = Family<ChannelLabels, Counter>;
 
@@ -63,10 +59,10 @@ struct LimitLabels {
     limit: &'static str,
 }
 
-/// All metrics of the receiver. Most are taken over from its status when they are asked for.
+/// All metrics of the receiver. Most are copied from its status for each request.
 #[derive(Debug)]
 pub(super) struct Metrics {
-    registry: Registry,
+    registry: metrics::Metrics,
     started: Real,
     connected: Gauge,
     failing: Gauge,
@@ -85,7 +81,7 @@ pub(super) struct Metrics {
     limits: Family<LimitLabels, Counter>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Channels {
     head: Gauges,
     cursor: Gauges,
@@ -105,7 +101,7 @@ struct Channels {
     journal_bytes: Gauges,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Hooks {
     pending: Family<HookLabels, Gauge>,
     running: Family<HookLabels, Gauge>,
@@ -118,72 +114,61 @@ struct Hooks {
 }
 
 impl Metrics {
-    /// Those of a receiver, whose latencies `board` keeps.
+    /// Returns the metrics of a receiver whose latencies `board` keeps.
     pub(super) fn new(board: &Board) -> Self {
-        let mut metrics = Self {
-            registry: Registry::with_prefix("flexfeed_receiver"),
-            started: Real::default(),
-            connected: Gauge::default(),
-            failing: Gauge::default(),
-            connections_made: Counter::default(),
-            disconnects: Counter::default(),
-            refusals: Counter::default(),
-            storage_failures: Counter::default(),
-            channels: Channels::default(),
-            hooks: Hooks::default(),
-            answers: Family::default(),
-            clients: Gauge::default(),
-            events: Counter::default(),
-            dropped: Counter::default(),
-            refused: Counter::default(),
-            connections: Gauge::default(),
-            limits: Family::default(),
-        };
-        metrics.register();
-        metrics.channels.register(&mut metrics.registry);
-        metrics.hooks.register(&mut metrics.registry);
-        let help = "Time from storing at the source to the receiver's outputs, by two clocks, of \
+        let mut r = metrics::Metrics::new("flexfeed_receiver");
+        let latency = "Time from storing at the source to the receiver's outputs, by two clocks, of \
             live updates";
         let latencies = board.latencies().family();
-        metrics
-            .registry
-            .register_with_unit("update_latency", help, Unit::Seconds, latencies);
-        metrics
-    }
-
-    fn register(&mut self) {
-        let r = &mut self.registry;
-        let version = [("version", env!("CARGO_PKG_VERSION"))].to_vec();
-        r.register("build", "The program", Info::new(version));
-        let help = "Unix time of the process's start";
-        r.register_with_unit("start_timestamp", help, Unit::Seconds, self.started.clone());
-        let help = "Whether the receiver is admitted on the present connection";
-        r.register("connected", help, self.connected.clone());
-        let help =
-            "Whether the receiver is failing: no connection, or outputs that cannot be written";
-        r.register("failing", help, self.failing.clone());
-        let help = "Connections on which the source admitted the receiver";
-        r.register("connections", help, self.connections_made.clone());
-        let help = "Connections to the source, or attempts, that failed or ended";
-        r.register("disconnects", help, self.disconnects.clone());
-        let help = "Refusals by the source";
-        r.register("refusals", help, self.refusals.clone());
-        let help = "Failed attempts to write the outputs";
-        r.register("storage_failures", help, self.storage_failures.clone());
-        let help = "HTTP responses, by page and status code";
-        r.register("http_answers", help, self.answers.clone());
-        let help = "Clients connected to /events";
-        r.register("event_clients", help, self.clients.clone());
-        let help = "Events sent to clients of /events";
-        r.register("events_sent", help, self.events.clone());
-        let help = "Clients of /events dropped because they read too slowly";
-        r.register("event_clients_dropped", help, self.dropped.clone());
-        let help = "Clients of /events refused because there were too many";
-        r.register("event_clients_refused", help, self.refused.clone());
-        let help = "HTTP connections";
-        r.register("http_connections", help, self.connections.clone());
-        let help = "HTTP requests and connections refused or cut short, by limit";
-        r.register("http_limited", help, self.limits.clone());
+        Self {
+            started: r.unit(
+                "start_timestamp",
+                "Unix time of the process's start",
+                Unit::Seconds,
+            ),
+            connected: r.add(
+                "connected",
+                "Whether the receiver is admitted on the present connection",
+            ),
+            failing: r.add(
+                "failing",
+                "Whether the receiver is failing: no connection, or outputs that cannot be written",
+            ),
+            connections_made: r.add(
+                "connections",
+                "Connections on which the source admitted the receiver",
+            ),
+            disconnects: r.add(
+                "disconnects",
+                "Connections to the source, or attempts, that failed or ended",
+            ),
+            refusals: r.add("refusals", "Refusals by the source"),
+            storage_failures: r.add("storage_failures", "Failed attempts to write the outputs"),
+            answers: r.add("http_answers", "HTTP responses, by page and status code"),
+            clients: r.add("event_clients", "Clients connected to /events"),
+            events: r.add("events_sent", "Events sent to clients of /events"),
+            dropped: r.add(
+                "event_clients_dropped",
+                "Clients of /events dropped because they read too slowly",
+            ),
+            refused: r.add(
+                "event_clients_refused",
+                "Clients of /events refused because there were too many",
+            ),
+            connections: r.add("http_connections", "HTTP connections"),
+            limits: r.add(
+                "http_limited",
+                "HTTP requests and connections refused or cut short, by limit",
+            ),
+            channels: Channels::register(&mut r),
+            hooks: Hooks::register(&mut r),
+            registry: {
+                let unit = Unit::Seconds;
+                r.registry()
+                    .register_with_unit("update_latency", latency, unit, latencies);
+                r
+            },
+        }
     }
 
     /// Counts an answer.
@@ -194,7 +179,7 @@ impl Metrics {
             .inc();
     }
 
-    /// The text of `/metrics`.
+    /// Returns the text of `/metrics`.
     pub(super) fn text(&self, site: &Site) -> Result<String, std::fmt::Error> {
         let status = site.board.status();
         self.started.set(status.started_ms as f64 / 1e3);
@@ -227,51 +212,54 @@ impl Metrics {
             };
             raise(&self.limits.get_or_create(&labels), site.places.met(limit));
         }
-        let mut text = String::new();
-        encode(&mut text, &self.registry)?;
-        Ok(text)
+        self.registry.text()
     }
 }
 
 impl Channels {
-    fn register(&self, r: &mut Registry) {
-        let help = "Seq of the source's last known update";
-        r.register("head_seq", help, self.head.clone());
-        let help = "Seq up to which the outputs are complete";
-        r.register("cursor_seq", help, self.cursor.clone());
-        let help = "Updates between the head and the cursor";
-        r.register("lag_updates", help, self.lag.clone());
-        let help = "The channel's rung: 1 for that one";
-        r.register("rung", help, self.rung.clone());
-        let help = "Whether the channel has an AMT relay, in use or on standby";
-        r.register("amt_relay", help, self.relay.clone());
-        let help = "Moves of the channel to a rung; the end of a connection is none";
-        r.register("rung_moves", help, self.moves.clone());
-        let help = "Updates written to the outputs since the start, by the path they came on";
-        r.register("updates", help, self.updates.clone());
-        let help = "Updates that could not be decoded and were skipped";
-        r.register("undecodable_updates", help, self.undecodable.clone());
-        let help = "Updates gone at the source before they could be received";
-        r.register("missing_updates", help, self.missing.clone());
-        let help = "Flow packets accepted";
-        r.register("flow_packets", help, self.packets.clone());
-        let help = "Packets to the group that were not valid packets of the flow";
-        r.register("flow_invalid_packets", help, self.invalid.clone());
-        let help = "Packets and ranges that arrived more than once";
-        r.register("duplicates", help, self.duplicates.clone());
-        let help = "Contradictions between bytes of an update";
-        r.register("mismatches", help, self.mismatches.clone());
-        let help = "Updates whose bytes from the flow were dropped and fetched again by unicast";
-        r.register("refetched_updates", help, self.refetched.clone());
-        let help = "Records in the journal";
-        r.register("journal_records", help, self.journal_records.clone());
-        let help = "Size of the journal";
-        r.register_with_unit(
-            "journal_size",
-            help,
-            Unit::Bytes,
-            self.journal_bytes.clone(),
-        );
+    fn register(r: &mut metrics::Metrics) -> Self {
+        Self {
+            head: r.add("head_seq", "Seq of the source's last known update"),
+            cursor: r.add("cursor_seq", "Seq up to which the outputs are complete"),
+            lag: r.add("lag_updates", "Updates between the head and the cursor"),
+            rung: r.add("rung", "The channel's rung: 1 for that one"),
+            relay: r.add(
+                "amt_relay",
+                "Whether the channel has an AMT relay, in use or on standby",
+            ),
+            moves: r.add(
+                "rung_moves",
+                "Moves of the channel to a rung; the end of a connection is none",
+            ),
+            updates: r.add(
+                "updates",
+                "Updates written to the outputs since the start, by the path they came on",
+            ),
+            undecodable: r.add(
+                "undecodable_updates",
+                "Updates that could not be decoded and were skipped",
+            ),
+            missing: r.add(
+                "missing_updates",
+                "Updates gone at the source before they could be received",
+            ),
+            packets: r.add("flow_packets", "Flow packets accepted"),
+            invalid: r.add(
+                "flow_invalid_packets",
+                "Packets to the group that were not valid packets of the flow",
+            ),
+            duplicates: r.add(
+                "duplicates",
+                "Packets and ranges that arrived more than once",
+            ),
+            mismatches: r.add("mismatches", "Contradictions between bytes of an update"),
+            refetched: r.add(
+                "refetched_updates",
+                "Updates whose bytes from the flow were dropped and fetched again by unicast",
+            ),
+            journal_records: r.add("journal_records", "Records in the journal"),
+            journal_bytes: r.unit("journal_size", "Size of the journal", Unit::Bytes),
+        }
     }
 
     fn show(&self, channel: &Channel, reader: Option<&JournalReader>) {
@@ -319,9 +307,7 @@ impl Channels {
             set(&self.journal_bytes, bytes);
         }
     }
-}
 
-impl Channels {
     fn show_moves(&self, channel: &str, moved: &BTreeMap<String, u64>) {
         for rung in RUNGS {
             let to = rung.to_string();
@@ -334,23 +320,32 @@ impl Channels {
 }
 
 impl Hooks {
-    fn register(&self, r: &mut Registry) {
-        let help = "Updates not delivered to the hook yet";
-        r.register("hook_pending_updates", help, self.pending.clone());
-        let help = "Deliveries in progress";
-        r.register("hook_running_attempts", help, self.running.clone());
-        let help = "Updates delivered to the hook";
-        r.register("hook_delivered_updates", help, self.delivered.clone());
-        let help = "Failed delivery attempts";
-        r.register("hook_failed_attempts", help, self.failed.clone());
-        let help = "Updates given up and kept as dead letters";
-        r.register("hook_dead_letters", help, self.dead.clone());
-        let help = "Dead letters dropped, oldest first, because there were too many";
-        r.register("hook_dropped_dead_letters", help, self.dropped.clone());
-        let help = "Updates that could not be read back from the journal";
-        r.register("hook_lost_updates", help, self.lost.clone());
-        let help = "Whether delivery to the hook is disabled until the next start";
-        r.register("hook_disabled", help, self.disabled.clone());
+    fn register(r: &mut metrics::Metrics) -> Self {
+        Self {
+            pending: r.add(
+                "hook_pending_updates",
+                "Updates not delivered to the hook yet",
+            ),
+            running: r.add("hook_running_attempts", "Deliveries in progress"),
+            delivered: r.add("hook_delivered_updates", "Updates delivered to the hook"),
+            failed: r.add("hook_failed_attempts", "Failed delivery attempts"),
+            dead: r.add(
+                "hook_dead_letters",
+                "Updates given up and kept as dead letters",
+            ),
+            dropped: r.add(
+                "hook_dropped_dead_letters",
+                "Dead letters dropped, oldest first, because there were too many",
+            ),
+            lost: r.add(
+                "hook_lost_updates",
+                "Updates that could not be read back from the journal",
+            ),
+            disabled: r.add(
+                "hook_disabled",
+                "Whether delivery to the hook is disabled until the next start",
+            ),
+        }
     }
 
     fn show(&self, hook: &HookStatus) {
@@ -373,9 +368,4 @@ impl Hooks {
 
 fn whole(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
-}
-
-/// Brings a counter up to what was counted; counters never go down.
-fn raise(counter: &Counter, to: u64) {
-    counter.inner().fetch_max(to, Ordering::Relaxed);
 }

@@ -21,9 +21,9 @@ use std::sync::Arc;
 
 use axum::body::HttpBody;
 use axum::extract::Request;
+use axum::http::HeaderValue;
 use axum::http::StatusCode;
 use axum::http::header::{CONTENT_LENGTH, RETRY_AFTER};
-use axum::http::{HeaderValue, Uri};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -42,20 +42,20 @@ use metrics::Metrics;
 use readiness::Readiness;
 pub use readiness::sample;
 use service::places::{Bounds, Connection, Limit, Places};
-use service::server;
+use service::{pages as common, server};
 
-/// One channel, as HTTP sees it.
+/// Channel, as HTTP sees it.
 #[derive(Debug)]
 pub struct ServedChannel {
-    /// Its name.
+    /// Name.
     pub channel: String,
-    /// Its journal.
+    /// Journal.
     pub reader: Arc<JournalReader>,
-    /// Its feed files.
+    /// Feed files.
     pub feeds: Arc<Feeds>,
 }
 
-/// All that is served.
+/// State of the served site.
 pub struct Site {
     json: bool,
     channels: Vec<ServedChannel>,
@@ -78,8 +78,8 @@ impl std::fmt::Debug for Site {
 }
 
 impl Site {
-    /// Serves the feeds and journals of `channels`, whose data folder is `data`, until `stop`. `json` if there
-    /// are JSON Feed files.
+    /// Returns the site of the feeds and journals of `channels`, whose data folder is `data`, until
+    /// `stop`. `json` if there are JSON Feed files.
     #[must_use]
     pub fn new(
         data: &Path,
@@ -124,15 +124,13 @@ pub async fn serve(site: Arc<Site>, listener: TcpListener) {
 /// `local` if only this machine reaches it.
 fn router(site: Arc<Site>, local: bool) -> Router {
     let counting = Arc::clone(&site);
-    Router::new()
+    common::router("/")
         .route("/", get(pages::index))
         .route("/feeds/{file}", get(feeds::feed))
         .route("/events", get(events::events))
-        .route("/healthz", get(pages::alive))
         .route("/readyz", get(pages::ready))
         .route("/metrics", get(pages::metrics))
         .route("/status.json", get(pages::status))
-        .fallback(nothing)
         .layer(from_fn(
             move |Extension(client): Extension<Arc<Connection>>, request: Request, next: Next| {
                 let site = Arc::clone(&counting);
@@ -142,8 +140,8 @@ fn router(site: Arc<Site>, local: bool) -> Router {
         .with_state(site)
 }
 
-/// Counts a request, holds it to the bounds, and adds what every answer has: what feeds bring with
-/// them must not be taken for a page of this site.
+/// Counts a request, holds it to the bounds, and adds the common headers: browsers must not take
+/// text of feeds for a page of this site.
 async fn finish(
     site: &Site,
     local: bool,
@@ -193,11 +191,4 @@ fn busy(limit: Limit) -> Response {
     let text = format!("too many feeds and events are being read{whose}; try again later\n");
     let later = [(RETRY_AFTER, HeaderValue::from_static("10"))];
     (StatusCode::SERVICE_UNAVAILABLE, later, text).into_response()
-}
-
-async fn nothing(uri: Uri) -> (StatusCode, String) {
-    (
-        StatusCode::NOT_FOUND,
-        format!("there is nothing at {}: see /\n", uri.path()),
-    )
 }

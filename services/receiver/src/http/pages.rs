@@ -1,40 +1,28 @@
-//! The pages for people, operators and their machines.
+//! Pages for people, operators and their machines.
 
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY};
+use axum::http::header::CONTENT_SECURITY_POLICY;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{Html, IntoResponse, Json, Response};
-use serde_json::{Value, json};
+use serde_json::Value;
 use service::exposition;
+use service::pages::{NOT_STORED, readiness};
 
 use super::Site;
 
-const NOT_STORED: (axum::http::HeaderName, HeaderValue) =
-    (CACHE_CONTROL, HeaderValue::from_static("no-store"));
-
-/// The process runs its tasks; that is all that this says.
-pub(super) async fn alive() -> &'static str {
-    "alive\n"
-}
-
-/// Whether it does what it is for: connected, outputs written and up to date.
+/// Whether the receiver is connected, and its outputs are written and up to date.
 pub(super) async fn ready(State(site): State<Arc<Site>>) -> Response {
     let mut reasons = site.readiness.reasons(&site.board.status()).await;
     if site.board.is_leaving() {
         reasons.insert(0, "the receiver is about to end".to_owned());
     }
-    let code = match reasons.is_empty() {
-        true => StatusCode::OK,
-        false => StatusCode::SERVICE_UNAVAILABLE,
-    };
-    let body = json!({"ready": reasons.is_empty(), "reasons": reasons});
-    (code, [NOT_STORED], Json(body)).into_response()
+    readiness(&reasons)
 }
 
 pub(super) async fn metrics(State(site): State<Arc<Site>>, headers: HeaderMap) -> Response {
-    // Counting what waits in the journals looks at each of their records.
+    // Counting the pending updates reads every record of the journals.
     let text = tokio::task::spawn_blocking(move || site.metrics.text(&site)).await;
     exposition::answer(&headers, text.unwrap_or(Err(std::fmt::Error)))
 }
@@ -77,10 +65,14 @@ pub(super) async fn index(State(site): State<Arc<Site>>) -> Response {
     };
     let page = format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta name=\"viewport\" content=\"width=device-width\"><title>flexfeed receiver {name}</title>\n\
-         <style>body{{font-family:system-ui,sans-serif;margin:2em;max-width:60em}}td{{padding:.2em 1em .2em 0}}</style></head>\n\
-         <body><h1>flexfeed receiver {name}</h1>\n<p>Source {source}: {connection}.</p>\n<table>\n{rows}</table>\n\
-         <p><a href=\"/readyz\">readiness</a> <a href=\"/status.json\">status</a> <a href=\"/metrics\">metrics</a></p></body></html>\n",
+         <meta name=\"viewport\" content=\"width=device-width\">\
+         <title>flexfeed receiver {name}</title>\n\
+         <style>body{{font-family:system-ui,sans-serif;margin:2em;max-width:60em}}\
+         td{{padding:.2em 1em .2em 0}}</style></head>\n\
+         <body><h1>flexfeed receiver {name}</h1>\n<p>Source {source}: {connection}.</p>\n\
+         <table>\n{rows}</table>\n\
+         <p><a href=\"/readyz\">readiness</a> <a href=\"/status.json\">status</a> \
+         <a href=\"/metrics\">metrics</a></p></body></html>\n",
         name = escaped(&status.name),
         source = escaped(&status.source),
     );

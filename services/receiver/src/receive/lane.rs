@@ -7,12 +7,13 @@ use std::time::Instant;
 
 use flexicast::Cursor;
 use service::backoff::Backoff;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
 use tracing::{error, warn};
 use uuid::Uuid;
 
 use super::batch::Batch;
-use super::{Loop, LoopExit, Outlet, stopped};
+use super::{Loop, LoopExit, Outlet};
 use crate::board::{Board, now_ms};
 use crate::deliver::{Delivery, Item, ORDER, StorageReport, after};
 use crate::sink::Sink;
@@ -49,7 +50,7 @@ impl<'a, S: Sink> Lane<'a, S> {
         outlet: Outlet<S>,
         with: &Loop<'a, S>,
         trouble: &Arc<Notify>,
-        stop: &watch::Receiver<bool>,
+        stop: &CancellationToken,
     ) -> Self {
         let Outlet {
             channel,
@@ -223,7 +224,7 @@ struct BatchWriter<'a, S> {
     files_due: Option<Instant>,
     /// Delays between attempts to write them.
     files_backoff: Backoff,
-    stop: watch::Receiver<bool>,
+    stop: CancellationToken,
     failing: Arc<AtomicBool>,
     /// Notified of failures.
     trouble: Arc<Notify>,
@@ -313,7 +314,7 @@ impl<S: Sink> BatchWriter<'_, S> {
             }
             tokio::select! {
                 biased;
-                () = stopped(&mut self.stop) => {
+                () = self.stop.cancelled() => {
                     error!(
                         channel = self.channel,
                         "stopping with updates unwritten; the source resends them at the next start"

@@ -23,7 +23,7 @@ struct Bench {
     board: Arc<Board>,
     confirmed: Arc<Mutex<Vec<u64>>>,
     events: mpsc::Sender<Event>,
-    stop: watch::Sender<bool>,
+    stop: CancellationToken,
     task: tokio::task::JoinHandle<(LoopExit, usize)>,
 }
 
@@ -43,7 +43,8 @@ fn bench_of(capacity: usize, batch: Limits, ready: impl IntoIterator<Item = Even
     for event in ready {
         events.try_send(event).unwrap();
     }
-    let (stop, mut stopping) = watch::channel(false);
+    let stop = CancellationToken::new();
+    let stopping = stop.clone();
     let task = tokio::spawn({
         let (board, sink, confirmed) = (board.clone(), sink.clone(), confirmed.clone());
         async move {
@@ -58,7 +59,7 @@ fn bench_of(capacity: usize, batch: Limits, ready: impl IntoIterator<Item = Even
                 source: "h:4433",
                 newcomer: None,
             }
-            .run(&mut inbox, &mut stopping)
+            .run(&mut inbox, &stopping)
             .await;
             (end, inbox.len())
         }
@@ -86,7 +87,7 @@ impl Bench {
     }
 
     async fn end(self) -> (LoopExit, usize) {
-        self.stop.send(true).unwrap();
+        self.stop.cancel();
         self.task.await.unwrap()
     }
 }
@@ -518,7 +519,8 @@ async fn a_channel_that_cannot_be_written_does_not_stop_the_others() {
     let board = Arc::new(Board::new(identity, &channels));
     let (bad, good) = (FakeSink::default(), FakeSink::default());
     let (first, mut inbox) = mpsc::channel(4);
-    let (stop, mut stopping) = watch::channel(false);
+    let stop = CancellationToken::new();
+    let stopping = stop.clone();
     let confirmed = Arc::new(Mutex::new(Vec::new()));
     // Requested cursors of a reconnection, and the events that follow it.
     let (asked, mut asking) = mpsc::channel(8);
@@ -550,7 +552,7 @@ async fn a_channel_that_cannot_be_written_does_not_stop_the_others() {
                 source: "h:4433",
                 newcomer: None,
             }
-            .run(&mut inbox, &mut stopping)
+            .run(&mut inbox, &stopping)
             .await
         }
     });
@@ -620,6 +622,6 @@ async fn a_channel_that_cannot_be_written_does_not_stop_the_others() {
         let logged: Vec<u64> = logged.flatten().collect();
         assert_eq!(logged, (1..=61).collect::<Vec<_>>());
     }
-    stop.send(true).unwrap();
+    stop.cancel();
     assert_eq!(task.await.unwrap(), LoopExit::Stopped);
 }

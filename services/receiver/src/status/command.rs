@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};
+use service::program::Answer;
 
 use super::file;
 use super::model::Status;
@@ -18,15 +19,6 @@ const SILENT_MS: u64 = 10_000;
 /// A file that was read while it was written over is read again.
 const READ_TRIES: u32 = 4;
 const READ_PAUSE: Duration = Duration::from_millis(50);
-
-/// Output of the command, and whether the receiver is healthy.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Answer {
-    /// For standard output.
-    pub text: String,
-    /// A receiver runs on the folder, is connected, and reports no problem.
-    pub well: bool,
-}
 
 /// State read from a data folder.
 #[derive(Debug, Clone, PartialEq)]

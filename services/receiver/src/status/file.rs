@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use super::model::Status;
@@ -35,12 +35,12 @@ pub fn path(data: &Path) -> PathBuf {
 }
 
 /// Keeps the file as the board says, at most five times a second and at least every two seconds,
-/// until `done` is true; then writes it once more.
-pub async fn keep(board: Arc<Board>, data: PathBuf, mut done: watch::Receiver<bool>) {
+/// until `done`; then writes it once more.
+pub async fn keep(board: Arc<Board>, data: PathBuf, done: CancellationToken) {
     let path = path(&data);
     let mut failing = false;
     loop {
-        let last = *done.borrow_and_update();
+        let last = done.is_cancelled();
         let (status, file) = (board.status(), path.clone());
         let written = tokio::task::spawn_blocking(move || write(&file, &status)).await;
         match written {
@@ -60,10 +60,10 @@ pub async fn keep(board: Arc<Board>, data: PathBuf, mut done: watch::Receiver<bo
                 tokio::select! {
                     () = board.changed() => {}
                     () = tokio::time::sleep(HEARTBEAT) => {}
-                    _ = done.changed() => {}
+                    () = done.cancelled() => {}
                 }
             }
-            _ = done.changed() => {}
+            () = done.cancelled() => {}
         }
     }
 }
@@ -232,8 +232,8 @@ mod tests {
     async fn the_file_follows_the_board_and_its_end_is_written() {
         let folder = tempfile::tempdir().unwrap();
         let board = Arc::new(board());
-        let (end, done) = watch::channel(false);
-        let task = tokio::spawn(keep(board.clone(), folder.path().to_owned(), done));
+        let done = CancellationToken::new();
+        let task = tokio::spawn(keep(board.clone(), folder.path().to_owned(), done.clone()));
         let error = async |wanted: Option<&str>| {
             tokio::time::timeout(Duration::from_secs(20), async {
                 loop {
@@ -251,7 +251,7 @@ mod tests {
         board.storage_failed("lore", "disk full".into());
         error(Some("disk full")).await;
         board.storage_failed("lore", "gone".into());
-        end.send(true).unwrap();
+        done.cancel();
         task.await.unwrap();
         let status = read(folder.path()).unwrap().unwrap();
         assert_eq!(status.error.as_deref(), Some("gone"));

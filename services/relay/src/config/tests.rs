@@ -4,11 +4,11 @@
 
 use std::path::Path;
 
-use service::cli;
+use service::cli::Request;
 use service::settings::{Environment, Form, Layer, Layers, Origin, Problems};
 
 use super::*;
-use crate::cli::{Request, parse};
+use crate::cli::PROGRAM;
 
 /// Acceptable values of every setting but the one that names the file: for its flag, its variable
 /// and its key.
@@ -50,8 +50,9 @@ const EXAMPLES: &[(&str, [&str; 3])] = &[
 
 fn line(arguments: &[&str]) -> Layer {
     let all = std::iter::once(&"flexfeed-relay").chain(arguments);
-    match parse(all).unwrap() {
-        Request::Common(cli::Request::Run(layer)) => layer,
+    let given = PROGRAM.command().try_get_matches_from(all).unwrap();
+    match PROGRAM.cli.request(&given) {
+        Request::Run(layer) => layer,
         other => panic!("{other:?}"),
     }
 }

@@ -1,16 +1,12 @@
 //! The page `/metrics`, in the OpenMetrics text format; `docs/metrics.md` lists the metrics.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::metrics::info::Info;
-use prometheus_client::registry::{Registry, Unit};
+use service::metrics::{self, Unit};
 
 use crate::engine::counters::{Count, Counters};
 
@@ -27,7 +23,7 @@ struct ReasonLabels {
 /// All metrics of the relay, copied from its counters for each request.
 #[derive(Debug)]
 pub(super) struct Metrics {
-    registry: Registry,
+    registry: metrics::Metrics,
     messages: Family<TypeLabels, Counter>,
     dropped: Family<ReasonLabels, Counter>,
     lost: Family<ReasonLabels, Counter>,
@@ -111,48 +107,28 @@ const PLAIN: [Plain; 14] = [
 
 impl Default for Metrics {
     fn default() -> Self {
-        let mut registry = Registry::with_prefix("flexfeed_relay");
-        let metrics = Self {
-            messages: Family::default(),
-            dropped: Family::default(),
-            lost: Family::default(),
-            plain: std::array::from_fn(|_| Counter::default()),
-            gateways: Gauge::default(),
-            joins: Gauge::default(),
-            joins_missing: Gauge::default(),
-            registry: Registry::default(),
-        };
-        let r = &mut registry;
-        let version = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
-        r.register("build", "The program", version);
-        let started: Gauge<f64, AtomicU64> = Gauge::default();
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        started.set(now.unwrap_or_default().as_secs_f64());
-        let help = "Unix time of the start";
-        r.register_with_unit("start_timestamp", help, Unit::Seconds, started);
-        let help = "Messages of gateways, by type";
-        r.register("messages", help, metrics.messages.clone());
-        let help = "Messages of gateways dropped, by reason";
-        r.register("messages_dropped", help, metrics.dropped.clone());
-        let help = "Packets not delivered to a gateway, by reason; overrun: lost before they were \
+        let mut r = metrics::Metrics::new("flexfeed_relay").started();
+        let lost = "Packets not delivered to a gateway, by reason; overrun: lost before they were \
             read, expired: TTL too small to leave their network; both are counted once for all \
             gateways";
-        r.register("lost_packets", help, metrics.lost.clone());
-        for ((name, help, _), counter) in PLAIN.iter().zip(&metrics.plain) {
-            match name.strip_suffix("_bytes") {
-                Some(name) => r.register_with_unit(name, *help, Unit::Bytes, counter.clone()),
-                None => r.register(*name, *help, counter.clone()),
-            }
-        }
-        let help = "Gateways served";
-        r.register("gateways", help, metrics.gateways.clone());
-        let help = "Joined multicast groups, counted per source";
-        r.register("joins", help, metrics.joins.clone());
-        let help = "Multicast groups wanted by gateways that cannot be joined";
-        r.register("joins_missing", help, metrics.joins_missing.clone());
         Self {
-            registry,
-            ..metrics
+            messages: r.add("messages", "Messages of gateways, by type"),
+            dropped: r.add(
+                "messages_dropped",
+                "Messages of gateways dropped, by reason",
+            ),
+            lost: r.add("lost_packets", lost),
+            plain: PLAIN.map(|(name, help, _)| match name.strip_suffix("_bytes") {
+                Some(name) => r.unit(name, help, Unit::Bytes),
+                None => r.add(name, help),
+            }),
+            gateways: r.add("gateways", "Gateways served"),
+            joins: r.add("joins", "Joined multicast groups, counted per source"),
+            joins_missing: r.add(
+                "joins_missing",
+                "Multicast groups wanted by gateways that cannot be joined",
+            ),
+            registry: r,
         }
     }
 }
@@ -192,13 +168,10 @@ impl Metrics {
         self.gateways.set(counters.gateways.get());
         self.joins.set(counters.joins.get());
         self.joins_missing.set(counters.joins_missing.get());
-        let mut text = String::new();
-        encode(&mut text, &self.registry)?;
-        Ok(text)
+        self.registry.text()
     }
 }
 
-/// Raises a counter to the counted value; counters never decrease.
 fn raise(counter: &Counter, to: &Count) {
-    counter.inner().fetch_max(to.get(), Ordering::Relaxed);
+    metrics::raise(counter, to.get());
 }

@@ -1,7 +1,7 @@
 //! HTTP pages of the relay. Everything is read-only.
 //!
-//! `pages` has the pages for operators and their machines, `metrics` the numbers, `host` the
-//! accepted Host names; `service::server` handles the connections.
+//! `pages` has the pages for operators and their machines, `metrics` the numbers; `service::pages`
+//! serves them.
 
 mod metrics;
 mod pages;
@@ -14,11 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use axum::Router;
-use axum::http::{StatusCode, Uri};
 use axum::routing::get;
-use service::host;
-use service::places::{Bounds, Places};
-use service::server;
+use service::pages as common;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -62,28 +59,15 @@ impl Site {
 /// Serves until the site's stop.
 pub async fn serve(site: Arc<Site>, listener: TcpListener) {
     let stop = site.stop.clone();
-    let local = host::is_local(&listener);
-    let places = Arc::new(Places::new(Bounds::default()));
-    server::serve(listener, router(site, local), places, stop).await;
+    common::serve("flexfeed-relay", listener, router(site), stop).await;
 }
 
-/// Returns the routes. `local` if only this machine can connect.
-fn router(site: Arc<Site>, local: bool) -> Router {
-    let pages = Router::new()
+fn router(site: Arc<Site>) -> Router {
+    common::router("/")
         .route("/", get(pages::index))
-        .route("/healthz", get(pages::alive))
         .route("/readyz", get(pages::ready))
         .route("/metrics", get(pages::metrics))
         .route("/status", get(pages::status))
         .route("/status.json", get(pages::status))
-        .fallback(nothing)
-        .with_state(site);
-    host::guarded("flexfeed-relay", local, pages)
-}
-
-async fn nothing(uri: Uri) -> (StatusCode, String) {
-    (
-        StatusCode::NOT_FOUND,
-        format!("there is nothing at {}: see /\n", uri.path()),
-    )
+        .with_state(site)
 }

@@ -5,18 +5,15 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use axum::extract::State;
-use axum::http::header::CACHE_CONTROL;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Json, Response};
-use serde_json::json;
 use service::exposition;
+use service::pages::{NOT_STORED, readiness};
 use tokio::sync::Mutex;
 
 use super::Site;
 use crate::engine::View;
 use crate::status::model::{self, Now, Status};
-
-const NOT_STORED: (HeaderName, HeaderValue) = (CACHE_CONTROL, HeaderValue::from_static("no-store"));
 
 /// Shortest time that rates are computed over.
 const LEAST: Duration = Duration::from_millis(250);
@@ -31,14 +28,9 @@ const PATIENCE: Duration = Duration::from_secs(2);
 #[derive(Debug, Default)]
 pub(super) struct RecentViews(Mutex<Option<(Now, Option<Arc<Status>>)>>);
 
-/// Reports that the process runs its tasks, and nothing else.
-pub(super) async fn alive() -> &'static str {
-    "alive\n"
-}
-
 pub(super) async fn index() -> &'static str {
-    "flexfeed-relay\n\n/status   whom it serves with what, as JSON\n/healthz  whether it runs\n\
-     /readyz   whether it serves\n/metrics  its numbers\n"
+    "flexfeed-relay\n\n/status   gateways and groups, as JSON\n/healthz  liveness\n\
+     /readyz   readiness\n/metrics  metrics\n"
 }
 
 /// Whether the relay works.
@@ -46,20 +38,15 @@ pub(super) async fn ready(State(site): State<Arc<Site>>) -> Response {
     let mut reasons = Vec::new();
     // A turn of the thread, and no view: any number of requests leaves packets undisturbed.
     if !site.engine.is_alive(PATIENCE).await {
-        reasons.push("the thread that forwards packets does not answer");
+        reasons.push("the thread that forwards packets does not answer".to_owned());
     }
     if site.engine.counters().not_capturing.get() > 0 {
-        reasons.push("nothing is captured: the interface is down or gone");
+        reasons.push("nothing is captured: the interface is down or gone".to_owned());
     }
     if site.leaving.load(Ordering::Relaxed) {
-        reasons.push("the relay is about to stop");
+        reasons.push("the relay is about to stop".to_owned());
     }
-    let code = match reasons.is_empty() {
-        true => StatusCode::OK,
-        false => StatusCode::SERVICE_UNAVAILABLE,
-    };
-    let body = json!({"ready": reasons.is_empty(), "reasons": reasons});
-    (code, [NOT_STORED], Json(body)).into_response()
+    readiness(&reasons)
 }
 
 pub(super) async fn metrics(State(site): State<Arc<Site>>, headers: HeaderMap) -> Response {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use service::ask::{self, Bounds};
+use service::program::Answer;
 
 use super::model::Status;
 use super::view::render;
@@ -14,15 +15,6 @@ const BOUNDS: Bounds = Bounds {
     time: Duration::from_secs(5),
     longest: 64 << 20,
 };
-
-/// Output of the command, and its result.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Answer {
-    /// Text for standard output.
-    pub text: String,
-    /// Whether a relay responds, and accepts gateways.
-    pub well: bool,
-}
 
 /// Queries the relay with HTTP at `address`.
 ///
@@ -47,15 +39,16 @@ pub(super) fn ask(address: SocketAddr) -> anyhow::Result<Status> {
     let body = get(address).with_context(|| {
         format!("no relay answers at http://{to}/status; is it running, with --http {address}?")
     })?;
-    serde_json::from_slice(&body)
-        .with_context(|| format!("what answers at http://{to}/status is no flexfeed-relay"))
+    serde_json::from_slice(&body).with_context(|| {
+        format!("the program that answers at http://{to}/status is no flexfeed-relay")
+    })
 }
 
 fn get(address: SocketAddr) -> anyhow::Result<Vec<u8>> {
     let answer = ask::get(address, "/status", "application/json", BOUNDS)?;
     if answer.status != 200 {
         bail!(
-            "it says {}: {}",
+            "the answer is {}: {}",
             answer.first_line,
             service::peer_text::plain(&String::from_utf8_lossy(&answer.body))
         );

@@ -29,28 +29,11 @@ const SOFTWARE: &str = concat!("flexfeed-source ", env!("CARGO_PKG_VERSION"));
 
 /// All pages. They only show things: every method but GET and HEAD is refused.
 pub fn router(pages: Arc<Pages>) -> Router {
-    Router::new()
-        .route("/healthz", get(alive))
+    service::pages::router("/healthz, /readyz, /metrics or /status.json")
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics_text))
         .route("/status.json", get(status))
-        .fallback(nothing)
         .with_state(pages)
-}
-
-/// The process runs its tasks; that is all that this says.
-async fn alive() -> &'static str {
-    "alive\n"
-}
-
-async fn nothing(uri: Uri) -> (StatusCode, String) {
-    (
-        StatusCode::NOT_FOUND,
-        format!(
-            "there is nothing at {}: see /healthz, /readyz, /metrics or /status.json\n",
-            uri.path()
-        ),
-    )
 }
 
 /// Body of `/readyz`.

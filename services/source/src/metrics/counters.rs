@@ -4,7 +4,9 @@ use flexicast_tokio::source::Counters;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::{raise, registered};
+use service::metrics::raise;
+
+use super::registered;
 
 /// Accessor of a counter.
 type Value = fn(&Counters) -> u64;

@@ -13,7 +13,9 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::counters::TransportCounters;
 use super::labels::{MoveLabels, RungLabels, of};
-use super::{Counters, Gauges, raise, registered, whole};
+use service::metrics::raise;
+
+use super::{Counters, Gauges, registered, whole};
 
 pub(super) const RUNGS: [Rung; 4] = [Rung::Multicast, Rung::Amt, Rung::Replicated, Rung::Unicast];
 

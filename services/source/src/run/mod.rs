@@ -68,8 +68,6 @@ impl From<Error> for Failure {
 /// # Errors
 /// The start failed, or a part of it failed for good.
 pub async fn run(config: Config) -> Result<(), Failure> {
-    #[cfg(feature = "fault-injection")]
-    crate::faults::inject_from_environment().map_err(Error::from)?;
     check_feeds(&config)?;
     let stop = signals::watch()?;
     // Until the first signal, whatever the start waits for; then the end is in good order.
@@ -90,7 +88,7 @@ async fn start(config: Config, stop: CancellationToken) -> Result<RunningParts> 
     let public = public.unwrap_or_else(PublicAddress::local);
     let own = config.certificate.as_ref();
     let identity = Identity::load_or_make(&folder, &public.host_name(), own)?;
-    startup::make_qlog_folder(&config)?;
+    ::service::startup::make_qlog_folder(config.qlog.as_deref()).map_err(Error::msg)?;
     let store = startup::open_store(&config, &folder).await?;
     let holder = Holder {
         id: folder.holder()?,

@@ -4,33 +4,19 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
-use sd_notify::NotifyState;
+use anyhow::Result;
 use store::{ChannelRow, ChannelSettings, FeedSettings, Holder, Leased, Origin, Store, StoreError};
-use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
-use super::service;
 use crate::clock::millis;
 use crate::config::{self, Config, redacted};
 use crate::data::{DATABASE, DataFolder};
-
-/// A database that is not there yet is waited for at most so long: containers start in any order.
-const WAIT: Duration = Duration::from_secs(120);
-
-/// Between two attempts.
-const AGAIN: Duration = Duration::from_secs(1);
-
-/// Interval of log lines while waiting.
-const SAY: Duration = Duration::from_secs(10);
 
 /// Opens the database, waiting for it if necessary.
 ///
 /// # Errors
 /// The database cannot be used, or is not available after a while.
 pub(super) async fn open_store(config: &Config, folder: &DataFolder) -> Result<Store> {
-    let began = Instant::now();
-    let mut said: Option<Instant> = None;
     if let Some(path) = unused(config, folder) {
         let path = path.display();
         warn!(
@@ -39,33 +25,11 @@ pub(super) async fn open_store(config: &Config, folder: &DataFolder) -> Result<S
              files that begin with its name (mv {path}* ELSEWHERE/)"
         );
     }
-    loop {
-        let store = match &config.database_url {
-            Some(url) => store::open(url).await,
-            None => store::open_file(&folder.file(DATABASE)).await,
-        };
-        let error = match store {
-            Ok(store) => {
-                if said.is_some() {
-                    info!("the database answers");
-                }
-                return Ok(store);
-            }
-            Err(error) if error.is_unavailable() && began.elapsed() < WAIT => error,
-            Err(error) => return Err(error.into()),
-        };
-        if said.is_none_or(|at| at.elapsed() >= SAY) {
-            said = Some(Instant::now());
-            let left = WAIT.saturating_sub(began.elapsed()).as_secs();
-            warn!("waiting for the database, for {left} s at most: {error}");
-            service::notify(&[
-                NotifyState::Status("waiting for the database"),
-                NotifyState::ExtendTimeoutUsec(3 * micros(SAY)),
-            ])
-            .await;
-        }
-        sleep(AGAIN).await;
-    }
+    let open = async || match &config.database_url {
+        Some(url) => store::open(url).await,
+        None => store::open_file(&folder.file(DATABASE)).await,
+    };
+    Ok(::service::startup::open_database(open, StoreError::is_unavailable).await?)
 }
 
 /// The database in the data folder, if there is one and this source uses another.
@@ -79,10 +43,6 @@ fn unused(config: &Config, folder: &DataFolder) -> Option<PathBuf> {
 
 /// Lease time that protects a channel while it is being changed.
 const GUARD: Duration = Duration::from_secs(2);
-
-fn micros(time: Duration) -> u32 {
-    u32::try_from(time.as_micros()).unwrap_or(u32::MAX)
-}
 
 /// When settings are put into the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -301,21 +261,4 @@ fn settings(channel: &config::ChannelSettings) -> ChannelSettings {
         keep: channel.keep.into(),
         origin: Origin::Flags,
     }
-}
-
-/// Makes the folder for qlog files.
-///
-/// # Errors
-/// The folder cannot be made.
-pub(super) fn make_qlog_folder(config: &Config) -> Result<()> {
-    let Some(folder) = &config.qlog else {
-        return Ok(());
-    };
-    if let Err(error) = std::fs::create_dir_all(folder) {
-        bail!(
-            "cannot make the folder {}: {error}; choose another one with --qlog",
-            folder.display()
-        );
-    }
-    Ok(())
 }
