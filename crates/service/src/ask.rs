@@ -1,6 +1,6 @@
-//! Asking a program that answers HTTP, mostly on this machine: what `status` and `health` do.
+//! Requests of `status` and `health` to a program that answers HTTP, mostly on this machine.
 //!
-//! It blocks, within bounds, and needs no runtime. HTTP/1.0 on purpose: its answer ends with the
+//! They block, within bounds, and need no runtime. HTTP/1.0 on purpose: the answer ends with the
 //! connection and comes in one piece.
 
 use std::io::{self, ErrorKind, Read, Write};
@@ -10,18 +10,18 @@ use std::time::{Duration, Instant};
 /// Bounds on an answer.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
-    /// From the beginning of the connection to the end of the answer.
+    /// Time from the beginning of the connection to the end of the answer.
     pub time: Duration,
-    /// The whole answer, in bytes.
+    /// Length of the whole answer, in bytes.
     pub longest: usize,
 }
 
-/// An answer.
+/// Answer of a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
-    /// The code, such as 200.
+    /// Status code, such as 200.
     pub status: u16,
-    /// The first line of the answer, as it came.
+    /// First line of the answer, as received.
     pub first_line: String,
     /// Body.
     pub body: Vec<u8>,
@@ -39,8 +39,7 @@ pub fn reached(listen: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, listen.port())
 }
 
-/// Gets the page `path` of the program that listens at `listen`; `accept` is the type that is
-/// wanted most.
+/// Gets the page `path` of the program that listens at `listen`; `accept` is the preferred type.
 ///
 /// # Errors
 /// No answer comes within the bounds, or none by HTTP.
@@ -54,7 +53,7 @@ pub fn get(
     let to = reached(listen);
     let everywhere = listen.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED);
     let stream = match TcpStream::connect_timeout(&to, left(end)?) {
-        // All addresses are those of IPv4, too, and a container often has no others.
+        // `[::]` includes the addresses of IPv4, and a container often has no others.
         Err(_) if everywhere => {
             let to = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), listen.port());
             TcpStream::connect_timeout(&to, left(end)?)
@@ -68,7 +67,7 @@ pub fn get(
     parse(&bytes.map_err(|error| in_words(error, bounds.time))?)
 }
 
-/// The time that is left, never none: sockets take that for endless.
+/// Returns the time left, never zero, which would mean no limit to a socket.
 fn left(end: Instant) -> io::Result<Duration> {
     let left = end.saturating_duration_since(Instant::now());
     match left.is_zero() {
@@ -83,7 +82,7 @@ fn talk(mut stream: TcpStream, request: &str, end: Instant, longest: usize) -> i
     let mut answer = Vec::new();
     let mut part = [0; 16 << 10];
     loop {
-        // Reset for each read: a server that sends a byte now and then is late all the same.
+        // Set again for each read, so that a server that sends single bytes is late as well.
         stream.set_read_timeout(Some(left(end)?))?;
         let length = match stream.read(&mut part) {
             Ok(0) => return Ok(answer),
@@ -99,7 +98,7 @@ fn talk(mut stream: TcpStream, request: &str, end: Instant, longest: usize) -> i
     }
 }
 
-/// The system calls it differently by what was waited for.
+/// Returns the error with one text for all kinds of timeouts.
 fn in_words(error: io::Error, time: Duration) -> io::Error {
     match error.kind() {
         ErrorKind::TimedOut | ErrorKind::WouldBlock => io::Error::new(
@@ -111,7 +110,7 @@ fn in_words(error: io::Error, time: Duration) -> io::Error {
 }
 
 fn parse(answer: &[u8]) -> io::Result<Answer> {
-    let no_http = || io::Error::new(ErrorKind::InvalidData, "the answer is no HTTP");
+    let no_http = || io::Error::new(ErrorKind::InvalidData, "the answer is not HTTP");
     let end = answer.windows(4).position(|four| four == b"\r\n\r\n");
     let (head, body) = answer.split_at(end.ok_or_else(no_http)?);
     let head = String::from_utf8_lossy(head);
@@ -139,7 +138,7 @@ mod tests {
         longest: 1000,
     };
 
-    /// Answers one request so; returns the request.
+    /// Answers one request with `answer`; returns the request.
     fn server(at: &str, answer: Vec<u8>) -> (SocketAddr, JoinHandle<String>) {
         let listener = TcpListener::bind(at).unwrap();
         let address = listener.local_addr().unwrap();
@@ -159,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_got() {
+    fn pages_are_fetched() {
         let answer = b"HTTP/1.1 503 Service Unavailable\r\na: b\r\n\r\nnot\n\r\n\r\nready";
         let (address, thread) = server("127.0.0.1:0", answer.to_vec());
         let got = get(address, "/readyz", "text/plain", BOUNDS).unwrap();
@@ -175,12 +174,12 @@ mod tests {
     }
 
     #[test]
-    fn who_listens_everywhere_is_reached_here() {
+    fn a_wildcard_address_is_reached_on_loopback() {
         let to = |text: &str| reached(text.parse().unwrap()).to_string();
         assert_eq!(to("0.0.0.0:1"), "127.0.0.1:1");
         assert_eq!(to("[::]:1"), "[::1]:1");
         assert_eq!(to("192.0.2.1:1"), "192.0.2.1:1");
-        // By IPv4 as well, as in a container that has nothing else.
+        // By IPv4 as well, as in a container without IPv6.
         let (address, thread) = server("127.0.0.1:0", b"HTTP/1.0 200 OK\r\n\r\n".to_vec());
         let everywhere = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), address.port());
         assert_eq!(get(everywhere, "/", "*/*", BOUNDS).unwrap().status, 200);
@@ -188,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_waited_for_and_nothing_grows_without_end() {
+    fn time_and_length_are_bounded() {
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
         let short = Bounds {
             time: Duration::from_millis(50),

@@ -1,4 +1,4 @@
-//! No core dumps: they would put the keys and tokens that a program holds on a disk.
+//! No core dumps: they would put the program's keys and tokens on a disk.
 
 use std::io::{Write, stderr};
 
@@ -6,13 +6,13 @@ use rustix::process::{
     DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit,
 };
 
-/// Forbids core dumps of this process; call it first in `main`. Commands that it starts may have
-/// theirs, as far as they raise the limit again.
+/// Forbids core dumps of this process; call it first in `main`. Commands that the process starts
+/// may raise the limit again for their own.
 ///
-/// One way does not suffice: a handler that the system pipes dumps to may ignore the limit. The
-/// other one also keeps the program's own user from reading its memory; root can still take a
-/// dump on purpose. Where the system refuses both, as a filter of system calls may, that is
-/// said on standard error: there is no log yet.
+/// The limit alone does not suffice: a handler that the system pipes dumps to may ignore it. The
+/// dumpable flag also keeps the program's own user from reading its memory; root can still take a
+/// dump on purpose. If the system refuses both, as a filter of system calls may, a warning goes to
+/// standard error: there is no log yet.
 pub fn forbid() {
     let (limited, hidden) = (
         limit(),
@@ -43,9 +43,9 @@ mod tests {
 
     const TEST: &str = "core_dumps::tests::a_crash_leaves_no_core_dump";
 
-    /// The part of the process that crashes, which this test starts of itself.
+    /// Crashes, in the process that this test starts of itself.
     fn crash() -> ! {
-        // Whatever runs the tests may have none already.
+        // The test runner's limit may be zero already.
         let before = getrlimit(Resource::Core);
         let most = Rlimit {
             current: before.maximum,

@@ -1,11 +1,11 @@
 //! Variables with the prefix of a program that are meant for another one or come from Kubernetes,
 //! and the user's name.
 
-/// Prefixes of the programs whose variables have one of their own.
+/// Prefixes of the programs that have one of their own.
 const OTHER_PROGRAMS: [&str; 3] = ["FLEXFEED_RELAY_", "FLEXFEED_GATEWAY_", "FLEXFEED_CONSOLE_"];
 
-/// Whether a variable is no mistyped setting of source or receiver: it is a setting of another
-/// program, perhaps from a shared file, or one that Kubernetes gives to each container for each
+/// Whether a variable is no mistyped setting of source or receiver, but a setting of another
+/// program, perhaps from a shared file, or one that Kubernetes sets in each container for each
 /// Service, such as `FLEXFEED_SOURCE_SERVICE_HOST` or `FLEXFEED_SOURCE_PORT=udp://10.0.0.1:4433`.
 pub fn is_of_others(name: &str, value: &str) -> bool {
     OTHER_PROGRAMS.iter().any(|own| name.starts_with(own)) || is_of_kubernetes(name, value)
@@ -18,7 +18,7 @@ pub fn is_meant_for(prefix: &str, name: &str, value: &str) -> bool {
     name.starts_with(prefix) && !for_others && !is_of_kubernetes(name, value)
 }
 
-/// Whether Kubernetes gives a variable of this name and value to each container, for a Service.
+/// Whether Kubernetes sets a variable of this name and value in each container, for a Service.
 pub fn is_of_kubernetes(name: &str, value: &str) -> bool {
     let address = ["tcp://", "udp://", "sctp://"];
     let holds_address = address.iter().any(|scheme| value.starts_with(scheme));
@@ -28,7 +28,7 @@ pub fn is_of_kubernetes(name: &str, value: &str) -> bool {
     if name.ends_with("_PORT") && holds_address {
         return true;
     }
-    // NAME_PORT_4433_UDP, and the same with _PROTO, _PORT or _ADDR behind it.
+    // NAME_PORT_4433_UDP, possibly followed by _PROTO, _PORT or _ADDR.
     let Some((_, rest)) = name.split_once("_PORT_") else {
         return false;
     };
@@ -38,8 +38,7 @@ pub fn is_of_kubernetes(name: &str, value: &str) -> bool {
     number && protocol.is_some_and(|p| matches!(p, "TCP" | "UDP" | "SCTP"))
 }
 
-/// Returns the user name of the process; empty where the environment has none, as in most
-/// containers.
+/// Returns the user name of the process; empty if the environment has none, as in most containers.
 pub fn user() -> String {
     let named = ["USER", "LOGNAME"].into_iter().map(std::env::var);
     let mut named = named.flatten().filter(|name| !name.is_empty());
@@ -51,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_others_mean_is_told_from_typing_errors() {
+    fn variables_of_others_are_distinguished_from_typing_errors() {
         for (name, value) in [
             ("FLEXFEED_RELAY_UDP_PORTS", "4434"),
             ("FLEXFEED_GATEWAY_FLOW", "x"),

@@ -1,6 +1,6 @@
-//! In which form `/metrics` is answered. The programs write OpenMetrics; whoever does not ask for
-//! that gets Prometheus's own text format, which everything that reads metrics takes. A sample is
-//! the same line in both, so that series keep their names whichever way they are read.
+//! Formats of `/metrics`. The programs write OpenMetrics; a client that does not ask for it gets
+//! Prometheus's own text format, which every reader of metrics accepts. A sample is the same line
+//! in both, so series have the same names in either format.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use axum::http::header::{ACCEPT, CONTENT_TYPE, VARY};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 
-/// A text format of metrics.
+/// Text format of metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// Prometheus's text format, version 0.0.4.
@@ -18,8 +18,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// The one that fits best what a request accepts. Without a word about OpenMetrics it is the
-    /// text.
+    /// Returns the format that a request prefers; the text, unless it names OpenMetrics.
     #[must_use]
     pub fn asked(headers: &HeaderMap) -> Self {
         let accepted = headers.get_all(ACCEPT).iter();
@@ -63,9 +62,9 @@ impl Format {
 struct Preference {
     /// Precision with which the format is named; the highest wins.
     specific: u8,
-    /// In thousandths; 0 for not at all.
+    /// Weight in thousandths; 0 for not at all.
     weight: u16,
-    /// Its place in the list.
+    /// Position in the list.
     place: usize,
 }
 
@@ -76,7 +75,7 @@ impl Preference {
         }
     }
 
-    /// Whether it is preferred: it weighs more, or is named more exactly, or earlier.
+    /// Whether this format is preferred: of greater weight, or named more exactly, or earlier.
     fn goes_before(&self, other: &Self) -> bool {
         let exactly = |preference: &Self| preference.specific >= NAMED;
         match self.weight.cmp(&other.weight) {
@@ -86,13 +85,13 @@ impl Preference {
     }
 }
 
-/// `*/*`, `text/*`, a named type, a named type with its version.
+/// Precision of `*/*`, `text/*`, a type, and a type with its version.
 const ANY: u8 = 1;
 const KIND: u8 = 2;
 const NAMED: u8 = 3;
 const VERSIONED: u8 = 4;
 
-/// One element of an `Accept` (RFC 9110, section 12.5.1).
+/// Element of an `Accept` header (RFC 9110, section 12.5.1).
 #[derive(Debug)]
 struct Range<'a> {
     kind: &'a str,
@@ -101,7 +100,7 @@ struct Range<'a> {
 }
 
 impl<'a> Range<'a> {
-    /// `None` for what is not understood.
+    /// Parses an element; `None` if it is malformed.
     fn read(text: &'a str) -> Option<Self> {
         let mut parts = text.split(';').map(str::trim);
         let mut range = Self {
@@ -121,7 +120,7 @@ impl<'a> Range<'a> {
         Some(range)
     }
 
-    /// The format that it speaks of, and how exactly it names it.
+    /// Returns the format that the element names, and the precision.
     fn means(&self) -> Option<(Format, u8)> {
         let is = |kind: &str| self.kind.eq_ignore_ascii_case(kind);
         let (format, own) = match () {
@@ -139,7 +138,7 @@ impl<'a> Range<'a> {
     }
 }
 
-/// A weight such as `0.75`, in thousandths.
+/// Parses a weight such as `0.75` to thousandths.
 fn thousandths(text: &str) -> Option<u16> {
     let (whole, part) = text.split_once('.').unwrap_or((text, ""));
     if part.len() > 3 || !part.bytes().all(|b| b.is_ascii_digit()) {
@@ -153,7 +152,7 @@ fn thousandths(text: &str) -> Option<u16> {
     }
 }
 
-/// Answers with what a program shows, given as OpenMetrics, in the form that the request asks for.
+/// Answers a request with metrics, given as OpenMetrics, in the format that it prefers.
 pub fn answer(headers: &HeaderMap, open_metrics: Result<String, fmt::Error>) -> Response {
     let Ok(text) = open_metrics else {
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
@@ -163,17 +162,17 @@ pub fn answer(headers: &HeaderMap, open_metrics: Result<String, fmt::Error>) -> 
         Format::Text => plain(&text),
         Format::OpenMetrics => text,
     };
-    let say = |name: HeaderName, value| (name, HeaderValue::from_static(value));
-    let about = [
-        say(CONTENT_TYPE, format.content_type()),
-        say(VARY, "accept"),
+    let header = |name: HeaderName, value| (name, HeaderValue::from_static(value));
+    let headers = [
+        header(CONTENT_TYPE, format.content_type()),
+        header(VARY, "accept"),
     ];
-    (about, text).into_response()
+    (headers, text).into_response()
 }
 
-/// An OpenMetrics text in Prometheus's text format. There a family is called as its samples are,
-/// has no unit, and cannot be an `info`. It has to be one of the encoder's: well-formed, `# HELP`
-/// right before `# TYPE`, no exemplars.
+/// Returns an OpenMetrics text in Prometheus's text format. There a family has the name of its
+/// samples and no unit, and cannot be an `info`. The text has to be the encoder's: well-formed,
+/// `# HELP` right before `# TYPE`, no exemplars.
 #[must_use]
 pub fn plain(open_metrics: &str) -> String {
     let mut text = String::with_capacity(open_metrics.len());
@@ -182,7 +181,7 @@ pub fn plain(open_metrics: &str) -> String {
         let about = line.strip_prefix("# ");
         let about = about.map(|about| about.split_once(' ').unwrap_or((about, "")));
         match about {
-            // Under which name it is said depends on the type.
+            // The family's name depends on the type.
             Some(("HELP", rest)) => help = rest.split_once(' '),
             Some(("TYPE", rest)) => {
                 let (name, kind) = rest.split_once(' ').unwrap_or((rest, "unknown"));
@@ -222,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn openmetrics_is_for_those_who_would_rather_have_it() {
+    fn openmetrics_is_for_clients_that_prefer_it() {
         for accept in [
             // Prometheus 2 and 3, and the latter when it also takes protobuf.
             &[
@@ -246,7 +245,7 @@ mod tests {
             &["*/*, application/openmetrics-text"],
             &["application/openmetrics-text, text/plain"],
             &["text/plain;q=0.1", "application/openmetrics-text;q=0.2"],
-            // What is named more exactly counts.
+            // The more exact name counts.
             &["application/openmetrics-text;q=0.5, text/*;q=0.9, text/plain;q=0.1"],
             &["application/openmetrics-text;q=0.5, text/plain;version=1.0.0"],
         ] {
@@ -255,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_else_gets_the_text() {
+    fn all_other_clients_get_the_text() {
         for accept in [
             &[][..],
             &[""],
@@ -268,10 +267,10 @@ mod tests {
             &["application/openmetrics-text;q=0.4, text/plain;q=0.5"],
             &["application/openmetrics-text;q=0.4, */*;q=0.5"],
             &["text/plain, application/openmetrics-text"],
-            // No version that is written here.
+            // An unsupported version.
             &["application/openmetrics-text;version=0.0.1"],
             &["application/openmetrics-text;version=2.0.0, text/plain;q=0.1"],
-            // What is not understood is as if it was not there.
+            // Malformed elements are ignored.
             &["application/openmetrics-text;q=1.5"],
             &["application/openmetrics-text;q=2"],
             &["application/openmetrics-text;q=0.1234"],
@@ -288,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_says_what_it_is() {
+    fn answers_have_their_content_type() {
         let text = || Ok("# HELP a b.\n# TYPE a counter\na_total 1\n# EOF\n".to_owned());
         let mut headers = HeaderMap::new();
         let answered = answer(&headers, text());
@@ -309,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn families_are_called_as_their_samples_are() {
+    fn families_have_the_names_of_their_samples() {
         let open = "\
 # HELP a_things Things # and \\\\ more.
 # TYPE a_things counter
@@ -327,7 +326,7 @@ a_time_seconds_sum 0.5
 a_time_seconds_count 1
 a_time_seconds_bucket{le=\"1.0\"} 1
 a_time_seconds_bucket{le=\"+Inf\"} 1
-# HELP a_riddle What.
+# HELP a_riddle Unknown.
 # TYPE a_riddle unknown
 a_riddle 3
 # EOF
@@ -347,7 +346,7 @@ a_time_seconds_sum 0.5
 a_time_seconds_count 1
 a_time_seconds_bucket{le=\"1.0\"} 1
 a_time_seconds_bucket{le=\"+Inf\"} 1
-# HELP a_riddle What.
+# HELP a_riddle Unknown.
 # TYPE a_riddle untyped
 a_riddle 3
 ";

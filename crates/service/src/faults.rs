@@ -1,5 +1,5 @@
-//! Faults that tests inject into a running program: each takes one protection off, so that a test
-//! that claims the protection can show that it notices.
+//! Faults that tests inject into a running program: each switches one protection off, so that the
+//! test of that protection can prove that it notices.
 //!
 //! Only with the feature `fault-injection`, which no released program has.
 
@@ -7,12 +7,12 @@ use std::sync::OnceLock;
 
 use tracing::warn;
 
-/// The variable that names the faults of a process, separated by commas.
+/// Variable with the faults of a process, separated by commas.
 pub const VARIABLE: &str = "FLEXFEED_FAULTS";
 
 static INJECTED: OnceLock<Vec<Fault>> = OnceLock::new();
 
-/// A protection that is off. A program ignores the faults of the other programs, because tests set
+/// Protection that is off. A program ignores the faults of the other programs, because tests set
 /// the variable for all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
@@ -100,7 +100,7 @@ const NAMES: [(Fault, &str); 23] = [
     (Fault::RungsFrozen, "rungs-frozen"),
 ];
 
-/// A name in [`VARIABLE`] that no fault has.
+/// Unknown name in [`VARIABLE`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{VARIABLE}: unknown fault {name:?}; the faults are {faults}", faults = names())]
 pub struct UnknownFault {

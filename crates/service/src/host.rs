@@ -1,8 +1,9 @@
-//! Which names the site answers to where only this machine reaches it.
+//! Host names that a site answers to if only this machine reaches it.
 //!
 //! A page from anywhere may have its own name point to this machine afterwards (DNS rebinding):
-//! the browser then takes this site for the page's own, and lets the page read it. It still sends
-//! that name, so a site without passwords answers only to names that no attacker can own.
+//! the browser then takes this site for the page's own, and allows the page to read it. The browser
+//! still sends that name, so a site without passwords answers only to names that no attacker can
+//! own.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -15,8 +16,8 @@ use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use tokio::net::TcpListener;
 
-/// The site, refusing what is meant for another one where `local`, so where only this machine
-/// reaches it; and with [`harmless`] answers.
+/// Returns the site with [`harmless`] answers; if `local`, so if only this machine reaches it, it
+/// refuses requests for other hosts.
 pub fn guarded(program: &'static str, local: bool, site: Router) -> Router {
     site.layer(from_fn(move |request: Request, next: Next| async move {
         let refusal = match local {
@@ -48,15 +49,15 @@ pub fn is_own(ip: IpAddr) -> bool {
     ip.to_canonical().is_loopback()
 }
 
-/// Whether only this machine can connect to a listener. One that cannot say where it listens is
-/// held to the strict rule.
+/// Whether only this machine can connect to a listener. One without a known address is held to the
+/// strict rule.
 #[must_use]
 pub fn is_local(listener: &TcpListener) -> bool {
     listener.local_addr().map_or(true, |at| is_own(at.ip()))
 }
 
-/// The refusal of a request that names another site than `program`'s. One without any name is from
-/// no browser.
+/// Returns the refusal of a request that names another host than `program`'s. A request without a
+/// name is from no browser.
 #[must_use]
 pub fn refusal(program: &str, uri: &Uri, headers: &HeaderMap) -> Option<(StatusCode, String)> {
     let named = headers.get_all(HOST).iter().all(|host| {
@@ -70,14 +71,14 @@ pub fn refusal(program: &str, uri: &Uri, headers: &HeaderMap) -> Option<(StatusC
     Some((
         StatusCode::MISDIRECTED_REQUEST,
         format!(
-            "{program} answers on this machine only, and to no other name than localhost or an IP \
-             address: use http://localhost:PORT/ or http://127.0.0.1:PORT/. A proxy in front of it \
-             has to send such a Host, or let it answer on another address (--http)\n"
+            "{program} answers on this machine only, and only to the name localhost or an IP \
+             address: use http://localhost:PORT/ or http://127.0.0.1:PORT/. For a proxy in front, \
+             set such a Host there, or another address here (--http)\n"
         ),
     ))
 }
 
-/// `localhost` or an IP address, with any port.
+/// Whether the host is `localhost` or an IP address, with any port.
 fn is_trusted(authority: &Authority) -> bool {
     let host = authority.host();
     let inner = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
@@ -93,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_names_that_nobody_else_can_have_are_trusted() {
+    fn only_names_that_no_attacker_can_own_are_trusted() {
         for good in [
             "localhost",
             "LocalHost:80",
@@ -117,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn own_addresses_are_those_of_loopback() {
+    fn loopback_addresses_are_own() {
         for own in ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"] {
             assert!(is_own(own.parse().unwrap()), "{own}");
         }

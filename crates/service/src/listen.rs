@@ -1,4 +1,4 @@
-//! The HTTP listener.
+//! HTTP listener.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -8,23 +8,23 @@ use rustix::net::sockopt::set_ipv6_v6only;
 use tokio::net::{TcpListener, TcpSocket};
 use tracing::warn;
 
-/// Connections that the system holds until they are taken.
+/// Connections that the system queues until they are accepted.
 const QUEUE: u32 = 1024;
 
 /// Settings of the HTTP listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HttpSettings {
-    /// The address and TCP port.
+    /// Address and TCP port.
     pub addr: SocketAddr,
     /// Whether the address was given: a failure to bind it is then an error.
     pub explicit: bool,
 }
 
-/// Takes the address. `None`, with a warning, where another program has it and nobody asked for it;
-/// `variable` is where another one can be named beside `--http`. Call it within a runtime.
+/// Binds the address. `None`, with a warning, if that fails for a default address; `variable` sets
+/// another one, like `--http`. To be called within a runtime.
 ///
 /// # Errors
-/// If it cannot be had although somebody asked for it; in words for the operator.
+/// An address that was given cannot be bound; in words for the operator.
 pub fn bind(settings: HttpSettings, variable: &str) -> Result<Option<TcpListener>, String> {
     let HttpSettings { addr, explicit } = settings;
     let error = match listen(addr) {
@@ -38,13 +38,12 @@ pub fn bind(settings: HttpSettings, variable: &str) -> Result<Option<TcpListener
     if explicit {
         return Err(refused);
     }
-    warn!("{refused}; going on without");
+    warn!("{refused}; continuing without");
     Ok(None)
 }
 
 /// Listens at an address. `[::]` is all addresses of this machine, those of IPv4 as well, whatever
-/// the system's setting for such sockets is, and also where there is no IPv6. Call it within a
-/// runtime.
+/// the system's setting for such sockets is, and even without IPv6. To be called within a runtime.
 ///
 /// # Errors
 /// The system's error.
@@ -75,7 +74,7 @@ fn listen_by(
     }
 }
 
-/// Whether it says that this machine or container has no IPv6.
+/// Whether the error means that this machine or container has no IPv6.
 fn is_without_ipv6(error: &io::Error) -> bool {
     let without = [Errno::AFNOSUPPORT, Errno::ADDRNOTAVAIL];
     error
@@ -104,9 +103,9 @@ mod tests {
         TcpStream::connect((ip, port)).is_ok()
     }
 
-    /// As where `net.ipv6.bindv6only` is set.
+    /// As if `net.ipv6.bindv6only` is set.
     #[tokio::test]
-    async fn all_addresses_are_those_of_both_families() {
+    async fn the_wildcard_address_serves_both_families() {
         let listener = listen_by(ALL, || {
             let socket = TcpSocket::new_v6()?;
             set_ipv6_v6only(&socket, true)?;
@@ -118,14 +117,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_ipv6_it_is_ipv4() {
+    async fn without_ipv6_the_wildcard_is_ipv4() {
         let none = || Err(io::Error::from(Errno::AFNOSUPPORT));
         let listener = listen_by(ALL, none).unwrap();
         assert!(answers(&listener, Ipv4Addr::LOCALHOST.into()));
-        // One address of IPv6 is not another one of IPv4.
+        // A single IPv6 address has no equivalent in IPv4.
         let one = (Ipv6Addr::LOCALHOST, 0).into();
         assert!(listen_by(one, none).is_err());
-        // An address that is taken is taken.
+        // An address in use.
         let taken = listener.local_addr().unwrap().port();
         let taken = (Ipv6Addr::UNSPECIFIED, taken).into();
         assert!(listen(taken).is_err());

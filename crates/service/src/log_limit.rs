@@ -1,10 +1,10 @@
-//! A bound on the log lines that peers cause.
+//! Bound on the log lines that peers cause.
 //!
-//! Whatever a peer can make a program log, it can make it log again and again. Lines that name a
-//! peer, by one of [`FIELDS`], are therefore limited, each place in the code by itself: those of
-//! one peer, and those of all peers together. What was left out is summed up every [`SUM_UP`], and
-//! when the program stops. Lines below the level info are for those who want to see everything, and
-//! lines that name no peer are none of a peer's making: both pass.
+//! A line that a peer can cause once, it can cause again and again. Lines that name a peer, by one
+//! of [`FIELDS`], are therefore limited, each place in the code by itself: those of one peer, and
+//! those of all peers together. Suppressed lines are summed up every [`SUM_UP`], and when the
+//! program stops. Lines below the level info are for debugging, and lines that name no peer are not
+//! caused by one: both pass.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::{self, Write};
@@ -21,7 +21,7 @@ use tracing_subscriber::layer::Context;
 
 use crate::peer_text::plain;
 
-/// Fields whose value names a peer, or what it decides about. Of several, the first counts.
+/// Fields whose value names a peer, or something that a peer chooses. Of several, the first counts.
 const FIELDS: [&str; 6] = ["gateway", "receiver", "from", "channel", "flow", "group"];
 /// Number of [`FIELDS`] that name a peer in every module.
 const PEERS: usize = 3;
@@ -62,7 +62,7 @@ struct Rate {
 struct Bucket {
     rate: Rate,
     left: u32,
-    /// Until when what it earns is reckoned.
+    /// Time of the last refill.
     at: Instant,
 }
 
@@ -99,15 +99,15 @@ impl Bucket {
     }
 }
 
-/// One place in the code that logs.
+/// Place in the code that logs.
 #[derive(Debug)]
 struct Line {
     all: Bucket,
-    /// By a hash of the peer.
+    /// Shares by a hash of the peer.
     peers: HashMap<u64, Bucket>,
     suppressed: u64,
     suppressed_peers: HashSet<u64>,
-    /// The first line that was left out since the last summary: its peer and its text.
+    /// First line suppressed since the last summary: its peer and its text.
     first: Option<(String, String)>,
 }
 
@@ -135,7 +135,7 @@ impl Line {
             own.left -= u32::from(admitted);
             admitted
         } else {
-            // Of so many peers at once, the rest share what all may cause.
+            // With so many peers at once, the rest share the common limit.
             all
         };
         self.all.left -= u32::from(admitted);
@@ -149,17 +149,17 @@ impl Line {
     }
 }
 
-/// Lines that were left out at one place.
+/// Lines suppressed at one place.
 #[derive(Debug, PartialEq, Eq)]
 struct Summary {
     suppressed: u64,
-    /// At least so many.
+    /// Lower bound on the number of peers.
     peers: usize,
     peer: String,
     text: String,
 }
 
-/// The limit of a program.
+/// Limit of a program's log.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LogLimit(Arc<Mutex<HashMap<Identifier, Line>>>);
 
@@ -208,7 +208,7 @@ impl LogLimit {
         summaries.collect()
     }
 
-    /// Sums up now and then, for as long as the program runs.
+    /// Sums up periodically, for as long as the program runs.
     pub(crate) fn keep_summed_up(&self) {
         loop {
             #[expect(clippy::disallowed_methods, reason = "a thread of its own")]
@@ -217,7 +217,7 @@ impl LogLimit {
         }
     }
 
-    /// Logs the number of lines that were left out since the last time, if there are any.
+    /// Logs the number of lines suppressed since the last summary, if any.
     pub(crate) fn sum_up(&self) {
         for summary in self.take_summaries() {
             let Summary {
@@ -237,10 +237,10 @@ impl<S: Subscriber> Layer<S> for LogLimit {
     }
 }
 
-/// The peer that an event names, and its message.
+/// Peer that an event names, and its message.
 #[derive(Debug, Default)]
 struct Named {
-    /// With the place of its field in [`FIELDS`].
+    /// Peer, with the position of its field in [`FIELDS`].
     peer: Option<(usize, String)>,
     text: String,
 }
@@ -265,7 +265,7 @@ impl Visit for Named {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         self.take(field, || {
             let mut text = String::new();
-            // Into memory, it succeeds.
+            // Writing to a string does not fail.
             let _ = write!(text, "{value:?}");
             text
         });
@@ -296,7 +296,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_peer_has_its_share_and_leaves_others_theirs() {
+    fn a_peer_cannot_use_the_shares_of_others() {
         let mut now = Instant::now();
         let mut line = Line::new(now);
         let passed = (0..5000).filter(|_| line.admit(1, now)).count();
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn all_peers_together_have_theirs_and_take_no_more_room() {
+    fn all_peers_together_are_limited_in_lines_and_memory() {
         let mut now = Instant::now();
         let mut line = Line::new(now);
         let passed = (0..100_000).filter(|peer| line.admit(*peer, now)).count();
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_is_its_address_whatever_its_port() {
+    fn ports_of_an_address_are_one_peer() {
         for (one, other) in [
             ("192.0.2.1:1", "192.0.2.1:2"),
             ("192.0.2.1", "[::ffff:192.0.2.1]:2"),

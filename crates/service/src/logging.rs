@@ -1,4 +1,4 @@
-//! The log: to standard error, as text or JSON.
+//! Log on standard error, as text or JSON.
 
 use std::io::{IsTerminal, stderr};
 use std::sync::OnceLock;
@@ -11,16 +11,16 @@ use crate::log_limit::LogLimit;
 use crate::setting;
 use crate::settings::Setting;
 
-/// Variable with the filter where no setting has one.
+/// Variable with the filter if no setting has one.
 const VARIABLE: &str = EnvFilter::DEFAULT_ENV;
 
-/// The limit of this program's log.
+/// Limit of this program's log.
 static LIMIT: OnceLock<LogLimit> = OnceLock::new();
 
-/// The form of the log.
+/// Format of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
-    /// Lines for people.
+    /// Text lines.
     Text,
     /// One JSON object in each line.
     Json,
@@ -29,22 +29,22 @@ pub enum LogFormat {
 /// Settings of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogSettings {
-    /// Form of its lines.
+    /// Format of the lines.
     pub format: LogFormat,
     /// Filter; `None` for that of `RUST_LOG`.
     pub level: Option<String>,
 }
 
 impl LogSettings {
-    /// Setting of its form, for the tables of programs.
+    /// Setting of the format, for the tables of programs.
     pub const FORMAT: Setting = setting!(
         "log_format",
         "FORM",
-        "Form of the log, which goes to standard error: text or json"
+        "Format of the log on standard error: text or json"
     )
     .default("text");
 
-    /// The same of what is logged.
+    /// Setting of the filter.
     pub const LEVEL: Setting = setting!(
         "log_level",
         "LEVEL",
@@ -92,7 +92,7 @@ pub fn filter(name: &str, text: &str) -> Result<EnvFilter, String> {
     })
 }
 
-/// Logs from now on what `filter` lets through; in colours only on a terminal, and not where
+/// Starts a log of the events that pass `filter`; in colours only on a terminal, and not if
 /// `NO_COLOR` is set. Lines that peers cause are limited.
 ///
 /// # Errors
@@ -113,15 +113,15 @@ pub fn start(format: LogFormat, filter: EnvFilter) -> Result<(), String> {
         .with(limit.clone())
         .with(lines)
         .try_init()
-        .map_err(|error| format!("cannot begin logging: {error}"))?;
+        .map_err(|error| format!("cannot start the log: {error}"))?;
     std::thread::Builder::new()
         .name("log".to_owned())
         .spawn(|| limit.keep_summed_up())
-        .map_err(|error| format!("cannot begin logging: {error}"))?;
+        .map_err(|error| format!("cannot start the log: {error}"))?;
     Ok(())
 }
 
-/// Sums up the lines that were left out and not summed up yet; for the end of a program.
+/// Sums up the suppressed lines that are not summed up yet; for the end of a program.
 pub fn sum_up() {
     if let Some(limit) = LIMIT.get() {
         limit.sum_up();

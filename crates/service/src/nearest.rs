@@ -1,6 +1,6 @@
 //! Suggestions for mistyped names.
 
-/// Returns the name among `known` that is closest to `wrong`, if one is close enough to be meant.
+/// Returns the name among `known` that is closest to `wrong`, if one is close enough.
 #[must_use]
 pub fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let most = (wrong.chars().count() / 3).max(1);
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slip_is_understood_and_another_word_is_not() {
+    fn similar_names_are_suggested_and_others_are_not() {
         let known = ["data", "interface", "link_file", "log_level"];
         let of = |wrong| nearest(wrong, known);
         assert_eq!(of("intreface"), Some("interface"));

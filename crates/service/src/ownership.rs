@@ -1,17 +1,17 @@
-//! Advice where this process may not write to its data folder, for all programs with `--data` and
+//! Advice if this process may not write to its data folder, for all programs with `--data` and
 //! `FLEXFEED_DATA`.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Root; no program of flexfeed needs to be root.
+/// User id of root; no program of flexfeed needs to be root.
 const ROOT: u32 = 0;
 
-/// Owners may read, write and enter a folder: without these, being the owner is of no use.
+/// Rights to read, write and enter a folder, without which ownership does not suffice.
 const OWNER_MAY_ENTER: u32 = 0o700;
 
-/// The same of a file.
+/// Rights to read and write a file.
 const OWNER_MAY_WRITE: u32 = 0o600;
 
 /// Owner and permissions, as far as they can be read.
@@ -25,7 +25,7 @@ struct Found {
 }
 
 impl Found {
-    /// The path, or the nearest one above it that can be looked at.
+    /// Returns the path, or the nearest one above it that can be examined.
     fn nearest(path: &Path) -> Option<Found> {
         let mut above = path.ancestors().map(|at| match at.as_os_str().is_empty() {
             true => Path::new("."),
@@ -89,24 +89,24 @@ pub fn remedy_to_read(path: &Path) -> String {
 fn reading_advice(path: &Path, (uid, gid): (u32, u32), found: Option<Found>) -> String {
     let text = whose((uid, gid), found.as_ref());
     let shown = path.display();
-    let mut ways = vec![format!("give it to this user (chown {uid}:{gid} {shown})")];
+    let mut remedies = vec![format!("give it to this user (chown {uid}:{gid} {shown})")];
     match found {
         Some(found) if found.owner == uid => {
             let what = if found.is_folder { "u+rx" } else { "u+r" };
             let at = found.at.display();
-            ways.insert(0, format!("let its owner read it (chmod {what} {at})"));
+            remedies.insert(0, format!("allow its owner to read it (chmod {what} {at})"));
         }
         // No advice to become root.
-        Some(Found { owner, group, .. }) if owner != ROOT => ways.push(format!(
-            "run as its owner (in a container: docker run --user {owner}:{group} …, with a data folder \
-             of that user's)"
+        Some(Found { owner, group, .. }) if owner != ROOT => remedies.push(format!(
+            "run as its owner (in a container: docker run --user {owner}:{group} …, with a data \
+             folder of that user's)"
         )),
         _ => {}
     }
-    format!("{text}: {}", ways.join(", or "))
+    format!("{text}: {}", remedies.join(", or "))
 }
 
-/// Returns the user of this process and the owner of the file.
+/// Describes the user of this process and the owner of the file.
 fn whose((uid, gid): (u32, u32), found: Option<&Found>) -> String {
     let mut text = format!("this process runs as uid {uid}, gid {gid}");
     if let Some(found) = found {
@@ -120,7 +120,7 @@ fn whose((uid, gid): (u32, u32), found: Option<&Found>) -> String {
 
 fn advice(folder: &Path, (uid, gid): (u32, u32), found: Option<Found>) -> String {
     let text = whose((uid, gid), found.as_ref());
-    let mut ways = vec![format!(
+    let mut remedies = vec![format!(
         "give the folder to this user (chown -R {uid}:{gid} {}; in a container, what is mounted \
          there)",
         folder.display()
@@ -130,19 +130,19 @@ fn advice(folder: &Path, (uid, gid): (u32, u32), found: Option<Found>) -> String
         let first = found.lacks().map(|what| format!("chmod {what} {at}"));
         if owner != uid {
             let first = first.map(|first| format!("after {first}, "));
-            let way = format!(
+            let remedy = format!(
                 "{}run as its owner (in a container: docker run --user {owner}:{group} …)",
                 first.unwrap_or_default()
             );
-            // Root is what one has to be last.
+            // Root is the last resort.
             let place = usize::from(owner == ROOT);
-            ways.insert(place, way);
+            remedies.insert(place, remedy);
         } else if let Some(first) = first {
-            ways.insert(0, format!("let its owner write there ({first})"));
+            remedies.insert(0, format!("allow its owner to write there ({first})"));
         }
     }
-    ways.push("choose another with --data DIR or FLEXFEED_DATA".to_owned());
-    format!("{text}: {}", ways.join(", or "))
+    remedies.push("choose another with --data DIR or FLEXFEED_DATA".to_owned());
+    format!("{text}: {}", remedies.join(", or "))
 }
 
 #[cfg(test)]
@@ -153,10 +153,10 @@ mod tests {
     const OURS: &str = "chown -R 65532:65532 /data";
 
     fn of(owner: u32, mode: u32) -> String {
-        told("/data", true, owner, mode)
+        advised("/data", true, owner, mode)
     }
 
-    fn told(at: &str, is_folder: bool, owner: u32, mode: u32) -> String {
+    fn advised(at: &str, is_folder: bool, owner: u32, mode: u32) -> String {
         let found = Found {
             at: at.into(),
             owner,
@@ -172,12 +172,12 @@ mod tests {
     }
 
     #[test]
-    fn the_owner_is_named_whoever_that_is() {
+    fn the_owner_is_named() {
         let text = of(1000, 0o755);
         let user = "docker run --user 1000:1001 ";
         assert!(text.find(user) < text.find(OURS), "{text}");
         assert!(text.contains(user), "{text}");
-        // As Docker makes a folder that is missing.
+        // As Docker makes a missing folder.
         let text = of(0, 0o755);
         let user = "docker run --user 0:1 ";
         assert!(
@@ -189,8 +189,8 @@ mod tests {
         let text = of(1000, 0o555);
         assert!(text.contains("after chmod u+rwx /data, run as"), "{text}");
         assert!(text.contains("--user 1000:1001"), "{text}");
-        // Something in it that another user made: its mode is a file's.
-        let text = told("/data/lock", false, 0, 0o600);
+        // A file of another user in the folder: its mode is a file's.
+        let text = advised("/data/lock", false, 0, 0o600);
         assert!(text.contains("/data/lock belongs to 0:1"), "{text}");
         assert!(
             text.contains("--user 0:1 ") && !text.contains("chmod"),
@@ -199,8 +199,8 @@ mod tests {
     }
 
     #[test]
-    fn who_may_not_read_is_told_what_would_help() {
-        let told = |at: &str, is_folder, owner, mode| {
+    fn advice_on_reading_names_owner_and_mode() {
+        let advised = |at: &str, is_folder, owner, mode| {
             let found = Found {
                 at: at.into(),
                 owner,
@@ -210,26 +210,26 @@ mod tests {
             };
             reading_advice(Path::new("/home/link"), (65532, 65532), Some(found))
         };
-        let text = told("/home/link", false, 1000, 0o600);
+        let text = advised("/home/link", false, 1000, 0o600);
         assert!(
             text.contains("/home/link belongs to 1000:1000 with mode 0600"),
             "{text}"
         );
         assert!(text.contains("chown 65532:65532 /home/link"), "{text}");
         assert!(text.contains("docker run --user 1000:1000 "), "{text}");
-        let text = told("/home/link", false, 0, 0o600);
+        let text = advised("/home/link", false, 0, 0o600);
         assert!(text.contains("chown 65532:65532 /home/link"), "{text}");
         assert!(!text.contains("--user"), "{text}");
-        let text = told("/home/link", false, 65532, 0o200);
+        let text = advised("/home/link", false, 65532, 0o200);
         assert!(text.contains("chmod u+r /home/link"), "{text}");
-        let text = told("/home", true, 65532, 0o600);
+        let text = advised("/home", true, 65532, 0o600);
         assert!(text.contains("chmod u+rx /home)"), "{text}");
         let unknown = reading_advice(Path::new("link"), (1, 2), None);
         assert!(unknown.contains("chown 1:2 link"), "{unknown}");
     }
 
     #[test]
-    fn who_is_the_owner_need_not_become_it() {
+    fn the_owner_is_not_advised_to_change_the_user() {
         let text = of(65532, 0o755);
         assert!(
             !text.contains("--user") && !text.contains("chmod"),
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_judged_by_what_it_would_be_in() {
+    fn missing_paths_are_judged_by_their_folder() {
         let folder = tempfile::tempdir().unwrap();
         let inner = folder.path().join("a/b");
         assert_eq!(Found::nearest(&inner).unwrap().at, folder.path());
@@ -259,16 +259,16 @@ mod tests {
     }
 
     #[test]
-    fn where_the_owner_does_not_matter_it_is_not_spoken_of() {
-        let told = |kind| {
+    fn the_owner_is_not_named_if_irrelevant() {
+        let advised = |kind| {
             let problem = io::Error::from(kind);
             remedy(Path::new("/data"), Path::new("/data/state"), &problem)
         };
-        let text = told(io::ErrorKind::ReadOnlyFilesystem);
+        let text = advised(io::ErrorKind::ReadOnlyFilesystem);
         assert!(text.contains("mount it writable"), "{text}");
         assert!(!text.contains("chown"), "{text}");
         for kind in [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded] {
-            let text = told(kind);
+            let text = advised(kind);
             assert!(text.contains("make room"), "{text}");
             assert!(!text.contains("chown"), "{text}");
         }

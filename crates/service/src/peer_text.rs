@@ -1,10 +1,10 @@
-//! Text that others wrote, made fit for a log line, a status or a terminal.
+//! Text of peers made fit for a log line, a status or a terminal.
 
-/// The longest text that is passed on, in characters.
+/// Maximum length of the result, in characters.
 const MAX: usize = 500;
 
-/// The text on one line, without control characters (a terminal would obey them), and not longer
-/// than 500 characters.
+/// Returns the text on one line, without control characters (a terminal would obey them), and not
+/// longer than 500 characters.
 #[must_use]
 pub fn plain(text: &str) -> String {
     let mut out: String = text
@@ -24,7 +24,7 @@ pub fn plain(text: &str) -> String {
     out
 }
 
-/// Characters that reorder what is around them on a screen.
+/// Whether a character reorders the text around it on a screen.
 fn is_direction(c: char) -> bool {
     matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

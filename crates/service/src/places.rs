@@ -15,22 +15,22 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// The bounds on what clients can use up.
+/// Bounds on what clients can use up.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
-    /// Connections at once.
+    /// Concurrent connections.
     pub connections: usize,
-    /// Of them, feeds and streams of events that are being sent.
+    /// Connections on which a feed or a stream of events is being sent.
     pub answers: usize,
-    /// Of those, to one address; behind a proxy all clients have the same.
+    /// Such connections of one address; behind a proxy all clients have the same.
     pub per_peer: usize,
-    /// The longest time for a request's header.
+    /// Time limit for a request's header.
     pub header_time: Duration,
-    /// An answer may take so long, and longer the larger it is.
+    /// Time limit for a small answer; larger ones have more.
     pub answer_time: Duration,
-    /// A client that takes an answer more slowly does not get all of it; in bytes a second.
+    /// Slowest rate at which a client may read an answer, in bytes per second.
     pub slowest: u64,
-    /// At the end of the program, answers may take so much longer.
+    /// Time limit for answers in progress at the end of the program.
     pub drain: Duration,
 }
 
@@ -56,23 +56,23 @@ impl Bounds {
     }
 }
 
-/// A bound that a client met.
+/// Bound that a client met.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
-    /// There were too many connections, and this one had sent no request.
+    /// Too many connections, of which this one had sent no request.
     Connections,
-    /// Too many feeds and events were being sent.
+    /// Too many feeds and streams of events at once.
     Answers,
-    /// Too many of them to its address.
+    /// Too many of them to one address.
     Peer,
-    /// Its request did not come in time.
+    /// Request not received in time.
     Header,
-    /// The client read its answer too slowly.
+    /// Answer read too slowly.
     Time,
 }
 
 impl Limit {
-    /// All of them.
+    /// All bounds.
     pub const ALL: [Limit; 5] = [
         Limit::Connections,
         Limit::Answers,
@@ -81,7 +81,7 @@ impl Limit {
         Limit::Time,
     ];
 
-    /// As metrics call it.
+    /// Name in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Limit::Connections => "connections",
@@ -93,7 +93,7 @@ impl Limit {
     }
 }
 
-/// All connections.
+/// Connections, and the answers in progress.
 #[derive(Debug, Default)]
 pub struct Places {
     /// Bounds.
@@ -104,29 +104,29 @@ pub struct Places {
 
 #[derive(Debug, Default)]
 struct State {
-    /// By age; with what ends those whose request has not come yet.
+    /// Connections by age, with a token that ends those without a request.
     connections: BTreeMap<u64, Option<CancellationToken>>,
     next: u64,
     answers: usize,
     peers: HashMap<IpAddr, usize>,
 }
 
-/// One connection, for as long as it is there.
+/// Connection, which frees its place when dropped.
 #[derive(Debug)]
 pub struct Connection {
     places: Arc<Places>,
     number: u64,
     address: IpAddr,
     peer: IpAddr,
-    /// Notified when the connection has to make room.
+    /// Cancelled when the connection has to make room.
     pub unwanted: CancellationToken,
-    /// Its answer has to be out by then.
+    /// Deadline of its answer.
     deadline: watch::Sender<Option<Instant>>,
     has_answer: Mutex<bool>,
 }
 
 impl Places {
-    /// None yet, with room for so many.
+    /// Returns no connections, with room for so many.
     #[must_use]
     pub fn new(bounds: Bounds) -> Self {
         Self {
@@ -135,7 +135,7 @@ impl Places {
         }
     }
 
-    /// Takes a connection in. `None` if there is no room at all.
+    /// Adds a connection. `None` if there is no room at all.
     pub fn enter(self: &Arc<Self>, peer: IpAddr) -> Option<Connection> {
         let unwanted = CancellationToken::new();
         let mut state = self.state();
@@ -181,7 +181,7 @@ impl Places {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing is changed half under this lock.
+        // No change under this lock can be left half done.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -192,7 +192,7 @@ impl Connection {
         self.address
     }
 
-    /// Its request is there, and an answer is made in bounded time.
+    /// Notes that the request has arrived; the answer takes bounded time.
     pub fn asked(&self) {
         if let Some(quiet) = self.places.state().connections.get_mut(&self.number) {
             *quiet = None;
@@ -200,7 +200,7 @@ impl Connection {
         self.has_to_end_within(Some(0));
     }
 
-    /// Takes a place for an answer that takes long, until the connection ends.
+    /// Takes a place for a long answer, until the connection ends.
     pub fn admit(&self) -> Result<(), Limit> {
         let bounds = &self.places.bounds;
         let mut has_answer = self
@@ -228,20 +228,19 @@ impl Connection {
         Ok(())
     }
 
-    /// Counts that it met a bound.
+    /// Counts a bound that the client met.
     pub fn meets(&self, limit: Limit) {
         self.places.count(limit);
     }
 
-    /// Its answer has so many bytes, and has to be out in the time for that; `None` for one that
-    /// has no end.
+    /// Sets the deadline of an answer of so many bytes; `None` for an endless one.
     pub fn has_to_end_within(&self, bytes: Option<u64>) {
         let time = bytes.map(|bytes| self.places.bounds.time_for(bytes));
         self.deadline
             .send_replace(time.map(|time| Instant::now() + time));
     }
 
-    /// Waits until it is too late for its answer.
+    /// Waits until the deadline of the answer has passed.
     pub async fn is_late(&self) {
         let mut deadline = self.deadline.subscribe();
         loop {
@@ -253,7 +252,7 @@ impl Connection {
                         return;
                     }
                 }
-                // The sender lives as long as this.
+                // The sender lives as long as the connection.
                 None => {
                     let _ = deadline.changed().await;
                 }
@@ -283,7 +282,8 @@ impl Drop for Connection {
     }
 }
 
-/// Addresses that one client can have: of IPv6, a network has 2^64.
+/// Returns what identifies a client: an IPv4 address, or an IPv6 /64, any address of which a client
+/// may use.
 fn group(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V4(ip) => ip.into(),
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_nothing_makes_room() {
+    fn connections_without_a_request_make_room() {
         let places = places();
         let all: Vec<_> = (0..4).map(|_| places.enter(A).unwrap()).collect();
         all[0].asked();
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn no_address_has_all_places() {
+    fn no_address_gets_all_places() {
         let places = places();
         let mut of_a: Vec<_> = (0..3).map(|_| places.enter(A).unwrap()).collect();
         assert_eq!(of_a[0].admit(), Ok(()));

@@ -1,4 +1,4 @@
-//! Connections, with bounds on everything that a client can use up.
+//! HTTP connections, with bounds on everything that a client can use up.
 
 use std::io;
 use std::pin::{Pin, pin};
@@ -22,19 +22,19 @@ use tracing::{debug, warn};
 
 use crate::places::{Connection, Limit, Places};
 
-/// A client that takes nothing of its answer for so long is gone.
+/// Time without progress after which a client counts as gone.
 const STALL: Duration = Duration::from_secs(30);
 
-/// The largest request head in bytes; a `Last-Event-ID` of many channels is long.
+/// Largest request head in bytes; a `Last-Event-ID` of many channels is long.
 const HEADER_BYTES: usize = 64 << 10;
 
-/// The wait after a failed accept: the process has no descriptors left, and some may become free.
+/// Delay after a failed accept: the process has no descriptors left, and some may become free.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
 
-/// Answers one request per connection until `stop`; what is being answered then has some time more.
+/// Answers one request per connection until `stop`; answers in progress have a bounded time more.
 ///
-/// Requests have their [`Connection`] as an extension: whoever answers them with much, or without
-/// end, asks it for a place and says how long it may take.
+/// Requests have their [`Connection`] as an extension: a handler of a long or endless answer takes a
+/// place there and sets its deadline.
 pub async fn serve(
     listener: TcpListener,
     app: Router,
@@ -44,10 +44,10 @@ pub async fn serve(
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())
         .header_read_timeout(places.bounds.header_time)
-        // The buffer's size alone does not bound it: the last read may go beyond.
+        // The size of the buffer alone is no bound: the last read may exceed it.
         .max_buf_size(HEADER_BYTES)
         .max_header_size(HEADER_BYTES)
-        // Idle connections would take the places of those that ask something.
+        // Idle connections would take the places of those with a request.
         .keep_alive(false);
     let mut connections = JoinSet::new();
     let mut failing = false;
@@ -61,7 +61,7 @@ pub async fn serve(
             Ok(accepted) => accepted,
             Err(error) => {
                 if !failing {
-                    warn!("an HTTP connection could not be taken: {error}");
+                    warn!(%error, "HTTP connection not accepted");
                     failing = true;
                 }
                 let pause = tokio::time::sleep(ACCEPT_PAUSE);
@@ -81,17 +81,15 @@ pub async fn serve(
             stop.clone(),
         ));
     }
-    // A new client is refused at once, not at the end.
+    // New clients are refused immediately, not at the end.
     drop(listener);
     let drain = async { while connections.join_next().await.is_some() {} };
     if tokio::time::timeout(places.bounds.drain, drain)
         .await
         .is_err()
     {
-        warn!(
-            "{} HTTP answers were not taken in time and are cut short",
-            connections.len()
-        );
+        let answers = connections.len();
+        warn!(answers, "HTTP answers cut short: not read in time");
     }
 }
 
@@ -103,7 +101,7 @@ async fn converse(
     connection: Connection,
     stop: CancellationToken,
 ) {
-    // An event is sent when it happens, not when there are more.
+    // Events are sent immediately, not together with later ones.
     let _ = stream.set_nodelay(true);
     let connection = Arc::new(connection);
     let app = app
@@ -118,7 +116,7 @@ async fn converse(
             () = connection.unwanted.cancelled() => return,
             () = connection.is_late() => {
                 connection.meets(Limit::Time);
-                return debug!("an HTTP client takes its answer too slowly and is dropped");
+                return debug!("HTTP client dropped: reads too slowly");
             }
             () = stop.cancelled(), if !stopping => {
                 stopping = true;
@@ -130,11 +128,11 @@ async fn converse(
         if error.is_timeout() {
             connection.meets(Limit::Header);
         }
-        debug!("an HTTP client: {error}");
+        debug!(%error, "HTTP connection failed");
     }
 }
 
-/// The request is whole: its connection is no longer one of those that make room for others.
+/// Notes that the request is complete: its connection no longer makes room for others.
 async fn heard(
     Extension(connection): Extension<Arc<Connection>>,
     request: Request,
@@ -144,10 +142,10 @@ async fn heard(
     next.run(request).await
 }
 
-/// A stream that fails when its peer takes nothing for too long.
+/// Stream that fails when its peer reads nothing for too long.
 struct Patient {
     stream: TcpStream,
-    /// Since a write had to wait.
+    /// Timer since a write had to wait.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
@@ -174,7 +172,7 @@ impl Patient {
         match stalled.as_mut().poll(cx) {
             Poll::Ready(()) => Poll::Ready(Err(io::Error::new(
                 io::ErrorKind::TimedOut,
-                "it takes nothing any more",
+                "the peer has stopped reading",
             ))),
             Poll::Pending => Poll::Pending,
         }

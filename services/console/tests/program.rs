@@ -1,4 +1,4 @@
-//! The program from outside: settings, people, the link, signals.
+//! The program from outside: settings, users, the link, signals.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-/// Nothing takes so long.
+/// Bound on everything that has to happen.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn console(database: &str, arguments: &[&str]) -> Command {
@@ -20,7 +20,7 @@ fn console(database: &str, arguments: &[&str]) -> Command {
     command
 }
 
-/// The exit code, standard output and standard error.
+/// Returns the exit code, standard output and standard error.
 fn run(database: &str, arguments: &[&str], input: &str) -> (i32, String, String) {
     let mut child = console(database, arguments)
         .stdin(Stdio::piped())
@@ -42,10 +42,10 @@ fn database() -> (TempDir, String) {
     (folder, url)
 }
 
-/// A console that is stopped in the end.
+/// Console that is stopped with the test.
 struct Running {
     child: Child,
-    /// By which the first operator is made.
+    /// Setup link.
     link: String,
     address: String,
 }
@@ -58,7 +58,7 @@ impl Drop for Running {
 }
 
 impl Running {
-    /// Starts one without users.
+    /// Starts a console without users.
     fn start(database: &str) -> Self {
         let mut child = console(database, &["--listen", "127.0.0.1:0"])
             .stdout(Stdio::piped())
@@ -71,7 +71,7 @@ impl Running {
             .iter()
             .any(|line: &String| line.contains("is on standard output"))
         {
-            seen.push(lines.next().expect("it says so").unwrap());
+            seen.push(lines.next().expect("no setup link").unwrap());
         }
         // A full pipe must not block it.
         std::thread::spawn(move || lines.for_each(drop));
@@ -84,8 +84,8 @@ impl Running {
             .map(Result::unwrap)
             .filter(|line| line.contains("/setup#"));
         let link = links.next().unwrap().trim().to_owned();
-        let says = "the console is at http://";
-        let at = seen.iter().find_map(|line| line.split_once(says));
+        let start = "the console is at http://";
+        let at = seen.iter().find_map(|line| line.split_once(start));
         let address = at.unwrap().1.trim_end_matches('/').to_owned();
         Self {
             child,
@@ -196,7 +196,7 @@ fn the_program_answers_prints_the_link_and_stops_on_request() {
     let ready = ["health", "--ready", "--listen", &running.address];
     let (code, out, err) = run("", &ready, "");
     assert_eq!(code, 0, "{out}{err}");
-    // As a container that says where it listens by a variable.
+    // As in a container with the address in a variable.
     let port = running.address.rsplit(':').next().unwrap();
     let asked = console("", &["health"])
         .env("FLEXFEED_CONSOLE_LISTEN", format!(":{port}"))
@@ -215,7 +215,7 @@ fn the_program_answers_prints_the_link_and_stops_on_request() {
         if let Some(status) = running.child.try_wait().unwrap() {
             break status;
         }
-        assert!(begun.elapsed() < PATIENCE, "it does not stop");
+        assert!(begun.elapsed() < PATIENCE, "the console does not stop");
         std::thread::yield_now();
     };
     assert!(status.success());

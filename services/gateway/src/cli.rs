@@ -18,7 +18,7 @@ Examples:
   A group of one source, for the programs on this machine:
     flexfeed-gateway --relay relay.example --source 10.0.0.1 --group 232.1.1.1 --port 5000
 
-  Two flows, one of them IPv6, for everybody on the network of eth1:
+  Two flows, one of them IPv6, for the whole network of eth1:
     flexfeed-gateway --relay relay.example --out-interface eth1 --ttl 1 \\
         --flow 10.0.0.1@232.1.1.1:5000 --flow '2001:db8::1@[ff3e::8000:1]:5000'
 
@@ -34,12 +34,12 @@ How other programs receive what comes out:
     ip -6 route add local ff00::/8 dev lo
 
 Every option is also a variable: FLEXFEED_GATEWAY_RELAY, FLEXFEED_GATEWAY_FLOW and so on; several
-values are separated by commas. SIGTERM and Ctrl-C leave the groups and end it.
+values are separated by commas. SIGTERM and Ctrl-C leave the groups and stop it.
 
 Exit codes:
-  0  it was ended
-  1  it cannot send on this machine
-  2  it was not called as it can be";
+  0  stopped by a signal
+  1  the flows cannot be received, or sent on this machine
+  2  invalid command line";
 
 /// Options of the command line.
 // The help texts have addresses in brackets, which are no links.
@@ -47,8 +47,8 @@ Exit codes:
 #[derive(Clone, Debug, Parser)]
 #[command(name = "flexfeed-gateway", version, about = ABOUT, after_help = MORE)]
 pub struct Options {
-    /// A relay: HOST, HOST:PORT, an address, [IPV6]:PORT, or `anycast` for any relay near here.
-    /// May be given several times; the first is preferred
+    /// Relay: HOST, HOST:PORT, an address, [IPV6]:PORT, or `anycast` for any nearby relay. May be
+    /// given several times; the first is preferred
     #[arg(
         long,
         value_name = "RELAY",
@@ -62,20 +62,20 @@ pub struct Options {
     #[arg(long, env = "FLEXFEED_GATEWAY_DNS")]
     pub dns: bool,
 
-    /// The group to receive
+    /// Group to receive
     #[arg(long, value_name = "ADDRESS", requires = "port")]
     pub group: Option<IpAddr>,
 
-    /// The source of the group: its packets alone are received. Groups of 232.0.0.0/8 and
+    /// Source of the group: only its packets are received. Groups of 232.0.0.0/8 and
     /// ff3x::/32 need it
     #[arg(long, value_name = "ADDRESS", requires = "group")]
     pub source: Option<IpAddr>,
 
-    /// The UDP port of the group
+    /// UDP port of the group
     #[arg(long, value_name = "PORT", requires = "group")]
     pub port: Option<u16>,
 
-    /// A flow as SOURCE@GROUP:PORT or GROUP:PORT, in place of --group, --source and --port. May be
+    /// Flow as SOURCE@GROUP:PORT or GROUP:PORT, instead of --group, --source and --port. May be
     /// given several times
     #[arg(
         long,
@@ -105,7 +105,7 @@ pub struct Options {
     )]
     pub ttl: u8,
 
-    /// Local UDP port towards relays where it is free, for relays that serve one port of each
+    /// Local UDP port towards relays if it is free, for relays that serve one port of each
     /// address, and for firewalls; of several tunnels (--dns), the first gets it
     #[arg(
         long,
@@ -146,7 +146,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Everything that is to be received.
+    /// Returns the flows to receive.
     pub fn flows(&self) -> Vec<Subscription> {
         let single = self.group.zip(self.port).map(|(group, port)| Subscription {
             source: self.source,
@@ -158,11 +158,11 @@ impl Options {
     }
 }
 
-/// A flow as written in one argument.
+/// Flow as written in one argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow(pub Subscription);
 
-/// A text that is no flow.
+/// Text that is no flow.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0}; write SOURCE@GROUP:PORT or GROUP:PORT, with IPv6 groups in brackets, as in \
@@ -235,7 +235,7 @@ mod tests {
         }
     }
 
-    /// Kubernetes sets FLEXFEED_GATEWAY_PORT=udp://… where a Service is called flexfeed-gateway.
+    /// Kubernetes sets FLEXFEED_GATEWAY_PORT=udp://… for a Service called flexfeed-gateway.
     #[test]
     fn no_variable_is_called_like_those_of_kubernetes() {
         let command = <Options as clap::CommandFactory>::command();
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ways_to_name_flows_add_up() {
+    fn single_and_listed_flows_add_up() {
         let line = "--relay a.example --relay [2001:db8::1]:7 --group 232.1.1.1 --source 10.0.0.1 \
             --port 5000 --flow 239.1.1.1:1,239.1.1.2:2";
         let options = parse(line).unwrap();
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_wrong_is_named() {
+    fn missing_and_wrong_arguments_are_named() {
         for (line, what) in [
             ("--flow 239.1.1.1:1", "--relay"),
             ("--dns", "--flow"),
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn help_says_what_becomes_of_the_source_address() {
+    fn help_names_the_source_address_of_packets() {
         let help = parse("--help").unwrap_err();
         assert!(
             help.contains("127.0.0.1 on the loopback interface"),

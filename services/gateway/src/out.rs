@@ -138,7 +138,7 @@ impl Outlet {
         };
         let taken = taken.unwrap_or_else(|error| {
             // A full buffer is the usual reason; others show in the counter as well.
-            tracing::debug!(%error, %group, "packets could not be sent on");
+            tracing::debug!(%error, %group, "packets not forwarded");
             0
         });
         self.sent.packets += taken;

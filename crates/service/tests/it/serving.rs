@@ -1,4 +1,4 @@
-//! The bounds on clients, on real sockets.
+//! Bounds on clients, on real sockets.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
-/// Nothing that has to happen takes so long.
+/// Bound on everything that has to happen.
 const TIME: Duration = Duration::from_secs(30);
 
 async fn serving(bounds: Bounds) -> (SocketAddr, Arc<Places>, CancellationToken) {
@@ -41,7 +41,7 @@ async fn ask(address: SocketAddr) -> String {
 }
 
 #[tokio::test]
-async fn who_asks_nothing_makes_room_for_who_does() {
+async fn connections_without_a_request_make_room() {
     let bounds = Bounds {
         connections: 12,
         // No client is disconnected for being late.
@@ -61,7 +61,7 @@ async fn who_asks_nothing_makes_room_for_who_does() {
 }
 
 #[tokio::test]
-async fn who_is_late_with_its_request_is_let_go_and_counted() {
+async fn late_requests_are_dropped_and_counted() {
     let bounds = Bounds {
         header_time: Duration::from_millis(200),
         ..Bounds::default()
@@ -111,7 +111,7 @@ async fn a_head_has_64_kib_at_most() {
 }
 
 #[tokio::test]
-async fn after_the_stop_nobody_is_let_in() {
+async fn no_client_is_accepted_after_the_stop() {
     let (address, _places, stop) = serving(Bounds::default()).await;
     assert!(ask(address).await.ends_with("alive\n"));
     stop.cancel();

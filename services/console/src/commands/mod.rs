@@ -136,7 +136,7 @@ async fn carry_out(
             note(store, "user.edit", name, detail, &done).await?;
             let user = done?;
             Ok(format!(
-                "Changed the password of {}, who is signed out everywhere.\n",
+                "Changed the password of {}, and ended all sessions.\n",
                 user.name
             ))
         }

@@ -75,7 +75,7 @@ fn a_python_program_receives_the_group() {
     for n in 0..40 {
         let line = read.recv_timeout(PATIENCE).expect("a packet is missing");
         let (sender, text) = line.split_once(' ').unwrap();
-        assert_eq!(sender, "127.0.0.1", "as the help says");
+        assert_eq!(sender, "127.0.0.1", "unlike the help");
         assert!(text.starts_with(&format!("{n}-x")), "{text}");
     }
     let (code, log) = end(gateway);
@@ -141,7 +141,10 @@ fn a_missing_relay_is_reported_with_a_remedy() {
         .find(|line| line.contains("packets received"))
         .unwrap();
     assert!(status.contains("no relay"), "{status}");
-    assert!(gateway.0.try_wait().unwrap().is_none(), "it still runs");
+    assert!(
+        gateway.0.try_wait().unwrap().is_none(),
+        "the gateway stopped"
+    );
 }
 
 #[test]

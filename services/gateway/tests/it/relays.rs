@@ -174,7 +174,7 @@ fn a_killed_gateway_restarts_on_its_port() {
     assert_eq!(from.port(), port);
     let begun = Instant::now();
     while !std::fs::read_to_string(file).is_ok_and(|text| text.contains("\"gateway\"")) {
-        assert!(begun.elapsed() < PATIENCE, "it keeps nothing");
+        assert!(begun.elapsed() < PATIENCE, "the state file is empty");
         std::thread::yield_now();
     }
     first.0.kill().unwrap();
@@ -183,7 +183,7 @@ fn a_killed_gateway_restarts_on_its_port() {
     let second = gateway(&relay, &flow);
     relay.is_asked();
     let Heard::Wants(from, _) = relay.hears() else {
-        panic!("the tunnel that goes on was taken down");
+        panic!("the tunnel in use was taken down");
     };
     assert_eq!(from.port(), port);
     let (code, log) = end(second);

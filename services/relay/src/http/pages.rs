@@ -18,7 +18,7 @@ use crate::status::model::{self, Now, Status};
 /// Shortest time that rates are computed over.
 const LEAST: Duration = Duration::from_millis(250);
 
-/// Longest such time; rates over a longer one say little about the present.
+/// Longest such time; a longer one gives no rate of the present.
 const MOST: Duration = Duration::from_secs(10);
 
 /// A thread that does not respond within this time does not forward, either.

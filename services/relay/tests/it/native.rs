@@ -97,7 +97,7 @@ async fn a_capture_survives_its_interface() {
     until_a_packet_passes(&gateway).await;
     assert_eq!(relay.engine.counters().not_capturing.get(), 0);
     shell("ip link set native down");
-    relay.until("it says so", |c| c.not_capturing.get() == 1);
+    relay.until("not capturing", |c| c.not_capturing.get() == 1);
     let before = cpu();
     tokio::time::sleep(Duration::from_secs(2)).await;
     // A busy loop would take two seconds.
@@ -107,7 +107,7 @@ async fn a_capture_survives_its_interface() {
     until_a_packet_passes(&gateway).await;
     relay.until("it captures", |c| c.not_capturing.get() == 0);
     shell("ip link del native");
-    relay.until("it says so", |c| c.not_capturing.get() == 1);
+    relay.until("not capturing", |c| c.not_capturing.get() == 1);
     let before = cpu();
     tokio::time::sleep(Duration::from_secs(2)).await;
     let used = cpu() - before;
