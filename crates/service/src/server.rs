@@ -33,8 +33,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
 
 /// Answers one request per connection until `stop`; answers in progress have a bounded time more.
 ///
-/// Requests have their [`Connection`] as an extension: a handler of a long or endless answer takes a
-/// place there and sets its deadline.
+/// Requests have their [`Connection`] as an extension: a handler of a long or endless answer takes
+/// a place there and sets its deadline.
 pub async fn serve(
     listener: TcpListener,
     app: Router,

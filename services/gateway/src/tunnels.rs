@@ -153,8 +153,8 @@ fn log_event(event: &Event, scope: Scope, gateway: &Gateway) {
         Event::NoRelay { .. } => {
             let failures = gateway.status().failures().join("; ");
             warn!(
-                "{event}{whose}: {failures}. Retrying; see that the relay runs, and that UDP to its \
-                 port (2268 by default) is allowed"
+                "{event}{whose}: {failures}. Retrying; see that the relay runs, and that UDP to \
+                 its port (2268 by default) is allowed"
             );
         }
         Event::Lost { .. } | Event::Unanswered { .. } => warn!("{event}{whose}"),

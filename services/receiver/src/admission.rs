@@ -17,28 +17,28 @@ use crate::durable::{FileError, replace};
 
 const NAME: &str = "admission";
 
-/// The first word of the file: its format.
+/// First word of the file: its format.
 const FORMAT: &str = "flexfeed-admission-1";
 
-/// The file is a line.
+/// Bound on the file, which is a line.
 const MAX_FILE: u64 = 1024;
 
-/// Between attempts to write it on a disk that fails.
+/// Delay between attempts to write on a disk that fails.
 const PAUSE: Duration = Duration::from_secs(10);
 
 /// Receiver and source of an admission; any other id or source does not match.
 #[derive(Debug, Clone)]
 pub struct Admission {
-    /// The folder of states.
+    /// State folder.
     pub state: PathBuf,
-    /// The receiver.
+    /// Id of the receiver.
     pub receiver_id: Uuid,
     /// `host:port` of the source.
     pub source: String,
 }
 
 impl Admission {
-    /// Whether it is noted. What cannot be read is not.
+    /// Whether the admission is recorded. An unreadable file is no record.
     #[must_use]
     pub fn is_noted(&self) -> bool {
         let mut text = String::new();
@@ -47,10 +47,10 @@ impl Admission {
         read.is_ok() && text == self.line()
     }
 
-    /// Notes it, durably. Blocks for the disk.
+    /// Records the admission, durably. Blocks for the disk.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// The file cannot be written.
     pub fn note(&self) -> Result<(), FileError> {
         if self.is_noted() {
             return Ok(());
@@ -78,8 +78,8 @@ pub async fn keep(board: Arc<Board>, admission: Admission) {
             Ok(Ok(())) => return,
             Ok(Err(error)) if !reported => {
                 reported = true;
-                warn!(%error, "admission not recorded; until then, 'doctor' takes this receiver \
-                    for a new one");
+                warn!(%error, "admission not recorded yet; retrying, while 'doctor' takes this \
+                    receiver for a new one");
             }
             _ => {}
         }
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_admission_is_of_one_receiver_and_one_source() {
+    fn an_admission_holds_for_one_receiver_and_source() {
         let folder = tempfile::tempdir().unwrap();
         let admission = Admission {
             state: folder.path().to_owned(),

@@ -18,7 +18,7 @@ use crate::latency::LatencyHistograms;
 use crate::status::model::{Hook, Status, VERSION};
 use service::peer_text::plain;
 
-/// Unix time in ms.
+/// Returns the Unix time in ms.
 #[must_use]
 pub fn now_ms() -> f64 {
     unix_ms(SystemTime::now())
@@ -32,9 +32,9 @@ fn unix_ms(at: SystemTime) -> f64 {
 /// Names of this receiver and its source.
 #[derive(Debug, Clone)]
 pub struct Identity {
-    /// Its name for people.
+    /// Display name.
     pub name: String,
-    /// Its id.
+    /// Id of the receiver.
     pub receiver_id: Uuid,
     /// `host:port` of the source.
     pub source: String,
@@ -43,17 +43,17 @@ pub struct Identity {
 /// Event counts since the start, for metrics.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Connections on which the source let the receiver in.
+    /// Connections on which the source admitted the receiver.
     pub connections: u64,
-    /// Connections, and attempts at one, that failed or ended.
+    /// Connections, and attempts to connect, that failed or ended.
     pub disconnects: u64,
-    /// Times that the source refused the receiver.
+    /// Refusals by the source.
     pub refusals: u64,
-    /// Attempts to write the outputs that failed.
+    /// Failed attempts to write the outputs.
     pub storage_failures: u64,
 }
 
-/// The state of a receiver, shared by the loop that changes it and the one that writes it down.
+/// State of a receiver, shared by the loop that changes it and the one that writes the status.
 #[derive(Debug)]
 pub struct Board {
     identity: Identity,
@@ -61,7 +61,7 @@ pub struct Board {
     state: Mutex<State>,
     changed: Notify,
     spread: LatencyHistograms,
-    /// Whether the source has let the receiver in since the start.
+    /// Whether the source has admitted the receiver since the start.
     let_in: watch::Sender<bool>,
 }
 
@@ -79,7 +79,7 @@ struct State {
 }
 
 impl Board {
-    /// Before the first connection. Each channel comes with how far its outputs are.
+    /// Returns the state before the first connection; each channel has the cursor of its outputs.
     #[must_use]
     pub fn new(identity: Identity, channels: &[(String, Option<Cursor>)]) -> Self {
         let since = now_ms() as u64;
@@ -109,22 +109,22 @@ impl Board {
         }
     }
 
-    /// Waits until something changes. A change since the last call counts.
+    /// Waits for a change, or returns if there was one since the last call.
     pub async fn changed(&self) {
         self.changed.notified().await;
     }
 
-    /// Waits until the source has let the receiver in, be it long ago.
+    /// Waits until the source has admitted the receiver.
     pub async fn let_in(&self) {
-        // The sender lives as long as this.
+        // The sender lives as long as the board.
         let _ = self.let_in.subscribe().wait_for(|is| *is).await;
     }
 
-    /// Takes an event of the transport in.
+    /// Applies an event of the transport.
     pub fn apply(&self, event: &Event) {
         let mut state = self.lock();
         match event {
-            // The source has not said yet whether it lets the receiver in.
+            // The source has not admitted the receiver yet.
             Event::Connected { addr } => state.address = Some(addr.to_string()),
             Event::Disconnected { reason, .. } => {
                 state.counts.disconnects += 1;
@@ -132,7 +132,7 @@ impl Board {
                 state.address = None;
                 state.connection_error = Some(plain(reason));
                 let now = now_ms() as u64;
-                // The flow ends with the connection. That is no move: each connection begins here.
+                // The flow ends with the connection, which is no move: each connection begins here.
                 for channel in &mut state.channels {
                     (channel.relay, channel.relay_detail) = (None, None);
                     if channel.rung != Rung::Unicast {
@@ -153,7 +153,7 @@ impl Board {
                 first,
                 resync,
             } => {
-                // Each channel has its own welcome.
+                // Each channel has a WELCOME of its own.
                 state.counts.connections += u64::from(!state.connected);
                 state.connected = true;
                 state.connection_error = None;
@@ -209,21 +209,21 @@ impl Board {
                     channel.reception = stats.reception;
                 }
             }
-            // Counted once the outputs hold it; but the source has it.
+            // Counted once the outputs have it; but the source has it.
             Event::Update { channel, seq, .. } => {
                 if let Some(channel) = state.channel(channel) {
                     channel.head = channel.head.max(*seq);
                 }
                 return;
             }
-            // Messages and findings change nothing that is shown.
+            // Messages and findings are not part of the status.
             _ => return,
         }
         drop(state);
         self.changed.notify_one();
     }
 
-    /// On which rung a channel stands.
+    /// Returns the rung of a channel.
     #[must_use]
     pub fn rung(&self, channel: &str) -> Option<Rung> {
         self.lock().channel(channel).map(|channel| channel.rung)
@@ -240,7 +240,7 @@ impl Board {
         })
     }
 
-    /// A batch is in the outputs.
+    /// Notes that a batch is in the outputs.
     pub fn delivered(&self, channel: &str, outcome: &Outcome) {
         let mut state = self.lock();
         if let Some(channel) = state.channel(channel) {
@@ -257,7 +257,7 @@ impl Board {
                 }
             }
             channel.undecodable += outcome.undecodable;
-            // A batch from before a resync says nothing about the new numbering.
+            // A batch from before a resync has numbers of the old numbering.
             if let Some(cursor) = outcome.cursor
                 && channel.incarnation.is_none_or(|i| i == cursor.incarnation)
             {
@@ -268,7 +268,7 @@ impl Board {
         self.changed.notify_one();
     }
 
-    /// The outputs of a channel cannot be written.
+    /// Notes that the outputs of a channel cannot be written.
     pub fn storage_failed(&self, channel: &str, error: String) {
         let mut state = self.lock();
         state.counts.storage_failures += 1;
@@ -279,7 +279,7 @@ impl Board {
         self.changed.notify_one();
     }
 
-    /// The feed files of a channel cannot be written, or can again.
+    /// Notes that the feed files of a channel cannot be written, or can again.
     pub fn files_failed(&self, channel: &str, error: Option<String>) {
         let mut state = self.lock();
         state.counts.storage_failures += u64::from(error.is_some());
@@ -290,7 +290,7 @@ impl Board {
         self.changed.notify_one();
     }
 
-    /// HTTP is answered there.
+    /// Sets the address of the HTTP server.
     pub fn set_http(&self, address: Option<SocketAddr>) {
         self.lock().http = address;
         self.changed.notify_one();
@@ -306,18 +306,18 @@ impl Board {
         }
     }
 
-    /// The receiver is about to end: from now on it is not ready, whatever still works.
+    /// Notes that the receiver is about to stop: not ready any more, whatever still works.
     pub fn leave(&self) {
         self.lock().leaving = true;
     }
 
-    /// Whether the receiver is about to end.
+    /// Whether the receiver is about to stop.
     #[must_use]
     pub fn is_leaving(&self) -> bool {
         self.lock().leaving
     }
 
-    /// The receiver ends.
+    /// Notes the end of the receiver.
     pub fn ended(&self) {
         let mut state = self.lock();
         state.connected = false;
@@ -341,13 +341,13 @@ impl Board {
         channel.map_or_else(BTreeMap::new, |channel| channel.moved.clone())
     }
 
-    /// The latencies of all live updates since the start.
+    /// Returns the latencies of all live updates since the start.
     #[must_use]
     pub fn latencies(&self) -> &LatencyHistograms {
         &self.spread
     }
 
-    /// Everything, as it is now.
+    /// Returns the current status.
     #[must_use]
     pub fn status(&self) -> Status {
         let state = self.lock();
@@ -375,7 +375,7 @@ impl Board {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic under the lock leaves counters at worst one short.
+        // After a panic under the lock, a counter lacks one event at worst.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

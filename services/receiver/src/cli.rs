@@ -98,12 +98,12 @@ fn examine(given: &ArgMatches, environment: &Environment) -> Result<Answer, Fail
     let json = wants_json(given);
     let loaded = load_or(TABLE.line_layer(given), environment, doctor::link_of);
     let (loaded, no_link) = loaded.map_err(|problems| Failure::of_settings(problems, json))?;
-    let wish = doctor::Wish {
+    let options = doctor::Options {
         json,
         join: given.get_flag("join"),
         no_link,
     };
-    let well = doctor::run(&loaded, wish).map_err(Failure::other)?;
+    let well = doctor::run(&loaded, options).map_err(Failure::other)?;
     Ok(Answer {
         text: String::new(),
         well,

@@ -1,4 +1,4 @@
-//! The transport's events as log lines: one clear line each, and no flood of the same.
+//! Log lines of the transport's events, without floods of repetitions.
 
 use std::path::{Path, PathBuf};
 
@@ -14,17 +14,17 @@ use service::peer_text::plain;
 #[derive(Debug)]
 pub struct ConnectionLog {
     source: String,
-    /// The data folder of a receiver that is not known to have been let in.
+    /// Data folder of a receiver that is not known to have been admitted.
     newcomer: Option<PathBuf>,
-    /// Updates that the flow brought wrong.
+    /// Number of updates that arrived wrong by the flow.
     distrusted: u64,
-    /// The last reason of a lost connection, and how often it came since the last welcome.
+    /// Last reason of a lost connection, and its occurrences since the last WELCOME.
     trouble: Option<(String, u64)>,
 }
 
 impl ConnectionLog {
-    /// For a receiver of `source` (`host:port`). `newcomer` is the data folder, if that source is not known
-    /// to have let its receiver in before.
+    /// Returns the log of a receiver of `source` (`host:port`). `newcomer` is the data folder, if
+    /// that source is not known to have admitted its receiver before.
     #[must_use]
     pub fn new(source: &str, newcomer: Option<&Path>) -> Self {
         Self {
@@ -35,13 +35,13 @@ impl ConnectionLog {
         }
     }
 
-    /// The first time, and then at growing intervals: a forger may do this all the time.
+    /// Logs mismatches at growing intervals: a forger may cause them all the time.
     fn log_distrust(&mut self, channel: &str, found: &Distrust) {
         self.distrusted += 1;
         let (seq, count, reason) = (found.seq, self.distrusted, found.reason);
         let what = match found.handed {
-            true => "an update that was put out is not what arrived of it since",
-            false => "an update came wrong by the flow; it is fetched again by unicast",
+            true => "bytes of a delivered update arrived again with another content",
+            false => "an update arrived wrong by the flow; fetching it again by unicast",
         };
         if count.is_power_of_two() {
             warn!(
@@ -66,7 +66,7 @@ impl ConnectionLog {
                 let retry = retry_in.as_secs_f64();
                 let reason = plain(reason);
                 let times = self.again(&reason);
-                // The first time, and then ever more seldom.
+                // At growing intervals.
                 if times == 1 {
                     warn!(
                         source = self.source,
@@ -81,7 +81,7 @@ impl ConnectionLog {
                     debug!(source = self.source, reason, "not connected");
                 }
             }
-            // The end of the program says it.
+            // Reported at the end of the program.
             Event::Refused { fatal: true, .. } => {}
             Event::Refused { code, reason, .. } => {
                 let text = self.refusal(*code, reason);
@@ -130,8 +130,7 @@ impl ConnectionLog {
                 "updates are gone at the source: this receiver was away for longer than they are \
                  kept"
             ),
-            // Sent for programs that use the transport by themselves; no output of ours has a use
-            // for it.
+            // For programs that embed the transport; no output here uses it.
             Event::Datagram { channel, data } => {
                 debug!(
                     channel = plain(channel),
@@ -170,7 +169,7 @@ impl ConnectionLog {
             ),
             Event::Relay { channel, text, .. } => info!(channel = plain(channel), "{text}"),
             Event::Distrusted { channel, found } => self.log_distrust(channel, found),
-            // Counters are shown, not logged.
+            // Part of the status, not of the log.
             _ => {}
         }
     }
@@ -181,8 +180,8 @@ impl ConnectionLog {
         let lost;
         let advice = match Refusal::from_number(code) {
             Some(Refusal::BadCredential) if reason.contains("receiver was revoked") => {
-                "only the operator can let it in again (there, 'flexfeed-source receiver forget ID --yes' with the id in state/receiver-id), \
-                 and then it needs a new link"
+                "only the operator can admit it again (at the source: 'flexfeed-source receiver \
+                 forget ID --yes' with the id in state/receiver-id), and then it needs a new link"
             }
             Some(Refusal::BadCredential) if reason.contains("too old") => {
                 "use the version of the source"
@@ -193,8 +192,9 @@ impl ConnectionLog {
                     lost.as_str()
                 }
                 None => {
-                    "ask the source's operator for a new link. A link's token counts only the first time: a receiver that was let in before needs \
-                     no other one as long as it keeps state/receiver-id and state/credential of its data folder"
+                    "ask the source's operator for a new link. A link's token is needed only for \
+                     the first admission: an admitted receiver needs no other one as long as it \
+                     keeps state/receiver-id and state/credential of its data folder"
                 }
             },
             Some(Refusal::UnknownChannel) => {
@@ -202,15 +202,16 @@ impl ConnectionLog {
                  operator for a new link"
             }
             Some(Refusal::BadHello) => {
-                "source and receiver do not understand each other: use the same version of both"
+                "source and receiver speak different versions: use the same version of both"
             }
             Some(Refusal::Unavailable) => "retrying",
             Some(Refusal::TooMany) => "retrying later",
             Some(Refusal::IdInUse) => {
-                "another receiver uses this data folder's id, and each needs a data folder of its own: stop the other one, or, if this folder is the copy, \
-                 remove state/receiver-id and state/credential from it and start it with a link that has a token; retrying"
+                "another receiver uses this data folder's id, and each needs a data folder of its \
+                 own: stop the other one, or, if this folder is the copy, remove state/receiver-id \
+                 and state/credential from it and start it with a link that has a token; retrying"
             }
-            _ => "this version does not know the kind of refusal: use the source's version",
+            _ => "unknown kind of refusal: use the source's version",
         };
         format!(
             "the source at {} refused this receiver: {}; {advice}",
@@ -233,9 +234,11 @@ impl ConnectionLog {
 /// Returns the remedy for a receiver with a used-up token and no credential.
 fn lost_folder(folder: &Path) -> String {
     format!(
-        "ask the source's operator for a new link. A receiver that was let in before needs none, but its data folder: the credential in it counts in the place \
-         of the link's token. This one, {}, is not known to have been let in: if there is another one from before, start with that (in a container, with the \
-         same volume, such as docker run -v feeds:/data). A receiver that begins with an empty folder each time needs a link that is not used up (there, \
+        "ask the source's operator for a new link. A receiver admitted before needs none, but its \
+         data folder, whose credential replaces the link's token. The receiver of this one, {}, is \
+         not known to have been admitted: if there is an older data folder, start with that (in a \
+         container, with the same volume, such as docker run -v feeds:/data). A receiver that \
+         starts with an empty folder each time needs a link that is not used up (at the source: \
          'flexfeed-source token create' without --limit)",
         folder.display()
     )

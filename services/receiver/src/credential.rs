@@ -18,16 +18,16 @@ use uuid::Uuid;
 
 use crate::durable::{FileError, replace};
 
-/// The file in the folder of states.
+/// Name of the file in the state folder.
 const NAME: &str = "credential";
 
-/// The first word of the file: its format.
+/// First word of the file: its format.
 const FORMAT: &str = "flexfeed-credential-1";
 
-/// The file is a line.
+/// Bound on the file, which is a line.
 const MAX_FILE: u64 = 1024;
 
-/// A receiver's secret. `Debug` does not show it.
+/// Secret of a receiver, not shown by `Debug`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credential([u8; 32]);
 
@@ -48,26 +48,28 @@ impl fmt::Debug for Credential {
 /// Error reading the credential.
 #[derive(Debug, Error)]
 pub enum CredentialError {
-    /// The file cannot be read or written.
+    /// Failure to read or write the file.
     #[error("{0}")]
     File(#[from] FileError),
-    /// The system has no random bytes.
+    /// No random bytes from the system.
     #[error("the system gives no random bytes for a credential")]
     Entropy,
-    /// The file holds something else.
+    /// File without a credential.
     #[error(
-        "{} does not hold a credential: restore it from a backup, or remove it together with the file receiver-id \
-         beside it to enrol as a new receiver (which needs a link with a token)", .0.display()
+        "{} does not hold a credential: restore it from a backup, or remove it together with the \
+         file receiver-id next to it to enrol as a new receiver (which needs a link with a \
+         token)", .0.display()
     )]
     Damaged(PathBuf),
-    /// A credential of another id: only one of the two files was copied.
+    /// Credential of another id: only one of the two files was copied.
     #[error(
-        "{} belongs to receiver {other}, but this data folder is receiver {id}'s: restore both files of the same receiver, \
-         or remove both, credential and receiver-id, to enrol as a new receiver (which needs a link with a token)",
+        "{} belongs to receiver {other}, but this data folder is receiver {id}'s: restore both \
+         files of the same receiver, or remove both, credential and receiver-id, to enrol as a \
+         new receiver (which needs a link with a token)",
         path.display()
     )]
     Other {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// Id in the credential file.
         other: Uuid,
@@ -85,7 +87,7 @@ pub fn path(state: &Path) -> PathBuf {
 /// Reads the credential of receiver `id`; `None` if there is none yet.
 ///
 /// # Errors
-/// If it cannot be read, or is no credential of this receiver.
+/// The file cannot be read, or has no credential of this receiver.
 pub fn load(state: &Path, id: Uuid) -> Result<Option<Credential>, CredentialError> {
     let path = path(state);
     let mut text = String::new();
@@ -111,19 +113,19 @@ pub fn load(state: &Path, id: Uuid) -> Result<Option<Credential>, CredentialErro
     if mode & 0o077 != 0 {
         let closed = fs::set_permissions(&path, fs::Permissions::from_mode(0o600));
         let done = if closed.is_ok() {
-            "now only this user can"
+            "restricted to this user"
         } else {
             "chmod 600 it"
         };
-        warn!("{} could be read by other users; {done}", path.display());
+        warn!(path = %path.display(), "credential was readable by other users; {done}");
     }
     Ok(Some(credential))
 }
 
-/// Reads the credential of receiver `id`, or makes one, which is durable when this returns.
+/// Reads the credential of receiver `id`, or makes one and syncs it to disk.
 ///
 /// # Errors
-/// If it cannot be read or written, or is no credential of this receiver.
+/// The file cannot be read or written, or has no credential of this receiver.
 pub fn open(state: &Path, id: Uuid) -> Result<Credential, CredentialError> {
     if let Some(credential) = load(state, id)? {
         return Ok(credential);
@@ -173,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_not_ours_is_refused_and_stays() {
+    fn a_foreign_credential_is_refused_and_kept() {
         let folder = tempfile::tempdir().unwrap();
         let state = folder.path();
         open(state, ID).unwrap();

@@ -1,8 +1,8 @@
 //! Progress of a channel's feed files: `state/CHANNEL.json`.
 //!
-//! The journal's end says how far the channel is. This file is written with the feed files, behind
-//! them, and counts where there is no journal: in the data folder of an older version, for an older
-//! version that runs on this data folder, and after the journal was lost.
+//! The channel's cursor is the end of its journal. This file is written after the feed files, and
+//! is used if there is no journal: in the data folder of an older version, by an older version that
+//! runs on this data folder, and after the loss of the journal.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -14,13 +14,13 @@ use uuid::Uuid;
 
 use crate::durable::{FileError, replace};
 
-/// The format of the file.
+/// Format of the file.
 const VERSION: u32 = 1;
 
-/// No `seq` can be this large: an update is stream 4 · seq + 3, below 2^62 (RFC 9000 section 2.1).
+/// Bound on `seq`: an update is stream 4 · seq + 3, below 2^62 (RFC 9000 section 2.1).
 const MAX_SEQ: u64 = 1 << 60;
 
-/// A cursor file is a line; anything much longer is none.
+/// Bound on the file, which is a line.
 const MAX_FILE: u64 = 64 << 10;
 
 #[derive(Serialize, Deserialize)]
@@ -37,10 +37,10 @@ struct Content {
 /// Progress of the feed files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FeedFileCursor {
-    /// Everything up to this is in them.
+    /// Cursor up to which the files are complete.
     pub cursor: Cursor,
-    /// Whether what follows has to come from the source, although the journal may have it: the
-    /// files are being filled again from further back.
+    /// Whether later updates have to come from the source even if the journal has them, because the
+    /// files are being refilled from further back.
     pub refill: bool,
 }
 
@@ -49,13 +49,13 @@ pub struct FeedFileCursor {
 pub enum CursorState {
     /// No file: the first start.
     Nothing,
-    /// A good cursor.
+    /// Valid cursor.
     Cursor(FeedFileCursor),
-    /// A file that is no cursor of this channel, and why.
+    /// Not a cursor of this channel, with the reason.
     Damaged(String),
 }
 
-/// The cursor file of one channel.
+/// Cursor file of one channel.
 #[derive(Debug)]
 pub struct CursorFile {
     path: PathBuf,
@@ -63,7 +63,7 @@ pub struct CursorFile {
 }
 
 impl CursorFile {
-    /// For `channel`, in the folder `state`. Nothing is read or written yet.
+    /// Returns the file of `channel` in the folder `state`, without reading it.
     #[must_use]
     pub fn new(state: &Path, channel: &str) -> Self {
         Self {
@@ -78,10 +78,10 @@ impl CursorFile {
         &self.path
     }
 
-    /// Reads it.
+    /// Reads the file.
     ///
     /// # Errors
-    /// If there is a file and it cannot be read.
+    /// The file exists and cannot be read.
     pub fn load(&self) -> Result<CursorState, FileError> {
         let mut text = Vec::new();
         let read = File::open(&self.path)
@@ -101,7 +101,7 @@ impl CursorFile {
             return damaged(format!("its version is {}, not {VERSION}", content.version));
         }
         if content.channel != self.channel {
-            return damaged("it is of another channel".to_owned());
+            return damaged("it belongs to another channel".to_owned());
         }
         if content.seq >= MAX_SEQ {
             return damaged(format!("its seq {} is impossible", content.seq));
@@ -116,10 +116,10 @@ impl CursorFile {
         }))
     }
 
-    /// Writes it; when this returns, it survives a power cut. Blocks for the disk.
+    /// Writes the file, which survives a power cut from the return on. Blocks for the disk.
     ///
     /// # Errors
-    /// Names what failed; the older cursor is still there then.
+    /// The failed operation; the older cursor is intact.
     pub fn store(
         &self,
         FeedFileCursor { cursor, refill }: FeedFileCursor,
@@ -199,7 +199,7 @@ mod tests {
                 other => panic!("{text:.80}: {other:?}"),
             }
         }
-        // And written over.
+        // And overwritten.
         file.store(cursor(13)).unwrap();
         assert_eq!(file.load().unwrap(), CursorState::Cursor(cursor(13)));
     }

@@ -1,5 +1,4 @@
-//! The data folder: made, locked against a second receiver, and with the receiver's id and
-//! credential.
+//! Data folder: locked against a second receiver, with the receiver's id and credential.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
@@ -15,79 +14,79 @@ use uuid::Uuid;
 use crate::credential::{self, Credential, CredentialError};
 use crate::durable::{FileError, make_folder, replace};
 
-/// `status` holds the lock for an instant to see whether anybody else does; a receiver that starts
-/// in that instant tries again.
+/// Attempts to take the lock: `status` holds it for an instant to test it.
 const LOCK_TRIES: u32 = 5;
 const LOCK_PAUSE: Duration = Duration::from_millis(40);
 
 /// Error opening a data folder.
 #[derive(Debug, Error)]
 pub enum DataError {
-    /// The folder cannot be made or written to.
+    /// Folder that cannot be made or written to.
     #[error(
         "cannot use the data folder {}: {problem}; {}",
         folder.display(), remedy(folder, &problem.path, &problem.source)
     )]
     Unusable {
-        /// The folder.
+        /// Path of the folder.
         folder: PathBuf,
-        /// The failed operation.
+        /// Failed operation.
         problem: FileError,
     },
-    /// There is no room for what has to be in it.
+    /// No room on the disk.
     #[error(
-        "the data folder {} has no room left: {problem}. Make room on that file system (or in the quota of uid {uid}), \
-         then start again", folder.display()
+        "the data folder {} has no room left: {problem}. Make room on that file system (or in the \
+         quota of uid {uid}), then start again", folder.display()
     )]
     Full {
-        /// The folder.
+        /// Path of the folder.
         folder: PathBuf,
-        /// The failed operation.
+        /// Failed operation.
         problem: FileError,
-        /// This process's effective user id.
+        /// Effective user id of this process.
         uid: u32,
     },
-    /// Another receiver runs on it.
+    /// Another receiver runs on the folder.
     #[error(
         "another receiver{} uses the data folder {} already; each receiver needs its own: \
          stop the other one, or choose another folder with --data DIR or FLEXFEED_DATA",
         pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default(), folder.display()
     )]
     Taken {
-        /// The folder.
+        /// Path of the folder.
         folder: PathBuf,
-        /// The other receiver's process id, if its lock file holds one.
+        /// Process id of the other receiver, if its lock file has one.
         pid: Option<u32>,
     },
-    /// The receiver's credential cannot be used.
+    /// Unusable credential.
     #[error("{0}")]
     Credential(#[from] CredentialError),
-    /// The file with the receiver's id holds something else.
+    /// File without a receiver id.
     #[error(
-        "{} does not hold a receiver id (a UUID): restore the file, or remove it to enrol as a new receiver",
+        "{} does not hold a receiver id (a UUID): restore the file, or remove it to enrol as a new \
+         receiver",
         path.display()
     )]
     DamagedId {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
 }
 
-/// The data folder of this process, locked until it is dropped.
+/// Data folder of this process, locked until dropped.
 #[derive(Debug)]
 pub struct DataFolder {
     folder: PathBuf,
     receiver_id: Uuid,
     credential: Credential,
-    // Held, never read: the lock lasts as long as the open file.
+    // Never read: the lock lasts as long as the open file.
     _lock: File,
 }
 
 impl DataFolder {
-    /// Makes the folder if need be (mode 0700), locks it, and reads or makes the receiver's id.
+    /// Makes the folder if necessary (mode 0700), locks it, and reads or makes the receiver's id.
     ///
     /// # Errors
-    /// If it cannot be written to, another receiver uses it, or the id is damaged.
+    /// The folder cannot be written to, another receiver uses it, or the id is damaged.
     pub fn open(folder: &Path) -> Result<Self, DataError> {
         let unusable = |problem: FileError| {
             let folder = folder.to_owned();
@@ -125,15 +124,15 @@ impl DataFolder {
         }
         // Only for messages, so a full disk does not matter here.
         let _ = write_pid(&mut lock);
-        // A lock file can be opened in a folder that is read-only by now; the outputs need more.
+        // An old lock file can be opened in a read-only folder, but the outputs need to write.
         let probe = folder.join(".probe");
         let probed = File::create(&probe)
             .and_then(|_| fs::remove_file(&probe))
             .map_err(FileError::of("write", &probe));
         match probed {
-            // As while it runs: it receives nothing until there is room, and then goes on.
+            // As while running: nothing is received until there is room.
             Err(problem) if is_full(&problem) => {
-                warn!("{problem}; make room: no updates are written until then");
+                warn!(%problem, "data folder full; no updates are written until there is room");
             }
             probed => probed.map_err(unusable)?,
         }
@@ -160,7 +159,7 @@ impl DataFolder {
         &self.folder
     }
 
-    /// Returns the folder of cursors.
+    /// Returns the state folder.
     #[must_use]
     pub fn state(&self) -> PathBuf {
         state_folder(&self.folder)
@@ -178,18 +177,17 @@ impl DataFolder {
         &self.credential
     }
 
-    /// The id of this receiver, made once.
+    /// Returns the id of this receiver, made once.
     #[must_use]
     pub fn receiver_id(&self) -> Uuid {
         self.receiver_id
     }
 }
 
-/// Whether a receiver runs on the folder. A process that was killed does not hold the lock, and
-/// another one with its process id does not either.
+/// Whether a receiver runs on the folder, judged by the lock, which a killed process does not hold.
 ///
 /// # Errors
-/// If there is a lock file and it cannot be opened.
+/// The lock file exists and cannot be opened.
 pub fn is_running(folder: &Path) -> Result<bool, FileError> {
     let path = lock_path(folder);
     let lock = match File::open(&path) {
@@ -204,7 +202,7 @@ pub fn is_running(folder: &Path) -> Result<bool, FileError> {
     }
 }
 
-/// Returns the folder of cursors, id and credential.
+/// Returns the state folder, with cursors, id and credential.
 pub(crate) fn state_folder(folder: &Path) -> PathBuf {
     folder.join("state")
 }
@@ -217,7 +215,7 @@ fn id_path(state: &Path) -> PathBuf {
     state.join("receiver-id")
 }
 
-/// Whether all that is missing is room.
+/// Whether the error is a lack of room on the disk.
 fn is_full(problem: &FileError) -> bool {
     matches!(
         problem.source.kind(),
@@ -225,7 +223,7 @@ fn is_full(problem: &FileError) -> bool {
     )
 }
 
-/// Takes the lock; says whether it could.
+/// Takes the lock; returns whether that succeeded.
 fn take(lock: &File) -> io::Result<bool> {
     for attempt in 1.. {
         match lock.try_lock() {
@@ -233,7 +231,7 @@ fn take(lock: &File) -> io::Result<bool> {
             Err(TryLockError::Error(error)) => return Err(error),
             Err(TryLockError::WouldBlock) if attempt >= LOCK_TRIES => return Ok(false),
             Err(TryLockError::WouldBlock) => {
-                // At the start, before there is a runtime to be in the way of.
+                // At the start, before there is a runtime that this could block.
                 #[allow(clippy::disallowed_methods)]
                 std::thread::sleep(LOCK_PAUSE);
             }
@@ -254,7 +252,7 @@ fn write_pid(lock: &mut File) -> io::Result<()> {
     writeln!(lock, "{}", std::process::id())
 }
 
-/// The id that the folder has, if it has one.
+/// Returns the id in the folder, if any.
 pub(crate) fn read_id(state: &Path) -> Result<Option<Uuid>, DataError> {
     let path = id_path(state);
     let damaged = || DataError::DamagedId { path: path.clone() };
@@ -315,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_cannot_be_is_explained() {
+    fn an_unusable_folder_is_explained() {
         let outer = tempfile::tempdir().unwrap();
         let file = outer.path().join("file");
         fs::write(&file, "").unwrap();
@@ -336,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_id_is_not_replaced_in_silence() {
+    fn a_damaged_id_is_not_replaced() {
         let folder = tempfile::tempdir().unwrap();
         drop(DataFolder::open(folder.path()).unwrap());
         let path = id_path(&state_folder(folder.path()));

@@ -1,5 +1,5 @@
-//! The `dead-letters` command: lists and retries updates whose delivery to a webhook or command was
-//! given up.
+//! The `dead-letters` command: lists and retries updates whose delivery to a webhook or command
+//! finally failed.
 
 use std::fmt::Write;
 use std::fs;
@@ -21,14 +21,14 @@ use crate::hooks::webhook::Webhook;
 use crate::hooks::{SigningKey, Target, Verdict};
 use service::peer_text::plain;
 
-/// The ending of the files of dead letters.
+/// Extension of the files of dead letters.
 const ENDING: &str = ".jsonl";
 
-/// Lists the letters of one hook or of all, the oldest first: a line each, or as JSON, which also
-/// has the events.
+/// Lists the letters of one hook or of all, the oldest first: a line each, or as JSON, with the
+/// events.
 ///
 /// # Errors
-/// If a file cannot be read, or the hook has none.
+/// A file cannot be read, or the hook has no letters.
 pub fn list(data: &Path, hook: Option<&str>, as_json: bool) -> anyhow::Result<String> {
     let mut out = String::new();
     let mut garbled = 0;
@@ -61,16 +61,16 @@ pub fn list(data: &Path, hook: Option<&str>, as_json: bool) -> anyhow::Result<St
         out.push_str("There are no dead letters.\n");
     }
     if garbled > 0 {
-        let _ = writeln!(out, "{garbled} lines of the files are no letters.");
+        let _ = writeln!(out, "{garbled} lines of the files are not letters.");
     }
     Ok(out)
 }
 
-/// The hook, or all that have letters.
+/// Returns the hook, or all that have letters.
 fn hooks(data: &Path, hook: Option<&str>) -> anyhow::Result<Vec<String>> {
     let folder = data.join("dead-letters");
     let mut known = Vec::new();
-    // Without a letter there is no folder.
+    // The folder is made with the first letter.
     for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         if let Some((hook, rest)) = name.split_once(ENDING)
@@ -114,20 +114,20 @@ fn time(at_ms: u64) -> String {
 pub struct RetryReport {
     /// Number of letters delivered.
     pub taken: usize,
-    /// Those that were not, and stay: their update and why.
+    /// Letters kept: number of the update, and the reason.
     pub kept: Vec<(u64, String)>,
 }
 
-/// Retries each letter of a hook, in order. Delivered letters are removed, the others stay. A kill
-/// in the middle leaves all of them, so some may be delivered twice.
+/// Retries each letter of a hook, in order. Delivered letters are removed, the others kept. A kill
+/// in the middle keeps all of them, so some may be delivered twice.
 ///
 /// # Errors
-/// No such hook or letter, or a receiver runs on the data folder.
+/// The hook or its letters do not exist, or a receiver runs on the data folder.
 pub fn retry(settings: &Settings, hook: &str) -> anyhow::Result<RetryReport> {
     // The running receiver may be writing new ones.
     let data = DataFolder::open(&settings.data).context(
-        "dead letters are tried again while the receiver does not run, so stop it: \
-            nothing is lost meanwhile",
+        "dead letters are retried while the receiver does not run: stop it; nothing is lost \
+         meanwhile",
     )?;
     hooks(data.path(), Some(hook))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -172,7 +172,7 @@ async fn retry_by(data: &Path, hook: &str, target: &impl Target) -> anyhow::Resu
     let garbled = read(data, hook, |letter| letters.push(letter))?;
     if garbled > 0 {
         bail!(
-            "{garbled} lines of {} or the files beside it are no letters; take them out first",
+            "{garbled} lines of {} or its older files are not letters; remove them first",
             path(data, hook).display()
         );
     }
@@ -232,8 +232,8 @@ fn event_of(letter: &Letter) -> Option<Event> {
     })
 }
 
-/// Makes these the letters of the hook. First they are all in the newest file, then the others go:
-/// in between some are there twice, never less than once.
+/// Replaces the letters of the hook: first the newest file, then the others are removed. In between
+/// some letters exist twice, but each at least once.
 fn write(data: &Path, hook: &str, letters: &[Letter]) -> anyhow::Result<()> {
     let newest = path(data, hook);
     let mut lines = Vec::new();
@@ -251,7 +251,7 @@ fn write(data: &Path, hook: &str, letters: &[Letter]) -> anyhow::Result<()> {
     Ok(sync_folder_of(&newest)?)
 }
 
-/// The older files of the same hook.
+/// Returns the older files of the hook.
 fn others(newest: &Path) -> Vec<PathBuf> {
     let name = newest
         .file_name()
@@ -292,7 +292,8 @@ mod tests {
             attempts: 20,
             reason: "503\u{1b}".into(),
             event: serde_json::json!({
-                "type": "t", "source": "s", "id": format!("i/{seq}"), "time": "x", "data": {"id": "e"}
+                "type": "t", "source": "s", "id": format!("i/{seq}"), "time": "x",
+                "data": {"id": "e"}
             }),
         };
         format!("{}\n", serde_json::to_string(&letter).unwrap())
@@ -307,7 +308,7 @@ mod tests {
         folder
     }
 
-    /// Takes even updates, and none from the first that is called the end.
+    /// Accepts even updates, and none from the one called the end on.
     struct Even {
         end: u64,
         asked: Mutex<Vec<(u64, u32)>>,

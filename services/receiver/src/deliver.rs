@@ -1,8 +1,8 @@
-//! One batch of a channel on its way into the outputs.
+//! Delivery of one batch of a channel to the outputs.
 //!
-//! **Invariant:** what is delivered at least once comes before the journal, and the journal before
-//! the word to the source. The journal's end is the durable cursor: a crash before it makes the
-//! source send the batch again, and everything else is made from the journal.
+//! **Invariant:** at-least-once outputs are written before the journal, and the journal before the
+//! batch is confirmed to the source. The journal's end is the durable cursor: after a crash before
+//! it the source sends the batch again, and everything else is derived from the journal.
 
 use std::collections::HashSet;
 
@@ -18,12 +18,12 @@ use crate::journal::Missing;
 use crate::sink::Sink;
 use service::peer_text::plain;
 
-/// One step of a channel's cursor.
+/// Step of a channel's cursor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Item {
-    /// The channel's incarnation.
+    /// Incarnation of the channel.
     pub incarnation: Uuid,
-    /// The number up to which the outputs are complete with this.
+    /// Number up to which the outputs are complete after the step.
     pub seq: u64,
     /// Content of the step.
     pub kind: ItemKind,
@@ -32,18 +32,18 @@ pub struct Item {
 /// Content of one cursor step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ItemKind {
-    /// Delivery begins after it, or begins again: a receiver that is killed before its first update
-    /// must not begin somewhere else at the next start.
+    /// Start of delivery after this number: a receiver that is killed before its first update must
+    /// not begin at another number at the next start.
     Begins {
-        /// The source says that what was known of its numbers does not count any more.
+        /// Whether the source has restarted its numbering.
         resync: bool,
     },
-    /// The update of this number.
+    /// Update of this number.
     Update(ReceivedUpdate),
-    /// The updates up to it, from after the one before, are gone at the source. Without this, a
-    /// receiver would ask for them and tell of them again after every restart.
+    /// Gap up to this number, gone at the source. Without it, a receiver would request these
+    /// updates and report them again after every restart.
     Gap {
-        /// The first one that is gone.
+        /// First missing update.
         from: u64,
     },
 }
@@ -56,7 +56,7 @@ pub(crate) fn after(cursor: Option<Cursor>, item: &Item) -> Cursor {
     Cursor {
         incarnation: item.incarnation,
         seq: match item.kind {
-            // An update that came twice does not take it back.
+            // A repeated update does not move the cursor back.
             ItemKind::Update(_) | ItemKind::Gap { .. } => before.max(item.seq),
             // The position announced by the source counts, also when it is earlier: a store that
             // was restored from an older backup assigns its numbers again.
@@ -65,30 +65,30 @@ pub(crate) fn after(cursor: Option<Cursor>, item: &Item) -> Cursor {
     }
 }
 
-/// An update as it came.
+/// Update as received.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReceivedUpdate {
-    /// As it was sent.
+    /// Encoded form, as sent.
     pub encoded: Bytes,
     /// Path of the arrival.
     pub via: Via,
-    /// Whether it was published after this receiver's connection was welcomed, so that its latency
-    /// says something about the way here rather than about an absence.
+    /// Whether the update was published after the WELCOME of this connection, so that its latency
+    /// is that of the path, and not of an absence.
     pub live: bool,
 }
 
-/// One thing to do with a batch.
+/// Step of the delivery of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// Decode, and take in in memory.
+    /// Decode, and add to the outputs in memory.
     Take,
-    /// Append the delivery log.
+    /// Append to the delivery log.
     Log,
     /// Write the journal.
     Journal,
-    /// Show it to readers of the journal and the feeds.
+    /// Show the batch to readers of the journal and the feeds.
     Announce,
-    /// Note how far the channel is.
+    /// Persist the cursor.
     Cursor,
     /// For an injected fault: write the feed files, which otherwise follow in their own time.
     #[cfg(feature = "fault-injection")]
@@ -98,10 +98,10 @@ pub enum Step {
     Pause,
 }
 
-/// A long batch is looked at by so many threads at most.
+/// Most threads that validate a long batch.
 const MAX_THREADS: usize = 4;
 
-/// The order that loses nothing.
+/// Order of steps that loses nothing.
 pub const ORDER: &[Step] = &[
     Step::Take,
     Step::Log,
@@ -110,8 +110,7 @@ pub const ORDER: &[Step] = &[
     Step::Cursor,
 ];
 
-/// A batch and how far it is. A step that failed is tried again by the next attempt, those before
-/// it are not repeated.
+/// Batch with its progress. The next attempt repeats the failed step, but not those before it.
 #[derive(Debug)]
 pub struct Delivery {
     items: Vec<Item>,
@@ -124,7 +123,7 @@ pub struct Delivery {
 /// Outcome of a batch.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub struct Outcome {
-    /// The updates that are in the journal now, in order, each with whether it was live.
+    /// Updates that are in the journal now, in order, each with whether it was live.
     pub delivered: Vec<(Record, bool)>,
     /// Updates that did not decode and were skipped.
     pub undecodable: u64,
@@ -133,7 +132,7 @@ pub struct Outcome {
 }
 
 impl Delivery {
-    /// A batch in order; `cursor` is how far the outputs are before it.
+    /// Returns the delivery of a batch in order; `cursor` is that of the outputs before it.
     #[must_use]
     pub fn new(items: Vec<Item>, cursor: Option<Cursor>, order: &'static [Step]) -> Self {
         let cursor = items
@@ -195,7 +194,7 @@ impl Delivery {
         self.outcome
     }
 
-    /// Decodes one after the other, so that never more than one decoded update is held.
+    /// Decodes one by one, so that at most one decoded update is in memory.
     fn take(&mut self, sink: &mut impl Sink) {
         let mut passing = passing(&self.items, sink.keep());
         for (n, item) in self.items.iter().enumerate() {
@@ -219,7 +218,7 @@ impl Delivery {
                 id: Record::id_of(id),
                 via: received.via,
                 at_ms: 0.0,
-                // Until it is stamped; see `stamp`.
+                // Set later, by `stamp`.
                 latency_ms: -(stored.as_millisecond() as f64),
             };
             if let Some(seen) = passing.get_mut(n).and_then(Option::take) {
@@ -235,21 +234,21 @@ impl Delivery {
                     self.outcome.delivered.push((record, received.live));
                     continue;
                 }
-                Ok(update) => format!("it calls itself update {}", update.seq),
+                Ok(update) => format!("its number is {}", update.seq),
                 Err(error) => error.to_string(),
             };
             self.outcome.undecodable += 1;
             sink.miss(item.incarnation, item.seq, item.seq, Missing::Senseless);
             error!(
                 seq = item.seq,
-                "update {} makes no sense and is passed over: {}",
+                "update {} is invalid and skipped: {}",
                 item.seq,
                 plain(&reason)
             );
         }
     }
 
-    /// Notes that the output has them all since now, instead of since an earlier moment.
+    /// Sets the delivery time of all updates to the present.
     fn stamp(&mut self, now_ms: f64) {
         for (record, _) in &mut self.outcome.delivered {
             record.latency_ms += now_ms - record.at_ms;
@@ -288,8 +287,8 @@ fn passing(items: &[Item], keep: usize) -> Vec<Option<Glance>> {
     seen
 }
 
-/// A look at each update that makes sense, on all processors: most of the time that a receiver
-/// needs to catch up goes here.
+/// Inspects all valid updates on all processors: a receiver that catches up spends most of its time
+/// here.
 fn glances(items: &[Item]) -> Vec<Option<Glance>> {
     let look = |item: &Item| match &item.kind {
         ItemKind::Update(received) => payload::glance(&received.encoded)
@@ -311,7 +310,7 @@ fn glances(items: &[Item]) -> Vec<Option<Glance>> {
                     *place = look(item);
                 }
             });
-            // An update without metadata is decoded in full, as if it were shown.
+            // Without metadata, the update is decoded in full later.
             if let Err(error) = beside {
                 debug!("cannot start a thread to decode with: {error}");
             }
@@ -326,13 +325,13 @@ fn glances(items: &[Item]) -> Vec<Option<Glance>> {
     seen
 }
 
-/// Whether a failure that stays the same is logged again at this attempt: each time after twice as
-/// many as before, and not in the first seconds, where attempts are close together.
+/// Whether a persistent failure is logged again at this attempt: after twice as many attempts each
+/// time, and not in the first seconds, when attempts are close together.
 fn is_reported_again(tries: u64) -> bool {
     tries >= 8 && tries.is_power_of_two()
 }
 
-/// Log lines for a storage that keeps failing, at growing intervals, and for its recovery.
+/// Log of storage failures, at growing intervals, and of the recovery.
 #[derive(Debug, Default)]
 pub struct StorageReport {
     failing: Option<(String, u64)>,
@@ -345,7 +344,7 @@ impl StorageReport {
         self.failing.is_some()
     }
 
-    /// A step failed. Logs it; the same as before only at growing intervals.
+    /// Logs a failed step; repetitions at growing intervals.
     pub fn failed(&mut self, error: &anyhow::Error) -> String {
         self.log(
             error,
@@ -354,7 +353,7 @@ impl StorageReport {
         )
     }
 
-    /// The feed files could not be written. Logs it as [`StorageReport::failed`] does.
+    /// Logs a failed write of the feed files, like [`StorageReport::failed`].
     pub fn files_failed(&mut self, error: &anyhow::Error) -> String {
         self.log(
             error,
@@ -380,7 +379,7 @@ impl StorageReport {
         text
     }
 
-    /// Ends a failure. Returns whether there was one.
+    /// Ends a failure, if there was one, which is returned.
     pub fn succeeded(&mut self) -> bool {
         match self.failing.take() {
             None => false,

@@ -1,7 +1,7 @@
 //! The delivery log: one JSON line for each update (`--delivery-log`).
 //!
-//! Each update is in it at least once: a receiver that is killed after the line and before the
-//! journal has the update writes the line again when the source sends it again.
+//! Each update is logged at least once: a receiver killed between the line and the journal writes
+//! the line again when the source resends the update.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -17,36 +17,36 @@ use crate::durable::{FileError, sync_folder_of};
 /// much shorter.
 const MAX_TORN: u64 = 64 << 10;
 
-/// So much is looked through at once, in bytes.
+/// Size of the blocks of that search, in bytes.
 const PART: u64 = 4 << 10;
 
-/// Held by the channel that writes: all of a process have one file.
+/// Lock of the writing channel: all channels of a process share one file.
 static TURN: Mutex<()> = Mutex::new(());
 
 /// First bytes of each line.
 const OPENING: &[u8] = b"{\"seq\":";
 
-/// The longest entry id in a line, in characters. A source's ids are shorter; this bounds what a
-/// source that does not keep to it can make a batch hold.
+/// Longest entry id in a line, in characters. Ids of a source are shorter; this bounds the memory
+/// that a misbehaving source can cause.
 const MAX_ID: usize = 4096;
 
-/// One update that was delivered.
+/// Delivered update.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Record {
-    /// Its number in the channel.
+    /// Number in the channel.
     pub seq: u64,
-    /// The entry's id.
+    /// Id of the entry.
     pub id: String,
     /// Path of the arrival.
     pub via: Via,
-    /// When the journal had it, Unix time in ms; in the log, just before that.
+    /// Unix time in ms at which the journal had it; in the log, just before that.
     pub at_ms: f64,
-    /// From its storing at the source until then, in ms; by two clocks, so it can be negative.
+    /// Time since it was stored at the source, in ms; by two clocks, so it can be negative.
     pub latency_ms: f64,
 }
 
 impl Record {
-    /// An entry's id as a record holds it.
+    /// Returns an entry's id, truncated for a record.
     #[must_use]
     pub fn id_of(id: &str) -> String {
         match id.char_indices().nth(MAX_ID) {
@@ -66,8 +66,8 @@ struct Line<'a> {
     channel: &'a str,
 }
 
-/// The delivery log, of all channels, as one channel writes it. It is known by its path, and opened
-/// for each batch, so that it can be rotated by renaming.
+/// Delivery log of all channels, as one channel writes it. The file is opened for each batch, so
+/// that it can be rotated by renaming.
 #[derive(Debug)]
 pub struct DeliveryLog {
     path: PathBuf,
@@ -75,7 +75,7 @@ pub struct DeliveryLog {
 }
 
 impl DeliveryLog {
-    /// The log at `path`, for the updates of `channel`.
+    /// Returns the log at `path`, for the updates of `channel`.
     #[must_use]
     pub fn new(path: &Path, channel: &str) -> Self {
         Self {
@@ -84,11 +84,11 @@ impl DeliveryLog {
         }
     }
 
-    /// Appends a line for each record: all of them, or none where it fails. An unfinished line at
-    /// the end, of a process that was killed, is taken away first.
+    /// Appends a line for each record: all of them, or none on failure. An unfinished last line of
+    /// a killed process is removed first.
     ///
     /// # Errors
-    /// If the file cannot be written to.
+    /// The file cannot be written to.
     pub fn append(&self, records: &[Record]) -> Result<(), FileError> {
         if records.is_empty() {
             return Ok(());
@@ -111,7 +111,7 @@ impl DeliveryLog {
             serde_json::to_writer(&mut lines, &line)?;
             lines.push(b'\n');
         }
-        // A line that another channel is writing is not torn and must not be cut off.
+        // A line that another channel is writing must not be taken for a torn one.
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let is_new = !self.path.exists();
         let mut file = OpenOptions::new()
@@ -120,22 +120,22 @@ impl DeliveryLog {
             .create(true)
             .open(&self.path)?;
         if is_new {
-            // A folder that may be written but not read is no reason to write nothing.
+            // A folder that can be written but not read is no reason to fail.
             let _ = sync_folder_of(&self.path);
         }
         if !file.metadata()?.is_file() {
             return file.write_all(&lines);
         }
-        let end = mend(&mut file, OPENING, MAX_TORN)?;
+        let end = cut_torn_line(&mut file, OPENING, MAX_TORN)?;
         put(&mut file, &lines, end)
     }
 }
 
-/// A file, as far as lines are put into it.
+/// File that lines are appended to.
 trait Lines: Write {
-    /// Waits until it is on the disk.
+    /// Syncs the content to disk.
     fn sync(&mut self) -> io::Result<()>;
-    /// Takes away what is behind `len`.
+    /// Truncates the file to `len`.
     fn cut(&mut self, len: u64) -> io::Result<()>;
 }
 
@@ -149,8 +149,8 @@ impl Lines for File {
     }
 }
 
-/// Puts `lines` behind `end`, on the disk: the journal, which is next, is synced as well, and no
-/// line is written again once it has grown.
+/// Appends `lines` at `end`, and syncs: the journal, which is next, is synced as well, and no line
+/// is repeated once it has grown.
 fn put(file: &mut impl Lines, lines: &[u8], end: u64) -> io::Result<()> {
     let result = file.write_all(lines).and_then(|()| file.sync());
     if result.is_err() {
@@ -160,10 +160,10 @@ fn put(file: &mut impl Lines, lines: &[u8], end: u64) -> io::Result<()> {
     result
 }
 
-/// Cuts off an unfinished last line that begins with `opening`, or with a part of it that is all
-/// there is. Any other line without an end is somebody's own: it stays, and gets its end. So does
-/// one that is longer than `longest`. Returns the length that is left.
-pub(crate) fn mend(file: &mut File, opening: &[u8], longest: u64) -> io::Result<u64> {
+/// Cuts off an unfinished last line that begins with `opening`, or is a part of it. Any other
+/// unfinished line, or one longer than `longest`, is foreign: it is kept and terminated. Returns
+/// the remaining length.
+pub(crate) fn cut_torn_line(file: &mut File, opening: &[u8], longest: u64) -> io::Result<u64> {
     let len = file.seek(SeekFrom::End(0))?;
     let begin = last_line(file, len, longest)?;
     if begin == Some(len) {
@@ -230,12 +230,15 @@ mod tests {
         assert_eq!(text.lines().count(), 3);
         assert_eq!(
             text.lines().next().unwrap(),
-            r#"{"seq":1,"id":"urn:\"1\"","via":"repaired","at_ms":1700000000000.25,"latency_ms":3.5,"channel":"lore"}"#
+            concat!(
+                r#"{"seq":1,"id":"urn:\"1\"","via":"repaired","at_ms":1700000000000.25,"#,
+                r#""latency_ms":3.5,"channel":"lore"}"#
+            )
         );
     }
 
     #[test]
-    fn an_unfinished_line_is_taken_away() {
+    fn an_unfinished_line_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         let log = DeliveryLog::new(&path, "lore");
@@ -312,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_on_the_disk_or_not_there() {
+    fn lines_are_synced_or_absent() {
         let mut disk = Disk::default();
         put(&mut disk, b"abc", 7).unwrap();
         assert_eq!(disk.calls, ["write 3", "sync"]);

@@ -1,4 +1,4 @@
-//! Files that are whole at every moment, also after a power cut.
+//! Files that are complete at every moment, even after a power cut.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -9,20 +9,20 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use thiserror::Error;
 
-/// A file that could not be read or written.
+/// Failure to read or write a file.
 #[derive(Debug, Error)]
 #[error("cannot {action} {}: {source}", path.display())]
 pub struct FileError {
-    /// The attempted operation.
+    /// Attempted operation.
     pub action: &'static str,
-    /// To which file.
+    /// Path of the file.
     pub path: PathBuf,
-    /// The system's error.
+    /// Error of the system.
     pub source: io::Error,
 }
 
 impl FileError {
-    /// For `map_err`: an error of doing `action` to `path`.
+    /// Returns a function for `map_err`: the error of doing `action` to `path`.
     pub fn of(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> FileError {
         let path = path.to_owned();
         move |source| FileError {
@@ -33,33 +33,32 @@ impl FileError {
     }
 }
 
-/// Replaces the file at `path` (or makes it, with mode 0600): temporary file beside it, synced,
-/// renamed over it, and the folder synced. When this returns, the new content survives a power
-/// cut; until then, the old one does. Blocks for the disk.
+/// Replaces the file at `path` (or makes it, with mode 0600) by a temporary file next to it, which
+/// is synced and renamed; then the folder is synced. From the return on, the new content survives a
+/// power cut; until then, the old one does. Blocks for the disk.
 ///
 /// # Errors
-/// Names what failed; the old file is still there then.
+/// The failed operation; the old file is intact.
 pub fn replace(path: &Path, content: &[u8]) -> Result<(), FileError> {
     let temporary = temporary(path);
     let result = write_new(&temporary, content)
         .and_then(|()| fs::rename(&temporary, path).map_err(FileError::of("replace", path)));
     if result.is_err() {
-        // On a full disk a partial file takes room from everything else; the next attempt starts
-        // over.
+        // On a full disk a partial file takes room from other files; the next attempt starts over.
         let _ = fs::remove_file(&temporary);
         return result;
     }
     sync_folder_of(path)
 }
 
-/// As [`replace`], but without waiting for the disk, for files that may be lost: a reader that opens
-/// it finds it whole, but after a power cut it may be older, or a mix of versions. The version
-/// before stays beside it and is written over by the next one: two files change places, so that a
-/// file that is replaced every second dirties the same two blocks again and again instead of new
-/// ones. A reader that still has it open two versions later may see a mix, and should read again.
+/// Replaces a file like [`replace`], but without waiting for the disk, for files that may be lost:
+/// a reader finds it complete, but after a power cut it may be older, or a mix of versions. The
+/// previous version stays next to it and is overwritten by the next one: two files are exchanged,
+/// so that a file replaced every second dirties the same two blocks again and again instead of new
+/// ones. A reader that has the file open for two versions may see a mix, and should read again.
 ///
 /// # Errors
-/// Names what failed; the old file is still there then.
+/// The failed operation; the old file is intact.
 pub fn replace_unsynced(path: &Path, content: &[u8]) -> Result<(), FileError> {
     let temporary = temporary(path);
     let write = || -> io::Result<()> {
@@ -73,7 +72,7 @@ pub fn replace_unsynced(path: &Path, content: &[u8]) -> Result<(), FileError> {
         file.set_len(content.len() as u64)
     };
     let exchange = || match renameat_with(CWD, &temporary, CWD, path, RenameFlags::EXCHANGE) {
-        // There is none yet, or the file system cannot do it.
+        // The first version, or a file system without the exchange.
         Err(_) => fs::rename(&temporary, path),
         Ok(()) => Ok(()),
     };
@@ -85,18 +84,17 @@ pub fn replace_unsynced(path: &Path, content: &[u8]) -> Result<(), FileError> {
     result
 }
 
-/// Removes a file that [`replace_unsynced`] wrote, if it is there.
+/// Removes a file written by [`replace_unsynced`], if it exists.
 pub fn remove_unsynced(path: &Path) {
     let _ = fs::remove_file(path);
     let _ = fs::remove_file(temporary(path));
 }
 
-/// Makes a folder, and those above it, for this user alone, where they are not there. What is made
-/// is in its folder also after a power cut, with what is written into it later. Blocks for the
-/// disk.
+/// Makes a folder, and missing ones above it, for this user alone. New folders survive a power cut,
+/// as do files written into them later. Blocks for the disk.
 ///
 /// # Errors
-/// If one of them cannot be made.
+/// A folder cannot be made.
 pub fn make_folder(path: &Path) -> io::Result<()> {
     if path.is_dir() {
         return Ok(());
@@ -105,18 +103,18 @@ pub fn make_folder(path: &Path) -> io::Result<()> {
         make_folder(above)?;
     }
     match DirBuilder::new().mode(0o700).create(path) {
-        // Somebody else was faster.
+        // Another process was faster.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {
             return Ok(());
         }
         made => made?,
     }
-    // A folder of somebody else's may not be opened, and need not be for making one in it.
+    // A folder of another user may not be readable, which making one in it does not require.
     let _ = sync_folder_of(path);
     Ok(())
 }
 
-/// One name for each file, so that crashes do not leave ever more of them.
+/// Returns the name of the temporary file: one per file, so that crashes cannot pile them up.
 fn temporary(path: &Path) -> PathBuf {
     let mut name = OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
@@ -138,7 +136,7 @@ fn write_new(path: &Path, content: &[u8]) -> Result<(), FileError> {
     write().map_err(FileError::of("write", path))
 }
 
-/// A rename is durable only when the folder is.
+/// Syncs the folder of a renamed file, which makes the rename durable.
 pub(crate) fn sync_folder_of(path: &Path) -> Result<(), FileError> {
     let folder = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -156,7 +154,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn content_is_replaced_and_nothing_else_is_left() {
+    fn content_is_replaced_without_leftovers() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.json");
         replace(&path, b"one").unwrap();
@@ -168,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn two_files_change_places_and_are_never_mixed() {
+    fn two_files_are_exchanged_and_never_mixed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.json");
         for content in ["one", "twenty-two", "3", "", "fifty-five"] {

@@ -7,7 +7,7 @@ use service::faults::Fault;
 
 use crate::deliver::Step;
 
-/// The cursor before the journal: updates that a kill finds in between are lost.
+/// Cursor before the journal: a kill in between loses the updates.
 pub const CURSOR_FIRST: &[Step] = &[
     Step::Cursor,
     Step::Pause,
@@ -17,8 +17,8 @@ pub const CURSOR_FIRST: &[Step] = &[
     Step::Announce,
 ];
 
-/// The journal last: updates that a kill finds in between are in the files, and no reader of the
-/// journal ever gets them.
+/// Journal last: after a kill in between, the updates are in the files, but never reach readers of
+/// the journal.
 pub const JOURNAL_LAST: &[Step] = &[
     Step::Take,
     Step::Log,
@@ -29,7 +29,7 @@ pub const JOURNAL_LAST: &[Step] = &[
     Step::Announce,
 ];
 
-/// The injected order of steps; `None` for the sound one.
+/// Returns the injected order of steps; `None` for the normal one.
 #[must_use]
 pub fn order() -> Option<&'static [Step]> {
     if Fault::CursorFirst.is_injected() {
@@ -41,7 +41,7 @@ pub fn order() -> Option<&'static [Step]> {
     }
 }
 
-/// The injected faults of the transport.
+/// Returns the injected faults of the transport.
 #[must_use]
 pub fn of_transport() -> Faults {
     Faults {
@@ -54,9 +54,9 @@ pub fn of_transport() -> Faults {
     }
 }
 
-/// Gives a kill the time to come at the wrong moment.
+/// Waits, so that a kill finds the wrong moment.
 pub fn pause() {
-    // On a thread for blocking work.
+    // Runs on a thread for blocking work.
     #[allow(clippy::disallowed_methods)]
     std::thread::sleep(Duration::from_millis(400));
 }

@@ -9,19 +9,19 @@ use prometheus_client::metrics::histogram::Histogram;
 /// Number of updates that the percentiles cover.
 const WINDOW: usize = 1000;
 
-/// The bounds of what is counted together, in seconds: from a flow on the spot to a repair.
+/// Bounds of the histogram's buckets, in seconds: from a local flow to a repair.
 const BUCKETS: [f64; 12] = [
     0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
 ];
 
-/// The label of what belongs to a channel.
+/// Label of a channel's metrics.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct ChannelLabels {
-    /// The channel.
+    /// Channel.
     pub channel: String,
 }
 
-/// The latencies of all live updates since the start, by channel, in seconds.
+/// Latencies of all live updates since the start, by channel, in seconds.
 #[derive(Clone, Debug)]
 pub struct LatencyHistograms(Family<ChannelLabels, Histogram, fn() -> Histogram>);
 
@@ -32,36 +32,36 @@ impl Default for LatencyHistograms {
 }
 
 impl LatencyHistograms {
-    /// Has a channel in it, be it without any update.
+    /// Adds a channel, even without updates.
     pub fn begin(&self, channel: &str) {
         let channel = channel.to_owned();
         drop(self.0.get_or_create(&ChannelLabels { channel }));
     }
 
-    /// Takes an update in.
+    /// Counts an update.
     pub fn push(&self, channel: &str, ms: f64) {
         let channel = channel.to_owned();
-        // A clock that is behind the source's makes it negative, and the sum must not go down.
+        // Negative if the clock is behind the source's; the sum must not decrease.
         let seconds = (ms / 1e3).max(0.0);
         let histogram = self.0.get_or_create(&ChannelLabels { channel });
         histogram.observe(seconds);
     }
 
-    /// For a registry.
+    /// Returns the metric for a registry.
     #[must_use]
     pub fn family(&self) -> Family<ChannelLabels, Histogram, fn() -> Histogram> {
         self.0.clone()
     }
 }
 
-/// The latencies of the last live updates, in ms.
+/// Latencies of the last live updates, in ms.
 #[derive(Debug, Default)]
 pub struct Latencies {
     window: VecDeque<f64>,
 }
 
 impl Latencies {
-    /// Takes one in.
+    /// Adds a latency.
     pub fn push(&mut self, ms: f64) {
         if self.window.len() == WINDOW {
             self.window.pop_front();
@@ -69,13 +69,14 @@ impl Latencies {
         self.window.push_back(ms);
     }
 
-    /// The last one.
+    /// Returns the last one.
     #[must_use]
     pub fn last(&self) -> Option<f64> {
         self.window.back().copied()
     }
 
-    /// The smallest latency that `percent` of the updates did not exceed (nearest rank), for each.
+    /// Returns, for each `percent`, the smallest latency that so many updates did not exceed
+    /// (nearest rank).
     #[must_use]
     pub fn percentiles<const N: usize>(&self, percents: [usize; N]) -> [Option<f64>; N] {
         let mut sorted: Vec<f64> = self.window.iter().copied().collect();

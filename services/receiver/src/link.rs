@@ -1,10 +1,10 @@
 //! Enrolment links: `flexfeed://TOKEN@host:port?pin=sha256:…&ch=lore`.
 //!
-//! A link is all that a receiver needs: the token for the first admission, the source's address,
-//! the SHA-256 of the public key that the source must show (its SubjectPublicKeyInfo, RFC 7469
-//! section 2.4), and the channels. A link without a token is for receivers admitted before; without
-//! a pin the source must show a certificate of a public authority. The token is a secret: neither
-//! `Debug` nor any error shows it.
+//! A link has everything that a receiver needs: the token for the first admission, the source's
+//! address, the SHA-256 of the public key that the source must show (its SubjectPublicKeyInfo, RFC
+//! 7469 section 2.4), and the channels. A link without a token is for receivers admitted before;
+//! without a pin the source must show a certificate of a public authority. The token is a secret:
+//! neither `Debug` nor any error shows it.
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -16,36 +16,36 @@ use url::Url;
 
 use service::peer_text::plain;
 
-/// The port where a link names none.
+/// Port of a link that names none.
 pub const DEFAULT_PORT: u16 = 4433;
 
-/// The longest link that is read, in bytes.
+/// Longest link, in bytes.
 const MAX_LINK: usize = 4096;
 
-/// The longest token that a HELLO can carry, in bytes.
+/// Longest token that a HELLO can carry, in bytes.
 const MAX_TOKEN: usize = 255;
 
-/// The longest name of a channel, in characters. Channels name files.
+/// Longest name of a channel, in characters. Channels name files.
 const MAX_CHANNEL: usize = 100;
 
-/// No channel's name: the receiver's own file has it.
+/// Name that no channel can have, because the receiver's own file has it.
 const RESERVED: &str = "status";
 
-/// The most channels in one link.
+/// Largest number of channels in a link.
 const MAX_CHANNELS: usize = 64;
 
 /// Words typed in place of a link by mistake.
 const COMMANDS: [&str; 4] = ["status", "run", "doctor", "config"];
 
-/// An example link, for messages.
+/// Example link, for messages.
 const FORM: &str = "flexfeed://TOKEN@host:4433?pin=sha256:PIN&ch=lore";
 
-/// The secret of a link. It is the text between `flexfeed://` and `@`.
+/// Secret of a link: the text between `flexfeed://` and `@`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 
 impl Token {
-    /// The bytes that a HELLO carries; none where the link has no token.
+    /// Returns the bytes for a HELLO; none if the link has no token.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         self.0.as_bytes()
@@ -58,7 +58,7 @@ impl fmt::Debug for Token {
     }
 }
 
-/// A pin: the SHA-256 of the source's SubjectPublicKeyInfo.
+/// Pin: the SHA-256 of the source's SubjectPublicKeyInfo.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Pin(pub [u8; 32]);
 
@@ -74,18 +74,19 @@ impl fmt::Debug for Pin {
     }
 }
 
-/// A link that makes sense.
+/// Valid link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {
     /// Token of the first admission; empty if the link has none.
     pub token: Token,
-    /// A name or an address; IPv6 without brackets.
+    /// Name or address; IPv6 without brackets.
     pub host: String,
-    /// The source's UDP port.
+    /// UDP port of the source.
     pub port: u16,
-    /// At most two; the source must show a key with one of them. With none, its certificate counts.
+    /// Pins, at most two, one of which the source's key must match. Without any, its certificate is
+    /// verified.
     pub pins: Vec<Pin>,
-    /// At least one, each once, in the link's order.
+    /// Channels, at least one, each once, in the link's order.
     pub channels: Vec<String>,
 }
 
@@ -94,7 +95,7 @@ pub struct Link {
 #[error("{0}. A link looks like {FORM}")]
 pub struct LinkError(#[from] Problem);
 
-/// The part of a link that is wrong.
+/// Invalid part of a link.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Problem {
     /// Nothing but white space.
@@ -103,30 +104,30 @@ pub enum Problem {
     /// More than 4,096 bytes.
     #[error("the link is longer than {MAX_LINK} bytes")]
     TooLong,
-    /// Some other scheme, or none.
+    /// Another scheme, or none.
     #[error("the link does not begin with flexfeed://")]
     Scheme,
-    /// A command came after an option and was taken for the link.
+    /// Command after an option, taken for the link.
     #[error(
         "{0:?} is no link; as a command it has to come first: flexfeed-receiver {0} --data DIR"
     )]
     Command(&'static str),
-    /// There is nothing before the `@`.
+    /// Nothing before the `@`.
     #[error("the link has no token before the @ (a link without a token has no @, either)")]
     NoToken,
     /// `TOKEN:something@`.
     #[error("the link has a colon between flexfeed:// and the @, where only the token may stand")]
     Password,
-    /// A character that no token has.
+    /// Invalid character in the token.
     #[error(
         "the link's token has a character that tokens do not have (they are letters, digits, - . _ \
          ~), or is longer than {MAX_TOKEN}"
     )]
     Token,
-    /// No host, or no valid one.
+    /// No host, or an invalid one.
     #[error(
         "the link's host, between the @ and the port, is neither a name nor an address (an IPv6 \
-         address stands in brackets)"
+         address has brackets)"
     )]
     Host,
     /// Not 1 to 65535.
@@ -135,19 +136,19 @@ pub enum Problem {
     /// `/something` or `#something`.
     #[error("the link has a {0} that does not belong there")]
     Extra(&'static str),
-    /// A `pin=` that is no pin.
+    /// Invalid `pin=`.
     #[error(
         "the link's pin={0} is not sha256: and the 43 Base64url characters of a SHA-256 (A-Z a-z \
          0-9 - _)"
     )]
     Pin(String),
-    /// Three or more.
+    /// Three or more pins.
     #[error("the link has more than two different pins")]
     Pins,
     /// No `ch=`.
     #[error("the link names no channel: ch= is missing. {SHELL_HINT}")]
     NoChannel,
-    /// A `ch=` that cannot name a channel.
+    /// Invalid `ch=`.
     #[error(
         "the link's ch={0} is no channel name (1 to {MAX_CHANNEL} letters, digits, - _ . and no . \
          in front)"
@@ -155,24 +156,24 @@ pub enum Problem {
     Channel(String),
     /// `ch=status`.
     #[error(
-        "the link's ch={RESERVED} cannot be received: its feed would be {RESERVED}.json, where the receiver's own status is. \
-         The operator of the source has to give the channel another name"
+        "the link's ch={RESERVED} cannot be received: its feed would be {RESERVED}.json, where \
+         the receiver's own status is. The operator of the source has to give the channel another \
+         name"
     )]
     Reserved,
-    /// More than 64.
+    /// More than 64 channels.
     #[error("the link names more than {MAX_CHANNELS} channels")]
     Channels,
 }
 
-const SHELL_HINT: &str =
-    "If you gave the link to a shell, put it in single quotes: an & ends a command there";
+const SHELL_HINT: &str = "In a shell, put the link in single quotes: an & ends a command there";
 
 impl Link {
-    /// Reads a link; white space around it does not matter. Also returns the names of parameters
-    /// that this version does not know, which the caller should warn about.
+    /// Parses a link, with white space around it. Also returns the names of unknown parameters,
+    /// which the caller should warn about.
     ///
     /// # Errors
-    /// Says which part is wrong and what a link looks like, never showing the token.
+    /// The invalid part, with an example of a link; never quotes the token.
     pub fn parse(text: &str) -> Result<(Link, Vec<String>), LinkError> {
         let text = text.trim();
         if text.is_empty() {
@@ -231,7 +232,7 @@ impl Link {
         Ok((link, parameters.unknown))
     }
 
-    /// `host:port`, with brackets around an IPv6 address.
+    /// Returns `host:port`, with brackets around an IPv6 address.
     #[must_use]
     pub fn server(&self) -> String {
         if self.host.contains(':') {
@@ -247,14 +248,14 @@ impl Link {
         match verify {
             Verify::Pins(_) => {
                 let pins: Vec<String> = self.pins.iter().map(ToString::to_string).collect();
-                format!("which has to show a key with {}", pins.join(" or "))
+                format!("which must show a key with {}", pins.join(" or "))
             }
             Verify::Roots => format!(
-                "which has to show a certificate for {} of an authority that this system trusts",
+                "which must show a certificate for {} of an authority trusted by this system",
                 self.host
             ),
             Verify::CaFile(path) => format!(
-                "which has to show a certificate for {} of an authority in {}",
+                "which must show a certificate for {} of an authority in {}",
                 self.host,
                 path.display()
             ),
@@ -262,8 +263,7 @@ impl Link {
         }
     }
 
-    /// The link as text, **with its token**: for the file or person that it is made for, never for
-    /// a log.
+    /// Returns the link as text, **with its token**: never for a log.
     #[must_use]
     pub fn to_secret_text(&self) -> String {
         let at = if self.token.0.is_empty() { "" } else { "@" };
@@ -275,7 +275,7 @@ impl Link {
     }
 }
 
-/// Puts `…` in place of the token of every link in a text, for texts that quote what was typed.
+/// Replaces the token of every link in a text by `…`, for texts that quote the command line.
 #[must_use]
 pub fn redact(text: &str) -> String {
     const SCHEME: &str = "flexfeed://";
@@ -286,7 +286,7 @@ pub fn redact(text: &str) -> String {
         let (before, link) = rest.split_at(at + SCHEME.len());
         out.push_str(before);
         out.push('…');
-        // Up to the @, or, where there is none, the whole word: it may be the token.
+        // Up to the @, or, without one, the whole word, which may be the token.
         let word = link.find(char::is_whitespace).unwrap_or(link.len());
         let (word, after) = link.split_at(word);
         out.push_str(word.rfind('@').map_or("", |at| &word[at..]));
@@ -300,7 +300,7 @@ pub fn redact(text: &str) -> String {
 struct Parameters {
     pins: Vec<Pin>,
     channels: Vec<String>,
-    /// The names of what is neither.
+    /// Names of unknown parameters.
     unknown: Vec<String>,
 }
 
@@ -355,7 +355,7 @@ fn is_channel(name: &str) -> bool {
             .all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
 }
 
-/// A host as it stands in a URL: brackets around IPv6 are taken off.
+/// Parses the host of a URL, with brackets around IPv6.
 fn host(text: &str) -> Option<String> {
     if let Some(inner) = text.strip_prefix('[') {
         let address: Ipv6Addr = inner.strip_suffix(']')?.parse().ok()?;

@@ -10,20 +10,20 @@ use std::time::Duration;
 /// Interval at which free memory is returned, which takes some milliseconds at most.
 const EVERY: Duration = Duration::from_secs(10);
 
-/// Has all threads share two heaps, and large buffers be returned as soon as they are freed. To be
+/// Limits all threads to two heaps, and returns large buffers as soon as they are freed. To be
 /// called before threads are started.
 pub fn limit() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    // SAFETY: mallopt reads its two numbers and changes settings of the allocator only.
+    // SAFETY: mallopt takes two numbers and changes settings of the allocator only.
     unsafe {
         libc::mallopt(libc::M_ARENA_MAX, 2);
-        // Fixed: by default it grows with each buffer that is freed, up to 32 MiB.
+        // Fixed, because by default it grows with each buffer that is freed, up to 32 MiB.
         libc::mallopt(libc::M_MMAP_THRESHOLD, 128 << 10);
         libc::mallopt(libc::M_TRIM_THRESHOLD, 256 << 10);
     }
 }
 
-/// Returns free memory to the system again and again.
+/// Returns free memory to the system periodically.
 pub async fn keep_trimmed() {
     loop {
         tokio::time::sleep(EVERY).await;
@@ -35,7 +35,7 @@ pub async fn keep_trimmed() {
 
 fn trim() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    // SAFETY: malloc_trim takes a number and changes nothing that the program sees.
+    // SAFETY: malloc_trim takes a number and changes nothing visible to the program.
     unsafe {
         libc::malloc_trim(0);
     }

@@ -22,7 +22,7 @@ pub async fn keep(board: Arc<Board>, stop: CancellationToken, done: Cancellation
         || line(&board.status()),
         // Sent by the runtime that does all the work, so a hung runtime misses its watchdog.
         async || true,
-        "finishing what is in hand",
+        "finishing work in progress",
         stop,
         done,
     )

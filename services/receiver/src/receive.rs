@@ -2,12 +2,12 @@
 //! to the source.
 //!
 //! Each channel has one batch being written and confirmed. Meanwhile the next one fills, all of
-//! them within shared bounds, so that a receiver with a large backlog writes seldom and much; at
-//! the bound the transport's channel fills and the transport stops reading: a slow or full disk
-//! holds the source back and loses nothing.
+//! them within shared bounds, so that a receiver with a large backlog writes large batches; at the
+//! bound the transport's channel fills and the transport stops reading: a slow or full disk slows
+//! down the source and loses nothing.
 //!
-//! A channel whose outputs fail does not hold up the others. When its pending updates take the
-//! room, they are dropped, and so are those that follow; once its outputs work again, the transport
+//! A channel whose outputs fail does not delay the others. If its pending updates take too much
+//! room, they are dropped, as are those that follow; once its outputs work again, the transport
 //! reconnects, and the source resends them from the cursor.
 
 mod batch;
@@ -34,13 +34,13 @@ use batch::takes_more;
 use intake::Intake;
 use lane::Lane;
 
-/// At the end, a write may take so long.
+/// Time limit for writes in progress at the end.
 const LAST_WRITE: Duration = Duration::from_secs(5);
 
 /// Delays between attempts to write.
 pub const BACKOFF: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(10));
 
-/// One channel with its outputs.
+/// Channel with its outputs.
 #[derive(Debug)]
 pub struct Outlet<S> {
     channel: String,
@@ -49,7 +49,7 @@ pub struct Outlet<S> {
 }
 
 impl<S: Sink> Outlet<S> {
-    /// The outputs of `channel`, which are as far as `cursor`.
+    /// Returns the outputs of `channel`, which have everything up to `cursor`.
     pub fn new(channel: &str, sink: S, cursor: Option<Cursor>) -> Self {
         Self {
             channel: channel.to_owned(),
@@ -64,36 +64,35 @@ impl<S: Sink> Outlet<S> {
 pub enum LoopExit {
     /// Stopped on request.
     Stopped,
-    /// The source will not let this receiver in; in words for the operator.
+    /// Refused by the source; in words for the operator.
     Refused(String),
-    /// Something that should not happen; in words for the operator.
+    /// Internal failure; in words for the operator.
     Failed(String),
 }
 
-/// The channels with how far each is.
+/// Channels with their cursors.
 pub type Cursors = Vec<(String, Option<Cursor>)>;
 
-/// A new connection's events.
+/// Events of a new connection.
 pub type Reconnection<'a> = Pin<Box<dyn Future<Output = mpsc::Receiver<Event>> + Send + 'a>>;
 
-/// The loop and what it works with.
+/// Loop with its dependencies.
 pub struct Loop<'a, S> {
-    /// The channels.
+    /// Channels.
     pub outlets: Vec<Outlet<S>>,
     /// Confirms a channel's cursor to the source.
     pub confirm: &'a (dyn Fn(&str, Cursor) + Sync),
     /// Reconnects with these cursors.
     pub again: &'a (dyn Fn(Cursors) -> Reconnection<'a> + Sync),
-    /// For the status.
+    /// Status.
     pub board: &'a Board,
-    /// The most that a batch may be, in updates and bytes: what the journals can take at once
-    /// ([`Limits::batch`]).
+    /// Largest batch, in updates and bytes, as bounded by the journals ([`Limits::batch`]).
     pub batch: Limits,
-    /// Between attempts to write.
+    /// Delays between attempts to write.
     pub backoff: Backoff,
-    /// `host:port`, for the log.
+    /// `host:port` of the source, for the log.
     pub source: &'a str,
-    /// The data folder, if the source is not known to have let its receiver in before.
+    /// Data folder, if the source is not known to have admitted its receiver before.
     pub newcomer: Option<&'a Path>,
 }
 
@@ -106,8 +105,8 @@ impl<S> std::fmt::Debug for Loop<'_, S> {
 }
 
 impl<'a, S: Sink> Loop<'a, S> {
-    /// Runs until `stop` is cancelled, the source refuses for good, or the transport ends. The batches in
-    /// hand are finished first, unless they cannot be written; then the source has them still.
+    /// Runs until `stop` is cancelled, the source refuses for good, or the transport ends. Batches
+    /// in progress are finished first, unless they cannot be written; then the source resends them.
     pub async fn run(
         mut self,
         events: &mut mpsc::Receiver<Event>,
@@ -159,7 +158,7 @@ impl<'a, S: Sink> Loop<'a, S> {
                     }
                 }
                 () = stop.cancelled(), if !writes => {}
-                // A disk that hangs must not hold up the end.
+                // A disk that hangs must not delay the end.
                 () = late(stop), if writes => {
                     error!("stopping without the disk; the source resends the last updates at the \
                         next start");
@@ -167,7 +166,7 @@ impl<'a, S: Sink> Loop<'a, S> {
                 }
                 () = until(gathered), if !halts => {}
                 () = until(files), if !halts => {}
-                // Whether there is room may be another question now.
+                // There may be room now.
                 () = trouble.notified() => {}
                 event = events.recv(), if takes => {
                     end = match event {
@@ -197,7 +196,7 @@ impl<'a, S: Sink> Loop<'a, S> {
     }
 }
 
-/// Whether more can be taken. A channel that cannot be written gives its room to those that can.
+/// Whether there is room for more. A channel that cannot be written gives its room to others.
 fn has_room<S: Sink>(lanes: &mut [Lane<'_, S>], most: Limits) -> bool {
     if takes_more(lanes.iter().map(|lane| &lane.waiting), most) {
         return true;
@@ -220,7 +219,7 @@ async fn written<S: Sink>(lanes: &mut [Lane<'_, S>]) -> Result<(), LoopExit> {
     .await
 }
 
-/// Waits for a moment; for ever if there is none.
+/// Waits until a time; forever if there is none.
 async fn until(moment: Option<Instant>) {
     match moment {
         Some(moment) => tokio::time::sleep_until(moment.into()).await,
@@ -228,7 +227,7 @@ async fn until(moment: Option<Instant>) {
     }
 }
 
-/// Waits until `stop` is cancelled and a last write has had its time.
+/// Waits until `stop` is cancelled and the time limit of a last write has passed.
 async fn late(stop: &CancellationToken) {
     stop.cancelled().await;
     tokio::time::sleep(LAST_WRITE).await;

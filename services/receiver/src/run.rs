@@ -55,7 +55,7 @@ fn is_update(seq: u64, encoded: &[u8]) -> Validity {
 }
 
 async fn serve(settings: &Settings, data: &DataFolder) -> anyhow::Result<()> {
-    let stop = signals::stop_token("finishing what is in hand, then stopping", |_| 1)?;
+    let stop = signals::stop_token("finishing work in progress, then stopping", |_| 1)?;
     let link = &settings.link;
     let source = link.server();
     let name = settings.name.clone();
@@ -88,7 +88,7 @@ async fn serve(settings: &Settings, data: &DataFolder) -> anyhow::Result<()> {
     for channel in &link.channels {
         let (files, cursor) = ChannelFiles::open(&layout, channel)?;
         info!(
-            "channel {channel}: {} goes on {}",
+            "channel {channel}: {} continues {}",
             files.feeds().atom_path().display(),
             match cursor {
                 Some(cursor) => format!("after update {}", cursor.seq),
@@ -177,7 +177,7 @@ async fn serve(settings: &Settings, data: &DataFolder) -> anyhow::Result<()> {
     .run(&mut events, &stop)
     .await;
 
-    // From here on the transport waits for no reader.
+    // From here on the transport does not wait for a reader.
     drop(events);
     board.leave();
     let (goodbye, hooks_end) = tokio::join!(
@@ -195,7 +195,7 @@ async fn serve(settings: &Settings, data: &DataFolder) -> anyhow::Result<()> {
     if sampling.await.is_err() {
         warn!("last hook status missing in the status file");
     }
-    // Answers in hand are finished, within bounds of their own.
+    // Answers in progress are finished, within bounds of their own.
     if let Some(answering) = answering
         && answering.await.is_err()
     {
@@ -208,7 +208,7 @@ async fn serve(settings: &Settings, data: &DataFolder) -> anyhow::Result<()> {
     }
     match end {
         LoopExit::Stopped => {
-            info!("stopped; the next start goes on where this one ended");
+            info!("stopped; the next start continues from here");
             Ok(())
         }
         LoopExit::Refused(reason) | LoopExit::Failed(reason) => Err(anyhow::Error::msg(reason)),
@@ -262,7 +262,7 @@ fn start_hooks(
                 max_age: webhook.max_age,
                 pauses: Pauses::default(),
             },
-            // Each channel's order is kept.
+            // Keeps each channel's order.
             concurrency: 1,
         };
         let target = target.map_err(anyhow::Error::msg)?;

@@ -24,24 +24,23 @@ use crate::delivery_log::{DeliveryLog, Record};
 use crate::feeds::{Feeds, Schedule};
 use crate::journal::{self, Journal, JournalReader, Kind, Limits, Missing};
 
-/// The outputs of one channel. [`crate::deliver`] calls these in the order that makes a crash
-/// harmless. Those that return a result block for the disk, and can be called again where they
-/// failed; the others only change memory.
+/// Outputs of one channel. [`crate::deliver`] calls these in the order that makes a crash harmless.
+/// Those that return a result block for the disk, and can be called again after a failure; the
+/// others only change memory.
 pub trait Sink: Send + 'static {
-    /// Returns how many entries a feed file keeps at most.
+    /// Returns the largest number of entries in a feed file.
     fn keep(&self) -> usize;
-    /// Updates come with the numbers after `cursor` from here on. What has such a number already
-    /// is known by it no longer: the source gives the numbers again. `resync` if the source says so
-    /// by itself.
+    /// Begins the numbers after `cursor`. Entries lose such numbers from before, which the source
+    /// reuses. `resync` if the source has restarted its numbering.
     fn begin(&mut self, cursor: Cursor, resync: bool);
-    /// Takes an update in, which was sent as `encoded` in this incarnation of the channel. Taking it
-    /// again changes nothing. `encoded` may name another one: a source that was restored sends what it
-    /// kept as it was stored.
+    /// Adds an update, which was sent as `encoded` in this incarnation of the channel. A repetition
+    /// changes nothing. `encoded` may name another incarnation: a restored source sends stored
+    /// updates unchanged.
     fn take(&mut self, incarnation: Uuid, update: Update, encoded: &Bytes);
-    /// Takes an update in that no feed file will show: updates of as many other entries as a file
-    /// keeps follow in the same batch.
+    /// Adds an update that no feed file will show, because updates of as many other entries as a
+    /// file keeps follow in the same batch.
     fn pass(&mut self, incarnation: Uuid, seq: u64, encoded: &Bytes);
-    /// The updates `from` to `to` are missing.
+    /// Adds a gap of the updates `from` to `to`.
     fn miss(&mut self, incarnation: Uuid, from: u64, to: u64, why: Missing);
     /// Logs the updates, all or none.
     ///
@@ -72,13 +71,13 @@ pub trait Sink: Send + 'static {
 /// Files of a channel and their paths.
 #[derive(Debug, Clone, Copy)]
 pub struct Layout<'a> {
-    /// The data folder.
+    /// Data folder.
     pub data: &'a Path,
-    /// The folder of the cursors.
+    /// State folder.
     pub state: &'a Path,
-    /// The source's `host:port`.
+    /// `host:port` of the source.
     pub source: &'a str,
-    /// The delivery log, if there is to be one.
+    /// Delivery log, if enabled.
     pub delivery_log: Option<&'a Path>,
     /// Whether there is a JSON Feed file.
     pub json: bool,
@@ -86,47 +85,47 @@ pub struct Layout<'a> {
     pub keep: usize,
     /// Address at which the files are served, if they are.
     pub served: Option<SocketAddr>,
-    /// The journal's bounds.
+    /// Bounds of the journal.
     pub journal: Limits,
-    /// The shortest time between two writes of the feed files; zero to write them at each change.
+    /// Shortest time between two writes of the feed files; zero to write them at each change.
     pub file_interval: Duration,
 }
 
-/// The files of one channel.
+/// Files of one channel.
 #[derive(Debug)]
 pub struct ChannelFiles {
     journal: Journal,
     feeds: Arc<Feeds>,
     log: Option<DeliveryLog>,
-    /// Taken in, and not yet in the feed files' memory.
+    /// Updates not in the feed files' memory yet.
     recent: RecentUpdates,
     schedule: Schedule,
-    /// Bytes of updates taken in, and of files written, since the schedule was last asked.
+    /// Bytes of updates added, and of files written, since the last query of the schedule.
     earned: u64,
     spent: u64,
     /// Whether an entry was ever written to the feed files.
     has_entries: bool,
-    /// The journal's records from this position on may be missing in the feed files on disk.
+    /// Position from which on records may be missing in the feed files on disk.
     filed: u64,
     /// Progress of the channel.
     cursor: Option<Cursor>,
-    /// The cursor file, and what it says.
+    /// Cursor file, and its content.
     cursor_file: CursorFile,
     noted: Option<FeedFileCursor>,
-    /// The feed files are being filled again up to there.
+    /// End of a refill of the feed files.
     refill: Option<Cursor>,
 }
 
-/// So many bytes of entries wait at most.
+/// Bound on pending entries, in bytes.
 const RECENT_BYTES: usize = 4 << 20;
 
-/// The last updates of different entries, as many as a feed file keeps: what goes before them in
-/// one batch would be pushed out again, so the files are spared it.
+/// Last updates of different entries, as many as a feed file keeps: earlier ones of the same batch
+/// would be pushed out again, so they are not added to the files.
 #[derive(Debug)]
 struct RecentUpdates {
     keep: usize,
     updates: BTreeMap<u64, Update>,
-    /// The key of an entry's update.
+    /// Returns the key of an entry's update.
     keys: HashMap<String, u64>,
     next: u64,
     bytes: usize,
@@ -143,7 +142,7 @@ impl RecentUpdates {
         }
     }
 
-    /// Takes an update in. Returns how many bytes it holds now, about.
+    /// Adds an update. Returns the approximate size, in bytes.
     fn push(&mut self, update: Update) -> usize {
         self.bytes += weight(&update);
         let key = self.next;
@@ -164,7 +163,7 @@ impl RecentUpdates {
         self.bytes
     }
 
-    /// Everything in order.
+    /// Returns everything in order.
     fn take(&mut self) -> impl Iterator<Item = Update> + use<> {
         std::mem::replace(self, Self::new(self.keep))
             .updates
@@ -181,15 +180,15 @@ fn weight(update: &Update) -> usize {
 }
 
 impl ChannelFiles {
-    /// Opens the files of `channel`, and says from where on updates are needed: after the journal's
-    /// end.
+    /// Opens the files of `channel`, and returns the cursor after which updates are needed: the
+    /// journal's end.
     ///
-    /// Damaged files are reported and made again. What the feed files lack is taken from the
-    /// journal; where a feed file is gone or damaged and the journal does not reach back far enough
-    /// to fill it, the source is asked for as many updates as it holds.
+    /// Damaged files are reported and rebuilt. Missing entries of the feed files are taken from the
+    /// journal; if a feed file is missing or damaged and the journal does not reach back far
+    /// enough, as many updates as it holds are requested from the source.
     ///
     /// # Errors
-    /// If a file is there and cannot be read.
+    /// A file exists and cannot be read.
     pub fn open(layout: &Layout<'_>, channel: &str) -> anyhow::Result<(Self, Option<Cursor>)> {
         let cursor_file = CursorFile::new(layout.state, channel);
         let noted = load(&cursor_file)?;
@@ -200,7 +199,7 @@ impl ChannelFiles {
         }
         let reader = journal.reader();
         let (mut cursor, mut refill) = match (noted, opened.cursor) {
-            // The order of an injected fault leaves the journal behind the cursor.
+            // With an injected fault, the journal may end before the cursor.
             #[cfg(feature = "fault-injection")]
             (Some(noted), Some(_)) if crate::faults::order().is_some() => {
                 (Some(noted.cursor), None)
@@ -215,8 +214,8 @@ impl ChannelFiles {
         let (feeds, gone) = open_feeds(layout, channel)?;
         let mut filed = reader.end();
         for (path, newest) in feeds.newest() {
-            // A kill between two files leaves one of them without any number: empty, or with
-            // numbers that do not count any more. It may lack everything.
+            // A kill between two files leaves one of them without valid numbers, so it may lack
+            // everything.
             filed = filed.min(match newest {
                 Some((incarnation, seq)) => reader.resume(incarnation, seq).position,
                 None if gone.contains(&path) => continue,
@@ -261,32 +260,31 @@ impl ChannelFiles {
         };
         files.replay(filed)?;
         let ready = match cursor.filter(|_| set_back) {
-            // Before there is a file again: a kill in between must not leave it half empty for
-            // good.
+            // Before the file exists again: a kill in between must not leave it incomplete.
             Some(cursor) => files.note(cursor),
             None => Ok(()),
         };
-        // Also empty feeds, so that readers can be pointed to them at once. If it fails, it is
-        // tried again as soon as the loop runs.
+        // Empty feeds as well, so that feed readers can be pointed to them. A failure is retried by
+        // the loop.
         if let Err(error) = ready.and_then(|()| files.write_files()) {
             warn!(channel, %error, "feed files not written; retrying");
         }
         Ok((files, cursor))
     }
 
-    /// The feed files, for readers.
+    /// Returns the feed files, for readers.
     #[must_use]
     pub fn feeds(&self) -> Arc<Feeds> {
         Arc::clone(&self.feeds)
     }
 
-    /// The journal, for readers.
+    /// Returns the journal, for readers.
     #[must_use]
     pub fn reader(&self) -> Arc<JournalReader> {
         self.journal.reader()
     }
 
-    /// Takes the journal's records from `position` on into the feed files' memory.
+    /// Adds the journal's records from `position` on to the feed files' memory.
     fn replay(&mut self, position: u64) -> anyhow::Result<()> {
         let reader = self.journal.reader();
         for position in position..reader.end() {
@@ -299,7 +297,7 @@ impl ChannelFiles {
                     self.settle();
                     self.feeds.forget_numbers(Cursor { incarnation, seq });
                 }
-                // The update decoded when it was taken in.
+                // The update decoded when it was added.
                 Kind::Update { .. } => {
                     if let Ok(mut update) = payload::decode(&record.encoded) {
                         update.incarnation = incarnation;
@@ -319,14 +317,14 @@ impl ChannelFiles {
         }
     }
 
-    /// Hands what waits to the files' memory.
+    /// Adds the pending updates to the files' memory.
     fn settle(&mut self) {
         for update in self.recent.take() {
             self.feeds.upsert(&update);
         }
     }
 
-    /// Writes the cursor file. The feed files have everything up to there.
+    /// Writes the cursor file, up to which the feed files are complete.
     fn note(&mut self, cursor: Cursor) -> anyhow::Result<()> {
         let until = self
             .refill
@@ -343,7 +341,7 @@ impl ChannelFiles {
         Ok(())
     }
 
-    /// Whether anything is not on disk as it is in memory.
+    /// Whether memory has changes that are not on disk.
     fn is_behind(&self) -> bool {
         self.cursor != self.noted.map(|noted| noted.cursor) || !self.feeds.are_written()
     }
@@ -359,8 +357,8 @@ fn begin(
 ) -> (Option<Cursor>, Option<Cursor>) {
     let FeedFileCursor { cursor, refill } = noted;
     if cursor.incarnation != end.incarnation {
-        // A journal that does not know the cursor's incarnation ends before it: it was damaged, or
-        // an older version did without it for a while.
+        // A journal without the cursor's incarnation ends before it: it was damaged, or an older
+        // version ran without it for a while.
         let known = reader.knows(cursor.incarnation);
         return (Some(if known { end } else { cursor }), None);
     }
@@ -378,7 +376,7 @@ fn begin(
     (Some(end), None)
 }
 
-/// Opens the feed files of a channel. Also returns those that were not there or damaged.
+/// Opens the feed files of a channel. Also returns those that were missing or damaged.
 fn open_feeds(layout: &Layout<'_>, channel: &str) -> anyhow::Result<(Feeds, Vec<PathBuf>)> {
     let path_of = |kind: &str| layout.data.join(format!("{channel}.{kind}"));
     let meta = |kind: &str| {
@@ -388,7 +386,7 @@ fn open_feeds(layout: &Layout<'_>, channel: &str) -> anyhow::Result<(Feeds, Vec<
             None => meta,
         }
     };
-    // Looked at before anything is opened: a damaged file is moved aside then.
+    // Checked before opening, which moves a damaged file aside.
     let kinds: &[&str] = match layout.json {
         true => &["atom", "json"],
         false => &["atom"],
@@ -421,8 +419,8 @@ fn open_feeds(layout: &Layout<'_>, channel: &str) -> anyhow::Result<(Feeds, Vec<
     Ok((Feeds::new(atom, json), gone))
 }
 
-/// The position from which on the journal fills a feed file of `keep` entries, and whether it does
-/// so: it has updates of as many entries, or everything that the channel ever had here.
+/// Returns the position from which on the journal fills a feed file of `keep` entries, and whether
+/// it fills it: with updates of as many entries, or everything that the channel ever had here.
 fn enough(reader: &JournalReader, keep: usize) -> (u64, bool) {
     let mut entries = HashSet::new();
     let start = reader.start();
@@ -468,7 +466,7 @@ impl Sink for ChannelFiles {
     fn take(&mut self, incarnation: Uuid, mut update: Update, encoded: &Bytes) {
         self.earned += encoded.len() as u64;
         self.journal.take(incarnation, update.seq, encoded);
-        // Journal, files and cursor have to agree on what is the same number.
+        // Journal, files and cursor must agree on the meaning of a number.
         update.incarnation = incarnation;
         self.push(update);
     }
@@ -490,7 +488,7 @@ impl Sink for ChannelFiles {
     }
 
     fn write_journal(&mut self) -> anyhow::Result<()> {
-        // The files on disk have what leaves the journal: it could not be taken from there again.
+        // The files on disk need the records that leave the journal, which is their only source.
         if self.journal.would_drop(self.filed) {
             self.write_files().map_err(|error| {
                 anyhow!("journal full: its oldest updates are not in the feed files yet: {error}")
@@ -510,7 +508,7 @@ impl Sink for ChannelFiles {
         if crate::faults::order().is_some() {
             return self.note(cursor);
         }
-        // An older version goes by the cursor file: the numbers that it names are never others.
+        // An older version relies on the cursor file, whose numbers must keep their meaning.
         let goes_on = self.noted.is_some_and(|noted| {
             noted.cursor.incarnation == cursor.incarnation && noted.cursor.seq <= cursor.seq
         });
@@ -537,7 +535,7 @@ impl Sink for ChannelFiles {
             return None;
         }
         let size = self.feeds.size();
-        // The first entry of a channel is not waited for.
+        // The first entry of a channel is written immediately.
         if !self.has_entries && size > 0 {
             return Some(now);
         }

@@ -1,4 +1,4 @@
-//! The transport as the loop needs it: with reconnection.
+//! Transport with reconnection, as the loop needs it.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,11 +13,11 @@ use crate::receive::Cursors;
 /// Time limit for closing a connection before the next.
 const GOODBYE: Duration = Duration::from_secs(3);
 
-/// A running transport, which another one may take the place of.
+/// Running transport, which can be replaced by another one.
 pub struct Transport {
     config: ReceiverConfig,
     history: Option<u64>,
-    /// `None` while there is none.
+    /// Running transport; `None` between two.
     handle: Mutex<Option<ReceiverHandle>>,
 }
 
@@ -30,8 +30,8 @@ impl std::fmt::Debug for Transport {
 }
 
 impl Transport {
-    /// Starts one, on the current tokio runtime. Channels without a cursor begin with so many of
-    /// their last updates; `None` leaves it to the source.
+    /// Starts a transport on the current tokio runtime. Channels without a cursor begin with
+    /// `history` of their last updates; `None` leaves the number to the source.
     #[must_use]
     pub fn start(config: ReceiverConfig, history: Option<u64>) -> (Self, mpsc::Receiver<Event>) {
         let (handle, events) = start(ReceiverConfig {
@@ -46,18 +46,18 @@ impl Transport {
         (transport, events)
     }
 
-    /// The outputs hold everything up to `cursor` of the channel, durably.
+    /// Confirms that the outputs durably have everything up to `cursor` of the channel.
     pub fn confirm(&self, channel: &str, cursor: Cursor) {
-        // Without one, the next one begins with its cursors.
+        // The next transport begins with its cursors.
         if let Some(handle) = &*self.handle() {
             handle.confirm(channel, cursor);
         }
     }
 
-    /// Ends the transport and starts another one, for what comes after these cursors. The events of
-    /// the old one must not be waited for any more.
+    /// Replaces the transport by one that begins after these cursors. The caller must not wait for
+    /// events of the old one any more.
     pub async fn again(&self, cursors: Cursors) -> mpsc::Receiver<Event> {
-        // One after the other: the source refuses a second connection of the same receiver.
+        // In this order, because the source refuses a second connection of the same receiver.
         if tokio::time::timeout(GOODBYE, self.shutdown())
             .await
             .is_err()
@@ -75,7 +75,7 @@ impl Transport {
         events
     }
 
-    /// Says goodbye to the source, with the last confirmed cursors.
+    /// Closes the connection to the source, with the last confirmed cursors.
     pub async fn shutdown(&self) {
         let handle = self.handle().take();
         if let Some(handle) = handle {

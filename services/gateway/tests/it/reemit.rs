@@ -32,7 +32,8 @@ group, port, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
 s.bind((group, port))
 s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP,
-             socket.inet_pton(socket.AF_INET6, group) + struct.pack("@I", socket.if_nametoindex("lo")))
+             socket.inet_pton(socket.AF_INET6, group)
+             + struct.pack("@I", socket.if_nametoindex("lo")))
 s.settimeout(30)
 print("joined", flush=True)
 for _ in range(count):

@@ -20,7 +20,7 @@ pub(super) struct ChannelState {
     pub(super) incarnation: Option<Uuid>,
     pub(super) rung: Rung,
     pub(super) rung_since_ms: u64,
-    /// The AMT relay that it has, and what was last found out about relays.
+    /// AMT relay of the channel, and the last finding about relays.
     pub(super) relay: Option<SocketAddr>,
     pub(super) relay_detail: Option<String>,
     pub(super) cursor: u64,
@@ -32,7 +32,7 @@ pub(super) struct ChannelState {
     pub(super) missing: u64,
     pub(super) gaps: VecDeque<Gap>,
     pub(super) moves: VecDeque<Move>,
-    /// All moves since the start, by the rung that they led to.
+    /// Number of moves since the start, by destination.
     pub(super) moved: BTreeMap<String, u64>,
     /// Error writing the outputs.
     pub(super) storage_error: Option<String>,
@@ -41,7 +41,7 @@ pub(super) struct ChannelState {
 }
 
 impl ChannelState {
-    /// Before the first connection, with how far the outputs are.
+    /// Returns the state before the first connection, with the cursor of the outputs.
     pub(super) fn new(name: &str, cursor: Option<Cursor>, since: u64) -> Self {
         Self {
             name: name.to_owned(),
@@ -51,7 +51,7 @@ impl ChannelState {
             relay: None,
             relay_detail: None,
             cursor: cursor.map_or(0, |c| c.seq),
-            // Only the source knows.
+            // Unknown before the source's WELCOME.
             head: 0,
             paths: Paths::default(),
             latencies: Latencies::default(),

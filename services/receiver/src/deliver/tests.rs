@@ -232,7 +232,7 @@ fn a_long_batch_decodes_only_updates_that_files_show() {
     delivery.attempt(&mut sink, || 0.0).unwrap();
     let of = |seq| match seq {
         8 => Call::Miss(8, 8),
-        // Two that make no sense, one of which calls itself by another number.
+        // Two invalid ones, one of which has another number.
         n if n == keep + 1 || n == keep + 10 => Call::Miss(n, n),
         n if n <= 18 => Call::Pass(n),
         n => Call::Take(n),
@@ -272,18 +272,18 @@ fn the_cursor_takes_a_new_incarnation_and_never_goes_back() {
     let twice = Delivery::new(vec![item(9), item(4)], at(8), ORDER);
     assert_eq!(twice.cursor, at(9));
 
-    let anew = Item {
+    let repeated = Item {
         incarnation: Uuid::from_u128(8),
         ..item(3)
     };
-    let resync = Delivery::new(vec![item(9), anew], at(8), ORDER);
+    let resync = Delivery::new(vec![item(9), repeated], at(8), ORDER);
     let expected = Cursor {
         incarnation: Uuid::from_u128(8),
         seq: 3,
     };
     assert_eq!(resync.cursor, Some(expected));
 
-    // Unless the source says that it gives the numbers of this incarnation again.
+    // Unless the source restarts the numbers of this incarnation.
     let again = Item {
         kind: ItemKind::Begins { resync: true },
         ..item(3)

@@ -1,4 +1,4 @@
-//! Receiving for some seconds, or looking at a receiver that runs.
+//! Reception for some seconds, or the status of a running receiver.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,7 +13,7 @@ use tracing::field::{Field, Visit};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
 use super::LISTEN;
-use super::folder::was_let_in;
+use super::folder::was_admitted;
 use super::network::{Counters, Machine, Membership};
 use super::report::{Report, Verdict};
 use crate::admission::Admission;
@@ -26,19 +26,19 @@ use crate::status::file as status_file;
 use crate::status::model::Status;
 use service::peer_text::plain;
 
-/// The source has to let the receiver in by then.
+/// Time limit for the admission by the source.
 const WELCOME_WITHIN: Duration = Duration::from_secs(20);
 
-/// The goodbye may take so long.
+/// Time limit for closing the connection.
 const GOODBYE: Duration = Duration::from_secs(3);
 
-/// Two looks at a running receiver are so far apart: heartbeats come each second.
+/// Time between two readings of a running receiver's status; heartbeats come every second.
 const APART: Duration = Duration::from_secs(3);
 
 /// Clock offsets above this are reported, in ms.
 const SKEW_MS: f64 = 500.0;
 
-/// The most lines of the transport that are kept.
+/// Largest number of the transport's log lines that are kept.
 const MAX_HEARD: usize = 32;
 
 /// Multicast groups as reported by the transport's log.
@@ -46,10 +46,10 @@ const MAX_HEARD: usize = 32;
 pub(super) struct TransportLog(Arc<Mutex<Vec<String>>>);
 
 impl TransportLog {
-    /// Begins to hear what this process logs.
+    /// Starts to collect log lines of this process.
     pub(super) fn listen(&self) {
         let registry = tracing_subscriber::registry().with(self.clone());
-        // In tests there may be another one.
+        // Tests may have installed another one.
         let _ = tracing::subscriber::set_global_default(registry);
     }
 
@@ -98,8 +98,8 @@ struct ChannelProbe {
     cause: String,
 }
 
-/// Receives as the receiver of the data folder, without putting anything out or saying that it has
-/// it: the next start gets it all.
+/// Receives as the receiver of the data folder, without output or confirmation: the next start
+/// receives everything.
 pub(super) async fn receive(
     settings: &Settings,
     data: &DataFolder,
@@ -162,7 +162,7 @@ pub(super) async fn receive(
                 fatal,
             } => {
                 refused = Some((code, reason));
-                // The others are tried again after long pauses.
+                // Other failures are retried after long delays.
                 if fatal || !welcomed {
                     break;
                 }
@@ -200,7 +200,7 @@ pub(super) async fn receive(
     };
     let noted = tokio::task::spawn_blocking(move || admission.note()).await;
     if let Ok(Err(error)) = noted {
-        let what = format!("that it was let in cannot be noted: {error}");
+        let what = format!("the admission cannot be recorded: {error}");
         report.add(
             "admission",
             Verdict::Warn,
@@ -209,7 +209,7 @@ pub(super) async fn receive(
         );
     }
     let what = format!(
-        "the source let {} in (id {})",
+        "the source admitted {} (id {})",
         settings.name,
         data.receiver_id()
     );
@@ -220,7 +220,7 @@ pub(super) async fn receive(
             "admission",
             Verdict::Warn,
             &what,
-            "try again; the source's log says more",
+            "try again; see the source's log",
         );
     }
     if ahead_ms > SKEW_MS {
@@ -234,8 +234,8 @@ pub(super) async fn receive(
             _ => report.add(
                 "delivery",
                 Verdict::Warn,
-                &format!("channel {channel} was not heard of"),
-                "try again; the source's log says more",
+                &format!("channel {channel}: no answer"),
+                "try again; see the source's log",
             ),
         }
     }
@@ -264,29 +264,19 @@ fn not_let_in(
     let server = settings.link.server();
     match (refused, lost) {
         (Some((code, reason)), _) => {
-            let newcomer = (!was_let_in(settings)).then_some(settings.data.as_path());
+            let newcomer = (!was_admitted(settings)).then_some(settings.data.as_path());
             let text = ConnectionLog::new(&server, newcomer).refusal(code, &reason);
             report.add("admission", Verdict::Fail, &text, "");
         }
         (None, Some(reason)) => {
-            report.add(
-                "admission",
-                Verdict::Fail,
-                &reason,
-                "the source's log says more",
-            );
+            report.add("admission", Verdict::Fail, &reason, "see the source's log");
         }
         (None, None) => {
             let what = format!(
                 "{server} did not answer within {} s",
                 WELCOME_WITHIN.as_secs()
             );
-            report.add(
-                "admission",
-                Verdict::Fail,
-                &what,
-                "the source's log says more",
-            );
+            report.add("admission", Verdict::Fail, &what, "see the source's log");
         }
     }
 }
@@ -379,7 +369,7 @@ fn clock(ahead_ms: f64, report: &mut Report) {
     );
 }
 
-/// Looks at the receiver that runs on the data folder, twice.
+/// Reads the status of the receiver that runs on the data folder, twice.
 pub(super) async fn beside(settings: &Settings, report: &mut Report) {
     let first = status_file::read(&settings.data).ok().flatten();
     let machine = Machine::this();
@@ -405,7 +395,7 @@ pub(super) async fn beside(settings: &Settings, report: &mut Report) {
         ),
         (None, false) => {
             let what = format!("{what} and is not connected");
-            report.add("receiver", Verdict::Fail, &what, "its log says why");
+            report.add("receiver", Verdict::Fail, &what, "see its log");
         }
     }
     if second.connected {
@@ -418,9 +408,8 @@ pub(super) async fn beside(settings: &Settings, report: &mut Report) {
     if settings.multicast && second.connected && away {
         let joined = machine.memberships();
         if joined.is_empty() {
-            let what = "this machine listens to no group";
-            let advice =
-                "the source may offer none; the receiver's log says so where a join failed";
+            let what = "this machine has joined no group";
+            let advice = "the source may offer none; a failed join is in the receiver's log";
             return report.add("multicast", Verdict::Skipped, what, advice);
         }
         for finding in machine.explain(&joined, &before, &after) {
@@ -479,7 +468,7 @@ fn running(settings: &Settings, first: &Status, second: &Status, report: &mut Re
                 "hooks",
                 Verdict::Warn,
                 &what,
-                "it is tried again; what is given up is in the dead-letter file",
+                "deliveries are retried; failed ones are in the dead-letter file",
             );
         }
     }

@@ -1,4 +1,4 @@
-//! The data folder, and the HTTP port beside it.
+//! Checks of the data folder and the HTTP port.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -14,13 +14,13 @@ use crate::status::file as status_file;
 use service::listen::listen;
 use service::ownership;
 
-/// Outputs of an ordinary feed fit many times, in bytes.
+/// Free space that suffices many times for an ordinary feed, in bytes.
 const ENOUGH: u64 = 256 << 20;
 
-/// Here writing is about to fail.
+/// Free space at which writing is about to fail, in bytes.
 const LITTLE: u64 = 16 << 20;
 
-/// Looks at the data folder and the HTTP port. Returns whether a receiver runs on the folder.
+/// Checks the data folder and the HTTP port. Returns whether a receiver runs on the folder.
 pub(super) fn examine(settings: &Settings, report: &mut Report) -> bool {
     let folder = &settings.data;
     let shown = folder.display();
@@ -51,12 +51,12 @@ pub(super) fn examine(settings: &Settings, report: &mut Report) -> bool {
         }
     } else {
         let parent = existing_parent(folder);
-        let what = format!("{shown} is not there yet; the first start makes it");
+        let what = format!("{shown} does not exist yet; the first start makes it");
         if access(parent, Access::WRITE_OK | Access::EXEC_OK).is_ok() {
             report.add("data folder", Verdict::Ok, &what, "");
         } else {
             let what = format!(
-                "{shown} is not there, and cannot be made in {}",
+                "{shown} does not exist, and cannot be made in {}",
                 parent.display()
             );
             report.add("data folder", Verdict::Fail, &what, &give_it(folder));
@@ -86,7 +86,7 @@ fn write_into(folder: &Path) -> std::io::Result<()> {
     written.and(removed)
 }
 
-/// The folder, or the nearest one above it that is there.
+/// Returns the folder, or the nearest one above it that exists.
 fn existing_parent(folder: &Path) -> &Path {
     let mut at = folder;
     while !at.exists() {
@@ -115,11 +115,11 @@ fn space(folder: &Path, report: &mut Report) {
     };
     let advice = match verdict {
         Verdict::Ok => "",
-        _ => "make room: on a full disk nothing is lost, but updates wait at the source",
+        _ => "make room: nothing is lost on a full disk, but updates wait at the source",
     };
     report.add("disk space", verdict, &what, advice);
     if stat.f_files > 0 && stat.f_favail < 64 {
-        let what = format!("only {} files can still be made", stat.f_favail);
+        let what = format!("only {} more files can be made", stat.f_favail);
         report.add("disk space", Verdict::Fail, &what, "remove files there");
     }
 }
@@ -152,14 +152,14 @@ fn credential(settings: &Settings, report: &mut Report) {
     }
 }
 
-/// Whether the source has let the receiver of this folder in before, so that doing it again uses
-/// nothing up.
-pub(super) fn was_let_in(settings: &Settings) -> bool {
+/// Whether the source has admitted the receiver of this folder before, so that another admission is
+/// no use of the token.
+pub(super) fn was_admitted(settings: &Settings) -> bool {
     let state = data::state_folder(&settings.data);
     let Some(receiver_id) = data::read_id(&state).ok().flatten() else {
         return false;
     };
-    // A missing credential is replaced by one that the source does not know.
+    // A missing credential is replaced by one unknown to the source.
     let known = matches!(credential::load(&state, receiver_id), Ok(Some(_)));
     let admission = Admission {
         state,
@@ -182,8 +182,8 @@ fn http(settings: &Settings, running: bool, report: &mut Report) {
     match listen(http.addr) {
         Ok(_) => report.add("http", Verdict::Ok, &format!("{} is free", http.addr), ""),
         Err(error) => {
-            // A default address that is taken is skipped; an explicit one keeps the receiver from
-            // starting.
+            // The receiver starts without a default address that is in use, but not without an
+            // explicit one.
             let verdict = if http.explicit {
                 Verdict::Fail
             } else {
@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearest_folder_that_is_there() {
+    fn the_nearest_existing_folder() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(existing_parent(&folder.path().join("a/b")), folder.path());
         assert_eq!(existing_parent(Path::new("no/such")), Path::new("."));

@@ -7,13 +7,13 @@ use super::report::{Report, Verdict};
 pub(super) fn examine(report: &mut Report) {
     if let Some(kind) = container(Path::new("/")) {
         let what = format!("this runs in a container ({kind})");
-        let advice = "most container networks drop multicast: receivers there get copies (replicated), which needs nothing; \
-                      for multicast, use the host's network";
+        let advice = "most container networks drop multicast: receivers there get replicated \
+            packets, which needs nothing; for multicast, use the host's network";
         report.add("machine", Verdict::Ok, &what, advice);
     }
 }
 
-/// The kind of container that the file system `root` is of, if it is one.
+/// Returns the kind of container with the file system `root`, if it is one.
 fn container(root: &Path) -> Option<String> {
     let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap_or_default();
     if root.join("run/.containerenv").exists() {

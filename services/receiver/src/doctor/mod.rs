@@ -27,12 +27,12 @@ const LISTEN: Duration = Duration::from_secs(8);
 
 /// Options of the command.
 #[derive(Debug, Clone, Copy)]
-pub struct Wish {
-    /// The answer as JSON.
+pub struct Options {
+    /// Whether to print JSON.
     pub json: bool,
-    /// Also enrols, where this data folder has not been let in yet.
+    /// Whether to enrol if this data folder's receiver is not admitted yet.
     pub join: bool,
-    /// The settings have no link, only a data folder; the link in them is made up from its status.
+    /// Whether the link is derived from the data folder's status, because the settings have none.
     pub no_link: bool,
 }
 
@@ -40,20 +40,25 @@ pub struct Wish {
 ///
 /// # Errors
 /// The checks cannot begin.
-pub fn run(loaded: &Loaded, wish: Wish) -> anyhow::Result<bool> {
+pub fn run(loaded: &Loaded, options: Options) -> anyhow::Result<bool> {
     let heard = delivery::TransportLog::default();
     heard.listen();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()?;
-    let mut report = Report::new(wish.json);
-    runtime.block_on(examine(loaded, wish, &heard, &mut report));
+    let mut report = Report::new(options.json);
+    runtime.block_on(examine(loaded, options, &heard, &mut report));
     runtime.shutdown_timeout(Duration::from_millis(200));
     Ok(report.finish())
 }
 
-async fn examine(loaded: &Loaded, wish: Wish, heard: &delivery::TransportLog, report: &mut Report) {
+async fn examine(
+    loaded: &Loaded,
+    options: Options,
+    heard: &delivery::TransportLog,
+    report: &mut Report,
+) {
     let settings = &loaded.settings;
     for warning in &loaded.warnings {
         report.add(
@@ -67,9 +72,9 @@ async fn examine(loaded: &Loaded, wish: Wish, heard: &delivery::TransportLog, re
     let running = folder::examine(settings, report);
     relays::examine(settings, running, report).await;
     let config = source_config(settings);
-    let reached = source::examine(settings, &config, wish.no_link, report).await;
+    let reached = source::examine(settings, &config, options.no_link, report).await;
     if !reached {
-        let what = "not tested, for the source cannot be reached";
+        let what = "not tested: the source cannot be reached";
         report.add("delivery", Verdict::Skipped, what, "");
         return;
     }
@@ -77,7 +82,7 @@ async fn examine(loaded: &Loaded, wish: Wish, heard: &delivery::TransportLog, re
         delivery::beside(settings, report).await;
         return;
     }
-    if wish.no_link {
+    if options.no_link {
         let what = "not tested: no receiver runs here, and no link is given";
         report.add(
             "delivery",
@@ -87,16 +92,15 @@ async fn examine(loaded: &Loaded, wish: Wish, heard: &delivery::TransportLog, re
         );
         return;
     }
-    if !folder::was_let_in(settings) && !wish.join {
-        let what = "not tested: the source is not known to have let this data folder's receiver \
-            in, and the first time counts as a use of the link's token";
-        let advice = "'doctor --join' does it; the id and credential that it makes are those that \
-            'run' goes on with";
+    if !folder::was_admitted(settings) && !options.join {
+        let what = "not tested: the source is not known to have admitted this data folder's \
+            receiver, and the first admission counts as a use of the link's token";
+        let advice = "run 'doctor --join'; 'run' keeps the id and credential that it makes";
         report.add("delivery", Verdict::Skipped, what, advice);
         return;
     }
     match DataFolder::open(&settings.data) {
-        // Locked while it is used: no receiver starts with the same id at the same time.
+        // Locked meanwhile, so that no receiver starts with the same id.
         Ok(data) => delivery::receive(settings, &data, config, heard, report).await,
         Err(error) => report.add("delivery", Verdict::Fail, &error.to_string(), ""),
     }
@@ -122,7 +126,7 @@ fn source_config(settings: &Settings) -> ReceiverConfig {
     }
 }
 
-/// Returns a link made of a data folder's last status, for a `doctor` without other settings.
+/// Returns a link derived from a data folder's last status, for a `doctor` without other settings.
 #[must_use]
 pub fn link_of(data: &std::path::Path) -> Option<String> {
     let status = status_file::read(data).ok().flatten()?;

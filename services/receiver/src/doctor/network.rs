@@ -7,18 +7,18 @@ use std::path::{Path, PathBuf};
 
 use super::report::Verdict;
 
-/// The place of the multicast frames among the numbers of `/proc/net/dev`.
+/// Index of the multicast frames among the numbers of `/proc/net/dev`.
 const MULTICAST_COLUMN: usize = 7;
 
-/// So many packets are no queries of routers, but the heartbeats of a flow.
+/// Number of packets from which on they are not queries of routers, but heartbeats of a flow.
 const SEVERAL: u64 = 3;
 
-/// A group that this machine listens to.
+/// Group that this machine has joined.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Membership {
     pub(super) device: String,
     pub(super) group: IpAddr,
-    /// Only from this source; from any without one.
+    /// Source of the packets; `None` for any.
     pub(super) source: Option<IpAddr>,
 }
 
@@ -34,17 +34,17 @@ impl std::fmt::Display for Membership {
 /// Counters of packets received and dropped since the machine started.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Counters {
-    /// Packets that came from where the route to their source does not lead.
+    /// Packets from another interface than that of the route to their source.
     reverse_path: u64,
-    /// Multicast packets that the machine took for itself, of both families.
+    /// Multicast packets delivered locally, of both families.
     taken: u64,
-    /// Datagrams for which a socket had no room.
+    /// Datagrams dropped because of full sockets.
     no_room: u64,
     /// Multicast frames by interface.
     frames: BTreeMap<String, u64>,
 }
 
-/// A line for the report.
+/// Line for the report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Finding {
     pub(super) verdict: Verdict,
@@ -52,7 +52,7 @@ pub(super) struct Finding {
     pub(super) advice: String,
 }
 
-/// The machine, by its files.
+/// Machine, by its files.
 #[derive(Debug, Clone)]
 pub(super) struct Machine {
     root: PathBuf,
@@ -67,7 +67,7 @@ impl Machine {
         fs::read_to_string(self.root.join(path)).unwrap_or_default()
     }
 
-    /// Groups beyond those that every machine listens to.
+    /// Returns the groups beyond those that every machine has joined.
     pub(super) fn memberships(&self) -> Vec<Membership> {
         let mut found = Vec::new();
         for line in self.read("proc/net/mcfilter").lines().skip(1) {
@@ -95,7 +95,7 @@ impl Machine {
         for line in self.read("proc/net/igmp").lines().skip(1) {
             let words: Vec<&str> = line.split_whitespace().collect();
             if line.starts_with(char::is_whitespace) {
-                // In the byte order of the machine, which here is the other one.
+                // In the byte order of the machine, here little-endian.
                 let group = words
                     .first()
                     .and_then(|hex| u32::from_str_radix(hex, 16).ok());
@@ -167,10 +167,10 @@ impl Machine {
             findings.push(Finding {
                 verdict: Verdict::Warn,
                 what: format!(
-                    "{} datagrams were dropped for want of room in sockets",
+                    "{} datagrams were dropped because of full sockets",
                     after.no_room - before.no_room
                 ),
-                advice: "raise net.core.rmem_max, or give this machine less to do".into(),
+                advice: "raise net.core.rmem_max, or reduce the load of this machine".into(),
             });
         }
         if findings.is_empty() {
@@ -179,14 +179,14 @@ impl Machine {
         findings
     }
 
-    /// The interface is not made for multicast.
+    /// Reports an interface without multicast.
     fn unfit(&self, device: &str) -> Option<Finding> {
         let flags = self.read(format!("sys/class/net/{device}/flags"));
         let flags = u32::from_str_radix(flags.trim().trim_start_matches("0x"), 16).ok()?;
         let (what, advice) = match flags {
             _ if flags & 0x1 == 0 => ("is down", format!("ip link set {device} up")),
             _ if flags & 0x8 != 0 => (
-                "is the loopback interface, where only this machine's own multicast is",
+                "is the loopback interface, which has only this machine's own multicast",
                 "name an address of the right interface with --interface".into(),
             ),
             _ if flags & 0x1000 == 0 => (
@@ -204,7 +204,7 @@ impl Machine {
         })
     }
 
-    /// Source-specific groups need IGMPv3.
+    /// Reports a network without IGMPv3, which source-specific groups need.
     fn old_igmp(&self, device: &str, joined: &[Membership]) -> Option<Finding> {
         let specific = joined
             .iter()
@@ -221,8 +221,7 @@ impl Machine {
             return Some(Finding {
                 verdict: Verdict::Warn,
                 what: format!(
-                    "{device} is made to speak IGMPv{version}, which cannot ask for one source's \
-                     packets"
+                    "{device} is forced to IGMPv{version}, which has no source-specific joins"
                 ),
                 advice: format!(
                     "sysctl -w net.ipv4.conf.all.force_igmp_version=0 \
@@ -243,10 +242,10 @@ impl Machine {
         Some(Finding {
             verdict: Verdict::Warn,
             what: format!(
-                "the network at {device} speaks IGMP{}, which cannot ask for one source's packets",
+                "the network at {device} uses IGMP{}, which has no source-specific joins",
                 version.to_ascii_lowercase()
             ),
-            advice: "let the router or switch that asks there (the querier) speak IGMPv3".into(),
+            advice: "set the querier there (a router or switch) to IGMPv3".into(),
         })
     }
 
@@ -266,14 +265,15 @@ impl Machine {
                  lead, and were dropped (rp_filter)"
             ),
             advice: format!(
-                "route the source's address by {device} (ip route add SOURCE/32 dev {device}), or be less strict: \
-                 sysctl -w net.ipv4.conf.all.rp_filter=2 net.ipv4.conf.{device}.rp_filter=2"
+                "route the source's address by {device} (ip route add SOURCE/32 dev {device}), or \
+                 be less strict: sysctl -w net.ipv4.conf.all.rp_filter=2 \
+                 net.ipv4.conf.{device}.rp_filter=2"
             ),
         })
     }
 }
 
-/// Nothing else is known but how far packets came.
+/// Explains missing packets by how far packets came.
 fn silence(device: &str, before: &Counters, after: &Counters) -> Finding {
     let grown = |counters: &Counters| counters.frames.get(device).copied().unwrap_or(0);
     let frames = grown(after).saturating_sub(grown(before));
@@ -286,14 +286,15 @@ fn silence(device: &str, before: &Counters, after: &Counters) -> Finding {
              UDP to the group's address",
         ),
         (1.., _) => (
-            format!("multicast arrives at {device} ({frames} frames), but nothing of this flow"),
+            format!("multicast arrives at {device} ({frames} frames), but none of this flow"),
             "the network has not built the way from the source yet, or a firewall drops it early: \
              see 'nft list ruleset', and try again in a minute",
         ),
         (0, _) => (
             format!("no multicast at all arrives at {device}"),
-            "the network does not forward it here: ask whoever runs it for multicast routing from the source (PIM-SSM) and an IGMP/MLD querier; \
-             Wi-Fi, VPNs, clouds and container networks often drop it. Updates come by copies or by unicast meanwhile",
+            "the network does not forward it here: ask its operator for multicast routing from \
+             the source (PIM-SSM) and an IGMP/MLD querier; Wi-Fi, VPNs, clouds and container \
+             networks often drop it. Updates arrive by replication or unicast meanwhile",
         ),
     };
     Finding {
@@ -314,7 +315,7 @@ fn of(device: &str, group: IpAddr, source: Option<IpAddr>) -> Membership {
 fn is_beyond_the_link(group: IpAddr) -> bool {
     match group {
         IpAddr::V4(group) => group.is_multicast() && group.octets()[..3] != [224, 0, 0],
-        // The scopes of interface and link, but for source-specific groups there.
+        // Scopes of interface and link, except for source-specific groups there.
         IpAddr::V6(group) => {
             let [first, second, ..] = group.octets();
             first == 0xff && (second & 0x0f > 2 || second & 0xf0 == 0x30)
@@ -333,7 +334,7 @@ fn v6_of_hex(text: &str) -> Option<Ipv6Addr> {
     u128::from_str_radix(text, 16).ok().map(Ipv6Addr::from)
 }
 
-/// A number of a table whose titles and numbers are on two lines that begin with `table`.
+/// Returns a number of a table whose titles and numbers are on two lines that begin with `table`.
 fn column(text: &str, table: &str, title: &str) -> u64 {
     let mut lines = text
         .lines()

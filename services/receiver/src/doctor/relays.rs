@@ -1,4 +1,4 @@
-//! Whether the AMT relays that are known here answer, and why AMT does not work otherwise.
+//! Checks of the known AMT relays.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use crate::config::Settings;
 use crate::status::file as status_file;
 use crate::status::model::{Channel, Status};
 
-/// A relay has so long to answer.
+/// Time limit for the answer of a relay.
 const WITHIN: Duration = Duration::from_secs(2);
 
-/// Asks each configured relay for a Query (RFC 7450), which leaves no state there, and reports the
-/// relay status of a running receiver.
+/// Requests a Query (RFC 7450) from each configured relay, which leaves no state there, and reports
+/// the relay status of a running receiver.
 pub(super) async fn examine(settings: &Settings, running: bool, report: &mut Report) {
     let Some(relays) = &settings.amt else {
-        let what = "not tested, for relays are not to be used (no_amt)";
+        let what = "not tested: relays are disabled (no_amt)";
         report.add("relay", Verdict::Skipped, what, "");
         return;
     };
@@ -45,7 +45,7 @@ pub(super) async fn examine(settings: &Settings, running: bool, report: &mut Rep
                     "{name} answers from {}, but takes no further receivers",
                     answer.relay
                 ),
-                "name another one beside it with --relay",
+                "name another one as well with --relay",
             ),
             Ok(answer) => {
                 let took = answer.took.as_secs_f64() * 1e3;
@@ -56,18 +56,18 @@ pub(super) async fn examine(settings: &Settings, running: bool, report: &mut Rep
                 "relay",
                 Verdict::Warn,
                 &error.to_string(),
-                "a firewall must let UDP to the relay's port out, and its answers in",
+                "a firewall must allow UDP to the relay's port, and its answers",
             ),
         }
     }
     if asked == 0 && !running {
         let what =
-            "none is configured; those that the source tells of are tried once the receiver runs";
+            "none is configured; those announced by the source are tried once the receiver runs";
         report.add("relay", Verdict::Skipped, what, "");
     }
 }
 
-/// The relays that channels had when the receiver ended.
+/// Returns the relays that channels had when the receiver ended.
 fn last_used(status: &Option<Status>) -> Vec<RelayName> {
     let channels = status.iter().flat_map(|status| &status.channels);
     let mut relays: Vec<_> = channels.filter_map(|channel| channel.relay).collect();
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_relay_is_fine_only_if_something_comes_through_it() {
+    fn a_relay_without_packets_is_reported() {
         let relay = Some("192.0.2.1:2268");
         for (rung, relay, why, verdict, said) in [
             ("amt", relay, None, Verdict::Ok, "has the relay"),
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn the_relays_of_before_are_known_once_each() {
+    fn relays_of_the_last_run_are_listed_once() {
         let status = Status {
             channels: vec![
                 channel("amt", Some("192.0.2.1:2268"), None),

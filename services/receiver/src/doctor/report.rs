@@ -9,11 +9,11 @@ use service::peer_text::plain;
 /// Result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// As it should be.
+    /// No problem.
     Ok,
-    /// Works, with a shortcoming.
+    /// Working, with a shortcoming.
     Warn,
-    /// An obstacle.
+    /// Obstacle.
     Fail,
     /// Not tested.
     Skipped,
@@ -30,7 +30,7 @@ impl Verdict {
     }
 }
 
-/// All that was found.
+/// All findings.
 #[derive(Debug)]
 pub struct Report {
     json: bool,
@@ -38,7 +38,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Nothing yet.
+    /// Returns an empty report.
     #[must_use]
     pub fn new(json: bool) -> Self {
         Self {
@@ -62,7 +62,7 @@ impl Report {
         self.checks.push((check.to_owned(), verdict, what, advice));
     }
 
-    /// Whether there is a verdict like this on a check.
+    /// Whether a check has this verdict.
     #[must_use]
     pub fn has(&self, check: &str, verdict: Verdict) -> bool {
         self.checks
@@ -83,16 +83,16 @@ impl Report {
         let _ = if self.json {
             writeln!(out, "{:#}", self.as_json())
         } else if failed > 0 {
-            writeln!(out, "\n{failed} in the way, {warned} could be better.")
+            writeln!(out, "\n{failed} failed, {warned} with a warning.")
         } else if warned > 0 {
-            writeln!(out, "\nNothing is in the way; {warned} could be better.")
+            writeln!(out, "\nNo obstacle found; {warned} with a warning.")
         } else {
-            writeln!(out, "\nNothing is in the way.")
+            writeln!(out, "\nNo obstacle found.")
         };
         failed == 0
     }
 
-    /// All of it for programs.
+    /// Returns the findings as JSON.
     #[must_use]
     pub fn as_json(&self) -> Value {
         let checks: Vec<Value> = self
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_failure_is_in_the_way() {
+    fn only_failures_count_as_obstacles() {
         let mut report = Report::new(true);
         report.add("a", Verdict::Ok, "fine", "");
         report.add("b", Verdict::Warn, "slow\u{1b}", "do x");

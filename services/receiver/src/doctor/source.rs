@@ -1,4 +1,4 @@
-//! The source: its name, whether UDP gets there and back, and whether it is the right one.
+//! Checks of the source: name, UDP path, certificate.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -13,17 +13,17 @@ use crate::board::now_ms;
 use crate::config::Settings;
 use crate::link::Pin;
 
-/// The name has to be found by then.
+/// Time limit for the name resolution.
 const LOOKUP_WITHIN: Duration = Duration::from_secs(10);
 
-/// So many addresses are tried.
+/// Largest number of addresses that are tried.
 const MAX_ADDRESSES: usize = 8;
 
 /// Remaining validity of a certificate below which a warning is due, in seconds.
 const SOON: i64 = 14 * 86_400;
 
-/// Looks at the source. Returns whether it can be reached and is the right one. Without a link,
-/// there is nothing to tell the right one by.
+/// Checks the source. Returns whether it can be reached and verified. Without a link, it cannot be
+/// verified.
 pub(super) async fn examine(
     settings: &Settings,
     config: &ReceiverConfig,
@@ -33,11 +33,11 @@ pub(super) async fn examine(
     let Some(addresses) = resolve(settings, report).await else {
         return false;
     };
-    let anybody = ReceiverConfig {
+    let unverified = ReceiverConfig {
         verify: Verify::Insecure,
         ..config.clone()
     };
-    let config = if no_link { &anybody } else { config };
+    let config = if no_link { &unverified } else { config };
     let mut attempts = Vec::new();
     for address in addresses {
         let config = config.clone();
@@ -63,7 +63,7 @@ pub(super) async fn examine(
         report.add("udp", Verdict::Ok, &what, "");
     }
     for (address, reason) in &failed {
-        // Another address works, so only time is lost.
+        // Another address works, so this one only costs time.
         let (verdict, advice) = if reached.is_empty() {
             (Verdict::Fail, advice_for(*address, reason))
         } else {
@@ -121,20 +121,21 @@ async fn resolve(settings: &Settings, report: &mut Report) -> Option<Vec<SocketA
 
 fn advice_for(address: SocketAddr, reason: &str) -> String {
     if reason.contains("no way to") {
-        return "this machine has no route to it, or its firewall forbids it: see 'ip route get' \
+        return "this machine has no route to it, or its firewall blocks it: see 'ip route get' \
             and the rules for output"
             .into();
     }
     format!(
-        "does the source run, and does UDP port {} get there and back? Firewalls that pass only TCP are common: \
-         ask for UDP port {} to be opened towards {}, or try from another network",
+        "does the source run, and does UDP port {} get there and back? Firewalls that pass only \
+         TCP are common: ask for UDP port {} to be opened towards {}, or try from another \
+         network",
         address.port(),
         address.port(),
         address.ip()
     )
 }
 
-/// Looks at what the source showed. Returns whether it is the right one.
+/// Checks the source's certificate. Returns whether the source is verified.
 fn certificate(
     settings: &Settings,
     answer: &ProbeResult,
@@ -145,15 +146,12 @@ fn certificate(
     let shown = shown.map_or_else(|| "no readable certificate".into(), |pin| pin.to_string());
     match &answer.verified {
         _ if no_link => {
-            let what = format!(
-                "the source shows {shown}; without a link there is nothing to compare it with"
-            );
+            let what = format!("the source shows {shown}, which cannot be verified without a link");
             report.add("certificate", Verdict::Skipped, &what, "");
         }
         Ok(()) if !verifies(&settings.verify) => {
             let what = format!("NOT VERIFIED (insecure); the source shows {shown}");
-            let advice =
-                "leave out --insecure, with a link that has this pin if it is the source's";
+            let advice = "remove --insecure, and use a link with this pin if it is the source's";
             report.add("certificate", Verdict::Warn, &what, advice);
         }
         Ok(()) => {
@@ -183,7 +181,7 @@ fn certificate(
     answer.verified.is_ok()
 }
 
-/// The certificate's time; a pin counts whatever the time is.
+/// Checks the certificate's validity; with a pin, the time does not matter.
 fn validity(shown: &Certificate, verify: &Verify, report: &mut Report) {
     let now = (now_ms() / 1000.0) as i64;
     let day = |seconds: i64| {
@@ -192,7 +190,7 @@ fn validity(shown: &Certificate, verify: &Verify, report: &mut Report) {
     };
     if shown.not_before > now + 60 {
         let what = format!(
-            "this machine's clock says {}, before the source's certificate began ({})",
+            "this machine's clock is at {}, before the source's certificate is valid ({})",
             day(now),
             day(shown.not_before)
         );
@@ -207,12 +205,12 @@ fn validity(shown: &Certificate, verify: &Verify, report: &mut Report) {
         return;
     }
     if shown.not_after < now + SOON && shown.not_after >= now {
-        let what = format!("the source's certificate ends {}", day(shown.not_after));
+        let what = format!("the source's certificate expires {}", day(shown.not_after));
         report.add(
             "certificate",
             Verdict::Warn,
             &what,
-            "tell the source's operator",
+            "notify the source's operator",
         );
     }
 }

@@ -1,4 +1,4 @@
-//! The feed files of one channel: as they are in memory, which is what is served, and on disk.
+//! Feed files of one channel, in memory, from which they are served, and on disk.
 
 mod schedule;
 
@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 pub use schedule::Schedule;
 
-/// A format of feed files.
+/// Format of feed files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Format {
     /// RFC 4287.
@@ -23,7 +23,7 @@ pub enum Format {
     Json,
 }
 
-/// The feed files of a channel. The lock of each is held for work in memory only.
+/// Feed files of a channel. The lock of each is held for work in memory only.
 #[derive(Debug)]
 pub struct Feeds {
     atom: Mutex<AtomFile>,
@@ -31,7 +31,7 @@ pub struct Feeds {
 }
 
 impl Feeds {
-    /// Both files, as far as the channel has them.
+    /// Returns the files that the channel has.
     #[must_use]
     pub fn new(atom: AtomFile, json: Option<JsonFile>) -> Self {
         Self {
@@ -46,7 +46,7 @@ impl Feeds {
         lock(&self.atom).path().to_owned()
     }
 
-    /// Takes an update in, in memory.
+    /// Adds an update, in memory.
     pub fn upsert(&self, update: &Update) {
         lock(&self.atom).upsert(update);
         if let Some(json) = &self.json {
@@ -54,7 +54,7 @@ impl Feeds {
         }
     }
 
-    /// Numbers after `cursor` are given again; see [`FeedFile::forget_numbers`].
+    /// Forgets numbers after `cursor`, which are reused; see [`FeedFile::forget_numbers`].
     pub fn forget_numbers(&self, cursor: Cursor) {
         lock(&self.atom).forget_numbers(cursor.incarnation, cursor.seq);
         if let Some(json) = &self.json {
@@ -62,7 +62,7 @@ impl Feeds {
         }
     }
 
-    /// The path of each file and its newest update; `None` where no entry of it has a number.
+    /// Returns the path of each file and its newest update; `None` if no entry has a number.
     #[must_use]
     pub fn newest(&self) -> Vec<(PathBuf, Option<(Uuid, u64)>)> {
         let atom = lock(&self.atom);
@@ -74,14 +74,14 @@ impl Feeds {
         std::iter::once(atom).chain(json).collect()
     }
 
-    /// Whether the files on disk are as they are in memory.
+    /// Whether the files on disk equal those in memory.
     #[must_use]
     pub fn are_written(&self) -> bool {
         let json = self.json.as_ref().map(|json| lock(json).is_written());
         lock(&self.atom).is_written() && json.unwrap_or(true)
     }
 
-    /// About how many bytes the files have together.
+    /// Returns the approximate total size of the files, in bytes.
     #[must_use]
     pub fn size(&self) -> u64 {
         let json = self.json.as_ref().map(|json| lock(json).size());
@@ -98,7 +98,7 @@ impl Feeds {
         Ok(atom + json.transpose()?.unwrap_or(0))
     }
 
-    /// The version of a file in memory; `None` if the channel has no such file.
+    /// Returns the version of a file in memory; `None` if the channel has no such file.
     #[must_use]
     pub fn version(&self, format: Format) -> Option<u64> {
         match format {
@@ -107,7 +107,7 @@ impl Feeds {
         }
     }
 
-    /// A file as it is in memory; `None` if the channel has no such file.
+    /// Renders a file from memory; `None` if the channel has no such file.
     #[must_use]
     pub fn snapshot(&self, format: Format) -> Option<Snapshot> {
         match format {
@@ -118,6 +118,6 @@ impl Feeds {
 }
 
 fn lock<T>(file: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing is changed half under these locks.
+    // No change under these locks can be left half done.
     file.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,7 +1,7 @@
-//! When feed files are written.
+//! Schedule of the writes of feed files.
 //!
 //! A feed file is written as a whole: megabytes for an update of a few kilobytes. The journal has
-//! every update already, so files may wait: they are written when it is quiet, at most once per
+//! every update already, so files may wait: they are written in quiet times, at most once per
 //! interval, and within a budget of bytes.
 
 use std::time::{Duration, Instant};
@@ -9,26 +9,26 @@ use std::time::{Duration, Instant};
 /// Bytes of feed files that one byte of updates pays for, in hundredths.
 const EARNED_PERCENT: i64 = 50;
 
-/// Credit that is kept at most, in bytes: after catching up, files are not written more often.
+/// Largest credit, in bytes: after catching up, files are not written more often.
 const MAX_CREDIT: i64 = 16 << 20;
 
-/// Debt up to which files are written when it is quiet, in bytes.
+/// Debt up to which files are written in quiet times, in bytes.
 const MAX_DEBT: i64 = 32 << 20;
 
-/// Debt that each second takes away, in bytes: some 20 GB in a month.
+/// Debt paid off per second, in bytes: some 20 GB in a month.
 const REPAID_PER_SECOND: i64 = 8 << 10;
 
-/// Age of a change from which on a write may be owed while updates keep coming.
+/// Age of a change from which on a write may go into debt while updates keep coming.
 const MAX_LAG: Duration = Duration::from_secs(15 * 60);
 
-/// Whether the files of a channel may be written, and when.
+/// Schedule of a channel's files.
 ///
-/// While updates keep coming, a write is paid for by their bytes. When none came for an interval,
-/// or the files lag behind by `MAX_LAG`, it may also be owed, and the debt is paid off by time.
+/// While updates keep coming, a write is paid for by their bytes. If none arrived for an interval,
+/// or the files lag by `MAX_LAG`, a write may go into debt, which is paid off by time.
 #[derive(Debug)]
 pub struct Schedule {
     interval: Duration,
-    /// Bytes; negative is a debt.
+    /// Credit in bytes; negative for a debt.
     credit: i64,
     /// Time up to which the debt is paid off.
     repaid: Option<Instant>,
@@ -41,7 +41,7 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// Files are written at most once per `interval`; where that is zero, at each change.
+    /// Returns a schedule of at most one write per `interval`; with zero, one at each change.
     #[must_use]
     pub fn new(interval: Duration) -> Self {
         Self {
@@ -73,7 +73,7 @@ impl Schedule {
         self.behind_since = None;
     }
 
-    /// Returns when files of so many bytes are to be written, as far as is known `now`.
+    /// Returns the time at which files of so many bytes are to be written, as known `now`.
     #[must_use]
     pub fn due(&mut self, bytes: u64, now: Instant) -> Instant {
         self.repay(now);
@@ -81,7 +81,7 @@ impl Schedule {
             return now;
         };
         let spaced = self.written.map_or(changed, |last| last + self.interval);
-        // Larger files are written on a part of their price: there is never more credit.
+        // Larger files are written for a part of their price: the credit is bounded.
         if self.credit >= i64::try_from(bytes).unwrap_or(i64::MAX).min(MAX_CREDIT) {
             return spaced;
         }
@@ -115,13 +115,13 @@ mod tests {
     const UPDATE: u64 = 6_000;
     const HOUR: Duration = Duration::from_secs(3600);
 
-    /// The bytes that are written in an hour of updates at this spacing, and the longest time
-    /// that files were behind.
+    /// Returns the bytes written in an hour of updates at this spacing, and the longest lag of the
+    /// files.
     fn hour(interval: Duration, size: u64, spacing: Duration) -> (u64, Duration) {
         run(interval, size, (UPDATE, spacing), HOUR)
     }
 
-    /// The same of updates of another length, and for another time.
+    /// Returns the same for updates of another length, and another time.
     fn run(
         interval: Duration,
         size: u64,
@@ -158,11 +158,11 @@ mod tests {
         for size in [60_000, 6_000_000, 20_000_000] {
             let (written, lag) = hour(INTERVAL, size, spacing);
             let updates = 7_200 * UPDATE;
-            // Long files are due by their age.
+            // Long files are due because of their age.
             let most = (updates / 2).max(4 * size);
             assert!(written <= most, "{written} bytes for {updates}");
             assert!(written >= updates / 3, "{written} bytes for {updates}");
-            // Twice what an update brings in, at two updates a second.
+            // Twice the credit of an update, at two updates per second.
             let patience = Duration::from_secs(size * 2 / (2 * UPDATE) + 10);
             assert!(lag <= patience.min(MAX_LAG + INTERVAL), "{size}: {lag:?}");
         }
@@ -190,7 +190,7 @@ mod tests {
         let (written, lag) = hour(INTERVAL, size, Duration::from_secs(900));
         assert_eq!(written, 4 * size);
         assert!(lag <= INTERVAL + Duration::from_secs(1), "{lag:?}");
-        // An update every ten seconds: quiet in between, and more than its bytes may be owed.
+        // An update every ten seconds: quiet in between, so writes may go into debt.
         let (written, _) = hour(INTERVAL, size, Duration::from_secs(10));
         let most = (MAX_DEBT + 3600 * REPAID_PER_SECOND) as u64 + 360 * UPDATE + 2 * size;
         assert!(written <= most, "{written} of {most}");

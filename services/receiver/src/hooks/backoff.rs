@@ -1,19 +1,19 @@
-//! The pauses between attempts.
+//! Delays between attempts.
 
 use std::time::Duration;
 
 use rand::RngExt;
 use service::backoff::Backoff;
 
-/// No server can ask for a longer pause.
+/// Longest delay that a server can ask for.
 const MAX_AFTER: Duration = Duration::from_secs(3600);
 
-/// Growing pauses, from the first to the longest.
+/// Growing delays, from the first to the longest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pauses {
-    /// After the first failure, at most.
+    /// Largest delay after the first failure.
     pub first: Duration,
-    /// Never longer, unless the other side asks for it.
+    /// Longest delay, unless the server asks for more.
     pub max: Duration,
 }
 
@@ -27,9 +27,10 @@ impl Default for Pauses {
 }
 
 impl Pauses {
-    /// The pause after the given number of failures: twice the one before at each, and a random
-    /// part of up to a half less, so that many hooks do not come back at the same moment. Not
-    /// shorter than `after`, which the other side asked for.
+    /// Returns the delay after the given number of failures, which doubles with each, minus a
+    /// random part of up to a half, so that many hooks do not retry at the same moment. Not shorter
+    /// than
+    /// `after`, which the server asked for.
     #[must_use]
     pub fn after(self, failures: u32, after: Option<Duration>) -> Duration {
         let most = Backoff::new(self.first, self.max).after(failures);

@@ -16,27 +16,27 @@ use serde_json::Value;
 use tracing::warn;
 use uuid::Uuid;
 
-use crate::delivery_log::mend;
+use crate::delivery_log::cut_torn_line;
 use crate::durable::{FileError, make_folder, sync_folder_of};
 
-/// A file that is longer is put aside before the next line.
+/// Length from which on a file is rotated before the next line.
 const MAX_FILE: u64 = 16 << 20;
 
 /// Number of rotated files.
 const ASIDE: u32 = 3;
 
-/// An update whose delivery was given up.
+/// Update whose delivery finally failed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Letter {
-    /// The hook.
+    /// Hook.
     pub hook: String,
-    /// The channel.
+    /// Channel.
     pub channel: String,
-    /// The channel's incarnation.
+    /// Incarnation of the channel.
     pub incarnation: Uuid,
-    /// The update's number.
+    /// Number of the update.
     pub seq: u64,
-    /// When the receiver put the update out, Unix time in ms.
+    /// Time of delivery to the journal, Unix time in ms.
     pub received_ms: u64,
     /// Time of giving up, Unix time in ms.
     pub given_up_ms: u64,
@@ -44,22 +44,22 @@ pub struct Letter {
     pub attempts: u32,
     /// Reason for giving up.
     pub reason: String,
-    /// The CloudEvents event.
+    /// CloudEvents event.
     pub event: Value,
 }
 
-/// The dead letters of one hook.
+/// Dead letters of one hook.
 #[derive(Debug)]
 pub struct DeadLetters {
     path: PathBuf,
     max_file: u64,
     dropped: AtomicU64,
-    /// One writer at a time.
+    /// Lock of the writer.
     writing: Mutex<()>,
 }
 
 impl DeadLetters {
-    /// Those of a hook in a data folder. Nothing is made before there is one.
+    /// Returns the dead letters of a hook in a data folder. No file is made before the first.
     #[must_use]
     pub fn new(data: &Path, hook: &str) -> Self {
         Self {
@@ -70,7 +70,7 @@ impl DeadLetters {
         }
     }
 
-    /// The newest file.
+    /// Returns the newest file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -85,7 +85,7 @@ impl DeadLetters {
     /// Appends letters, durably. Blocks for the disk.
     ///
     /// # Errors
-    /// If they cannot be written; some may be there then, and come twice when it is tried again.
+    /// They cannot all be written; a retry may repeat some.
     pub fn append(&self, letters: impl IntoIterator<Item = Letter>) -> Result<(), FileError> {
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut out = None;
@@ -106,7 +106,7 @@ impl DeadLetters {
                 (file, at) = self.open()?;
             }
             file.write_all(&line).map_err(|error| {
-                // The half of a line would spoil the next one.
+                // A partial line would corrupt the next one.
                 let _ = file.set_len(at);
                 self.failed()(error)
             })?;
@@ -134,8 +134,8 @@ impl DeadLetters {
                 .create(true)
                 .mode(0o600)
                 .open(&self.path)?;
-            // The file is ours alone, and a letter is as long as its update.
-            let len = mend(&mut file, b"", u64::MAX)?;
+            // No other program writes the file, and a letter is as long as its update.
+            let len = cut_torn_line(&mut file, b"", u64::MAX)?;
             if is_new {
                 sync_folder_of(&self.path).map_err(|error| error.source)?;
             }
@@ -172,7 +172,7 @@ impl DeadLetters {
     }
 }
 
-/// The newest file of a hook's dead letters in a data folder.
+/// Returns the newest file of a hook's dead letters in a data folder.
 #[must_use]
 pub fn path(data: &Path, hook: &str) -> PathBuf {
     data.join("dead-letters").join(format!("{hook}.jsonl"))
@@ -184,10 +184,10 @@ fn aside(path: &Path, n: u32) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// All letters of a hook, oldest first, each handed to `each`. Lines that are none are counted.
+/// Passes all letters of a hook to `each`, oldest first. Returns the number of malformed lines.
 ///
 /// # Errors
-/// If a file is there and cannot be read.
+/// A file exists and cannot be read.
 pub fn read(data: &Path, hook: &str, mut each: impl FnMut(Letter)) -> Result<u64, FileError> {
     let newest = path(data, hook);
     let files = (1..=ASIDE).rev().map(|n| aside(&newest, n));
@@ -280,7 +280,7 @@ mod tests {
         assert_eq!(garbled, 0);
         assert!(left.len() > 15 && left.len() < 60, "{left:?}");
         assert_eq!(left, (201 - left.len() as u64..=200).collect::<Vec<_>>());
-        // All at once: the same.
+        // The same with all letters at once.
         dead.append((201..=400).map(letter)).unwrap();
         let (left, _) = seqs(data.path());
         assert_eq!(dead.dropped(), 400 - left.len() as u64);

@@ -1,11 +1,11 @@
-//! Updates that a hook is done with, out of order: ranges of positions.
+//! Updates delivered to a hook out of order, as ranges of positions.
 //!
-//! An update that waits long keeps all later ones in here, as a single range however many they are:
-//! there are never more ranges than updates in flight.
+//! Behind an update that waits long, all later ones are a single range, however many they are:
+//! there are never more ranges than updates in progress.
 
 use std::collections::BTreeMap;
 
-/// Positions, as ranges that do not touch each other: from each key, up to before its value.
+/// Positions, as ranges that do not touch: from each key up to, but without, its value.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct DeliveredSet(BTreeMap<u64, u64>);
 
@@ -30,18 +30,18 @@ impl DeliveredSet {
         self.0.insert(start, end);
     }
 
-    /// Whether a position is among them.
+    /// Whether the set contains a position.
     pub(super) fn contains(&self, position: u64) -> bool {
         let before = self.0.range(..=position).next_back();
         before.is_some_and(|(_, end)| position < *end)
     }
 
-    /// Returns their number.
+    /// Returns the number of positions.
     pub(super) fn count(&self) -> u64 {
         self.0.iter().map(|(start, end)| end - start).sum()
     }
 
-    /// Takes out what is before a position, and says how many those were.
+    /// Removes all positions before this one, and returns their number.
     pub(super) fn forget_before(&mut self, position: u64) -> u64 {
         let mut count = 0;
         while let Some(entry) = self.0.first_entry()
@@ -56,23 +56,23 @@ impl DeliveredSet {
         count
     }
 
-    /// Takes out the range that begins at a position, and says where it ends.
+    /// Removes the range that begins at a position, and returns its end.
     pub(super) fn take_from(&mut self, position: u64) -> Option<u64> {
         self.0.remove(&position)
     }
 
-    /// The ranges: from the first of each, up to before the second.
+    /// Returns the ranges: the first of each, and the end.
     pub(super) fn ranges(&self) -> impl Iterator<Item = (u64, u64)> {
         self.0.iter().map(|(start, end)| (*start, *end))
     }
 
-    /// Adds a range; one that is none is left out.
+    /// Adds a range; an empty one is ignored.
     pub(super) fn insert_range(&mut self, start: u64, end: u64) {
         if start >= end {
             return;
         }
         let (mut from, mut to) = (start, end);
-        // All that it touches becomes one with it.
+        // All ranges that it touches are merged into it.
         while let Some((&before, &its_end)) = self.0.range(..=to).next_back()
             && its_end >= from
         {
@@ -94,7 +94,7 @@ mod tests {
 
     use super::*;
 
-    /// As a set of positions would do it.
+    /// Compares with a set of positions.
     #[test]
     fn ranges_merge_like_a_set() {
         for seed in 0..50 {

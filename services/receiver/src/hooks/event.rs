@@ -1,29 +1,29 @@
-//! An update as hooks tell of it.
+//! Event of an update, as sent to hooks.
 
 use feed::payload::{PayloadError, event_json};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// A CloudEvents 1.0 event, taken apart.
+/// CloudEvents 1.0 event, by its parts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
-    /// The channel that it came on.
+    /// Channel of the update.
     pub channel: String,
-    /// Its number there.
+    /// Number in the channel.
     pub seq: u64,
     /// `org.flexfeed.entry.created.v1` or `.updated.v1`.
     pub kind: String,
-    /// The feed's address.
+    /// Address of the feed.
     pub source: String,
     /// `INCARNATION/SEQ`.
     pub id: String,
-    /// When the source stored it (RFC 3339).
+    /// Time at which the source stored it (RFC 3339).
     pub time: String,
-    /// The entry's id.
+    /// Id of the entry.
     pub subject: String,
-    /// The entry: a JSON Feed item.
+    /// Entry, a JSON Feed item.
     pub data: Value,
-    /// All of it as it was sent: the structured form.
+    /// Whole event as sent, in the structured form.
     pub json: Vec<u8>,
 }
 
@@ -39,10 +39,10 @@ struct RawPayload {
 }
 
 impl Event {
-    /// Takes an update apart.
+    /// Parses an update.
     ///
     /// # Errors
-    /// If it is none.
+    /// The bytes are no update.
     pub fn of(channel: &str, seq: u64, encoded: &[u8]) -> Result<Self, PayloadError> {
         let json = event_json(encoded)?;
         let raw: RawPayload = serde_json::from_slice(&json)?;
@@ -59,19 +59,19 @@ impl Event {
         })
     }
 
-    /// The entry's address, if it has one.
+    /// Returns the entry's address, if any.
     #[must_use]
     pub fn url(&self) -> Option<&str> {
         self.data.get("url")?.as_str()
     }
 
-    /// The entry's title, if it has one.
+    /// Returns the entry's title, if any.
     #[must_use]
     pub fn title(&self) -> Option<&str> {
         self.data.get("title")?.as_str()
     }
 
-    /// The channel's incarnation.
+    /// Returns the channel's incarnation.
     #[must_use]
     pub fn incarnation(&self) -> &str {
         self.id.split('/').next().unwrap_or_default()

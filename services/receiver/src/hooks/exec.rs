@@ -16,16 +16,16 @@ use super::event::Event;
 use super::{Target, Verdict};
 use service::peer_text::plain;
 
-/// Between the request to end and the end, where the time is over.
+/// Time between SIGTERM and SIGKILL after a timeout.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Bytes kept of the end of standard error.
 const ERROR_TAIL: usize = 400;
 
-/// After the command's end, what it started may hold its standard error open; so long is waited.
+/// Time limit for the end of standard error, which children may hold open after the command.
 const ERROR_TIME: Duration = Duration::from_millis(200);
 
-/// The longest value of a variable, in characters: the system has a limit of its own.
+/// Longest value of a variable, in characters; the system has a limit of its own.
 const MAX_VARIABLE: usize = 4096;
 
 /// Variables withheld from commands: the receiver's own settings, with secrets among them, and
@@ -40,12 +40,12 @@ const OWN: &[&str] = &[
     "LISTEN_FDNAMES",
 ];
 
-/// Whether a variable is the receiver's own.
+/// Whether a variable is one of the receiver's own.
 pub(super) fn is_own(name: &str) -> bool {
     name.starts_with("FLEXFEED_") || OWN.contains(&name)
 }
 
-/// A command.
+/// Command.
 #[derive(Debug)]
 pub struct Exec {
     command: String,
@@ -53,7 +53,7 @@ pub struct Exec {
 }
 
 impl Exec {
-    /// Runs `command`, at most for `timeout`.
+    /// Returns the hook that runs `command`, at most for `timeout`.
     #[must_use]
     pub fn new(command: String, timeout: Duration) -> Self {
         Self { command, timeout }
@@ -110,7 +110,7 @@ impl Target for Exec {
         let errors = group.child.stderr.take();
         let feed = async {
             if let Some(mut input) = input {
-                // A command need not read it; that is no failure.
+                // A command need not read its input.
                 let _ = input.write_all(&event.json).await;
             }
             std::future::pending::<()>().await;
@@ -143,22 +143,26 @@ impl Target for Exec {
                 if status.success() {
                     return Verdict::Done;
                 }
-                again(format!("the command {}{}", words(status), said(&tail)))
+                again(format!(
+                    "the command {}{}",
+                    words(status),
+                    last_words(&tail)
+                ))
             }
-            Ok(Err(error)) => again(format!("the command was lost: {error}")),
+            Ok(Err(error)) => again(format!("waiting for the command failed: {error}")),
             Err(_) => {
                 group.end().await;
                 again(format!(
-                    "the command was not done within {} s and was ended{}",
+                    "the command timed out after {} s and was killed{}",
                     self.timeout.as_secs_f64(),
-                    said(&tail)
+                    last_words(&tail)
                 ))
             }
         }
     }
 }
 
-/// A process with all that it started. Killed when it is dropped before its end.
+/// Process group of a command, killed when dropped before its end.
 struct Group {
     child: Child,
     leader: Option<Pid>,
@@ -182,13 +186,13 @@ impl Group {
         }
     }
 
-    /// Asks it to end, then ends it.
+    /// Sends SIGTERM, and SIGKILL after a while.
     async fn end(&mut self) {
         self.signal(Signal::TERM);
         let waited = tokio::time::timeout(LAST_WORDS, self.child.wait()).await;
-        // Children of the leader may have ignored SIGTERM. The group's id stays taken as long as
+        // Children of the leader may have ignored SIGTERM. The group's id is not reused as long as
         // one of them lives; without any, the signal hits no process, as ids are not reused that
-        // soon. The leader is kept until then: `drop` above still ends the group.
+        // soon. The leader is kept until then: `drop` above still kills the group.
         self.signal(Signal::KILL);
         self.leader = None;
         if waited.is_err() {
@@ -204,7 +208,7 @@ impl Drop for Group {
     }
 }
 
-/// Reads to the end, and keeps the last of it.
+/// Reads to the end, and keeps the last bytes.
 async fn keep_tail(mut from: impl AsyncRead + Unpin, tail: &mut Vec<u8>) {
     let mut buffer = [0; 1024];
     while let Ok(n) = from.read(&mut buffer).await {
@@ -217,24 +221,24 @@ async fn keep_tail(mut from: impl AsyncRead + Unpin, tail: &mut Vec<u8>) {
     }
 }
 
-fn said(tail: &[u8]) -> String {
+fn last_words(tail: &[u8]) -> String {
     let text = plain(String::from_utf8_lossy(tail).trim());
     if text.is_empty() {
         text
     } else {
-        format!(", saying: {text}")
+        format!("; standard error: {text}")
     }
 }
 
 fn words(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("failed with exit status {code}"),
-        (None, Some(signal)) => format!("was ended by signal {signal}"),
+        (None, Some(signal)) => format!("was killed by signal {signal}"),
         (None, None) => "failed".to_owned(),
     }
 }
 
-/// A text as a variable can hold it: without null characters, and not too long.
+/// Returns a text fit for a variable: without null characters, and not too long.
 fn variable(text: &str) -> String {
     let kept = text.chars().filter(|c| *c != '\0');
     kept.take(MAX_VARIABLE).collect()

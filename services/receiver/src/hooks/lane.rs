@@ -19,13 +19,13 @@ use crate::board::now_ms;
 use crate::journal::{Guard, JournalReader, Kind, Record};
 use service::peer_text::plain;
 
-/// At the end, an attempt in hand may go on for so long.
+/// Time limit for attempts in progress at the end.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// A place is written down at most so often. What is done in between is done again after a kill.
+/// Shortest time between two writes of an offset. A kill repeats the deliveries in between.
 const SPACING: Duration = Duration::from_millis(200);
 
-/// Between attempts to read or write on a disk that fails.
+/// Delay between attempts to read or write on a disk that fails.
 const DISK_PAUSE: Duration = Duration::from_secs(1);
 
 /// See the module.
@@ -35,12 +35,12 @@ pub(super) struct Lane<T> {
     reader: Arc<JournalReader>,
     file: OffsetFile,
     progress: Mutex<Progress>,
-    /// Serialises dead letters: an update that leaves the journal while its last attempt fails is
-    /// one.
+    /// Serialises dead letters: an update that leaves the journal while its last attempt fails
+    /// becomes one letter.
     giving_up: Mutex<()>,
-    /// The place is not as it is on disk.
+    /// Whether the offset differs from the one on disk.
     moved: Notify,
-    /// The place cannot be written down.
+    /// Whether the offset cannot be written.
     is_stuck: AtomicBool,
 }
 
@@ -51,7 +51,7 @@ struct Failure {
 }
 
 impl<T: Target> Lane<T> {
-    /// Finds its place, and writes it down. Blocks for the disk.
+    /// Loads the offset, and writes it. Blocks for the disk.
     pub(super) fn open(
         data: &Path,
         hook: Arc<Hook<T>>,
@@ -74,7 +74,7 @@ impl<T: Target> Lane<T> {
             moved: Notify::new(),
             is_stuck: AtomicBool::new(false),
         };
-        // A new hook that is killed before its first update must not begin later at the next start.
+        // A new hook that is killed before its first update must not start later next time.
         if let Err(error) = lane.store() {
             warn!(hook = lane.hook.name, channel = lane.channel, %error, "hook offset not written; \
                 retrying");
@@ -119,7 +119,7 @@ impl<T: Target> Lane<T> {
         let mut progress = self.progress();
         loop {
             let record = self.reader.next(progress.next)?;
-            // Records in between were lost with a damaged file.
+            // The records in between were lost with a damaged file.
             let mut lost = 0;
             for position in progress.next..record.position {
                 lost += u64::from(!progress.is_done(position));
@@ -152,13 +152,13 @@ impl<T: Target> Lane<T> {
             let Some(pause) = pause else { return };
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
-                // Also where the whole receiver stops.
+                // Also if the whole receiver stops.
                 () = self.hook.disabled.cancelled() => return,
             }
         }
     }
 
-    /// One attempt. Returns how long to wait for the next one, if there has to be one.
+    /// Makes an attempt. Returns the delay before the next one, if one is needed.
     async fn attempt(self: &Arc<Self>, position: u64, failed: &mut Failure) -> Option<Duration> {
         let hook = &self.hook;
         let _permit = tokio::select! {
@@ -166,7 +166,7 @@ impl<T: Target> Lane<T> {
             () = hook.disabled.cancelled() => return None,
             permit = hook.permits.acquire() => permit.ok()?,
         };
-        // The update left the journal in the meantime, as a dead letter.
+        // The update left the journal meanwhile, as a dead letter.
         if self.progress().is_done(position) {
             return None;
         }
@@ -192,8 +192,8 @@ impl<T: Target> Lane<T> {
         let event = match Event::of(&self.channel, seq, &record.encoded) {
             Ok(event) => event,
             Err(error) => {
-                warn!(kind = T::KIND, hook = hook.name, channel = self.channel, seq, %error, "update \
-                    cannot be delivered");
+                warn!(kind = T::KIND, hook = hook.name, channel = self.channel, seq, %error,
+                    "update cannot be delivered");
                 self.lose(position);
                 return None;
             }
@@ -246,8 +246,8 @@ impl<T: Target> Lane<T> {
         }
     }
 
-    /// Makes it a dead letter, if it is none yet. While that cannot be written, the update stays in
-    /// hand.
+    /// Makes the update a dead letter, unless it is one. It stays in progress until the letter is
+    /// written.
     async fn give_up(
         self: &Arc<Self>,
         position: u64,
@@ -271,7 +271,7 @@ impl<T: Target> Lane<T> {
         }
     }
 
-    /// Writes a dead letter, unless the update is one already. Blocks for the disk.
+    /// Writes a dead letter, unless the update has one already. Blocks for the disk.
     fn bury(&self, position: u64, letter: Letter) -> Result<(), String> {
         let _giving_up = self.giving_up();
         if self.progress().is_done(position) {
@@ -281,7 +281,8 @@ impl<T: Target> Lane<T> {
         let (seq, attempts, reason) = (letter.seq, letter.attempts, letter.reason.clone());
         hook.dead.append([letter]).map_err(|e| e.to_string())?;
         let path = hook.dead.path().display();
-        warn!(kind = T::KIND, hook = hook.name, channel = self.channel, seq, attempts, reason, %path, "delivery given up; update is a dead letter");
+        warn!(kind = T::KIND, hook = hook.name, channel = self.channel, seq, attempts, reason,
+            %path, "delivery given up; update is a dead letter");
         add(&hook.stats.dead, 1);
         self.progress().done(position);
         Ok(())
@@ -309,7 +310,7 @@ impl<T: Target> Lane<T> {
         }
     }
 
-    /// Logs what is wrong where nothing was; the rest is counted.
+    /// Logs the first of several failures; further ones are counted.
     fn complain(&self, reason: &str) {
         if self.hook.stats.fail(&self.channel, reason) {
             warn!(
@@ -321,7 +322,7 @@ impl<T: Target> Lane<T> {
         }
     }
 
-    /// So many updates were lost with a damaged part of the journal.
+    /// Reports updates lost with a damaged part of the journal.
     fn lost(&self, count: u64) {
         if count > 0 {
             error!(
@@ -345,7 +346,7 @@ impl<T: Target> Lane<T> {
         self.moved.notify_one();
     }
 
-    /// Writes the place down whenever it changed, until it is over and once more then.
+    /// Writes the offset whenever it changed, until `over`, and once more then.
     async fn keep(self: Arc<Self>, over: CancellationToken) {
         loop {
             tokio::select! {
@@ -377,14 +378,14 @@ impl<T: Target> Lane<T> {
         }
     }
 
-    /// Blocks for the disk.
+    /// Writes the offset. Blocks for the disk.
     fn store(&self) -> anyhow::Result<()> {
         let offset = self.progress().offset.clone();
         Ok(self.file.store(&offset, &self.reader)?)
     }
 
     fn progress(&self) -> MutexGuard<'_, Progress> {
-        // Nothing is changed half under this lock.
+        // No change under this lock can be left half done.
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -417,12 +418,12 @@ impl<T: Target> Guard for Lane<T> {
             return Ok(());
         }
         let reason = if self.hook.disabled.is_cancelled() {
-            "the hook is disabled, and the journal had no room for it any more"
+            "the hook is disabled, and the journal is full"
         } else {
-            "the hook was too slow, and the journal had no room for it any more"
+            "the hook was too slow, and the journal is full"
         };
         let (mut count, mut lost) = (0, 0);
-        // One after the other, so that never more than one is held.
+        // One by one, so that at most one is in memory.
         let letters = std::iter::from_fn(|| {
             while let Some(record) = self.reader.next(position)
                 && record.position < end
@@ -440,9 +441,10 @@ impl<T: Target> Guard for Lane<T> {
                         return Some(self.letter(&record, 0, reason));
                     }
                     Ok(None) => lost += 1,
-                    // A file that cannot be read must not hold up those that can be written.
+                    // An unreadable file must not delay the other letters.
                     Err(error) => {
-                        error!(kind = T::KIND, hook = self.hook.name, channel = self.channel, %error, "update cannot be read for its dead letter");
+                        error!(kind = T::KIND, hook = self.hook.name, channel = self.channel,
+                            %error, "update cannot be read for its dead letter");
                         lost += 1;
                     }
                 }
@@ -454,8 +456,8 @@ impl<T: Target> Guard for Lane<T> {
         add(&self.hook.stats.lost, lost + rest.count() as u64);
         if count > 0 {
             let path = self.hook.dead.path().display();
-            warn!(kind = T::KIND, hook = self.hook.name, channel = self.channel, count, reason, %path, "undelivered \
-                updates are dead letters");
+            warn!(kind = T::KIND, hook = self.hook.name, channel = self.channel, count, reason,
+                %path, "undelivered updates are dead letters");
             add(&self.hook.stats.dead, count);
         }
         self.progress().skip_to(end);

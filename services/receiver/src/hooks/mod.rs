@@ -1,10 +1,10 @@
 //! Hooks: webhooks and commands that get each update.
 //!
 //! Both are *at least once*: each hook has its own offset in each channel's journal, stored on
-//! disk, and continues there after a restart. A hook that is slow, hangs or is gone waits in the
-//! journal and holds nothing else up: files, other hooks and other channels go on, and memory does
-//! not grow. An update that fails too often, gets too old, or leaves the journal while it waits
-//! becomes a dead letter, with the reason.
+//! disk, and continues there after a restart. The updates of a hook that is slow or hangs wait in
+//! the journal and delay nothing else: files, other hooks and other channels continue, and memory
+//! does not grow. An update that fails too often, gets too old, or leaves the journal while it
+//! waits becomes a dead letter, with the reason.
 //!
 //! `lane` is one hook on one channel: order, retries, the offset. `webhook` and `exec` are the two
 //! targets, `dead` the dead letters.
@@ -50,14 +50,14 @@ pub enum Verdict {
     Done,
     /// Failed; a later attempt may succeed.
     Again {
-        /// Reason, in words.
+        /// Reason, for the operator.
         reason: String,
-        /// Not before so long.
+        /// Shortest delay before the next attempt.
         after: Option<Duration>,
     },
-    /// The other side wants no more of them, until the receiver starts again.
+    /// Refused for good: no more updates until the receiver restarts.
     Disable {
-        /// Reason, in words.
+        /// Reason, for the operator.
         reason: String,
     },
 }
@@ -75,20 +75,20 @@ pub trait Target: Send + Sync + 'static {
 /// Limits on the retries of an update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryLimits {
-    /// The most attempts for one update, at least one.
+    /// Largest number of attempts for one update, at least one.
     pub attempts: u32,
-    /// Past this age an update is not tried again.
+    /// Age from which on an update is not retried.
     pub max_age: Duration,
-    /// Between attempts.
+    /// Delays between attempts.
     pub pauses: Pauses,
 }
 
-/// A hook as it is configured.
+/// Configuration of a hook.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Its name; names files.
+    /// Name, which names files.
     pub name: String,
-    /// Its channels; empty for all.
+    /// Channels; empty for all.
     pub channels: Vec<String>,
     /// Limits on retries.
     pub patience: RetryLimits,
@@ -96,13 +96,13 @@ pub struct Settings {
     pub concurrency: usize,
 }
 
-/// One hook, shared by its lanes.
+/// Hook, shared by its lanes.
 pub(crate) struct Hook<T> {
     name: String,
     target: T,
     patience: RetryLimits,
     permits: Semaphore,
-    /// Updates of a channel in progress, those between two attempts included.
+    /// Updates of a channel in progress, including those between two attempts.
     window: usize,
     dead: Arc<DeadLetters>,
     stats: Arc<HookStats>,
@@ -110,11 +110,11 @@ pub(crate) struct Hook<T> {
     disabled: CancellationToken,
 }
 
-/// With more than one at a time, so many updates for each of them may be in hand at once: one that
-/// is tried again does not hold the others up.
+/// Updates in progress per parallel attempt, if there are several: a retried update does not delay
+/// the others.
 const WINDOW: usize = 4;
 
-/// All hooks of a receiver.
+/// Hooks of a receiver.
 #[derive(Default)]
 pub struct Hooks {
     tasks: JoinSet<()>,
@@ -131,12 +131,12 @@ impl std::fmt::Debug for Hooks {
 }
 
 impl Hooks {
-    /// Starts a hook on the channels that it is for, out of `channels`. Call it before anything
-    /// more is put out, so that it misses nothing. Blocks for the disk.
+    /// Starts a hook on its channels out of `channels`. To be called before more is delivered, so
+    /// that the hook misses nothing. Blocks for the disk.
     ///
     /// # Errors
-    /// If its name cannot name files or is taken, it is for a channel that there is not, or its
-    /// place cannot be read.
+    /// The name cannot name files or is in use, a channel does not exist, or the offset cannot be
+    /// read.
     pub fn add<T: Target>(
         &mut self,
         data: &Path,
@@ -151,7 +151,7 @@ impl Hooks {
             concurrency,
         } = settings;
         if !is_name(&name) {
-            bail!("{name:?} cannot name a hook: 1 to 64 letters, digits, - and _ can");
+            bail!("{name:?} cannot name a hook: use 1 to 64 letters, digits, - and _");
         }
         if self.stats.iter().any(|known| known.name() == name) {
             bail!("two hooks are called {name}: give each its own name");
@@ -202,7 +202,8 @@ impl Hooks {
         self.stats.clone()
     }
 
-    /// Ends them: what is in hand gets a moment, the rest waits in the journal for the next start.
+    /// Stops the hooks: attempts in progress have a moment, the rest waits in the journal for the
+    /// next start.
     pub async fn stop(mut self) {
         self.stop.cancel();
         while self.tasks.join_next().await.is_some() {}

@@ -13,10 +13,10 @@ use super::delivered::DeliveredSet;
 use crate::durable::{FileError, make_folder, replace};
 use crate::journal::JournalReader;
 
-/// The format of the file.
+/// Format of the file.
 const VERSION: u32 = 1;
 
-/// A place is some lines; anything much longer is none.
+/// Bound on the file, which has a few lines.
 const MAX_FILE: u64 = 1 << 20;
 
 #[derive(Serialize, Deserialize)]
@@ -24,30 +24,30 @@ struct Content {
     version: u32,
     hook: String,
     channel: String,
-    /// Everything before this position of the journal is done.
+    /// Position of the journal before which all updates are delivered.
     position: u64,
     /// Updates delivered past the offset.
     #[serde(default)]
     done: Vec<Span>,
-    /// The channel's cursor before the offset: identifies the journal.
+    /// Channel's cursor before the offset, which identifies the journal.
     incarnation: Option<Uuid>,
     seq: Option<u64>,
 }
 
-/// Positions that are done, as they are written.
+/// Delivered positions, as written.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum Span {
-    /// From the first one up to before the second.
+    /// Range, with its end.
     Range(u64, u64),
-    /// One alone, as files of earlier versions have them.
+    /// Single position, as in files of earlier versions.
     One(u64),
 }
 
-/// A place in a journal.
+/// Offset in a journal.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct HookOffset {
-    /// Everything before this position is done.
+    /// Position before which all updates are delivered.
     pub(super) position: u64,
     /// Updates delivered past the offset.
     pub(super) done: DeliveredSet,
@@ -109,7 +109,8 @@ impl OffsetFile {
             let position = before.map_or(all.position, |before| {
                 reader.resume(before.incarnation, before.seq).position
             });
-            warn!(hook = self.hook, channel = self.channel, %path, position, "hook offset is of another journal; continuing at the same cursor");
+            warn!(hook = self.hook, channel = self.channel, %path, position,
+                "hook offset is of another journal; continuing at the same cursor");
             return Ok((HookOffset { position, ..all }, 0));
         }
         let position = content.position.max(all.position);
@@ -174,9 +175,9 @@ mod tests {
     use crate::deliver::tests::{encoded, incarnation};
     use crate::journal::{Journal, Limits};
 
-    /// One update waits, and very many after it are done.
+    /// One update waits, and very many after it are delivered.
     #[test]
-    fn a_place_is_short_however_much_is_done_after_it() {
+    fn an_offset_is_short_however_many_updates_follow() {
         let data = tempfile::tempdir().unwrap();
         let folder = data.path().join("journal");
         let (mut journal, _) = Journal::open(&folder, Limits::default()).unwrap();
@@ -190,7 +191,7 @@ mod tests {
         assert!(std::fs::metadata(&file.path).unwrap().len() < 1000);
         let (found, forgotten) = file.load(&journal.reader()).unwrap();
         assert_eq!((found, forgotten), (offset, 0));
-        // As it was written before there were ranges.
+        // The format before there were ranges.
         let text = std::fs::read_to_string(&file.path).unwrap();
         std::fs::write(&file.path, text.replace("[[1,300000]]", "[3,4,9]")).unwrap();
         let (found, _) = file.load(&journal.reader()).unwrap();

@@ -4,19 +4,19 @@ use super::offset::HookOffset;
 
 /// A hook's position in a channel's journal.
 pub(super) struct Progress {
-    /// The part that is persisted.
+    /// Persisted part.
     pub(super) offset: HookOffset,
-    /// The next position to take in hand.
+    /// Next position to deliver.
     pub(super) next: u64,
 }
 
 impl Progress {
-    /// Whether this position is done, be it by somebody else.
+    /// Whether this position is delivered.
     pub(super) fn is_done(&self, position: u64) -> bool {
         position < self.offset.position || self.offset.done.contains(position)
     }
 
-    /// This position is done.
+    /// Marks this position as delivered.
     pub(super) fn done(&mut self, position: u64) {
         if position >= self.offset.position {
             self.offset.done.insert(position);
@@ -24,14 +24,14 @@ impl Progress {
         self.go_on();
     }
 
-    /// Deliveries from here on count as past the persisted offset.
+    /// Advances the persisted offset.
     fn go_on(&mut self) {
         if let Some(end) = self.offset.done.take_from(self.offset.position) {
             self.offset.position = end;
         }
     }
 
-    /// Everything before `end` is done.
+    /// Marks everything before `end` as delivered.
     pub(super) fn skip_to(&mut self, end: u64) {
         if self.offset.position < end {
             self.offset.position = end;

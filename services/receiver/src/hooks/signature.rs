@@ -6,7 +6,7 @@ use std::fmt;
 use data_encoding::BASE64;
 use ring::hmac;
 
-/// The key of a webhook.
+/// Signing key of a webhook.
 #[derive(Clone)]
 pub struct SigningKey(hmac::Key);
 
@@ -17,13 +17,13 @@ impl fmt::Debug for SigningKey {
 }
 
 impl SigningKey {
-    /// With these bytes.
+    /// Returns the key of these bytes.
     #[must_use]
     pub fn new(bytes: &[u8]) -> Self {
         Self(hmac::Key::new(hmac::HMAC_SHA256, bytes))
     }
 
-    /// The value of `webhook-signature`.
+    /// Returns the value of `webhook-signature`.
     #[must_use]
     pub fn sign(&self, id: &str, timestamp: i64, body: &[u8]) -> String {
         let mut context = hmac::Context::with_key(&self.0);
@@ -38,7 +38,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// The example of the Standard Webhooks specification.
+    /// Checks the example of the Standard Webhooks specification.
     #[test]
     fn the_published_example() {
         let secret = BASE64.decode(b"MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap();

@@ -23,35 +23,35 @@ pub struct HookStats {
     lanes: Mutex<Vec<Arc<dyn PendingCounter>>>,
 }
 
-/// A lane, as the number of updates that wait in it.
+/// Lane, as the number of its pending updates.
 pub(super) trait PendingCounter: Send + Sync {
     fn waiting(&self) -> u64;
 }
 
-/// A hook, for pages and metrics.
+/// Status of a hook, for pages and metrics.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HookStatus {
-    /// Its name.
+    /// Name.
     pub name: String,
     /// `webhook` or `exec`.
     pub kind: &'static str,
-    /// Only updates of these channels; of all if empty.
+    /// Channels; empty for all.
     pub channels: Vec<String>,
     /// Updates not delivered yet.
     pub pending: u64,
-    /// Attempts that run now.
+    /// Attempts in progress.
     pub running: u64,
     /// Updates delivered.
     pub delivered: u64,
-    /// Attempts that failed.
+    /// Failed attempts.
     pub failed_attempts: u64,
-    /// Updates that were given up.
+    /// Updates that became dead letters.
     pub dead_letters: u64,
-    /// Dead letters that were dropped because there were too many.
+    /// Dead letters dropped because there were too many.
     pub dropped_letters: u64,
-    /// Updates that could not be read back.
+    /// Updates that could not be read from the journal.
     pub lost: u64,
-    /// Whether delivery is off until the next start.
+    /// Whether delivery is disabled until the next start.
     pub disabled: bool,
     /// Error of the last attempt, until one succeeds; of the first such channel.
     pub error: Option<String>,
@@ -80,13 +80,13 @@ impl HookStats {
         }
     }
 
-    /// The hook's name.
+    /// Returns the hook's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// As it is now.
+    /// Returns the current status.
     #[must_use]
     pub fn status(&self) -> HookStatus {
         let lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -119,7 +119,7 @@ impl HookStats {
         self.disabled.store(true, Ordering::Relaxed);
     }
 
-    /// An update of a channel failed. Says whether all went well before.
+    /// Counts a failed attempt. Returns whether no channel of the hook failed before.
     pub(super) fn fail(&self, channel: &str, reason: &str) -> bool {
         let mut errors = self.errors();
         let went_well = errors.is_empty();
@@ -127,15 +127,14 @@ impl HookStats {
         went_well
     }
 
-    /// Counts a delivered update of a channel. Returns whether no channel of the hook fails any
-    /// more.
+    /// Counts a delivered update of a channel. Returns whether that ended the hook's last failure.
     pub(super) fn succeed(&self, channel: &str) -> bool {
         let mut errors = self.errors();
         errors.remove(channel).is_some() && errors.is_empty()
     }
 
     fn errors(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
-        // Nothing is changed half under this lock.
+        // No change under this lock can be left half done.
         self.errors.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -144,7 +143,7 @@ pub(super) fn add(counter: &AtomicU64, number: u64) {
     counter.fetch_add(number, Ordering::Relaxed);
 }
 
-/// Counts for as long as it lives.
+/// Counts an attempt in progress until dropped.
 pub(super) struct InFlight<'a>(&'a AtomicU64);
 
 impl<'a> InFlight<'a> {

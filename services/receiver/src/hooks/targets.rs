@@ -18,18 +18,18 @@ use crate::deliver::tests::{encoded, incarnation};
 
 const TIME: Duration = Duration::from_secs(20);
 
-/// Behaviour of the test server for a request.
+/// Answer of the test server to a request.
 #[derive(Clone)]
 enum Answer {
-    /// These bytes.
+    /// Bytes, then the end of the connection.
     Bytes(String),
-    /// Nothing, for ever.
+    /// No answer.
     Hang,
-    /// The connection is closed.
+    /// End of the connection.
     Close,
-    /// A header, then a body that never ends.
+    /// Header with an endless body.
     Endless,
-    /// These bytes, and the connection stays open.
+    /// Bytes on a connection that stays open.
     Open(String),
 }
 
@@ -39,7 +39,7 @@ fn answer(status: &str, more: &str) -> Answer {
     ))
 }
 
-/// Answers each request by the next answer; keeps what it was asked.
+/// Answers each request with the next answer; keeps the requests.
 struct Server {
     address: SocketAddr,
     seen: Arc<Mutex<Vec<String>>>,
@@ -177,7 +177,7 @@ async fn a_webhook_is_a_cloud_event_in_binary_mode() {
     assert!(item.get("content_text").is_some(), "{item}");
 }
 
-/// The signature as somebody else computes it, from what arrived and by another implementation.
+/// Compares the signature with another implementation's, computed from the request.
 #[tokio::test]
 async fn signatures_match_pythons_hmac() {
     let secret = b"0123456789abcdef\xff\x00more";
@@ -214,7 +214,7 @@ async fn signatures_match_pythons_hmac() {
 
 /// A request that was accepted is not repeated because its response never ends.
 #[tokio::test]
-async fn the_status_decides_also_where_the_body_does_not_end() {
+async fn the_status_decides_even_without_the_end_of_the_body() {
     let head = "Transfer-Encoding: chunked\r\n\r\n4\r\nsaid\r\n";
     let taken = format!("HTTP/1.1 200 OK\r\n{head}");
     let gone = format!("HTTP/1.1 410 Gone\r\n{head}");
@@ -256,7 +256,7 @@ async fn only_2xx_is_success_and_410_is_the_end() {
             other => panic!("{at}: {other:?}"),
         }
     }
-    // Each was asked once: nothing was followed, nothing was tried twice behind our back.
+    // One request each: no redirect was followed, and nothing was retried by the client.
     assert_eq!(server.seen().len(), 8);
     let reasons: Vec<String> = verdicts.into_iter().map(reason).collect();
     for (reason, word) in reasons
@@ -273,7 +273,7 @@ async fn only_2xx_is_success_and_410_is_the_end() {
 }
 
 #[tokio::test]
-async fn a_server_that_hangs_or_never_ends_takes_bounded_time() {
+async fn requests_take_bounded_time() {
     let server = Server::start([Answer::Hang, Answer::Endless]).await;
     let webhook = webhook(server.url(), None, Duration::from_millis(300));
     let text = reason(webhook.attempt(&event(1), 1).await);
@@ -284,7 +284,7 @@ async fn a_server_that_hangs_or_never_ends_takes_bounded_time() {
         text.contains("500") || text.contains("did not answer"),
         "{text}"
     );
-    // No server at all.
+    // Without a server.
     let url = "http://127.0.0.1:1/".parse().unwrap();
     let webhook = self::webhook(url, None, TIME);
     let text = reason(webhook.attempt(&event(3), 1).await);
@@ -311,8 +311,10 @@ async fn a_command_gets_the_event_and_its_variables() {
     assert_eq!(event["data"]["id"], "urn:7");
     let i = incarnation();
     let expected = format!(
-        "FLEXFEED_ATTEMPT=3\nFLEXFEED_CHANNEL=lore\nFLEXFEED_ENTRY_ID=urn:7\nFLEXFEED_ENTRY_TITLE=\nFLEXFEED_ENTRY_URL=\n\
-         FLEXFEED_EVENT_ID={i}/7\nFLEXFEED_EVENT_TYPE=org.flexfeed.entry.created.v1\nFLEXFEED_FEED=https://example.org/f\n\
+        "FLEXFEED_ATTEMPT=3\nFLEXFEED_CHANNEL=lore\nFLEXFEED_ENTRY_ID=urn:7\nFLEXFEED_ENTRY_TITLE=\n\
+         FLEXFEED_ENTRY_URL=\n\
+         FLEXFEED_EVENT_ID={i}/7\nFLEXFEED_EVENT_TYPE=org.flexfeed.entry.created.v1\n\
+         FLEXFEED_FEED=https://example.org/f\n\
          FLEXFEED_INCARNATION={i}\nFLEXFEED_SEQ=7\nFLEXFEED_TIME=1970-01-01T00:16:40.000Z\n"
     );
     assert_eq!(read("env"), expected);
@@ -329,9 +331,12 @@ fn variables_that_lead_to_secrets_are_withheld_from_commands() {
 #[tokio::test]
 async fn a_failed_command_is_reported_with_the_end_of_standard_error() {
     let text = reason(run("echo why >&2; exit 3", TIME, 1).await);
-    assert_eq!(text, "the command failed with exit status 3, saying: why");
+    assert_eq!(
+        text,
+        "the command failed with exit status 3; standard error: why"
+    );
     let text = reason(run("kill -9 $$", TIME, 1).await);
-    assert_eq!(text, "the command was ended by signal 9");
+    assert_eq!(text, "the command was killed by signal 9");
     // Much of it, and no reading of standard input.
     let text = reason(run("yes no | head -c 300000 >&2; exit 1", TIME, 1).await);
     assert!(text.len() < 600 && text.ends_with("no"), "{text}");
@@ -340,18 +345,18 @@ async fn a_failed_command_is_reported_with_the_end_of_standard_error() {
 }
 
 #[tokio::test]
-async fn a_command_that_hangs_is_ended_with_all_that_it_started() {
+async fn a_hanging_command_is_killed_with_its_children() {
     let folder = tempfile::tempdir().unwrap();
     let pid = folder.path().join("pid");
-    // Deaf to the first signal, with a child in the background that is as well.
+    // Ignores SIGTERM, as does its child in the background.
     let command = format!(
         "trap '' TERM; sleep 1000 & echo $! > {}; wait; sleep 1000",
         pid.display()
     );
-    // On a busy machine a shell may take long to begin.
+    // On a busy machine a shell may take long to start.
     for time in [300, 5_000, 15_000].map(Duration::from_millis) {
         let text = reason(run(&command, time, 1).await);
-        let expected = format!("not done within {} s", time.as_secs_f64());
+        let expected = format!("timed out after {} s", time.as_secs_f64());
         assert!(text.contains(&expected), "{text}");
         if std::fs::read_to_string(&pid).is_ok_and(|pid| pid.ends_with('\n')) {
             break;
@@ -376,7 +381,7 @@ async fn a_command_ends_when_its_attempt_is_dropped() {
 }
 
 #[tokio::test]
-async fn a_command_with_time_for_last_words_ends_with_its_attempt() {
+async fn a_command_gets_sigterm_before_its_end() {
     let folder = tempfile::tempdir().unwrap();
     let pid = folder.path().join("pid");
     let new = folder.path().join("new");
@@ -384,7 +389,7 @@ async fn a_command_with_time_for_last_words_ends_with_its_attempt() {
     let command = format!(
         "exec 2>/dev/null; trap 'echo $$ > {by}; mv {by} {to}' TERM; while :; do sleep 0.05; done"
     );
-    // On a busy machine a shell may take long to begin.
+    // On a busy machine a shell may take long to start.
     for time in [1, 5, 15].map(Duration::from_secs) {
         let asked = async {
             while !pid.exists() {
@@ -401,7 +406,7 @@ async fn a_command_with_time_for_last_words_ends_with_its_attempt() {
 }
 
 #[tokio::test]
-async fn children_left_by_a_command_do_not_hold_up_its_hook() {
+async fn children_of_a_command_do_not_delay_its_hook() {
     let folder = tempfile::tempdir().unwrap();
     let pid = folder.path().join("pid");
     // The child keeps standard error open.
@@ -414,7 +419,7 @@ async fn children_left_by_a_command_do_not_hold_up_its_hook() {
     assert!(ended.success());
 }
 
-/// Waits until the process whose id is in the file runs no more.
+/// Waits for the end of the process whose id is in the file.
 async fn gone(pid: &std::path::Path) {
     let pid = std::fs::read_to_string(pid).unwrap();
     let state = format!("/proc/{}/stat", pid.trim());

@@ -1,7 +1,7 @@
 //! Webhooks: an HTTP POST for each update, as a CloudEvents 1.0 event in binary mode, signed.
 //!
-//! The address is the operator's own choice, so it may be a private one; where a server redirects
-//! to is not, so redirects are not followed.
+//! The operator chose the address, so it may be a private one; the target of a redirect is the
+//! server's choice, so redirects are not followed.
 
 use std::error::Error as StdError;
 use std::time::Duration;
@@ -21,35 +21,35 @@ use service::peer_text::plain;
 /// Bytes read of a response: enough for an error message and for reuse of the connection.
 const ANSWER: usize = 4 << 10;
 
-/// The longest time for the rest of an answer whose status is there already.
+/// Time limit for the body of an answer.
 const REST: Duration = Duration::from_secs(1);
 
-/// The longest time for a connection to be made.
+/// Time limit for connecting.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// The longest header value; nothing that makes sense is longer.
+/// Longest header value.
 const MAX_HEADER: usize = 4096;
 
-/// A webhook.
+/// Webhook.
 #[derive(Debug)]
 pub struct Webhook {
     url: Url,
     key: Option<SigningKey>,
     timeout: Duration,
     client: Client,
-    /// Note for https errors where no certificate authorities were found.
+    /// Note for https errors if no certificate authorities were found.
     tls_note: Option<String>,
 }
 
 impl Webhook {
-    /// Posts to `url`, signs with `key`, and takes at most `timeout` for each attempt.
+    /// Returns a webhook that posts to `url`, signed with `key`, with `timeout` for each attempt.
     ///
     /// # Errors
-    /// In words, if the address is none for HTTP or no client can be made.
+    /// The address is not for HTTP, or no client can be made; in words for the operator.
     pub fn new(url: Url, key: Option<SigningKey>, timeout: Duration) -> Result<Self, String> {
         if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
             return Err(format!(
-                "{} is no address for a webhook: it begins with http:// or https://",
+                "{} is no address for a webhook: use http:// or https://",
                 shown_url(&url)
             ));
         }
@@ -63,7 +63,7 @@ impl Webhook {
         })
     }
 
-    /// Posts, and waits for the status.
+    /// Posts an event, and waits for the status.
     async fn post(&self, event: &Event) -> Result<Response, String> {
         let body = serde_json::to_vec(&event.data).map_err(|error| error.to_string())?;
         let mut headers = headers(event);
@@ -83,7 +83,7 @@ impl Webhook {
         sent.map_err(|error| format!("{}: {}", shown_url(&self.url), self.words(&error)))
     }
 
-    /// 2xx is success, 410 is the end, everything else is tried again.
+    /// Judges an answer: 2xx is success, 410 the end, everything else is retried.
     async fn judge(&self, mut response: Response) -> Verdict {
         let status = response.status();
         let after = retry_after(response.headers());
@@ -95,7 +95,7 @@ impl Webhook {
                 answer.extend_from_slice(&chunk);
             }
         };
-        // The status decides: a body that does not come to its end takes nothing back of it.
+        // The status decides, even if the body never ends.
         let _ = tokio::time::timeout(REST, reading).await;
         if status.is_success() {
             return Verdict::Done;
@@ -125,7 +125,7 @@ impl Webhook {
             next = cause.source();
         }
         if causes.is_empty() {
-            // Its own text holds the address with everything in it.
+            // Its own text has the whole address.
             causes.push("the request failed".into());
         }
         if self.url.scheme() == "https" {
@@ -155,9 +155,9 @@ impl Target for Webhook {
     }
 }
 
-/// Makes the client, and says what is wrong with https where only http will work.
+/// Returns a client, and the problem with https if only http works.
 fn client() -> Result<(Client, Option<String>), String> {
-    // An error means that there is a provider already, and that is as good.
+    // An error means that there is a provider already, which serves as well.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let builder = || {
         Client::builder()
@@ -186,7 +186,7 @@ fn client() -> Result<(Client, Option<String>), String> {
     }
 }
 
-/// The event's attributes, as the HTTP binding of CloudEvents has them.
+/// Returns the event's attributes by the HTTP binding of CloudEvents.
 fn headers(event: &Event) -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -208,8 +208,8 @@ fn headers(event: &Event) -> HeaderMap {
     headers
 }
 
-/// A header value by the CloudEvents HTTP binding, section 3.1.3.2: printable ASCII but `"` and `%`
-/// stands as it is, everything else percent-encoded. Cut off where it is absurdly long.
+/// Returns a header value by the CloudEvents HTTP binding, section 3.1.3.2: printable ASCII except
+/// `"` and `%` is kept, everything else percent-encoded; truncated if very long.
 fn encoded(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -228,7 +228,7 @@ fn encoded(text: &str) -> String {
     out
 }
 
-/// RFC 9110 section 10.2.3: seconds or a date.
+/// Parses `Retry-After` (RFC 9110 section 10.2.3): seconds or a date.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let value = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     if let Ok(seconds) = value.parse() {
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_say_when_to_come_back_in_two_ways() {
+    fn retry_after_has_two_forms() {
         let after = |value: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(RETRY_AFTER, HeaderValue::from_str(value).unwrap());

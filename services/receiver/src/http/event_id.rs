@@ -1,20 +1,20 @@
-//! The parts of an event's id.
+//! Parts of an event's id.
 
 use flexicast::Cursor;
 use uuid::Uuid;
 
-/// In the place of a number: all that is kept.
+/// Word for all kept updates, instead of a number.
 pub(super) const ALL: &str = "0";
 
-/// A part of an id: of a channel, or of the only one or the one that knows the incarnation; without
-/// a cursor, all that is kept.
+/// Part of an id: of a named channel, or of the only one or the one with the incarnation; without a
+/// cursor, all kept updates.
 pub(super) struct IdPart {
     pub(super) channel: Option<String>,
     pub(super) cursor: Option<Cursor>,
 }
 
 impl IdPart {
-    /// Reads one; `None` if it makes no sense.
+    /// Parses a part; `None` if it is malformed.
     pub(super) fn parse(text: &str) -> Option<Self> {
         if text == ALL {
             return Some(Self {

@@ -30,13 +30,13 @@ use super::Site;
 use super::event_id::{ALL, IdPart};
 use crate::journal::{JournalPosition, JournalReader, Kind, RecordHeader};
 
-/// The most clients at once.
+/// Largest number of clients.
 const CLIENTS: usize = 64;
 
-/// So often something is sent, so that both sides notice when the other one is gone.
+/// Interval of keep-alives, by which both sides notice a lost connection.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
-/// A client that takes nothing for so long is dropped; it can come back and go on.
+/// Time without progress after which a client is dropped; it can reconnect and continue.
 const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 10 } else { 30 });
 
 /// Bytes read from the journals per client and turn, plus at most one update.
@@ -47,7 +47,7 @@ const RETRY_MS: u32 = 2000;
 
 const NOT_KEPT: &str = "not kept any more";
 
-/// Places for clients, and what is counted of them.
+/// Places for clients, and their counters.
 #[derive(Debug)]
 pub(super) struct Clients {
     places: Arc<Semaphore>,
@@ -91,7 +91,7 @@ pub(super) async fn events(
     let Ok(place) = Arc::clone(&site.clients.places).try_acquire_owned() else {
         site.clients.refused.fetch_add(1, Ordering::Relaxed);
         let later = [(RETRY_AFTER, HeaderValue::from_static("10"))];
-        let text = format!("{CLIENTS} clients listen already; try again later\n");
+        let text = format!("too many clients: {CLIENTS} already; try again later\n");
         return (StatusCode::SERVICE_UNAVAILABLE, later, text).into_response();
     };
     let served = site.channels.iter();
@@ -102,9 +102,9 @@ pub(super) async fn events(
     if wanted.is_empty() {
         return (StatusCode::NOT_FOUND, "there is no channel here\n").into_response();
     }
-    // One portion waits, one is being made: a slow client costs no more.
+    // One portion waits, one is being made: the bound on a slow client's memory.
     let (out, body) = mpsc::channel(1);
-    // Finding a client's position reads the journals.
+    // Reads the journals to find the client's position.
     let found = spawn_blocking(move || ClientStream::new(wanted, wish.last.as_deref()));
     let client = match found.await {
         Ok(client) => client,
@@ -119,9 +119,9 @@ pub(super) async fn events(
 
 /// Parameters of a client's request.
 struct EventsRequest {
-    /// None: all.
+    /// Channels; `None` for all.
     channels: Vec<String>,
-    /// The id of the last event that it has.
+    /// Id of the last event received.
     last: Option<String>,
 }
 
@@ -144,14 +144,14 @@ impl EventsRequest {
                 _ => {}
             }
         }
-        // The query stays the same when a client comes back; what it has by then is in the header.
+        // A reconnecting client repeats its query; its current position is in the header.
         wish.last = header.filter(|id| !id.is_empty()).or(wish.last);
         wish.last = wish.last.filter(|id| !id.is_empty());
         wish
     }
 }
 
-/// Counts a client for as long as it is served.
+/// Counts a client until dropped.
 struct Counted<'a>(&'a Clients);
 
 impl Drop for Counted<'_> {
@@ -160,7 +160,7 @@ impl Drop for Counted<'_> {
     }
 }
 
-/// Serves a client until it goes or is too slow, or the receiver stops.
+/// Serves a client until it disconnects or is too slow, or the receiver stops.
 async fn serve(
     site: Arc<Site>,
     mut client: ClientStream,
@@ -197,7 +197,7 @@ async fn serve(
         let bytes = Bytes::from(std::mem::take(&mut text));
         let sent = tokio::select! {
             sent = out.send_timeout(Ok(bytes), PATIENCE) => sent,
-            // Undelivered events follow after the client's return.
+            // Undelivered events follow after a reconnection.
             () = site.stop.cancelled() => return,
         };
         match sent {
@@ -211,7 +211,7 @@ async fn serve(
     }
 }
 
-/// A client, and how far it is in each channel that it listens to.
+/// Client, with its position in each of its channels.
 pub(super) struct ClientStream {
     channels: Vec<Subscription>,
 }
@@ -219,21 +219,20 @@ pub(super) struct ClientStream {
 struct Subscription {
     channel: String,
     reader: Arc<JournalReader>,
-    /// The next position to read.
+    /// Next position to read.
     position: u64,
-    /// The client's cursor.
+    /// Cursor of the client.
     cursor: Option<Cursor>,
-    /// Updates of this incarnation up to this number are not sent again, until the numbering
-    /// restarts.
+    /// Incarnation and number up to which updates are not sent again, until the numbering restarts.
     known: Option<Cursor>,
-    /// A gap to announce first.
+    /// Gap to announce first.
     gap: Option<(Option<u64>, Option<u64>)>,
     /// Whether a possible gap before the next update was announced.
     gap_announced: bool,
 }
 
 impl ClientStream {
-    /// A client that has everything up to the event `last`.
+    /// Returns a client that has everything up to the event `last`.
     pub(super) fn new(channels: Vec<(String, Arc<JournalReader>)>, last: Option<&str>) -> Self {
         let alone = channels.len() == 1;
         let parts = last.map(|last| {
@@ -243,7 +242,7 @@ impl ClientStream {
         let listening = channels.into_iter().map(|(channel, reader)| {
             let parts = match &parts {
                 None => return Subscription::at(channel, &reader, reader.end()),
-                // An id that fits no record: all records are sent.
+                // An id that matches no record: all records are sent.
                 Some(None) => return Subscription::lost(channel, &reader),
                 Some(Some(parts)) => parts,
             };
@@ -260,7 +259,7 @@ impl ClientStream {
                     ..
                 }) => Subscription::after(channel, &reader, *cursor),
                 Some(_) => Subscription::at(channel, &reader, reader.start()),
-                // A channel that it did not listen to before.
+                // A channel new to the client.
                 None => Subscription::at(channel, &reader, reader.end()),
             }
         });
@@ -294,7 +293,7 @@ impl ClientStream {
         parts.collect::<Vec<_>>().join(",")
     }
 
-    /// Appends a portion of what is there, of each channel in turn. Returns how many events it is.
+    /// Appends a portion of the pending events, of each channel in turn. Returns their number.
     /// Blocks for the disk.
     pub(super) fn pull(&mut self, text: &mut String) -> u64 {
         let mut count = 0;
@@ -312,7 +311,7 @@ impl ClientStream {
                 let after = self.id();
                 let last = step.len().saturating_sub(1);
                 for (n, event) in step.iter().enumerate() {
-                    // Only with the last one has a client all of it.
+                    // Only the last one has the new cursor.
                     let id = if n == last { &after } else { &before };
                     event.write(id, text);
                     count += 1;
@@ -328,7 +327,7 @@ impl ClientStream {
     }
 }
 
-/// An event, without its id.
+/// Event, without its id.
 struct EventFrame {
     kind: Option<&'static str>,
     data: String,
@@ -340,7 +339,7 @@ impl EventFrame {
         if let Some(kind) = self.kind {
             let _ = writeln!(out, "event: {kind}");
         }
-        // A line break within JSON is white space between values; here it would end the field.
+        // A line break in JSON is white space between values; here it would end the field.
         for line in self.data.split(['\n', '\r']) {
             let _ = writeln!(out, "data: {line}");
         }
@@ -349,7 +348,7 @@ impl EventFrame {
 }
 
 impl Subscription {
-    /// Reads from this position on, with no gap to announce.
+    /// Returns a reader from this position on, with no gap to announce.
     fn at(channel: String, reader: &Arc<JournalReader>, position: u64) -> Self {
         Self {
             channel,
@@ -362,7 +361,7 @@ impl Subscription {
         }
     }
 
-    /// Goes on after what a client has.
+    /// Returns a reader that continues at a client's cursor.
     fn after(channel: String, reader: &Arc<JournalReader>, cursor: Cursor) -> Self {
         let resume = reader.resume(cursor.incarnation, cursor.seq);
         Self {
@@ -376,7 +375,7 @@ impl Subscription {
         }
     }
 
-    /// For a client whose position is unknown.
+    /// Returns a reader for a client of unknown position.
     fn lost(channel: String, reader: &Arc<JournalReader>) -> Self {
         Self {
             gap: Some((None, None)),
@@ -385,7 +384,7 @@ impl Subscription {
         }
     }
 
-    /// The next thing to tell, which may be several events; `None` if there is nothing more.
+    /// Returns the next events; `None` if there are no more.
     fn step(&mut self) -> Option<Vec<EventFrame>> {
         let mut events = Vec::new();
         if let Some((from, to)) = self.gap.take() {
@@ -405,7 +404,7 @@ impl Subscription {
         if renumbers {
             self.known = None;
         }
-        // The first number that this record stands for.
+        // First number that this record covers.
         let first = match header.kind {
             Kind::Update { .. } => header.seq,
             Kind::Missing { from, .. } => from,
@@ -503,7 +502,8 @@ impl Subscription {
     ) -> EventFrame {
         let channel = &self.channel;
         let data = json!({
-            "channel": channel, "incarnation": incarnation, "from": from, "to": to, "reason": reason,
+            "channel": channel, "incarnation": incarnation,
+            "from": from, "to": to, "reason": reason,
         });
         EventFrame {
             kind: Some("gap"),

@@ -1,4 +1,4 @@
-//! The feeds as they are in memory, with validators (RFC 9110 sections 8.8 and 13).
+//! Feeds from memory, with validators (RFC 9110 sections 8.8 and 13).
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,7 +24,7 @@ use crate::feeds::{Feeds, Format};
 #[derive(Debug, Default)]
 pub(super) struct Validators(Mutex<HashMap<String, FeedValidators>>);
 
-/// A version of a feed.
+/// Version of a feed.
 #[derive(Debug, Clone)]
 struct FeedValidators {
     version: u64,
@@ -59,7 +59,7 @@ impl Validators {
         Some((known, Some(snapshot)))
     }
 
-    /// The same, always with the document.
+    /// Returns the same, always with the document.
     fn with_document(
         &self,
         name: &str,
@@ -72,7 +72,7 @@ impl Validators {
                 Some(snapshot) => snapshot,
                 None => feeds.snapshot(format)?,
             };
-            // The feed may have changed in between.
+            // The feed may have changed meanwhile.
             if snapshot.version() == known.version {
                 return Some((known, snapshot));
             }
@@ -80,7 +80,7 @@ impl Validators {
     }
 }
 
-/// A strong validator: the beginning of the content's SHA-256.
+/// Returns a strong validator: the beginning of the content's SHA-256.
 fn hash(snapshot: &Snapshot) -> String {
     let mut context = digest::Context::new(&digest::SHA256);
     for piece in snapshot.pieces() {
@@ -109,7 +109,7 @@ pub(super) async fn feed(
         return no_feed();
     };
     let is_head = method == Method::HEAD;
-    // Hashing megabytes is nothing for an async thread.
+    // Hashing megabytes would block an async thread.
     let looked = tokio::task::spawn_blocking(move || {
         let (known, snapshot) = site.validators.of(&name, &feeds, format)?;
         let fresh = is_known(&headers, &known.etag, known.modified);
@@ -142,7 +142,7 @@ pub(super) async fn feed(
     };
     put(ETAG, &known.etag);
     put(CACHE_CONTROL, "no-cache");
-    // While its second lasts, another version may get the same date.
+    // Within the same second, another version may get the same date.
     let is_over = known.modified.as_second() < Timestamp::now().as_second();
     let date = rfc2822::DateTimePrinter::new().timestamp_to_rfc9110_string(&known.modified);
     if let (Ok(date), true) = (date, is_over) {
@@ -155,8 +155,8 @@ pub(super) async fn feed(
     response
 }
 
-/// Whether the client has this version. Where it says by `If-None-Match` what it has, a date does
-/// not count (RFC 9110 section 13.2.2).
+/// Whether the client has this version. `If-None-Match` takes precedence over a date (RFC 9110
+/// section 13.2.2).
 fn is_known(headers: &HeaderMap, etag: &str, modified: Timestamp) -> bool {
     if headers.contains_key(IF_NONE_MATCH) {
         let lists = headers.get_all(IF_NONE_MATCH).iter();
@@ -173,7 +173,7 @@ fn is_known(headers: &HeaderMap, etag: &str, modified: Timestamp) -> bool {
         .is_some_and(|since| modified.as_second() <= since.timestamp().as_second())
 }
 
-/// The content, a piece at a time: it is of one version, whatever changes meanwhile.
+/// Returns the content in pieces, all of one version.
 fn content(snapshot: Snapshot) -> Body {
     let pieces = snapshot.into_pieces();
     let pieces = pieces.map(|piece| std::io::Result::Ok(Bytes::from_owner(piece)));

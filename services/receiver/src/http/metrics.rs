@@ -117,8 +117,8 @@ impl Metrics {
     /// Returns the metrics of a receiver whose latencies `board` keeps.
     pub(super) fn new(board: &Board) -> Self {
         let mut r = metrics::Metrics::new("flexfeed_receiver");
-        let latency = "Time from storing at the source to the receiver's outputs, by two clocks, of \
-            live updates";
+        let latency = "Time from storing at the source to the receiver's outputs, by two clocks, \
+            of live updates";
         let latencies = board.latencies().family();
         Self {
             started: r.unit(

@@ -1,4 +1,4 @@
-//! The receiver's HTTP side: feeds, the event stream, status and health.
+//! HTTP server of the receiver: feeds, the event stream, status and health.
 //!
 //! `feeds` serves the feed files from memory with validators, `events` the stream of server-sent
 //! events, replayed from the journal, `pages` the pages for operators and probes, `metrics` the
@@ -113,7 +113,7 @@ impl Site {
     }
 }
 
-/// Serves until the site's stop, and for a bounded time what is being answered then.
+/// Serves until the site's stop; answers in progress have a bounded time more.
 pub async fn serve(site: Arc<Site>, listener: TcpListener) {
     let stop = site.stop.clone();
     let local = host::is_local(&listener);
@@ -121,7 +121,7 @@ pub async fn serve(site: Arc<Site>, listener: TcpListener) {
     server::serve(listener, router(site, local), places, stop).await;
 }
 
-/// `local` if only this machine reaches it.
+/// Returns the routes. `local` if only this machine can connect.
 fn router(site: Arc<Site>, local: bool) -> Router {
     let counting = Arc::clone(&site);
     common::router("/")

@@ -16,7 +16,7 @@ use super::Site;
 pub(super) async fn ready(State(site): State<Arc<Site>>) -> Response {
     let mut reasons = site.readiness.reasons(&site.board.status()).await;
     if site.board.is_leaving() {
-        reasons.insert(0, "the receiver is about to end".to_owned());
+        reasons.insert(0, "the receiver is about to stop".to_owned());
     }
     readiness(&reasons)
 }

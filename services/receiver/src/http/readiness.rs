@@ -1,4 +1,4 @@
-//! Whether the receiver does what it is for, at this moment.
+//! Readiness of the receiver.
 
 use std::collections::HashMap;
 use std::fs;
@@ -11,32 +11,32 @@ use std::time::{Duration, Instant};
 use super::Site;
 use crate::status::model::{Hook, Status};
 
-/// A channel that was up to date so long ago still counts as such: between the source's word of an
-/// update and its output there is always a moment.
+/// Time for which a channel still counts as up to date: between the announcement of an update and
+/// its output there is always a moment.
 const BEHIND: Duration = Duration::from_secs(30);
 
 /// Lifetime of a disk check's result.
 const PROBED: Duration = Duration::from_secs(5);
 
-/// A disk that does not answer for so long does not work.
+/// Time limit for a check of the disk.
 const DISK_TIME: Duration = Duration::from_secs(2);
 
-/// As much as an update may need.
+/// Content of the check, as long as an update may be.
 const PROBE: &[u8] = &[b'.'; 8 << 10];
 
-/// So often the receiver looks at itself.
+/// Interval of checks.
 const SAMPLE: Duration = Duration::from_secs(1);
 
 /// Results of repeated checks.
 #[derive(Debug)]
 pub(super) struct Readiness {
     probe: PathBuf,
-    /// When each channel was last seen up to date.
+    /// Time at which each channel was last up to date.
     up_to_date: Mutex<HashMap<String, Instant>>,
-    /// When the disk was last tried, and what was wrong.
+    /// Time of the last disk check, and its problem.
     disk: tokio::sync::Mutex<Option<(Instant, Option<String>)>>,
-    /// The disk is being tried. One that hangs is not tried again and again: each try would hold a
-    /// thread.
+    /// Whether a disk check is running. A disk that hangs is not checked again, because each check
+    /// would occupy a thread.
     trying: Arc<AtomicBool>,
 }
 
@@ -50,7 +50,7 @@ impl Readiness {
         }
     }
 
-    /// Takes a look into account.
+    /// Records the channels that are up to date.
     fn see(&self, status: &Status) {
         let mut seen = self
             .up_to_date
@@ -65,7 +65,7 @@ impl Readiness {
         }
     }
 
-    /// Everything that is in the way; nothing if it is ready.
+    /// Returns the reasons why the receiver is not ready; none if it is.
     pub(super) async fn reasons(&self, status: &Status) -> Vec<String> {
         self.see(status);
         let mut reasons = Vec::new();
@@ -86,12 +86,12 @@ impl Readiness {
             match seen.get(name) {
                 Some(at) if at.elapsed() < BEHIND => {}
                 _ if channel.cursor < channel.head => reasons.push(format!(
-                    "channel {name}: {} updates are still to come",
+                    "channel {name}: {} updates are missing",
                     channel.head - channel.cursor
                 )),
                 Some(_) => {}
                 None => reasons.push(format!(
-                    "channel {name}: the source has not said yet how far it is"
+                    "channel {name}: the source has not announced its head yet"
                 )),
             }
         }
@@ -148,7 +148,7 @@ pub async fn sample(site: Arc<Site>) {
 async fn look(site: &Arc<Site>) {
     if !site.hooks.is_empty() {
         let of = Arc::clone(site);
-        // Pending updates of each hook are counted in the journals.
+        // Counts the pending updates of each hook in the journals.
         if let Ok(hooks) = tokio::task::spawn_blocking(move || hooks(&of)).await {
             site.board.set_hooks(hooks);
         }
@@ -156,7 +156,7 @@ async fn look(site: &Arc<Site>) {
     site.readiness.see(&site.board.status());
 }
 
-/// The hooks as the status shows them.
+/// Returns the hooks for the status.
 fn hooks(site: &Site) -> Vec<Hook> {
     let hooks = site.hooks.iter().map(|stats| {
         let hook = stats.status();

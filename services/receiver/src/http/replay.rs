@@ -26,14 +26,14 @@ fn encoded(incarnation: Uuid, seq: u64) -> Bytes {
     payload::encode(&entry, feed::Kind::Created, "u", incarnation, seq, stored).into()
 }
 
-/// Received and missing updates, as (incarnation, number).
+/// Updates received and missing, as (incarnation, number).
 #[derive(Debug, Default, Clone, PartialEq)]
 struct History {
     updates: Vec<(Uuid, u64)>,
     missing: Vec<(Uuid, u64)>,
 }
 
-/// The receiver's side of a channel: a journal that is written, killed, and opened again.
+/// Journal of a channel that is written, killed, and reopened.
 struct Writer {
     folder: tempfile::TempDir,
     limits: Limits,
@@ -80,7 +80,7 @@ impl Writer {
                 };
                 self.journal.begin(self.at, true);
             }
-            // Delivered once more, as after a kill before the cursor was written.
+            // Delivered again, as after a kill before the cursor was written.
             2 => {
                 for seq in self.at.seq.saturating_sub(2).max(1)..=self.at.seq {
                     self.journal
@@ -104,17 +104,17 @@ impl Writer {
     }
 }
 
-/// A client that keeps what it has over connections.
+/// Client that keeps its position over connections.
 #[derive(Default)]
 struct Reader {
     last: Option<String>,
     seen: History,
-    /// A gap without an end was announced.
+    /// Whether a gap without an end was announced.
     open_gap: bool,
 }
 
 impl Reader {
-    /// A connection that breaks after some events.
+    /// Reads from a connection that breaks after some events.
     fn connect(&mut self, journals: &[Arc<JournalReader>; 2], events: usize) {
         let channels = CHANNELS.iter().zip(journals);
         let channels = channels.map(|(name, journal)| ((*name).to_owned(), Arc::clone(journal)));
@@ -190,7 +190,7 @@ fn run(seed: u64, limits: Limits) -> ([Writer; 2], Reader) {
 }
 
 #[test]
-fn with_room_for_all_of_it_each_update_comes_once_and_in_order() {
+fn a_large_journal_delivers_each_update_once_and_in_order() {
     for seed in 0..15 {
         let (writers, reader) = run(seed, Limits::default());
         let seen = &reader.seen;

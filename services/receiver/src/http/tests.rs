@@ -282,7 +282,7 @@ async fn feeds_have_validators() {
             let length = response.bytes().await.unwrap().len();
             assert_eq!(length == 0, code == 304);
         }
-        // Another version of the same second: the date cannot tell, the tag can.
+        // Another version of the same second, with another tag but the same date.
         let both = bench.client.get(bench.url(path));
         let both = both
             .header("if-none-match", "\"x\"")
@@ -562,7 +562,7 @@ async fn readiness_names_the_obstacle() {
     });
     let (code, why) = reasons(&bench).await;
     assert_eq!(code, 503);
-    assert!(why.contains("5 updates are still to come"), "{why}");
+    assert!(why.contains("5 updates are missing"), "{why}");
     bench.put("lore", 1..=5);
     bench.board.delivered(
         "lore",
@@ -590,7 +590,7 @@ async fn readiness_names_the_obstacle() {
     assert_eq!(code, 503);
     assert!(why.contains("disk full"), "{why}");
     bench.board.leave();
-    assert!(reasons(&bench).await.1.contains("about to end"));
+    assert!(reasons(&bench).await.1.contains("about to stop"));
     let last = bench.board.clone();
     last.apply(&Event::Disconnected {
         reason: "away".into(),

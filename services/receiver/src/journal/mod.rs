@@ -1,8 +1,8 @@
-//! The receiver's log of a channel's last updates: `DATA/journal/CHANNEL/`.
+//! Log of a channel's last updates: `DATA/journal/CHANNEL/`.
 //!
 //! The feed files hold the current state; the journal holds the history, in order: each update
 //! once, gaps, and restarts of the source's numbering. Server-sent events are replayed from it, and
-//! webhooks and commands keep an offset in it, so that a slow consumer holds up nothing else.
+//! webhooks and commands keep an offset in it, so that a slow consumer delays nothing else.
 //!
 //! A journal is a row of append-only segment files. Each record has a *position*, a number local to
 //! this receiver that is never reused. A record counts once it is synced and all other files of its
@@ -28,9 +28,9 @@ pub use writer::{Journal, Opened};
 /// Bounds of a channel's journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// The most records.
+    /// Largest number of records.
     pub updates: usize,
-    /// The most bytes, as they are in the files.
+    /// Largest size in the files, in bytes.
     pub bytes: u64,
 }
 
@@ -43,9 +43,9 @@ impl Default for Limits {
     }
 }
 
-/// Into how many segments a full journal is divided: it holds between seven eighths of its limits
-/// and all of them, if what is written at once is no more than [`Limits::batch`]. Where two updates
-/// are longer than that, they are kept all the same.
+/// Number of segments of a full journal, which holds between seven eighths of its limits and all of
+/// them, if no more than [`Limits::batch`] is written at once. Two updates are kept even if they
+/// are longer.
 const SEGMENTS: u64 = 8;
 
 impl Limits {
@@ -57,19 +57,19 @@ impl Limits {
         (self.bytes / SEGMENTS).max(1)
     }
 
-    /// The most that may be written before it is announced, in records and bytes: what was not
-    /// announced cannot leave, so more would be more than the journal is to hold.
+    /// Returns the most that may be written before it is announced, in records and bytes: records
+    /// cannot leave before they are announced, so more would exceed the limits.
     #[must_use]
     pub fn batch(self) -> Self {
         Self {
             updates: self.updates.saturating_sub(self.segment_updates()).max(1),
-            // Far from all of it: the last update of a batch may be long.
+            // Only a part, because the last update of a batch may be long.
             bytes: self.bytes / 2,
         }
     }
 }
 
-/// The folder of a channel's journal in a data folder.
+/// Returns the folder of a channel's journal in a data folder.
 #[must_use]
 pub fn folder(data: &Path, channel: &str) -> PathBuf {
     data.join("journal").join(channel)
@@ -78,14 +78,14 @@ pub fn folder(data: &Path, channel: &str) -> PathBuf {
 /// Error writing a journal.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// A file of it.
+    /// Failure of a file.
     #[error(transparent)]
     File(#[from] FileError),
-    /// The oldest records must leave, and a reader that still needs them cannot save them.
+    /// Full journal whose oldest records a reader still needs and cannot save.
     #[error("the journal {} is full and its oldest updates cannot be put aside: \
         {reason}", folder.display())]
     Leaving {
-        /// The journal.
+        /// Path of the journal.
         folder: PathBuf,
         /// Cause of the failure.
         reason: String,

@@ -1,4 +1,4 @@
-//! The reading side of a journal, for any number of readers.
+//! Reading side of a journal, for any number of readers.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,20 +12,20 @@ use super::record::{Kind, Record, RecordHeader};
 use super::segment::{Segment, read_at};
 use crate::durable::FileError;
 
-/// A reader that is notified before records leave.
+/// Reader that is notified before records leave.
 pub trait Guard: Send + Sync {
-    /// Called before the records up to position `end` leave: the guard saves what it still needs.
-    /// Runs on a thread that may block for the disk only.
+    /// Saves the records up to position `end` that the guard still needs, before they leave. Runs
+    /// on a thread that may block for the disk only.
     ///
     /// # Errors
     /// The failed operation. No record leaves then, and the guard is called again.
     fn leaving(&self, end: u64) -> anyhow::Result<()>;
 }
 
-/// A record's position and what it says.
+/// Position and metadata of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JournalPosition {
-    /// Its position.
+    /// Position.
     pub position: u64,
     /// Metadata of the record.
     pub header: RecordHeader,
@@ -34,20 +34,20 @@ pub struct JournalPosition {
 /// Point at which a reader with a given cursor continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Resume {
-    /// Read from this position on.
+    /// Position to read from.
     pub position: u64,
-    /// Updates of this incarnation up to this number are known to the reader, until the numbering
+    /// Incarnation and number up to which the reader knows the updates, until the numbering
     /// restarts.
     pub known: Option<Cursor>,
-    /// Missing updates in between: the first, and the last where it is known.
+    /// Missing updates in between: the first, and the last if it is known.
     pub gap: Option<(u64, Option<u64>)>,
 }
 
-/// A journal as its readers see it.
+/// Journal, for its readers.
 #[derive(Debug)]
 pub struct JournalReader {
     pub(super) index: Mutex<Index>,
-    /// The position after the last record that counts.
+    /// Position after the last record that counts.
     end: watch::Sender<u64>,
     guards: Mutex<Guards>,
 }
@@ -64,7 +64,7 @@ impl std::fmt::Debug for Guards {
 #[derive(Debug, Default)]
 pub(super) struct Index {
     pub(super) segments: VecDeque<Segment>,
-    /// The channel's cursor at `end`.
+    /// Channel's cursor at `end`.
     pub(super) now: Option<Cursor>,
 }
 
@@ -77,13 +77,13 @@ impl JournalReader {
         }
     }
 
-    /// The position after the last record that counts.
+    /// Returns the position after the last record that counts.
     #[must_use]
     pub fn end(&self) -> u64 {
         *self.end.borrow()
     }
 
-    /// The position of the oldest record.
+    /// Returns the position of the oldest record.
     #[must_use]
     pub fn start(&self) -> u64 {
         let index = self.index();
@@ -110,12 +110,12 @@ impl JournalReader {
         self.guards().0.push(guard);
     }
 
-    /// The first record at this position or after it, if there is one.
+    /// Returns the first record at this position or after it, if any.
     #[must_use]
     pub fn next(&self, position: u64) -> Option<JournalPosition> {
         let end = self.end();
         let index = self.index();
-        // Segments are few and in order; the last ones are asked for most.
+        // Segments are few and in order; the last ones are read most.
         let mut found = None;
         for segment in index.segments.iter().rev() {
             if segment.end() <= position {
@@ -131,10 +131,11 @@ impl JournalReader {
         (position < end).then_some(JournalPosition { position, header })
     }
 
-    /// The record of this position; `None` if it is not here, or not any more. Blocks for the disk.
+    /// Returns the record of this position; `None` if it is not here, or not any more. Blocks for
+    /// the disk.
     ///
     /// # Errors
-    /// If the file cannot be read.
+    /// The file cannot be read.
     pub fn read(&self, position: u64) -> Result<Option<Record>, FileError> {
         if position >= self.end() {
             return Ok(None);
@@ -150,7 +151,7 @@ impl JournalReader {
         };
         match read_at(&path, offset, position) {
             Ok(record) => Ok(record),
-            // The record left in between.
+            // The record has left meanwhile.
             Err(error)
                 if error.kind() == io::ErrorKind::NotFound && place(&self.index()).is_none() =>
             {
@@ -198,7 +199,7 @@ impl JournalReader {
         })
     }
 
-    /// Whether anything of this incarnation is here.
+    /// Whether the journal has a record of this incarnation.
     #[must_use]
     pub fn knows(&self, incarnation: Uuid) -> bool {
         let index = self.index();
@@ -216,7 +217,7 @@ impl JournalReader {
     }
 
     /// Returns the point at which a reader continues that has everything up to `seq` of
-    /// `incarnation`. Where that number occurs twice, the first counts: a repeated update is better
+    /// `incarnation`. If that number occurs twice, the first counts: a repeated update is better
     /// than a lost one.
     #[must_use]
     pub fn resume(&self, incarnation: Uuid, seq: u64) -> Resume {
@@ -246,7 +247,7 @@ impl JournalReader {
                         }
                     }
                     std::cmp::Ordering::Greater => {
-                        // The first number that this record stands for.
+                        // First number that this record covers.
                         let from = match header.kind {
                             Kind::Update { .. } => header.seq,
                             Kind::Missing { from, .. } => from,
@@ -282,7 +283,7 @@ impl JournalReader {
                 known: None,
                 gap: None,
             },
-            // Nothing is known of where that was: everything that is here.
+            // Unknown position: all records.
             None => Resume {
                 position: index.segments.front().map_or(end, |s| s.first),
                 known: here.then_some(Cursor { incarnation, seq }),
@@ -294,7 +295,7 @@ impl JournalReader {
         }
     }
 
-    /// Makes what is written count.
+    /// Makes written records count.
     pub(super) fn announce(&self, now: Option<Cursor>) {
         let end = {
             let mut index = self.index();
@@ -315,7 +316,7 @@ impl JournalReader {
     }
 
     pub(super) fn index(&self) -> MutexGuard<'_, Index> {
-        // Nothing is changed half under this lock.
+        // No change under this lock can be left half done.
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

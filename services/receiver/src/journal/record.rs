@@ -1,4 +1,4 @@
-//! One record: `length (32) | check (64) | body`, where the body is `kind (8) | incarnation (128)
+//! Record: `length (32) | check (64) | body`, where the body is `kind (8) | incarnation (128)
 //! | seq (64) | argument (64) | encoded update`. Numbers are in network byte order. The check is
 //! the beginning of the SHA-256 of the record's position and body.
 
@@ -9,32 +9,33 @@ use feed::payload::MAX_EVENT_BYTES;
 use ring::digest;
 use uuid::Uuid;
 
-/// Before the body.
+/// Length of the header before the body.
 const PREFIX: usize = 4 + CHECK;
 const CHECK: usize = 8;
 
-/// A body without an encoded update.
+/// Length of a body without an encoded update.
 const FIXED: usize = 1 + 16 + 8 + 8;
 
 /// Bytes of a record in a file in addition to its update.
 pub const OVERHEAD: usize = PREFIX + FIXED;
 
-/// No body is longer: an update is refused before it comes here.
+/// Bound on a body: longer updates are rejected earlier.
 const MAX_BODY: usize = FIXED + MAX_EVENT_BYTES + 1;
 
 /// Reason for missing updates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Missing {
-    /// The source does not have them any more.
+    /// Gone at the source.
     Gone,
     /// Invalid content, skipped.
     Senseless,
-    /// The receiver did not know any more how far it was, and the source began with its last ones.
+    /// Skipped, because the receiver had lost its cursor and the source began with its last
+    /// updates.
     Skipped,
 }
 
 impl Missing {
-    /// In words.
+    /// Returns the reason as text.
     #[must_use]
     pub fn reason(self) -> &'static str {
         match self {
@@ -48,53 +49,53 @@ impl Missing {
 /// Content of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// An update, put out at this Unix time in ms.
+    /// Update.
     Update {
-        /// When.
+        /// Unix time of delivery, in ms.
         at_ms: u64,
     },
-    /// Updates from this number on are missing.
+    /// Missing updates, up to the record's number.
     Missing {
-        /// The first one.
+        /// First missing update.
         from: u64,
         /// Reason.
         why: Missing,
     },
-    /// Numbers begin after this record's.
+    /// Start of numbers after this record's.
     Begins {
-        /// Other numbers went before: the source's store is another one, or an older state of it.
+        /// Whether other numbers came before, because the source's store was replaced or restored.
         resync: bool,
     },
 }
 
-/// A record without its update.
+/// Record without its update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordHeader {
     /// Type and content.
     pub kind: Kind,
-    /// The channel's incarnation.
+    /// Incarnation of the channel.
     pub incarnation: Uuid,
-    /// The number up to which a reader is with this record.
+    /// Cursor of a reader after this record.
     pub seq: u64,
 }
 
-/// A record.
+/// Record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     /// Metadata of the record.
     pub header: RecordHeader,
-    /// The update as it was sent; empty where the record is of none.
+    /// Update as sent; empty for other records.
     pub encoded: Bytes,
 }
 
 impl Record {
-    /// Its length in a file.
+    /// Returns the length in a file.
     #[must_use]
     pub fn size(&self) -> usize {
         OVERHEAD + self.encoded.len()
     }
 
-    /// Appends it, as the record of this position.
+    /// Appends the record as that of this position.
     pub fn write(&self, position: u64, out: &mut Vec<u8>) {
         let (kind, argument) = match self.header.kind {
             Kind::Update { at_ms } => (1, at_ms),
@@ -123,11 +124,11 @@ impl Record {
         }
     }
 
-    /// Reads the record of this position; `None` at the end and where there is no whole and good
-    /// one.
+    /// Reads the record of this position; `None` at the end, and if the record is incomplete or
+    /// damaged.
     ///
     /// # Errors
-    /// If the file cannot be read.
+    /// The file cannot be read.
     pub fn read(position: u64, from: &mut impl Read) -> io::Result<Option<Self>> {
         let mut prefix = [0; PREFIX];
         if !fill(from, &mut prefix)? {
@@ -190,7 +191,7 @@ fn check(position: u64, body: &[u8]) -> [u8; CHECK] {
     out
 }
 
-/// Fills `buffer`; says whether there was enough.
+/// Fills `buffer`; returns whether there were enough bytes.
 fn fill(from: &mut impl Read, buffer: &mut [u8]) -> io::Result<bool> {
     match from.read_exact(buffer) {
         Ok(()) => Ok(true),

@@ -1,4 +1,4 @@
-//! One file of a journal.
+//! File of a journal.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, Read, Write};
@@ -8,42 +8,42 @@ use std::path::{Path, PathBuf};
 use super::record::{Kind, Record, RecordHeader};
 use crate::durable::{FileError, sync_folder_of};
 
-/// First bytes of a file, before the position of its first record.
+/// First bytes of a file, followed by the position of its first record.
 const MAGIC: &[u8] = b"flexfeed journal 1\n";
 
-/// The length of that, in bytes.
+/// Length of both, in bytes.
 pub(super) const HEADER: u64 = MAGIC.len() as u64 + 8;
 
 const SUFFIX: &str = ".log";
 
-/// A segment as it is known in memory.
+/// Segment, as known in memory.
 #[derive(Debug)]
 pub(super) struct Segment {
-    /// The position of its first record.
+    /// Position of the first record.
     pub(super) first: u64,
     pub(super) path: PathBuf,
-    /// The length of what counts.
+    /// Length of the part that counts.
     pub(super) len: u64,
-    /// Each record with its place in the file.
+    /// Records with their places in the file.
     pub(super) headers: Vec<(u64, RecordHeader)>,
     /// Number of records that are updates.
     pub(super) updates: u64,
 }
 
 impl Segment {
-    /// The position after its last record.
+    /// Returns the position after the last record.
     pub(super) fn end(&self) -> u64 {
         self.first + self.headers.len() as u64
     }
 
-    /// The record of a position, with its place in the file.
+    /// Returns the record of a position, with its place in the file.
     pub(super) fn header(&self, position: u64) -> Option<&(u64, RecordHeader)> {
         let at = usize::try_from(position.checked_sub(self.first)?).ok()?;
         self.headers.get(at)
     }
 
-    /// Makes a new file that begins with these records, as they stand in a file, durably; returns
-    /// it open for writing. The records count only when they are noted by [`Segment::push`].
+    /// Makes a new file that begins with these encoded records, durably, and returns it open for
+    /// writing. The records count only after [`Segment::push`].
     pub(super) fn create(
         folder: &Path,
         first: u64,
@@ -54,7 +54,7 @@ impl Segment {
             let mut file = OpenOptions::new()
                 .write(true)
                 .create(true)
-                // A file in this place was never accepted as a segment.
+                // An existing file was never accepted as a segment.
                 .truncate(true)
                 .mode(0o600)
                 .open(&path)?;
@@ -66,8 +66,8 @@ impl Segment {
         let made = create().map_err(|error| FileError::of("write", &path)(error));
         let made = made.and_then(|file| sync_folder_of(&path).map(|()| file));
         let file = made.inspect_err(|_| {
-            // On a full disk the half of it takes room that others need; and whole, it would be
-            // read at the next start beside what is written in its stead.
+            // On a full disk a partial file takes room from others; a complete one would be read at
+            // the next start together with its replacement.
             let _ = fs::remove_file(&path);
         })?;
         let segment = Self {
@@ -80,8 +80,8 @@ impl Segment {
         Ok((segment, file))
     }
 
-    /// Reads a file up to the first record that is not whole and good. Also returns how long the
-    /// file is. `None` for a file that is no segment.
+    /// Reads a file up to the first incomplete or damaged record. Also returns the length of the
+    /// file. `None` for a file that is no segment.
     pub(super) fn open(path: &Path) -> Result<Option<(Self, u64)>, FileError> {
         let failed = || FileError::of("read", path);
         let file = File::open(path).map_err(failed())?;
@@ -115,14 +115,14 @@ impl Segment {
         Ok(Some((segment, whole)))
     }
 
-    /// Notes a record that is at the end of the file.
+    /// Adds a record that is at the end of the file.
     pub(super) fn push(&mut self, record: &Record) {
         self.headers.push((self.len, record.header));
         self.updates += u64::from(matches!(record.header.kind, Kind::Update { .. }));
         self.len += record.size() as u64;
     }
 
-    /// Opens the file for appending, and cuts off what does not count.
+    /// Opens the file for appending, and cuts off the part that does not count.
     pub(super) fn writable(&self) -> Result<File, FileError> {
         let open = || -> io::Result<File> {
             let file = OpenOptions::new().write(true).open(&self.path)?;
@@ -136,18 +136,18 @@ impl Segment {
     }
 }
 
-/// Writes at the end of a segment that is `len` long, and syncs. The records count only when they
-/// are noted by [`Segment::push`].
+/// Writes at the end of a segment of length `len`, and syncs. The records count only after
+/// [`Segment::push`].
 pub(super) fn append(file: &File, path: &Path, len: u64, bytes: &[u8]) -> Result<(), FileError> {
     let write = file.write_all_at(bytes, len);
     write.and_then(|()| file.sync_data()).map_err(|error| {
-        // On a full disk the half of it takes room that others need.
+        // On a full disk a partial record takes room from others.
         let _ = file.set_len(len);
         FileError::of("write", path)(error)
     })
 }
 
-/// The record of a position, at its place in a file; `None` if it is not whole and good.
+/// Reads the record of a position at its place in a file; `None` if it is incomplete or damaged.
 pub(super) fn read_at(path: &Path, offset: u64, position: u64) -> io::Result<Option<Record>> {
     use std::io::{Seek, SeekFrom};
     let mut file = File::open(path)?;
@@ -155,7 +155,7 @@ pub(super) fn read_at(path: &Path, offset: u64, position: u64) -> io::Result<Opt
     Record::read(position, &mut file)
 }
 
-/// The files of a journal, oldest first.
+/// Returns the files of a journal, oldest first.
 pub(super) fn list(folder: &Path) -> Result<Vec<PathBuf>, FileError> {
     let failed = || FileError::of("read", folder);
     let mut paths = Vec::new();

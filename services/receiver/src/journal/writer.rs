@@ -1,4 +1,4 @@
-//! The writing side of a journal.
+//! Writing side of a journal.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -16,15 +16,15 @@ use super::{JournalError, Limits};
 use crate::board::now_ms;
 use crate::durable::{FileError, make_folder, sync_folder_of};
 
-/// The journal of one channel, as its one writer has it.
+/// Journal of one channel, for its only writer.
 #[derive(Debug)]
 pub struct Journal {
     folder: PathBuf,
     limits: Limits,
     reader: Arc<JournalReader>,
-    /// The file of the last segment.
+    /// File of the last segment.
     file: Option<File>,
-    /// Taken in, not written yet.
+    /// Records not written yet.
     pending: Vec<Record>,
     /// Cursor after the pending records.
     last: Option<Cursor>,
@@ -40,10 +40,10 @@ pub struct Opened {
 }
 
 impl Journal {
-    /// Opens or begins the journal in `folder`. An unfinished record at the end is cut off.
+    /// Opens or makes the journal in `folder`. An unfinished record at the end is cut off.
     ///
     /// # Errors
-    /// If the folder or a file in it cannot be read or made.
+    /// The folder or a file in it cannot be read or made.
     pub fn open(folder: &Path, limits: Limits) -> Result<(Self, Opened), FileError> {
         make_folder(folder).map_err(FileError::of("make", folder))?;
         let mut opened = Opened::default();
@@ -59,7 +59,7 @@ impl Journal {
                         .is_some_and(|b| b.end() > segment.first) =>
                 {
                     opened.damaged.push(format!(
-                        "{} overlaps with another file and is left out",
+                        "{} overlaps with another file and is ignored",
                         path.display()
                     ));
                     drop(segment);
@@ -74,14 +74,14 @@ impl Journal {
                     }
                     index.segments.push_back(segment);
                 }
-                // Killed while it was made, before anything was in it.
+                // Left by a kill before the first record.
                 None if last => {
                     fs::remove_file(path).map_err(FileError::of("remove", path))?;
                 }
                 None => {
                     opened
                         .damaged
-                        .push(format!("{} is no part of a journal", path.display()));
+                        .push(format!("{} is not part of a journal", path.display()));
                     fs::remove_file(path).map_err(FileError::of("remove", path))?;
                 }
             }
@@ -106,13 +106,13 @@ impl Journal {
         Ok((journal, opened))
     }
 
-    /// For readers.
+    /// Returns the reading side.
     #[must_use]
     pub fn reader(&self) -> Arc<JournalReader> {
         Arc::clone(&self.reader)
     }
 
-    /// An empty journal is this far, without a record of it.
+    /// Sets the cursor of an empty journal, without a record.
     pub fn assume(&mut self, cursor: Cursor) {
         if self.last.is_none() {
             self.last = Some(cursor);
@@ -120,13 +120,12 @@ impl Journal {
         }
     }
 
-    /// Updates with the numbers after `cursor` follow. `resync` if the source says that the numbers
-    /// known so far do not count any more.
+    /// Begins the numbers after `cursor`. `resync` if the source has restarted its numbering.
     pub fn begin(&mut self, cursor: Cursor, resync: bool) {
         match self.last {
             Some(last) if last == cursor => {}
             Some(last) if last.incarnation == cursor.incarnation && !resync => {
-                // The cursor was lost, the journal was not.
+                // The cursor was lost, but not the journal.
                 self.miss(
                     cursor.incarnation,
                     last.seq + 1,
@@ -144,7 +143,7 @@ impl Journal {
         }
     }
 
-    /// Takes an update in, unless it is there already.
+    /// Adds an update, unless the journal has it.
     pub fn take(&mut self, incarnation: Uuid, seq: u64, encoded: &Bytes) {
         if self.is_new(incarnation, seq) {
             self.follow(incarnation, seq);
@@ -154,7 +153,7 @@ impl Journal {
         }
     }
 
-    /// The updates `from` to `to` are missing; those of them that are there already are not.
+    /// Adds a gap of the updates `from` to `to`, except for those that the journal has.
     pub fn miss(&mut self, incarnation: Uuid, from: u64, to: u64, why: Missing) {
         if self.is_new(incarnation, to) {
             self.follow(incarnation, from);
@@ -168,13 +167,13 @@ impl Journal {
         }
     }
 
-    /// Whether writing what was taken in may remove records at `position` or after it.
+    /// Whether writing the pending records may remove records at `position` or after it.
     #[must_use]
     pub fn would_drop(&self, position: u64) -> bool {
         let announced = self.reader.end();
         let index = self.reader.index();
         let mut records = self.pending.len();
-        // At most each is in a new file.
+        // At worst each is in a new file.
         let pending = self.pending.iter().map(|r| r.size() as u64 + HEADER);
         let mut bytes: u64 = pending.sum();
         for segment in &index.segments {
@@ -204,15 +203,15 @@ impl Journal {
         while !self.pending.is_empty() {
             self.write_part()?;
         }
-        // The file that was written to before has ended by now, and may leave as well.
+        // The file written to before is complete by now, and may leave as well.
         self.make_room(0, 0)
     }
 
-    /// Writes as much of what is pending as one file takes: an old one's rest, or a new one.
+    /// Writes as many pending records as fit into the last file, or into a new one.
     fn write_part(&mut self) -> Result<(), JournalError> {
         let most = (self.limits.segment_updates(), self.limits.segment_bytes());
-        // Only this writer changes the segments, so nothing moves while the lock is not held; a
-        // disk that hangs must not hold readers up.
+        // Only this writer changes the segments, so they stay the same while the lock is not held;
+        // a disk that hangs must not block readers.
         let back = {
             let index = self.reader.index();
             let back = index.segments.back();
@@ -229,7 +228,7 @@ impl Journal {
         };
         let count = match old {
             Some(_) => count,
-            // A record too long for any file gets one for itself.
+            // A record too long for any file gets one of its own.
             None => self.fitting(most.0, most.1, HEADER).max(1),
         };
         let mut bytes = Vec::new();
@@ -269,15 +268,15 @@ impl Journal {
         self.pending.iter().take(records).take_while(fits).count()
     }
 
-    /// Makes what is written count for readers: all other files of its batch are durable too.
+    /// Makes written records count for readers: all other files of their batch are durable too.
     pub fn announce(&self) {
         if self.pending.is_empty() {
             self.reader.announce(self.last);
         }
     }
 
-    /// Lets the oldest segments go until there is room for so many records and bytes. What does not
-    /// count yet stays: its guards could not read it.
+    /// Removes the oldest segments until there is room for so many records and bytes. Records that
+    /// do not count yet stay: guards could not read them.
     fn make_room(&mut self, coming: usize, coming_bytes: u64) -> Result<(), JournalError> {
         loop {
             let announced = self.reader.end();
@@ -288,7 +287,7 @@ impl Journal {
                 let fits = records + coming <= self.limits.updates
                     && bytes.saturating_add(coming_bytes) <= self.limits.bytes;
                 match index.segments.front() {
-                    // The last one is being written to.
+                    // The last one is being written.
                     Some(oldest)
                         if !fits && index.segments.len() > 1 && oldest.end() <= announced =>
                     {
@@ -305,7 +304,7 @@ impl Journal {
                 })?;
             self.reader.index().segments.pop_front();
             if let Err(error) = fs::remove_file(&path) {
-                // The file takes room until the next start, which reads it once more.
+                // The file takes room until the next start, which reads it again.
                 warn!(path = %path.display(), %error, "journal segment not removed");
             }
             sync_folder_of(&path)?;
@@ -317,7 +316,7 @@ impl Journal {
             .is_none_or(|last| last.incarnation != incarnation || last.seq < seq)
     }
 
-    /// Numbers of another incarnation never come without a word, whatever of the journal was lost.
+    /// Numbers of another incarnation are always announced, whatever part of the journal was lost.
     fn follow(&mut self, incarnation: Uuid, next: u64) {
         if self
             .last

@@ -5,21 +5,21 @@ use std::time::{Duration, Instant};
 use crate::deliver::{Item, ItemKind};
 use crate::journal::{Limits, OVERHEAD};
 
-/// The most updates in a batch: each one waits for the disk and renders the entries that stay in
-/// the feeds, so few large ones catch up sooner.
+/// Largest number of updates in a batch: each batch waits for the disk and renders the entries that
+/// stay in the feeds, so few large ones catch up sooner.
 pub(super) const BATCH_UPDATES: usize = 8192;
 
-/// A batch takes no more updates once it has so many bytes of them.
+/// Size from which on a batch takes no more updates, in bytes.
 const BATCH_BYTES: u64 = 8 << 20;
 
-/// While much is to come still, a batch waits so long to become large: what it brings is old
+/// Time for which a batch waits to become large while many updates are missing: its updates are old
 /// already.
 const GATHER: Duration = Duration::from_millis(500);
 
-/// A batch is worth waiting for when more updates than this are to come.
+/// Number of missing updates above which a batch waits.
 pub(super) const FAR_BEHIND: u64 = 500;
 
-/// The bounds of all that waits, where the journals can take so much at once.
+/// Returns the bounds of all pending updates, given those of the journals.
 pub(super) fn bounds(journal: Limits) -> Limits {
     Limits {
         updates: journal.updates.min(BATCH_UPDATES),
@@ -31,11 +31,11 @@ pub(super) fn bounds(journal: Limits) -> Limits {
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     pub(super) items: Vec<Item>,
-    /// As the journal has them.
+    /// Size in the journal.
     bytes: u64,
-    /// Whether the batch starts an incarnation: it is written before anything more is taken.
+    /// Whether the batch starts an incarnation, and so is written before more is taken.
     pub(super) is_urgent: bool,
-    /// When the first one came.
+    /// Arrival of the first one.
     since: Option<Instant>,
 }
 
@@ -58,14 +58,14 @@ impl Batch {
 }
 
 impl Batch {
-    /// Until when it waits for more, where so many updates are to come still.
+    /// Returns the time until which the batch waits for more, given the number of missing updates.
     pub(super) fn gathers(&self, to_come: u64) -> Option<Instant> {
         let worth = to_come > FAR_BEHIND && !self.is_urgent;
         self.since.filter(|_| worth).map(|since| since + GATHER)
     }
 }
 
-/// Whether there is room for more beside these.
+/// Whether there is room for more.
 pub(super) fn takes_more<'a>(batches: impl Iterator<Item = &'a Batch>, most: Limits) -> bool {
     let (mut updates, mut bytes) = (0, 0);
     for batch in batches {

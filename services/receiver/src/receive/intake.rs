@@ -1,4 +1,4 @@
-//! From the transport's events to what waits to be written.
+//! Intake of the transport's events into the pending batches.
 
 use flexicast_tokio::receiver::Event;
 use tracing::debug;
@@ -11,14 +11,14 @@ use crate::deliver::{Item, ItemKind, ReceivedUpdate};
 use crate::sink::Sink;
 use service::peer_text::plain;
 
-/// Takes events in.
+/// Intake of events.
 pub(super) struct Intake<'a> {
     pub(super) board: &'a Board,
     pub(super) log: ConnectionLog,
 }
 
 impl Intake<'_> {
-    /// Takes an event in. Returns an end if it is one.
+    /// Takes an event. Returns the end of the loop if the event causes it.
     pub(super) fn take<S: Sink>(
         &mut self,
         event: Event,
@@ -28,7 +28,7 @@ impl Intake<'_> {
             Event::Update { channel, .. } | Event::Gap { channel, .. } => Some(channel),
             _ => None,
         };
-        // The update comes again after the reconnection, and counts then.
+        // The update arrives again after the reconnection, and counts then.
         if channel.is_some_and(|name| lanes.iter().any(|l| l.channel == *name && l.is_behind())) {
             return None;
         }
@@ -72,7 +72,7 @@ impl Intake<'_> {
                 let lane = find(lanes, &channel)?;
                 lane.live_after = Some(head);
                 let renumbered = lane.incarnation.replace(incarnation) != Some(incarnation);
-                // The incarnation stays where an older backup was restored.
+                // The incarnation stays the same if an older backup was restored.
                 if renumbered || resync {
                     lane.push(Item {
                         incarnation,
@@ -89,7 +89,7 @@ impl Intake<'_> {
             // Gaps arrive in order, so all earlier updates are pending or written.
             Event::Gap { channel, from, to } => {
                 let lane = find(lanes, &channel)?;
-                // Without a welcome there is nothing that could have a gap.
+                // There are no gaps before a WELCOME.
                 let incarnation = lane.incarnation?;
                 lane.push(Item {
                     incarnation,

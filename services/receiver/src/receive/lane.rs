@@ -1,4 +1,4 @@
-//! One channel on its way from the transport into its outputs.
+//! Path of one channel from the transport to its outputs.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,15 +18,15 @@ use crate::board::{Board, now_ms};
 use crate::deliver::{Delivery, Item, ORDER, StorageReport, after};
 use crate::sink::Sink;
 
-/// Result of a write: the writer, for the next batch, and the end of the loop if there is one.
+/// Result of a write: the writer, for the next batch, and the end of the loop, if any.
 type Written<'a, S> = (BatchWriter<'a, S>, Result<(), LoopExit>);
 
-/// A channel: what waits, what is being written, and how far both are.
+/// Channel with its pending updates, the batch being written, and their cursors.
 pub(super) struct Lane<'a, S> {
     pub(super) channel: String,
-    /// The numbering that the cursor has or is about to have.
+    /// Incarnation of the pending updates.
     pub(super) incarnation: Option<Uuid>,
-    /// Updates after this one are live.
+    /// Number after which updates are live.
     pub(super) live_after: Option<u64>,
     pub(super) waiting: Batch,
     /// Cursor after the pending updates.
@@ -34,14 +34,14 @@ pub(super) struct Lane<'a, S> {
     /// Cursor of the outputs.
     confirmed: Option<Cursor>,
     idle: Option<BatchWriter<'a, S>>,
-    /// When the feed files are to be written.
+    /// Time at which the feed files are to be written.
     files_due: Option<Instant>,
-    /// Whether the last write of the feed files was begun: nothing follows.
+    /// Whether the last write of the feed files has begun, so that nothing follows.
     is_closed: bool,
     writing: Option<Pin<Box<dyn Future<Output = Written<'a, S>> + Send + 'a>>>,
-    /// The last attempt to write failed.
+    /// Whether the last attempt to write failed.
     failing: Arc<AtomicBool>,
-    /// Updates were left to the source, so that other channels could go on.
+    /// Whether updates were dropped in favour of other channels.
     is_behind: bool,
 }
 
@@ -90,7 +90,7 @@ impl<'a, S: Sink> Lane<'a, S> {
         }
     }
 
-    /// Takes an item in, unless the source has to send it again anyhow.
+    /// Adds an item, unless the source has to resend it anyway.
     pub(super) fn push(&mut self, item: Item) {
         if !self.is_behind {
             self.taken = Some(after(self.taken, &item));
@@ -98,27 +98,27 @@ impl<'a, S: Sink> Lane<'a, S> {
         }
     }
 
-    /// Whether what comes is left to the source.
+    /// Whether arriving updates are dropped until the source resends them.
     pub(super) fn is_behind(&self) -> bool {
         self.is_behind
     }
 
-    /// Whether its outputs could not be written when that was tried last.
+    /// Whether the last attempt to write the outputs failed.
     pub(super) fn is_failing(&self) -> bool {
         self.failing.load(Ordering::Relaxed)
     }
 
-    /// Whether something is being written.
+    /// Whether a write is in progress.
     pub(super) fn is_writing(&self) -> bool {
         self.writing.is_some()
     }
 
-    /// Whether nothing waits and nothing is being written.
+    /// Whether nothing is pending and no write in progress.
     pub(super) fn is_done(&self) -> bool {
         self.writing.is_none() && self.waiting.items.is_empty()
     }
 
-    /// Until when it would rather gather more before it writes: it is far behind.
+    /// Returns the time until which a lane that is far behind gathers more before it writes.
     pub(super) fn gathers(&self) -> Option<Instant> {
         if self.writing.is_some() || self.waiting.items.is_empty() {
             return None;
@@ -128,13 +128,13 @@ impl<'a, S: Sink> Lane<'a, S> {
         self.waiting.gathers(to_come)
     }
 
-    /// When its feed files are to be written, if nothing is being written.
+    /// Returns when the feed files are to be written, if no write is in progress.
     pub(super) fn files_due(&self) -> Option<Instant> {
         self.files_due.filter(|_| self.writing.is_none())
     }
 
-    /// Begins to write what waits, if nothing is being written and, unless there is no room for
-    /// more, nothing is worth waiting for. Feed files that are due are written after it, or alone.
+    /// Begins to write the pending updates, unless a write is in progress or, with room for more,
+    /// it is worth waiting. Feed files that are due are written after them, or alone.
     pub(super) fn begin(&mut self, has_room: bool) {
         let now = Instant::now();
         let gathers = has_room && self.gathers().is_some_and(|until| until > now);
@@ -151,7 +151,7 @@ impl<'a, S: Sink> Lane<'a, S> {
         }
     }
 
-    /// Begins the last write of the feed files, once. Nothing else is being written.
+    /// Begins the last write of the feed files, once, when no other write is in progress.
     pub(super) fn close(&mut self) {
         if !std::mem::replace(&mut self.is_closed, true)
             && let Some(putting) = self.idle.take()
@@ -180,7 +180,7 @@ impl<'a, S: Sink> Lane<'a, S> {
         (self.channel.clone(), cursor)
     }
 
-    /// The source goes on after [`Lane::next`]. What cannot be written yet stays behind.
+    /// Resumes after a reconnection, with the source at [`Lane::next`].
     pub(super) fn resume(&mut self) {
         if self.is_behind && self.writing.is_none() {
             self.is_behind = false;
@@ -189,7 +189,7 @@ impl<'a, S: Sink> Lane<'a, S> {
         }
     }
 
-    /// Looks whether the write has ended.
+    /// Polls the write in progress.
     pub(super) fn poll(
         &mut self,
         context: &mut std::task::Context<'_>,
@@ -210,7 +210,7 @@ impl<'a, S: Sink> Lane<'a, S> {
 /// Writer of a channel's batches.
 struct BatchWriter<'a, S> {
     channel: String,
-    /// Shared only with the thread that writes at the moment.
+    /// Shared only with the thread that is writing.
     sink: Arc<Mutex<S>>,
     /// Cursor of the outputs.
     cursor: Option<Cursor>,
@@ -218,9 +218,9 @@ struct BatchWriter<'a, S> {
     board: &'a Board,
     backoff: Backoff,
     report: StorageReport,
-    /// The same of the feed files, which hold nothing up.
+    /// Failures of the feed files, which delay nothing.
     files_report: StorageReport,
-    /// When the feed files are to be written.
+    /// Time at which the feed files are to be written.
     files_due: Option<Instant>,
     /// Delays between attempts to write them.
     files_backoff: Backoff,
@@ -231,7 +231,7 @@ struct BatchWriter<'a, S> {
 }
 
 impl<S: Sink> BatchWriter<'_, S> {
-    /// Puts a batch out, however long it takes. Hands itself back for the next one.
+    /// Writes a batch, however long it takes. Returns itself for the next one.
     async fn put_out(mut self, items: Vec<Item>) -> (Self, Result<(), LoopExit>) {
         let mut result = Ok(());
         if !items.is_empty() {
@@ -249,11 +249,11 @@ impl<S: Sink> BatchWriter<'_, S> {
         (self, result)
     }
 
-    /// Writes the feed files if they are due, or changed at all where it is the last time. A
-    /// failure is reported and tried again later; the journal has everything.
+    /// Writes the feed files if they are due, or, the last time, if they have changed. A failure is
+    /// reported and retried later; the journal has everything.
     async fn write_files(&mut self, is_last: bool) -> Result<(), LoopExit> {
         let sink = Arc::clone(&self.sink);
-        // After a failure not at once.
+        // Not immediately after a failure.
         let not_before = self.files_due.filter(|_| self.files_report.is_failing());
         let attempt = tokio::task::spawn_blocking(move || {
             let mut sink = sink.lock().unwrap_or_else(PoisonError::into_inner);
@@ -294,7 +294,8 @@ impl<S: Sink> BatchWriter<'_, S> {
         loop {
             let sink = Arc::clone(&self.sink);
             let attempt = tokio::task::spawn_blocking(move || {
-                // A panic under the lock left at worst less in memory than the source has.
+                // After a panic under the lock, memory lacks updates at worst, which the source
+                // has.
                 let mut sink = sink.lock().unwrap_or_else(PoisonError::into_inner);
                 let result = delivery.attempt(&mut *sink, now_ms);
                 (delivery, result)

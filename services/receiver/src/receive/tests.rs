@@ -594,7 +594,7 @@ async fn a_channel_that_cannot_be_written_does_not_stop_the_others() {
     bad.fail(Step::Journal, 0);
     let (cursors, second) = tokio::time::timeout(patience, asking.recv())
         .await
-        .expect("the transport connects anew")
+        .expect("the transport reconnects")
         .unwrap();
     let from = cursors[0].1.unwrap().seq;
     assert!((2..20).contains(&from), "{cursors:?}");

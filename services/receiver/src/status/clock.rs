@@ -14,7 +14,7 @@ pub(super) struct Clock<'a> {
 }
 
 impl Clock<'_> {
-    /// The time of day, with the date where it is not recent.
+    /// Returns the time of day, with the date if it is not recent.
     pub(super) fn time(&self, at_ms: u64) -> String {
         let format = if self.now_ms.abs_diff(at_ms) < DAY_MS {
             "%H:%M:%S"
@@ -30,7 +30,7 @@ impl Clock<'_> {
         )
     }
 
-    /// The time, and how long ago that is.
+    /// Returns the time and its age.
     pub(super) fn ago(&self, at_ms: u64) -> String {
         format!("{} ({} ago)", self.time(at_ms), self.age(at_ms))
     }

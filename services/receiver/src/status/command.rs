@@ -13,10 +13,10 @@ use super::view::{Life, render};
 use crate::board::now_ms;
 use crate::data;
 
-/// A receiver writes every two seconds; after this long it is not well. In ms.
+/// Age of a status from which on the receiver counts as hung, in ms; it writes every two seconds.
 const SILENT_MS: u64 = 10_000;
 
-/// A file that was read while it was written over is read again.
+/// Attempts to read a file that is being overwritten.
 const READ_TRIES: u32 = 4;
 const READ_PAUSE: Duration = Duration::from_millis(50);
 
@@ -29,16 +29,16 @@ pub(super) struct Seen {
     pub(super) life: Life,
 }
 
-/// Looks at the data folder.
+/// Reads the state of a data folder.
 ///
 /// # Errors
-/// If no receiver has run there, or the folder cannot be read; in words for the operator.
+/// No receiver has run there, or the folder cannot be read; in words for the operator.
 pub(super) fn look(data: &Path) -> anyhow::Result<Seen> {
     let running = data::is_running(data)?;
     let Some(status) = read(data)? else {
         if running {
             anyhow::bail!(
-                "a receiver has just started on {} and has no status yet; ask again in a moment",
+                "a receiver has just started on {} and has no status yet; try again in a moment",
                 data.display()
             );
         }
@@ -57,11 +57,11 @@ pub(super) fn look(data: &Path) -> anyhow::Result<Seen> {
     Ok(Seen { status, life })
 }
 
-/// Looks at the data folder. As JSON, it is the status file with `"running"` added, and with
-/// `"connected"` false where nothing runs.
+/// Returns the status of a data folder. As JSON, it is the status file with `"running"` added, and
+/// with `"connected"` false if no receiver runs.
 ///
 /// # Errors
-/// If no receiver has run there, or the folder cannot be read; in words for the operator.
+/// No receiver has run there, or the folder cannot be read; in words for the operator.
 pub fn status(data: &Path, as_json: bool) -> anyhow::Result<Answer> {
     let Seen { status, life } = look(data)?;
     let running = life != Life::Ended;
@@ -84,7 +84,7 @@ fn read(data: &Path) -> anyhow::Result<Option<Status>> {
         if let Ok(status) = file::read(data) {
             return Ok(status);
         }
-        // A command of its own, without a runtime to be in the way of.
+        // A command without a runtime that this could block.
         #[allow(clippy::disallowed_methods)]
         std::thread::sleep(READ_PAUSE);
     }
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_receiver_that_runs_is_connected_and_has_no_problem_is_well() {
+    fn only_a_connected_receiver_without_problems_is_well() {
         let folder = tempfile::tempdir().unwrap();
         let data = folder.path();
         let error = status(data, false).unwrap_err().to_string();

@@ -13,19 +13,19 @@ use super::model::Status;
 use crate::board::Board;
 use crate::durable::{FileError, remove_unsynced, replace_unsynced};
 
-/// The file's name in the data folder.
+/// Name of the file in the data folder.
 const NAME: &str = "status.json";
 
-/// At most five times a second.
+/// Shortest time between two writes.
 const SPACING: Duration = Duration::from_millis(200);
 
-/// After so long without a change the file is written anyway: a reader sees that we are alive.
+/// Interval of writes without a change, which show that the receiver is alive.
 const HEARTBEAT: Duration = Duration::from_millis(1500);
 
-/// The unit in which file systems hand out space.
+/// Allocation unit of file systems.
 const BLOCK: usize = 4096;
 
-/// No status is that long, in bytes.
+/// Bound on the file, in bytes.
 const MAX_FILE: u64 = 16 << 20;
 
 /// Returns the path of a data folder's status file.
@@ -34,8 +34,8 @@ pub fn path(data: &Path) -> PathBuf {
     data.join(NAME)
 }
 
-/// Keeps the file as the board says, at most five times a second and at least every two seconds,
-/// until `done`; then writes it once more.
+/// Writes the board's status to the file, at most five times a second and at least every two
+/// seconds, until `done`; then once more.
 pub async fn keep(board: Arc<Board>, data: PathBuf, done: CancellationToken) {
     let path = path(&data);
     let mut failing = false;
@@ -48,9 +48,9 @@ pub async fn keep(board: Arc<Board>, data: PathBuf, done: CancellationToken) {
             Ok(Err(error)) if failing => debug!("{error}"),
             Ok(Err(error)) => {
                 failing = true;
-                warn!("the status is out of date: {error}");
+                warn!(%error, "status file is out of date");
             }
-            Err(error) => warn!("the status could not be written: {error}"),
+            Err(error) => warn!(%error, "status file not written"),
         }
         if last {
             return;
@@ -68,11 +68,11 @@ pub async fn keep(board: Arc<Board>, data: PathBuf, done: CancellationToken) {
     }
 }
 
-/// Replaces the file. On a full disk, where there is no room for a second one, it is written over
-/// in the room that it has: that is when somebody will look at it. Blocks for a moment.
+/// Replaces the file. On a full disk, without room for a second one, it is overwritten in place:
+/// operators need it then most. Blocks for a moment.
 ///
 /// # Errors
-/// If it cannot be written.
+/// The file cannot be written.
 pub fn write(path: &Path, status: &Status) -> Result<(), FileError> {
     match replace_unsynced(path, &render(status)?) {
         Err(error) if is_full(&error.source) => write_over(path, status).map_err(|_| error),
@@ -95,8 +95,8 @@ fn is_full(error: &io::Error) -> bool {
     )
 }
 
-/// Writes over the file without needing more room, at the price of the oldest moves. A reader in
-/// the same instant may see half of it and reads again.
+/// Overwrites the file within its present size, without the oldest moves if necessary. A concurrent
+/// reader may see a part of it and reads again.
 fn write_over(path: &Path, status: &Status) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).open(path)?;
     let room = usize::try_from(file.metadata()?.len())
@@ -120,7 +120,7 @@ fn write_over(path: &Path, status: &Status) -> io::Result<()> {
 /// Reads the status of a data folder; `None` if there is none.
 ///
 /// # Errors
-/// If it cannot be read, or is no status.
+/// The file cannot be read, or is no status.
 pub fn read(data: &Path) -> Result<Option<Status>, FileError> {
     let path = path(data);
     let read = parse(|| {
@@ -135,8 +135,8 @@ pub fn read(data: &Path) -> Result<Option<Status>, FileError> {
     }
 }
 
-/// The status in what `text` returns. A text that was written over while it was read may be a mix
-/// of two: it is read once more.
+/// Parses the status that `text` returns. A text that was overwritten meanwhile may be a mix of
+/// two, and is read again.
 fn parse(mut text: impl FnMut() -> io::Result<Vec<u8>>) -> io::Result<Status> {
     match serde_json::from_slice(&text()?) {
         Ok(status) => Ok(status),
@@ -144,7 +144,7 @@ fn parse(mut text: impl FnMut() -> io::Result<Vec<u8>>) -> io::Result<Status> {
     }
 }
 
-/// Removes a former process's status file, so that it is not mistaken for this one's.
+/// Removes the status file of a former process, so that it is not taken for the present one's.
 pub fn discard(data: &Path) {
     remove_unsynced(&path(data));
 }
@@ -181,13 +181,13 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_was_written_over_meanwhile_is_read_again() {
+    fn a_text_overwritten_meanwhile_is_read_again() {
         let status = board().status();
         let whole = render(&status).unwrap();
         let mut texts = vec![whole.clone(), whole[1..].to_vec()];
         let read = parse(|| Ok(texts.pop().unwrap()));
         assert_eq!(read.unwrap(), status);
-        // One that stays so is none.
+        // A text that stays invalid is no status.
         let mut reads = 0;
         let read = parse(|| {
             reads += 1;
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn on_a_full_disk_the_room_that_is_there_is_used() {
+    fn on_a_full_disk_the_file_is_overwritten() {
         let folder = tempfile::tempdir().unwrap();
         let file = path(folder.path());
         let mut status = board().status();
@@ -216,7 +216,7 @@ mod tests {
         assert_eq!(read.error, status.error);
         assert!(fs::metadata(&file).unwrap().len() <= BLOCK as u64);
         assert!((1..64).contains(&read.channels[0].moves.len()));
-        // A shorter one leaves nothing of the longer one.
+        // A shorter status leaves nothing of the longer one.
         status.channels[0].moves.clear();
         write_over(&file, &status).unwrap();
         assert!(

@@ -1,4 +1,4 @@
-//! The content of `status.json`. Times are Unix times in ms, durations are in ms.
+//! Content of `status.json`. Times are Unix times in ms, durations are in ms.
 
 use std::net::SocketAddr;
 
@@ -6,62 +6,62 @@ use flexicast::receiver::ReceptionCounters;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// The format of the file.
+/// Format of the file.
 pub const VERSION: u32 = 1;
 
-/// A receiver.
+/// Status of a receiver.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     /// [`VERSION`].
     pub version: u32,
-    /// The receiver's process.
+    /// Process id.
     pub pid: u32,
-    /// When this was written.
+    /// Time of this status.
     pub updated_ms: u64,
-    /// When the process began.
+    /// Start of the process.
     #[serde(default)]
     pub started_ms: u64,
-    /// Its name for people.
+    /// Display name.
     pub name: String,
-    /// Its id, made once.
+    /// Id of the receiver, made once.
     pub receiver_id: Uuid,
     /// `host:port` of the source.
     pub source: String,
-    /// The source's address on the present connection.
+    /// Address of the source on the present connection.
     #[serde(default)]
     pub address: Option<String>,
-    /// Whether the source has let the receiver in on the present connection.
+    /// Whether the source has admitted the receiver on the present connection.
     pub connected: bool,
-    /// Present failure, in words for a person.
+    /// Present failure, in words.
     pub error: Option<String>,
     /// Address of the HTTP server.
     #[serde(default)]
     pub http: Option<SocketAddr>,
-    /// The channels, in the link's order.
+    /// Channels, in the link's order.
     pub channels: Vec<Channel>,
-    /// The webhooks and commands.
+    /// Webhooks and commands.
     #[serde(default)]
     pub hooks: Vec<Hook>,
 }
 
-/// A webhook or command. Counters count since this process started.
+/// Webhook or command. Counters count since this process started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hook {
-    /// Its name.
+    /// Name.
     pub name: String,
     /// `webhook` or `exec`.
     pub kind: String,
-    /// Only updates of these channels; of all if empty.
+    /// Channels; empty for all.
     pub channels: Vec<String>,
-    /// Updates that wait for it.
+    /// Pending updates.
     pub pending: u64,
-    /// Updates that it has taken.
+    /// Delivered updates.
     pub delivered: u64,
-    /// Attempts that failed.
+    /// Failed attempts.
     pub failures: u64,
-    /// Updates that went to its dead-letter file.
+    /// Updates that became dead letters.
     pub dead: u64,
-    /// Updates that were lost for it with a damaged journal.
+    /// Updates lost with a damaged journal.
     #[serde(default)]
     pub lost: u64,
     /// Error of the last attempt, until one succeeds.
@@ -70,57 +70,57 @@ pub struct Hook {
     pub disabled: bool,
 }
 
-/// One channel. Counters count since this process started.
+/// Channel. Counters count since this process started.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Channel {
-    /// Its name.
+    /// Name.
     pub channel: String,
     /// Incarnation last announced by the source, or the cursor's.
     pub incarnation: Option<Uuid>,
     /// `multicast`, `amt`, `replicated` or `unicast`.
     pub rung: String,
-    /// Since when.
+    /// Time of the move to this rung.
     pub rung_since_ms: u64,
-    /// The AMT relay that it has, whether or not the flow comes by it.
+    /// AMT relay, whether or not the flow arrives by it.
     #[serde(default)]
     pub relay: Option<SocketAddr>,
     /// Last finding about relays, for people.
     #[serde(default)]
     pub relay_detail: Option<String>,
-    /// The last `seq` up to which the outputs are complete; 0 for none.
+    /// Last `seq` up to which the outputs are complete; 0 for none.
     pub cursor: u64,
     /// Last `seq` announced by the source since this process started; 0 before the first.
     pub head: u64,
-    /// Updates put out.
+    /// Delivered updates.
     pub updates: u64,
-    /// The same by path.
+    /// Delivered updates by path.
     pub via: Paths,
-    /// Of the last 1,000 live updates: from storing at the source until the output held them.
+    /// Latency of the last 1,000 live updates, from storing at the source to the outputs.
     pub latency_ms: Latency,
-    /// Counters of what arrived, each a member of this object.
+    /// Counters of the reception, each a member of this object.
     #[serde(flatten)]
     pub reception: ReceptionCounters,
-    /// Updates that made no sense and were passed over.
+    /// Invalid updates, which were skipped.
     #[serde(default)]
     pub undecodable: u64,
-    /// Updates that were gone at the source before this receiver asked for them.
+    /// Updates gone at the source before they could be received.
     #[serde(default)]
     pub missing: u64,
-    /// The last 16 times that updates were gone, oldest first.
+    /// Last 16 gaps, oldest first.
     #[serde(default)]
     pub gaps: Vec<Gap>,
-    /// The last 64 moves, oldest first.
+    /// Last 64 moves, oldest first.
     pub moves: Vec<Move>,
 }
 
 /// Updates by path.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Paths {
-    /// Every byte first came by the flow.
+    /// Updates wholly received by the flow.
     pub flow: u64,
-    /// Some did.
+    /// Updates partly received by the flow.
     pub repaired: u64,
-    /// None did.
+    /// Updates received by unicast alone.
     pub unicast: u64,
 }
 
@@ -128,33 +128,33 @@ pub struct Paths {
 /// receiver's.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
-    /// Of the last update.
+    /// Latency of the last update.
     pub last: Option<f64>,
-    /// The median.
+    /// Median.
     pub p50: Option<f64>,
     /// 99th percentile.
     pub p99: Option<f64>,
 }
 
-/// Updates that were gone at the source.
+/// Updates gone at the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gap {
-    /// When the source said so.
+    /// Time of the announcement.
     pub at_ms: u64,
-    /// The first `seq` that is gone.
+    /// First `seq` that is gone.
     pub from: u64,
-    /// The last one.
+    /// Last one.
     pub to: u64,
 }
 
-/// A change of rung.
+/// Change of rung.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Move {
-    /// When.
+    /// Time of the move.
     pub at_ms: u64,
-    /// The rung left.
+    /// Previous rung.
     pub from: String,
-    /// The rung taken.
+    /// New rung.
     pub to: String,
     /// Cause, such as `joined` or `ack-timeout`.
     pub cause: String,

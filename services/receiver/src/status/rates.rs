@@ -4,22 +4,22 @@ use std::collections::VecDeque;
 
 use super::model::Status;
 
-/// Rates are taken over so long, in ms.
+/// Time over which rates are computed, in ms.
 const OVER_MS: u64 = 10_000;
 
-/// The most statuses that are remembered.
+/// Largest number of statuses kept.
 const SAMPLES: usize = 128;
 
 /// Time for which a restart is shown, in ms.
-const TOLD_MS: u64 = 60_000;
+const SHOWN_MS: u64 = 60_000;
 
-/// The statuses of the last seconds.
+/// Statuses of the last seconds.
 #[derive(Debug, Default)]
 pub(super) struct Rates {
     samples: VecDeque<Sample>,
     /// Run of the program that the counters belong to.
     run: Option<(u32, u64)>,
-    /// When another one was seen.
+    /// Last restart.
     restarted: Option<Restart>,
 }
 
@@ -30,12 +30,12 @@ struct Sample {
     counts: Vec<(u64, u64)>,
 }
 
-/// A receiver that was started again while somebody looked.
+/// Restart of the receiver during the observation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Restart {
     /// Time of detection.
     pub(super) at_ms: u64,
-    /// The process before.
+    /// Previous process id.
     pub(super) pid: u32,
 }
 
@@ -49,7 +49,7 @@ pub(super) struct Rate {
 }
 
 impl Rates {
-    /// Takes a status in.
+    /// Adds a status.
     pub(super) fn see(&mut self, status: &Status, now_ms: u64) {
         let run = (status.pid, status.started_ms);
         if let Some((pid, _)) = self.run.filter(|known| *known != run) {
@@ -73,13 +73,13 @@ impl Rates {
             counts: counts.collect(),
         });
         let old = |sample: &Sample| sample.at_ms.saturating_add(OVER_MS) < status.updated_ms;
-        // One that is older stays: from there the rate is taken.
+        // Keeps one older status, from which rates are computed.
         while self.samples.len() > SAMPLES || self.samples.get(1).is_some_and(old) {
             self.samples.pop_front();
         }
     }
 
-    /// Of the channel at this place in the status; `None` until there is something to compare.
+    /// Returns the rate of the channel with this index; `None` before there are two statuses.
     pub(super) fn of(&self, channel: usize) -> Option<Rate> {
         let (first, last) = (self.samples.front()?, self.samples.back()?);
         let seconds = last
@@ -98,7 +98,7 @@ impl Rates {
     /// Returns the restart of the receiver, if it is recent.
     pub(super) fn restarted(&self, now_ms: u64) -> Option<Restart> {
         self.restarted
-            .filter(|restart| now_ms.saturating_sub(restart.at_ms) < TOLD_MS)
+            .filter(|restart| now_ms.saturating_sub(restart.at_ms) < SHOWN_MS)
     }
 }
 
@@ -117,7 +117,7 @@ mod tests {
             status.channels[0].updates = 10 * second;
             status.channels[0].reception.flow_packets = if second < 15 { 0 } else { 100 };
             rates.see(&status, status.updated_ms);
-            // The same once more changes nothing.
+            // A repeated status changes nothing.
             rates.see(&status, status.updated_ms);
         }
         let rate = rates.of(0).unwrap();

@@ -1,4 +1,4 @@
-//! The live view's picture: lines of text for a terminal of any size.
+//! Lines of the live view, for a terminal of any size.
 
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
@@ -10,20 +10,20 @@ use super::rates::{Rate, Rates};
 use super::view::Life;
 use service::peer_text::plain;
 
-/// Everything that is on the picture.
+/// Content of the view.
 pub(super) struct Scene<'a> {
     /// State read from the data folder, or the error.
     pub(super) seen: Result<&'a Seen, &'a str>,
     pub(super) rates: &'a Rates,
     pub(super) clock: Clock<'a>,
-    /// Whether there may be colours.
+    /// Whether to use colours.
     pub(super) colour: bool,
-    /// The first channel that is shown.
+    /// Index of the first channel shown.
     pub(super) scroll: usize,
 }
 
-/// A column of the table of channels. The first has the highest rank: the last go first where there
-/// is no room.
+/// Column of the table of channels. Without room, those of the highest rank number are dropped
+/// first.
 struct Column {
     title: &'static str,
     width: usize,
@@ -79,7 +79,7 @@ const COLUMNS: [Column; 9] = [
 ];
 
 impl Scene<'_> {
-    /// The picture, at most `height` lines, of which the last is how to leave.
+    /// Returns at most `height` lines, of which the last names the keys.
     pub(super) fn lines(&self, width: usize, height: usize) -> Vec<Line<'static>> {
         let mut lines = self.body(width, height.saturating_sub(1));
         lines.truncate(height.saturating_sub(1));
@@ -107,7 +107,7 @@ impl Scene<'_> {
         let room = height.saturating_sub(lines.len());
         let (channels, hooks) = (status.channels.len(), status.hooks.len());
         let moves = self.moves(status);
-        // Every section keeps a line before any gets its details, and the past comes last.
+        // Every section has a line before any has details, and the moves come last.
         let hook_lines = if hooks == 0 { 0 } else { hooks + 2 };
         let few_moves = moves.len().min(4) + 2;
         let detailed = 2 * channels + 2 + hook_lines + few_moves <= room;
@@ -136,7 +136,7 @@ impl Scene<'_> {
         lines
     }
 
-    /// Lines about the receiver, its process, its source and its failures.
+    /// Returns the lines about the receiver, its process, its source and its failures.
     fn head(&self, status: &Status, width: usize) -> Vec<Line<'static>> {
         let life = self.seen.map_or(Life::Ended, |seen| seen.life);
         let name = plain(&status.name);
@@ -294,7 +294,7 @@ impl Scene<'_> {
         Line::styled(cut(&text, width), style)
     }
 
-    /// The moves of all channels, the newest first.
+    /// Returns the moves of all channels, newest first.
     fn moves(&self, status: &Status) -> Vec<String> {
         let mut moves: Vec<(u64, String)> = Vec::new();
         for channel in &status.channels {
@@ -333,7 +333,7 @@ impl Scene<'_> {
     }
 
     fn dim(&self) -> Style {
-        // Also on terminals without colours.
+        // Works on terminals without colours as well.
         Style::default().add_modifier(Modifier::DIM)
     }
 }
@@ -347,7 +347,7 @@ fn columns(width: usize) -> [bool; 9] {
             continue;
         };
         let wanted = COLUMNS.get(at).map_or(0, |column| column.width) + usize::from(used > 0);
-        // The name is there in any case, cut by the terminal.
+        // The name is always shown, cut by the terminal.
         if rank > 0 && used + wanted > width {
             break;
         }
@@ -366,7 +366,7 @@ fn details(c: &Channel, rate: Option<Rate>) -> String {
             format!("{text}, {number} {what}")
         })
     };
-    // Losses come first, where they are not cut off.
+    // Losses come first, so that they are not cut off.
     let lost = count(&[
         (c.missing, "GONE AT THE SOURCE"),
         (c.undecodable, "MADE NO SENSE"),
@@ -386,7 +386,7 @@ fn details(c: &Channel, rate: Option<Rate>) -> String {
     )
 }
 
-/// Exactly so wide.
+/// Returns a text of exactly this width.
 fn pad(text: &str, width: usize, right: bool) -> String {
     let text = cut(text, width);
     if right {
@@ -396,7 +396,7 @@ fn pad(text: &str, width: usize, right: bool) -> String {
     }
 }
 
-/// At most so many characters, with a sign where some are gone.
+/// Returns a text of at most this width, with a mark if it is cut.
 fn cut(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
@@ -408,7 +408,7 @@ fn cut(text: &str, width: usize) -> String {
     out
 }
 
-/// Two texts at both ends of a line; without the second where there is no room.
+/// Returns two texts at both ends of a line; without room, only the first.
 fn apart(left: &str, right: &str, width: usize) -> String {
     let used = left.chars().count() + right.chars().count();
     if used + 2 > width {
@@ -417,7 +417,7 @@ fn apart(left: &str, right: &str, width: usize) -> String {
     format!("{left}{}{right}", " ".repeat(width - used))
 }
 
-/// The text on lines of at most `width` characters, at most so many lines.
+/// Returns the text on at most `most` lines of at most `width` characters.
 fn wrapped(text: &str, width: usize, most: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {

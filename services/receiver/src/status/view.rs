@@ -1,4 +1,4 @@
-//! A status for people: one screen of text.
+//! Status as a screen of text.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -19,11 +19,11 @@ pub(super) enum Life {
     Running,
     /// Running, without a recent status.
     Silent,
-    /// Not running any more.
+    /// Ended.
     Ended,
 }
 
-/// Renders a status as it is at `now_ms`; `data` is the data folder.
+/// Renders a status at `now_ms`; `data` is the data folder.
 pub(super) fn render(
     status: &Status,
     life: Life,
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_and_silence_are_told_first() {
+    fn the_end_and_silence_come_first() {
         let mut status = status();
         status.updated_ms = NOW - 180_000;
         let ended = text(&status, Life::Ended);
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn problems_are_told_and_cannot_touch_the_terminal() {
+    fn problems_are_shown_and_cannot_control_the_terminal() {
         let mut status = status();
         status.connected = false;
         status.address = None;
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_up_to_date_with_a_source_that_cannot_be_asked() {
+    fn without_a_connection_no_channel_is_up_to_date() {
         let mut status = status();
         status.channels[0].cursor = 1234;
         assert!(text(&status, Life::Running).contains("up to date, at update 1234"));
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receiver_that_just_began() {
+    fn a_receiver_that_has_just_started() {
         let mut status = status();
         let channel = &mut status.channels[0];
         channel.moves.clear();

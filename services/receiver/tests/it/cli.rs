@@ -1,4 +1,4 @@
-//! The program from outside: what it says and how it ends.
+//! The program from outside: messages and exit codes.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! The program against a real source: what it puts out, what it survives, what it says.
+//! The program against a real source: outputs, failures, reports.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -283,7 +283,7 @@ async fn an_undecodable_update_is_reported_and_skipped() {
         .await;
     site.publish_as(3, Bytes::from_static(b"\0{}")).await;
     site.publish(4).await;
-    let line = running.wait_for("update 2 makes no sense");
+    let line = running.wait_for("update 2 is invalid");
     assert!(line.contains("encoding 7"), "{line}");
     let status = home.cursor(4).await;
     assert_eq!(status["channels"][0]["undecodable"], 2);

@@ -93,7 +93,7 @@ async fn a_receiver_without_its_folder_gets_the_kept_history() {
     drop(running);
 
     let running = start(&data, &site.link(), &all);
-    running.wait_for(&format!("goes on after update {}", PUBLISHED + 130));
+    running.wait_for(&format!("continues after update {}", PUBLISHED + 130));
     running.wait_for(&format!("first={}", PUBLISHED + 131));
 }
 

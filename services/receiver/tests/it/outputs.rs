@@ -376,9 +376,9 @@ async fn hung_consumers_hold_up_nothing_nor_the_shutdown() {
         hooks.seqs("/gone").last() == Some(&300)
     })
     .await;
-    let told = hooks.seqs("/gone");
+    let notified = hooks.seqs("/gone");
     let dead = home.dead("gone");
-    assert_eq!(told[1], dead.last().unwrap() + 1);
+    assert_eq!(notified[1], dead.last().unwrap() + 1);
     stop(running);
 }
 
@@ -494,7 +494,7 @@ async fn the_end_cuts_no_answer_short() {
     let mut all = vec![0; 9];
     reader.read_exact(&mut all).unwrap();
     running.signal(program::Signal::TERM);
-    running.wait_for("finishing what is in hand");
+    running.wait_for("finishing work in progress");
     reader.read_to_end(&mut all).unwrap();
     assert!(all.len() > LONG, "{}", all.len());
     assert_eq!(running.exit_code(), Some(0));

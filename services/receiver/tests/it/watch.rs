@@ -6,7 +6,8 @@ use crate::program::{self, Running, receiver, text};
 use crate::terminal::Terminal;
 
 /// A valid link to a closed port.
-const LINK: &str = "flexfeed://s3cret@127.0.0.1:9?pin=sha256:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8&ch=lore&ch=net";
+const LINK: &str = "flexfeed://s3cret@127.0.0.1:9?\
+    pin=sha256:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8&ch=lore&ch=net";
 
 fn run(data: &str) -> Running {
     let mut command = receiver(&["--name", "r1", "--data", data, "--http", "off"]);
@@ -32,7 +33,7 @@ fn a_receiver_is_seen_to_come_to_end_and_to_come_again() {
     let data = folder.path().join("data");
     let data = text(&data);
     let mut terminal = Terminal::start(&watch(data), 80, 24);
-    let said = terminal.until("nobody is there yet", |screen| {
+    let said = terminal.until("no receiver yet", |screen| {
         let text = screen.text();
         text.contains("no receiver has run") && text.contains("q quit")
     });

@@ -48,7 +48,6 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::metrics::{MetricType, TypedMetric};
 use prometheus_client::registry::{Metric, Registry, Unit};
-use service::metrics::raise;
 
 use crate::status::Snapshot;
 pub use admissions::Admissions;
@@ -191,4 +190,9 @@ where
 
 fn whole(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// Raises a counter to the transport's value; counters never decrease.
+fn raise(counter: &Counter, to: u64) {
+    counter.inner().fetch_max(to, Ordering::Relaxed);
 }

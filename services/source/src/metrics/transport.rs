@@ -10,11 +10,10 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
+use service::metrics::raise;
 
 use super::counters::TransportCounters;
 use super::labels::{MoveLabels, RungLabels, of};
-use service::metrics::raise;
-
 use super::{Counters, Gauges, registered, whole};
 
 pub(super) const RUNGS: [Rung; 4] = [Rung::Multicast, Rung::Amt, Rung::Replicated, Rung::Unicast];

@@ -56,7 +56,8 @@ impl Fixture {
         self.put(
             "proc/net/dev",
             &format!(
-                "Inter-|   Receive\n face |bytes    packets errs drop fifo frame compressed multicast|bytes\n\
+                "Inter-|   Receive\n face |bytes    packets errs drop fifo frame compressed \
+                 multicast|bytes\n\
                  \x20 eth0: 1 2 3 4 5 6 7 {frames} 9 10\n"
             ),
         );
@@ -121,7 +122,7 @@ fn counters_show_where_packets_were_dropped() {
         "{firewall}"
     );
     let other = fixture.explained([0, 1, 9]);
-    assert!(other.contains("nothing of this flow"), "{other}");
+    assert!(other.contains("none of this flow"), "{other}");
     fixture.put("proc/sys/net/ipv4/conf/all/rp_filter", "0");
     fixture.put("proc/sys/net/ipv4/conf/eth0/rp_filter", "1");
     let filtered = fixture.explained([5, 0, 9]);
@@ -146,11 +147,11 @@ fn interfaces_and_old_igmp_are_named() {
     fixture.put("sys/class/net/eth0/flags", "0x1003");
     fixture.put("proc/sys/net/ipv4/conf/eth0/force_igmp_version", "2");
     let forced = fixture.explained([0, 0, 0]);
-    assert!(forced.contains("made to speak IGMPv2"), "{forced}");
+    assert!(forced.contains("forced to IGMPv2"), "{forced}");
     fixture.put("proc/sys/net/ipv4/conf/eth0/force_igmp_version", "0");
     fixture.put("proc/net/igmp", &IGMP.replace("3      V3", "3      V2"));
     let old = fixture.explained([0, 0, 0]);
-    assert!(old.contains("speaks IGMPv2"), "{old}");
+    assert!(old.contains("uses IGMPv2"), "{old}");
     // Groups of any source need no more than that.
     fixture.put("proc/net/mcfilter", "Idx\n");
     let any = fixture.explained([0, 0, 0]);

@@ -110,7 +110,7 @@ async fn health_is_answered_whoever_takes_the_rest() {
     assert_eq!(refused.status(), 503);
     assert!(refused.headers().contains_key("retry-after"));
     assert_eq!(bench.get("/events").await.status(), 503);
-    // And those that say nothing at all.
+    // And silent ones.
     let mut silent = Vec::new();
     for _ in 0..40 {
         silent.push(TcpStream::connect(bench.address).await.unwrap());

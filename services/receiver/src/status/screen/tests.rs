@@ -206,7 +206,7 @@ fn a_wide_screen_shows_all_columns_and_a_narrow_one_the_first() {
     for width in 1..30 {
         for height in 1..30 {
             drawn(Ok(&seen), &Rates::default(), (width, height), 0);
-            drawn(Err("nobody"), &Rates::default(), (width, height), 3);
+            drawn(Err("no receiver"), &Rates::default(), (width, height), 3);
         }
     }
 }

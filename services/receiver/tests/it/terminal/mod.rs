@@ -1,4 +1,4 @@
-//! A program in a terminal of its own: a real pseudo terminal, and what stands on its screen.
+//! A program in a terminal of its own: a real pseudo terminal, and its screen.
 
 use std::fs::File;
 use std::io::{Read, Write};
