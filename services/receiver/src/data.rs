@@ -132,7 +132,7 @@ impl DataFolder {
         match probed {
             // As while running: nothing is received until there is room.
             Err(problem) if is_full(&problem) => {
-                warn!(%problem, "data folder full; no updates are written until there is room");
+                warn!(%problem, "data folder full: make room; no updates are written until then");
             }
             probed => probed.map_err(unusable)?,
         }
