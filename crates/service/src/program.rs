@@ -263,3 +263,43 @@ fn complain(code: u8, text: &str) -> ExitCode {
     let _ = writeln!(io::stderr(), "{}", text.trim_end());
     ExitCode::from(code)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn exit_codes_distinguish_usage_and_failure() {
+        let code = |done| format!("{:?}", end(done));
+        let exit = |code: u8| format!("{:?}", ExitCode::from(code));
+        assert_eq!(code(Ok(String::new().into())), exit(0));
+        let unwell = Answer {
+            text: String::new(),
+            well: false,
+        };
+        assert_eq!(code(Ok(unwell)), exit(1));
+        assert_eq!(code(Err(Failure::other("disk full"))), exit(1));
+        let problems = Problems(vec!["--listen: no address".to_owned()]);
+        assert_eq!(code(Err(problems.clone().into())), exit(2));
+        let json = Failure::of_settings(problems, true);
+        assert!(json.to_string().starts_with('{'), "{json}");
+        assert_eq!(code(Err(json)), exit(2));
+    }
+
+    #[test]
+    fn a_call_that_hangs_does_not_delay_the_end() {
+        let (release, released) = mpsc::channel::<()>();
+        let begun = Instant::now();
+        let ended = block_on(&mut Builder::new_current_thread(), Duration::ZERO, async {
+            tokio::task::spawn_blocking(move || released.recv());
+            Ok::<_, io::Error>(7)
+        });
+        assert!(matches!(ended, Ok(7)));
+        // Only dropping this ends the call.
+        drop(release);
+        assert!(begun.elapsed() < Duration::from_secs(30));
+    }
+}
