@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn a_call_that_hangs_does_not_delay_the_end() {
-        let (release, released) = mpsc::channel::<()>();
+        let (release, released) = mpsc::sync_channel::<()>(1);
         let begun = Instant::now();
         let ended = block_on(&mut Builder::new_current_thread(), Duration::ZERO, async {
             tokio::task::spawn_blocking(move || released.recv());
