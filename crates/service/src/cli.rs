@@ -116,6 +116,7 @@ mod tests {
                 setting!("data_folder", "DIR", "").path().default("."),
             ],
             other_variables: &[],
+            strict: false,
         },
         http: "listen",
     };

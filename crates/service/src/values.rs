@@ -12,8 +12,8 @@ use crate::logging::LogFormat;
 /// The text is neither.
 pub fn switch(text: &str) -> Result<bool, String> {
     match text.trim().to_ascii_lowercase().as_str() {
-        "1" | "true" | "yes" | "on" => Ok(true),
-        "0" | "false" | "no" | "off" => Ok(false),
+        "1" | "true" | "yes" | "on" | "y" | "t" => Ok(true),
+        "0" | "false" | "no" | "off" | "n" | "f" => Ok(false),
         _ => Err("is neither true nor false".into()),
     }
 }
@@ -103,39 +103,53 @@ pub fn size(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "is no number of bytes, such as 1048576, 64M or 2G".to_owned())
 }
 
+/// Splits a number from its unit: `1.5M` is (1.5, "M").
+#[must_use]
+pub fn number(text: &str) -> Option<(f64, &str)> {
+    let rest = text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
+    let digits = text.strip_suffix(rest)?;
+    Some((digits.parse().ok()?, rest.trim()))
+}
+
+/// Returns a time, perhaps none at all; `bare` is the unit of a number without one, in seconds.
+#[must_use]
+pub fn time(text: &str, bare: Option<f64>) -> Option<Duration> {
+    let (value, unit) = number(text.trim())?;
+    let unit = match unit {
+        "" => bare?,
+        "ms" => 1e-3,
+        "s" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        "d" => 86_400.0,
+        "w" => 7.0 * 86_400.0,
+        _ => return None,
+    };
+    let time = Duration::try_from_secs_f64(value * unit).ok()?;
+    // Far below what a point in time can hold.
+    u64::try_from(time.as_millis()).ok().map(|_| time)
+}
+
+fn some_time(text: &str, bare: Option<f64>) -> Result<Duration, String> {
+    time(text, bare)
+        .filter(|time| time.as_millis() > 0)
+        .ok_or_else(|| "is no duration, such as 500ms, 10s, 5m, 12h or 7d".to_owned())
+}
+
 /// A duration with its unit.
 ///
 /// # Errors
-/// The text is none, or empty.
+/// The text is none, or less than a millisecond.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    let text = text.trim();
-    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-    let (digits, unit) = text.split_at(digits);
-    let ms = match unit.trim() {
-        "ms" => 1,
-        "s" => 1_000,
-        "m" | "min" => 60_000,
-        "h" => 3_600_000,
-        "d" => 86_400_000,
-        _ => 0,
-    };
-    let number = digits.parse::<u64>().ok();
-    number
-        .and_then(|number| number.checked_mul(ms))
-        .filter(|ms| *ms > 0)
-        .map(Duration::from_millis)
-        .ok_or_else(|| "is no duration, such as 500ms, 10s, 5m, 12h or 7d".to_owned())
+    some_time(text, None)
 }
 
 /// The same, or a number of seconds without a unit.
 ///
 /// # Errors
-/// The text is neither, or empty.
+/// The text is neither, or less than a millisecond.
 pub fn duration_or_seconds(text: &str) -> Result<Duration, String> {
-    match text.trim().parse::<u64>() {
-        Ok(seconds) => duration(&format!("{seconds}s")),
-        Err(_) => duration(text),
-    }
+    some_time(text, Some(1.0))
 }
 
 /// A duration as it would be written.
@@ -169,6 +183,7 @@ mod tests {
         assert_eq!(ms(" 10 s "), Ok(10_000));
         assert_eq!(ms("5m"), Ok(300_000));
         assert_eq!(ms("7d"), Ok(7 * 86_400_000));
+        assert_eq!((ms("1.5s"), ms("2w")), (Ok(1500), Ok(14 * 86_400_000)));
         for wrong in [
             "",
             "10",
@@ -177,7 +192,10 @@ mod tests {
             "1y",
             "-1s",
             "99999999999999999d",
-            "1.5s",
+            "0.5ms",
+            "1.5.1s",
+            ".s",
+            "infs",
         ] {
             assert!(duration(wrong).is_err(), "{wrong}");
         }

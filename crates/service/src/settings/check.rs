@@ -35,7 +35,8 @@ impl Table {
     /// Returns every setting with its value and origin.
     #[must_use]
     pub fn shown(&self, layers: &Layers) -> Vec<Shown> {
-        let all = self.settings.iter().map(|setting| {
+        let settings = self.settings.iter().filter(|setting| setting.in_variable());
+        let all = settings.map(|setting| {
             let given = layers.given(setting.name);
             let value = given.map(|given| value(setting, &given.value));
             Shown {
@@ -54,6 +55,7 @@ fn value(setting: &Setting, value: &Value) -> String {
         _ => " ",
     };
     match value {
+        Value::Texts(_) if setting.secret => (setting.shown)(""),
         Value::Texts(texts) => {
             let texts: Vec<String> = texts.iter().map(|text| (setting.shown)(text)).collect();
             texts.join(separator)

@@ -19,7 +19,7 @@ pub enum Origin {
         path: PathBuf,
         /// Line, counted from 1.
         line: usize,
-        /// Key as written there.
+        /// Key as written there; empty for none in particular.
         key: String,
     },
 }
@@ -30,8 +30,47 @@ impl fmt::Display for Origin {
             Origin::Line(flag) => f.write_str(flag),
             Origin::Variable(name) => f.write_str(name),
             Origin::File { path, line, key } => {
-                write!(f, "{} line {line}: {key}", path.display())
+                write!(f, "{} line {line}", path.display())?;
+                match key.as_str() {
+                    "" => Ok(()),
+                    key => write!(f, ": {key}"),
+                }
             }
+        }
+    }
+}
+
+/// A problem of the settings, in words for the operator. Quotes no secret.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// Origin of the wrong value; `None` where several are wrong together.
+    pub origin: Option<Origin>,
+    /// Problem.
+    pub what: String,
+}
+
+impl Problem {
+    /// Returns the line in a file; the greatest number for other origins, which sort after it.
+    #[must_use]
+    pub fn line(&self) -> usize {
+        match &self.origin {
+            Some(Origin::File { line, .. }) => *line,
+            _ => usize::MAX,
+        }
+    }
+}
+
+impl From<String> for Problem {
+    fn from(what: String) -> Self {
+        Self { origin: None, what }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.origin {
+            Some(origin) => write!(f, "{origin}: {}", self.what),
+            None => f.write_str(&self.what),
         }
     }
 }
@@ -54,6 +93,24 @@ impl Given {
             Value::Sections(_) => &[],
         }
     }
+
+    /// Returns its text: all of a list, separated by commas. None where it has tables.
+    #[must_use]
+    pub fn text(&self) -> Option<String> {
+        match &self.value {
+            Value::Texts(texts) => Some(texts.join(",")),
+            Value::Sections(_) => None,
+        }
+    }
+
+    /// Returns its tables; none where it has texts.
+    #[must_use]
+    pub fn sections(&self) -> &[Section] {
+        match &self.value {
+            Value::Texts(_) => &[],
+            Value::Sections(sections) => sections,
+        }
+    }
 }
 
 /// Unparsed value of a setting. Has no `Debug`: it may be a secret.
@@ -70,8 +127,23 @@ pub enum Value {
 pub struct Section {
     /// Origin of its header.
     pub origin: Origin,
-    /// Keys with their origins and texts.
-    pub keys: BTreeMap<&'static str, (Origin, Vec<String>)>,
+    /// Keys as given.
+    pub keys: BTreeMap<&'static str, Given>,
+}
+
+impl Section {
+    /// Returns a key as one text.
+    #[must_use]
+    pub fn text(&self, key: &str) -> Option<(&Origin, String)> {
+        let given = self.keys.get(key)?;
+        Some((&given.origin, given.text()?))
+    }
+
+    /// Returns the tables within it that have this name.
+    #[must_use]
+    pub fn sections(&self, key: &str) -> &[Section] {
+        self.keys.get(key).map_or(&[], Given::sections)
+    }
 }
 
 /// Settings of one place, by name.
@@ -108,7 +180,20 @@ impl Layers {
     /// Returns the setting of the strongest layer that has it.
     #[must_use]
     pub fn given(&self, name: &str) -> Option<&Given> {
-        self.with_any(&[name])?.0.get(name)
+        self.all(name).next()
+    }
+
+    /// Returns the setting of every layer that has it, the strongest first.
+    pub fn all(&self, name: &str) -> impl Iterator<Item = &Given> {
+        self.0.iter().filter_map(move |layer| layer.0.get(name))
+    }
+
+    /// Returns the number of layers stronger than the one that has the setting.
+    #[must_use]
+    pub fn stronger(&self, name: &str) -> usize {
+        let mut layers = self.0.iter();
+        let at = layers.position(|layer| layer.0.contains_key(name));
+        at.unwrap_or(self.0.len())
     }
 
     /// Returns the same as one text.

@@ -40,14 +40,23 @@ impl Table {
                 .require_equals(true)
                 .default_missing_value("true")
                 .hide_possible_values(true),
+            Form::Optional(alone) => arg.num_args(0..=1).default_missing_value(alone),
             Form::List | Form::Sections(_) => arg.action(ArgAction::Append),
             _ => arg,
         }
     }
 
-    /// Returns the settings of the command line.
+    /// Returns the settings of the command line; those of a command override those before it.
     #[must_use]
     pub fn line_layer(&self, given: &ArgMatches) -> Layer {
+        let mut layer = self.flat_layer(given);
+        if let Some((_, given)) = given.subcommand() {
+            layer.0.extend(self.line_layer(given).0);
+        }
+        layer
+    }
+
+    fn flat_layer(&self, given: &ArgMatches) -> Layer {
         let mut layer = Layer::default();
         for setting in self.settings {
             // Not every command has every setting.

@@ -6,9 +6,6 @@
 //!    layer: it overrides nothing. [`Table::gather`] collects the layers.
 //! 3. A [`Taker`] takes each setting from the first layer that has it, parses it, and collects all
 //!    problems, so that the operator sees them at once. [`Table::load`] does all of it.
-//!
-//! The relay, the receiver and the console have all of it from here; the source has a table of its
-//! own kind, because its channels come from a file and from a database as well.
 
 pub mod check;
 pub mod file;
@@ -25,9 +22,9 @@ use std::path::Path;
 
 use thiserror::Error;
 
-pub use layer::{Given, Layer, Layers, Origin, Section, Value};
-pub use table::{Form, Key, KeyForm, Place, Setting, Table};
-pub use take::Taker;
+pub use layer::{Given, Layer, Layers, Origin, Problem, Section, Value};
+pub use table::{Form, Key, Place, Setting, Table};
+pub use take::{Taker, quoting};
 pub use variables::Environment;
 
 /// All problems of the settings, a line each, in words for the operator. Quotes no secret.
@@ -59,7 +56,7 @@ impl Table {
         take: impl FnOnce(&mut Taker<'_>) -> S,
     ) -> Result<Loaded<S>, Problems> {
         let (layers, problems) = self.gather(line, environment);
-        let mut taker = Taker::new(&layers, problems);
+        let mut taker = Taker::new(self, &layers, problems);
         let settings = take(&mut taker);
         Ok(Loaded {
             settings: taker.finish(settings)?,
@@ -79,7 +76,7 @@ impl Table {
         take: impl FnOnce(&mut Taker<'_>) -> T,
     ) -> Result<T, Problems> {
         let (layers, problems) = self.gather(line, environment);
-        let mut taker = Taker::new(&layers, problems);
+        let mut taker = Taker::new(self, &layers, problems);
         let taken = take(&mut taker);
         taker.finish(taken)
     }
@@ -87,7 +84,7 @@ impl Table {
     /// Collects the layers of the command line, the environment and the TOML file that either
     /// names, the strongest first, and their problems.
     #[must_use]
-    pub fn gather(&self, line: Layer, environment: &Environment) -> (Layers, Vec<String>) {
+    pub fn gather(&self, line: Layer, environment: &Environment) -> (Layers, Vec<Problem>) {
         let (variables, mut problems) = self.variables_layer(environment);
         let mut layers = Layers(vec![line, variables]);
         let named = layers.text(table::CONFIG);

@@ -8,14 +8,14 @@ pub const CONFIG: &str = "config";
 /// Form of a setting's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// A text.
+    /// A text; in a TOML file, a number as well.
     Text,
     /// A file or folder; in a TOML file, a relative one counts from that file's folder.
     Path,
-    /// A whole number, or a text for one with a unit.
-    Number,
     /// True or false; the flag alone means true.
     Switch,
+    /// A switch that may have a value instead; the flag alone means this one.
+    Optional(&'static str),
     /// Several: separated by commas, the flag repeated, or a list in the TOML file.
     List,
     /// Several texts. In the TOML file each is a table `[[name]]` with these keys; a flag or
@@ -34,6 +34,8 @@ pub enum Place {
     NotInFile,
     /// The file, not a flag, which everybody who lists processes would see.
     NotAsFlag,
+    /// The file alone: not even a variable.
+    InFileOnly,
 }
 
 /// One setting: a row of a [`Table`], declared with [`setting!`](crate::setting). Its key in the
@@ -45,12 +47,18 @@ pub struct Setting {
     pub name: &'static str,
     /// Flag without the two hyphens in front.
     pub flag: &'static str,
+    /// Key in the file. Tables may share the key of another setting.
+    pub key: &'static str,
     /// Another flag with the same effect.
     pub alias: Option<&'static str>,
     /// A variable without the prefix, read where the setting's own is not set.
     pub general_variable: Option<&'static str>,
     /// Whether white space separates several values in the variable.
     pub words: bool,
+    /// Whether an empty variable is a value; otherwise it is none.
+    pub empty: bool,
+    /// Whether the value can be in a file, which the variable with `_FILE` at its end names.
+    pub secret: bool,
     /// Placeholder of the value in the help.
     pub value: &'static str,
     /// Form of the value.
@@ -111,9 +119,12 @@ impl Setting {
         Self {
             name,
             flag,
+            key: name,
             alias: None,
             general_variable: None,
             words: false,
+            empty: false,
+            secret: false,
             value,
             form: Form::Text,
             place: Place::Everywhere,
@@ -130,18 +141,18 @@ impl Setting {
         self
     }
 
-    /// Makes it a number.
-    #[must_use]
-    pub const fn number(mut self) -> Self {
-        self.form = Form::Number;
-        self
-    }
-
     /// Makes it a switch, which is off by default.
     #[must_use]
     pub const fn switch(mut self) -> Self {
         self.form = Form::Switch;
         self.default = "false";
+        self
+    }
+
+    /// Makes it a switch that may have a value; `alone` is that of the flag alone.
+    #[must_use]
+    pub const fn optional(mut self, alone: &'static str) -> Self {
+        self.form = Form::Optional(alone);
         self
     }
 
@@ -156,6 +167,15 @@ impl Setting {
     #[must_use]
     pub const fn sections(mut self, keys: &'static [Key]) -> Self {
         self.form = Form::Sections(keys);
+        self
+    }
+
+    /// Makes it tables of the file alone, under the key of another setting.
+    #[must_use]
+    pub const fn tables(mut self, key: &'static str, keys: &'static [Key]) -> Self {
+        self.key = key;
+        self.form = Form::Sections(keys);
+        self.place = Place::InFileOnly;
         self
     }
 
@@ -208,6 +228,21 @@ impl Setting {
         self
     }
 
+    /// Makes an empty variable a value.
+    #[must_use]
+    pub const fn or_empty(mut self) -> Self {
+        self.empty = true;
+        self
+    }
+
+    /// Hides its value, and takes it from a file that the variable with `_FILE` names as well.
+    #[must_use]
+    pub const fn secret(mut self) -> Self {
+        self.secret = true;
+        self.shown = hidden;
+        self
+    }
+
     /// Shows only this of its value.
     #[must_use]
     pub const fn shown(mut self, shown: fn(&str) -> String) -> Self {
@@ -218,7 +253,13 @@ impl Setting {
     /// Whether it can be on the command line.
     #[must_use]
     pub fn on_line(&self) -> bool {
-        self.place != Place::NotAsFlag
+        !matches!(self.place, Place::NotAsFlag | Place::InFileOnly)
+    }
+
+    /// Whether it can be in a variable.
+    #[must_use]
+    pub fn in_variable(&self) -> bool {
+        self.place != Place::InFileOnly
     }
 
     /// Whether it can be in the file.
@@ -240,24 +281,29 @@ pub struct Key {
     /// Name.
     pub name: &'static str,
     /// Form of the value.
-    pub form: KeyForm,
+    pub form: Form,
     /// Default as shown.
     pub default: &'static str,
     /// Help.
     pub help: &'static str,
 }
 
-/// Form of a key's value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KeyForm {
-    /// A text.
-    Text,
-    /// A file, from the TOML file's folder.
-    Path,
-    /// A whole number.
-    Number,
-    /// A list of texts.
-    Texts,
+impl Key {
+    /// Returns a key.
+    #[must_use]
+    pub const fn new(
+        name: &'static str,
+        form: Form,
+        default: &'static str,
+        help: &'static str,
+    ) -> Self {
+        Self {
+            name,
+            form,
+            default,
+            help,
+        }
+    }
 }
 
 /// All settings of a program.
@@ -269,6 +315,9 @@ pub struct Table {
     pub settings: &'static [Setting],
     /// Variables with the prefix that something else in the program reads.
     pub other_variables: &'static [&'static str],
+    /// Whether a value has to be valid although a stronger layer overrides it, or although it is
+    /// empty.
+    pub strict: bool,
 }
 
 impl Table {

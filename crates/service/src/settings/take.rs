@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use super::Problems;
-use super::layer::{Layers, Origin};
+use super::layer::{Layers, Origin, Problem, Section};
+use super::table::Table;
 use crate::listen::HttpSettings;
 use crate::logging::{LogFormat, LogSettings};
 use crate::peer_text::plain;
@@ -15,35 +16,46 @@ use crate::values;
 pub struct Taker<'l> {
     /// Layers, the strongest first.
     pub layers: &'l Layers,
-    problems: Vec<String>,
+    table: &'l Table,
+    problems: Vec<Problem>,
 }
 
 impl<'l> Taker<'l> {
     /// Returns a reader of these layers with the problems found so far.
     #[must_use]
-    pub fn new(layers: &'l Layers, problems: Vec<String>) -> Self {
-        Self { layers, problems }
+    pub fn new(table: &'l Table, layers: &'l Layers, problems: Vec<Problem>) -> Self {
+        Self {
+            layers,
+            table,
+            problems,
+        }
     }
 
     /// Returns `taken` unless there are problems.
     ///
     /// # Errors
-    /// All problems.
-    pub fn finish<T>(self, taken: T) -> Result<T, Problems> {
+    /// All problems: those of the file in its order, then the others.
+    pub fn finish<T>(mut self, taken: T) -> Result<T, Problems> {
+        self.problems.sort_by_key(Problem::line);
         match self.problems.is_empty() {
             true => Ok(taken),
-            false => Err(Problems(self.problems)),
+            false => Err(Problems(
+                self.problems.iter().map(Problem::to_string).collect(),
+            )),
         }
     }
 
     /// Notes a problem.
-    pub fn problem(&mut self, text: String) {
-        self.problems.push(text);
+    pub fn problem(&mut self, what: String) {
+        self.problems.push(what.into());
     }
 
     /// Notes a problem of a value.
     pub fn wrong(&mut self, origin: &Origin, what: &str) {
-        self.problem(format!("{origin}: {what}"));
+        self.problems.push(Problem {
+            origin: Some(origin.clone()),
+            what: what.to_owned(),
+        });
     }
 
     /// Returns the value, or notes its problem.
@@ -58,8 +70,7 @@ impl<'l> Taker<'l> {
         text: &str,
         parse: impl Fn(&str) -> Result<T, String>,
     ) -> Option<T> {
-        let quoted = |what| format!("{:?} {what}", plain(text));
-        self.take(origin, parse(text).map_err(quoted))
+        self.take(origin, quoting(parse)(text))
     }
 
     /// Returns a text; an empty one overrides weaker layers.
@@ -75,10 +86,40 @@ impl<'l> Taker<'l> {
         self.text(name).map(|(_, text)| text.into())
     }
 
-    /// Returns a parsed value.
+    /// Returns a parsed value, or notes its problem with a quotation: not for secrets.
     pub fn value<T>(&mut self, name: &str, parse: impl Fn(&str) -> Result<T, String>) -> Option<T> {
-        let (origin, text) = self.text(name)?;
-        self.parse(origin, text, parse)
+        self.unquoted(name, quoting(parse))
+    }
+
+    /// Returns a parsed value, or notes its problem without a quotation.
+    pub fn unquoted<T>(
+        &mut self,
+        name: &str,
+        parse: impl Fn(&str) -> Result<T, String>,
+    ) -> Option<T> {
+        let mut value = None;
+        let strict = self.table.strict;
+        for given in self.layers.all(name) {
+            // Tables in the place of a text.
+            let Some(text) = given.text() else { continue };
+            if strict || !text.trim().is_empty() {
+                value = value.or(self.take(&given.origin, parse(&text)));
+            }
+            if !strict {
+                break;
+            }
+        }
+        value
+    }
+
+    /// Returns the same, or the default of the table; `None` where the default is invalid.
+    pub fn or_default<T>(
+        &mut self,
+        name: &str,
+        parse: impl Fn(&str) -> Result<T, String>,
+    ) -> Option<T> {
+        let value = self.unquoted(name, &parse);
+        value.or_else(|| parse(self.table.find(name)?.default).ok())
     }
 
     /// Whether a switch is on.
@@ -92,13 +133,37 @@ impl<'l> Taker<'l> {
         name: &str,
         parse: impl Fn(&str) -> Result<T, String>,
     ) -> Option<Vec<T>> {
-        let given = self.layers.given(name)?;
-        let texts = given.texts().iter().flat_map(|text| text.split(','));
-        let texts = texts.map(str::trim).filter(|text| !text.is_empty());
-        let values: Vec<T> = texts
-            .filter_map(|text| self.parse(&given.origin, text, &parse))
-            .collect();
-        (!values.is_empty()).then_some(values)
+        let mut list = None;
+        for given in self.layers.all(name) {
+            let texts = given.texts().iter().flat_map(|text| text.split(','));
+            let texts = texts.map(str::trim).filter(|text| !text.is_empty());
+            let values: Vec<T> = texts
+                .filter_map(|text| self.parse(&given.origin, text, &parse))
+                .collect();
+            list = list.or(Some(values));
+            if !self.table.strict {
+                break;
+            }
+        }
+        list.filter(|values| !values.is_empty())
+    }
+
+    /// Returns a parsed key of a table, or notes its problem without a quotation.
+    pub fn key<T>(
+        &mut self,
+        section: &Section,
+        key: &str,
+        parse: impl Fn(&str) -> Result<T, String>,
+    ) -> Option<T> {
+        let (origin, text) = section.text(key)?;
+        self.take(origin, parse(&text))
+    }
+
+    /// Notes a problem of a table that lacks a key.
+    pub fn require(&mut self, section: &Section, key: &str) {
+        if !section.keys.contains_key(key) {
+            self.wrong(&section.origin, &format!("has no {key}"));
+        }
     }
 
     /// Returns the settings of the log: `log_format` and `log_level`.
@@ -124,4 +189,9 @@ impl<'l> Taker<'l> {
             }),
         }
     }
+}
+
+/// Returns a parser whose errors begin with a quotation of the text.
+pub fn quoting<T>(parse: impl Fn(&str) -> Result<T, String>) -> impl Fn(&str) -> Result<T, String> {
+    move |text| parse(text).map_err(|what| format!("{:?} {what}", plain(text)))
 }

@@ -13,29 +13,15 @@ use super::*;
 use crate::setting;
 
 const HOOK_KEYS: &[Key] = &[
-    Key {
-        name: "url",
-        form: KeyForm::Text,
-        default: "",
-        help: "",
-    },
-    Key {
-        name: "secret_file",
-        form: KeyForm::Path,
-        default: "",
-        help: "",
-    },
-    Key {
-        name: "channels",
-        form: KeyForm::Texts,
-        default: "",
-        help: "",
-    },
+    Key::new("url", Form::Text, "", ""),
+    Key::new("secret_file", Form::Path, "", ""),
+    Key::new("channels", Form::List, "", ""),
 ];
 
 const TABLE: Table = Table {
     prefix: "FLEXFEED_",
     other_variables: &["FLEXFEED_FAULTS"],
+    strict: false,
     settings: &[
         setting!("config", "", "").path().not_in_file(),
         setting!("link", "LINK", "").argument().shown(hidden),
@@ -58,8 +44,12 @@ fn line(words: &[&str]) -> Layer {
 
 fn gathered(words: &[&str], variables: &[(&str, &str)]) -> Layers {
     let (layers, problems) = TABLE.gather(line(words), &Environment::with(variables.to_vec()));
-    assert_eq!(problems, Vec::<String>::new());
+    assert_eq!(problems, Vec::<Problem>::new());
     layers
+}
+
+fn texts(problems: &[Problem]) -> Vec<String> {
+    problems.iter().map(ToString::to_string).collect()
 }
 
 fn said(layers: &Layers, name: &str) -> Option<(String, Vec<String>)> {
@@ -102,7 +92,7 @@ fn the_strongest_place_wins_and_an_empty_variable_is_none() {
             vec!["1".into(), "2".into()]
         )
     );
-    let mut taker = Taker::new(&layers, Vec::new());
+    let mut taker = Taker::new(&TABLE, &layers, Vec::new());
     let ports = taker.list("udp_ports", |text| {
         text.parse::<u16>().map_err(|e| e.to_string())
     });
@@ -131,7 +121,7 @@ fn flags_arguments_and_variables_are_understood() {
     );
     let layers = gathered(&["--capture=no"], &[("FLEXFEED_HOOK", " a  b ")]);
     assert_eq!(said(&layers, "hook").unwrap().1, ["a", "b"]);
-    let mut taker = Taker::new(&layers, Vec::new());
+    let mut taker = Taker::new(&TABLE, &layers, Vec::new());
     assert!(!taker.is_on("capture"));
     // What everybody would see who lists processes has no flag.
     let command = Command::new("x").args(TABLE.options());
@@ -146,42 +136,50 @@ fn what_is_wrong_is_named_with_where_it_stands() {
 udp_prts = 1
 capture = \"yes\"
 config = \"x\"
-data = 5
+data = true
 [[hook]]
 url = \"u\"
 secret_file = \"s\"
-channels = \"c\"
+channels = true
 [[hook]]
 ulr = \"u\"
 ";
     let (layer, problems) = TABLE.text_layer(Path::new("/etc/f.toml"), text);
+    let layers = Layers(vec![layer.clone()]);
+    let Problems(problems) = Taker::new(&TABLE, &layers, problems)
+        .finish(())
+        .unwrap_err();
     assert_eq!(
         problems,
         [
+            "/etc/f.toml line 1: udp_prts: there is no such setting; is udp_ports meant?",
             "/etc/f.toml line 2: capture: takes true or false, not a TOML string",
             "/etc/f.toml line 3: config: a file cannot name another one",
-            "/etc/f.toml line 4: data: takes a text in quotation marks, not a TOML integer",
-            "/etc/f.toml line 8: channels: takes a list of texts in quotation marks, not a TOML \
-             string",
+            "/etc/f.toml line 4: data: takes a text in quotation marks or a number, not a TOML \
+             boolean",
+            "/etc/f.toml line 8: channels: takes a list of texts or numbers, or one of them, not a \
+             TOML boolean",
             "/etc/f.toml line 10: ulr: there is no such setting; is url meant?",
-            "/etc/f.toml line 1: udp_prts: there is no such setting; is udp_ports meant?",
         ]
     );
     let Some(Value::Sections(hooks)) = layer.0.get("hook").map(|given| &given.value) else {
         panic!("{layer:?}");
     };
-    let (_, file) = &hooks[0].keys["secret_file"];
-    assert_eq!((hooks.len(), file), (2, &vec!["/etc/s".to_owned()]));
+    let (_, file) = hooks[0].text("secret_file").unwrap();
+    assert_eq!((hooks.len(), file.as_str()), (2, "/etc/s"));
     assert_eq!(hooks[1].origin.to_string(), "/etc/f.toml line 9: hook");
     let (_, problems) = TABLE.text_layer(Path::new("f"), "hook = \"u\"");
+    let problems = texts(&problems);
     assert!(problems[0].contains("begins with [[hook]]"), "{problems:?}");
     let (_, problems) = TABLE.text_layer(Path::new("f"), "\na = \n");
+    let problems = texts(&problems);
     assert!(problems[0].starts_with("f line 2: "), "{problems:?}");
     let (_, problems) = TABLE.file_layer(Path::new("/does/not/exist"));
+    let problems = texts(&problems);
     assert!(problems[0].contains("cannot read the settings in /does/not/exist"));
 
     let layers = gathered(&["--udp-ports=x"], &[]);
-    let mut taker = Taker::new(&layers, Vec::new());
+    let mut taker = Taker::new(&TABLE, &layers, Vec::new());
     let wrong = |_: &str| Err::<u16, _>("is no port".to_owned());
     assert_eq!(taker.list("udp_ports", wrong), None);
     let Problems(problems) = taker.finish(()).unwrap_err();
@@ -196,7 +194,7 @@ fn a_variable_that_is_no_text_is_refused() {
     let (layer, problems) = TABLE.variables_layer(&environment);
     assert!(layer.0.is_empty());
     assert_eq!(
-        problems,
+        texts(&problems),
         ["FLEXFEED_DATA: is not UTF-8 text, as every setting has to be"]
     );
 }
@@ -256,4 +254,147 @@ fn loading_reports_warnings_and_shows_every_setting() {
         assert!(text.contains(setting.name), "{text}");
         assert!(json.contains(&format!("\"{}\"", setting.name)), "{json}");
     }
+}
+
+const FEED_KEYS: &[Key] = &[Key::new("url", Form::Text, "", "")];
+
+const CHANNEL_KEYS: &[Key] = &[
+    Key::new("name", Form::Text, "", ""),
+    Key::new("private", Form::Switch, "", ""),
+    Key::new("feed", Form::Sections(FEED_KEYS), "", ""),
+];
+
+const STRICT: Table = Table {
+    strict: true,
+    settings: &[
+        Setting::CONFIG,
+        setting!("rate", "", "").default("7"),
+        setting!("group", "", "").list().or_empty(),
+        setting!("url", "", "").secret().general_variable("URL"),
+        setting!("web", "", "").optional("1"),
+        setting!("channel", "", ""),
+        setting!("channels", "", "").tables("channel", CHANNEL_KEYS),
+    ],
+    ..TABLE
+};
+
+fn number(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| "is no number".to_owned())
+}
+
+#[test]
+fn a_strict_table_wants_every_value_valid() {
+    let variables = Environment::with([("FLEXFEED_RATE", "x"), ("FLEXFEED_GROUP", "")]);
+    let (variables, problems) = STRICT.variables_layer(&variables);
+    assert_eq!(problems, []);
+    let (file, problems) = STRICT.text_layer(Path::new("f"), "group = [1, 2.5]\nrate = \"\"");
+    assert_eq!(problems, []);
+    let layers = Layers(vec![variables, file]);
+    // An empty variable is a value of this setting.
+    assert_eq!(said(&layers, "group").unwrap().0, "FLEXFEED_GROUP");
+    assert_eq!((layers.stronger("group"), layers.stronger("web")), (0, 2));
+    let mut taker = Taker::new(&STRICT, &layers, Vec::new());
+    // The default, for neither of the others is valid.
+    assert_eq!(taker.or_default("rate", quoting(number)), Some(7));
+    let Problems(problems) = taker.finish(()).unwrap_err();
+    let expected = [
+        "f line 2: rate: \"\" is no number",
+        "FLEXFEED_RATE: \"x\" is no number",
+    ];
+    assert_eq!(problems, expected);
+    let (_, problems) = STRICT.text_layer(Path::new("f"), "channel = 1\n[[channel]]\n");
+    assert_eq!(problems.len(), 1, "{problems:?}");
+    // Other tables take the strongest value without a look at the rest.
+    let mut taker = Taker::new(&TABLE, &layers, Vec::new());
+    assert_eq!(taker.value("rate", number), None);
+    let Problems(problems) = taker.finish(()).unwrap_err();
+    assert_eq!(problems, expected[1..]);
+}
+
+#[test]
+fn secrets_come_from_files_and_are_not_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, content: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let read = |variables: &[(&str, &str)]| {
+        let (layer, problems) = STRICT.variables_layer(&Environment::with(variables.to_vec()));
+        (Layers(vec![layer]), texts(&problems))
+    };
+    let path = file("secret", "hidden\r\n");
+    for name in ["FLEXFEED_URL_FILE", "URL_FILE"] {
+        let (layers, problems) = read(&[(name, &path), ("FLEXFEED_RATE_FILE", &path)]);
+        assert_eq!(problems, Vec::<String>::new());
+        let expected = (name.to_owned(), vec!["hidden".to_owned()]);
+        assert_eq!(said(&layers, "url"), Some(expected));
+        assert!(layers.given("rate").is_none(), "no secret");
+        let shown = STRICT.shown(&layers);
+        assert!(!format!("{shown:?}").contains("hidden"), "{shown:?}");
+        assert!(!shown.iter().any(|shown| shown.name == "channels"));
+    }
+    for (path, what) in [
+        (file("empty", " \n"), "is empty"),
+        (file("long", &"x".repeat(70_000)), "is longer than"),
+        ("/does/not/exist".to_owned(), "cannot be read"),
+    ] {
+        let (_, problems) = read(&[("URL_FILE", &path)]);
+        assert!(problems[0].starts_with("URL_FILE: "), "{problems:?}");
+        assert!(problems[0].contains(what), "{problems:?}");
+    }
+    let (_, problems) = read(&[("URL_FILE", &path), ("URL", "x")]);
+    assert!(
+        problems[0].contains("URL_FILE is set as well"),
+        "{problems:?}"
+    );
+}
+
+#[test]
+fn a_key_has_tables_besides_a_text_and_tables_have_tables() {
+    let text = "\
+web = true
+[[channel]]
+name = \"a\"
+private = 1
+[[channel.feed]]
+url = \"u\"
+[[channel.feed]]
+urk = 1
+";
+    let (layer, problems) = STRICT.text_layer(Path::new("f"), text);
+    assert_eq!(
+        texts(&problems),
+        [
+            "f line 8: urk: there is no such setting; is url meant?",
+            "f line 4: private: takes true or false, not a TOML integer",
+        ]
+    );
+    assert!(!layer.0.contains_key("channel"));
+    let channels = layer.0["channels"].sections();
+    let feeds = channels[0].sections("feed");
+    let layers = Layers(vec![layer.clone()]);
+    let mut taker = Taker::new(&STRICT, &layers, Vec::new());
+    assert_eq!(
+        taker.key(&feeds[0], "url", |t| Ok(t.to_owned())),
+        Some("u".into())
+    );
+    taker.require(&feeds[1], "url");
+    let Problems(problems) = taker.finish(()).unwrap_err();
+    assert_eq!(problems, ["f line 7: feed: has no url"]);
+    let (layer, _) = STRICT.text_layer(Path::new("f"), "channel = \"a\"");
+    assert_eq!(layer.text("channel").map(|(_, text)| text), Some("a"));
+
+    let line = |words: &[&str]| {
+        let options = || Command::new("x").args(STRICT.options());
+        let command = options().subcommand(options().name("y"));
+        let matches = command.try_get_matches_from(std::iter::once(&"x").chain(words));
+        STRICT.line_layer(&matches.unwrap())
+    };
+    // A command's own flags override those before it.
+    let layer = line(&["--web", "--rate=1", "y", "--rate=2"]);
+    assert_eq!(layer.text("web").map(|(_, text)| text), Some("1"));
+    assert_eq!(layer.text("rate").map(|(_, text)| text), Some("2"));
+    let layer = line(&["--web", "off"]);
+    assert_eq!(layer.text("web").map(|(_, text)| text), Some("off"));
 }

@@ -10,6 +10,7 @@ pub const TABLE: Table = Table {
     prefix: "FLEXFEED_CONSOLE_",
     settings: SETTINGS,
     other_variables: &[],
+    strict: false,
 };
 
 const SETTINGS: &[Setting] = &[
@@ -63,7 +64,6 @@ const SETTINGS: &[Setting] = &[
         "How long somebody who does nothing stays signed in (in seconds, or with s, m, h or d); \
          at most 7 days in all"
     )
-    .number()
     .default("12h"),
     setting!(
         "allow_private_feeds",

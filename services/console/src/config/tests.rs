@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use console::config::SecureCookies;
 use service::cli::Request;
-use service::settings::{Environment, Form, Layer, Layers, Origin, Problems};
+use service::settings::{Environment, Form, Layer, Layers, Origin, Problem, Problems};
 
 use super::*;
 use crate::cli::PROGRAM;
@@ -67,7 +67,7 @@ fn settings(arguments: &[&str]) -> Settings {
 }
 
 /// The layers as they are, without a look at the values.
-fn gathered(arguments: &[&str], variables: &[(&str, &str)]) -> (Layers, Vec<String>) {
+fn gathered(arguments: &[&str], variables: &[(&str, &str)]) -> (Layers, Vec<Problem>) {
     TABLE.gather(line(arguments), &Environment::with(variables.to_vec()))
 }
 
@@ -182,7 +182,7 @@ fn for_every_setting_flags_win_over_variables_and_variables_over_the_file() {
                 variables.push(("DATABASE_URL", "sqlite://x.db"));
             }
             let (layers, problems) = gathered(arguments, &variables);
-            assert_eq!(problems, Vec::<String>::new());
+            assert_eq!(problems, []);
             let given = layers.given(setting.name).unwrap();
             (given.origin.clone(), given.texts().join(","))
         };

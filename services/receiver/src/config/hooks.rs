@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use data_encoding::{BASE64, HEXLOWER};
 use ring::digest::{SHA256, digest};
-use service::settings::{Layers, Origin, Section, Taker, Value};
+use service::settings::{Given, Layers, Origin, Section, Taker, Value, quoting};
 use service::values::{count, duration};
 use url::Url;
 
@@ -143,17 +143,15 @@ pub(super) fn tables(layers: &Layers, name: &str, main: &'static str) -> Vec<Sec
     let Some(given) = layers.given(name) else {
         return Vec::new();
     };
-    match &given.value {
-        Value::Sections(sections) => sections.clone(),
-        Value::Texts(texts) => texts
-            .iter()
-            .filter(|text| !text.trim().is_empty())
-            .map(|text| Section {
-                origin: given.origin.clone(),
-                keys: [(main, (given.origin.clone(), vec![text.clone()]))].into(),
-            })
-            .collect(),
-    }
+    let texts = given.texts().iter().filter(|text| !text.trim().is_empty());
+    let from_texts = texts.map(|text| {
+        let (origin, value) = (given.origin.clone(), Value::Texts(vec![text.clone()]));
+        Section {
+            origin: origin.clone(),
+            keys: [(main, Given { origin, value })].into(),
+        }
+    });
+    given.sections().iter().cloned().chain(from_texts).collect()
 }
 
 fn webhook(
@@ -162,20 +160,20 @@ fn webhook(
     channels: &[String],
     secret: Option<&Secret>,
 ) -> Option<Webhook> {
-    let own = match (text(table, "secret"), text(table, "secret_file")) {
+    let own = match (table.text("secret"), table.text("secret_file")) {
         (Some(_), Some((origin, _))) => {
             taker.wrong(origin, "the webhook has a secret already");
             None
         }
-        (Some((origin, text)), None) => taker.take(origin, Secret::parse(text)),
-        (None, Some((origin, file))) => secret_file(origin, file, taker),
+        (Some((origin, text)), None) => taker.take(origin, Secret::parse(&text)),
+        (None, Some((origin, file))) => secret_file(origin, &file, taker),
         (None, None) => secret.cloned(),
     };
+    taker.require(table, "url");
     // Quoted without what may be a secret in it.
-    let (origin, address) = given(table, taker, "url")?;
-    let url = values::webhook_url(address)
-        .map_err(|what| format!("{} {what}", values::shown_address(address)));
-    let url = taker.take(origin, url)?;
+    let url = taker.key(table, "url", |text| {
+        values::webhook_url(text).map_err(|what| format!("{} {what}", values::shown_address(text)))
+    })?;
     let host = url
         .host_str()
         .unwrap_or("webhook")
@@ -198,14 +196,13 @@ fn webhook(
 }
 
 fn exec(table: &Section, taker: &mut Taker<'_>, channels: &[String]) -> Option<Exec> {
+    taker.require(table, "command");
     // Not quoted: it may hold a password.
-    let (origin, command) = given(table, taker, "command")?;
-    let command = match command.trim() {
+    let command = taker.key(table, "command", |text| match text.trim() {
         "" => Err("is empty".to_owned()),
-        _ if command.contains('\0') => Err("has a character that no command can have".to_owned()),
-        _ => Ok(command.to_owned()),
-    };
-    let command = taker.take(origin, command)?;
+        _ if text.contains('\0') => Err("has a character that no command can have".to_owned()),
+        _ => Ok(text.to_owned()),
+    })?;
     let few = |text: &str| match number(text)? {
         n if n <= MAX_CONCURRENCY => Ok(n as usize),
         _ => Err(format!("is more than {MAX_CONCURRENCY}")),
@@ -224,11 +221,6 @@ fn number(text: &str) -> Result<u32, String> {
     count(text, u32::MAX)
 }
 
-fn text<'t>(table: &'t Section, key: &str) -> Option<(&'t Origin, &'t str)> {
-    let (origin, texts) = table.keys.get(key)?;
-    Some((origin, texts.first()?.as_str()))
-}
-
 fn value<T>(
     table: &Section,
     taker: &mut Taker<'_>,
@@ -236,29 +228,14 @@ fn value<T>(
     parse: impl Fn(&str) -> Result<T, String>,
     default: T,
 ) -> T {
-    let given = text(table, key);
-    given
-        .and_then(|(origin, text)| taker.parse(origin, text, parse))
-        .unwrap_or(default)
-}
-
-fn given<'t>(
-    table: &'t Section,
-    taker: &mut Taker<'_>,
-    key: &str,
-) -> Option<(&'t Origin, &'t str)> {
-    let given = text(table, key);
-    if given.is_none() {
-        taker.wrong(&table.origin, &format!("has no {key}"));
-    }
-    given
+    taker.key(table, key, quoting(parse)).unwrap_or(default)
 }
 
 /// The name that was given, or one that follows from what the hook does, so that it stays when
 /// other hooks come and go.
 fn name(table: &Section, taker: &mut Taker<'_>, first: &str, what: &str) -> Option<String> {
-    if let Some((origin, text)) = text(table, "name") {
-        return taker.parse(origin, text, values::hook_name);
+    if table.keys.contains_key("name") {
+        return taker.key(table, "name", quoting(values::hook_name));
     }
     let hash = digest(&SHA256, what.as_bytes());
     let hash = HEXLOWER.encode(hash.as_ref().get(..4).unwrap_or_default());
@@ -267,22 +244,25 @@ fn name(table: &Section, taker: &mut Taker<'_>, first: &str, what: &str) -> Opti
 }
 
 fn only(table: &Section, taker: &mut Taker<'_>, known: &[String]) -> Vec<String> {
-    let Some((origin, names)) = table.keys.get("channels") else {
+    let Some((origin, names)) = table.text("channels") else {
         return Vec::new();
     };
+    let names = names
+        .split(',')
+        .map(str::trim)
+        .filter(|name| !name.is_empty());
+    let names: Vec<String> = names.map(str::to_owned).collect();
     if names.is_empty() {
         taker.wrong(origin, "is empty; without it, all channels are meant");
     }
-    for name in names {
+    for name in &names {
         if !known.is_empty() && !known.contains(name) {
             let known = known.join(", ");
-            taker.wrong(
-                origin,
-                &format!("the link has no channel {name:?}, it has {known}"),
-            );
+            let what = format!("the link has no channel {name:?}, it has {known}");
+            taker.wrong(origin, &what);
         }
     }
-    names.clone()
+    names
 }
 
 /// The secret of webhooks that have none of their own.

@@ -80,7 +80,7 @@ pub fn load_or(
         layer.put(setting, origin, Value::Texts(vec![link]));
         layers.0.push(layer);
     }
-    let mut taker = Taker::new(&layers, problems);
+    let mut taker = Taker::new(&TABLE, &layers, problems);
     let mut warnings = TABLE.warnings(environment);
     let settings = settings(&mut taker, &mut warnings);
     // Without a link there are no settings, and that is one of the problems.
@@ -121,7 +121,7 @@ fn no_link() -> Problems {
 }
 
 fn data(layers: &Layers) -> PathBuf {
-    let given = Taker::new(layers, Vec::new()).path("data");
+    let given = Taker::new(&TABLE, layers, Vec::new()).path("data");
     given.unwrap_or_else(|| "./flexfeed-receiver".into())
 }
 
@@ -139,7 +139,7 @@ fn settings(taker: &mut Taker<'_>, warnings: &mut Vec<String>) -> Option<Setting
     let http = taker.http(HTTP.into());
     let name = taker.value("name", values::name);
     let interface = taker.value("interface", values::interface);
-    let relays = relays(taker);
+    let relays = taker.value("amt_relay", values::relays);
     let port = taker.value("amt_local_port", values::port);
     let log = taker.log();
     let keep_entries = taker.value("keep_entries", |text| count(text, MAX_KEEP_ENTRIES));
@@ -180,16 +180,6 @@ fn settings(taker: &mut Taker<'_>, warnings: &mut Vec<String>) -> Option<Setting
         history,
         link,
     })
-}
-
-/// All relays together: a list is checked as a whole.
-fn relays(taker: &mut Taker<'_>) -> Option<Relays> {
-    let given = taker.layers.given("amt_relay")?;
-    let all = given.texts().join(",");
-    if all.trim().is_empty() {
-        return None;
-    }
-    taker.parse(&given.origin, &all, values::relays)
 }
 
 /// A bound that leaves room to work in.

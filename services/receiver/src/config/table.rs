@@ -3,7 +3,7 @@
 use service::logging::LogSettings;
 use service::setting;
 use service::settings::table::hidden;
-use service::settings::{Key, KeyForm, Setting, Table};
+use service::settings::{Form, Key, Setting, Table};
 
 use super::values::shown_address;
 use crate::link::redact;
@@ -16,6 +16,7 @@ pub const TABLE: Table = Table {
         #[cfg(feature = "fault-injection")]
         service::faults::VARIABLE,
     ],
+    strict: false,
 };
 
 /// Returns the text in place of a command: commands have passwords in them, and are long.
@@ -65,7 +66,6 @@ const SETTINGS: &[Setting] = &[
         "Number of entries in each Atom and JSON Feed file, 1 to 10000; the oldest are dropped, \
          also above 64 MiB"
     )
-    .number()
     .default("500"),
     setting!(
         "file_interval",
@@ -115,7 +115,6 @@ const SETTINGS: &[Setting] = &[
         "How many of a channel's last updates to begin with where this data folder has none; \
          all for everything that the source still keeps"
     )
-    .number()
     .default("100"),
     setting!(
         "journal_updates",
@@ -123,14 +122,12 @@ const SETTINGS: &[Setting] = &[
         "How many of its last updates the receiver keeps for each channel, for events, webhooks \
          and commands"
     )
-    .number()
     .default("10000"),
     setting!(
         "journal_bytes",
         "SIZE",
         "How many bytes of them at most (with K, M or G)"
     )
-    .number()
     .default("64M"),
     setting!(
         "interface",
@@ -161,7 +158,6 @@ const SETTINGS: &[Setting] = &[
         "Local UDP port towards AMT relays where it is free, for relays that serve one port of \
          each address, and for firewalls"
     )
-    .number()
     .default("that of the run before"),
     setting!(
         "no_amt",
@@ -199,77 +195,68 @@ const SETTINGS: &[Setting] = &[
     LogSettings::LEVEL,
 ];
 
-const fn key(name: &'static str, form: KeyForm, default: &'static str, help: &'static str) -> Key {
-    Key {
-        name,
-        form,
-        default,
-        help,
-    }
-}
-
 /// The keys of `[[webhook]]`.
 const WEBHOOK_KEYS: &[Key] = &[
-    key(
+    Key::new(
         "url",
-        KeyForm::Text,
+        Form::Text,
         "",
         "Where updates are posted; http or https",
     ),
-    key(
+    Key::new(
         "name",
-        KeyForm::Text,
+        Form::Text,
         "from the URL",
         "Names it in the status, in metrics and in the dead-letter file",
     ),
-    key("secret", KeyForm::Text, "", "Signs what is posted"),
-    key("secret_file", KeyForm::Path, "", "A file with that secret"),
-    key(
+    Key::new("secret", Form::Text, "", "Signs what is posted"),
+    Key::new("secret_file", Form::Path, "", "A file with that secret"),
+    Key::new(
         "channels",
-        KeyForm::Texts,
+        Form::List,
         "all",
         "Only the updates of these channels",
     ),
-    key("timeout", KeyForm::Text, "10s", "For one attempt"),
-    key(
+    Key::new("timeout", Form::Text, "10s", "For one attempt"),
+    Key::new(
         "attempts",
-        KeyForm::Number,
+        Form::Text,
         "20",
         "After so many, the update goes to the dead-letter file",
     ),
-    key("max_age", KeyForm::Text, "1d", "After so long, too"),
+    Key::new("max_age", Form::Text, "1d", "After so long, too"),
 ];
 
 /// The keys of `[[exec]]`.
 const EXEC_KEYS: &[Key] = &[
-    key("command", KeyForm::Text, "", "For /bin/sh -c"),
-    key(
+    Key::new("command", Form::Text, "", "For /bin/sh -c"),
+    Key::new(
         "name",
-        KeyForm::Text,
+        Form::Text,
         "from the command",
         "Names it in the status, in metrics and in the dead-letter file",
     ),
-    key(
+    Key::new(
         "channels",
-        KeyForm::Texts,
+        Form::List,
         "all",
         "Only for the updates of these channels",
     ),
-    key(
+    Key::new(
         "concurrency",
-        KeyForm::Number,
+        Form::Text,
         "1",
         "So many at a time; with more than one, they can overtake each other",
     ),
-    key(
+    Key::new(
         "timeout",
-        KeyForm::Text,
+        Form::Text,
         "60s",
         "Then it is killed, with all that it started",
     ),
-    key(
+    Key::new(
         "attempts",
-        KeyForm::Number,
+        Form::Text,
         "3",
         "After so many, the update goes to the dead-letter file",
     ),

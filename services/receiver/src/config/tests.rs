@@ -412,8 +412,8 @@ fn a_mistake_in_the_file_is_named_with_its_line() {
         ("colour = 1", "line 1: colour: there is no such setting"),
         ("config = \"x\"", "cannot name another"),
         (
-            "data = 5",
-            "line 1: data: takes a text in quotation marks, not a TOML integer",
+            "data = true",
+            "line 1: data: takes a text in quotation marks or a number, not a TOML boolean",
         ),
         ("no_json = \"yes\"", "line 1: no_json: takes true or false"),
         (
@@ -421,7 +421,10 @@ fn a_mistake_in_the_file_is_named_with_its_line() {
             "line 1: keep_entries: \"0\" is no whole number from 1 to 10000",
         ),
         ("keep_entries = 10001", "from 1 to 10000"),
-        ("journal_updates = true", "takes a number"),
+        (
+            "journal_updates = true",
+            "takes a text in quotation marks or a number",
+        ),
         ("journal_updates = 99999999999999999999", "no whole number"),
         (
             "interface = \"eth0\"",
@@ -445,7 +448,7 @@ fn a_mistake_in_the_file_is_named_with_its_line() {
         ),
         (
             "[[webhook]]\nurl = \"http://h\"\ntimeout = 3",
-            "line 3: timeout: takes a text",
+            "line 3: timeout: \"3\" is no duration",
         ),
         (
             "[[webhook]]\nurl = \"http://h\"\ntimeout = \"3\"",
@@ -487,7 +490,7 @@ fn a_mistake_in_the_file_is_named_with_its_line() {
         assert!(problem.contains(expected), "{file}\n{problem}");
     }
     // All of them at once.
-    let mut given = Given::file("data = 5\nhttp = \"x\"\n");
+    let mut given = Given::file("data = true\nhttp = \"x\"\n");
     given
         .environment
         .insert("FLEXFEED_INTERFACE".into(), "y".into());

@@ -9,6 +9,7 @@ pub const TABLE: Table = Table {
     prefix: "FLEXFEED_RELAY_",
     settings: SETTINGS,
     other_variables: &[],
+    strict: false,
 };
 
 const SETTINGS: &[Setting] = &[
@@ -55,21 +56,18 @@ const SETTINGS: &[Setting] = &[
         "NUMBER",
         "Gateways at once; others are told to look for another relay"
     )
-    .number()
     .default("10000"),
     setting!(
         "max_groups_per_gateway",
         "NUMBER",
         "Sources and groups that one gateway may want at once"
     )
-    .number()
     .default("64"),
     setting!(
         "max_groups",
         "NUMBER",
         "Sources and groups that all gateways together may want at once"
     )
-    .number()
     .default("4096"),
     setting!(
         "requests_per_second_per_address",
@@ -78,7 +76,6 @@ const SETTINGS: &[Setting] = &[
          second; all gateways behind a NAT have one address, and each that is served may ask \
          four times a second beside this"
     )
-    .number()
     .default("1000"),
     setting!(
         "allow",
@@ -99,7 +96,6 @@ const SETTINGS: &[Setting] = &[
         "How often gateways repeat what they want (in seconds, or with ms, s, m or h); who does \
          not for twice as long is forgotten"
     )
-    .number()
     .default("125s"),
     setting!(
         "gateway_address_in_query",
@@ -115,14 +111,12 @@ const SETTINGS: &[Setting] = &[
         "The largest packet towards gateways, IP header included, until the network says that a \
          way takes less; never fragmented"
     )
-    .number()
     .default("1500"),
     setting!(
         "drain_time",
         "TIME",
         "How long gateways are still served after SIGTERM, while nobody new is taken"
     )
-    .number()
     .default("2s"),
     setting!(
         "http",

@@ -173,10 +173,11 @@ fn what_is_wrong_is_named_with_where_it_stands() {
         assert!(problems.contains(text), "{problems}");
     }
     let (_, problems) = TABLE.text_layer(Path::new("f.toml"), "mtu = true\nudp_prts = 1\n");
+    let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
     assert_eq!(
         problems,
         [
-            "f.toml line 1: mtu: takes a number, not a TOML boolean",
+            "f.toml line 1: mtu: takes a text in quotation marks or a number, not a TOML boolean",
             "f.toml line 2: udp_prts: there is no such setting; is udp_ports meant?"
         ]
     );
