@@ -31,7 +31,7 @@ use std::time::Duration;
 use commands::Invocation;
 use config::Config;
 use service::health::{self, Target};
-use service::logging::{self, LogSettings};
+use service::logging;
 use service::program::{self, Failure, block_on};
 use service::settings::Problems;
 use tokio::runtime::{Builder, Runtime};
@@ -65,10 +65,8 @@ pub fn main() -> ExitCode {
 
 /// Carries out a command. Its failure is one line, which is no log line.
 fn carry_out(command: commands::Command) -> ExitCode {
-    let (format, level) = command.logging();
-    let level = Some(level);
     // A command works without a log, too.
-    let _ = logging::begin(&LogSettings { format, level }, LEVEL);
+    let _ = logging::begin(&command.logging(), LEVEL);
     let ended = match Runtime::new() {
         Ok(runtime) => runtime.block_on(command.run()),
         Err(failure) => Err(commands::Failure::Other(format!(
@@ -86,10 +84,7 @@ fn carry_out(command: commands::Command) -> ExitCode {
 }
 
 fn run_source(config: Config) -> ExitCode {
-    let log = LogSettings {
-        format: config.log_format,
-        level: config.log_level.clone(),
-    };
+    let log = config.log.clone();
     let warnings = config.warnings.clone();
     program::run(&log, LEVEL, &warnings, || {
         let main = async {

@@ -3,22 +3,22 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Arg, ArgAction, ArgMatches, Args, Command, Subcommand};
+use clap::{ArgMatches, Args, Command, Subcommand};
 use service::health;
+use service::settings::line::{self, json_flag};
+use service::settings::table::CONFIG;
 
 use super::when;
-use crate::config::{self, Groups, Keep, parse};
+use crate::config::{self, Groups, Keep, TABLE, parse};
 
 /// The command that is no [`Action`]: being a source.
 pub(super) const RUN: &str = "run";
 
-const JSON: &str = "json";
+/// Settings of all commands: those of the database.
+const FOR_ALL: [&str; 3] = [CONFIG, "data", "database_url"];
 
-/// Settings that commands need: where the database is.
-const FOR_ALL: [&str; 2] = ["data", "database-url"];
-
-/// And those that make an enrolment link.
-const FOR_LINKS: [&str; 5] = ["public-address", "listen", "cert", "key", "next-pin"];
+/// Settings of an enrolment link.
+const FOR_LINKS: [&str; 5] = ["public_address", "listen", "cert", "key", "next_pin"];
 
 /// Everything but `run`.
 #[derive(Debug, Subcommand)]
@@ -26,10 +26,10 @@ pub enum Action {
     /// Enrolment tokens: credentials for new receivers
     #[command(subcommand)]
     Token(Token),
-    /// Channels: what is published, each on a flow of its own
+    /// Channels: sequences of updates, each on a flow of its own
     #[command(subcommand)]
     Channel(Channel),
-    /// Feeds: where a channel's entries come from
+    /// Feeds: origins of a channel's entries
     #[command(subcommand)]
     Feed(Feed),
     /// Receivers that have enrolled
@@ -38,23 +38,23 @@ pub enum Action {
     /// Gaps: polls of a feed that shared no entry with the one before
     #[command(subcommand)]
     Gap(Gap),
-    /// Saves everything in the database to a file, also while the source runs
+    /// Save everything in the database to a file, also while the source runs
     Backup {
-        /// The file; an older backup of that name is replaced
+        /// File; an older backup of that name is replaced
         file: PathBuf,
     },
-    /// Fills an empty database from a backup, of SQLite or PostgreSQL; receivers start over
+    /// Fill an empty database from a backup, of SQLite or PostgreSQL; receivers start over
     Restore {
-        /// The backup
+        /// Backup
         file: PathBuf,
     },
-    /// The settings
+    /// Settings: from flags, environment and file
     #[command(subcommand)]
     Config(Settings),
 }
 
 impl Action {
-    /// Whether it is about the settings themselves, wrong ones included.
+    /// Whether the command shows the settings, invalid ones included.
     pub(super) fn looks_at_settings(&self) -> bool {
         matches!(self, Action::Config(_))
     }
@@ -63,13 +63,13 @@ impl Action {
 /// `token …`.
 #[derive(Debug, Subcommand)]
 pub enum Token {
-    /// Makes a token and prints its enrolment link
+    /// Create a token and print its enrolment link
     Create(NewToken),
-    /// Lists the tokens; the tokens themselves are stored nowhere
+    /// List the tokens; the tokens themselves are stored nowhere
     List,
     /// Revoke an enrolment token; receivers enrolled with it stay
     Revoke {
-        /// Its number, from the list
+        /// Number of the token, from the list
         id: i64,
     },
 }
@@ -88,19 +88,19 @@ pub struct NewToken {
     /// Number of receivers it admits [default: any number]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub limit: Option<u32>,
-    /// Until when it admits somebody: a time from now such as 7d, a date such as 2027-01-31 (to its
-    /// end, UTC), or an RFC 3339 time [default: for ever]
+    /// End of its validity: a time from now such as 7d, a date such as 2027-01-31 (to its end,
+    /// UTC), or an RFC 3339 time [default: for ever]
     #[arg(long, value_name = "WHEN", value_parser = when::later)]
     pub expires: Option<when::FutureTime>,
-    /// Everybody may know it: it is not used up
+    /// Make it a public token, which is not used up
     #[arg(long, conflicts_with = "limit")]
     pub public: bool,
-    /// Admits to this channel only; may be repeated [default: all channels]
+    /// Admit to this channel only; can be repeated [default: all channels]
     #[arg(id = "to-channel", long = "channel", value_name = "NAME", value_parser = parse::channel)]
     pub channels: Vec<String>,
-    /// Puts the link into this file, for its owner only, instead of showing it; no token is made if
-    /// a link is there whose token still admits to these channels: only what else it says is
-    /// brought up to date
+    /// Write the link to this file, for its owner only, instead of printing it; if its link has a
+    /// token that still admits to these channels, no token is created and only the rest of the link
+    /// is updated
     #[arg(long, value_name = "FILE")]
     pub link_file: Option<PathBuf>,
 }
@@ -108,28 +108,28 @@ pub struct NewToken {
 /// `channel …`.
 #[derive(Debug, Subcommand)]
 pub enum Channel {
-    /// Adds a channel
+    /// Add a channel
     Add {
-        /// Its name: letters, digits, '-', '_' and '.'
+        /// Name: letters, digits, '-', '_' and '.'
         #[arg(value_parser = parse::channel)]
         name: String,
         #[command(flatten)]
         settings: ChannelArguments,
     },
-    /// Lists the channels
+    /// List the channels
     List,
-    /// Changes what is set about a channel; the rest stays
+    /// Change the given settings of a channel; the others stay
     Set {
-        /// Its name
+        /// Name
         name: String,
         #[command(flatten)]
         settings: ChannelArguments,
     },
-    /// Removes a channel with all of its updates and feeds
+    /// Remove a channel with all of its updates and feeds
     Remove {
-        /// Its name
+        /// Name
         name: String,
-        /// Does not ask
+        /// Skip the confirmation
         #[arg(long)]
         yes: bool,
     },
@@ -141,10 +141,10 @@ pub struct ChannelArguments {
     /// Multicast groups, as those of --group; '' for no multicast [default: the next free ones]
     #[arg(long, value_name = "LIST", value_parser = parse::groups)]
     pub groups: Option<Groups>,
-    /// The flow's highest rate in bit/s: 500k, 10M, 1G [default: the source's --rate]
+    /// Highest rate of the flow in bit/s: 500k, 10M, 1G [default: the source's --rate]
     #[arg(id = "flow-rate", long = "rate", value_name = "RATE", value_parser = parse::rate)]
     pub rate: Option<u64>,
-    /// Whether new members are kept from decrypting earlier packets
+    /// Keep new members from decrypting earlier packets
     #[arg(id = "is-private", long = "private", value_name = "true|false", num_args = 0..=1,
           require_equals = true, default_missing_value = "true")]
     pub private: Option<bool>,
@@ -157,58 +157,58 @@ pub struct ChannelArguments {
 /// `feed …`.
 #[derive(Debug, Subcommand)]
 pub enum Feed {
-    /// Adds a feed to a channel, or changes it
+    /// Add a feed to a channel, or change it
     Add {
-        /// The channel
+        /// Channel
         #[arg(value_name = "CHANNEL")]
         to: String,
-        /// The feed's address
+        /// Address of the feed
         url: String,
         #[command(flatten)]
         settings: FeedArguments,
     },
-    /// Lists the feeds
+    /// List the feeds
     List {
-        /// Of this channel only
+        /// Only those of this channel
         #[arg(value_name = "CHANNEL")]
         of: Option<String>,
-        /// Also those that were removed
+        /// Include removed ones
         #[arg(long)]
         all: bool,
     },
-    /// Ends the polling of a feed; its updates stay
+    /// Stop polling a feed; its updates stay
     Remove {
-        /// The channel
+        /// Channel
         #[arg(value_name = "CHANNEL")]
         from: String,
-        /// The feed's address, as the list shows it
+        /// Address of the feed, as the list shows it
         url: String,
     },
-    /// Fetches a feed once and says what is there; changes nothing
+    /// Fetch a feed once and describe it; changes nothing
     Check {
-        /// The feed's address
+        /// Address of the feed
         url: String,
         /// Allow an address in a private network
         #[arg(long)]
         local: bool,
     },
-    /// Adds the feeds of an OPML list; its folders become channels
+    /// Add the feeds of an OPML list; its folders become channels
     Import {
-        /// The list; - for standard input
+        /// OPML list; - for standard input
         file: PathBuf,
-        /// Puts them all into this channel
+        /// Add all of them to this channel
         #[arg(long, value_name = "NAME", id = "into", value_parser = parse::channel)]
         into: Option<String>,
         /// Allow addresses in private networks
         #[arg(long)]
         local: bool,
-        /// Only says what would be done
+        /// Only print what would be done
         #[arg(long)]
         dry_run: bool,
     },
-    /// Prints the feeds as an OPML list, a folder for each channel, without passwords
+    /// Print the feeds as an OPML list, a folder for each channel, without passwords
     Export {
-        /// Of this channel only
+        /// Only those of this channel
         #[arg(value_name = "CHANNEL")]
         of: Option<String>,
     },
@@ -220,14 +220,14 @@ pub struct FeedArguments {
     /// Allow an address in a private network
     #[arg(long)]
     pub local: bool,
-    /// Polls it this often, neither more nor less: 20, 500ms, 5m
+    /// Fixed time between two polls: 20, 500ms, 5m
     #[arg(long, value_name = "TIME", value_parser = parse::interval,
           conflicts_with_all = ["min_interval", "max_interval"])]
     pub interval: Option<Duration>,
-    /// Polls it no more often than this [default: the source's --min-poll-interval]
+    /// Shortest time between two polls [default: the source's --min-poll-interval]
     #[arg(long, value_name = "TIME", value_parser = parse::interval)]
     pub min_interval: Option<Duration>,
-    /// Polls it at least this often [default: the source's --max-poll-interval]
+    /// Longest time between two polls [default: the source's --max-poll-interval]
     #[arg(long, value_name = "TIME", value_parser = parse::interval)]
     pub max_interval: Option<Duration>,
     /// Title for people
@@ -238,18 +238,18 @@ pub struct FeedArguments {
 /// `receiver …`.
 #[derive(Debug, Subcommand)]
 pub enum Receiver {
-    /// Lists the receivers
+    /// List the receivers
     List,
-    /// Admits a receiver no more, and ends its connections within two seconds
+    /// Revoke the credential of a receiver, and end its connections within two seconds
     Revoke {
-        /// Its id, the beginning of its id, or its name
+        /// Id of the receiver, the beginning of the id, or the name
         who: String,
     },
     /// Forget a receiver: it may enrol again, even if it was revoked
     Forget {
-        /// Its id, the beginning of its id, or its name
+        /// Id of the receiver, the beginning of the id, or the name
         who: String,
-        /// Does not ask
+        /// Skip the confirmation
         #[arg(long)]
         yes: bool,
     },
@@ -258,12 +258,12 @@ pub enum Receiver {
 /// `gap …`.
 #[derive(Debug, Subcommand)]
 pub enum Gap {
-    /// Lists the last gaps, newest first
+    /// List the last gaps, newest first
     List {
-        /// Of this channel only
+        /// Only those of this channel
         #[arg(value_name = "CHANNEL")]
         of: Option<String>,
-        /// At most so many of each channel
+        /// Most gaps of each channel
         #[arg(long, value_name = "N", default_value = "20",
               value_parser = clap::value_parser!(u32).range(1..=10_000))]
         last: u32,
@@ -273,22 +273,20 @@ pub enum Gap {
 /// `config …`.
 #[derive(Debug, Clone, Copy, Subcommand)]
 pub enum Settings {
-    /// Reads flags, environment and file, and says what `run` would do, or everything that is wrong
+    /// Print what `run` would do with the settings, or every problem of them
     Check,
-    /// Shows every setting with where it comes from
+    /// Print every setting with its origin
     Show,
 }
 
-/// Everything that can be given on the command line.
+/// Returns the definition of the command line.
 pub fn command() -> Command {
     let mut root = config::command();
     let about = root.get_about().cloned().unwrap_or_default();
     root = Action::augment_subcommands(root)
         .subcommand_required(false)
         .about(about)
-        .subcommand(config::with_settings(health::command([]), |name| {
-            name == "http"
-        }));
+        .subcommand(health::command(TABLE.options_of(&[CONFIG, "http"])));
     // `run` and `health` are there with their settings already.
     let names: Vec<String> = root
         .get_subcommands()
@@ -308,17 +306,14 @@ fn with_common(command: Command, path: &str) -> Command {
         .map(|command| command.get_name().to_owned())
         .collect();
     if inner.is_empty() {
-        let json = Arg::new(JSON)
-            .long(JSON)
-            .action(ArgAction::SetTrue)
-            .help("Answers with one JSON object, for programs");
-        let wanted = |name: &str| match path {
-            "config check" | "config show" => true,
-            "token create" => FOR_ALL.contains(&name) || FOR_LINKS.contains(&name),
-            "channel add" => FOR_ALL.contains(&name) || name == "group",
-            _ => FOR_ALL.contains(&name),
+        let command = command.arg(json_flag("Print one JSON object, for programs"));
+        let more = match path {
+            "config check" | "config show" => return command.args(TABLE.options()),
+            "token create" => &FOR_LINKS[..],
+            "channel add" => &["group"],
+            _ => &[],
         };
-        return config::with_settings(command.arg(json), wanted);
+        return command.args(TABLE.options_of(&[&FOR_ALL[..], more].concat()));
     }
     inner.into_iter().fold(command, |command, name| {
         let path = format!("{path} {name}");
@@ -328,9 +323,8 @@ fn with_common(command: Command, path: &str) -> Command {
 
 /// Whether `--json` is given.
 pub(super) fn wants_json(matches: &ArgMatches) -> bool {
-    let mut innermost = matches;
-    while let Some((_, inner)) = innermost.subcommand() {
-        innermost = inner;
+    match matches.subcommand() {
+        Some((_, inner)) => wants_json(inner),
+        None => line::wants_json(matches),
     }
-    matches!(innermost.try_get_one::<bool>(JSON), Ok(Some(true)))
 }

@@ -101,9 +101,9 @@ async fn add(
 
 fn fetcher(config: &Config, address: &FeedAddress, local: bool) -> Result<Fetcher, Failure> {
     let fetch = FetchConfig {
-        allow_private: local || config.allow_private_feed,
+        allow_private: local || config.feeds.allow_private,
         user_agent: USER_AGENT.to_owned(),
-        contact: config.contact.clone(),
+        contact: config.feeds.contact.clone(),
         ..FetchConfig::new(address.secret.clone())
     };
     Fetcher::new(fetch).map_err(|error| match error {

@@ -35,9 +35,11 @@ use clap::error::ErrorKind;
 use clap::{ArgMatches, FromArgMatches};
 use serde_json::Value;
 use service::health;
+use service::logging::{LogFormat, LogSettings};
+use service::settings::Environment;
 use store::Store;
 
-use crate::config::{self, Config, Environment, Resolved};
+use crate::config::{self, Config, Resolved};
 pub use arguments::Action;
 use database::with_database;
 pub use failure::Failure;
@@ -144,14 +146,14 @@ impl Invocation {
 }
 
 impl Command {
-    /// Returns the log format and filter: warnings only, unless more is requested.
-    pub fn logging(&self) -> (config::LogFormat, String) {
-        match &self.resolved.config {
-            Ok(config) => {
-                let level = config.log_level.as_deref().unwrap_or(QUIET);
-                (config.log_format, level.to_owned())
-            }
-            Err(_) => (config::LogFormat::Text, QUIET.to_owned()),
+    /// Returns the settings of the log: warnings only, unless more is requested.
+    pub fn logging(&self) -> LogSettings {
+        let set = self.resolved.config.as_ref().ok().map(|config| &config.log);
+        LogSettings {
+            format: set.map_or(LogFormat::Text, |log| log.format),
+            level: set
+                .and_then(|log| log.level.clone())
+                .or_else(|| Some(QUIET.to_owned())),
         }
     }
 

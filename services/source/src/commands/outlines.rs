@@ -152,7 +152,7 @@ impl Import<'_> {
     /// Returns the channel of a feed, and its address.
     fn place(&self, outline: &Outline) -> Result<(String, FeedAddress), String> {
         let address = FeedAddress::parse(&outline.url)?;
-        let private = self.local || self.config.allow_private_feed;
+        let private = self.local || self.config.feeds.allow_private;
         fetch::check(&address.secret, private).map_err(|error| error.to_string())?;
         let channel = match (self.into, &outline.channel) {
             (Some(into), _) => into.to_owned(),

@@ -1,6 +1,7 @@
 //! `config check` and `config show`.
 
 use serde_json::{Value, json};
+use service::settings::check::Shown;
 
 use super::arguments::{Action, Settings};
 use super::table::{Column, WIDTH, table, words};
@@ -8,7 +9,7 @@ use super::text::wrap;
 use super::when;
 use super::{CommandOutput, Failure};
 use crate::clock::millis;
-use crate::config::{ChannelSettings, Config, Intervals, Place, Resolved, Shown};
+use crate::config::{ChannelSettings, Config, Intervals, Resolved};
 use crate::data::DATABASE;
 
 const COLUMNS: [Column; 3] = [words("SETTING", 12), words("VALUE", 20), words("FROM", 20)];
@@ -46,13 +47,10 @@ pub(super) fn answer(action: &Action, resolved: &Resolved) -> (CommandOutput, Re
     let lines: Vec<Vec<String>> = resolved
         .shown
         .iter()
-        .filter(|shown| all || shown.place != Place::Default)
+        .filter(|shown| all || shown.origin.is_some())
         .map(|shown| {
-            vec![
-                shown.key.clone(),
-                shown.value.clone(),
-                shown.place.to_string(),
-            ]
+            let (name, value) = (shown.name.to_owned(), shown.value.clone());
+            vec![name, value, from(shown).to_owned()]
         })
         .collect();
     match lines.is_empty() {
@@ -70,11 +68,15 @@ pub(super) fn answer(action: &Action, resolved: &Resolved) -> (CommandOutput, Re
 }
 
 fn setting(shown: &Shown) -> Value {
-    let value = match (&shown.place, shown.value.is_empty()) {
-        (Place::Default, true) => Value::Null,
+    let value = match (&shown.origin, shown.value.is_empty()) {
+        (None, true) => Value::Null,
         _ => shown.value.clone().into(),
     };
-    json!({"key": shown.key, "value": value, "from": shown.place.to_string()})
+    json!({"key": shown.name, "value": value, "from": from(shown)})
+}
+
+fn from(shown: &Shown) -> &str {
+    shown.origin.as_deref().unwrap_or("default")
 }
 
 fn channel(channel: &ChannelSettings) -> Value {
@@ -118,7 +120,7 @@ fn plan(config: &Config) -> String {
         let private = if channel.private { ", private" } else { "" };
         text.push_str(&format!("Channel {}: {groups}{private}\n", channel.name));
         for feed in &channel.feeds {
-            let every = config.intervals(feed.min_interval, feed.max_interval);
+            let every = config.feeds.intervals(feed.min_interval, feed.max_interval);
             let every = every_words(every);
             text.push_str(&format!("  {} {every}\n", feed.address.redacted()));
         }
@@ -141,7 +143,8 @@ fn every_words(every: Intervals) -> String {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
-    use crate::config::{Environment, command, resolve};
+    use crate::config::{command, resolve};
+    use service::settings::Environment;
 
     const FEED: &str = "https://ann:s3cret@example.org/feed?channel=5&key=s3cret";
 

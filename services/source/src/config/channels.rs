@@ -4,10 +4,11 @@ use std::collections::HashSet;
 use std::fmt;
 use std::time::Duration;
 
+use service::settings::{Section, Taker};
+use service::values::switch;
 use url::Url;
 
 use super::groups::{Groups, groups};
-use super::resolve::Place;
 use super::{Keep, values};
 
 /// More channels than this do not fit into an enrolment link, and a receiver takes no more.
@@ -59,51 +60,68 @@ impl From<FeedAddress> for FeedSettings {
     }
 }
 
-/// A channel as a configuration file has it.
-#[derive(Debug, Clone, Default)]
-pub(super) struct ChannelTable {
-    pub name: String,
-    pub feeds: Vec<FeedSettings>,
-    pub groups: Option<Groups>,
-    pub rate_bps: Option<u64>,
-    pub private: bool,
-    pub keep: Option<Keep>,
-    /// Place in the file.
-    pub place: Option<Place>,
+/// Returns the channel of a `[[channel]]` table, the `number`th channel, counted from 0, which is
+/// like the first where it says nothing; `None` after noting a problem.
+pub(super) fn of_table(
+    taker: &mut Taker<'_>,
+    table: &Section,
+    number: usize,
+    first: &ChannelSettings,
+) -> Option<ChannelSettings> {
+    taker.require(table, "name");
+    let name = taker.key(table, "name", values::channel);
+    let own = taker.key(table, "groups", groups);
+    let rate_bps = taker.key(table, "rate", values::rate);
+    let private = taker.key(table, "private", switch);
+    let keep = taker.key(table, "keep", values::keep);
+    let feeds = table.sections("feed").iter();
+    let feeds: Vec<_> = feeds.filter_map(|feed| feed_of(taker, feed)).collect();
+    let name = name?;
+    let mut seen = HashSet::new();
+    if let Some(twice) = feeds.iter().find(|feed| !seen.insert(&feed.address.shown)) {
+        let url = twice.address.redacted();
+        let what = format!("channel {name:?} has the feed {url} twice");
+        taker.wrong(&table.origin, &what);
+    }
+    let next = || first.groups.following(count(number));
+    let groups = own
+        .map_or_else(next, Ok)
+        .map_err(|why| format!("channel {name:?}: {why}: give it its own with groups"));
+    Some(ChannelSettings {
+        groups: taker.take(&table.origin, groups)?,
+        rate_bps: rate_bps.unwrap_or(first.rate_bps),
+        private: private.unwrap_or(false),
+        keep: keep.unwrap_or(first.keep),
+        feeds,
+        name,
+    })
 }
 
-impl ChannelTable {
-    /// As the `number`th channel, counted from 0; what it does not say is as `like` has it.
-    pub(super) fn settle(
-        self,
-        number: usize,
-        like: &ChannelSettings,
-    ) -> Result<ChannelSettings, String> {
-        let groups = match self.groups {
-            Some(groups) => groups,
-            None => like.groups.following(count(number)).map_err(|why| {
-                format!(
-                    "channel {:?}: {why}: give it its own with groups",
-                    self.name
-                )
-            })?,
-        };
-        let mut seen = HashSet::new();
-        for feed in &self.feeds {
-            if !seen.insert(&feed.address.shown) {
-                let url = feed.address.redacted();
-                return Err(format!("channel {:?} has the feed {url} twice", self.name));
-            }
-        }
-        Ok(ChannelSettings {
-            groups,
-            rate_bps: self.rate_bps.unwrap_or(like.rate_bps),
-            private: self.private,
-            keep: self.keep.unwrap_or(like.keep),
-            feeds: self.feeds,
-            name: self.name,
-        })
+/// Returns the feed of a `[[channel.feed]]` table.
+fn feed_of(taker: &mut Taker<'_>, table: &Section) -> Option<FeedSettings> {
+    taker.require(table, "url");
+    let address = taker.key(table, "url", FeedAddress::parse);
+    let local = taker.key(table, "local", switch);
+    let [fixed, min, max] = ["interval", "min_interval", "max_interval"]
+        .map(|key| taker.key(table, key, values::interval));
+    if fixed.is_some() && (min.is_some() || max.is_some()) {
+        taker.wrong(
+            &table.origin,
+            "interval is for feeds that are polled at fixed times: leave it out, or min_interval \
+             and max_interval",
+        );
     }
+    if let (Some(min), Some(max)) = (min, max)
+        && min > max
+    {
+        taker.wrong(&table.origin, "min_interval is longer than max_interval");
+    }
+    Some(FeedSettings {
+        address: address?,
+        local: local.unwrap_or(false),
+        min_interval: fixed.or(min),
+        max_interval: fixed.or(max),
+    })
 }
 
 /// The number of a channel; beyond this there are no groups in any case.

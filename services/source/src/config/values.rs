@@ -4,6 +4,8 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
+use service::values::{number, time};
+
 use super::Keep;
 
 /// Longest name of a channel, in bytes: it is also a file name at the receivers, with endings.
@@ -18,8 +20,6 @@ const MAX_INTERVAL: Duration = Duration::from_secs(24 * 3600);
 
 /// The longest farewell.
 const MAX_DRAIN: Duration = Duration::from_secs(600);
-
-const DAY: f64 = 86_400.0;
 
 /// Updates are kept at least as long as a poll may take, and at most for ten years.
 const MIN_AGE: Duration = Duration::from_secs(60);
@@ -175,32 +175,6 @@ pub fn channel(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// Splits off a unit: `1.5M` is (1.5, "M").
-fn number(text: &str) -> Option<(f64, &str)> {
-    let end = text
-        .find(|c: char| !(c.is_ascii_digit() || c == '.'))
-        .unwrap_or(text.len());
-    let (digits, unit) = text.split_at_checked(end)?;
-    let value: f64 = digits.parse().ok()?;
-    Some((value, unit.trim()))
-}
-
-/// A number with a unit of time; `bare` is the unit of a number without one, in seconds.
-fn time(text: &str, bare: Option<f64>) -> Option<Duration> {
-    let (value, unit) = number(text.trim())?;
-    let unit = match unit {
-        "" => bare?,
-        "ms" => 1e-3,
-        "s" => 1.0,
-        "m" | "min" => 60.0,
-        "h" => 3600.0,
-        "d" => DAY,
-        "w" => 7.0 * DAY,
-        _ => return None,
-    };
-    Duration::try_from_secs_f64(value * unit).ok()
-}
-
 /// A time between polls; a bare number is in seconds.
 ///
 /// # Errors
@@ -286,11 +260,6 @@ pub(super) fn host_name() -> String {
         Ok(name) if !name.is_empty() => name.to_owned(),
         _ => "flexfeed-source".to_owned(),
     }
-}
-
-/// Whether an address has a password in it.
-pub(super) fn has_password(text: &str) -> bool {
-    url::Url::parse(text).is_ok_and(|url| url.password().is_some())
 }
 
 pub(super) fn log_level(text: &str) -> Result<String, String> {

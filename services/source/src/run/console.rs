@@ -43,8 +43,8 @@ pub(super) async fn serve(listener: TcpListener, context: Arc<Context>, stop: Ca
         settings: SiteSettings {
             public_url: console.public_url.clone(),
             trusted_proxies: console.trusted_proxies.clone(),
-            allow_private_feeds: config.allow_private_feed,
-            contact: config.contact.clone(),
+            allow_private_feeds: config.feeds.allow_private,
+            contact: config.feeds.contact.clone(),
             ..SiteSettings::default()
         },
         stop,

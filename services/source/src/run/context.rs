@@ -66,7 +66,7 @@ impl Context {
             let ms = ms.and_then(|ms| u64::try_from(ms).ok());
             ms.map(Duration::from_millis)
         };
-        let intervals = self.config.intervals(time(min_ms), time(max_ms));
+        let intervals = self.config.feeds.intervals(time(min_ms), time(max_ms));
         schedule::Settings {
             min: intervals.min,
             max: intervals.max,

@@ -140,7 +140,7 @@ impl Feeds {
     fn start(&mut self, row: &FeedRow, breakdowns: u32) {
         let context = &self.context;
         let feed = FeedSettings {
-            local: row.settings.local || context.config.allow_private_feed,
+            local: row.settings.local || context.config.feeds.allow_private,
             ..row.settings.clone()
         };
         let url = feed.url.clone();

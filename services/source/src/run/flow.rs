@@ -28,7 +28,7 @@ impl FlowParameters {
         };
         Ok(Self {
             groups,
-            rate_bps: settings.rate_bps.unwrap_or(config.rate_bps),
+            rate_bps: settings.rate_bps.unwrap_or(config.flows.rate_bps),
             private: settings.private,
         })
     }
@@ -38,7 +38,7 @@ impl FlowParameters {
         let groups = self.groups.all().iter().map(ToString::to_string);
         let groups: Vec<String> = groups.collect();
         let private = if self.private { "private, " } else { "" };
-        match (groups.as_slice(), config.replicate) {
+        match (groups.as_slice(), config.flows.replicate) {
             ([], true) => format!("{private}its flow by replication only"),
             ([], false) => format!("{private}by unicast only"),
             (groups, _) => format!("{private}its flow on {}", groups.join(" and ")),
@@ -48,20 +48,20 @@ impl FlowParameters {
     /// Returns the flow for the transport; `None` if everything goes by unicast.
     pub(super) fn flow(&self, config: &Config) -> Result<Option<FlowSettings>> {
         let groups = self.groups.all();
-        if groups.is_empty() && !config.replicate {
+        if groups.is_empty() && !config.flows.replicate {
             return Ok(None);
         }
         let endpoints = groups.iter().map(|&group| {
             Ok(FlowEndpoint {
                 group,
                 interface: interface(config, group)?,
-                asm: config.asm,
-                ttl: config.multicast_ttl,
+                asm: config.flows.asm,
+                ttl: config.flows.ttl,
             })
         });
         Ok(Some(FlowSettings {
             endpoints: endpoints.collect::<Result<_>>()?,
-            replicate: config.replicate,
+            replicate: config.flows.replicate,
             rate_bps: self.rate_bps,
         }))
     }
@@ -86,7 +86,7 @@ impl From<Keep> for Retention {
 
 /// Returns the local address that sends the flow to a group.
 fn interface(config: &Config, group: SocketAddr) -> Result<IpAddr> {
-    if let Some(ip) = config.flow_sources.towards(group) {
+    if let Some(ip) = config.flows.sources.towards(group) {
         return Ok(ip);
     }
     let remedy = "name its address with --flow-source, or leave the group out of --group";

@@ -171,7 +171,7 @@ async fn start(config: Config, stop: CancellationToken) -> Result<RunningParts> 
         metrics: Arc::clone(&context.metrics),
     });
     parts.spawn(relays::watch(
-        context.config.relays.clone(),
+        context.config.flows.relays.clone(),
         context.handle.clone(),
         Arc::clone(&context.board),
         stop.clone(),
@@ -221,7 +221,7 @@ fn record_parts(
 fn check_feeds(config: &Config) -> Result<(), Failure> {
     for channel in &config.channels {
         for feed in &channel.feeds {
-            let may_be_local = config.allow_private_feed || feed.local;
+            let may_be_local = config.feeds.allow_private || feed.local;
             let checked = feed::fetch::check(&feed.address.secret, may_be_local);
             checked.map_err(|error| match error {
                 FetchError::Private { .. } => {
@@ -252,11 +252,11 @@ async fn bind(config: &Config, identity: &Identity, backlog: StoreBacklog) -> Re
         key: identity.files.key.clone(),
         reset_key: identity.reset_key,
         channels: Vec::new(),
-        rate_bps: config.rate_bps,
+        rate_bps: config.flows.rate_bps,
         unicast_rate_bps: Some(config.unicast_rate_bps),
-        ack_delay: config.ack_delay,
-        fall_back: config.fall_back,
-        heartbeat: config.heartbeat,
+        ack_delay: config.flows.ack_delay,
+        fall_back: config.flows.fall_back,
+        heartbeat: config.flows.heartbeat,
         qlog: config.qlog.clone(),
     };
     let source = Source::bind(settings, Arc::new(backlog))

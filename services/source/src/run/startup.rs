@@ -198,7 +198,7 @@ impl Changes {
             let wanted = FeedSettings {
                 url: url.clone(),
                 address: feed.address.secret.clone(),
-                local: feed.local || config.allow_private_feed,
+                local: feed.local || config.feeds.allow_private,
                 min_interval_ms: feed.min_interval.map(millis),
                 max_interval_ms: feed.max_interval.map(millis),
                 title: row.and_then(|row| row.settings.title.clone()),

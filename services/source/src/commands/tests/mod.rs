@@ -44,11 +44,11 @@ fn no_channel_is_added_in_the_place_of_a_receivers_own_file() {
 fn without_a_command_it_is_a_source() {
     assert_eq!(run(&[]).channels, []);
     assert_eq!(run(&["run"]).channels, []);
-    assert_eq!(run(&["--rate", "5M"]).rate_bps, 5_000_000);
-    assert_eq!(run(&["run", "--rate", "5M"]).rate_bps, 5_000_000);
-    assert_eq!(run(&["--rate", "5M", "run"]).rate_bps, 5_000_000);
+    assert_eq!(run(&["--rate", "5M"]).flows.rate_bps, 5_000_000);
+    assert_eq!(run(&["run", "--rate", "5M"]).flows.rate_bps, 5_000_000);
+    assert_eq!(run(&["--rate", "5M", "run"]).flows.rate_bps, 5_000_000);
     assert_eq!(
-        run(&["--rate", "5M", "run", "--rate", "7M"]).rate_bps,
+        run(&["--rate", "5M", "run", "--rate", "7M"]).flows.rate_bps,
         7_000_000
     );
     assert!(invoke(&["walk"]).is_err());
@@ -117,7 +117,10 @@ fn commands_have_the_settings_that_they_need() {
         "7",
     ]);
     let config = added.resolved.config.unwrap();
-    assert_eq!((config.rate_bps, config.channels.len()), (10_000_000, 0));
+    assert_eq!(
+        (config.flows.rate_bps, config.channels.len()),
+        (10_000_000, 0)
+    );
     assert!(invoke(&["token", "list", "--rate", "5M"]).is_err());
     for wrong in [
         &["token", "create", "--limit", "0"][..],

@@ -3,6 +3,9 @@
 mod file;
 mod precedence;
 
+use service::logging::LogFormat;
+use service::settings::Environment;
+
 use super::*;
 
 const FEED: &str = "https://example.org/feed.atom";
@@ -13,7 +16,7 @@ fn read(arguments: &[&str], variables: &[(&str, &str)]) -> Result<Config, String
     let matches = command()
         .try_get_matches_from(all)
         .map_err(|error| error.to_string())?;
-    resolve(&matches, &Environment::with(variables))
+    resolve(&matches, &Environment::with(variables.to_vec()))
         .config
         .map_err(|mistakes| mistakes.join("\n"))
 }
@@ -48,17 +51,17 @@ fn defaults() {
         min: Duration::from_secs(min),
         max: Duration::from_secs(max),
     };
-    assert_eq!(config.poll, poll(20, 3600));
-    assert_eq!(config.rate_bps, 10_000_000);
-    assert_eq!(config.ack_delay, Duration::from_millis(25));
-    assert_eq!(config.fall_back, Duration::from_millis(150));
-    assert_eq!(config.heartbeat, Duration::from_secs(1));
-    assert_eq!(config.log_format, LogFormat::Text);
+    assert_eq!(config.feeds.poll, poll(20, 3600));
+    assert_eq!(config.flows.rate_bps, 10_000_000);
+    assert_eq!(config.flows.ack_delay, Duration::from_millis(25));
+    assert_eq!(config.flows.fall_back, Duration::from_millis(150));
+    assert_eq!(config.flows.heartbeat, Duration::from_secs(1));
+    assert_eq!(config.log.format, LogFormat::Text);
     let group = "232.70.70.1:4434".parse().unwrap();
     assert_eq!(config.channels[0].groups.all(), [group]);
     assert!(!config.channels[0].private);
-    assert_eq!(config.flow_sources, FlowSources::default());
-    assert_eq!((config.asm, config.replicate), (false, true));
+    assert_eq!(config.flows.sources, FlowSources::default());
+    assert_eq!((config.flows.asm, config.flows.replicate), (false, true));
     assert_eq!((config.keep, config.qlog), (Keep::default(), None));
     assert_eq!(config.unicast_rate_bps, 200_000_000);
     assert_eq!(config.public_address, None);
@@ -90,7 +93,7 @@ fn without_a_feed_there_is_no_channel_unless_it_is_named() {
 #[test]
 fn polls_are_at_fixed_times_or_within_bounds() {
     let seconds = |arguments: &[&str], variables: &[(&str, &str)]| {
-        let poll = read(arguments, variables).unwrap().poll;
+        let poll = read(arguments, variables).unwrap().feeds.poll;
         (poll.min.as_secs(), poll.max.as_secs())
     };
     assert_eq!(seconds(&["--poll-interval", "7"], &[]), (7, 7));
@@ -111,7 +114,7 @@ fn polls_are_at_fixed_times_or_within_bounds() {
     let config = config(&[]).unwrap();
     let of = |min, max| {
         let seconds = |s: Option<u64>| s.map(Duration::from_secs);
-        let poll = config.intervals(seconds(min), seconds(max));
+        let poll = config.feeds.intervals(seconds(min), seconds(max));
         (poll.min.as_secs(), poll.max.as_secs())
     };
     assert_eq!(of(None, None), (20, 3600));
@@ -184,7 +187,7 @@ fn rates_and_times_have_units() {
         ("2 Mbit/s", 2_000_000),
     ] {
         assert_eq!(
-            with_feed(&["--rate", text]).unwrap().rate_bps,
+            with_feed(&["--rate", text]).unwrap().flows.rate_bps,
             bits,
             "{text}"
         );
@@ -197,7 +200,7 @@ fn rates_and_times_have_units() {
         ("1h", 3_600_000),
     ] {
         let config = with_feed(&["--poll-interval", text]).unwrap();
-        assert_eq!(config.poll.min.as_millis(), ms, "{text}");
+        assert_eq!(config.feeds.poll.min.as_millis(), ms, "{text}");
     }
     for bad in ["", "fast", "10X", "-1M", "0", "1e3M", "NaN", "1000G"] {
         refused(&["--rate", bad]);
@@ -265,7 +268,7 @@ fn groups_are_multicast_of_either_kind() {
         v4: Some("10.1.2.3".parse().unwrap()),
         v6: Some("2001:db8::3".parse().unwrap()),
     };
-    assert_eq!(config.flow_sources, sources);
+    assert_eq!(config.flows.sources, sources);
     assert_eq!(sources.towards(both[0]), Some("10.1.2.3".parse().unwrap()));
     assert_eq!(
         sources.towards(both[1]),
@@ -373,7 +376,10 @@ fn retention_and_rate_are_as_configured() {
         (config.keep.count, config.unicast_rate_bps),
         (Some(5000), 1_000_000_000)
     );
-    assert_eq!((config.replicate, config.qlog), (false, Some("q".into())));
+    assert_eq!(
+        (config.flows.replicate, config.qlog),
+        (false, Some("q".into()))
+    );
     let config = with_feed(&["--retention", "10"]).unwrap();
     assert!(config.warnings.iter().any(|w| w.contains("--retention 10")));
     refused(&["--retention=-1"]);
@@ -558,15 +564,15 @@ fn variables_that_are_no_settings_are_found() {
     ];
     let mut variables: Vec<_> = names.iter().map(|name| (*name, "")).collect();
     variables.push(("FLEXFEED_SOURCE_PORT", "udp://10.0.0.1:4433"));
-    let unknown = Environment::with(&variables).unknown();
+    let unknown = TABLE.warnings(&Environment::with(variables));
     assert_eq!(unknown.len(), 3, "{unknown:?}");
     assert!(
         unknown[0].contains("FLEXFEED_ is no setting"),
         "{unknown:?}"
     );
-    assert!(unknown[1].contains("FLEXFEED_A\\nB is no"), "{unknown:?}");
+    assert!(unknown[1].contains("FLEXFEED_A B is no"), "{unknown:?}");
     assert!(
-        unknown[2].contains("did you mean FLEXFEED_RATE?"),
+        unknown[2].contains("FLEXFEED_RATES (is FLEXFEED_RATE meant?)"),
         "{unknown:?}"
     );
 }

@@ -5,8 +5,10 @@
 //! table, so a new setting is tested as soon as it is there: it only has to say three values that
 //! may be given.
 
+use service::settings::check::Shown;
+use service::settings::{Form, Setting};
+
 use super::*;
-use crate::config::settings::{ALL, Form, Setting, Settings};
 
 /// Three values for a setting, none of them the default, as flags and variables have them.
 fn values(setting: &Setting) -> [&'static str; 3] {
@@ -16,49 +18,49 @@ fn values(setting: &Setting) -> [&'static str; 3] {
             "https://b.example/",
             "https://c.example/",
         ],
-        "poll-interval" => ["31", "500ms", "2m"],
-        "min-poll-interval" => ["1", "2s", "3"],
-        "max-poll-interval" => ["2h", "3h", "14400"],
+        "poll_interval" => ["31", "500ms", "2m"],
+        "min_poll_interval" => ["1", "2s", "3"],
+        "max_poll_interval" => ["2h", "3h", "14400"],
         "contact" => [
             "https://a.example/",
             "https://b.example/",
             "mailto:c@c.example",
         ],
         "data" | "qlog" | "cert" | "key" => ["/a", "/b", "/c"],
-        "database-url" => ["sqlite:///a.db", "sqlite:///b.db", "sqlite:///c.db"],
+        "database_url" => ["sqlite:///a.db", "sqlite:///b.db", "sqlite:///c.db"],
         "listen" | "http" => ["127.0.0.1:1", "127.0.0.1:2", "[::1]:3"],
         "console" => ["127.0.0.1:9", "true", "[::1]:3"],
-        "console-public-url" => [
+        "console_public_url" => [
             "https://a.example/",
             "https://b.example",
             "http://c.example:7",
         ],
-        "console-trusted-proxy" => ["10.0.0.0/8", "::1,192.0.2.1", "fd00::/8"],
-        "public-address" => ["a.example", "b.example:7", "192.0.2.1"],
-        "channel" | "holder-name" => ["a", "b", "c"],
+        "console_trusted_proxy" => ["10.0.0.0/8", "::1,192.0.2.1", "fd00::/8"],
+        "public_address" => ["a.example", "b.example:7", "192.0.2.1"],
+        "channel" | "holder_name" => ["a", "b", "c"],
         "group" => ["232.0.1.1:1", "", "[ff3e::1]:1"],
-        "channel-spec" => ["a,feed=http://a/", "b,feed=http://b/", "c,feed=http://c/"],
-        "flow-source" => ["192.0.2.1", "192.0.2.2", "2001:db8::1"],
-        "multicast-ttl" => ["0", "1", "255"],
-        "amt-relay" => [
+        "channel_spec" => ["a,feed=http://a/", "b,feed=http://b/", "c,feed=http://c/"],
+        "flow_source" => ["192.0.2.1", "192.0.2.2", "2001:db8::1"],
+        "multicast_ttl" => ["0", "1", "255"],
+        "amt_relay" => [
             "a.example",
             "b.example|c.example:7,d.example",
             "1.1.1.1=127.0.0.1:7",
         ],
         "retention" => ["1000", "2000", "3000"],
-        "retention-age" => ["1d", "2d", "3w"],
-        "rate" | "unicast-rate" => ["1M", "2M", "3000000"],
-        "next-pin" => [
+        "retention_age" => ["1d", "2d", "3w"],
+        "rate" | "unicast_rate" => ["1M", "2M", "3000000"],
+        "next_pin" => [
             "sha256:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
             "sha256:BAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
             "sha256:CAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
         ],
-        "ack-delay-ms" => ["11", "12", "13"],
-        "fall-back-ms" => ["201", "202", "203"],
-        "heartbeat-ms" => ["501", "502", "503"],
-        "drain-time" => ["0", "1s", "1m"],
-        "log-format" => ["json", "text", "json"],
-        "log-level" => ["warn", "debug", "info,feed=debug"],
+        "ack_delay_ms" => ["11", "12", "13"],
+        "fall_back_ms" => ["201", "202", "203"],
+        "heartbeat_ms" => ["501", "502", "503"],
+        "drain_time" => ["0", "1s", "1m"],
+        "log_format" => ["json", "text", "json"],
+        "log_level" => ["warn", "debug", "info,feed=debug"],
         _ if setting.form == Form::Switch => ["true", "false", "true"],
         other => panic!("the setting {other} needs three values here"),
     }
@@ -69,20 +71,26 @@ fn company(setting: &Setting) -> &'static [&'static str] {
     match setting.name {
         "cert" => &["--key=/k"],
         "key" => &["--cert=/c"],
-        "console-public-url" | "console-trusted-proxy" => &["--console"],
+        "console_public_url" | "console_trusted_proxy" => &["--console"],
         // What is only about a channel shows where there is one.
         "group" | "private" | "channel" => &["--feed=https://example.org/f"],
         _ => &[],
     }
 }
 
-/// The setting as text, as the default or the values have it, comes to this.
-fn read_alone(setting: &Setting, text: &str) -> Settings {
-    let mut settings = Settings::default();
-    if !text.is_empty() || setting.empty {
-        (setting.take)(&mut settings, text).unwrap();
-    }
-    settings
+/// All settings but the one that names the file, and tables of the file.
+fn all() -> impl Iterator<Item = &'static Setting> {
+    let settings = TABLE.settings.iter();
+    settings.filter(|setting| setting.in_variable() && setting.in_file())
+}
+
+/// Whether a value is of a file's first line.
+fn is_of_file(shown: &Shown) -> bool {
+    let end = format!(" line 1: {}", shown.name);
+    shown
+        .origin
+        .as_ref()
+        .is_some_and(|origin| origin.ends_with(&end))
 }
 
 struct Site {
@@ -110,9 +118,9 @@ impl Site {
         {
             arguments.extend(company(setting).iter().map(|a| (*a).to_owned()));
         }
-        arguments.extend(flag.map(|value| format!("--{}={value}", setting.name)));
+        arguments.extend(flag.map(|value| format!("--{}={value}", setting.flag)));
         let mut variables = Vec::new();
-        let name = setting.variable();
+        let name = TABLE.variable(setting);
         variables.extend(variable.map(|value| (name.clone(), value.to_owned())));
         variables.extend(secret.map(|value| (format!("{name}_FILE"), self.file("secret", value))));
         if let Some(value) = key {
@@ -120,7 +128,7 @@ impl Site {
                 Form::Switch => value.to_owned(),
                 _ => format!("{value:?}"),
             };
-            let content = format!("{} = {value}\n", setting.key());
+            let content = format!("{} = {value}\n", setting.name);
             variables.push(("FLEXFEED_CONFIG".to_owned(), self.file("f.toml", &content)));
         }
         let variables: Vec<_> = variables
@@ -128,8 +136,8 @@ impl Site {
             .map(|(n, v)| (n.as_str(), v.as_str()))
             .collect();
         let matches = command().try_get_matches_from(arguments).unwrap();
-        let resolved = resolve(&matches, &Environment::with(&variables));
-        let shown = resolved.shown.iter().find(|s| s.key == setting.key());
+        let resolved = resolve(&matches, &Environment::with(variables));
+        let shown = resolved.shown.iter().find(|s| s.name == setting.name);
         let mut config = resolved.config.unwrap();
         config.warnings.clear();
         (shown.unwrap().clone(), format!("{config:#?}"))
@@ -141,13 +149,14 @@ fn flags_win_over_variables_over_the_file_over_defaults() {
     let site = Site {
         folder: tempfile::tempdir().unwrap(),
     };
-    for setting in ALL {
+    for setting in all() {
         let [a, b, c] = values(setting);
         let name = setting.name;
         assert_ne!(c, setting.default, "{name}");
         // The three come to something different, so that they tell where they are from.
-        assert_ne!(read_alone(setting, a), read_alone(setting, b), "{name}");
-        assert_ne!(read_alone(setting, b), read_alone(setting, c), "{name}");
+        let alone = |text| site.resolve(setting, Some(text), None, None, None).1;
+        assert_ne!(alone(a), alone(b), "{name}");
+        assert_ne!(alone(b), alone(c), "{name}");
 
         let default = site.resolve(setting, None, None, None, None);
         let file = site.resolve(setting, None, None, None, Some(c));
@@ -155,16 +164,12 @@ fn flags_win_over_variables_over_the_file_over_defaults() {
         let flag = site.resolve(setting, Some(a), Some(b), None, Some(c));
         let stars = |text: &'static str| if setting.secret { "***" } else { text };
         assert_eq!(flag.0.value, stars(a), "--{name}");
-        assert_eq!(flag.0.place, Place::Flag(name));
+        assert_eq!(flag.0.origin, Some(format!("--{}", setting.flag)));
         assert_eq!(variable.0.value, stars(b), "{name}");
-        assert_eq!(variable.0.place, Place::Variable(setting.variable()));
+        assert_eq!(variable.0.origin, Some(TABLE.variable(setting)));
         assert_eq!(file.0.value, stars(c), "{name}");
-        assert!(
-            matches!(&file.0.place, Place::File { line: 1, key, .. } if *key == setting.key()),
-            "{name}: {}",
-            file.0.place
-        );
-        assert_eq!(default.0.place, Place::Default, "{name}");
+        assert!(is_of_file(&file.0), "{name}: {:?}", file.0.origin);
+        assert_eq!(default.0.origin, None, "{name}");
         assert_eq!(default.0.value, setting.default, "{name}");
 
         // It is not only shown so: the configuration is another one with each.
@@ -180,14 +185,10 @@ fn a_default_never_overrides_the_file() {
     let site = Site {
         folder: tempfile::tempdir().unwrap(),
     };
-    for setting in ALL {
+    for setting in all() {
         let [a, ..] = values(setting);
         let (shown, _) = site.resolve(setting, None, None, None, Some(a));
-        assert!(
-            matches!(shown.place, Place::File { .. }),
-            "{}",
-            setting.name
-        );
+        assert!(is_of_file(&shown), "{}", setting.name);
         // And a flag with the default's value hides it, for somebody has said so.
         if !setting.default.is_empty() {
             let (shown, _) = site.resolve(setting, Some(setting.default), None, None, Some(a));
@@ -201,13 +202,13 @@ fn secrets_from_files_stand_where_their_variables_stand() {
     let site = Site {
         folder: tempfile::tempdir().unwrap(),
     };
-    for setting in ALL.iter().filter(|setting| setting.secret) {
+    for setting in all().filter(|setting| setting.secret) {
         let [a, b, c] = values(setting);
         let (shown, _) = site.resolve(setting, None, None, Some(b), Some(c));
-        let variable = format!("{}_FILE", setting.variable());
-        assert_eq!(shown.place, Place::Variable(variable));
+        let variable = format!("{}_FILE", TABLE.variable(setting));
+        assert_eq!(shown.origin, Some(variable));
         let (shown, _) = site.resolve(setting, Some(a), None, Some(b), Some(c));
-        assert_eq!(shown.place, Place::Flag(setting.name));
+        assert_eq!(shown.origin, Some(format!("--{}", setting.flag)));
     }
 }
 
@@ -216,11 +217,10 @@ fn an_empty_variable_is_none_except_where_empty_says_something() {
     let site = Site {
         folder: tempfile::tempdir().unwrap(),
     };
-    for setting in ALL {
+    for setting in all() {
         let [a, ..] = values(setting);
         let (shown, _) = site.resolve(setting, None, Some(""), None, Some(a));
-        let is_file = matches!(shown.place, Place::File { .. });
-        assert_eq!(is_file, !setting.empty, "{}", setting.name);
+        assert_eq!(is_of_file(&shown), !setting.empty, "{}", setting.name);
     }
 }
 
@@ -228,16 +228,25 @@ fn an_empty_variable_is_none_except_where_empty_says_something() {
 fn every_setting_has_its_flag_and_they_are_documented() {
     let help = command().render_long_help().to_string();
     let document = include_str!("../../../../../docs/operations.md");
-    for setting in ALL {
-        let (flag, variable) = (format!("--{}", setting.name), setting.variable());
+    for setting in all() {
+        let (flag, variable) = (format!("--{}", setting.flag), TABLE.variable(setting));
         assert!(help.contains(&flag) && help.contains(&variable), "{flag}");
-        let row = format!("| `{flag}` | `{variable}` | `{}` |", setting.key());
+        // A default that follows from other settings is a part of the help.
+        let (help, default) = match setting.help.rsplit_once(" [default: ") {
+            Some((help, default)) => (help, default.trim_end_matches(']').to_owned()),
+            None if setting.form == Form::Switch => (setting.help, "off".to_owned()),
+            None if matches!(setting.form, Form::Optional(_)) => (setting.help, "off".to_owned()),
+            None if setting.default.is_empty() => (setting.help, String::new()),
+            None => (setting.help, format!("`{}`", setting.default)),
+        };
+        let (name, help) = (setting.name, help.replace('|', "\\|"));
+        let row = format!("| `{flag}` | `{variable}` | `{name}` | {default} | {help} |");
         assert!(document.contains(&row), "docs/operations.md lacks: {row}");
     }
     let rows = document.lines().filter(|line| line.starts_with("| `--"));
     assert_eq!(
         rows.count(),
-        ALL.len() + 1,
+        all().count() + 1,
         "every row is a setting, and --config"
     );
 }

@@ -86,7 +86,7 @@ fn settings_are_checked_and_shown() {
     assert_eq!(shown["channels"][0]["rate_bps"], 5_000_000);
     let text = site.text(&["config", "check", "--config", path]);
     assert!(
-        text.contains("line 1, rate") && text.contains("Channel a"),
+        text.contains("line 1: rate") && text.contains("Channel a"),
         "{text}"
     );
     std::fs::write(&file, "\nrat = \"5M\"\n").unwrap();
@@ -94,7 +94,7 @@ fn settings_are_checked_and_shown() {
     assert_eq!(output.status.code(), Some(2));
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(
-        said.contains("line 2, rat: ") && said.contains("did you mean rate?"),
+        said.contains("line 2: rat: ") && said.contains("is rate meant?"),
         "{said}"
     );
     assert!(!site.data().exists(), "nothing is made");
