@@ -4,14 +4,10 @@
 /// Prefixes of the programs that have one of their own.
 const OTHER_PROGRAMS: [&str; 3] = ["FLEXFEED_RELAY_", "FLEXFEED_GATEWAY_", "FLEXFEED_CONSOLE_"];
 
-/// Whether a variable is no mistyped setting of source or receiver, but a setting of another
-/// program, perhaps from a shared file, or one that Kubernetes sets in each container for each
-/// Service, such as `FLEXFEED_SOURCE_SERVICE_HOST` or `FLEXFEED_SOURCE_PORT=udp://10.0.0.1:4433`.
-pub fn is_of_others(name: &str, value: &str) -> bool {
-    OTHER_PROGRAMS.iter().any(|own| name.starts_with(own)) || is_of_kubernetes(name, value)
-}
-
-/// Whether a variable is meant for the program with this prefix, mistyped or not.
+/// Whether a variable is meant for the program with this prefix, mistyped or not: it is no setting
+/// of another program, perhaps from a shared file, and none that Kubernetes gives to each container
+/// for each Service, such as `FLEXFEED_SOURCE_SERVICE_HOST` or
+/// `FLEXFEED_SOURCE_PORT=udp://10.0.0.1:4433`.
 pub fn is_meant_for(prefix: &str, name: &str, value: &str) -> bool {
     let mut others = OTHER_PROGRAMS.iter().filter(|own| **own != prefix);
     let for_others = others.any(|own| name.starts_with(own));
@@ -50,7 +46,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn variables_of_others_are_distinguished_from_typing_errors() {
+    fn variables_of_others_are_no_typing_errors() {
+        let is_of_others = |name, value| !is_meant_for("FLEXFEED_", name, value);
         for (name, value) in [
             ("FLEXFEED_RELAY_UDP_PORTS", "4434"),
             ("FLEXFEED_GATEWAY_FLOW", "x"),

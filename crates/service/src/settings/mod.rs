@@ -1,7 +1,8 @@
 //! Settings of a program: by flags, by the environment, by a TOML file, in that order.
 //!
-//! 1. A program declares every setting once, in a [`Table`]. Flags and help ([`mod@line`]), variables
-//!    ([`variables`]), keys of the file ([`mod@file`]) and `config check` ([`check`]) follow from it.
+//! 1. A program declares every setting once, in a [`Table`]. Flags and help ([`mod@line`]),
+//!    variables ([`variables`]), keys of the file ([`mod@file`]) and `config check` ([`check`])
+//!    follow from it.
 //! 2. Each of the three places makes a [`Layer`]: texts with their origins. A default is in no
 //!    layer: it overrides nothing. [`Table::gather`] collects the layers.
 //! 3. A [`Taker`] takes each setting from the first layer that has it, parses it, and collects all

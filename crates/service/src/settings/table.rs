@@ -32,7 +32,7 @@ pub enum Place {
     Argument,
     /// A flag, not the file: the setting is about the file.
     NotInFile,
-    /// The file, not a flag, which everybody who lists processes would see.
+    /// The file, not a flag, which is visible in the list of processes.
     NotAsFlag,
     /// The file alone: not even a variable.
     InFileOnly,

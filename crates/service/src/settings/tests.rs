@@ -123,7 +123,7 @@ fn flags_arguments_and_variables_are_understood() {
     assert_eq!(said(&layers, "hook").unwrap().1, ["a", "b"]);
     let mut taker = Taker::new(&TABLE, &layers, Vec::new());
     assert!(!taker.is_on("capture"));
-    // What everybody would see who lists processes has no flag.
+    // A secret has no flag, which would be visible in the list of processes.
     let command = Command::new("x").args(TABLE.options());
     assert!(command.try_get_matches_from(["x", "--secret=x"]).is_err());
     assert_eq!(TABLE.options_of(&["data", "secret"]).count(), 1);

@@ -190,7 +190,8 @@ fn at_least<T: PartialOrd + std::fmt::Display>(number: T, least: T) -> Result<T,
     Ok(number)
 }
 
-/// How the source is verified. What is weaker than the link says has to be asked for, and is told.
+/// Returns the verification of the source. One weaker than the link's needs a setting, and a
+/// warning.
 fn verify(
     link: &Link,
     insecure: bool,
@@ -200,8 +201,8 @@ fn verify(
     let ca_file = taker.text("ca_file");
     if insecure {
         warnings.push(format!(
-            "THE SOURCE IS NOT VERIFIED (insecure): whoever answers for {} learns this receiver's token and credential, \
-             and can deliver whatever it likes; only for tests",
+            "THE SOURCE IS NOT VERIFIED (insecure): any machine that answers for {} learns this \
+             receiver's token and credential, and can deliver arbitrary updates; only for tests",
             link.server()
         ));
         if let Some((origin, _)) = ca_file {

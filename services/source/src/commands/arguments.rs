@@ -243,11 +243,13 @@ pub enum Receiver {
     /// Revoke the credential of a receiver, and end its connections within two seconds
     Revoke {
         /// Id of the receiver, the beginning of the id, or the name
+        #[arg(value_name = "RECEIVER")]
         who: String,
     },
     /// Forget a receiver: it may enrol again, even if it was revoked
     Forget {
         /// Id of the receiver, the beginning of the id, or the name
+        #[arg(value_name = "RECEIVER")]
         who: String,
         /// Skip the confirmation
         #[arg(long)]

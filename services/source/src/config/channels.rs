@@ -288,7 +288,7 @@ pub(super) fn check(channels: &[ChannelSettings]) -> Result<(), String> {
             let same = |group: &&std::net::SocketAddr| groups.contains(group);
             if let Some(group) = channel.groups.all().iter().find(same) {
                 return Err(format!(
-                    "the channels {:?} and {:?} both have the group {group}: who listens to one \
+                    "the channels {:?} and {:?} both have the group {group}: a listener of one \
                      would get both; give one of them another with group=LIST or groups = \"LIST\"",
                     other.name, channel.name
                 ));

@@ -280,8 +280,8 @@ fn groups_are_multicast_of_either_kind() {
 fn no_channel_takes_the_place_of_a_receivers_own_file() {
     let specs = ["--channel-spec", "status,feed=http://a/"];
     for arguments in [&["--channel", "status"], &specs] {
-        let told = refused(arguments);
-        assert!(told.contains("status.json"), "{told}");
+        let error = refused(arguments);
+        assert!(error.contains("status.json"), "{error}");
     }
     assert!(config(&["--channel", "status2"]).is_ok());
 }
