@@ -18,7 +18,7 @@ const SETTINGS: &[Setting] = &[
     setting!(
         "database_url",
         "URL",
-        "The database of the source: postgres://USER:PASSWORD@HOST/DATABASE, or sqlite://PATH \
+        "Database of the source: postgres://USER:PASSWORD@HOST/DATABASE, or sqlite://PATH \
          on the same machine. DATABASE_URL does the same"
     )
     .general_variable("DATABASE_URL")
@@ -26,7 +26,7 @@ const SETTINGS: &[Setting] = &[
     setting!(
         "database_url_file",
         "FILE",
-        "A file with the URL of the database, for one that holds a password; instead of the URL \
+        "File with the URL of the database, for one that holds a password; instead of the URL \
          itself. DATABASE_URL_FILE does the same"
     )
     .path()
@@ -34,48 +34,48 @@ const SETTINGS: &[Setting] = &[
     setting!(
         "listen",
         "ADDRESS:PORT",
-        "Where to answer browsers and programs. Beyond this machine, put a proxy with TLS in \
+        "HTTP address for browsers and programs. Beyond this machine, put a proxy with TLS in \
          front and set --public-url"
     )
     .default("127.0.0.1:9470"),
     setting!(
         "public_url",
         "URL",
-        "The address at which browsers reach the console, such as https://console.example.org: \
+        "Address at which browsers reach the console, such as https://console.example.org: \
          for links, cookies and the check of where requests come from"
     ),
     setting!(
         "secure_cookies",
         "WHEN",
         "Whether cookies are for https only: on, off, or auto: where the public URL is one of \
-         https, or a trusted proxy says that the request was"
+         https, or a trusted proxy reports that the request was"
     )
     .default("auto"),
     setting!(
         "trusted_proxy",
         "PREFIX",
-        "Proxies whose word counts for where a request came from (X-Forwarded-For, \
-         X-Forwarded-Proto); can be repeated"
+        "Proxies whose X-Forwarded-For and X-Forwarded-Proto headers are trusted; can be \
+         repeated"
     )
     .list(),
     setting!(
         "session_time",
         "TIME",
-        "How long somebody who does nothing stays signed in (in seconds, or with s, m, h or d); \
-         at most 7 days in all"
+        "Idle time after which a session ends (in seconds, or with s, m, h or d); at most 7 days \
+         in all"
     )
     .default("12h"),
     setting!(
         "allow_private_feeds",
         "",
-        "Lets operators add and test feeds in private networks, which the console otherwise \
+        "Let operators add and test feeds in private networks, which the console otherwise \
          refuses to reach"
     )
     .switch(),
     setting!(
         "contact",
         "URL",
-        "A URL or mailto: address for those who run the servers of feeds; the feed test names it"
+        "Contact URL sent in the User-Agent header of feed tests: a page, or mailto:NAME@HOST"
     ),
     LogSettings::FORMAT,
     LogSettings::LEVEL,

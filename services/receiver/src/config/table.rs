@@ -25,13 +25,13 @@ fn command(_: &str) -> String {
 }
 
 const SETTINGS: &[Setting] = &[
-    setting!("link", "LINK", "The enrolment link")
+    setting!("link", "LINK", "Enrolment link")
         .argument()
         .shown(redact),
     setting!(
         "link_file",
         "FILE",
-        "A file with the enrolment link, instead of LINK"
+        "File with the enrolment link, instead of LINK"
     )
     .path(),
     Setting::CONFIG,
@@ -42,22 +42,17 @@ const SETTINGS: &[Setting] = &[
     )
     .path()
     .default("./flexfeed-receiver"),
-    setting!(
-        "name",
-        "NAME",
-        "What the source's operator sees this receiver as"
-    )
-    .default("this machine's name"),
+    setting!("name", "NAME", "Name shown to the source's operator").default("this machine's name"),
     setting!(
         "http",
         "ADDRESS:PORT",
-        "Where to answer HTTP: feeds, events, health, metrics; off for nowhere"
+        "HTTP address of feeds, events, health and metrics; off for none"
     )
     .default("127.0.0.1:8080"),
     setting!(
         "no_json",
         "",
-        "Keeps no JSON Feed file beside the Atom file"
+        "Keep no JSON Feed file next to the Atom file"
     )
     .switch(),
     setting!(
@@ -77,7 +72,7 @@ const SETTINGS: &[Setting] = &[
     setting!(
         "webhook",
         "URL",
-        "Posts each update to this URL; can be repeated"
+        "Post each update to this URL; can be repeated"
     )
     .sections(WEBHOOK_KEYS)
     .words()
@@ -85,20 +80,20 @@ const SETTINGS: &[Setting] = &[
     setting!(
         "webhook_secret",
         "SECRET",
-        "Signs what is posted to webhooks that have no secret of their own"
+        "Secret that signs requests to webhooks without a secret of their own"
     )
     .not_as_flag()
     .shown(hidden),
     setting!(
         "webhook_secret_file",
         "FILE",
-        "A file with the secret that signs what is posted to webhooks"
+        "File with the secret that signs requests to webhooks"
     )
     .path(),
     setting!(
         "exec",
         "COMMAND",
-        "Runs this shell command for each update, which it finds on its standard input; can be \
+        "Run this shell command for each update, with the update on its standard input; can be \
          repeated"
     )
     .sections(EXEC_KEYS)
@@ -106,47 +101,46 @@ const SETTINGS: &[Setting] = &[
     setting!(
         "delivery_log",
         "FILE",
-        "Appends a JSON line to this file for each update"
+        "Append a JSON line to this file for each update"
     )
     .path(),
     setting!(
         "history",
         "NUMBER",
-        "How many of a channel's last updates to begin with where this data folder has none; \
-         all for everything that the source still keeps"
+        "Number of a channel's last updates to start with where this data folder has none; all \
+         for everything that the source still keeps"
     )
     .default("100"),
     setting!(
         "journal_updates",
         "NUMBER",
-        "How many of its last updates the receiver keeps for each channel, for events, webhooks \
-         and commands"
+        "Most updates to keep for each channel, for events, webhooks and commands"
     )
     .default("10000"),
     setting!(
         "journal_bytes",
         "SIZE",
-        "How many bytes of them at most (with K, M or G)"
+        "Most bytes of them (with K, M or G)"
     )
     .default("64M"),
     setting!(
         "interface",
         "IP",
-        "An address, IPv4 or IPv6, of the interface to join multicast groups on"
+        "Address, IPv4 or IPv6, of the interface to join multicast groups on"
     )
     .default("by the routing table"),
-    setting!("no_multicast", "", "Never joins multicast groups").switch(),
+    setting!("no_multicast", "", "Never join multicast groups").switch(),
     setting!(
         "no_replicate",
         "",
-        "Never takes copies of the flow's packets; with --no-multicast, everything comes on the \
+        "Never take replicated packets of the flow; with --no-multicast, everything comes on the \
          receiver's own connection"
     )
     .switch(),
     setting!(
         "amt_relay",
         "LIST",
-        "AMT relays to try before those that the source tells of, the preferred ones first: \
+        "AMT relays to try before those that the source announces, the preferred ones first: \
          HOST or HOST:PORT each, with commas between; anycast for any relay near here; can be \
          repeated"
     )
@@ -162,33 +156,33 @@ const SETTINGS: &[Setting] = &[
     setting!(
         "no_amt",
         "",
-        "Never uses AMT relays where multicast does not reach"
+        "Never use AMT relays where multicast does not reach"
     )
     .switch(),
     setting!(
         "no_amt_dns",
         "",
-        "Never asks the DNS for relays of the source (RFC 8777)"
+        "Never ask the DNS for relays of the source (RFC 8777)"
     )
     .switch(),
     setting!(
         "ca_file",
         "FILE",
-        "Verifies the source's certificate and name by the authorities in this PEM file, where \
+        "Verify the source's certificate and name by the authorities in this PEM file, where \
          the link has no pin"
     )
     .path(),
     setting!(
         "insecure",
         "",
-        "Does not verify the source at all: whoever answers learns the token; only for tests"
+        "Do not verify the source at all: any machine that answers learns the token; only for tests"
     )
     .switch(),
     setting!(
         "qlog",
         "DIR",
-        "Writes what passes on connections and flows to files in this folder, for tools that \
-         read qlog; they grow without end and show when what came"
+        "Write qlog files of connections and flows to this folder; they grow without end and show \
+         what was received and when"
     )
     .path(),
     LogSettings::FORMAT,
@@ -201,40 +195,45 @@ const WEBHOOK_KEYS: &[Key] = &[
         "url",
         Form::Text,
         "",
-        "Where updates are posted; http or https",
+        "Destination of updates; http or https",
     ),
     Key::new(
         "name",
         Form::Text,
         "from the URL",
-        "Names it in the status, in metrics and in the dead-letter file",
+        "Name in the status, in metrics and in the dead-letter file",
     ),
-    Key::new("secret", Form::Text, "", "Signs what is posted"),
-    Key::new("secret_file", Form::Path, "", "A file with that secret"),
+    Key::new("secret", Form::Text, "", "Secret that signs requests"),
+    Key::new("secret_file", Form::Path, "", "File with that secret"),
     Key::new(
         "channels",
         Form::List,
         "all",
         "Only the updates of these channels",
     ),
-    Key::new("timeout", Form::Text, "10s", "For one attempt"),
+    Key::new("timeout", Form::Text, "10s", "Time limit of one attempt"),
     Key::new(
         "attempts",
         Form::Text,
         "20",
-        "After so many, the update goes to the dead-letter file",
+        "Most attempts before the update goes to the dead-letter file",
     ),
-    Key::new("max_age", Form::Text, "1d", "After so long, too"),
+    Key::new(
+        "max_age",
+        Form::Text,
+        "1d",
+        "Longest time before it goes there",
+    ),
 ];
 
 /// The keys of `[[exec]]`.
 const EXEC_KEYS: &[Key] = &[
-    Key::new("command", Form::Text, "", "For /bin/sh -c"),
+    Key::new("command", Form::Text, "", "Command for /bin/sh -c"),
     Key::new(
         "name",
         Form::Text,
         "from the command",
-        "Names it in the status, in metrics and in the dead-letter file",
+        "Name in the status, in metrics and in the dead-letter file",
     ),
     Key::new(
         "channels",
@@ -246,18 +245,18 @@ const EXEC_KEYS: &[Key] = &[
         "concurrency",
         Form::Text,
         "1",
-        "So many at a time; with more than one, they can overtake each other",
+        "Most runs at a time; with more than one, they can overtake each other",
     ),
     Key::new(
         "timeout",
         Form::Text,
         "60s",
-        "Then it is killed, with all that it started",
+        "Time limit of one run, after which all of its processes are killed",
     ),
     Key::new(
         "attempts",
         Form::Text,
         "3",
-        "After so many, the update goes to the dead-letter file",
+        "Most attempts before the update goes to the dead-letter file",
     ),
 ];
