@@ -1,12 +1,11 @@
 //! Plain text of an HTML fragment, for titles and summaries, which are text in JSON Feed.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::LazyLock;
 
-mod entities;
 pub(crate) mod links;
 pub(crate) mod tag;
-
-use entities::{NAMED, UNTERMINATED};
 
 /// Longest entity name that is looked up; a longer run after `&` is ordinary text.
 const MAX_ENTITY: usize = 32;
@@ -94,21 +93,12 @@ fn resolve<'a>(special: &'a str, text: &mut String) -> &'a str {
             .take(MAX_ENTITY)
             .position(|b| !b.is_ascii_alphanumeric())
             .unwrap_or(after.len().min(MAX_ENTITY));
-        let (name, rest) = after.split_at_checked(end).unwrap_or((after, ""));
-        if let Some(rest) = rest.strip_prefix(';')
-            && let Some(known) = named(name)
-        {
-            text.push_str(known);
-            return rest;
-        }
-        let unterminated = (2..=name.len().min(MAX_UNTERMINATED))
-            .rev()
-            .find_map(|len| {
-                let name = name.get(..len)?;
-                UNTERMINATED.binary_search(&name).ok()?;
-                Some((named(name)?, len))
-            });
-        if let Some((known, len)) = unterminated {
+        // The whole name with its `;`, then ever shorter names that need none.
+        let shorter = (2..=end.min(MAX_UNTERMINATED)).rev();
+        let found = std::iter::once(end + 1)
+            .chain(shorter)
+            .find_map(|len| Some((named(after.get(..len)?)?, len)));
+        if let Some((known, len)) = found {
             text.push_str(known);
             return after.get(len..).unwrap_or("");
         }
@@ -137,7 +127,7 @@ pub(crate) fn unescaped(value: &str) -> Cow<'_, str> {
 /// define.
 pub(crate) fn reference(name: &str) -> Option<Cow<'static, str>> {
     let Some(number) = name.strip_prefix('#') else {
-        return named(name).map(Cow::Borrowed);
+        return named(&format!("{name};")).map(Cow::Borrowed);
     };
     let (digits, radix) = match number.strip_prefix(['x', 'X']) {
         Some(hex) => (hex, 16),
@@ -147,22 +137,29 @@ pub(crate) fn reference(name: &str) -> Option<Cow<'static, str>> {
     good.then(|| String::from(numbered(digits, radix)).into())
 }
 
+/// The named character references of HTML (section 13.5 of the standard) with their texts. A name
+/// ends in `;` where that must not be left out.
+static NAMED: LazyLock<HashMap<&str, String>> = LazyLock::new(|| {
+    let character = |code| char::from_u32(u32::from_str_radix(code, 16).ok()?);
+    let rows = include_str!("html/entities.txt").lines();
+    let row = |line: &'static str| {
+        let (name, codes) = line.split_once(' ')?;
+        Some((name, codes.split(' ').filter_map(character).collect()))
+    };
+    rows.filter_map(row).collect()
+});
+
 /// Returns the text of a named reference.
 fn named(name: &str) -> Option<&'static str> {
     // These are nearly all references in feeds, escaped once or twice.
-    let usual = match name {
-        "lt" => "<",
-        "gt" => ">",
-        "amp" => "&",
-        "quot" => "\"",
-        "nbsp" => "\u{a0}",
-        _ => "",
-    };
-    if !usual.is_empty() {
-        return Some(usual);
+    match name {
+        "lt;" => Some("<"),
+        "gt;" => Some(">"),
+        "amp;" => Some("&"),
+        "quot;" => Some("\""),
+        "nbsp;" => Some("\u{a0}"),
+        _ => NAMED.get(name).map(String::as_str),
     }
-    let at = NAMED.binary_search_by_key(&name, |(known, _)| known).ok()?;
-    NAMED.get(at).map(|(_, text)| *text)
 }
 
 /// Returns the character of a numeric reference: U+FFFD if HTML defines none.
@@ -221,7 +218,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::process::Command;
 
-    use super::{MAX_ENTITY, MAX_UNTERMINATED, NAMED, UNTERMINATED, plain_text};
+    use super::{MAX_ENTITY, MAX_UNTERMINATED, NAMED, plain_text};
     use proptest::prelude::*;
 
     #[test]
@@ -235,11 +232,13 @@ mod tests {
 
     #[test]
     fn the_names_are_those_of_html() {
-        assert!(NAMED.is_sorted() && UNTERMINATED.is_sorted());
-        let longest = |names: &mut dyn Iterator<Item = &&str>| names.map(|n| n.len()).max();
-        let mut all = NAMED.iter().map(|(name, _)| name);
-        assert!(longest(&mut all) < Some(MAX_ENTITY));
-        assert_eq!(longest(&mut UNTERMINATED.iter()), Some(MAX_UNTERMINATED));
+        assert_eq!(NAMED.len(), 2231);
+        let longest = |unterminated: bool| {
+            let names = NAMED.keys().filter(|n| n.ends_with(';') != unterminated);
+            names.map(|name| name.trim_end_matches(';').len()).max()
+        };
+        assert!(longest(false) < Some(MAX_ENTITY));
+        assert_eq!(longest(true), Some(MAX_UNTERMINATED));
         // An independent table.
         let script = "import html.entities, json; print(json.dumps(html.entities.html5))";
         let Ok(output) = Command::new("python3").args(["-c", script]).output() else {
@@ -247,7 +246,7 @@ mod tests {
             return;
         };
         let table: BTreeMap<String, String> = serde_json::from_slice(&output.stdout).unwrap();
-        assert_eq!(table.len(), NAMED.len() + UNTERMINATED.len());
+        assert_eq!(table.len(), NAMED.len());
         for (name, text) in &table {
             assert_eq!(plain(&format!("&{name}")), *text, "{name}");
         }
