@@ -1,5 +1,7 @@
 //! Common parts of all codecs: the error, and the field types of RFC 9000.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
 use octets::Octets;
 
 /// Bytes of a peer that break the protocol.
@@ -113,10 +115,27 @@ impl<'a> Reader<'a> {
             .map_err(|_| WireError::invalid(what, "text that is not UTF-8"))
     }
 
+    /// An address of an IP version.
+    pub(crate) fn ip(&mut self, version: u8) -> Result<IpAddr, WireError> {
+        match version {
+            4 => Ok(Ipv4Addr::from(self.array::<4>()?).into()),
+            6 => Ok(Ipv6Addr::from(self.array::<16>()?).into()),
+            _ => Err(WireError::invalid(
+                self.what,
+                "an IP version other than 4 and 6",
+            )),
+        }
+    }
+
     pub(crate) fn rest(&mut self) -> &'a [u8] {
         let len = self.remaining();
         self.bytes(len).unwrap_or(&[])
     }
+}
+
+/// The IP version of an address.
+pub(crate) fn version_of(ip: IpAddr) -> u8 {
+    if ip.is_ipv4() { 4 } else { 6 }
 }
 
 /// The bytes that `value` takes as a variable-length integer.
@@ -131,6 +150,7 @@ pub(crate) const VARINT_MAX: u64 = (1 << 62) - 1;
 pub(crate) trait BufMutExt {
     fn put_varint(&mut self, value: u64);
     fn put_prefixed(&mut self, bytes: &[u8]);
+    fn put_ip(&mut self, ip: IpAddr);
 }
 
 impl BufMutExt for Vec<u8> {
@@ -146,5 +166,11 @@ impl BufMutExt for Vec<u8> {
     fn put_prefixed(&mut self, bytes: &[u8]) {
         self.put_varint(bytes.len() as u64);
         self.extend_from_slice(bytes);
+    }
+    fn put_ip(&mut self, ip: IpAddr) {
+        match ip {
+            IpAddr::V4(ip) => self.extend_from_slice(&ip.octets()),
+            IpAddr::V6(ip) => self.extend_from_slice(&ip.octets()),
+        }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::relay::RelayHint;
 use super::{MAX_FRAME, MAX_NAME};
 use crate::protect::{FlowSecret, SECRET_LEN};
-use crate::wire::{BufMutExt, Reader, WireError};
+use crate::wire::{BufMutExt, Reader, WireError, version_of};
 use crate::{Cause, FlowId, PathId};
 
 const TLV_FLOW_INDEX: u64 = 0x01;
@@ -69,8 +69,8 @@ impl Announce {
         let first = self.endpoints.first();
         let version = first.map_or(4, |e| version_of(e.group.ip()));
         out.push(version);
-        put_ip(out, first.and_then(|e| e.source).unwrap_or(null(version)));
-        put_ip(out, first.map_or(null(version), |e| e.group.ip()));
+        out.put_ip(first.and_then(|e| e.source).unwrap_or(null(version)));
+        out.put_ip(first.map_or(null(version), |e| e.group.ip()));
         out.extend_from_slice(&first.map_or(0, |e| e.group.port()).to_be_bytes());
         out.extend_from_slice(&(self.ack_delay.as_millis() as u64).to_be_bytes());
         put_tlv(out, TLV_FLOW_INDEX, &varint_bytes(self.flow_index));
@@ -81,9 +81,9 @@ impl Announce {
                 list.push(version_of(endpoint.group.ip()));
                 list.push(u8::from(endpoint.source.is_some()));
                 if let Some(source) = endpoint.source {
-                    put_ip(&mut list, source);
+                    list.put_ip(source);
                 }
-                put_ip(&mut list, endpoint.group.ip());
+                list.put_ip(endpoint.group.ip());
                 list.extend_from_slice(&endpoint.group.port().to_be_bytes());
             }
             put_tlv(out, TLV_ENDPOINTS, &list);
@@ -108,8 +108,8 @@ impl Announce {
         let flow = flow(r, WHAT)?;
         let sequence = r.varint()?;
         let version = r.u8()?;
-        let source = ip(r, version, WHAT)?;
-        let group = ip(r, version, WHAT)?;
+        let source = r.ip(version)?;
+        let group = r.ip(version)?;
         let port = r.u16()?;
         let ack_delay = Duration::from_millis(r.u64()?.min(10_000));
         let mut announce = Announce {
@@ -145,7 +145,7 @@ impl Announce {
                         let version = value.u8()?;
                         let source = match value.u8()? {
                             0 => None,
-                            1 => Some(ip(&mut value, version, WHAT)?),
+                            1 => Some(value.ip(version)?),
                             _ => {
                                 return Err(WireError::invalid(
                                     WHAT,
@@ -153,7 +153,7 @@ impl Announce {
                                 ));
                             }
                         };
-                        let group = SocketAddr::new(ip(&mut value, version, WHAT)?, value.u16()?);
+                        let group = SocketAddr::new(value.ip(version)?, value.u16()?);
                         announce.endpoints.push(Endpoint { group, source });
                     }
                 }
@@ -419,25 +419,6 @@ fn flow(r: &mut Reader<'_>, what: &'static str) -> Result<FlowId, WireError> {
         ));
     }
     Ok(FlowId(r.array()?))
-}
-
-pub(super) fn put_ip(out: &mut Vec<u8>, ip: IpAddr) {
-    match ip {
-        IpAddr::V4(ip) => out.extend_from_slice(&ip.octets()),
-        IpAddr::V6(ip) => out.extend_from_slice(&ip.octets()),
-    }
-}
-
-pub(super) fn ip(r: &mut Reader<'_>, version: u8, what: &'static str) -> Result<IpAddr, WireError> {
-    match version {
-        4 => Ok(Ipv4Addr::from(r.array::<4>()?).into()),
-        6 => Ok(Ipv6Addr::from(r.array::<16>()?).into()),
-        _ => Err(WireError::invalid(what, "an IP version other than 4 and 6")),
-    }
-}
-
-pub(super) fn version_of(ip: IpAddr) -> u8 {
-    if ip.is_ipv4() { 4 } else { 6 }
 }
 
 fn put_tlv(out: &mut Vec<u8>, kind: u64, value: &[u8]) {

@@ -146,65 +146,61 @@ impl Control {
         out.put_varint(kind);
         out.put_prefixed(&body);
     }
-
-    /// Reads a body; `None` for a type that this version does not know. Bytes behind the known fields
-    /// are left for later versions.
-    fn decode(kind: u64, body: &[u8]) -> Result<Option<Self>, WireError> {
-        let mut r = Reader::new(name_of(kind), body);
-        let r = &mut r;
-        Ok(Some(match kind {
-            HELLO => Control::Hello(Hello::read(r)?),
-            WELCOME => Control::Welcome(Welcome::read(r)?),
-            REFUSED => Control::Refused {
-                code: r.varint()?,
-                reason: r.text(MAX_FRAME)?,
-            },
-            CURSOR => {
-                let cursors = (0..count(r, MAX_CHANNELS, "CURSOR")?)
-                    .map(|_| cursor(r))
-                    .collect::<Result<_, _>>()?;
-                Control::Cursors(cursors)
-            }
-            FC_ANNOUNCE => Control::Announce(Announce::read(r)?),
-            FC_STATE => Control::State(State::read(r)?),
-            FC_KEY => Control::Key(Key::read(r)?),
-            FC_RUNG => Control::Rung(RungNotice::read(r)?),
-            FC_WINDOW => Control::Window(Window::read(r)?),
-            GAP => {
-                let (channel, first, last) = (r.varint()?, r.varint()?, r.varint()?);
-                if first == 0 || last < first {
-                    return Err(WireError::invalid(
-                        "GAP",
-                        "a range that is empty or begins at 0",
-                    ));
-                }
-                Control::Gap {
-                    channel,
-                    first,
-                    last,
-                }
-            }
-            NEED => Control::Need(Need::read(r)?),
-            _ => return Ok(None),
-        }))
-    }
 }
 
-fn name_of(kind: u64) -> &'static str {
-    match kind {
-        HELLO => "HELLO",
-        WELCOME => "WELCOME",
-        REFUSED => "REFUSED",
-        CURSOR => "CURSOR",
-        FC_ANNOUNCE => "FC_ANNOUNCE",
-        FC_STATE => "FC_STATE",
-        FC_KEY => "FC_KEY",
-        FC_RUNG => "FC_RUNG",
-        FC_WINDOW => "FC_WINDOW",
-        GAP => "GAP",
-        NEED => "NEED",
-        _ => "control frame",
+/// A type of control frame: its number, its name, and how its body is read.
+///
+/// Bytes after the fields that are known are left for later versions.
+type FrameType = (
+    u64,
+    &'static str,
+    fn(&mut Reader<'_>) -> Result<Control, WireError>,
+);
+
+/// The types that this version knows; frames of other types are skipped.
+const FRAME_TYPES: [FrameType; 11] = [
+    (HELLO, "HELLO", |r| Hello::read(r).map(Control::Hello)),
+    (WELCOME, "WELCOME", |r| {
+        Welcome::read(r).map(Control::Welcome)
+    }),
+    (REFUSED, "REFUSED", |r| {
+        Ok(Control::Refused {
+            code: r.varint()?,
+            reason: r.text(MAX_FRAME)?,
+        })
+    }),
+    (CURSOR, "CURSOR", |r| {
+        let cursors = (0..count(r, MAX_CHANNELS, "CURSOR")?).map(|_| cursor(r));
+        cursors.collect::<Result<_, _>>().map(Control::Cursors)
+    }),
+    (GAP, "GAP", read_gap),
+    (NEED, "NEED", |r| Need::read(r).map(Control::Need)),
+    (FC_ANNOUNCE, "FC_ANNOUNCE", |r| {
+        Announce::read(r).map(Control::Announce)
+    }),
+    (FC_STATE, "FC_STATE", |r| State::read(r).map(Control::State)),
+    (FC_KEY, "FC_KEY", |r| Key::read(r).map(Control::Key)),
+    (FC_WINDOW, "FC_WINDOW", |r| {
+        Window::read(r).map(Control::Window)
+    }),
+    (FC_RUNG, "FC_RUNG", |r| {
+        RungNotice::read(r).map(Control::Rung)
+    }),
+];
+
+fn read_gap(r: &mut Reader<'_>) -> Result<Control, WireError> {
+    let (channel, first, last) = (r.varint()?, r.varint()?, r.varint()?);
+    if first == 0 || last < first {
+        return Err(WireError::invalid(
+            "GAP",
+            "a range that is empty or begins at 0",
+        ));
     }
+    Ok(Control::Gap {
+        channel,
+        first,
+        last,
+    })
 }
 
 /// Cuts the bytes of a control stream into frames; unknown types are skipped. Holds at most one
@@ -216,7 +212,7 @@ pub struct ControlReader {
     at: usize,
     /// Remaining bytes of an unknown frame to skip.
     skip: u64,
-    /// Unknown frames that were passed over since somebody asked.
+    /// Unknown frames that were passed over since the last [`ControlReader::take_skipped`].
     skipped: u64,
 }
 
@@ -275,18 +271,18 @@ impl ControlReader {
                 return Ok(None);
             };
             let head = r.offset();
-            let known = name_of(kind) != "control frame";
-            if !known {
+            let known = FRAME_TYPES.iter().find(|(number, ..)| *number == kind);
+            let Some((_, name, read)) = known else {
                 // Skipped without being held, however long it claims to be.
                 let here = len.min(r.remaining() as u64);
                 self.skip = len - here;
                 self.skipped += 1;
                 self.consume(head + here as usize);
                 continue;
-            }
+            };
             if len > MAX_FRAME as u64 {
                 return Err(WireError::TooLong {
-                    what: name_of(kind),
+                    what: name,
                     len,
                     max: MAX_FRAME as u64,
                 });
@@ -295,11 +291,9 @@ impl ControlReader {
             let Some(body) = self.buffer.get(self.at + head..self.at + end) else {
                 return Ok(None);
             };
-            let frame = Control::decode(kind, body)?;
+            let frame = read(&mut Reader::new(name, body))?;
             self.consume(end);
-            if frame.is_some() {
-                return Ok(frame);
-            }
+            return Ok(Some(frame));
         }
     }
 }

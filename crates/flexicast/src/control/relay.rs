@@ -5,8 +5,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use super::MAX_NAME;
-use super::flow::{ip, put_ip, version_of};
-use crate::wire::{BufMutExt, Reader, WireError};
+use crate::wire::{BufMutExt, Reader, WireError, version_of};
 
 /// The most relays that one FC_ANNOUNCE names.
 pub const MAX_RELAYS: usize = 16;
@@ -66,7 +65,7 @@ impl RelayHint {
         match &self.address {
             RelayAddress::Ip(address) => {
                 out.push(version_of(*address));
-                put_ip(out, *address);
+                out.put_ip(*address);
             }
             RelayAddress::Name(name) => {
                 out.push(0);
@@ -85,7 +84,7 @@ impl RelayHint {
             let priority = r.u8()?;
             let address = match r.u8()? {
                 0 => RelayAddress::Name(r.text(MAX_NAME)?),
-                version => RelayAddress::Ip(ip(r, version, WHAT)?),
+                version => RelayAddress::Ip(r.ip(version)?),
             };
             let hint = RelayHint {
                 priority,
