@@ -446,6 +446,51 @@ fn repeated_probe_timeouts_count_once() {
     lab.assert_complete(1);
 }
 
+/// A LEAVE of rung 3 ends replication whichever flow its path names; one of rung 2 ends only the
+/// membership whose path it names.
+#[test]
+fn a_leave_of_rung_3_with_a_foreign_flow_index_ends_replication() {
+    let replicated = PathId::new(1, Rung::Replicated);
+    for (leave, is_member_after) in [
+        (PathId::new(2, Rung::Amt), true),
+        (PathId::new(2, Rung::Replicated), false),
+    ] {
+        let mut lab = Lab::new(22, 0);
+        lab.offer_replication(22);
+        lab.add_node(0, None);
+        lab.nodes[0].multicast = false;
+        // The test speaks for the receiver: it is a member of rung 3 by hand.
+        lab.nodes[0].says = Some(|frame| !matches!(frame, Control::State(_)));
+        lab.connect(0);
+        lab.run(SECOND);
+        let steps = [
+            (Action::Join, replicated),
+            (Action::Ready, replicated),
+            (Action::Leave, leave),
+        ];
+        for (sequence, (action, path)) in (1_000..).zip(steps) {
+            if action == Action::Leave {
+                assert_eq!(lab.source.counters().promotions, 1);
+            }
+            let state = State {
+                flow: lab.config.flow,
+                sequence,
+                action,
+                path,
+                key_sequence: 1,
+                cause: None,
+            };
+            let mut bytes = Vec::new();
+            Control::State(state).encode(&mut bytes);
+            lab.say(0, bytes);
+            lab.run(10 * MS);
+        }
+        let counters = lab.source.counters();
+        assert_eq!(counters.fall_backs, u64::from(!is_member_after));
+        assert_eq!(lab.source.replicas(0).len(), usize::from(is_member_after));
+    }
+}
+
 /// A receiver that has much to catch up with proves a rung long before it can be moved there.
 fn behind(seed: u64) -> Lab {
     let mut lab = lab(seed, 0);
