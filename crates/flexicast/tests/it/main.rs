@@ -1,6 +1,7 @@
 //! Integration tests, one program: the crate against its document, and both ends in virtual time.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod absence;
 mod acks;
 mod conversation;
 mod copies_of_a_receiver;

@@ -1,0 +1,406 @@
+//! What moves in virtual time: both ends' output, the links, the clock.
+
+use std::time::Duration;
+
+use flexicast::control::{Control, ControlReader, Credential, Refusal};
+use flexicast::protect::FlowSecret;
+use flexicast::receiver::{FlowInput, Output, ReceiverEvent};
+use flexicast::source::{SourceEvent, Unicast};
+use flexicast::{Cursor, Rung};
+use rand::RngExt;
+
+use super::{Asked, CHANNEL, Down, Event, INCARNATION, Lab, Up, VIOLATION};
+
+impl Lab {
+    pub(super) fn send_down(&mut self, i: usize, what: Down) {
+        let (at, life) = (self.now + self.delay, self.nodes[i].life);
+        self.schedule(
+            at,
+            Event::ToReceiver {
+                node: i,
+                life,
+                what,
+            },
+        );
+    }
+
+    /// Moves everything that is ready at this instant, until nothing is.
+    pub(super) fn pump(&mut self) {
+        let mut packet = Vec::new();
+        for round in 0.. {
+            assert!(round < 100_000, "a busy loop at {:?}", self.elapsed());
+            let mut idle = true;
+            while let Some(event) = self.source.poll_event() {
+                idle = false;
+                match event {
+                    SourceEvent::Authorise { session, hello } => {
+                        let good = hello.credential == Credential::Token(b"t".to_vec());
+                        let verdict = if good {
+                            Ok(())
+                        } else {
+                            Err((Refusal::BadCredential, "no such token".into()))
+                        };
+                        self.source.authorised(session, verdict, self.now);
+                    }
+                    SourceEvent::Explained {
+                        session,
+                        rung,
+                        on,
+                        cause,
+                        ..
+                    } => self.explained.push((session, rung, on, cause)),
+                    SourceEvent::MassFallBack { members, cause, .. } => {
+                        self.mass.push((members, cause));
+                    }
+                    SourceEvent::Ahead { .. }
+                    | SourceEvent::Moved { .. }
+                    | SourceEvent::Probe { .. } => {}
+                    SourceEvent::SecretWanted { channel } => {
+                        self.secrets += 1;
+                        let secret = FlowSecret::from([self.secrets; 32]);
+                        self.source.rekey(channel, secret, self.now);
+                    }
+                    SourceEvent::Close { session, code, .. } => {
+                        if let Some(i) = self.node_of(session) {
+                            self.nodes[i].closes.push(code);
+                            self.disconnect(i);
+                        }
+                    }
+                }
+            }
+            while let Some(session) = self.source.poll_dirty() {
+                idle = false;
+                self.flush_session(session);
+            }
+            while self.source.poll_transmit(self.now, &mut packet).is_some() {
+                idle = false;
+                self.flow_packets += 1;
+                self.send_flow(&packet);
+            }
+            for i in 0..self.nodes.len() {
+                idle &= !self.flush_node(i);
+            }
+            if idle {
+                break;
+            }
+        }
+        let mut deadlines: Vec<_> = self
+            .nodes
+            .iter()
+            .filter(|n| n.connected)
+            .filter_map(|n| n.core.poll_timeout())
+            .collect();
+        deadlines.extend(self.source.poll_timeout(self.now));
+        if let Some(at) = deadlines.into_iter().min() {
+            self.schedule(at, Event::Wake);
+        }
+    }
+
+    fn send_flow(&mut self, packet: &[u8]) {
+        if self.recording {
+            self.recorded.push(packet.to_vec());
+        }
+        for i in 0..self.nodes.len() {
+            let jitter = self.jitter.mul_f64(self.rng.random_range(0.0..1.0));
+            let node = &self.nodes[i];
+            let lost = node.loss > 0 && self.rng.random_range(0..100) < node.loss;
+            let (at, life) = (self.now + self.delay + jitter, node.life);
+            let native = node.joined && node.multicast;
+            let relayed = node.tunnel && node.relay;
+            let ways = [(native, Rung::Multicast), (relayed, Rung::Amt)];
+            for (_, rung) in ways.into_iter().filter(|(on, _)| *on && !lost) {
+                let what = Down::Flow(rung, packet.to_vec());
+                self.schedule(
+                    at,
+                    Event::ToReceiver {
+                        node: i,
+                        life,
+                        what,
+                    },
+                );
+            }
+        }
+    }
+
+    fn flush_session(&mut self, session: u64) {
+        let control = self.source.take_control(session);
+        let Some(i) = self.node_of(session) else {
+            return;
+        };
+        if !control.is_empty() {
+            let said = match self.old_source {
+                true => without_capabilities(&control),
+                false => control.to_vec(),
+            };
+            self.send_down(i, Down::Control(said));
+        }
+        loop {
+            match self.source.poll_unicast(session, self.now) {
+                Unicast::Stream { mut head, body } => {
+                    head.extend_from_slice(&body);
+                    let id = self.nodes[i].next_stream;
+                    self.nodes[i].next_stream += 4;
+                    self.send_down(
+                        i,
+                        Down::Stream {
+                            id,
+                            bytes: head,
+                            fin: true,
+                        },
+                    );
+                }
+                Unicast::CatchUp { mut head, body, .. } => {
+                    head.extend_from_slice(&body);
+                    let node = &mut self.nodes[i];
+                    let next = &mut node.next_stream;
+                    let id = *node
+                        .catch_up
+                        .get_or_insert_with(|| std::mem::replace(next, *next + 4));
+                    self.send_down(
+                        i,
+                        Down::Stream {
+                            id,
+                            bytes: head,
+                            fin: false,
+                        },
+                    );
+                }
+                Unicast::CatchUpEnd { .. } => {
+                    if let Some(id) = self.nodes[i].catch_up.take() {
+                        self.send_down(
+                            i,
+                            Down::Stream {
+                                id,
+                                bytes: vec![],
+                                fin: true,
+                            },
+                        );
+                    }
+                }
+                Unicast::Fetch { from, limit, .. } => {
+                    let from_index = from as usize - 1;
+                    let found = self
+                        .store
+                        .iter()
+                        .enumerate()
+                        .skip(from_index)
+                        .take(limit)
+                        .map(|(i, b)| (i as u64 + 1, b.clone()))
+                        .collect();
+                    let answer = (!self.fetch_fails).then_some(found);
+                    self.source.provide(session, 0, from, answer, self.now);
+                    if self.fetch_fails {
+                        return;
+                    }
+                }
+                Unicast::Idle => return,
+            }
+        }
+    }
+
+    fn flush_node(&mut self, i: usize) -> bool {
+        let now = self.now;
+        let at = now + self.delay;
+        let elapsed = self.elapsed();
+        let node = &mut self.nodes[i];
+        let life = node.life;
+        let mut busy = false;
+        let mut up = Vec::new();
+        while let Some((channel, incarnation, update)) = node.core.poll_update() {
+            let Output::Update(update) = update else {
+                panic!("{update:?}: nothing is gone in these tests");
+            };
+            busy = true;
+            assert_eq!((channel, incarnation), (CHANNEL, INCARNATION));
+            let stored = self.store.get(update.seq as usize - 1);
+            if self.tolerates_forgery && stored != Some(&update.encoded) {
+                node.forged.push(update.seq);
+            } else {
+                let seq = update.seq;
+                assert_eq!(
+                    Some(&update.encoded),
+                    stored,
+                    "update {seq} is not what was stored"
+                );
+            }
+            node.got.push((update.seq, update.via, elapsed));
+            let cursor = Cursor {
+                incarnation,
+                seq: update.seq,
+            };
+            node.core.confirm(CHANNEL, cursor, now);
+        }
+        while let Some(event) = node.core.poll_event() {
+            busy = true;
+            match event {
+                ReceiverEvent::Join { .. } => node.joined = true,
+                ReceiverEvent::Leave { .. } => node.joined = false,
+                ReceiverEvent::Rejoin { .. } => node.rejoins += 1,
+                ReceiverEvent::Tunnel { relays, .. } => {
+                    node.tunnel = true;
+                    node.asked.push((elapsed, Asked::Tunnel(relays)));
+                }
+                ReceiverEvent::Retunnel { .. } => {
+                    assert!(node.tunnel, "there is no tunnel to be looked at");
+                    node.asked.push((elapsed, Asked::Again));
+                }
+                ReceiverEvent::EndTunnel { .. } => {
+                    assert!(node.tunnel, "there is no tunnel to be ended");
+                    node.tunnel = false;
+                    node.asked.push((elapsed, Asked::End));
+                }
+                ReceiverEvent::Explained {
+                    rung, on, cause, ..
+                } => node.explained.push((elapsed, rung, on, cause)),
+                ReceiverEvent::Moved { rung, cause, .. } => node.moves.push((elapsed, rung, cause)),
+                ReceiverEvent::Distrusted { found, .. } => node.distrusted.push(found),
+                ReceiverEvent::Reconnect { .. } => node.must_reconnect = true,
+                _ => {}
+            }
+        }
+        if node.connected {
+            let mut control = node.core.take_control().to_vec();
+            let mut reader = ControlReader::new();
+            reader.push(&std::mem::take(&mut control));
+            while let Some(frame) = reader.next_frame().unwrap() {
+                if node.says.is_none_or(|says| says(&frame)) {
+                    frame.encode(&mut control);
+                    if let Control::State(state) = frame {
+                        node.said.push((elapsed, state));
+                    }
+                }
+            }
+            if !control.is_empty() {
+                up.push(Up::Control(control));
+            }
+            while let Some((_, ack)) = node.core.poll_datagram(now) {
+                busy = true;
+                self.acks += 1;
+                if !node.acks {
+                    continue;
+                }
+                if self.datagram_loss == 0 || self.rng.random_range(0..100) >= self.datagram_loss {
+                    up.push(Up::Datagram(ack));
+                }
+            }
+        }
+        busy |= !up.is_empty();
+        up.into_iter().for_each(|what| {
+            self.schedule(
+                at,
+                Event::ToSource {
+                    node: i,
+                    life,
+                    what,
+                },
+            )
+        });
+        busy
+    }
+
+    /// Lets virtual time pass.
+    pub fn run(&mut self, span: Duration) {
+        let end = self.now + span;
+        self.pump();
+        while let Some(((at, _), event)) = self
+            .queue
+            .first_key_value()
+            .filter(|((at, _), _)| *at <= end)
+            .map(|(k, _)| *k)
+            .and_then(|k| self.queue.remove_entry(&k))
+        {
+            self.steps += 1;
+            self.now = self.now.max(at);
+            match event {
+                Event::ToReceiver {
+                    node: i,
+                    life,
+                    what,
+                } => {
+                    let now = self.now;
+                    let node = &mut self.nodes[i];
+                    if node.life == life && node.connected {
+                        match what {
+                            Down::Control(bytes) => node.core.on_control(&bytes, now).unwrap(),
+                            Down::Stream { id, bytes, fin } => {
+                                assert!(node.core.wants_unicast());
+                                node.core.on_unicast(id, &bytes, fin).unwrap();
+                            }
+                            Down::Flow(rung, mut packet) => {
+                                let input = node.core.on_flow_datagram(rung, &mut packet, now);
+                                assert!(
+                                    self.hostile
+                                        || !matches!(
+                                            input,
+                                            FlowInput::Unverified
+                                                | FlowInput::Invalid
+                                                | FlowInput::NoRoom
+                                        ),
+                                    "{input:?}"
+                                );
+                            }
+                        }
+                    }
+                }
+                Event::ToSource {
+                    node: i,
+                    life,
+                    what,
+                } => {
+                    let session = self.session(i);
+                    if self.nodes[i].life == life && self.nodes[i].connected {
+                        let taken = match what {
+                            Up::Control(bytes) => self.source.on_control(session, &bytes, self.now),
+                            Up::Datagram(bytes) => {
+                                self.source.on_datagram(session, &bytes, self.now)
+                            }
+                        };
+                        if let Err(error) = taken {
+                            assert!(self.hostile, "{error}");
+                            self.nodes[i].closes.push(VIOLATION);
+                            self.disconnect(i);
+                        }
+                    }
+                }
+                Event::Wake => {
+                    // Several wake-ups may stand for the same instant; one does.
+                    while self
+                        .queue
+                        .first_key_value()
+                        .is_some_and(|((next, _), e)| *next <= self.now && matches!(e, Event::Wake))
+                    {
+                        self.queue.pop_first();
+                    }
+                }
+            }
+            let now = self.now;
+            self.source.handle_timeout(now);
+            self.nodes
+                .iter_mut()
+                .filter(|n| n.connected)
+                .for_each(|n| n.core.handle_timeout(now));
+            self.pump();
+            for i in 0..self.nodes.len() {
+                if std::mem::take(&mut self.nodes[i].must_reconnect) {
+                    self.nodes[i].reconnects += 1;
+                    self.disconnect(i);
+                    self.connect(i);
+                }
+            }
+        }
+        self.now = end;
+    }
+}
+
+/// The same frames as from a source of an earlier version.
+fn without_capabilities(control: &[u8]) -> Vec<u8> {
+    let (mut reader, mut said) = (ControlReader::new(), Vec::new());
+    reader.push(control);
+    while let Some(mut frame) = reader.next_frame().unwrap() {
+        if let Control::Welcome(welcome) = &mut frame {
+            welcome.capabilities.clear();
+        }
+        frame.encode(&mut said);
+    }
+    said
+}
