@@ -2,18 +2,21 @@
 //! (`seq`, offset), each update leaves once and in order.
 
 mod assembly;
+mod handed;
+mod types;
 
 use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::BuildHasher;
 use std::ops::Range;
 
-use bytes::Bytes;
-
+use crate::MAX_UPDATE;
 use crate::control::{NEED_AHEAD, NeedReason};
 use crate::range::RangeSet;
-use crate::{MAX_UPDATE, Via};
 use assembly::{Assembly, Sizes};
+use handed::HandedUpdates;
+pub(crate) use types::MissingRange;
+pub use types::{Check, Delivered, Distrust, MergeStats, Output, Validity};
 
 /// Number of updates beyond the next one to be delivered for which bytes are accepted.
 pub const WINDOW: u64 = 4096;
@@ -23,107 +26,12 @@ pub const MAX_BUFFERED: usize = 32 << 20;
 
 /// Separate ranges of updates that are gone, which a receiver remembers until it comes to them.
 const MAX_GONE: usize = 1024;
-/// Updates that were handed on and are kept to be compared with what still arrives of them.
-const MAX_HANDED: usize = 256;
-/// Bytes of such updates.
-const MAX_HANDED_BYTES: usize = 1 << 20;
 
 /// Updates that are not taken from the flow of a source that cannot be asked.
 const MAX_SHUNNED: usize = 256;
 /// After so many updates on a connection that the source, too, has sent as they were refused, its
 /// updates are not checked any more: it knows better.
 const MAX_CLEARED: u64 = 3;
-
-/// The validity of encoded bytes as an update of this `seq`.
-pub type Check = fn(u64, &[u8]) -> Validity;
-
-/// A check's result.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Validity {
-    /// An update.
-    Valid,
-    /// No update of this `seq`.
-    Invalid,
-    /// In the form of a later version: not to be judged, and taken.
-    Unknown,
-}
-
-impl From<bool> for Validity {
-    fn from(valid: bool) -> Self {
-        match valid {
-            true => Validity::Valid,
-            false => Validity::Invalid,
-        }
-    }
-}
-
-/// A whole update, in order.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Delivered {
-    /// Its number.
-    pub seq: u64,
-    /// Its encoded bytes.
-    pub encoded: Bytes,
-    /// Path of the arrival.
-    pub via: Via,
-    /// The unicast path brought all of it.
-    pub certain: bool,
-}
-
-/// Output of a merge, in order.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Output {
-    /// An update.
-    Update(Delivered),
-    /// Updates that are gone for good stood here.
-    Gap {
-        /// The first `seq` that is missing.
-        from: u64,
-        /// The last `seq` that is missing.
-        to: u64,
-    },
-}
-
-/// An update whose bytes from the flow were found to be wrong.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Distrust {
-    /// The update.
-    pub seq: u64,
-    /// Why.
-    pub reason: NeedReason,
-    /// Whether the application has it already: nothing can be dropped then.
-    pub handed: bool,
-}
-
-/// Bytes that are asked of the source.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct MissingRange {
-    pub(crate) seq: u64,
-    pub(crate) range: Range<u64>,
-    pub(crate) reason: NeedReason,
-}
-
-/// Counters of a merge.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct MergeStats {
-    /// Pieces of updates that were whole already.
-    pub duplicates: u64,
-    /// Times that bytes of an update contradicted each other.
-    pub mismatches: u64,
-    /// Updates whose flow bytes were dropped, to be had by the unicast path.
-    pub distrusted: u64,
-    /// Those of them that the source, too, sent with these bytes: they only seemed to be invalid.
-    pub cleared: u64,
-}
-
-/// An update that was handed on.
-#[derive(Debug)]
-struct DeliveredUpdate {
-    seq: u64,
-    encoded: Bytes,
-    /// Different bytes of it have arrived since.
-    disputed: bool,
-}
 
 /// The merge of one channel.
 #[derive(Debug)]
@@ -140,9 +48,7 @@ pub struct Merge {
     ready: VecDeque<Output>,
     /// Bytes of what is in order and waits for the application.
     ready_bytes: usize,
-    /// The last updates that left, ascending, within bounds.
-    handed: VecDeque<DeliveredUpdate>,
-    handed_bytes: usize,
+    handed: HandedUpdates,
     /// Updates to be requested, with the reason.
     needs: BTreeMap<u64, NeedReason>,
     /// Updates below this one were asked for because they did not come.
@@ -180,8 +86,7 @@ impl Merge {
             sizes: Sizes::default(),
             ready: VecDeque::new(),
             ready_bytes: 0,
-            handed: VecDeque::new(),
-            handed_bytes: 0,
+            handed: HandedUpdates::default(),
             needs: BTreeMap::new(),
             sought_below: 0,
             distrusts: VecDeque::new(),
@@ -275,10 +180,7 @@ impl Merge {
                 }
             }
         }
-        while self.handed.back().is_some_and(|h| h.seq >= self.next) {
-            let dropped = self.handed.pop_back();
-            self.handed_bytes -= dropped.map_or(0, |h| h.encoded.len());
-        }
+        self.handed.take_back(self.next);
     }
 
     fn size_of(&mut self, update: &Delivered) -> &mut usize {
@@ -544,8 +446,7 @@ impl Merge {
             }
             self.take_whole(seq);
             self.contradicted(seq);
-        } else if let Ok(at) = self.handed.binary_search_by_key(&seq, |h| h.seq)
-            && let Some(handed) = self.handed.get_mut(at)
+        } else if let Some(handed) = self.handed.get_mut(seq)
             && differs(&handed.encoded)
         {
             self.stats.mismatches += 1;
@@ -633,27 +534,11 @@ impl Merge {
         self.release();
     }
 
-    /// Keeps an update that leaves, to be compared with what still arrives of it.
-    fn remember(&mut self, seq: u64, encoded: Bytes) {
-        self.handed_bytes += encoded.len();
-        self.handed.push_back(DeliveredUpdate {
-            seq,
-            encoded,
-            disputed: false,
-        });
-        while self.handed.len() > MAX_HANDED || self.handed_bytes > MAX_HANDED_BYTES {
-            let Some(oldest) = self.handed.pop_front() else {
-                break;
-            };
-            self.handed_bytes -= oldest.encoded.len();
-        }
-    }
-
     fn release(&mut self) {
         loop {
             if let Some(update) = self.take_whole(self.next) {
                 self.ready_bytes += update.encoded.len();
-                self.remember(self.next, update.encoded.clone());
+                self.handed.push(self.next, update.encoded.clone());
                 self.ready.push_back(Output::Update(update));
                 self.next += 1;
             } else if self.gone.contains(self.next) {

@@ -1,0 +1,90 @@
+//! Inputs and outputs of a merge.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use crate::Via;
+use crate::control::NeedReason;
+
+/// The validity of encoded bytes as an update of this `seq`.
+pub type Check = fn(u64, &[u8]) -> Validity;
+
+/// A check's result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Validity {
+    /// An update.
+    Valid,
+    /// No update of this `seq`.
+    Invalid,
+    /// In the form of a later version: not to be judged, and taken.
+    Unknown,
+}
+
+impl From<bool> for Validity {
+    fn from(valid: bool) -> Self {
+        match valid {
+            true => Validity::Valid,
+            false => Validity::Invalid,
+        }
+    }
+}
+
+/// A whole update, in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Delivered {
+    /// Its number.
+    pub seq: u64,
+    /// Its encoded bytes.
+    pub encoded: Bytes,
+    /// Path of the arrival.
+    pub via: Via,
+    /// The unicast path brought all of it.
+    pub certain: bool,
+}
+
+/// Output of a merge, in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Output {
+    /// An update.
+    Update(Delivered),
+    /// Updates that are gone for good, in their place.
+    Gap {
+        /// The first `seq` that is missing.
+        from: u64,
+        /// The last `seq` that is missing.
+        to: u64,
+    },
+}
+
+/// An update whose bytes from the flow were found to be wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Distrust {
+    /// The update.
+    pub seq: u64,
+    /// Why.
+    pub reason: NeedReason,
+    /// Whether the application has it already: nothing can be dropped then.
+    pub handed: bool,
+}
+
+/// Bytes that are asked of the source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct MissingRange {
+    pub(crate) seq: u64,
+    pub(crate) range: Range<u64>,
+    pub(crate) reason: NeedReason,
+}
+
+/// Counters of a merge.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MergeStats {
+    /// Pieces of updates that were whole already.
+    pub duplicates: u64,
+    /// Times that bytes of an update contradicted each other.
+    pub mismatches: u64,
+    /// Updates whose flow bytes were dropped, to be had by the unicast path.
+    pub distrusted: u64,
+    /// Those of them that the source, too, sent with these bytes: they only seemed to be invalid.
+    pub cleared: u64,
+}
