@@ -27,8 +27,11 @@ const DATAGRAMS: usize = 256;
 /// The settings that are the same on both ends.
 pub(crate) fn quic(tls: SslContextBuilder) -> Result<quiche::Config, Error> {
     let version = quiche::PROTOCOL_VERSION;
-    let mut config = quiche::Config::with_boring_ssl_ctx_builder(version, tls)?;
-    config.set_application_protos(&[ALPN])?;
+    let mut config =
+        quiche::Config::with_boring_ssl_ctx_builder(version, tls).map_err(Error::quic)?;
+    config
+        .set_application_protos(&[ALPN])
+        .map_err(Error::quic)?;
     config.set_max_idle_timeout(IDLE_MS);
     config.set_max_send_udp_payload_size(UDP_PAYLOAD);
     config.set_initial_max_data(CONNECTION_WINDOW);

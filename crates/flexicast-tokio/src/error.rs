@@ -9,7 +9,7 @@ use std::path::PathBuf;
 pub enum Error {
     /// The QUIC library refused its configuration.
     #[error("the QUIC library refused its configuration: {0}")]
-    Quic(#[from] quiche::Error),
+    Quic(#[source] QuicError),
     /// A certificate or key cannot be used.
     #[error("cannot use {} as {what}: it must be a readable PEM file, and a key must be that of \
         its certificate ({error})", path.display())]
@@ -46,7 +46,16 @@ pub enum Error {
     Entropy,
 }
 
+/// An error of the QUIC library, whose type is no part of this crate's interface.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct QuicError(Box<dyn std::error::Error + Send + Sync>);
+
 impl Error {
+    pub(crate) fn quic(error: quiche::Error) -> Self {
+        Error::Quic(QuicError(error.into()))
+    }
+
     pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
         let what = what.into();
         move |error| Error::Io { what, error }

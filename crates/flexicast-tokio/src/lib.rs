@@ -43,7 +43,7 @@ mod tls;
 mod train;
 
 pub use config::spki_pin;
-pub use error::Error;
+pub use error::{Error, QuicError};
 pub use flexicast::{Cause, Cursor, FlowId, Rung, Via};
 
 #[cfg(doctest)]

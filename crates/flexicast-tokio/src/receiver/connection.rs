@@ -111,7 +111,8 @@ impl Connection {
             local,
             peer,
             &mut quic,
-        )?;
+        )
+        .map_err(Error::quic)?;
         if let Some(qlog) = qlog {
             qlog.attach(&mut conn, &id, &peer.to_string());
         }

@@ -177,7 +177,10 @@ impl Engine {
     #[cfg(feature = "fault-injection")]
     pub(super) fn inject_faults(&mut self, faults: super::Faults) -> Result<(), Error> {
         if faults.other_version {
-            self.quic.set_application_protos(&[b"flexfeed/none"])?;
+            let other = [&b"flexfeed/none"[..]];
+            self.quic
+                .set_application_protos(&other)
+                .map_err(Error::quic)?;
         }
         self.core.inject_faults(flexicast::source::Faults {
             repair_off: faults.repair_off,
