@@ -123,25 +123,25 @@ impl EventLog {
 mod tests {
     use super::*;
 
-    fn chronicle(count: usize) -> EventLog {
-        let mut chronicle = EventLog::new(watch::Sender::new(0));
+    fn filled_log(count: usize) -> EventLog {
+        let mut log = EventLog::new(watch::Sender::new(0));
         for n in 1..=count as u64 {
-            let number = chronicle.add(n, |_| HistoryEventKind::Disconnected {
+            let number = log.add(n, |_| HistoryEventKind::Disconnected {
                 session: n,
                 receiver: Uuid::nil(),
                 reason: String::new(),
             });
             assert_eq!(number, n);
         }
-        chronicle
+        log
     }
 
     #[test]
     fn events_are_delivered_once_in_order() {
-        let mut chronicle = chronicle(10_000);
+        let mut log = filled_log(10_000);
         let mut seen = 0;
         loop {
-            let part = chronicle.after(seen);
+            let part = log.after(seen);
             assert_eq!((part.missed, part.last), (0, 10_000));
             for one in &part.events {
                 assert_eq!(one.number, seen + 1);
@@ -151,25 +151,25 @@ mod tests {
                 break;
             }
         }
-        assert!(chronicle.after(10_000).events.is_empty());
-        assert!(chronicle.after(u64::MAX).events.is_empty());
-        chronicle.add(1, |_| HistoryEventKind::Disconnected {
+        assert!(log.after(10_000).events.is_empty());
+        assert!(log.after(u64::MAX).events.is_empty());
+        log.add(1, |_| HistoryEventKind::Disconnected {
             session: 1,
             receiver: Uuid::nil(),
             reason: String::new(),
         });
-        assert_eq!(chronicle.after(10_000).events[0].number, 10_001);
+        assert_eq!(log.after(10_000).events[0].number, 10_001);
     }
 
     #[test]
     fn forgotten_events_are_counted() {
-        let chronicle = chronicle(KEPT + 100);
-        assert_eq!(chronicle.kept.len(), KEPT);
-        let part = chronicle.after(0);
+        let log = filled_log(KEPT + 100);
+        assert_eq!(log.kept.len(), KEPT);
+        let part = log.after(0);
         assert_eq!((part.missed, part.events[0].number), (100, 101));
-        let part = chronicle.after(60);
+        let part = log.after(60);
         assert_eq!((part.missed, part.events[0].number), (40, 101));
-        let part = chronicle.after(100);
+        let part = log.after(100);
         assert_eq!((part.missed, part.events[0].number), (0, 101));
     }
 }

@@ -7,6 +7,7 @@ mod history;
 mod outlets;
 mod peer;
 mod status;
+mod wall_clock;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -32,7 +33,7 @@ pub use config::{
     SourceConfig,
 };
 pub use counters::Counters;
-use engine::{Command, Engine, EngineParts, Place};
+use engine::{Command, Engine, EngineChannel, EngineParts};
 pub use flexicast::control::Credential;
 pub use flexicast::source::Absence;
 use history::EventLog;
@@ -68,12 +69,12 @@ impl Source {
             .map_err(Error::io(format!("cannot listen on UDP {}", config.listen)))?;
         let local = socket.local_addr();
         let senders = Senders::default();
-        let (mut places, mut channels): (_, Vec<core::ChannelConfig>) = (Vec::new(), Vec::new());
+        let (mut opened, mut channels): (_, Vec<core::ChannelConfig>) = (Vec::new(), Vec::new());
         for channel in &config.channels {
             if channels.iter().any(|other| other.name == channel.name) {
                 return Err(Error::TwoChannels(channel.name.clone()));
             }
-            places.push(Some(Place::open(channel.clone(), &senders)?));
+            opened.push(EngineChannel::open(channel.clone(), &senders)?);
             channels.push(core_channel(&config, channel)?);
         }
         let core = core::Source::new(core::SourceConfig {
@@ -92,12 +93,12 @@ impl Source {
         let parts = EngineParts {
             quic,
             socket,
-            places,
+            channels: opened,
             core,
             backlog,
             senders,
             inbox,
-            chronicle: EventLog::new(last),
+            event_log: EventLog::new(last),
         };
         Ok(Source {
             engine: Engine::new(config, parts)?,

@@ -13,7 +13,7 @@ use crate::config::CID_LEN;
 use crate::ids::replenish;
 use crate::link::{Link, Path};
 use crate::reset::Resets;
-use crate::source::engine::unix_ms_at;
+use crate::source::wall_clock::unix_ms_at;
 
 /// Handshake and HELLO have to be done by then.
 pub(super) const HELLO_WITHIN: Duration = Duration::from_secs(10);
@@ -160,6 +160,12 @@ impl Peer {
             self.path = path;
         }
         news
+    }
+
+    /// Returns the address that the connection comes from.
+    pub(super) fn address(&self) -> SocketAddr {
+        let path = self.path.or_else(|| self.link.path());
+        path.map_or(SocketAddr::from(([0, 0, 0, 0], 0)), |p| p.peer)
     }
 
     /// Whether the receiver is, or may be, at this address.

@@ -1,9 +1,12 @@
 //! Channels of a running source: how they come, go, and get fresh flows.
 
+use std::future::poll_fn;
 use std::sync::PoisonError;
+use std::task::Poll;
 use std::time::Instant;
 
-use flexicast::source::ChannelIndex;
+use bytes::Bytes;
+use flexicast::source::{ChannelIndex, Source as Core};
 use tokio::sync::mpsc;
 use tracing::{debug, info, warn};
 
@@ -16,7 +19,7 @@ use crate::source::{Absence, ChannelConfig, Senders, Updates, core_channel, fres
 const UPDATES: usize = 256;
 
 /// The engine's state of a channel, next to the state machine's.
-pub(in crate::source) struct Place {
+pub(in crate::source) struct EngineChannel {
     pub(super) config: ChannelConfig,
     /// Where its flow leaves by multicast.
     pub(super) outlets: Outlets,
@@ -26,20 +29,81 @@ pub(in crate::source) struct Place {
     pub(super) copied: u64,
 }
 
-impl Place {
-    /// Opens the sockets of a channel, and the way by which its updates come.
+impl EngineChannel {
+    /// Opens the sockets of a channel and the queue of its updates.
     pub(in crate::source) fn open(config: ChannelConfig, senders: &Senders) -> Result<Self, Error> {
         let endpoints = config.flow.as_ref().map_or(&[][..], |f| &f.endpoints);
         let outlets = Outlets::open(endpoints)?;
         let (sender, updates) = mpsc::channel(UPDATES);
         let mut senders = senders.write().unwrap_or_else(PoisonError::into_inner);
         senders.insert(config.name.clone(), sender);
-        Ok(Place {
+        Ok(EngineChannel {
             config,
             outlets,
             updates,
             copied: 0,
         })
+    }
+}
+
+/// The channels of the engine, by index.
+pub(super) struct EngineChannels {
+    /// `None` in the place of a removed one.
+    by_index: Vec<Option<EngineChannel>>,
+    /// The channel whose turn it is to publish.
+    turn: ChannelIndex,
+}
+
+impl EngineChannels {
+    pub(super) fn new(channels: Vec<EngineChannel>) -> Self {
+        EngineChannels {
+            by_index: channels.into_iter().map(Some).collect(),
+            turn: 0,
+        }
+    }
+
+    pub(super) fn get(&self, index: ChannelIndex) -> Option<&EngineChannel> {
+        self.by_index.get(index)?.as_ref()
+    }
+
+    pub(super) fn get_mut(&mut self, index: ChannelIndex) -> Option<&mut EngineChannel> {
+        self.by_index.get_mut(index)?.as_mut()
+    }
+
+    fn insert(&mut self, index: ChannelIndex, channel: EngineChannel) {
+        if index >= self.by_index.len() {
+            self.by_index.resize_with(index + 1, || None);
+        }
+        self.by_index[index] = Some(channel);
+    }
+
+    fn remove(&mut self, index: ChannelIndex) {
+        if let Some(channel) = self.by_index.get_mut(index) {
+            *channel = None;
+        }
+    }
+
+    /// Whether updates wait to be published.
+    pub(super) fn have_updates(&self) -> bool {
+        let mut channels = self.by_index.iter().flatten();
+        channels.any(|channel| !channel.updates.is_empty())
+    }
+
+    /// Takes the next update of any channel that has room for one; channels take turns.
+    pub(super) async fn next_update(&mut self, core: &Core) -> (ChannelIndex, u64, Bytes) {
+        poll_fn(|cx| {
+            for _ in 0..self.by_index.len() {
+                self.turn = (self.turn + 1) % self.by_index.len();
+                if let Some(channel) = &mut self.by_index[self.turn]
+                    && core.has_room(self.turn)
+                    && let Poll::Ready(Some((seq, encoded))) = channel.updates.poll_recv(cx)
+                {
+                    return Poll::Ready((self.turn, seq, encoded));
+                }
+            }
+            Poll::Pending
+        })
+        .await
     }
 }
 
@@ -61,16 +125,13 @@ impl Engine {
         }
         let own = core_channel(&self.config, &config)?;
         // Where the sockets cannot be opened nothing has happened.
-        let place = Place::open(config, &self.senders);
-        let added = place.and_then(|place| match self.core.add_channel(own)? {
-            Some(index) => Ok((index, place)),
+        let opened = EngineChannel::open(config, &self.senders);
+        let added = opened.and_then(|opened| match self.core.add_channel(own)? {
+            Some(index) => Ok((index, opened)),
             None => Err(Error::TwoChannels(name.clone())),
         });
-        let (index, place) = added.inspect_err(|_| self.forget_sender(&name))?;
-        if index >= self.places.len() {
-            self.places.resize_with(index + 1, || None);
-        }
-        self.places[index] = Some(place);
+        let (index, opened) = added.inspect_err(|_| self.forget_sender(&name))?;
+        self.channels.insert(index, opened);
         info!(channel = name, "added");
         Ok(())
     }
@@ -80,9 +141,7 @@ impl Engine {
             return self.core.set_absent(name, absence);
         };
         self.core.remove_channel(channel, absence, now);
-        if let Some(place) = self.places.get_mut(channel) {
-            *place = None;
-        }
+        self.channels.remove(channel);
         self.forget_sender(name);
         info!(channel = name, ?absence, "removed");
     }
@@ -96,8 +155,8 @@ impl Engine {
         let Some(channel) = self.channel(name) else {
             return;
         };
-        let place = self.places.get(channel).and_then(Option::as_ref);
-        let Some(settings) = place.and_then(|place| place.config.flow.as_ref()) else {
+        let opened = self.channels.get(channel);
+        let Some(settings) = opened.and_then(|opened| opened.config.flow.as_ref()) else {
             return;
         };
         let made = fresh_flow(&self.config, settings).and_then(|flow| {

@@ -50,8 +50,7 @@ impl Engine {
     /// Whether all that was published is acknowledged, by the members of flows and on each
     /// receiver's own connection.
     fn is_all_delivered(&mut self) -> bool {
-        let waits = self.places.iter().flatten();
-        if waits.into_iter().any(|place| !place.updates.is_empty()) {
+        if self.channels.have_updates() {
             return false;
         }
         let flows = (0..self.core.channels()).filter_map(|c| self.core.flow(c));
@@ -65,6 +64,6 @@ impl Engine {
         self.peers
             .iter_mut()
             .filter(|(_, peer)| peer.served)
-            .all(|(session, peer)| !core.owes(*session) && peer.link.is_delivered())
+            .all(|(session, peer)| !core.owes(session) && peer.link.is_delivered())
     }
 }

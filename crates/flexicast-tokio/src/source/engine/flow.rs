@@ -33,14 +33,14 @@ impl Engine {
     }
 
     async fn send_flow(&mut self, channel: ChannelIndex, now: Instant) -> Result<(), Error> {
-        if let Some(Some(place)) = self.places.get_mut(channel) {
-            self.counters.multicast_errors += place.outlets.send(&self.packets).await;
+        if let Some(opened) = self.channels.get_mut(channel) {
+            self.counters.multicast_errors += opened.outlets.send(&self.packets).await;
         }
         let (mut failed, mut copied) = (Vec::new(), 0);
         for session in self.core.replicas(channel) {
             // Only where the receiver has shown that it receives: a source must not be made to
             // flood others.
-            let path = self.peers.get(session).and_then(|p| p.path);
+            let path = self.peers.get(*session).and_then(|p| p.path);
             let Some(path) = path.filter(|path| path.validated) else {
                 continue;
             };
@@ -57,8 +57,8 @@ impl Engine {
                 copied += train.len() as u64;
             }
         }
-        if let Some(Some(place)) = self.places.get_mut(channel) {
-            place.copied += copied;
+        if let Some(opened) = self.channels.get_mut(channel) {
+            opened.copied += copied;
         }
         for session in failed {
             self.counters.copy_errors += 1;

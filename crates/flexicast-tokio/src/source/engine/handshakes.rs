@@ -74,14 +74,13 @@ impl Engine {
             header.token.as_deref().unwrap_or_default(),
         );
         let original = self.retries.check(token, &header.dcid, from, now);
-        if original.is_none() && self.unserved() >= RETRY_FROM {
+        if original.is_none() && self.peers.unserved() >= RETRY_FROM {
             self.retry(from, to, header, now);
             return None;
         }
-        let here = self.unserved_by.get(&ip).copied().unwrap_or(0);
         if self.peers.len() >= MAX_PEERS
-            || self.unserved() >= MAX_UNSERVED
-            || here >= MAX_UNSERVED_PER_ADDRESS
+            || self.peers.unserved() >= MAX_UNSERVED
+            || self.peers.unserved_of(ip) >= MAX_UNSERVED_PER_ADDRESS
         {
             self.counters.over_limit += 1;
             return None;
@@ -109,20 +108,13 @@ impl Engine {
         if let Some(qlog) = &self.qlog {
             qlog.attach(&mut conn, &id, &from.to_string());
         }
-        let session = self.next_session;
-        self.next_session += 1;
         self.counters.handshakes += 1;
-        let first = header.dcid.to_vec();
-        self.by_id.insert(id.to_vec(), session);
-        self.by_id.insert(first.clone(), session);
-        *self.unserved_by.entry(ip).or_default() += 1;
         let mut link = Link::new(conn, self.config.rate_bps);
         if !proved {
             link = link.limited(Amplification::new(from));
         }
-        let peer = Peer::new(link, ip, id, first, now);
-        self.peers.insert(session, peer);
-        Some(session)
+        let peer = Peer::new(link, ip, id, header.dcid.to_vec(), now);
+        Some(self.peers.add(peer))
     }
 
     /// Asks a receiver to show that it receives at the address that it writes from.
@@ -152,20 +144,5 @@ impl Engine {
     fn reply(&self, from: SocketAddr, to: SocketAddr, answer: &[u8]) {
         let local = crate::train::source_ip(&self.socket, to);
         let _ = self.socket.try_send_some(from, local, answer, None);
-    }
-
-    /// Connections whose receiver is not served yet.
-    fn unserved(&self) -> usize {
-        self.peers.len() - self.served
-    }
-
-    /// A connection does not wait to be served any more.
-    pub(super) fn no_longer_unserved(&mut self, ip: IpAddr) {
-        if let Some(count) = self.unserved_by.get_mut(&ip) {
-            *count -= 1;
-            if *count == 0 {
-                self.unserved_by.remove(&ip);
-            }
-        }
     }
 }

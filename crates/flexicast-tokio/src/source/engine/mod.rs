@@ -4,15 +4,15 @@ mod channels;
 mod drain;
 mod flow;
 mod handshakes;
+mod peers;
+mod records;
 mod report;
 mod requests;
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::future::poll_fn;
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::task::Poll;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use flexicast::control::RelayHint;
@@ -23,15 +23,14 @@ use tracing::{debug, info, warn};
 use uuid::Uuid;
 
 use super::history::{EventLog, History, HistoryEventKind};
-use super::peer::{HELLO_WITHIN, Peer};
-use super::{
-    Absence, Backlog, ChannelConfig, Counters, MassFallBack, Move, Senders, SourceConfig,
-    SourceStatus,
-};
-pub(super) use channels::Place;
+use super::peer::HELLO_WITHIN;
+use super::{Absence, Backlog, ChannelConfig, Counters, Senders, SourceConfig, SourceStatus};
+pub(super) use channels::EngineChannel;
+use channels::EngineChannels;
 use drain::Draining;
-pub(super) use report::unix_ms_at;
-use report::{address, end_of, unix_ms};
+use peers::Peers;
+use records::Records;
+use report::end_of;
 use requests::StoreAnswer;
 
 use crate::Error;
@@ -78,13 +77,12 @@ pub(super) enum Command {
 pub(super) struct EngineParts {
     pub(super) quic: quiche::Config,
     pub(super) socket: UdpSocket,
-    /// By channel.
-    pub(super) places: Vec<Option<Place>>,
+    pub(super) channels: Vec<EngineChannel>,
     pub(super) core: Core,
     pub(super) backlog: Arc<dyn Backlog>,
     pub(super) senders: Senders,
     pub(super) inbox: mpsc::Receiver<Command>,
-    pub(super) chronicle: EventLog,
+    pub(super) event_log: EventLog,
 }
 
 pub(super) struct Engine {
@@ -92,34 +90,23 @@ pub(super) struct Engine {
     quic: quiche::Config,
     socket: UdpSocket,
     local: SocketAddr,
-    /// By channel; `None` in the place of a removed one.
-    places: Vec<Option<Place>>,
+    channels: EngineChannels,
     core: Core,
     resets: Resets,
     retries: Retries,
     backlog: Arc<dyn Backlog>,
     senders: Senders,
-    /// The channel whose turn it is to publish.
-    turn: ChannelIndex,
     inbox: mpsc::Receiver<Command>,
-    /// Answers of the store come by a way of their own: they are taken even while no further update
+    /// Answers of the store, in a queue of their own: they are taken even while no further update
     /// is.
     answers: (mpsc::Sender<StoreAnswer>, mpsc::Receiver<StoreAnswer>),
-    peers: HashMap<u64, Peer>,
-    by_id: HashMap<Vec<u8>, u64>,
-    next_session: u64,
-    /// Connections whose receiver is served.
-    served: usize,
-    /// Those whose receiver is not served yet, by address.
-    unserved_by: HashMap<IpAddr, usize>,
+    peers: Peers,
     /// Connections that were read from or written to in this round.
     touched: BTreeSet<u64>,
     timers: Timers,
     /// Flow packets on their way out.
     packets: Packets,
-    chronicle: EventLog,
-    moves: VecDeque<Move>,
-    mass_fall_backs: VecDeque<MassFallBack>,
+    records: Records,
     counters: Counters,
     /// The source is on its way out.
     draining: Option<Draining>,
@@ -131,12 +118,12 @@ impl Engine {
         let EngineParts {
             quic,
             socket,
-            places,
+            channels,
             mut core,
             backlog,
             senders,
             inbox,
-            chronicle,
+            event_log,
         } = parts;
         let qlog = config
             .qlog
@@ -150,24 +137,17 @@ impl Engine {
             config,
             quic,
             socket,
-            places,
+            channels: EngineChannels::new(channels),
             core,
             backlog,
             senders,
-            turn: 0,
             inbox,
             answers: mpsc::channel(ANSWERS),
-            peers: HashMap::new(),
-            by_id: HashMap::new(),
-            next_session: 1,
-            served: 0,
-            unserved_by: HashMap::new(),
+            peers: Peers::default(),
             touched: BTreeSet::new(),
             timers: Timers::default(),
             packets: Packets::default(),
-            chronicle,
-            moves: VecDeque::new(),
-            mass_fall_backs: VecDeque::new(),
+            records: Records::new(event_log),
             counters: Counters::default(),
             draining: None,
             qlog,
@@ -207,8 +187,12 @@ impl Engine {
                 .min();
             let wake = wake.unwrap_or(now + Duration::from_secs(60));
             tokio::select! {
-                ready = self.socket.readable() => ready.map_err(Error::io("the QUIC socket failed"))?,
-                (channel, seq, encoded) = next_update(&mut self.places, &mut self.turn, &self.core) => self.publish(channel, seq, encoded),
+                ready = self.socket.readable() => {
+                    ready.map_err(Error::io("the QUIC socket failed"))?
+                }
+                (channel, seq, encoded) = self.channels.next_update(&self.core) => {
+                    self.publish(channel, seq, encoded)
+                }
                 command = self.inbox.recv() => match command {
                     None | Some(Command::Shutdown) => return self.say_goodbye(&mut buffer).await,
                     Some(command) => self.command(command),
@@ -275,18 +259,18 @@ impl Engine {
             self.counters.stray_datagrams += 1;
             return;
         };
-        let session = match self.by_id.get(header.dcid.as_ref()) {
-            Some(session) => *session,
+        let session = match self.peers.session_of(&header.dcid) {
+            Some(session) => session,
             None => match self.stranger(from, to, &header, data, now) {
                 Some(session) => session,
                 None => return,
             },
         };
-        let Some(peer) = self.peers.get_mut(&session) else {
+        let Some(peer) = self.peers.get_mut(session) else {
             return;
         };
         let probed = self.core.is_probed(session);
-        let before = probed.then(|| (peer.link.conn.stats().recv, address(peer)));
+        let before = probed.then(|| (peer.link.conn.stats().recv, peer.address()));
         let info = quiche::RecvInfo { from, to };
         if let Err(error) = peer.link.receive(data, info) {
             debug!(%from, %error, "a packet was not taken");
@@ -312,23 +296,17 @@ impl Engine {
 
     /// Notes where a receiver is now and which connection IDs lead to it.
     fn follow(&mut self, session: u64, now: Instant) {
-        let Some(peer) = self.peers.get_mut(&session) else {
+        let Some(peer) = self.peers.get_mut(session) else {
             return;
         };
         let paths = peer.follow(session, &mut self.core, now);
-        let ids = peer.renew_ids(&self.resets);
         if paths.migrations > 0 {
             let name = self.core.receiver(session).map(|(_, name)| name);
-            info!(receiver = name, to = %address(peer), "moved to another address");
+            info!(receiver = name, to = %peer.address(), "moved to another address");
         }
         self.counters.migrations += paths.migrations;
         self.counters.failed_paths += paths.failed;
-        for id in ids.gone {
-            self.by_id.remove(&id);
-        }
-        for id in ids.added {
-            self.by_id.insert(id, session);
-        }
+        self.peers.renew_ids(session, &self.resets);
     }
 
     fn publish(&mut self, channel: ChannelIndex, seq: u64, encoded: Bytes) {
@@ -347,7 +325,7 @@ impl Engine {
     /// Does everything that can be done now, for all connections that something happened to.
     async fn drive(&mut self, buffer: &mut [u8], now: Instant) -> Result<(), Error> {
         while let Some(session) = self.timers.pop_due(now) {
-            if let Some(peer) = self.peers.get_mut(&session) {
+            if let Some(peer) = self.peers.get_mut(session) {
                 peer.link.conn.on_timeout();
                 if peer.is_overdue(&self.core, session, now) {
                     peer.close_overdue();
@@ -385,7 +363,7 @@ impl Engine {
 
     /// Moves a session's work to its connection and its packets to the socket.
     async fn flush(&mut self, session: u64, buffer: &mut [u8], now: Instant) -> Result<(), Error> {
-        let Some(peer) = self.peers.get_mut(&session) else {
+        let Some(peer) = self.peers.get_mut(session) else {
             return Ok(());
         };
         let mut wishes = Vec::new();
@@ -406,7 +384,7 @@ impl Engine {
         if !peer.served && self.core.is_served(session) {
             self.has_connected(session);
         }
-        let Some(peer) = self.peers.get_mut(&session) else {
+        let Some(peer) = self.peers.get_mut(session) else {
             return Ok(());
         };
         if peer.link.is_choked() {
@@ -446,34 +424,23 @@ impl Engine {
     }
 
     fn forget(&mut self, session: u64, now: Instant) {
-        let Some(peer) = self.peers.remove(&session) else {
+        let Some(peer) = self.peers.remove(session) else {
             return;
         };
         if let Some((receiver, _)) = peer.receiver {
-            let reason = end_of(&peer.link.conn);
-            self.chronicle.add(unix_ms(SystemTime::now()), |_| {
-                HistoryEventKind::Disconnected {
-                    session,
-                    receiver,
-                    reason,
-                }
+            self.records.add(HistoryEventKind::Disconnected {
+                session,
+                receiver,
+                reason: end_of(&peer.link.conn),
             });
         }
         match self.core.receiver(session) {
             Some((_, name)) => {
                 let reason = end_of(&peer.link.conn);
-                info!(receiver = name, from = %address(&peer), reason, "disconnected");
+                info!(receiver = name, from = %peer.address(), reason, "disconnected");
             }
             // One that was served is known no more where another has taken its place.
             None => self.counters.handshakes_abandoned += u64::from(!peer.served),
-        }
-        if peer.served {
-            self.served -= 1;
-        } else {
-            self.no_longer_unserved(peer.ip);
-        }
-        for id in &peer.ids {
-            self.by_id.remove(id);
         }
         self.timers.set(session, None);
         self.core.closed(session, now);
@@ -481,10 +448,10 @@ impl Engine {
 
     async fn say_goodbye(mut self, buffer: &mut [u8]) -> Result<(), Error> {
         let now = Instant::now();
-        let sessions: Vec<_> = self.peers.keys().copied().collect();
+        let sessions: Vec<_> = self.peers.sessions().collect();
         info!(receivers = sessions.len(), "shutting down");
         for session in sessions {
-            if let Some(peer) = self.peers.get_mut(&session) {
+            if let Some(peer) = self.peers.get_mut(session) {
                 peer.close(close::GOING_AWAY, "the source shuts down");
             }
             self.flush(session, buffer, now).await?;
@@ -496,25 +463,4 @@ impl Engine {
         }
         Ok(())
     }
-}
-
-/// The next update of any channel that has room for one; channels take turns.
-async fn next_update(
-    places: &mut [Option<Place>],
-    turn: &mut ChannelIndex,
-    core: &Core,
-) -> (ChannelIndex, u64, Bytes) {
-    poll_fn(|cx| {
-        for _ in 0..places.len() {
-            *turn = (*turn + 1) % places.len();
-            if let Some(place) = &mut places[*turn]
-                && core.has_room(*turn)
-                && let Poll::Ready(Some((seq, encoded))) = place.updates.poll_recv(cx)
-            {
-                return Poll::Ready((*turn, seq, encoded));
-            }
-        }
-        Poll::Pending
-    })
-    .await
 }

@@ -1,14 +1,11 @@
 //! Status of the engine.
 
-use std::net::SocketAddr;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
-
 use flexicast::source::ChannelIndex;
 use tracing::info;
 
 use super::Engine;
 use crate::source::history::HistoryEventKind;
-use crate::source::peer::Peer;
+use crate::source::wall_clock::unix_ms_now;
 use crate::source::{
     ChannelBytes, ChannelStatus, Counters, FlowEndpoint, FlowStatus, ReceiverChannel,
     ReceiverStatus, SourceStatus,
@@ -17,16 +14,17 @@ use crate::source::{
 impl Engine {
     /// A receiver was welcomed.
     pub(super) fn has_connected(&mut self, session: u64) {
-        let (Some(peer), Some(hello)) = (self.peers.get_mut(&session), self.core.hello(session))
-        else {
+        let Some(hello) = self.core.hello(session) else {
             return;
         };
-        peer.served = true;
-        let at_ms = unix_ms(SystemTime::now());
+        let Some(peer) = self.peers.serve(session) else {
+            return;
+        };
+        let at_ms = unix_ms_now();
         peer.receiver = Some((hello.receiver, at_ms));
-        let (ip, from) = (peer.ip, address(peer));
+        let from = peer.address();
         info!(receiver = hello.name, %from, "connected");
-        self.chronicle.add(at_ms, |_| HistoryEventKind::Connected {
+        let connected = HistoryEventKind::Connected {
             session,
             receiver: hello.receiver,
             name: hello.name.clone(),
@@ -37,10 +35,9 @@ impl Engine {
                 .iter()
                 .map(|(name, _)| name.clone())
                 .collect(),
-        });
-        self.served += 1;
+        };
+        self.records.events.add(at_ms, |_| connected);
         self.counters.connections += 1;
-        self.no_longer_unserved(ip);
     }
 
     pub(super) fn status(&mut self) -> SourceStatus {
@@ -59,7 +56,7 @@ impl Engine {
         let (core, peers) = (&self.core, &mut self.peers);
         let mut receivers = Vec::new();
         for s in core.sessions() {
-            let Some(peer) = peers.get_mut(&s.session) else {
+            let Some(peer) = peers.get_mut(s.session) else {
                 continue;
             };
             let rtt = s.channels.first().map(|c| c.rtt);
@@ -79,15 +76,15 @@ impl Engine {
                 software: s.software,
                 rtt_ms: rtt.map_or(0.0, |rtt| rtt.as_secs_f64() * 1e3),
                 channels: its.collect(),
-                addr: address(peer).to_string(),
+                addr: peer.address().to_string(),
                 connected_ms: peer.receiver.map_or(0, |(_, at_ms)| at_ms),
             });
         }
         SourceStatus {
             channels,
             receivers,
-            moves: self.moves.iter().cloned().collect(),
-            mass_fall_backs: self.mass_fall_backs.iter().cloned().collect(),
+            moves: self.records.moves.iter().cloned().collect(),
+            mass_fall_backs: self.records.mass_fall_backs.iter().cloned().collect(),
             counters: Counters {
                 protocol: self.core.counters(),
                 ..self.counters
@@ -96,21 +93,21 @@ impl Engine {
     }
 
     fn bytes(&self, channel: ChannelIndex) -> ChannelBytes {
-        let place = self.places.get(channel).and_then(Option::as_ref);
-        let settings = place.and_then(|place| place.config.flow.as_ref());
+        let opened = self.channels.get(channel);
+        let settings = opened.and_then(|opened| opened.config.flow.as_ref());
         let mut traffic = self.core.traffic(channel);
         if settings.is_none_or(|flow| flow.endpoints.is_empty()) {
             // Its packets exist as copies only.
             traffic.flow = 0;
         }
-        ChannelBytes::of(traffic, place.map_or(0, |place| place.copied))
+        ChannelBytes::of(traffic, opened.map_or(0, |opened| opened.copied))
     }
 
     fn flow_status(&self, channel: ChannelIndex) -> Option<FlowStatus> {
         let flow = self.core.flow(channel)?;
-        let place = self.places.get(channel).and_then(Option::as_ref);
-        let endpoints = place
-            .and_then(|place| place.config.flow.as_ref())
+        let opened = self.channels.get(channel);
+        let endpoints = opened
+            .and_then(|opened| opened.config.flow.as_ref())
             .map_or(&[][..], |f| &f.endpoints);
         let source = |e: &FlowEndpoint| (!e.asm).then(|| e.interface.to_string());
         let first = endpoints.first();
@@ -136,13 +133,7 @@ impl Engine {
     }
 }
 
-/// Where a connection comes from.
-pub(super) fn address(peer: &Peer) -> SocketAddr {
-    let path = peer.path.or_else(|| peer.link.path());
-    path.map_or(SocketAddr::from(([0, 0, 0, 0], 0)), |p| p.peer)
-}
-
-/// Why a connection ended, for people.
+/// Returns the reason for which a connection ended, for people.
 pub(super) fn end_of(conn: &quiche::Connection) -> String {
     let said = |e: &quiche::ConnectionError| String::from_utf8_lossy(&e.reason).into_owned();
     if conn.is_timed_out() {
@@ -157,17 +148,4 @@ pub(super) fn end_of(conn: &quiche::Connection) -> String {
         (None, Some(error)) => format!("closed: {} (code {})", said(error), error.error_code),
         (None, None) => "closed".into(),
     }
-}
-
-/// A moment by the wall clock, as that goes now.
-pub(in crate::source) fn unix_ms_at(at: Instant) -> u64 {
-    let ago = Instant::now().saturating_duration_since(at);
-    let wall = SystemTime::now().checked_sub(ago);
-    unix_ms(wall.unwrap_or(UNIX_EPOCH))
-}
-
-pub(super) fn unix_ms(at: SystemTime) -> u64 {
-    at.duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
-        .as_millis() as u64
 }

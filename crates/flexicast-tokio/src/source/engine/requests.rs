@@ -1,6 +1,6 @@
 //! The engine's commands, its requests to the store, and the state machine's requests.
 
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use flexicast::control::{Hello, Refusal};
@@ -8,21 +8,17 @@ use flexicast::source::{ChannelIndex, SessionId, SourceEvent, close};
 use flexicast::{Cause, Rung};
 use tracing::{info, warn};
 
-use super::report::{address, unix_ms};
 use super::{Command, Engine};
 use crate::Error;
 use crate::config::random_secret;
-use crate::source::history::HistoryEventKind;
-use crate::source::peer::PeerRequest;
-use crate::source::{Absence, Admission, AdmissionError, MassFallBack, Move};
+use crate::source::peer::{Peer, PeerRequest};
+use crate::source::wall_clock::unix_ms_now;
+use crate::source::{Absence, Admission, AdmissionError, Move};
 
 /// Bytes of one read of the store for one session.
 const FETCH_BYTES: usize = 256 << 10;
 /// The store has to answer by then.
 const STORE_WITHIN: Duration = Duration::from_secs(10);
-/// Moves that are kept for the status.
-const MOVES: usize = 256;
-const MASS_FALL_BACKS: usize = 32;
 
 /// Answer of the store.
 pub(super) enum StoreAnswer {
@@ -87,7 +83,7 @@ impl Engine {
                 info!(receivers = receivers.len(), "held on unicast");
                 self.core.set_held(receivers, now);
             }
-            Command::History(after, answer) => drop(answer.send(self.chronicle.after(after))),
+            Command::History(after, answer) => drop(answer.send(self.records.events.after(after))),
             Command::Status(answer) => drop(answer.send(self.status())),
             Command::Add(config, answer) => drop(answer.send(self.add_channel(*config))),
             Command::Remove(name, absence, answer) => {
@@ -141,7 +137,7 @@ impl Engine {
     /// Another receiver has come with this one's id: whether this one lives is seen by what it
     /// answers.
     fn probe(&mut self, session: SessionId, now: Instant) {
-        let Some(peer) = self.peers.get_mut(&session) else {
+        let Some(peer) = self.peers.get_mut(session) else {
             return;
         };
         let conn = &mut peer.link.conn;
@@ -188,7 +184,7 @@ impl Engine {
                         let channel = self.core.channel_name(channel);
                         info!(receiver = name, channel, %from, %to, %cause, "moved");
                     }
-                    let at_ms = self.peers.get_mut(&session);
+                    let at_ms = self.peers.get_mut(session);
                     let Some(at_ms) = at_ms.map(|peer| peer.since_ms(channel, at)) else {
                         continue;
                     };
@@ -212,7 +208,7 @@ impl Engine {
                         let channel = self.core.channel_name(channel);
                         info!(receiver = name, channel, tried = %rung, %on, %cause, "tried in vain");
                     }
-                    let at_ms = unix_ms(SystemTime::now());
+                    let at_ms = unix_ms_now();
                     self.note_move(session, channel, [rung, on], cause, at_ms);
                 }
                 SourceEvent::MassFallBack {
@@ -223,15 +219,7 @@ impl Engine {
                     let channel = self.core.channel_name(channel);
                     info!(channel, members, %cause, "many receivers fell back at once; look for \
                         what broke between the source and them");
-                    if self.mass_fall_backs.len() >= MASS_FALL_BACKS {
-                        self.mass_fall_backs.pop_front();
-                    }
-                    self.mass_fall_backs.push_back(MassFallBack {
-                        at_ms: unix_ms(SystemTime::now()),
-                        channel: channel.to_owned(),
-                        members,
-                        cause: cause.to_string(),
-                    });
+                    self.records.add_mass_fall_back(channel, members, cause);
                 }
                 // A new secret is random and owes nothing to the one before (design section 5).
                 SourceEvent::SecretWanted { channel } => {
@@ -242,11 +230,11 @@ impl Engine {
                     code,
                     reason,
                 } => {
-                    if let Some(peer) = self.peers.get_mut(&session) {
+                    if let Some(peer) = self.peers.get_mut(session) {
                         if code == close::REFUSED {
                             self.counters.refused += 1;
                             let name = self.core.receiver(session).map(|(_, name)| name);
-                            warn!(receiver = name, from = %address(peer), reason, "refused");
+                            warn!(receiver = name, from = %peer.address(), reason, "refused");
                         }
                         peer.closing = Some((code, reason));
                         self.touched.insert(session);
@@ -269,7 +257,7 @@ impl Engine {
         let Some((receiver, name)) = self.core.receiver(session) else {
             return;
         };
-        let mut step = Move {
+        let step = Move {
             number: 0,
             at_ms,
             channel: self.core.channel_name(channel).to_owned(),
@@ -279,17 +267,7 @@ impl Engine {
             to: to.to_string(),
             cause: cause.to_string(),
         };
-        self.chronicle.add(at_ms, |number| {
-            step.number = number;
-            match cause {
-                Cause::ProbeTimeout => HistoryEventKind::Tried(step.clone()),
-                _ => HistoryEventKind::Moved(step.clone()),
-            }
-        });
-        if self.moves.len() >= MOVES {
-            self.moves.pop_front();
-        }
-        self.moves.push_back(step);
+        self.records.add_move(step, cause);
     }
 
     /// A receiver has found out that its relay was the reason for its last move from there.
@@ -300,22 +278,13 @@ impl Engine {
         let (channel, cause) = (self.core.channel_name(channel), Cause::RelayLost);
         info!(receiver = name, channel, %from, %on, %cause, "its move is explained");
         let (receiver, from) = (receiver.to_string(), from.to_string());
-        let its = |m: &&mut Move| m.receiver == receiver && m.channel == channel && m.from == from;
-        let Some(last) = self.moves.iter_mut().rev().find(its) else {
-            return;
-        };
-        last.cause = cause.to_string();
-        let what = HistoryEventKind::Explained {
-            moved: last.number,
-            cause: cause.to_string(),
-        };
-        self.chronicle.add(unix_ms(SystemTime::now()), |_| what);
+        self.records.explain_move(&receiver, channel, &from, cause);
     }
 
     /// Asks the store about a HELLO, without waiting for it here.
     fn ask(&self, session: u64, hello: Hello) {
         let (backlog, answers) = (self.backlog.clone(), self.answers.0.clone());
-        let Some(from) = self.peers.get(&session).map(address) else {
+        let Some(from) = self.peers.get(session).map(Peer::address) else {
             return;
         };
         let request = Admission {

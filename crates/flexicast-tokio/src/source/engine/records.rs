@@ -1,0 +1,78 @@
+//! The engine's records of moves and events of receivers.
+
+use std::collections::VecDeque;
+
+use flexicast::Cause;
+
+use crate::source::history::{EventLog, HistoryEventKind};
+use crate::source::wall_clock::unix_ms_now;
+use crate::source::{MassFallBack, Move};
+
+/// Moves that are kept for the status.
+const MOVES: usize = 256;
+const MASS_FALL_BACKS: usize = 32;
+
+/// Records of moves and events of receivers.
+pub(super) struct Records {
+    pub(super) events: EventLog,
+    pub(super) moves: VecDeque<Move>,
+    pub(super) mass_fall_backs: VecDeque<MassFallBack>,
+}
+
+impl Records {
+    pub(super) fn new(events: EventLog) -> Self {
+        Records {
+            events,
+            moves: VecDeque::new(),
+            mass_fall_backs: VecDeque::new(),
+        }
+    }
+
+    /// Records an event of the current time.
+    pub(super) fn add(&mut self, what: HistoryEventKind) {
+        self.events.add(unix_ms_now(), |_| what);
+    }
+
+    /// Records a move or a failed attempt, and numbers it.
+    pub(super) fn add_move(&mut self, mut step: Move, cause: Cause) {
+        self.events.add(step.at_ms, |number| {
+            step.number = number;
+            match cause {
+                Cause::ProbeTimeout => HistoryEventKind::Tried(step.clone()),
+                _ => HistoryEventKind::Moved(step.clone()),
+            }
+        });
+        push_within(&mut self.moves, step, MOVES);
+    }
+
+    /// Records the cause of the last move of a receiver from a rung of a channel.
+    pub(super) fn explain_move(&mut self, receiver: &str, channel: &str, from: &str, cause: Cause) {
+        let its = |m: &&mut Move| m.receiver == receiver && m.channel == channel && m.from == from;
+        let Some(last) = self.moves.iter_mut().rev().find(its) else {
+            return;
+        };
+        last.cause = cause.to_string();
+        let explained = HistoryEventKind::Explained {
+            moved: last.number,
+            cause: cause.to_string(),
+        };
+        self.add(explained);
+    }
+
+    pub(super) fn add_mass_fall_back(&mut self, channel: &str, members: usize, cause: Cause) {
+        let fall_back = MassFallBack {
+            at_ms: unix_ms_now(),
+            channel: channel.to_owned(),
+            members,
+            cause: cause.to_string(),
+        };
+        push_within(&mut self.mass_fall_backs, fall_back, MASS_FALL_BACKS);
+    }
+}
+
+fn push_within<T>(kept: &mut VecDeque<T>, one: T, most: usize) {
+    if kept.len() >= most {
+        kept.pop_front();
+    }
+    kept.push_back(one);
+}
