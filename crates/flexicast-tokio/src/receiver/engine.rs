@@ -1,13 +1,12 @@
 //! The receiver's loop: one task owns the connection, the groups and the state machine.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::net::SocketAddr;
+mod events;
+
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use flexicast::control::{Credential, Refusal};
-use flexicast::receiver::{
-    ChannelStats, FlowInput, Receiver as Core, ReceiverConfig as CoreConfig, Rungs,
-};
+use flexicast::control::Credential;
+use flexicast::receiver::{FlowInput, Receiver as Core, ReceiverConfig as CoreConfig, Rungs};
 use flexicast::source::close;
 use flexicast::{Cursor, Rung};
 use netio::RecvBatch;
@@ -16,9 +15,10 @@ use tokio::sync::{mpsc, watch};
 use tracing::{debug, info};
 
 use super::connection::{CloseReason, Connection};
-use super::delivery::DeliveryState;
+use super::delivery::Delivery;
 use super::groups::Groups;
 use super::race::{Race, RaceState};
+use super::reconnection::Reconnection;
 use super::route::Route;
 use super::stall::Stall;
 use super::tunnels::Tunnels;
@@ -26,15 +26,6 @@ use super::{Event, ReceiverConfig};
 use crate::qlog::{LocalEnd as Vantage, Qlog};
 use crate::timers::away;
 
-/// The first pause after a failed attempt; it doubles up to the maximum.
-const RETRY_FIRST: Duration = Duration::from_millis(250);
-/// A source that ends, or gives a channel away, has its receivers back within this time.
-const COME_BACK: Duration = Duration::from_millis(1500);
-/// A connection that was served for so long was a good one: the next pause is short again.
-const SETTLED: Duration = Duration::from_secs(10);
-const RETRY_MAX: Duration = Duration::from_secs(30);
-/// With so many events that the application does not take, no further connection is made.
-pub(super) const MAX_HELD: usize = 64;
 /// Interval of counter events and of checks of the route to the source.
 const TICK: Duration = Duration::from_secs(1);
 
@@ -50,40 +41,26 @@ enum WakeReason {
 }
 
 pub(super) struct Engine {
-    pub(super) config: ReceiverConfig,
-    pub(super) core: Core,
-    pub(super) groups: Groups,
-    pub(super) tunnels: Tunnels,
+    config: ReceiverConfig,
+    core: Core,
+    groups: Groups,
+    tunnels: Tunnels,
     connection: Option<Connection>,
     /// Attempts to connect.
     race: Option<Race>,
     route: Route,
-    pub(super) stall: Stall,
-    pub(super) events: mpsc::Sender<Event>,
+    stall: Stall,
+    delivery: Delivery,
     /// Confirmed cursors; the end of it is the application's goodbye.
     cursors: watch::Receiver<Cursors>,
-    told: Cursors,
-    /// Events that did not fit into the channel yet: few, for updates are taken from the state
-    /// machine only when there is room.
-    pub(super) held: VecDeque<Event>,
-    pub(super) handed: DeliveryState,
-    pub(super) retry_at: Option<Instant>,
-    pause: Duration,
+    /// Cursors that the state machine has.
+    confirmed: Cursors,
+    reconnection: Reconnection,
     /// Abandoned connections that still have to be closed.
     leaving: Vec<(Connection, u64, String)>,
-    /// When the source began to serve this connection.
-    pub(super) welcomed_at: Option<Instant>,
-    /// REFUSED came with this code, so the close that follows says nothing new.
-    pub(super) refused: Option<Refusal>,
-    /// Last resolved addresses of the source's name.
-    addresses: Vec<SocketAddr>,
-    /// Those of them that refused to serve, or sent this receiver away, since it was served last.
-    pub(super) shunned: Vec<SocketAddr>,
-    pub(super) stopped: bool,
     /// Why this connection has to be replaced by another one.
-    pub(super) reconnect: Option<String>,
+    reconnect: Option<String>,
     tick_at: Instant,
-    pub(super) last_stats: Vec<Option<ChannelStats>>,
     qlog: Option<Qlog>,
 }
 
@@ -114,11 +91,11 @@ impl Engine {
         core_config.seed = rand::rng().random();
         core_config.check = config.check;
         let mut core = Core::new(core_config);
-        let who = format!("receiver-{}", config.receiver_id);
+        let name = format!("receiver-{}", config.receiver_id);
         let qlog = config
             .qlog
             .clone()
-            .map(|path| Qlog::new(path, Vantage::Receiver, who));
+            .map(|path| Qlog::new(path, Vantage::Receiver, name));
         core.set_tracing(qlog.is_some());
         let now = Instant::now();
         Engine {
@@ -129,22 +106,13 @@ impl Engine {
             race: None,
             route: Route::default(),
             stall: Stall::new(now),
-            events,
+            delivery: Delivery::new(events, config.channels.len()),
             cursors,
-            told: Cursors::new(),
-            held: VecDeque::new(),
-            handed: DeliveryState::default(),
-            retry_at: Some(now),
-            pause: RETRY_FIRST,
+            confirmed: Cursors::new(),
+            reconnection: Reconnection::new(now),
             leaving: Vec::new(),
-            welcomed_at: None,
-            refused: None,
-            addresses: Vec::new(),
-            shunned: Vec::new(),
-            stopped: false,
             reconnect: None,
             tick_at: now + TICK,
-            last_stats: vec![None; config.channels.len()],
             qlog,
             config,
         }
@@ -160,14 +128,14 @@ impl Engine {
         let mut batch = RecvBatch::new();
         loop {
             let deadline = self.deadline();
-            let (full, room) = (!self.held.is_empty(), self.room_later());
+            let (blocked, room) = (self.delivery.is_blocked(), self.delivery.room_later());
             let woken = tokio::select! {
                 ready = readable(self.connection.as_ref()) => WakeReason::Unicast(ready),
                 () = woken(self.race.as_mut()) => WakeReason::Ready,
                 () = self.groups.readable() => WakeReason::Ready,
                 () = self.tunnels.ready() => WakeReason::Ready,
                 changed = self.cursors.changed() => WakeReason::Cursors(changed.is_ok()),
-                room = self.events.reserve_many(room), if full => WakeReason::Room(room.is_ok()),
+                room = self.delivery.wait_for_room(room), if blocked => WakeReason::Room(room),
                 () = tokio::time::sleep_until(deadline.into()) => WakeReason::Ready,
             };
             match woken {
@@ -186,11 +154,11 @@ impl Engine {
             // repair is mostly not taken before what it repairs. Not always: the runtime may not
             // have noticed yet that the flow's socket can be read.
             self.receive_flow(&mut batch);
-            let told = self.tunnels.receive(&mut batch, &mut self.core);
-            self.tell_relays(told);
+            let statuses = self.tunnels.receive(&mut batch, &mut self.core);
+            self.report_relays(statuses);
             self.receive(&mut batch);
-            // The source is judged by this time: should the machine stand still from here on, the
-            // next round finds that it did.
+            // The source is judged by this time: should the process pause from here on, the next
+            // round detects that it did.
             let now = Instant::now();
             if away(deadline, now).is_some() {
                 self.core.grant_grace(now);
@@ -206,11 +174,11 @@ impl Engine {
         let cursors = self.cursors.borrow_and_update().clone();
         for (channel, cursor) in cursors
             .iter()
-            .filter(|(name, cursor)| self.told.get(*name) != Some(cursor))
+            .filter(|(name, cursor)| self.confirmed.get(*name) != Some(cursor))
         {
             self.core.confirm(channel, *cursor, now);
         }
-        self.told = cursors;
+        self.confirmed = cursors;
     }
 
     fn deadline(&self) -> Instant {
@@ -223,7 +191,7 @@ impl Engine {
             .as_ref()
             .and_then(|_| self.core.poll_timeout());
         let race = self.race.as_ref().and_then(Race::deadline);
-        [connection, core, race, self.retry_at]
+        [connection, core, race, self.reconnection.next_timeout()]
             .into_iter()
             .flatten()
             .fold(self.tick_at, Instant::min)
@@ -271,16 +239,14 @@ impl Engine {
     }
 
     async fn drive(&mut self, batch: &mut RecvBatch, now: Instant) {
-        if self.retry_at.is_some_and(|at| at <= now) {
-            self.retry_at = None;
-            if self.held.len() < MAX_HELD {
-                self.refused = None;
-                let shunned = self.shunned.clone();
-                self.race = Some(Race::begin(&self.config.server, shunned, now));
-            } else {
+        if self.reconnection.next_timeout().is_some_and(|at| at <= now) {
+            if self.delivery.is_crowded() {
                 // Each connection brings a few events: an application that reads none gets no
                 // further connections.
-                self.retry_at = Some(now + TICK);
+                self.reconnection.postpone(now + TICK);
+            } else {
+                let shunned = self.reconnection.begin();
+                self.race = Some(Race::begin(&self.config.server, shunned, now));
             }
         }
         self.run_race(batch, now).await;
@@ -316,7 +282,7 @@ impl Engine {
         }
         if now >= self.tick_at {
             self.tick_at = now + TICK;
-            self.stats();
+            self.report_stats();
             self.look_for_a_stall(now);
             if self.route.has_changed() {
                 self.network_changed(now);
@@ -326,16 +292,16 @@ impl Engine {
 
     async fn run_race(&mut self, batch: &mut RecvBatch, now: Instant) {
         let Some(race) = &mut self.race else { return };
-        let standing = race
+        let state = race
             .drive(batch, &self.config, self.qlog.as_ref(), now)
             .await;
         for (connection, end) in race.take_over() {
             self.leaving.push((connection, end.say, end.reason));
         }
-        if !matches!(standing, RaceState::Going) {
-            self.addresses = race.addresses().to_vec();
+        if !matches!(state, RaceState::Going) {
+            self.reconnection.set_addresses(race.addresses());
         }
-        match standing {
+        match state {
             RaceState::Going => {}
             RaceState::Won(winner, losers) => {
                 self.race = None;
@@ -345,7 +311,7 @@ impl Engine {
                     .extend(losers.map(|loser| (loser, close::DONE, reason.to_owned())));
                 let addr = winner.peer;
                 self.route.watch(addr.ip());
-                self.held.push_back(Event::Connected { addr });
+                self.delivery.push(Event::Connected { addr });
                 self.connection = Some(*winner);
                 self.core.connected();
             }
@@ -358,7 +324,7 @@ impl Engine {
 
     /// A connection that lives and brings nothing, although there is more, is replaced.
     fn look_for_a_stall(&mut self, now: Instant) {
-        if self.connection.is_none() || !self.held.is_empty() {
+        if self.connection.is_none() || self.delivery.is_blocked() {
             // An application that takes no updates is not waiting for them.
             self.stall.grant_grace(now);
             return;
@@ -377,14 +343,12 @@ impl Engine {
     /// Packets leave from another address than before.
     fn network_changed(&mut self, now: Instant) {
         info!("this machine's network has changed");
-        self.pause = RETRY_FIRST;
+        let is_connected = self.connection.is_some();
+        self.reconnection.network_changed(is_connected, now);
         self.tunnels.network_changed();
         if let Some(connection) = &mut self.connection {
             self.core.network_changed(now);
             connection.network_changed(now);
-        } else if let Some(at) = &mut self.retry_at {
-            // An earlier failure may not repeat.
-            *at = now;
         }
     }
 
@@ -392,72 +356,14 @@ impl Engine {
         if let Some(connection) = self.connection.take() {
             self.leaving.push((connection, end.say, end.reason.clone()));
         }
-        if self
-            .welcomed_at
-            .take()
-            .is_some_and(|at| at.elapsed() >= SETTLED)
-        {
-            self.pause = RETRY_FIRST;
-        }
+        self.reconnection.disconnected();
         self.core_events();
         self.core.disconnected();
         self.core_events();
         self.groups.clear();
-        if self.stopped {
-            return;
+        if let Some((retry_in, reason)) = self.reconnection.plan(end) {
+            self.delivery.push(Event::Disconnected { reason, retry_in });
         }
-        let mut reason = end.reason;
-        let mut retry_in = None;
-        if end.code == Some(close::REFUSED) && self.refused == Some(Refusal::IdInUse) {
-            // The holder of the id has shown to be alive.
-            retry_in = Some(RETRY_MAX.mul_f64(rand::rng().random_range(1.0..1.5)));
-        } else if end.code == Some(close::REFUSED) && self.refused.is_some() {
-            // REFUSED said why, and that another attempt may help: not at once, but for the
-            // source's other addresses.
-            self.pause = self.pause.max(RETRY_FIRST * 8);
-            retry_in = self.shun(end.peer);
-        } else if matches!(end.code, Some(close::GOING_AWAY | close::CHANNEL_GONE)) {
-            // The source dismisses all its receivers at once: they do not return all at once.
-            let after = rand::rng().random_range(0.2..1.0);
-            self.shun(end.peer);
-            retry_in = Some(COME_BACK.mul_f64(after));
-        } else if end.code == Some(close::RECONNECT) {
-            // Somebody wants it to come back.
-            self.pause = RETRY_FIRST;
-        } else if end.code == Some(close::EJECTED) {
-            // Somebody decided so: this receiver comes back no sooner than it must.
-            self.pause = RETRY_MAX;
-        } else if end.code == Some(close::SUPERSEDED) {
-            // Two receivers with one id would throw each other out for ever.
-            self.pause = RETRY_MAX;
-            reason.push_str(
-                ". Another receiver uses this receiver's id: if the data folder is a \
-                copy, remove the receiver's id in one of them",
-            );
-        }
-        let retry_in = retry_in.unwrap_or_else(|| {
-            let pause = self.pause;
-            self.pause = (pause * 2).min(RETRY_MAX);
-            pause.mul_f64(rand::rng().random_range(0.5..1.0))
-        });
-        self.retry_at = Some(Instant::now() + retry_in);
-        self.held
-            .push_back(Event::Disconnected { reason, retry_in });
-    }
-
-    /// This address of the source's serves nothing now: the others go first in the next attempt,
-    /// which comes soon if there are any that have not done the same.
-    fn shun(&mut self, peer: Option<SocketAddr>) -> Option<Duration> {
-        // One that was tried last, and came first all the same: the others do not answer.
-        let again = peer.is_none_or(|peer| self.shunned.contains(&peer));
-        self.shunned.extend(peer);
-        let untried = self.addresses.iter().any(|a| !self.shunned.contains(a));
-        if untried && !again {
-            return Some(RETRY_FIRST.mul_f64(rand::rng().random_range(0.2..1.0)));
-        }
-        // All of them: the next round begins.
-        self.shunned.clear();
-        None
     }
 
     async fn say_goodbye(mut self) {
@@ -502,11 +408,11 @@ async fn woken(race: Option<&mut Race>) {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
     use crate::receiver::Verify;
 
-    fn engine() -> Engine {
+    #[test]
+    fn secrets_are_not_printed() {
         let config = ReceiverConfig {
             server: "source.example:4433".into(),
             verify: Verify::Insecure,
@@ -523,34 +429,6 @@ mod tests {
             qlog: None,
             check: None,
         };
-        assert!(!format!("{config:?}").contains("1, 1, 1"), "no secret");
-        let (events, _) = mpsc::channel(1);
-        let (_, confirmed) = watch::channel(Cursors::new());
-        Engine::new(config, events, confirmed)
-    }
-
-    /// A standby source that refuses is left for the other one at once; where both refuse, or the
-    /// other does not answer, the pauses grow as ever.
-    #[tokio::test]
-    async fn a_source_that_refuses_is_left_for_another_one_at_once() {
-        let mut engine = engine();
-        let here: SocketAddr = "192.0.2.1:4433".parse().unwrap();
-        let there: SocketAddr = "[2001:db8::1]:4433".parse().unwrap();
-        engine.addresses = vec![here];
-        for _ in 0..3 {
-            assert_eq!(engine.shun(Some(here)), None, "there is no other");
-        }
-        engine.shunned.clear();
-        engine.addresses = vec![here, there];
-        assert!(engine.shun(Some(here)).unwrap() <= RETRY_FIRST);
-        assert_eq!(engine.shunned, [here]);
-        assert_eq!(engine.shun(Some(there)), None, "both refuse");
-        assert!(
-            engine.shun(Some(here)).unwrap() <= RETRY_FIRST,
-            "a new round"
-        );
-        engine.shunned = vec![here];
-        assert_eq!(engine.shun(Some(here)), None, "the other does not answer");
-        assert_eq!(engine.shun(None), None);
+        assert!(!format!("{config:?}").contains("1, 1, 1"));
     }
 }

@@ -7,6 +7,7 @@ mod engine;
 mod groups;
 pub mod probe;
 mod race;
+mod reconnection;
 mod route;
 mod stall;
 mod tunnels;
@@ -231,11 +232,11 @@ pub enum Event {
         /// Content.
         data: Bytes,
     },
-    /// The receiver stands on another rung.
+    /// The receiver has moved to another rung.
     Rung {
         /// The channel.
         channel: String,
-        /// Where it stands now.
+        /// Its rung now.
         rung: Rung,
         /// Why.
         cause: Cause,
@@ -249,7 +250,7 @@ pub enum Event {
         /// The rung: one that was tried without success ([`Cause::ProbeTimeout`]), or the one of
         /// the last fall-back ([`Cause::RelayLost`], which replaces the cause given then).
         rung: Rung,
-        /// Where the receiver stands.
+        /// The receiver's rung.
         on: Rung,
         /// Why.
         cause: Cause,

@@ -1,0 +1,162 @@
+//! Events of the state machine: requests to execute, and what is for the application.
+
+use std::time::{Instant, SystemTime};
+
+use flexicast::receiver::{Output, Receiver as Core, ReceiverEvent};
+use tracing::warn;
+
+use super::Engine;
+use crate::receiver::Event;
+use crate::receiver::stall::Stall;
+use crate::receiver::tunnels::RelayStatus;
+
+impl Engine {
+    /// Executes the state machine's requests and forwards its events.
+    pub(super) fn core_events(&mut self) {
+        while let Some(event) = self.core.poll_event() {
+            match event {
+                ReceiverEvent::Join { flow, endpoints } => self.groups.join(flow, endpoints),
+                ReceiverEvent::Rejoin { flow } => self.groups.rejoin(flow),
+                ReceiverEvent::Leave { flow } => self.groups.leave(flow),
+                ReceiverEvent::Tunnel {
+                    flow,
+                    channel,
+                    endpoints,
+                    relays,
+                } => match self.tunnels.open(flow, channel, endpoints, relays) {
+                    Ok(statuses) => self.report_relays(statuses),
+                    Err(status) => {
+                        self.core.no_relay(flow, Instant::now());
+                        self.report_relays([status]);
+                    }
+                },
+                ReceiverEvent::Retunnel { flow } => self.tunnels.doubt(flow),
+                ReceiverEvent::EndTunnel { flow } => {
+                    let statuses = self.tunnels.end(flow);
+                    self.report_relays(statuses);
+                }
+                ReceiverEvent::Explained {
+                    channel,
+                    rung,
+                    on,
+                    cause,
+                } => {
+                    self.delivery.push(Event::Explained {
+                        channel,
+                        rung,
+                        on,
+                        cause,
+                        at: SystemTime::now(),
+                    });
+                }
+                ReceiverEvent::Moved {
+                    channel,
+                    rung,
+                    cause,
+                } => {
+                    self.delivery.push(Event::Rung {
+                        channel,
+                        rung,
+                        cause,
+                        at: SystemTime::now(),
+                    });
+                }
+                ReceiverEvent::Welcome {
+                    channel,
+                    incarnation,
+                    head,
+                    first,
+                    resync,
+                } => {
+                    let now = Instant::now();
+                    self.reconnection.welcomed(now);
+                    let before = first.saturating_sub(1);
+                    self.stall.delivered(&channel, before, now);
+                    self.delivery.push(Event::Welcome {
+                        channel,
+                        incarnation,
+                        head,
+                        first,
+                        resync,
+                    });
+                }
+                ReceiverEvent::Distrusted { channel, found } => {
+                    // The counters say how many there are.
+                    if !self.delivery.is_crowded() {
+                        self.delivery.push(Event::Distrusted { channel, found });
+                    }
+                }
+                ReceiverEvent::Reconnect { channel, seq } => {
+                    self.reconnect = Some(format!(
+                        "update {seq} of {channel} came wrong by the flow; this source does not \
+                         answer requests for it"
+                    ));
+                }
+                ReceiverEvent::Datagram { channel, data } => {
+                    // Messages are unreliable.
+                    if !self.delivery.is_crowded() {
+                        self.delivery.push(Event::Datagram { channel, data });
+                    }
+                }
+                ReceiverEvent::Refused { code, reason } => {
+                    let fatal = self.reconnection.refused(code);
+                    self.delivery.push(Event::Refused {
+                        code,
+                        reason,
+                        fatal,
+                    });
+                }
+                // Of a later version of the state machine.
+                event => warn!(?event, "unknown event of the state machine ignored"),
+            }
+        }
+    }
+
+    /// Forwards the gateways' findings.
+    pub(super) fn report_relays(&mut self, statuses: impl IntoIterator<Item = RelayStatus>) {
+        for status in statuses {
+            self.delivery.push(Event::Relay {
+                channel: status.channel,
+                relay: status.relay,
+                text: status.text,
+                at: SystemTime::now(),
+            });
+        }
+    }
+
+    /// Hands out events and updates while the application takes them. What it does not take stays
+    /// in the state machine, which then takes no more either.
+    pub(super) fn hand_out(&mut self) {
+        let (core, stall) = (&mut self.core, &mut self.stall);
+        self.delivery.hand_out(|| next_output(core, stall));
+    }
+
+    /// Reports counters that have changed.
+    pub(super) fn report_stats(&mut self) {
+        for (i, (channel, _)) in self.config.channels.iter().enumerate() {
+            if let Some(stats) = self.core.stats(channel) {
+                self.delivery.report_stats(i, channel, stats);
+            }
+        }
+    }
+}
+
+fn next_output(core: &mut Core, stall: &mut Stall) -> Option<Event> {
+    let (channel, incarnation, output) = core.poll_update()?;
+    let last = match &output {
+        Output::Update(update) => update.seq,
+        Output::Gap { to, .. } => *to,
+    };
+    stall.delivered(channel, last, Instant::now());
+    let channel = channel.to_owned();
+    Some(match output {
+        Output::Update(update) => Event::Update {
+            channel,
+            incarnation,
+            seq: update.seq,
+            encoded: update.encoded,
+            via: update.via,
+        },
+        Output::Gap { from, to } => Event::Gap { channel, from, to },
+    })
+}
