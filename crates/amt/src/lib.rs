@@ -43,10 +43,8 @@
 
 pub mod discovery;
 pub mod gateway;
-mod igmp;
 pub mod ip;
 mod mac;
-mod mld;
 pub mod relay;
 pub mod report;
 mod wire;

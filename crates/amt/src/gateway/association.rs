@@ -1,14 +1,14 @@
 //! Association with one relay: a cycle of Request, Query and Update for each inner address family
 //! (RFC 7450, section 4.2.1.2).
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use super::entropy::Entropy;
 use super::question::Question;
 use super::race::Winner;
-use super::traffic::Traffic;
-use super::types::{Candidate, Timing, TunnelProof};
+use super::types::{Candidate, SubscriptionId, Timing, TunnelProof};
 use crate::report::GeneralQuery;
 use crate::{Mac, PFlag};
 
@@ -55,6 +55,42 @@ impl Proof {
             mac: self.grant.mac,
             gateway: self.gateway,
         }
+    }
+}
+
+/// Flows that one relay brought.
+#[derive(Debug)]
+pub(super) struct Traffic {
+    /// Arrival of the last packet; before the first one, start of expecting some.
+    pub(super) since: Instant,
+    /// Subscription of the last packet.
+    newest: Option<SubscriptionId>,
+    /// Subscriptions with packets, of those that still exist.
+    pub(super) brought: BTreeSet<SubscriptionId>,
+}
+
+impl Traffic {
+    fn new(now: Instant) -> Self {
+        Self {
+            since: now,
+            newest: None,
+            brought: BTreeSet::new(),
+        }
+    }
+
+    /// Notes a packet; returns whether it is the first one of its subscription.
+    pub(super) fn came(&mut self, id: SubscriptionId, now: Instant) -> bool {
+        self.since = now;
+        if self.newest == Some(id) {
+            return false;
+        }
+        self.newest = Some(id);
+        self.brought.insert(id)
+    }
+
+    pub(super) fn forget(&mut self, id: SubscriptionId) {
+        self.newest = None;
+        self.brought.remove(&id);
     }
 }
 

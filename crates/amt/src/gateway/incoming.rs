@@ -264,16 +264,16 @@ impl Gateway {
             let Some(cycle) = cycle else {
                 continue;
             };
-            let mut anew = moved.is_some();
+            let mut is_new = moved.is_some();
             if mld == query.mld {
-                anew |= !cycle.granted;
+                is_new |= !cycle.granted;
                 cycle.granted(&query.general, &self.timing, &mut self.entropy, now);
                 *whole = true;
             }
             if !cycle.granted {
                 continue;
             }
-            if anew {
+            if is_new {
                 // For the relay this is a new gateway, which reports for the first time.
                 cycle.repeats = cycle.robustness.saturating_sub(1);
                 self.membership.forget_changes(mld);

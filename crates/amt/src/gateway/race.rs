@@ -176,8 +176,8 @@ impl Race {
             return Err(DropReason::UnknownNonce);
         }
         let relay = relay.to_canonical();
-        let nobody = relay.is_unspecified() || relay == IpAddr::V4(Ipv4Addr::BROADCAST);
-        if nobody || relay.is_multicast() {
+        let is_no_host = relay.is_unspecified() || relay == IpAddr::V4(Ipv4Addr::BROADCAST);
+        if is_no_host || relay.is_multicast() {
             return Err(DropReason::BadAddress);
         }
         // An Advertisement has no port: the relay's is that of the discovery address.

@@ -8,42 +8,6 @@ use super::Gateway;
 use super::association::Association;
 use super::types::{DropReason, Event, RelayFailure, SubscriptionId};
 
-/// Flows that one relay brought.
-#[derive(Debug)]
-pub(super) struct Traffic {
-    /// Arrival of the last packet; before the first one, start of expecting some.
-    since: Instant,
-    /// Subscription of the last packet.
-    newest: Option<SubscriptionId>,
-    /// Subscriptions with packets, of those that still exist.
-    brought: BTreeSet<SubscriptionId>,
-}
-
-impl Traffic {
-    pub(super) fn new(now: Instant) -> Self {
-        Self {
-            since: now,
-            newest: None,
-            brought: BTreeSet::new(),
-        }
-    }
-
-    /// Notes a packet; returns whether it is the first one of its subscription.
-    fn came(&mut self, id: SubscriptionId, now: Instant) -> bool {
-        self.since = now;
-        if self.newest == Some(id) {
-            return false;
-        }
-        self.newest = Some(id);
-        self.brought.insert(id)
-    }
-
-    fn forget(&mut self, id: SubscriptionId) {
-        self.newest = None;
-        self.brought.remove(&id);
-    }
-}
-
 /// The previous relay.
 #[derive(Debug)]
 pub(super) struct Retiring {

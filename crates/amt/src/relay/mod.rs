@@ -175,7 +175,7 @@ impl Relay {
         answer: &mut Vec<u8>,
     ) -> Result<(), DropReason> {
         self.admit(from, now)?;
-        let told = if from.is_ipv4() {
+        let configured = if from.is_ipv4() {
             self.config.advertise_v4.map(IpAddr::from)
         } else {
             self.config.advertise_v6.map(IpAddr::from)
@@ -184,8 +184,8 @@ impl Relay {
         let anycast = own == IpAddr::from(crate::ANYCAST_V4)
             || own == IpAddr::from(crate::ANYCAST_V6)
             || own.is_unspecified();
-        let relay = match told {
-            Some(told) => told,
+        let relay = match configured {
+            Some(configured) => configured,
             None if anycast => return Err(DropReason::NoAddress),
             None => own,
         };
@@ -215,7 +215,7 @@ impl Relay {
         };
         self.scratch.clear();
         report::write_query(mld, querier(mld), &query, &mut self.scratch);
-        let told = match self.config.gateway_address {
+        let with_address = match self.config.gateway_address {
             GatewayAddress::Off => false,
             GatewayAddress::Always => true,
             GatewayAddress::UntilUnanswered => {
@@ -234,7 +234,7 @@ impl Relay {
             mac,
             nonce,
             packet: &self.scratch,
-            gateway: told.then_some(from),
+            gateway: with_address.then_some(from),
         }
         .encode(answer);
         Ok(())

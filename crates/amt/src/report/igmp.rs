@@ -3,10 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
+use super::{GeneralQuery, Record, RecordKind, float8, records_v4, to_float8, without_sources};
 use crate::ip::{Checksum, IGMP, IpError, V4Fields, get, put_v4};
-use crate::report::{
-    GeneralQuery, Record, RecordKind, float8, records_v4, to_float8, without_sources,
-};
 
 const QUERY: u8 = 0x11;
 const REPORT_V1: u8 = 0x12;

@@ -3,10 +3,8 @@
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
+use super::{GeneralQuery, Record, RecordKind, float16, records_v6, to_float16, without_sources};
 use crate::ip::{HOP_BY_HOP, ICMP_V6, IpError, get, pseudo, put_v6};
-use crate::report::{
-    GeneralQuery, Record, RecordKind, float16, records_v6, to_float16, without_sources,
-};
 
 const QUERY: u8 = 130;
 const REPORT_V1: u8 = 131;

@@ -4,11 +4,13 @@
 //! they have an equivalent, the earlier versions, with or without a Router Alert and from any
 //! source address: many gateways use `0.0.0.0` and `::`.
 
+mod igmp;
+mod mld;
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use crate::ip::{Checksum, Header, ICMP_V6, IGMP, IpError};
-use crate::{igmp, ip, mld};
+use crate::ip::{self, Checksum, Header, ICMP_V6, IGMP, IpError};
 
 /// Most sources of one record.
 pub const MAX_SOURCES: usize = 512;

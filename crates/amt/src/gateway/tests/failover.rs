@@ -179,7 +179,7 @@ fn second(world: &mut World) -> bool {
 fn until_it_serves_again(world: &mut World, away: Duration) -> Duration {
     let end = world.now + away;
     while world.now + secs(1) <= end {
-        assert!(!second(world), "nobody answers");
+        assert!(!second(world), "no relay answers");
     }
     world.run(end - world.now);
     world.relay(A).answers = true;
@@ -229,9 +229,9 @@ fn requests_to_an_absent_relay_back_off() {
         second(&mut world);
     }
     let first = world.relay(A).requests.len();
-    let told = world.events.len();
+    let reported = world.events.len();
     assert!((25..=50).contains(&first), "{first} Requests in 35 s");
-    assert_eq!(told, 2, "lost, and no other: {:?}", world.events);
+    assert_eq!(reported, 2, "lost, and no other: {:?}", world.events);
     for _ in 0..1800 {
         second(&mut world);
     }

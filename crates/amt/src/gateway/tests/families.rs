@@ -191,9 +191,9 @@ fn a_linux_relay_brings_ipv4_and_ipv6_groups() {
         assert_eq!(world.tunnel(A).len(), 2, "{apart} s apart");
         assert_eq!(world.relay(A).forged, 0);
         assert_eq!(world.lost(), []);
-        let told = world.events.iter();
+        let reported = world.events.iter();
         let unanswered = |e: &&(_, Event)| matches!(e.1, Event::Unanswered { .. });
-        assert_eq!(told.filter(unanswered).count(), 0);
+        assert_eq!(reported.filter(unanswered).count(), 0);
         // Once unknown, and then known.
         let flags = &world.relay(A).mld_flags;
         let rfc = flags.iter().filter(|flags| **flags == 0x01).count();

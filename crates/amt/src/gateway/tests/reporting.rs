@@ -103,7 +103,7 @@ fn changes_are_reported_at_once_and_repeated_within_a_second() {
     assert_eq!(updates[0].2[0].kind, RecordKind::Allow);
     let blocks = updates.iter().flat_map(|(_, _, records)| records);
     let blocks: Vec<_> = blocks.filter(|r| r.kind == RecordKind::Block).collect();
-    assert_eq!(blocks.len(), 2, "told twice");
+    assert_eq!(blocks.len(), 2, "reported twice");
     let allows = updates.iter().flat_map(|(_, _, records)| records);
     assert_eq!(allows.filter(|r| r.kind == RecordKind::Allow).count(), 2);
     let tunnel = world.tunnel(A);

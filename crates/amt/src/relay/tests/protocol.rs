@@ -46,15 +46,15 @@ fn an_anycast_address_is_never_advertised() {
         .relay
         .handle(from, anycast, &bytes, now, &mut plain.answer);
     assert_eq!(handled, dropped(DropReason::NoAddress));
-    let mut told = Lab::new(Config {
+    let mut configured = Lab::new(Config {
         advertise_v4: Some(Ipv4Addr::new(198, 51, 100, 7)),
         ..Config::default()
     });
-    let handled = told
+    let handled = configured
         .relay
-        .handle(from, anycast, &bytes, now, &mut told.answer);
+        .handle(from, anycast, &bytes, now, &mut configured.answer);
     assert_eq!(handled, Outcome::Answer);
-    assert!(told.answer.ends_with(&[198, 51, 100, 7]));
+    assert!(configured.answer.ends_with(&[198, 51, 100, 7]));
 }
 
 #[test]

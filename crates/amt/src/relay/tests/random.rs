@@ -124,8 +124,8 @@ fn one_history(seed: u64) {
                 Event::Leave(join) => assert!(joined.remove(&join), "seed {seed}: {join:?}"),
             }
         }
-        let told: BTreeSet<Join> = lab.relay.joins().map(|(join, _)| join).collect();
-        assert_eq!(told, joined, "seed {seed}");
+        let reported: BTreeSet<Join> = lab.relay.joins().map(|(join, _)| join).collect();
+        assert_eq!(reported, joined, "seed {seed}");
         let tunnels = hosts.values().filter(|host| !host.wishes.is_empty());
         assert_eq!(lab.relay.tunnels(), tunnels.count(), "seed {seed}");
     }
