@@ -47,7 +47,7 @@ const NEEDS_CHECKSUM: u8 = 1;
 pub struct CapturedPacket<'a> {
     /// Bytes from the IP header on; possibly a few more than its length says.
     pub packet: &'a [u8],
-    /// Payload size of the datagrams that an unsegmented UDP packet stands for.
+    /// Payload size of the datagrams in an unsegmented UDP packet.
     pub segment: Option<usize>,
     /// Whether the UDP checksum is still to be computed.
     pub checksum_missing: bool,

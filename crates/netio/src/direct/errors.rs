@@ -61,11 +61,11 @@ impl UdpPort {
                 continue;
             };
             control_messages(&header, |level, kind, bytes| {
-                let told = matches!(
+                let is_error = matches!(
                     (level, kind),
                     (libc::IPPROTO_IP, libc::IP_RECVERR) | (libc::IPPROTO_IPV6, libc::IPV6_RECVERR)
                 );
-                if !told {
+                if !is_error {
                     return;
                 }
                 let Some(error) = read::<libc::sock_extended_err>(bytes) else {

@@ -47,11 +47,11 @@ pub enum SendFailure {
 
 /// Remaining time for waiting for room in send buffers.
 #[derive(Debug)]
-pub(super) struct Patience(Duration);
+struct Patience(Duration);
 
 impl Patience {
     /// Returns a patience of zero.
-    pub(super) fn none() -> Self {
+    fn none() -> Self {
         Self(Duration::ZERO)
     }
 
@@ -287,6 +287,17 @@ impl Fanout {
     }
 }
 
+impl UdpPort {
+    /// Sends one datagram to `to`, from the address `from` if the socket is bound to all. Never
+    /// waits.
+    ///
+    /// # Errors
+    /// The error of the kernel; `EMSGSIZE` above the path MTU, `WouldBlock` without room.
+    pub fn send(&self, payload: &[u8], to: SocketAddr, from: Option<IpAddr>) -> io::Result<()> {
+        send_one(self, payload, to, from, &mut Patience::none())
+    }
+}
+
 /// Sends a train without the kernel's segmentation.
 fn one_by_one(
     socket: &UdpPort,
@@ -315,7 +326,7 @@ fn one_by_one(
 }
 
 /// Sends one datagram, and waits for room while there is patience.
-pub(super) fn send_one(
+fn send_one(
     socket: &UdpPort,
     payload: &[u8],
     to: SocketAddr,

@@ -6,7 +6,6 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::fanout::Patience;
 use super::sys::{set, switch_on};
 use crate::error::context;
 
@@ -83,15 +82,6 @@ impl UdpPort {
     #[must_use]
     pub fn dropped(&self) -> u32 {
         super::sys::dropped(self.socket.as_fd())
-    }
-
-    /// Sends one datagram to `to`, from the address `from` if the socket is bound to all. Never
-    /// waits.
-    ///
-    /// # Errors
-    /// The error of the kernel; `EMSGSIZE` above the path MTU, `WouldBlock` without room.
-    pub fn send(&self, payload: &[u8], to: SocketAddr, from: Option<IpAddr>) -> io::Result<()> {
-        super::fanout::send_one(self, payload, to, from, &mut Patience::none())
     }
 }
 

@@ -165,11 +165,11 @@ fn datagrams_above_the_path_mtu_are_never_fragmented() {
         }
         let mut errors = Vec::new();
         port.path_errors(10, |error| errors.push(error)).unwrap();
-        let told = PathError::TooLarge {
+        let too_large = PathError::TooLarge {
             to: target.to.ip(),
             mtu: 1280,
         };
-        assert!(errors.contains(&told), "{errors:?}");
+        assert!(errors.contains(&too_large), "{errors:?}");
     }
 }
 

@@ -138,7 +138,7 @@ async fn a_batch_that_is_not_full_was_the_last_one() {
         let number = round.to_be_bytes();
         a.send(b.local_addr(), &number, None).await.unwrap();
         let woken = timeout(PATIENCE, b.readable()).await;
-        woken.expect("a datagram wakes who waits").unwrap();
+        woken.expect("a datagram wakes the reader").unwrap();
         let mut got = Vec::new();
         b.try_recv(&mut batch, |datagram| got.push(datagram.data.to_vec()))
             .unwrap();
