@@ -95,12 +95,12 @@ impl FromStr for RelayName {
         if let Some(rest) = text.strip_prefix('[') {
             let (host, port) = rest.split_once(']').ok_or_else(|| bad("a ] is missing"))?;
             if host.parse::<std::net::Ipv6Addr>().is_err() {
-                return Err(bad("in brackets stands an IPv6 address"));
+                return Err(bad("only an IPv6 address may be in brackets"));
             }
             return match port.strip_prefix(':') {
                 Some(port) => named(host, port),
                 None if port.is_empty() => RelayName::new(host, PORT),
-                None => Err(bad("behind the ] stands :PORT or nothing")),
+                None => Err(bad("only :PORT may follow the ]")),
             };
         }
         if text.parse::<IpAddr>().is_ok() {

@@ -71,7 +71,7 @@ async fn relay(at: &str, limited: bool) -> Relay {
     let task = tokio::spawn(async move {
         let mut buffer = [0; 2048];
         while let Ok((len, from)) = own.recv_from(&mut buffer).await {
-            let told = match Message::parse(&buffer[..len]).unwrap() {
+            let answer = match Message::parse(&buffer[..len]).unwrap() {
                 Message::Request { nonce, mld } => {
                     let out = answer(mld, nonce, limited, Some(from));
                     own.send_to(&out, from).await.unwrap();
@@ -85,7 +85,7 @@ async fn relay(at: &str, limited: bool) -> Relay {
                 }
                 other => panic!("a relay got {other:?}"),
             };
-            tell.try_send(told).unwrap();
+            tell.try_send(answer).unwrap();
         }
     });
     Relay {

@@ -248,7 +248,7 @@ async fn answers_are_cached_within_their_ttl() {
                 return found;
             }
         }
-        panic!("nobody answers")
+        panic!("no server answers")
     };
     let long = found("198.51.100.3").await;
     let first = found("198.51.100.11").await;

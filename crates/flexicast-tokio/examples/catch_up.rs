@@ -1,10 +1,10 @@
 //! Measures how fast one receiver that is far behind gets what it misses, and what that costs the
 //! others.
 //!
-//! `catch_up [--updates N] [--bytes N] [--store memory|sqlite] [--rate BIT/S] [--unicast-rate BIT/S] [--rounds N]`
-//! runs a source and its receivers in this process over the loopback interface. Two receivers
-//! listen live, one of them by multicast; a third one is N updates behind. Prints one figure per
-//! line.
+//! `catch_up [--updates N] [--bytes N] [--store memory|sqlite] [--rate BIT/S] [--unicast-rate
+//! BIT/S] [--rounds N]` runs a source and its receivers in this process over the loopback
+//! interface. Two receivers listen live, one of them by multicast; a third one is N updates behind.
+//! Prints one figure per line.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 use std::collections::BTreeMap;

@@ -1,8 +1,8 @@
 //! Spare connection IDs: a peer that shows up on another path needs a fresh one (RFC 9000 sections
 //! 5.1.1 and 9.5).
 
-/// Issues connection IDs until `keep` are active, or as many as the peer takes; `make` makes one and its
-/// reset token. Returns those that were issued.
+/// Issues connection IDs until `keep` are active, or as many as the peer takes; `make` makes one
+/// and its reset token. Returns those that were issued.
 pub(crate) fn replenish<const N: usize>(
     conn: &mut quiche::Connection,
     keep: usize,

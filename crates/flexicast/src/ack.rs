@@ -150,8 +150,8 @@ impl AckTracker {
         self.largest_at
     }
 
-    /// Notes a packet; `hold` is how long its acknowledgement may wait, already jittered. `owes` says
-    /// whether the receiver is a member and acknowledges.
+    /// Notes a packet; `hold` is how long its acknowledgement may wait, already jittered. `owes`
+    /// says whether the receiver is a member and acknowledges.
     pub fn on_packet(
         &mut self,
         pn: u64,
@@ -230,7 +230,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn round_trip(path in 1u64..1000, delay in 0u64..1 << 40, pns in prop::collection::vec(0u64..500, 1..100)) {
+        fn round_trip(
+            path in 1u64..1000,
+            delay in 0u64..1 << 40, pns in prop::collection::vec(0u64..500, 1..100),
+        ) {
             let mut set = RangeSet::new();
             pns.into_iter().for_each(|pn| { set.insert_one(pn); });
             let ranges: Vec<_> = set.iter().rev().take(MAX_RANGES).cloned().collect();
@@ -239,7 +242,10 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_decode_or_fail(mut bytes in prop::collection::vec(any::<u8>(), 0..100), typed in any::<bool>()) {
+        fn any_bytes_decode_or_fail(
+            mut bytes in prop::collection::vec(any::<u8>(), 0..100),
+            typed in any::<bool>(),
+        ) {
             if typed { bytes.insert(0, PATH_ACK as u8); }
             if let Ok(ack) = PathAck::decode(&bytes) {
                 prop_assert!(ack.ranges.len() <= MAX_RANGES);

@@ -180,8 +180,8 @@ impl Cursor {
         }
     }
 
-    /// Returns the number of last updates that this requests in place of a cursor; `None` for a real
-    /// cursor.
+    /// Returns the number of last updates that this requests in place of a cursor; `None` for a
+    /// real cursor.
     #[must_use]
     pub fn asked(&self) -> Option<u64> {
         self.incarnation.is_nil().then_some(self.seq)

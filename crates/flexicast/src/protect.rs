@@ -192,8 +192,8 @@ impl PacketKey {
     /// Seals the packet in `packet[..frames_end + TAG_LEN]`, whose frames stand in
     /// `packet[HEADER_LEN..frames_end]`; header and tag are written here.
     ///
-    /// Returns the packet's length, or `None` when the buffer is too short or there are no frames (a
-    /// sample for header protection would be missing).
+    /// Returns the packet's length, or `None` when the buffer is too short or there are no frames
+    /// (a sample for header protection would be missing).
     pub fn seal(
         &mut self,
         flow: FlowId,
@@ -330,8 +330,8 @@ pub fn peek_flow_id(datagram: &[u8]) -> Option<FlowId> {
     Some(FlowId(id.try_into().ok()?))
 }
 
-/// The full packet number closest to `expected` whose low 32 bits are `truncated` (RFC 9000 appendix
-/// A.3).
+/// The full packet number closest to `expected` whose low 32 bits are `truncated` (RFC 9000
+/// appendix A.3).
 fn decode_pn(expected: u64, truncated: u64) -> u64 {
     const WINDOW: u64 = 1 << 32;
     let candidate = (expected & !(WINDOW - 1)) | truncated;
@@ -461,7 +461,8 @@ mod tests {
             prop_assert_eq!(peek_flow_id(&packet), Some(FlowId([3; 8])));
             let mut copy = packet.clone();
             let opened = key.open(pn.saturating_sub(behind), &mut copy).unwrap();
-            prop_assert_eq!((opened.pn, opened.key_phase, opened.frames), (pn, pn % 2 == 1, &frames[..]));
+            let found = (opened.pn, opened.key_phase, opened.frames);
+            prop_assert_eq!(found, (pn, pn % 2 == 1, &frames[..]));
             let mut bad = packet.clone();
             *flip.get_mut(&mut bad) ^= 1 << bit;
             prop_assert!(key.open(pn, &mut bad).is_err());

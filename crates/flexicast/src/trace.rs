@@ -112,7 +112,7 @@ impl Tracer {
         self.packets.clear();
     }
 
-    /// Notes a packet; it is made only while somebody wants it.
+    /// Notes a packet; it is made only while tracing is on.
     pub(crate) fn note(&mut self, packet: impl FnOnce() -> PacketTrace) {
         if !self.on {
             return;

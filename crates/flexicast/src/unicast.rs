@@ -45,7 +45,7 @@ pub fn put_catch_up(out: &mut Vec<u8>, channel: u64) {
     out.put_varint(channel);
 }
 
-/// Appends what stands before each update on a catch-up stream.
+/// Appends the header of an update on a catch-up stream.
 pub fn put_catch_up_item(out: &mut Vec<u8>, seq: u64, len: usize) {
     out.put_varint(seq);
     out.put_varint(len as u64);
@@ -78,7 +78,7 @@ enum State {
     Range {
         header: RangeHeader,
         /// Whether a range without bytes, as of an empty update, was emitted.
-        told: bool,
+        reported: bool,
     },
     CatchUp {
         channel: u64,
@@ -140,12 +140,12 @@ impl StreamReader {
                         Err(error) => return Err(error),
                     }
                 }
-                State::Range { header, told } => {
-                    let empty = header.total == header.offset && !*told;
+                State::Range { header, reported } => {
+                    let empty = header.total == header.offset && !*reported;
                     if self.buffer.is_empty() && !empty {
                         return Ok(None);
                     }
-                    *told = true;
+                    *reported = true;
                     let data = self.buffer.split().freeze();
                     let piece = *header;
                     header.offset += data.len() as u64;
@@ -223,7 +223,7 @@ impl StreamReader {
                 }
                 State::Range {
                     header,
-                    told: false,
+                    reported: false,
                 }
             }
             CATCH_UP => State::CatchUp {
@@ -242,8 +242,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn ranges_and_catch_up_round_trip(data in prop::collection::vec(any::<u8>(), 1..3000), offset in 0u64..1000, piece in 1usize..700) {
-            let header = RangeHeader { channel: 2, seq: 9, encoding: 1, total: offset + data.len() as u64 + 5, offset };
+        fn ranges_and_catch_up_round_trip(
+            data in prop::collection::vec(any::<u8>(), 1..3000),
+            offset in 0u64..1000,
+            piece in 1usize..700,
+        ) {
+            let total = offset + data.len() as u64 + 5;
+            let header = RangeHeader { channel: 2, seq: 9, encoding: 1, total, offset };
             let mut bytes = Vec::new();
             header.encode(&mut bytes);
             bytes.extend_from_slice(&data);
@@ -267,7 +272,8 @@ mod tests {
             for chunk in bytes.chunks(piece) {
                 reader.push(chunk);
                 while let Some(piece) = reader.next_piece().unwrap() {
-                    prop_assert_eq!(piece, Piece::Update { channel: 4, seq: next, data: data.clone().into() });
+                    let update = Piece::Update { channel: 4, seq: next, data: data.clone().into() };
+                    prop_assert_eq!(piece, update);
                     next += 1;
                 }
             }

@@ -42,7 +42,8 @@ pub fn xml(data: &[u8]) {
     let (head, item, tail) = match format % 3 {
         0 => (
             "<feed xmlns='http://www.w3.org/2005/Atom' xmlns:x='urn:x'><title>T</title>",
-            "<entry><id>urn:good</id><title>Good</title><updated>2026-01-01T00:00:00Z</updated></entry>",
+            "<entry><id>urn:good</id><title>Good</title>\
+             <updated>2026-01-01T00:00:00Z</updated></entry>",
             "</feed>",
         ),
         1 => (
@@ -132,7 +133,7 @@ pub fn payload(data: &[u8]) {
     assert_eq!(twice, once);
 }
 
-/// A list of feeds, as somebody may upload it: what is read can be written and read again.
+/// A list of feeds, as a user may upload it: what is read can be written and read again.
 pub fn opml(data: &[u8]) {
     let Ok(outlines) = feed::opml::read(data) else {
         return;

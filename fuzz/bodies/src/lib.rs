@@ -49,8 +49,8 @@ pub const TARGETS: &[Target] = &[
     ("xml", xml),
 ];
 
-/// `len` bytes that differ from those of other updates; cut out of one piece, since making them costs
-/// more than all else under a fuzzer.
+/// `len` bytes that differ from those of other updates; cut out of one piece, since making them
+/// costs more than all else under a fuzzer.
 fn content_of(channel: usize, seq: u64, len: usize) -> Bytes {
     static PIECE: OnceLock<Bytes> = OnceLock::new();
     let piece = PIECE.get_or_init(|| {

@@ -8,7 +8,7 @@ use flexicast::protect::{
 
 const FLOW: FlowId = FlowId([0xc3; FlowId::LEN]);
 
-/// A datagram that somebody sends.
+/// A datagram that arrives.
 #[derive(Debug, Arbitrary)]
 enum Datagram<'a> {
     /// Bytes from anywhere.

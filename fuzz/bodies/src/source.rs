@@ -15,7 +15,8 @@ use flexicast::{Cause, Cursor, FlowId, PathId, Rung};
 use model::{CHANNELS, INCARNATIONS, Model, SESSIONS, content, endpoints};
 use uuid::Uuid;
 
-/// One thing that happens. Numbers are small, so that what follows from another is likely; `Raw` and
+/// One thing that happens. Numbers are small, so that what follows from another is likely; `Raw`
+/// and
 /// `Ack` are not.
 #[derive(Debug, Arbitrary)]
 enum Step<'a> {

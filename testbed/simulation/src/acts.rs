@@ -182,7 +182,7 @@ impl World {
                     self.pump_receiver(receiver)?;
                 }
             }
-            Act::RelayFails { relay, span, told } => self.relay_fails(relay, span, told),
+            Act::RelayFails { relay, span, notified } => self.relay_fails(relay, span, notified),
             Act::CutRelay { receiver, span } => self.nodes[receiver].relayed.cut(now + span),
             Act::Forge {
                 channel,

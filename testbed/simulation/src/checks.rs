@@ -18,7 +18,7 @@ const CATCH_UP: Duration = Duration::from_secs(60);
 const MOST_HELD: usize = MAX_BUFFERED + 2 * MAX_UPDATE;
 /// Bound on a flow's memory: its queue plus one update beyond it.
 const MOST_QUEUED: usize = (8 << 20) + MAX_UPDATE;
-/// By then nothing may be held any more, once everybody has everything.
+/// By then nothing may be held any more, once all receivers have everything.
 const SETTLE: Duration = Duration::from_secs(20);
 /// The longest back-off is 300 s, with a quarter of jitter, and may have begun just now; what came
 /// of it may then begin another.
@@ -71,7 +71,8 @@ impl World {
                     return broken(
                         Promise::Bytes,
                         format!(
-                            "receiver {i} sees flow and unicast path of {channel} contradict each other"
+                            "receiver {i} sees flow and unicast path of {channel} contradict each \
+                                other"
                         ),
                     );
                 }
@@ -181,10 +182,10 @@ impl World {
         None
     }
 
-    /// Nothing may be held for anybody, and both ends must agree where everybody stands.
+    /// Nothing may be held for any receiver, and both ends must agree on every rung.
     pub(crate) fn settle(&mut self) -> Result<(), Broken> {
         self.inspect()?;
-        self.say(|| "everybody has everything".to_owned());
+        self.say(|| "all receivers have everything".to_owned());
         let limit = self.now + SETTLE + self.queued() + self.waiting();
         // The condition has to hold at one quiet instant, not at all: there is always a heartbeat
         // about to be acknowledged.
@@ -266,8 +267,8 @@ impl World {
                     return Some((
                         Promise::Rung,
                         format!(
-                            "receiver {receiver:?} stands on {} in channel {channel} for the \
-                             source, and on {believed} for itself",
+                            "receiver {receiver:?} is on {} in channel {channel} for the source, \
+                             and on {believed} for itself",
                             subscription.rung
                         ),
                     ));
@@ -327,8 +328,7 @@ impl World {
                 };
                 if subscription.rung != best {
                     return Some(format!(
-                        "receiver {receiver} stands on {} in channel {channel}, but could have \
-                         {best}",
+                        "receiver {receiver} is on {} in channel {channel}, but could have {best}",
                         subscription.rung
                     ));
                 }

@@ -13,7 +13,7 @@ pub enum Fault {
     NoRekey,
     /// A private channel is configured as one that is not.
     NotPrivate,
-    /// Somebody hands departed receivers the keys.
+    /// Departed receivers get the keys.
     SpyGetsKey,
     /// The source is not notified that an address is not validated.
     NotToldOfAddresses,

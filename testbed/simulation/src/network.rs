@@ -14,7 +14,8 @@ use crate::world::{Event, Host, World};
 const MS: Duration = Duration::from_millis(1);
 
 impl World {
-    /// When a reliable message arrives that leaves at `leaves`: what the network loses is sent again.
+    /// When a reliable message arrives that leaves at `leaves`: what the network loses is sent
+    /// again.
     fn reliably(&mut self, receiver: usize, leaves: Instant) -> Instant {
         let (now, rng) = (self.now, &mut self.rng);
         let link = &mut self.nodes[receiver].unicast;

@@ -1,5 +1,5 @@
-//! A receiver's host at work: what a socket loop around `flexicast::receiver::Receiver` does, and the
-//! application behind it.
+//! A receiver's host at work: what a socket loop around `flexicast::receiver::Receiver` does, and
+//! the application behind it.
 
 use std::time::Duration;
 
@@ -217,7 +217,7 @@ impl World {
                     reading.rung = Some(rung);
                 }
                 self.note(Kind::Moved, i as u64, &[rung as u8, cause as u8]);
-                self.say(|| format!("receiver {i} stands on {rung} in {channel}: {cause}"));
+                self.say(|| format!("receiver {i} is on {rung} in {channel}: {cause}"));
             }
             ReceiverEvent::Distrusted { channel, found } => {
                 if !self.script.forger {
@@ -238,7 +238,7 @@ impl World {
                 if !self.messages.contains(&data) {
                     return broken(
                         Promise::Bytes,
-                        format!("receiver {i} gets a message of {channel} that nobody sent"),
+                        format!("receiver {i} gets a message of {channel} that was never sent"),
                     );
                 }
                 if !self.nodes[i].messages.insert(data.clone()) {

@@ -145,9 +145,9 @@ impl World {
         self.pump_receiver(i).map(|_| ())
     }
 
-    /// A relay's process dies and starts again a while later, without knowing anybody. Gateways
-    /// notice at once, for its host says so, or only by and by.
-    pub(crate) fn relay_fails(&mut self, relay: usize, span: Duration, told: bool) {
+    /// A relay's process dies and starts again a while later, without any tunnel. Gateways
+    /// notice at once if its host notifies them, or only later.
+    pub(crate) fn relay_fails(&mut self, relay: usize, span: Duration, notified: bool) {
         let until = self.now + span;
         let Some(failed) = self.relays.get_mut(relay) else {
             return;
@@ -156,7 +156,7 @@ impl World {
         failed.down_until = failed.down_until.max(Some(until));
         for i in 0..self.nodes.len() {
             if self.nodes[i].gateway.relay.is_some_and(|r| r.0 == relay) {
-                self.notice_later(i, if told { 1..50 } else { 2000..9000 });
+                self.notice_later(i, if notified { 1..50 } else { 2000..9000 });
             }
         }
     }

@@ -287,8 +287,8 @@ fn relays(
         let at = duration.mul_f64(rng.random_range(0.05..0.98));
         let relay = rng.random_range(0..relays);
         let span = span(rng, 0.05, 8.0);
-        let told = rng.random_bool(0.5);
-        acts.push((at, Act::RelayFails { relay, span, told }));
+        let notified = rng.random_bool(0.5);
+        acts.push((at, Act::RelayFails { relay, span, notified }));
     }
     for _ in 0..rng.random_range(0..4) {
         let at = duration.mul_f64(rng.random_range(0.05..0.98));

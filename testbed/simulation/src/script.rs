@@ -31,7 +31,7 @@ pub struct Script {
     pub copies: usize,
     /// A member forges packets of the flows.
     pub forger: bool,
-    /// After healing, wait until everybody stands on the best rung that it can have: back-off may
+    /// After healing, wait until every receiver is on the best rung that it can have: back-off may
     /// take minutes.
     pub patient: bool,
 }
@@ -273,14 +273,14 @@ pub enum Act {
         /// Receiver index.
         receiver: usize,
     },
-    /// A relay dies and comes back without knowing anybody.
+    /// A relay dies and comes back without any tunnel.
     RelayFails {
         /// Relay index.
         relay: usize,
         /// Duration of the absence.
         span: Duration,
         /// Gateways learn of it at once.
-        told: bool,
+        notified: bool,
     },
     /// Nothing comes through to a receiver from its relay, which lives.
     CutRelay {

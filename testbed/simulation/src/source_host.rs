@@ -131,7 +131,7 @@ impl World {
                 self.note(Kind::Moved, session, &about);
                 self.say(|| {
                     format!(
-                        "session {session} in channel {channel} stands on {on}: {rung} has {cause}"
+                        "session {session} in channel {channel} is on {on}: {rung} has {cause}"
                     )
                 });
             }
@@ -216,7 +216,7 @@ impl World {
         if !control.is_empty() {
             moved = true;
             if let Some(path) = self.paths.get(&session) {
-                self.watch.told(session, path.receiver, &control)?;
+                self.watch.control_sent(session, path.receiver, &control)?;
             }
             self.note(Kind::Control, session, &control);
             for piece in self.pieces(&control) {

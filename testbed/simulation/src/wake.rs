@@ -40,7 +40,8 @@ pub(crate) struct Wake {
 }
 
 impl Wake {
-    /// The timer rang and was handled; `moved` says what came of it, `next` when it wants to ring again.
+    /// The timer rang and was handled; `moved` says what came of it, `next` when it wants to ring
+    /// again.
     pub(crate) fn rang(
         &mut self,
         who: &str,

@@ -229,7 +229,7 @@ impl Watch {
     }
 
     /// The source's control bytes leave for a receiver.
-    pub(crate) fn told(
+    pub(crate) fn control_sent(
         &mut self,
         session: SessionId,
         receiver: usize,
@@ -241,7 +241,7 @@ impl Watch {
             let Control::Key(key) = frame else { continue };
             self.keys += 1;
             let Some(&channel) = self.flows.get(&key.flow) else {
-                return broken(Promise::Secrecy, "a key for a flow that nobody made");
+                return broken(Promise::Secrecy, "a key for an unknown flow");
             };
             self.channels[channel].given(channel, receiver, &key.secret, key.sequence)?;
         }
@@ -284,7 +284,7 @@ impl Watch {
         }
     }
 
-    /// The source's host stood still until now: what it owed by the clock is owed from here.
+    /// The source's host was paused until now: what it owed by the clock is owed from here.
     pub(crate) fn resumed(&mut self, now: Instant) {
         let standing = self
             .channels

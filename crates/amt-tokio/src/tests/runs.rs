@@ -147,7 +147,7 @@ async fn the_configured_port_is_used_if_free() {
     let free = free_port();
     let port = free.local_addr().unwrap().port();
     let (gateway, other, _) = run(&path, &mut relay, Some(port)).await;
-    assert_ne!(other.port(), port, "somebody has it");
+    assert_ne!(other.port(), port, "the port is taken");
     drop(gateway);
     drop(free);
     while relay.hears().await != Heard::Teardown {}

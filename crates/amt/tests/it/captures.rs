@@ -56,7 +56,8 @@ fn dissect(packets: &[Vec<u8>], fields: &[&str]) -> Option<Vec<Vec<String>>> {
     let output = match command.output() {
         Ok(output) => output,
         Err(error) => {
-            let why = format!("no tshark ({error}): nobody else has read what the crate writes");
+            let why =
+                format!("no tshark ({error}): no other program has read what the crate writes");
             assert!(std::env::var_os(REQUIRED).is_none(), "{why}");
             // Not by a macro: what those print is not shown when a test passes.
             let line = format!("\n*** SKIPPED: {why} ***\n");

@@ -14,7 +14,7 @@ const OTHER: &str = "198.51.100.2:2268";
 const SSM4: (&str, &str) = ("10.0.0.1", "232.1.1.1");
 const SSM6: (&str, &str) = ("2001:db8:5::1", "ff3e::8000:1");
 
-fn told() -> Config {
+fn with_address() -> Config {
     Config {
         gateway_address: GatewayAddress::Always,
         ..Config::default()
@@ -57,7 +57,7 @@ fn all_outer_and_inner_families_work_with_and_without_a_source() {
 
 #[test]
 fn several_gateways_behind_one_address_each_get_everything_and_one_that_leaves_stops_nobody() {
-    let mut network = Network::new([(V4, told())]);
+    let mut network = Network::new([(V4, with_address())]);
     let hosts = [
         "203.0.113.9:40000",
         "203.0.113.9:40001",
@@ -114,7 +114,7 @@ fn a_tunnel_lives_as_long_as_its_gateway() {
 
 #[test]
 fn a_rebound_address_is_followed_and_a_reporting_relay_ends_the_old_tunnel_at_once() {
-    for (config, tells) in [(told(), true), (Config::default(), false)] {
+    for (config, tells) in [(with_address(), true), (Config::default(), false)] {
         let mut network = Network::new([(V4, config)]);
         let gateway = network.gateway("203.0.113.9:40000", &[V4]);
         network.subscribe(gateway, subscription(Some(SSM4.0), SSM4.1));
@@ -146,9 +146,9 @@ fn a_rebound_address_is_followed_and_a_reporting_relay_ends_the_old_tunnel_at_on
 fn a_full_relay_keeps_its_gateways_and_redirects_others() {
     let config = Config {
         max_gateways: 2,
-        ..told()
+        ..with_address()
     };
-    let mut network = Network::new([(V4, config), (OTHER, told())]);
+    let mut network = Network::new([(V4, config), (OTHER, with_address())]);
     let hosts = ["203.0.113.1:1000", "203.0.113.2:1000", "203.0.113.3:1000"];
     let gateways = hosts.map(|host| network.gateway(host, &[V4, OTHER]));
     for gateway in gateways {
@@ -168,7 +168,7 @@ fn a_full_relay_keeps_its_gateways_and_redirects_others() {
 
 #[test]
 fn a_draining_relay_is_left_by_all_without_loss() {
-    let mut network = Network::new([(V4, told()), (OTHER, told())]);
+    let mut network = Network::new([(V4, with_address()), (OTHER, with_address())]);
     let hosts = ["203.0.113.1:1000", "203.0.113.2:1000"];
     let gateways = hosts.map(|host| network.gateway(host, &[V4, OTHER]));
     for gateway in gateways {
@@ -196,12 +196,12 @@ fn a_draining_relay_is_left_by_all_without_loss() {
 
 #[test]
 fn a_restarted_relay_is_found_again() {
-    let mut network = Network::new([(V4, told())]);
+    let mut network = Network::new([(V4, with_address())]);
     let gateway = network.gateway("203.0.113.9:40000", &[V4]);
     network.subscribe(gateway, subscription(Some(SSM4.0), SSM4.1));
     network.run(secs(5));
     // New secrets, and no tunnels.
-    network.restart(V4, told());
+    network.restart(V4, with_address());
     network.suspect(gateway);
     network.run(secs(3));
     network.multicast(SSM4.0, SSM4.1, b"again");
@@ -215,7 +215,7 @@ fn any_losses_converge() {
         let config = Config {
             query_interval: secs(15),
             requests_per_second: 1000,
-            ..told()
+            ..with_address()
         };
         let mut network = Network::new([(V4, config.clone()), (V6, config)]);
         network.seed = seed;

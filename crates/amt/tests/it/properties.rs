@@ -283,7 +283,10 @@ proptest! {
     }
 
     #[test]
-    fn a_fragment_is_cut_into_fragments(payload in vec(any::<u8>(), 900..1400), mtu in 60usize..200) {
+    fn a_fragment_is_cut_into_fragments(
+        payload in vec(any::<u8>(), 900..1400),
+        mtu in 60usize..200,
+    ) {
         let group = SocketAddr::from(([232, 1, 2, 3], 5000));
         let packet = udp_packet(SocketAddr::from(([192, 0, 2, 1], 4000)), group, 7, &payload);
         let cut = |packet: &[u8], mtu| {
@@ -348,7 +351,11 @@ proptest! {
     }
 
     #[test]
-    fn checksums_in_pieces_and_in_steps(bytes in vec(any::<u8>(), 12..200), at in 0usize..5, new in any::<u16>()) {
+    fn checksums_in_pieces_and_in_steps(
+        bytes in vec(any::<u8>(), 12..200),
+        at in 0usize..5,
+        new in any::<u16>(),
+    ) {
         // As RFC 1071 defines it.
         let mut sum: u32 = bytes.chunks(2)
             .map(|pair| u32::from(pair[0]) << 8 | pair.get(1).map_or(0, |low| u32::from(*low)))
@@ -396,7 +403,7 @@ proptest! {
             (most / 10, Duration::from_millis(100), 4)
         };
         prop_assert!(close(max_response, found.max_response, most, step, bits), "{found:?}");
-        // Written again, it is the same: every code stands for one number.
+        // Written again, it is the same: every code means one number.
         let mut again = Vec::new();
         report::write_query(mld, from, &found, &mut again);
         prop_assert_eq!(report::parse_query(&again), Ok(found));

@@ -36,16 +36,16 @@ pub(crate) struct Qlog {
     folder: QlogFolder,
     end: LocalEnd,
     /// Prefix of all file names.
-    who: String,
+    name: String,
     flows: BTreeMap<FlowId, QlogStreamer>,
 }
 
 impl Qlog {
-    pub(crate) fn new(path: PathBuf, end: LocalEnd, who: String) -> Self {
+    pub(crate) fn new(path: PathBuf, end: LocalEnd, name: String) -> Self {
         Qlog {
             folder: QlogFolder::new(path),
             end,
-            who,
+            name,
             flows: BTreeMap::new(),
         }
     }
@@ -53,8 +53,8 @@ impl Qlog {
     /// Lets quiche write down a connection; `id` is the connection ID that this end chose.
     pub(crate) fn attach(&self, conn: &mut quiche::Connection, id: &[u8], peer: &str) {
         let id = HEXLOWER.encode(id);
-        if let Some(log) = self.folder.create(&format!("{}-{id}.sqlog", self.who)) {
-            let title = format!("{} {id}", self.who);
+        if let Some(log) = self.folder.create(&format!("{}-{id}.sqlog", self.name)) {
+            let title = format!("{} {id}", self.name);
             conn.set_qlog(Box::new(log), title, format!("with {peer}"));
         }
     }
@@ -82,8 +82,8 @@ impl Qlog {
     fn begin(&self, flow: FlowId, at: Instant) -> Option<QlogStreamer> {
         let log = self
             .folder
-            .create(&format!("{}-flow-{flow}.sqlog", self.who))?;
-        let title = Some(format!("{} flow {flow}", self.who));
+            .create(&format!("{}-flow-{flow}.sqlog", self.name))?;
+        let title = Some(format!("{} flow {flow}", self.name));
         let description = Some("packets of a Flexicast flow".to_owned());
         let wall = SystemTime::now().checked_sub(at.elapsed());
         let fields = CommonFields {

@@ -316,8 +316,9 @@ impl Connection {
         let text = |pin: &[u8; 32]| format!("sha256:{}", BASE64URL_NOPAD.encode(pin));
         let expected: Vec<_> = pins.iter().map(text).collect();
         Err(CloseReason::new(format!(
-            "wrong pin: the source at {} presented the key {}, but the enrolment link pins {}. Either the link is out of date (ask the operator for a new one) or \
-             somebody is in between; nothing was sent to it",
+            "wrong pin: the source at {} presented the key {}, but the enrolment link pins {}. Either \
+             the link is out of date (ask the operator for a new one) or the connection was \
+             intercepted; nothing was sent to it",
             config.server,
             text(&pin),
             expected.join(" or "),
@@ -406,9 +407,9 @@ impl Connection {
         back.map_or(at, |back| back.max(at))
     }
 
-    /// This end itself was away, and has read what came meanwhile: the source, which may have stood
-    /// still as well, has the time to be heard again. It counts once until it is: a receiver that
-    /// is always late gives up in the end.
+    /// Grants the source time to be heard again after an absence of this end itself; the source may
+    /// have paused as well. Counts once until then: a receiver that is always late gives up in the
+    /// end.
     pub(super) fn grant_grace(&mut self, core: &Core, now: Instant) {
         let heartbeat = core.heartbeat();
         let silent = self.silent_at(heartbeat) < now + heartbeat + heartbeat / 2;
@@ -484,8 +485,9 @@ fn host(server: &str) -> &str {
 
 fn not_accepted(why: &str) -> String {
     format!(
-        "the source's certificate is not accepted: {why}. Either the source's certificate or what this receiver trusts has to be changed, or somebody is in between; \
-         nothing was sent to it"
+        "the source's certificate is not accepted: {why}. Either the source's certificate or what \
+         this receiver trusts has to be changed, or the connection was intercepted; nothing was \
+         sent to it"
     )
 }
 

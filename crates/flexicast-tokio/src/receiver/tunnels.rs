@@ -39,8 +39,8 @@ struct Tunnel {
 struct GatewaySlot {
     gateway: Gateway,
     relay: Option<SocketAddr>,
-    /// Last event text: a continuing absence of relays is not repeated.
-    told: String,
+    /// Last reported event: a continuing absence of relays is not repeated.
+    reported: String,
     /// By which subscriptions packets have come since they were doubted last.
     heard: BTreeSet<SubscriptionId>,
     /// Whether it found no relay at its last discovery.
@@ -62,7 +62,7 @@ pub(super) struct RelayStatus {
 pub(super) struct Tunnels {
     relays: Option<Relays>,
     memory: Option<Arc<MemoryFile>>,
-    places: BTreeMap<Option<IpAddr>, GatewaySlot>,
+    slots: BTreeMap<Option<IpAddr>, GatewaySlot>,
     flows: BTreeMap<FlowId, Tunnel>,
     #[cfg(feature = "fault-injection")]
     faults: super::Faults,
@@ -75,7 +75,7 @@ impl Tunnels {
         Tunnels {
             memory: memory.map(MemoryFile::open),
             relays,
-            places: BTreeMap::new(),
+            slots: BTreeMap::new(),
             flows: BTreeMap::new(),
             #[cfg(feature = "fault-injection")]
             faults: super::Faults::default(),
@@ -123,14 +123,12 @@ impl Tunnels {
         })?;
         self.hint();
         let tunnel = self.flows.get(&flow);
-        let place = tunnel.and_then(|t| self.places.get(&t.subscription.as_ref()?.0));
-        Ok(place
-            .and_then(|place| place.relay)
-            .map(|relay| RelayStatus {
-                channel,
-                relay: Some(relay),
-                text: format!("the AMT relay {relay} is there already"),
-            }))
+        let slot = tunnel.and_then(|t| self.slots.get(&t.subscription.as_ref()?.0));
+        Ok(slot.and_then(|slot| slot.relay).map(|relay| RelayStatus {
+            channel,
+            relay: Some(relay),
+            text: format!("the AMT relay {relay} is there already"),
+        }))
     }
 
     /// Whether a lost relay is replaced by another one, as it always is but for an injected fault.
@@ -149,13 +147,13 @@ impl Tunnels {
         let Some(endpoint) = tunnel.endpoints.get(tunnel.at) else {
             return Ok(());
         };
-        if self.places.len() >= MAX_PLACES && !self.places.contains_key(&endpoint.source) {
+        if self.slots.len() >= MAX_PLACES && !self.slots.contains_key(&endpoint.source) {
             return Err(io::Error::other(format!(
                 "flows of {MAX_PLACES} sources come through relays already"
             )));
         }
-        let place = match self.places.entry(endpoint.source) {
-            std::collections::btree_map::Entry::Occupied(place) => place.into_mut(),
+        let slot = match self.slots.entry(endpoint.source) {
+            std::collections::btree_map::Entry::Occupied(slot) => slot.into_mut(),
             std::collections::btree_map::Entry::Vacant(free) => {
                 let relays = self.relays.clone().unwrap_or_default();
                 let gateway = Gateway::start(Config {
@@ -174,7 +172,7 @@ impl Tunnels {
                 free.insert(GatewaySlot {
                     gateway,
                     relay: None,
-                    told: String::new(),
+                    reported: String::new(),
                     heard: BTreeSet::new(),
                     without: false,
                     abandoned: false,
@@ -182,18 +180,18 @@ impl Tunnels {
             }
         };
         #[cfg(feature = "fault-injection")]
-        place.gateway.inject_faults(self.faults.gateway);
-        if place.told.is_empty() {
+        slot.gateway.inject_faults(self.faults.gateway);
+        if slot.reported.is_empty() {
             // Hints come before any request: an absence of relays would be reported too soon.
             let hints: Vec<_> = tunnel.relays.iter().map(as_hint).collect();
-            place.gateway.set_hints(&hints);
+            slot.gateway.set_hints(&hints);
         }
         let wanted = Subscription {
             source: endpoint.source,
             group: endpoint.group.ip(),
             port: endpoint.group.port(),
         };
-        let subscription = place.gateway.subscribe(wanted);
+        let subscription = slot.gateway.subscribe(wanted);
         let subscription = subscription.map_err(io::Error::other)?;
         tunnel.subscription = Some((endpoint.source, subscription));
         Ok(())
@@ -201,7 +199,7 @@ impl Tunnels {
 
     /// Gives each gateway the relays announced by the sources of its flows.
     fn hint(&mut self) {
-        for (source, place) in &mut self.places {
+        for (source, slot) in &mut self.slots {
             let its = self.flows.values().filter(|tunnel| {
                 let at = tunnel.subscription.as_ref().map(|(source, _)| source);
                 at == Some(source)
@@ -210,7 +208,7 @@ impl Tunnels {
             relays.sort();
             relays.dedup();
             let hints: Vec<_> = relays.into_iter().map(as_hint).collect();
-            place.gateway.set_hints(&hints);
+            slot.gateway.set_hints(&hints);
         }
     }
 
@@ -222,9 +220,9 @@ impl Tunnels {
             return;
         };
         let old = tunnel.subscription;
-        let place = old.and_then(|(source, _)| self.places.get_mut(&source));
-        let heard = place.zip(old);
-        let heard = heard.is_some_and(|(place, (_, id))| place.heard.remove(&id));
+        let slot = old.and_then(|(source, _)| self.slots.get_mut(&source));
+        let heard = slot.zip(old);
+        let heard = heard.is_some_and(|(slot, (_, id))| slot.heard.remove(&id));
         // An endpoint that has worked until now has another chance; and every second time it may be
         // that its relay brings nothing, which the gateway finds out only as long as it is asked
         // for that endpoint.
@@ -241,19 +239,19 @@ impl Tunnels {
             self.hint();
         }
         if let Some((source, _)) = old
-            && let Some(place) = self.places.get_mut(&source)
+            && let Some(slot) = self.slots.get_mut(&source)
             && fails_over
         {
-            place.gateway.suspect();
+            slot.gateway.suspect();
         }
     }
 
     fn release(&mut self, subscription: Option<(Option<IpAddr>, SubscriptionId)>) {
         if let Some((source, id)) = subscription
-            && let Some(place) = self.places.get_mut(&source)
+            && let Some(slot) = self.slots.get_mut(&source)
         {
-            place.heard.remove(&id);
-            place.gateway.unsubscribe(id);
+            slot.heard.remove(&id);
+            slot.gateway.unsubscribe(id);
         }
     }
 
@@ -262,12 +260,12 @@ impl Tunnels {
         let tunnel = self.flows.remove(&flow)?;
         self.release(tunnel.subscription);
         self.hint();
-        if self.places.len() > MAX_PLACES / 2 {
+        if self.slots.len() > MAX_PLACES / 2 {
             let used = |source: &Option<IpAddr>| {
                 let mut all = self.flows.values();
                 all.any(|t| t.subscription.is_some_and(|(at, _)| at == *source))
             };
-            self.places.retain(|source, _| used(source));
+            self.slots.retain(|source, _| used(source));
         }
         Some(RelayStatus {
             channel: tunnel.channel,
@@ -278,24 +276,24 @@ impl Tunnels {
 
     /// This machine's network has changed.
     pub(super) fn network_changed(&mut self) {
-        for place in self.places.values_mut() {
-            place.gateway.network_changed();
+        for slot in self.slots.values_mut() {
+            slot.gateway.network_changed();
         }
     }
 
     /// Waits until a gateway has something to do; for ever if there is none.
     pub(super) async fn ready(&mut self) {
-        let mut places = self.places.values_mut();
+        let mut slots = self.slots.values_mut();
         // Most receivers have one source: then nothing is put together for each wait.
-        let first = match (places.next(), places.len()) {
+        let first = match (slots.next(), slots.len()) {
             (None, _) => return std::future::pending().await,
             (Some(only), 0) => return only.gateway.ready().await,
             (Some(first), _) => first,
         };
-        let places = std::iter::once(first).chain(places);
+        let slots = std::iter::once(first).chain(slots);
         let mut waits: Vec<Pin<Box<dyn Future<Output = ()> + Send + '_>>> = Vec::new();
-        for place in places {
-            waits.push(Box::pin(place.gateway.ready()));
+        for slot in slots {
+            waits.push(Box::pin(slot.gateway.ready()));
         }
         std::future::poll_fn(|cx| {
             let any = waits.iter_mut().any(|w| w.as_mut().poll(cx).is_ready());
@@ -304,16 +302,15 @@ impl Tunnels {
         .await;
     }
 
-    /// Takes what came through the relays, and what the gateways found out. Returns what is to be
-    /// told of it.
+    /// Takes packets from relays and the gateways' findings. Returns the findings to report.
     pub(super) fn receive(&mut self, batch: &mut RecvBatch, core: &mut Core) -> Vec<RelayStatus> {
         let now = Instant::now();
         let fails_over = self.fails_over();
-        let mut told = Vec::new();
-        for (source, place) in &mut self.places {
-            let (abandoned, heard) = (place.abandoned, &mut place.heard);
+        let mut statuses = Vec::new();
+        for (source, slot) in &mut self.slots {
+            let (abandoned, heard) = (slot.abandoned, &mut slot.heard);
             let mut last = None;
-            let read = place.gateway.receive(batch, |packet| {
+            let read = slot.gateway.receive(batch, |packet| {
                 if abandoned {
                     return;
                 }
@@ -325,7 +322,7 @@ impl Tunnels {
             if let Err(error) = read {
                 warn!(%error, "the socket towards AMT relays failed");
             }
-            while let Some(event) = place.gateway.poll_event() {
+            while let Some(event) = slot.gateway.poll_event() {
                 if abandoned {
                     continue;
                 }
@@ -333,7 +330,7 @@ impl Tunnels {
                 // Names that are being looked up may bring one.
                 let mut looking = false;
                 if matches!(event, Happened::NoRelay { .. }) {
-                    let status = place.gateway.status();
+                    let status = slot.gateway.status();
                     looking = status.names.iter().any(|n| n.lookup == Lookup::UnderWay);
                     for failure in status.failures() {
                         text.push_str("; ");
@@ -346,21 +343,21 @@ impl Tunnels {
                     at == Some(source)
                 });
                 match &event {
-                    Happened::Connected { relay, .. } => place.relay = Some(*relay),
+                    Happened::Connected { relay, .. } => slot.relay = Some(*relay),
                     Happened::Lost { .. } | Happened::NoRelay { .. } => {
-                        place.relay = None;
-                        place.abandoned = !fails_over && matches!(event, Happened::Lost { .. });
+                        slot.relay = None;
+                        slot.abandoned = !fails_over && matches!(event, Happened::Lost { .. });
                     }
                     Happened::Idle { .. } => {
-                        place.relay = None;
-                        place.told.clear();
+                        slot.relay = None;
+                        slot.reported.clear();
                         continue;
                     }
                     _ => continue,
                 }
                 let none = matches!(event, Happened::NoRelay { .. });
-                let was_without = std::mem::replace(&mut place.without, none);
-                let news = std::mem::replace(&mut place.told, text.clone()) != text;
+                let was_without = std::mem::replace(&mut slot.without, none);
+                let is_new = std::mem::replace(&mut slot.reported, text.clone()) != text;
                 for (flow, tunnel) in its {
                     match &event {
                         // Its packets go on until those of the next one come, and if none come,
@@ -374,25 +371,25 @@ impl Tunnels {
                         Happened::NoRelay { .. } if !looking => core.no_relay(*flow, now),
                         _ => {}
                     }
-                    if !news {
+                    if !is_new {
                         continue;
                     }
-                    told.push(RelayStatus {
+                    statuses.push(RelayStatus {
                         channel: tunnel.channel.clone(),
-                        relay: place.relay,
+                        relay: slot.relay,
                         text: text.clone(),
                     });
                 }
             }
         }
-        told
+        statuses
     }
 
     /// Leaves all relays, politely.
     pub(super) async fn stop(&mut self) {
         self.flows.clear();
-        for place in std::mem::take(&mut self.places).into_values() {
-            place.gateway.stop().await;
+        for slot in std::mem::take(&mut self.slots).into_values() {
+            slot.gateway.stop().await;
         }
     }
 }

@@ -12,7 +12,7 @@ const KEPT: usize = 65_536;
 /// One answer holds no more than so much: the engine has packets to send.
 const PART: usize = 4_096;
 
-/// Something that happened to a receiver.
+/// A numbered event of a receiver.
 #[derive(Debug, Clone)]
 pub struct HistoryEvent {
     /// Counts from 1 without a gap from the source's start.
@@ -41,7 +41,7 @@ pub enum HistoryEventKind {
         /// The channels that it receives.
         channels: Vec<String>,
     },
-    /// A receiver stands on another rung.
+    /// A receiver has moved to another rung.
     Moved(Move),
     /// A failed attempt at a better rung: a move from that rung to the current one.
     Tried(Move),
@@ -63,7 +63,7 @@ pub enum HistoryEventKind {
     },
 }
 
-/// Part of what has happened.
+/// Events after a number, or the first part of them.
 #[derive(Debug, Clone, Default)]
 pub struct History {
     /// In order. If the last one's number is lower than `last`, there is more to be asked for.
@@ -74,7 +74,7 @@ pub struct History {
     pub missed: u64,
 }
 
-/// The engine's own.
+/// Events of receivers that are kept for readers.
 #[derive(Debug)]
 pub(super) struct EventLog {
     kept: VecDeque<HistoryEvent>,

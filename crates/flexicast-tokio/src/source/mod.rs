@@ -185,9 +185,9 @@ pub struct SourceHandle {
 }
 
 impl SourceHandle {
-    /// Publishes an update of a channel that is stored already. `seq` must follow the last one. Waits
-    /// while the source has more to send on this channel than it should hold; does nothing where
-    /// there is no such channel (any more), or the source has stopped.
+    /// Publishes an update of a channel that is stored already. `seq` must follow the last one.
+    /// Waits while the source has more to send on this channel than it should hold; does nothing
+    /// where there is no such channel (any more), or the source has stopped.
     pub async fn publish(&self, channel: &str, seq: u64, encoded: Bytes) {
         let sender = {
             let senders = self.senders.read().unwrap_or_else(PoisonError::into_inner);

@@ -51,8 +51,8 @@ impl Outlets {
             if ttl == 0
                 && let Err(error) = sender.stay_inside(group.ip())
             {
-                warn!(%group, %error, "while nobody on this machine receives this flow, its \
-                    packets may leave this machine, although they have the time-to-live 0");
+                warn!(%group, %error, "packets of this flow may leave this machine while no program \
+                    here receives it, although their time-to-live is 0");
             }
             Ok(Outlet {
                 group,

@@ -40,7 +40,7 @@ pub(super) struct Peer {
     pub(super) path: Option<Path>,
     /// Which receiver was welcomed, and when, in Unix milliseconds.
     pub(super) receiver: Option<(Uuid, u64)>,
-    /// Since when it stands where it stands, by channel, as the state machine and as people say it.
+    /// Times of the last moves, by channel: for the state machine, and in Unix milliseconds.
     since: BTreeMap<ChannelIndex, (Instant, u64)>,
     next_stream: u64,
     catch_up: BTreeMap<ChannelIndex, u64>,
@@ -143,15 +143,15 @@ impl Peer {
     /// Follows the receiver to another address: until it has proved that it receives there, no
     /// copies go to it.
     pub(super) fn follow(&mut self, session: u64, core: &mut Source, now: Instant) -> PathChanges {
-        let mut news = PathChanges::default();
+        let mut changes = PathChanges::default();
         while let Some(event) = self.link.conn.path_event_next() {
             match event {
-                quiche::PathEvent::PeerMigrated(..) => news.migrations += 1,
-                quiche::PathEvent::FailedValidation(..) => news.failed += 1,
+                quiche::PathEvent::PeerMigrated(..) => changes.migrations += 1,
+                quiche::PathEvent::FailedValidation(..) => changes.failed += 1,
                 _ => {}
             }
         }
-        if news.migrations > 0 {
+        if changes.migrations > 0 {
             self.link.moved(now);
         }
         let path = self.link.path();
@@ -159,7 +159,7 @@ impl Peer {
             core.set_validated(session, path.is_some_and(|p| p.validated), now);
             self.path = path;
         }
-        news
+        changes
     }
 
     /// Returns the address that the connection comes from.
@@ -178,10 +178,10 @@ impl Peer {
     /// Gives the receiver spare connection IDs, and forgets those that it has retired.
     pub(super) fn renew_ids(&mut self, resets: &Resets) -> IdChanges {
         let conn = &mut self.link.conn;
-        let mut news = IdChanges::default();
+        let mut changes = IdChanges::default();
         while let Some(id) = conn.retired_scid_next() {
             self.ids.retain(|known| known[..] != id[..]);
-            news.gone.push(id.to_vec());
+            changes.gone.push(id.to_vec());
         }
         let issued = replenish(conn, KEEP_IDS, || {
             let id = resets.connection_id().ok()?;
@@ -189,9 +189,9 @@ impl Peer {
         });
         for id in issued {
             self.ids.push(id.to_vec());
-            news.added.push(id.to_vec());
+            changes.added.push(id.to_vec());
         }
-        news
+        changes
     }
 
     /// Takes work from the state machine while there is room; returns the bytes of updates that
@@ -203,7 +203,7 @@ impl Peer {
         now: Instant,
     ) -> (u64, Vec<PeerRequest>) {
         self.link.control(core.take_control(session));
-        let (mut taken, mut wishes) = (0, Vec::new());
+        let (mut taken, mut requests) = (0, Vec::new());
         let mut piece = Piece::default();
         while self.link.has_room() {
             let next = core.poll_unicast(session, now);
@@ -241,7 +241,7 @@ impl Peer {
                     channel,
                     from,
                     limit,
-                } => wishes.push(PeerRequest {
+                } => requests.push(PeerRequest {
                     channel,
                     from,
                     limit,
@@ -250,7 +250,7 @@ impl Peer {
             }
         }
         self.hand_over(&mut piece);
-        (taken, wishes)
+        (taken, requests)
     }
 
     /// Whether it is sent updates on a catch-up stream.
@@ -284,7 +284,7 @@ impl Peer {
         stream
     }
 
-    /// When it came to where it stands, in Unix milliseconds: always the same for the same moment,
+    /// Returns the time of the last move in Unix milliseconds: always the same for the same moment,
     /// whatever happens to the host's clock.
     pub(super) fn since_ms(&mut self, channel: ChannelIndex, at: Instant) -> u64 {
         let (known, ms) = self

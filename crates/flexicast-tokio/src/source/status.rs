@@ -84,7 +84,7 @@ pub struct FlowStatus {
     pub packets: u64,
     /// Bytes of UDP payload sent, each packet counted once.
     pub bytes: u64,
-    /// Packets that somebody still owes an acknowledgement for.
+    /// Packets that some member still owes an acknowledgement for.
     pub outstanding: usize,
 }
 
@@ -114,7 +114,7 @@ pub struct ReceiverStatus {
 pub struct ReceiverChannel {
     /// The channel.
     pub channel: String,
-    /// Where the receiver stands.
+    /// The receiver's rung.
     pub rung: String,
     /// Since when, in Unix milliseconds: the very time of the move that brought it there.
     pub since_ms: u64,
@@ -128,8 +128,8 @@ pub struct ReceiverChannel {
     pub key_sequence: Option<u64>,
 }
 
-/// A move between rungs; or, with the cause `probe-timeout`, a better rung that a receiver tried and
-/// that brought nothing, which is no move.
+/// A move between rungs; or, with the cause `probe-timeout`, a better rung that a receiver tried
+/// and that brought nothing, which is no move.
 #[derive(Debug, Clone, Serialize)]
 pub struct Move {
     /// Number among all events since the source's start, as in
@@ -145,7 +145,7 @@ pub struct Move {
     pub name: String,
     /// Previous rung; for a failed attempt, the one that was tried.
     pub from: String,
-    /// To which rung; the one on which the receiver stands.
+    /// Next rung; for a failed attempt, the receiver's own.
     pub to: String,
     /// Why. A receiver that was missed before it could know that its AMT relay is gone says so
     /// later: `relay-lost` then takes the place of `ack-timeout` or `heartbeat-lost`.

@@ -166,7 +166,7 @@ async fn a_drain_delivers_published_updates() {
     assert!(handle.status().await.is_none());
 }
 
-/// A drain ends in time also where somebody takes nothing, and when a second one is more in a
+/// A drain ends in time also where a receiver takes nothing, and when a second one is more in a
 /// hurry.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_drain_ends_in_time() {

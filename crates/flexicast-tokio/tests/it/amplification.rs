@@ -79,7 +79,7 @@ impl Client {
 /// Longer than a source waits for a handshake, with all the probes that it sends meanwhile.
 const WHOLE: Duration = Duration::from_secs(11);
 
-/// A first packet in somebody else's name brings that address three times its bytes at most,
+/// A first packet in another host's name brings that address three times its bytes at most,
 /// however often the source repeats its answer; so does a second one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_silent_address_gets_at_most_three_times_its_bytes() {

@@ -298,7 +298,7 @@ async fn catch_up_gets_a_share_of_the_unicast_rate() {
 }
 
 /// A thread with a runtime of its own, which can be brought to a stop as if it got no processor, or
-/// as if its machine stood still.
+/// as if its process paused.
 struct Thread {
     stall: mpsc::Sender<Duration>,
     begun: mpsc::Receiver<()>,
@@ -311,7 +311,7 @@ impl Thread {
         T: Send + 'static,
         F: Future<Output = T>,
     {
-        let (ready, told) = tokio::sync::oneshot::channel();
+        let (ready, notified) = tokio::sync::oneshot::channel();
         let (stall, mut stalls) = mpsc::channel(1);
         let (begins, begun) = mpsc::channel(1);
         std::thread::spawn(move || {
@@ -331,7 +331,7 @@ impl Thread {
                 }
             });
         });
-        (Thread { stall, begun }, told.await.unwrap())
+        (Thread { stall, begun }, notified.await.unwrap())
     }
 
     /// Nothing happens there for this time. Returns when that begins.

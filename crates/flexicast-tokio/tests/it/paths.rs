@@ -121,7 +121,7 @@ async fn packets_in_flight_during_a_nat_rebinding_arrive() {
             .until("it is there", |s| s.counters.migrations > round as u64)
             .await;
     }
-    // Nor does it matter that somebody else tried in between.
+    // Nor does it matter that another host tried in between.
     let (_thief, _) = nat.steal().await;
     site.publish(&source.handle, 30).await;
     tokio::time::sleep(Duration::from_millis(300)).await;
@@ -187,7 +187,8 @@ for i in a1 b1; do ip link set $i addrgenmode none; ip link set $i up; done
 ip addr add fd00:1::1/64 dev a1 nodad
 ip addr add 10.1.0.1/24 dev a1
 hosts=$(mktemp)
-printf '127.0.0.1 localhost\nfd00:1::99 dead.test\n10.1.0.1 dead.test\nfd00:1::1 both.test\n10.1.0.1 both.test\n' > $hosts
+printf '127.0.0.1 localhost\nfd00:1::99 dead.test\n10.1.0.1 dead.test\n' > $hosts
+printf 'fd00:1::1 both.test\n10.1.0.1 both.test\n' >> $hosts
 mount --bind $hosts /etc/hosts
 ";
 

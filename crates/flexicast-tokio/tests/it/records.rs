@@ -196,9 +196,9 @@ async fn an_analyser_takes_flow_packets_for_quic_short_headers() {
         .output()
         .unwrap();
     assert!(output.status.success(), "{output:?}");
-    let told = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(told.lines().count(), captured.len());
-    for (line, packet) in told.lines().zip(&captured) {
+    let lines = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(lines.lines().count(), captured.len());
+    for (line, packet) in lines.lines().zip(&captured) {
         let fields: Vec<_> = line.split('\t').collect();
         assert!(fields[0].ends_with(":udp:quic"), "{line}");
         // Header form 0 is the short header; the fixed bit of QUIC version 1 is set.

@@ -217,8 +217,8 @@ async fn a_relay_that_empties_itself_is_left_without_a_gap() {
     assert!(second.forwarded.load(Ordering::Relaxed) > 20);
     assert_eq!(probe.rung_of("lore"), Rung::Amt);
     let moves = source.status().await.moves;
-    let told: Vec<_> = moves.iter().map(|m| (&m.to[..], &m.cause[..])).collect();
-    assert_eq!(told, [("amt", "joined")]);
+    let reported: Vec<_> = moves.iter().map(|m| (&m.to[..], &m.cause[..])).collect();
+    assert_eq!(reported, [("amt", "joined")]);
 }
 
 /// A receiver with neither multicast nor a relay can say what it has tried.
@@ -229,7 +229,7 @@ async fn a_relay_that_brings_nothing_is_a_known_reason() {
     let deaf = Relay::start(site.group(7)).await;
     let source = site.source().await;
     let mut probe = behind(&site, source.addr, &[deaf.addr]);
-    let told = loop {
+    let reported = loop {
         if let Event::Explained {
             rung, on, cause, ..
         } = probe.event().await
@@ -237,7 +237,7 @@ async fn a_relay_that_brings_nothing_is_a_known_reason() {
             break (rung, on, cause);
         }
     };
-    assert_eq!(told, (Rung::Amt, Rung::Unicast, Cause::ProbeTimeout));
+    assert_eq!(reported, (Rung::Amt, Rung::Unicast, Cause::ProbeTimeout));
     let step = loop {
         if let Some(step) = source.status().await.moves.pop() {
             break step;

@@ -309,7 +309,7 @@ impl Key {
     }
 }
 
-/// FC_RUNG: the source's decision where the receiver stands (protocol.md section 4.7).
+/// FC_RUNG: the source's decision on the receiver's rung (protocol.md section 4.7).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RungNotice {
     /// The flow.
@@ -327,8 +327,8 @@ pub struct RungNotice {
     pub anchor: Option<Anchor>,
 }
 
-/// A fixed point of a channel's byte count: the encoded update `seq` begins at `offset`, and each later
-/// one where the one before it ends.
+/// A fixed point of a channel's byte count: the encoded update `seq` begins at `offset`, and each
+/// later one where the one before it ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Anchor {
     /// The update.

@@ -267,7 +267,10 @@ fn a_huge_unknown_frame_takes_no_memory_and_a_huge_known_one_is_an_error() {
 
 proptest! {
     #[test]
-    fn any_bytes_are_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..300), kind in prop::sample::select(vec![1u8, 2, 3, 4, 5, 0x10, 0x11, 0x12, 0x13, 0x14])) {
+    fn any_bytes_are_read_without_a_panic(
+        bytes in prop::collection::vec(any::<u8>(), 0..300),
+        kind in prop::sample::select(vec![1u8, 2, 3, 4, 5, 0x10, 0x11, 0x12, 0x13, 0x14]),
+    ) {
         let mut framed = vec![kind];
         framed.put_prefixed(&bytes);
         let mut reader = ControlReader::new();
@@ -278,7 +281,11 @@ proptest! {
     /// A sample with some bytes changed: decodes or fails, and what decodes encodes and decodes to
     /// the same.
     #[test]
-    fn mutations(at in any::<prop::sample::Index>(), which in any::<prop::sample::Index>(), byte in any::<u8>()) {
+    fn mutations(
+        at in any::<prop::sample::Index>(),
+        which in any::<prop::sample::Index>(),
+        byte in any::<u8>(),
+    ) {
         let mut bytes = Vec::new();
         which.get(&samples()).encode(&mut bytes);
         *at.get_mut(&mut bytes) = byte;

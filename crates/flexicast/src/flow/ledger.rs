@@ -50,7 +50,7 @@ pub(crate) struct Sent {
     delta: i64,
 }
 
-/// The packets that somebody still owes, in order of their numbers.
+/// The packets that some member still owes, in order of their numbers.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     /// The packet number of the front.
@@ -195,7 +195,7 @@ mod tests {
 
     proptest! {
         /// Against a plain set of (member, packet) debts: released exactly from the front up to the
-        /// first packet that somebody owes.
+        /// first packet that is owed.
         #[test]
         fn agrees_with_a_plain_set_of_debts(
             ops in prop::collection::vec((0u8..5, 0usize..6, 0u64..20, 1u64..8), 1..120)

@@ -21,7 +21,7 @@ use crate::{Cause, DEFAULT_UDP_PAYLOAD, FlowId, PathId};
 /// The caller's number for a member: unique among the members of a flow.
 pub type MemberId = u64;
 
-/// Members have heard by then of what was announced, and what they held back before has arrived.
+/// By then members know an announced change, and acknowledgements delayed before have arrived.
 const HEARD_BY: Duration = Duration::from_secs(3);
 /// An epoch asks for its successor when so many packets are left to it, or an eighth of all if that
 /// is less.
@@ -123,7 +123,7 @@ pub struct FlowStats {
     pub epochs: u64,
 }
 
-/// An acknowledgement that cannot be right: the member made it up, or somebody with the flow's key
+/// An acknowledgement that cannot be right: the member made it up, or a holder of the flow's key
 /// forged a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AckError {
@@ -164,7 +164,7 @@ pub struct FlowSender {
     pub(super) stats: FlowStats,
     /// The stream ranges of the packet in the making.
     pub(super) scratch: Vec<StreamRange>,
-    /// The last packet's frames, while somebody wants to know.
+    /// The last packet's frames, while they are traced.
     pub(super) traced: Option<Vec<TracedFrame>>,
     /// Whether silent members stay members.
     #[cfg(feature = "fault-injection")]
@@ -265,7 +265,7 @@ impl FlowSender {
         self.next_pn().saturating_sub(self.epochs.current.first_pn)
     }
 
-    /// The current key has protected all the packets that it may, and there is no other one.
+    /// Whether the current key has protected all the packets that it may.
     pub(super) fn is_spent(&self) -> bool {
         self.epoch_used() >= self.config.epoch_packets
     }
@@ -302,7 +302,7 @@ impl FlowSender {
         self.traced.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Whether anybody listens.
+    /// Whether any receiver listens.
     pub(super) fn is_heard(&self) -> bool {
         self.listeners > 0
     }
@@ -451,7 +451,7 @@ impl FlowSender {
         .min()
     }
 
-    /// Looks at the members' timers, if it is time: losses, tails, fall-backs.
+    /// Checks the members' timers if they are due: losses, tails, fall-backs.
     pub fn handle_timeout(&mut self, now: Instant) {
         if self.lower_ack_at.is_some_and(|at| at <= now) {
             self.lower_ack_at = None;
@@ -490,7 +490,7 @@ impl FlowSender {
         self.checks.plan(next);
     }
 
-    /// Takes a member off the flow and says so.
+    /// Takes a member off the flow and reports it.
     pub(super) fn drop_member(&mut self, member: MemberId, cause: Cause) {
         if let Some(departure) = self.dismiss(member) {
             self.events.push_back(FlowEvent::FellBack {

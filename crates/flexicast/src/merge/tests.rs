@@ -45,7 +45,10 @@ proptest! {
     /// Pieces of several updates in any order, by both ways, with overlaps and repetitions: each
     /// update leaves once, whole and in order.
     #[test]
-    fn once_whole_and_in_order(pieces in prop::collection::vec((1u64..6, 0usize..40, 1usize..30, any::<bool>()), 0..200), len in 1usize..40) {
+    fn once_whole_and_in_order(
+        pieces in prop::collection::vec((1u64..6, 0usize..40, 1usize..30, any::<bool>()), 0..200),
+        len in 1usize..40,
+    ) {
         let mut merge = Merge::new(1, None);
         let mut got = Vec::new();
         let last: Vec<_> = (1..6).map(|seq| (seq, 0, len, true)).collect();
@@ -70,7 +73,13 @@ proptest! {
     /// Whatever a forger with the group key sends first, what the source says on the unicast path
     /// is what is delivered.
     #[test]
-    fn unicast_wins(forged in prop::collection::vec((0u64..50, prop::collection::vec(any::<u8>(), 1..30), any::<bool>()), 0..10), len in 1usize..40) {
+    fn unicast_wins(
+        forged in prop::collection::vec(
+            (0u64..50, prop::collection::vec(any::<u8>(), 1..30), any::<bool>()),
+            0..10,
+        ),
+        len in 1usize..40,
+    ) {
         let mut merge = Merge::new(1, None);
         for (offset, data, fin) in forged {
             merge.add_flow(1, offset, &data, fin.then_some(offset + data.len() as u64));

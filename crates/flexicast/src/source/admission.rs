@@ -80,7 +80,7 @@ impl Source {
         }
         // Verdicts come in any order: an older connection does not throw out a newer one.
         if holder.is_some_and(|newer| newer > id) {
-            let reason = "the same receiver has connected anew".into();
+            let reason = "the same receiver has connected again".into();
             return self.close(id, close::SUPERSEDED, reason);
         }
         let served = self.sessions.served();
@@ -157,7 +157,7 @@ impl Source {
         let old = self.sessions.set_holder(receiver, id);
         if let Some(session) = old.filter(|old| *old != id) {
             self.closed(session, now);
-            let reason = "the same receiver has connected anew".to_owned();
+            let reason = "the same receiver has connected again".to_owned();
             self.out.push(SourceEvent::Close {
                 session,
                 code: close::SUPERSEDED,
@@ -203,7 +203,7 @@ impl Source {
             self.out.push(SourceEvent::Close {
                 session,
                 code: close::SUPERSEDED,
-                reason: "the same receiver has connected anew".into(),
+                reason: "the same receiver has connected again".into(),
             });
         }
     }

@@ -13,8 +13,8 @@ const MAX_LEAVERS: usize = 1024;
 /// Key epochs of a channel's flow: receivers to lock out, and the request for a secret.
 #[derive(Debug, Default)]
 pub(super) struct Rekeying {
-    /// Receivers that hold the key and are gone; `None` among them stands for more than are
-    /// remembered.
+    /// Receivers that hold the key and are gone; `None` among them represents more than
+    /// are remembered.
     leavers: BTreeSet<Option<Uuid>>,
     last: Option<Instant>,
     /// Whether [`super::types::SourceEvent::SecretWanted`] was emitted and not answered yet.

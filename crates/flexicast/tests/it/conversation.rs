@@ -1,5 +1,5 @@
-//! Plays the test vectors in `docs/protocol.md` as a conversation, once with the crate's receiver and
-//! once with its source: what either says is the next vector.
+//! Plays the test vectors in `docs/protocol.md` as a conversation, once with the crate's receiver
+//! and once with its source: what either says is the next vector.
 
 use std::time::{Duration, Instant};
 
@@ -317,7 +317,7 @@ fn the_vectors_make_a_source_promote_a_receiver_and_change_keys() {
     let ack = named("path-ack-next-epoch");
     source.on_datagram(1, &ack, now).unwrap();
     let outstanding = source.flow(0).map(|f| f.outstanding());
-    assert_eq!(outstanding, Some(0), "nobody owes packets that never were");
+    assert_eq!(outstanding, Some(0), "packets that never were are owed");
     assert_eq!(source.counters().repairs, 0);
 
     answer(&mut source, "fc-state-leave", "fc-rung-unicast", now);

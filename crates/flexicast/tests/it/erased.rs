@@ -64,8 +64,8 @@ fn copies(n: u8) -> usize {
             bytes.iter_mut().for_each(|b| *b ^= MASK);
             found += bytes.windows(16).filter(|w| *w == &wanted[..16]).count();
         }
-        // The read buffer must not be found by the next search, nor a part of one: a mapping may have
-        // changed since it was listed.
+        // The read buffer must not be found by the next search, nor a part of one: a mapping may
+        // have changed since it was listed.
         bytes.fill(0);
         std::hint::black_box(&bytes);
     }

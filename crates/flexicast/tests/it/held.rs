@@ -64,7 +64,7 @@ fn one_that_is_held_stays_on_unicast_until_it_is_released() {
         [NATIVE, HELD],
         "multicast works, and is not gone back to"
     );
-    assert_eq!(lab.moves(1), [NATIVE], "nobody else is touched");
+    assert_eq!(lab.moves(1), [NATIVE], "the others stay");
     let mut later = lab.nodes[0].got.iter().filter(|(_, _, at)| *at > before);
     assert!(later.all(|(_, via, _)| *via == Via::Unicast));
     assert_eq!(

@@ -15,7 +15,7 @@ use uuid::Uuid;
 use crate::lab::{CHANNEL, INCARNATION, Lab, VIOLATION, forger};
 
 const MS: Duration = Duration::from_millis(1);
-/// The one that misbehaves, or in whose name somebody does.
+/// The receiver that misbehaves, or in whose name an attacker does.
 const BAD: usize = 0;
 /// The receivers beside it.
 const OTHERS: [usize; 3] = [1, 2, 3];
@@ -223,7 +223,7 @@ fn packets_of_a_wrong_phase_or_key_are_dropped_and_counted() {
     }
 }
 
-/// A receiver on the unicast path listens to a flow on which somebody lies: what the source says on
+/// A receiver on the unicast path listens to a forged flow: what the source says on
 /// the unicast path is what counts.
 #[test]
 fn forged_data_does_not_win_against_the_unicast_path() {

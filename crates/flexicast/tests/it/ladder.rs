@@ -262,7 +262,7 @@ fn a_source_tells_its_receivers_of_relays() {
     lab.run(SECOND);
     assert_eq!(lab.nodes[0].asked[1].1, Asked::Tunnel(vec![far]));
     stream(&mut lab, 20);
-    assert_eq!(lab.moves(0), [AMT], "nobody leaves a relay for that");
+    assert_eq!(lab.moves(0), [AMT], "no receiver leaves a relay for that");
     lab.source.set_relays(Vec::new(), lab.now);
     lab.run(SECOND);
     assert_eq!(lab.nodes[0].asked[2].1, Asked::Tunnel(Vec::new()));
@@ -283,7 +283,7 @@ fn a_relay_that_is_found_dead_later_explains_the_fall_back() {
         lab.run(20 * MS);
     }
     let why = (Rung::Amt, Rung::Unicast, Cause::RelayLost);
-    let told = |lab: &Lab| {
+    let reported = |lab: &Lab| {
         let lost = |e: &&(u64, Rung, Rung, Cause)| e.3 == Cause::RelayLost;
         lab.explained
             .iter()
@@ -291,7 +291,7 @@ fn a_relay_that_is_found_dead_later_explains_the_fall_back() {
             .copied()
             .collect::<Vec<_>>()
     };
-    assert_eq!(told(&lab), [(0, why.0, why.1, why.2)], "once");
+    assert_eq!(reported(&lab), [(0, why.0, why.1, why.2)], "once");
     let known = lab.nodes[0].explained.iter();
     let known: Vec<_> = known.map(|e| (e.1, e.2, e.3)).collect();
     assert!(known.contains(&why), "{known:?}");
@@ -304,7 +304,7 @@ fn a_relay_that_is_found_dead_later_explains_the_fall_back() {
     lab.relay_lost(0);
     lab.run(20 * MS);
     assert_eq!(lab.moves(0)[3], (Rung::Unicast, Cause::RelayLost));
-    assert_eq!(told(&lab).len(), 1);
+    assert_eq!(reported(&lab).len(), 1);
     stream(&mut lab, 50);
     lab.run(SECOND);
     lab.assert_complete(1);

@@ -1,7 +1,8 @@
 //! A recorded flow: what one receiver saw of a source's control stream, of a flow with losses,
-//! disorder and a change of keys, and of the repairs, written down in `docs/vectors/recorded-flow.md`.
-//! The recording is made here, byte for byte the same each time; the crate's receiver is held to
-//! it, and so is `docs/decode_flow.py`, which knows nothing but `docs/protocol.md`.
+//! disorder and a change of keys, and of the repairs, written down in
+//! `docs/vectors/recorded-flow.md`. The recording is made here, byte for byte the same each time;
+//! the crate's receiver is held to it, and so is `docs/decode_flow.py`, which knows nothing but
+//! `docs/protocol.md`.
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
@@ -454,7 +455,7 @@ fn the_document_is_this_recording() {
     let same = written.lines().zip(made.lines()).position(|(a, b)| a != b);
     assert!(
         written == made,
-        "{RECORDING} is another recording from line {same:?} on; WRITE_RECORDING=1 writes it anew"
+        "{RECORDING} is another recording from line {same:?} on; WRITE_RECORDING=1 writes it again"
     );
 }
 

@@ -192,8 +192,8 @@ fn path_ack(vector: &Vector, delay: Duration, ranges: &[std::ops::Range<u64>]) {
     assert_eq!(PathAck::decode(&vector.hex()).unwrap(), ack);
 }
 
-/// The vector is the one STREAM frame, and `put_stream` makes it of `data` in a packet with room for `room`
-/// bytes more than the vector has.
+/// The vector is the one STREAM frame, and `put_stream` makes it of `data` in a packet with room
+/// for `room` bytes more than the vector has.
 fn stream_frame(vector: &Vector, seq: u64, offset: u64, data: &[u8], ends: bool, room: usize) {
     let bytes = vector.hex();
     let mut out = Vec::new();

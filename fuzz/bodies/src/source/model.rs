@@ -246,7 +246,8 @@ impl Model {
             .map_or(c as u64 + 1, |(_, index)| *index)
     }
 
-    /// Acknowledges the newest sixteen packets but the last `skip` and those whose bit in `holes` is set.
+    /// Acknowledges the newest sixteen packets but the last `skip` and those whose bit in `holes`
+    /// is set.
     pub fn acknowledge(&mut self, s: SessionId, c: usize, rung: Rung, skip: u64, holes: u8) {
         let Some(next) = self.source.flow(c).map(|f| f.next_pn()) else {
             return;
@@ -396,7 +397,7 @@ impl Model {
                 Control::Key(key) => {
                     assert!(!peer.ejected, "a key for a receiver that was removed");
                     let asked = peer.asked.get(&key.flow);
-                    assert!(asked.is_some(), "a key that nobody asked for");
+                    assert!(asked.is_some(), "a key without a request");
                     assert!(
                         !self.private || asked.is_some_and(|next| key.first_pn >= *next),
                         "a key of what went before"

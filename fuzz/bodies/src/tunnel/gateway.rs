@@ -318,7 +318,7 @@ impl Model {
         // Only from a destination of a message, and as the packet says.
         assert!(
             self.asked.contains(&from),
-            "data of {from}, who was never asked"
+            "data of {from}, which was never asked"
         );
         let Ok(Message::Data { packet }) = Message::parse(bytes) else {
             panic!("data out of another message");
@@ -356,7 +356,7 @@ impl Model {
             let next = self.gateway.poll_timeout();
             assert!(
                 next.is_none_or(|next| next > self.now),
-                "the timer stands still"
+                "the timer does not move on"
             );
             self.settle();
         }

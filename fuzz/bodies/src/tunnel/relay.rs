@@ -97,7 +97,7 @@ pub fn play_amt_relay(data: &[u8]) -> Reached {
     // All memberships are gone without a refresh for this long.
     model.pass(Duration::from_secs(3600));
     model.settle();
-    assert_eq!(model.relay.tunnels(), 0, "tunnels that nobody keeps up");
+    assert_eq!(model.relay.tunnels(), 0, "tunnels without a gateway");
     assert!(model.joined.is_empty(), "{:?} stay joined", model.joined);
     model.reached
 }
@@ -228,7 +228,7 @@ impl Model {
         );
         assert!(
             !refused || self.relay.tunnels() == before,
-            "state for nobody"
+            "state for no gateway"
         );
         (handled, answer)
     }
@@ -389,7 +389,7 @@ impl Model {
             let next = self.relay.poll_timeout();
             assert!(
                 next.is_none_or(|next| next > self.now),
-                "the timer stands still"
+                "the timer does not move on"
             );
             self.settle();
         }
@@ -410,8 +410,8 @@ impl Model {
                 }
             }
         }
-        let told: BTreeSet<_> = self.relay.joins().map(|(join, _)| join).collect();
-        assert_eq!(told, self.joined);
+        let joins: BTreeSet<_> = self.relay.joins().map(|(join, _)| join).collect();
+        assert_eq!(joins, self.joined);
         let tunnels = self.relay.tunnels();
         assert!(tunnels <= MAX_GATEWAYS, "{tunnels} tunnels");
         self.reached.tunnels = self.reached.tunnels.max(tunnels as u64);

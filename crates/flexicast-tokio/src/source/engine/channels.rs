@@ -1,4 +1,4 @@
-//! Channels of a running source: how they come, go, and get fresh flows.
+//! Channels of a running source: added, removed, given fresh flows.
 
 use std::future::poll_fn;
 use std::sync::PoisonError;

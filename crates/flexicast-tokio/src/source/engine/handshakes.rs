@@ -21,7 +21,7 @@ const MAX_PEERS: usize = 20_000 + MAX_UNSERVED;
 /// Those of one network that are not served yet: an IPv4 address, an IPv6 /64.
 const MAX_UNSERVED_PER_ADDRESS: usize = 250;
 /// With so many, new receivers have to prove their address first, at the cost of a round trip:
-/// handshakes that somebody begins in others' names end there.
+/// handshakes begun in others' names end there.
 const RETRY_FROM: usize = 64;
 
 /// Returns the network whose connections are counted together: an IPv6 host has all addresses of

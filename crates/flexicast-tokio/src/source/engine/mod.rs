@@ -200,11 +200,11 @@ impl Engine {
                 Some(answer) = self.answers.1.recv() => self.answer(answer),
                 () = tokio::time::sleep_until(wake.into()) => {}
             }
-            // Which branch was taken is chance. What has come is read before anybody is blamed for
-            // being silent.
+            // Which branch was taken is chance. What has come is read before any receiver is
+            // blamed for being silent.
             self.receive(&mut batch, &mut buffer)?;
-            // All are judged by this time: should the machine stand still from here on, the next
-            // round finds that it did.
+            // All are judged by this time: should the process pause from here on, the next round
+            // detects that it did.
             let now = Instant::now();
             if let Some(span) = away(wake, now) {
                 self.core.grant_grace(span, now);
@@ -366,16 +366,16 @@ impl Engine {
         let Some(peer) = self.peers.get_mut(session) else {
             return Ok(());
         };
-        let mut wishes = Vec::new();
+        let mut requests = Vec::new();
         if peer.known {
             let (taken, wanted) = peer.fill(session, &mut self.core, now);
             self.counters.unicast_bytes += taken;
-            wishes = wanted;
+            requests = wanted;
             let mut rate = self.config.rate_bps;
             if let Some(all) = self.config.unicast_rate_bps
                 && peer.is_catching_up()
             {
-                // The congestion window keeps it to what the way to the receiver bears.
+                // The congestion window keeps it to what the path to the receiver bears.
                 let part = all / CATCH_UP_PART / self.core.catching_up().max(1) as u64;
                 rate = rate.max(part);
             }
@@ -417,8 +417,8 @@ impl Engine {
             self.timers
                 .set(session, [deadline, overdue].into_iter().flatten().min());
         }
-        for wish in wishes {
-            self.fetch(session, wish);
+        for request in requests {
+            self.fetch(session, request);
         }
         Ok(())
     }

@@ -134,8 +134,7 @@ impl Engine {
         self.touched.insert(session);
     }
 
-    /// Another receiver has come with this one's id: whether this one lives is seen by what it
-    /// answers.
+    /// Probes a receiver whose id another one uses: an answer shows that it lives.
     fn probe(&mut self, session: SessionId, now: Instant) {
         let Some(peer) = self.peers.get_mut(session) else {
             return;
@@ -150,7 +149,7 @@ impl Engine {
         self.touched.insert(session);
     }
 
-    /// Does what the state machine asks.
+    /// Executes the state machine's requests.
     pub(super) fn events(&mut self, now: Instant) -> Result<(), Error> {
         while let Some(event) = self.core.poll_event() {
             match event {
@@ -206,7 +205,7 @@ impl Engine {
                 } => {
                     if let Some((_, name)) = self.core.receiver(session) {
                         let channel = self.core.channel_name(channel);
-                        info!(receiver = name, channel, tried = %rung, %on, %cause, "tried in vain");
+                        info!(receiver = name, channel, tried = %rung, %on, %cause, "attempt failed");
                     }
                     let at_ms = unix_ms_now();
                     self.note_move(session, channel, [rung, on], cause, at_ms);
@@ -311,13 +310,13 @@ impl Engine {
     }
 
     /// Asks the store for updates, without waiting for them here.
-    pub(super) fn fetch(&self, session: u64, wish: PeerRequest) {
+    pub(super) fn fetch(&self, session: u64, request: PeerRequest) {
         let (backlog, answers) = (self.backlog.clone(), self.answers.0.clone());
         let PeerRequest {
             channel,
             from,
             limit,
-        } = wish;
+        } = request;
         let name = self.core.channel_name(channel).to_owned();
         tokio::spawn(async move {
             let asked = backlog.updates(&name, from, limit, FETCH_BYTES);

@@ -329,7 +329,7 @@ impl Probe {
             }
             Event::Gap { channel, from, to } => {
                 let next = self.next.get_mut(channel).unwrap();
-                assert_eq!(*from, *next, "a gap stands where its updates would");
+                assert_eq!(*from, *next, "a gap is in the place of its updates");
                 *next = to + 1;
                 self.gaps.push((channel.clone(), *from, *to));
             }

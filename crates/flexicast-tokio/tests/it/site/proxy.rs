@@ -79,7 +79,7 @@ impl Nat {
         is_done.await.unwrap();
     }
 
-    /// Somebody between the receiver and the source sends the receiver's next packet from an
+    /// An attacker between the receiver and the source sends the receiver's next packet from an
     /// address of their own, and cuts the receiver off. Returns the socket at that address and the
     /// bytes that it sent.
     pub async fn steal(&mut self) -> (UdpSocket, usize) {

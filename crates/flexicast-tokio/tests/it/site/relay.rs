@@ -34,7 +34,7 @@ impl Drop for Relay {
 }
 
 impl Relay {
-    /// A relay for one group, which it joins on the loopback interface while somebody wants it.
+    /// A relay for one group, which it joins on the loopback interface while a gateway wants it.
     pub async fn start(group: SocketAddr) -> Relay {
         let socket = UdpSocket::bind(any_port()).await.unwrap();
         let addr = socket.local_addr().unwrap();

@@ -1,4 +1,4 @@
-//! A receiver's membership in a flow: who counts on whose packets, and how it ends.
+//! A receiver's membership in a flow: its states, its grant and its end.
 
 use std::time::{Duration, Instant};
 

@@ -57,7 +57,7 @@ pub struct Node {
     pub loss: u32,
     pub got: Vec<(u64, Via, Duration)>,
     pub moves: Vec<(Duration, Rung, Cause)>,
-    /// Which rungs do not hold, where it stands meanwhile, and why.
+    /// Rungs that do not hold, its rung meanwhile, and the causes.
     pub explained: Vec<(Duration, Rung, Rung, Cause)>,
     /// Its FC_STATEs.
     pub said: Vec<(Duration, State)>,
@@ -91,7 +91,7 @@ pub enum Asked {
     End,
 }
 
-/// Stands among [`Node::closes`] for a connection that ended with a violation.
+/// Entry of [`Node::closes`] for a connection that ended with a violation.
 pub const VIOLATION: u64 = close::PROTOCOL_VIOLATION;
 
 pub struct Lab {
@@ -117,7 +117,7 @@ pub struct Lab {
     pub rungs: Rungs,
     /// The validity check of receivers that are added from now on.
     pub check: Option<Check>,
-    /// Somebody forges or misbehaves here: packets that are not taken and connections that are
+    /// An attacker forges or misbehaves here: packets that are not taken and connections that are
     /// closed are part of the test.
     pub hostile: bool,
     /// Whole forged updates may be handed out; they are listed.
@@ -313,7 +313,7 @@ impl Lab {
         self.pump();
     }
 
-    /// The source offers copies of the flow's packets, which get lost here. Before anybody
+    /// The source offers copies of the flow's packets, which get lost here. Before any receiver
     /// connects.
     pub fn offer_replication(&mut self, seed: u64) {
         let mut config = source_config(seed, 0, self.config.clone());
