@@ -140,9 +140,9 @@ fn the_kept_inputs_reach_what_they_are_for() {
     reached("repairs", |c| c.repairs);
     reached("rekeys", |c| c.rekeys);
     reached("gaps", |c| c.gaps);
-    reached("copies that are refused", |c| c.copies_refused);
-    reached("copies that are not proved", |c| c.copies_unproved);
-    reached("copies that fail", |c| c.copies_failed);
+    reached("copies that are refused", |c| c.replication.refused);
+    reached("copies that are not proved", |c| c.replication.unproved);
+    reached("copies that fail", |c| c.replication.failed);
     reached("proofs that are ignored", |c| c.proofs_ignored);
     reached("invalid acknowledgements", |c| c.invalid_acks);
     reached("too many acknowledgements", |c| c.excess_acks);

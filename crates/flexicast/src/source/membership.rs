@@ -64,7 +64,7 @@ impl ChannelScope<'_> {
             let refused = !offered || !validated || (full && !ladder.is_replicated());
             let needless = held || ladder.rung() < Rung::Replicated;
             if refused || needless || ladder.is_backing_off(Rung::Replicated, now) {
-                self.out.counters.copies_refused += u64::from(refused && !held);
+                self.out.counters.replication.refused += u64::from(refused && !held);
                 return;
             }
             let deadline = ladder.start_replication(now);

@@ -63,9 +63,9 @@ use timer::{ReceiverTimer, TimerTable};
 pub use types::Faults;
 use types::channel_number;
 pub use types::{
-    Absence, ChannelConfig, ChannelIndex, FIRST_UPDATES, LIVE_WITHIN, Limits, SessionId,
-    SessionStatus, SourceConfig, SourceCounters, SourceEvent, SubscriptionStatus, Traffic, Unicast,
-    close,
+    Absence, ChannelConfig, ChannelIndex, FIRST_UPDATES, LIVE_WITHIN, Limits, ReplicationCounters,
+    SessionId, SessionStatus, SourceConfig, SourceCounters, SourceEvent, SubscriptionStatus,
+    Traffic, Unicast, close,
 };
 use unicast::UnicastSchedule;
 

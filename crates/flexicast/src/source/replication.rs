@@ -11,7 +11,7 @@ impl ChannelScope<'_> {
     pub(super) fn end_unproved_replication(&mut self, id: SessionId, now: Instant) {
         let subscription = self.subscription(id);
         if subscription.is_some_and(|s| s.ladder.expire_replication(now)) {
-            self.out.counters.copies_unproved += 1;
+            self.out.counters.replication.unproved += 1;
             self.recount(id);
         }
     }
@@ -29,7 +29,7 @@ impl ChannelScope<'_> {
             true => self.take_off_flow(id, Cause::NetworkChanged, now),
             false => subscription.ladder.cancel_replication(),
         }
-        self.out.counters.copies_failed += 1;
+        self.out.counters.replication.failed += 1;
         self.recount(id);
     }
 }

@@ -129,12 +129,9 @@ pub struct SourceCounters {
     pub too_many: u64,
     /// HELLOs that were refused because the receiver with this id lives elsewhere.
     pub ids_in_use: u64,
-    /// Requests for copies that were refused because as many as allowed get them.
-    pub copies_refused: u64,
-    /// Copies that were given up because no proof came that they arrive.
-    pub copies_unproved: u64,
-    /// Copies that could not be sent to their receiver.
-    pub copies_failed: u64,
+    /// Counters of replication, each a member of this object.
+    #[cfg_attr(feature = "serde", serde(flatten))]
+    pub replication: ReplicationCounters,
     /// Proofs that were not accepted: of another flow, an old key, a rung that is not served, or
     /// too soon after flapping.
     pub proofs_ignored: u64,
@@ -156,6 +153,21 @@ pub struct SourceCounters {
     pub gaps: u64,
     /// Times that updates on unicast paths had to wait for the rate of all of them together.
     pub unicast_held: u64,
+}
+
+/// Counters of replication since the start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct ReplicationCounters {
+    /// Requests that were refused because the limit was reached.
+    #[cfg_attr(feature = "serde", serde(rename = "copies_refused"))]
+    pub refused: u64,
+    /// Receivers whose replication ended because no arrival was proved.
+    #[cfg_attr(feature = "serde", serde(rename = "copies_unproved"))]
+    pub unproved: u64,
+    /// Receivers whose replication ended because packets could not be sent.
+    #[cfg_attr(feature = "serde", serde(rename = "copies_failed"))]
+    pub failed: u64,
 }
 
 /// Events and requests for the owner of a source.

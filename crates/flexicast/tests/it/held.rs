@@ -160,7 +160,10 @@ fn proofs_of_one_that_is_held_change_nothing() {
     assert_eq!(place(&lab, 0).rung, Rung::Unicast);
     assert_eq!(lab.source.replicas(0), [] as [u64; 0]);
     let counters = lab.source.counters();
-    assert_eq!((counters.proofs_ignored, counters.copies_refused), (0, 0));
+    assert_eq!(
+        (counters.proofs_ignored, counters.replication.refused),
+        (0, 0)
+    );
     lab.assert_complete(1);
 }
 

@@ -60,11 +60,11 @@ const KNOWN: &[Known] = table! {
         "NEED requests of receivers not answered because there were too many";
     "too_many": protocol.too_many, "Receivers refused because the limit was reached";
     "ids_in_use": protocol.ids_in_use, "Receivers refused because their id was connected already";
-    "copies_refused": protocol.copies_refused,
+    "copies_refused": protocol.replication.refused,
         "Requests for replication refused because the limit was reached";
-    "copies_unproved": protocol.copies_unproved,
+    "copies_unproved": protocol.replication.unproved,
         "Receivers whose replication ended because no arrival was proved";
-    "copies_failed": protocol.copies_failed,
+    "copies_failed": protocol.replication.failed,
         "Receivers whose replication ended because packets could not be sent";
     "proofs_ignored": protocol.proofs_ignored,
         "Proofs of reception not accepted: of another flow, an old key or a rung not served";
