@@ -16,12 +16,44 @@ const PACKET_THRESHOLD: u64 = 3;
 /// Missed heartbeats that mean the flow is gone (design section 2).
 const HEARTBEATS: u32 = 3;
 
-/// The timers that are the same for all members of a flow.
-#[derive(Debug, Clone, Copy)]
+/// By then members know an announced change, and acknowledgements delayed before have arrived.
+const HEARD_BY: Duration = Duration::from_secs(3);
+
+/// The delays that are the same for all members of a flow.
+#[derive(Debug)]
 pub(crate) struct Delays {
     pub(crate) ack: Duration,
+    /// A shorter acknowledgement delay, and when it counts.
+    lower_ack: Option<(Instant, Duration)>,
     pub(crate) fall_back: Duration,
     pub(crate) heartbeat: Duration,
+}
+
+impl Delays {
+    pub(crate) fn new(ack: Duration, fall_back: Duration, heartbeat: Duration) -> Self {
+        Delays {
+            ack,
+            lower_ack: None,
+            fall_back,
+            heartbeat,
+        }
+    }
+
+    /// Sets the maximum acknowledgement delay.
+    ///
+    /// A longer delay counts at once, a shorter one only when the members know it: until then they
+    /// delay as before.
+    pub(crate) fn set_ack(&mut self, delay: Duration, now: Instant) {
+        self.lower_ack = (delay < self.ack).then(|| (now + HEARD_BY, delay));
+        self.ack = self.ack.max(delay);
+    }
+
+    /// Applies a shorter acknowledgement delay when it counts.
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        if let Some((_, delay)) = self.lower_ack.take_if(|(at, _)| *at <= now) {
+            self.ack = delay;
+        }
+    }
 }
 
 #[derive(Debug)]

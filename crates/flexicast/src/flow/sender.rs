@@ -21,8 +21,6 @@ use crate::{Cause, DEFAULT_UDP_PAYLOAD, FlowId, PathId};
 /// The caller's number for a member: unique among the members of a flow.
 pub type MemberId = u64;
 
-/// By then members know an announced change, and acknowledgements delayed before have arrived.
-const HEARD_BY: Duration = Duration::from_secs(3);
 /// An epoch asks for its successor when so many packets are left to it, or an eighth of all if that
 /// is less.
 const EPOCH_RESERVE: u64 = 1 << 16;
@@ -143,8 +141,6 @@ pub struct FlowSender {
     pub(super) config: FlowConfig,
     pub(super) epochs: Epochs,
     pub(super) delays: Delays,
-    /// When a shorter acknowledgement delay counts.
-    lower_ack_at: Option<Instant>,
     /// A member that has not confirmed the announced epoch, to begin looking from.
     pub(super) unconfirmed: MemberId,
     pub(super) queue: SendQueue,
@@ -184,16 +180,11 @@ impl FlowSender {
             rate,
             (config.udp_payload * 8).max((rate / 8 / 1000).min(1 << 20) as usize),
         );
-        let delays = Delays {
-            ack: config.ack_delay,
-            fall_back: config.fall_back,
-            heartbeat: config.heartbeat,
-        };
+        let delays = Delays::new(config.ack_delay, config.fall_back, config.heartbeat);
         Ok(FlowSender {
             pings: Pings::new(config.ack_delay * 2),
             epochs,
             delays,
-            lower_ack_at: None,
             unconfirmed: 0,
             queue: SendQueue::new(),
             ledger: Ledger::new(0),
@@ -314,14 +305,10 @@ impl FlowSender {
         }
     }
 
-    /// Sets the maximum acknowledgement delay of members.
-    ///
-    /// A longer delay counts at once, a shorter one only when the members know it: until then they
-    /// delay as before.
+    /// Sets the maximum acknowledgement delay of members; a shorter one counts when they know it.
     pub fn set_ack_delay(&mut self, delay: Duration, now: Instant) {
         self.config.ack_delay = delay;
-        self.lower_ack_at = (delay < self.delays.ack).then(|| now + HEARD_BY);
-        self.delays.ack = self.delays.ack.max(delay);
+        self.delays.set_ack(delay, now);
     }
 
     /// Makes a receiver that has confirmed key epoch `confirmed` a member from the next packet on
@@ -453,10 +440,7 @@ impl FlowSender {
 
     /// Checks the members' timers if they are due: losses, tails, fall-backs.
     pub fn handle_timeout(&mut self, now: Instant) {
-        if self.lower_ack_at.is_some_and(|at| at <= now) {
-            self.lower_ack_at = None;
-            self.delays.ack = self.config.ack_delay;
-        }
+        self.delays.handle_timeout(now);
         self.switch_if_due(now);
         self.drop_blocking(now);
         if !self.checks.take_due(now) {
