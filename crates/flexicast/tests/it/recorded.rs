@@ -433,15 +433,19 @@ fn record_key(r: &mut Recorder, sequence: u64, first_pn: u64) {
 const INTRODUCTION: &str = "\
 # A recorded flow
 
-What one receiver saw, in the order in which it arrived: frames of the source's control stream, packets of a flow, streams of the unicast path; and at the end
-the updates that come out. `docs/protocol.md` says what the bytes mean, its section 1 how vectors are written. Each vector has the fields that its bytes decode
-to, so that a decoder can be checked step by step.
+What one receiver saw, in the order in which it arrived: frames of the source's control stream,
+packets of a flow, streams of the unicast path; and at the end the updates that come out.
+`docs/protocol.md` says what the bytes mean, its section 1 how vectors are written. Each vector has
+the fields that its bytes decode to, so that a decoder can be checked step by step.
 
-`crates/flexicast/tests/it/recorded.rs` makes this file and holds the crate to it; `docs/decode_flow.py` decodes it without the crate.
+`crates/flexicast/tests/it/recorded.rs` makes this file and holds the crate to it;
+`docs/decode_flow.py` decodes it without the crate.
 
-The receiver is at update 300. The packet numbers pass 2^32. Of the first update's packets two are lost and one is damaged, one is overtaken, and one comes
-twice; a packet of another flow comes along. In the middle of the second update the source changes keys, from AES-128-GCM to ChaCha20-Poly1305, and leaves out
-the packet numbers in between; the last packet of the old epoch comes after the first ones of the new. The third update is begun and abandoned on the flow. The
+The receiver is at update 300. The packet numbers pass 2^32. Of the first update's packets two are
+lost and one is damaged, one is overtaken, and one comes twice; a packet of another flow comes
+along. In the middle of the second update the source changes keys, from AES-128-GCM to
+ChaCha20-Poly1305, and leaves out the packet numbers in between; the last packet of the old epoch
+comes after the first ones of the new. The third update is begun and abandoned on the flow. The
 unicast path brings what is missing.
 ";
 
