@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use netio::UdpSocket;
 
-/// Packets that lie one behind the other, to be cut into trains of equal packets, the last of which
+/// Packets that lie one after the other, to be cut into trains of equal packets, the last of which
 /// may be shorter.
 #[derive(Debug, Default)]
 pub(crate) struct Packets {

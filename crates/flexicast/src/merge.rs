@@ -139,9 +139,9 @@ impl Merge {
         self.source_answers
     }
 
-    /// The connection is gone, and the next one begins behind what was handed out: whatever a flow
-    /// packet took part in ends with it, for its sender is only known to have held the key. What
-    /// came by the unicast path stays.
+    /// Handles the end of the connection; the next one begins after what was handed out. Bytes of
+    /// flow packets end with it, for their sender is only known to have held the key. Those of the
+    /// unicast path stay.
     pub fn disconnected(&mut self) {
         self.needs.clear();
         self.sought_below = 0;
@@ -317,7 +317,7 @@ impl Merge {
     }
 
     /// Whether so much waits for the application that the unicast streams should not be read on.
-    /// What is not in order yet does not count: only the unicast path can fill its gaps.
+    /// Updates that are not in order yet do not count: only the unicast path can fill its gaps.
     pub fn is_full(&self) -> bool {
         self.ready_bytes >= MAX_BUFFERED
     }
@@ -399,7 +399,7 @@ impl Merge {
                 return;
             }
         }
-        // The unicast path has flow control of its own; it is never dropped for want of room, only
+        // The unicast path has flow control of its own; it is never dropped for lack of room, only
         // not read on (see `is_full`).
         if total > MAX_UPDATE as u64 {
             return;

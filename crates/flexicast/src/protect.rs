@@ -18,7 +18,7 @@ pub const TAG_LEN: usize = 16;
 pub const OVERHEAD: usize = HEADER_LEN + TAG_LEN;
 /// Bytes of a nonce (RFC 9001 section 5.3).
 const NONCE_LEN: usize = 12;
-/// Full packets end their frames on a multiple of this: the odd bytes behind the last whole AES
+/// Full packets end their frames on a multiple of this: the odd bytes after the last whole AES
 /// block would cost BoringSSL half as much as all the blocks before.
 pub const BLOCK_LEN: usize = 16;
 /// Bytes of a flow secret.
@@ -222,7 +222,7 @@ impl PacketKey {
 
     /// Applies header protection (RFC 9001 section 5.4) to a sealed packet.
     fn mask(&self, packet: &mut [u8]) -> Option<()> {
-        // The packet number always takes 4 bytes, so the sample begins right behind it.
+        // The packet number always takes 4 bytes, so the sample begins right after it.
         let mask = self
             .header
             .new_mask(packet.get(HEADER_LEN..HEADER_LEN + TAG_LEN)?)

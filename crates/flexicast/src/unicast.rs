@@ -188,7 +188,7 @@ impl StreamReader {
         }
     }
 
-    /// Whether the stream may end here: behind a header, and not inside an item.
+    /// Whether the stream may end here: after a header, and not inside an item.
     pub fn may_end(&self) -> bool {
         match self.state {
             State::Start => false,

@@ -94,7 +94,7 @@ impl<'a> Reader<'a> {
         Ok(out)
     }
 
-    /// Bytes behind a varint length of at most `max`.
+    /// Bytes after a varint length of at most `max`.
     pub(crate) fn prefixed(&mut self, max: usize) -> Result<&'a [u8], WireError> {
         let len = self.varint()?;
         if len > max as u64 {
@@ -107,7 +107,7 @@ impl<'a> Reader<'a> {
         self.bytes(len as usize)
     }
 
-    /// UTF-8 text behind a varint length of at most `max` bytes.
+    /// UTF-8 text after a varint length of at most `max` bytes.
     pub(crate) fn text(&mut self, max: usize) -> Result<String, WireError> {
         let what = self.what;
         let bytes = self.prefixed(max)?;

@@ -182,7 +182,11 @@ impl World {
                     self.pump_receiver(receiver)?;
                 }
             }
-            Act::RelayFails { relay, span, notified } => self.relay_fails(relay, span, notified),
+            Act::RelayFails {
+                relay,
+                span,
+                notified,
+            } => self.relay_fails(relay, span, notified),
             Act::CutRelay { receiver, span } => self.nodes[receiver].relayed.cut(now + span),
             Act::Forge {
                 channel,

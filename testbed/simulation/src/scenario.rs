@@ -288,7 +288,14 @@ fn relays(
         let relay = rng.random_range(0..relays);
         let span = span(rng, 0.05, 8.0);
         let notified = rng.random_bool(0.5);
-        acts.push((at, Act::RelayFails { relay, span, notified }));
+        acts.push((
+            at,
+            Act::RelayFails {
+                relay,
+                span,
+                notified,
+            },
+        ));
     }
     for _ in 0..rng.random_range(0..4) {
         let at = duration.mul_f64(rng.random_range(0.05..0.98));

@@ -130,9 +130,7 @@ impl World {
                 let about = [channel as u8, rung as u8, on as u8, cause as u8];
                 self.note(Kind::Moved, session, &about);
                 self.say(|| {
-                    format!(
-                        "session {session} in channel {channel} is on {on}: {rung} has {cause}"
-                    )
+                    format!("session {session} in channel {channel} is on {on}: {rung} has {cause}")
                 });
             }
             SourceEvent::MassFallBack {

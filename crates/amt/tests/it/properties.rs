@@ -175,7 +175,8 @@ proptest! {
             let packet = PacketHeaders::from_ip_slice(&out[..len]).unwrap();
             prop_assert_eq!(packet.payload.slice(), &payload[..]);
             let udp_header = packet.transport.unwrap().udp().unwrap();
-            prop_assert_eq!((udp_header.source_port, udp_header.destination_port), (from.port(), to.port()));
+            let ports = (udp_header.source_port, udp_header.destination_port);
+            prop_assert_eq!(ports, (from.port(), to.port()));
             let sum = match packet.net.unwrap() {
                 etherparse::NetHeaders::Ipv4(header, _) => {
                     prop_assert_eq!(IpAddr::from(header.source), from.ip());
@@ -231,7 +232,11 @@ proptest! {
     fn fragments_are_put_together_again(
         (source, group) in (v4(), v4()),
         ports in any::<(u16, u16)>(),
-        option in prop_oneof![Just(vec![]), Just(vec![0x94, 4, 0, 0]), Just(vec![7, 7, 4, 0, 0, 0, 0, 0])],
+        option in prop_oneof![
+            Just(vec![]),
+            Just(vec![0x94, 4, 0, 0]),
+            Just(vec![7, 7, 4, 0, 0, 0, 0, 0]),
+        ],
         payload in vec(any::<u8>(), 0..3000),
         mtu in 36usize..1600,
     ) {
@@ -275,7 +280,8 @@ proptest! {
         prop_assert_eq!(&whole[..], &packet[header_len..]);
         prop_assert_eq!(pieces.len() == 1, packet.len() <= mtu);
 
-        let mut forbidden = udp_packet((source, ports.0).into(), (group, ports.1).into(), 7, &payload);
+        let (from, to) = ((source, ports.0).into(), (group, ports.1).into());
+        let mut forbidden = udp_packet(from, to, 7, &payload);
         forbidden[6] |= 0x40;
         let found = ip::fragment_v4(&forbidden, mtu, |_| {});
         let fits = forbidden.len() <= mtu;
@@ -334,7 +340,8 @@ proptest! {
         let quoted = match found.transport.unwrap() {
             TransportSlice::Icmpv4(icmp) => {
                 prop_assert_eq!((icmp.type_u8(), icmp.code_u8()), (3, 4));
-                prop_assert_eq!(u32::from(u16::from_be_bytes([icmp.slice()[6], icmp.slice()[7]])), mtu);
+                let found = u16::from_be_bytes([icmp.slice()[6], icmp.slice()[7]]);
+                prop_assert_eq!(u32::from(found), mtu);
                 prop_assert_eq!(Checksum::default().with(icmp.slice()).finish(), 0);
                 icmp.payload()
             }
@@ -373,12 +380,17 @@ proptest! {
         let stepped = ip::update_checksum(expected, old, new);
         let whole = Checksum::default().with(&changed).finish();
         // Zero has two forms.
-        prop_assert!(stepped == whole || (stepped ^ whole) == 0xffff && [0, 0xffff].contains(&whole));
+        let both_zero = (stepped ^ whole) == 0xffff && [0, 0xffff].contains(&whole);
+        prop_assert!(stepped == whole || both_zero);
     }
 
     #[test]
     fn queries_are_read_as_they_were_written(
-        mld in any::<bool>(), from in address(), qrv in 0u8..12, qqic in 0u64..60_000, max in 0u64..10_000_000,
+        mld in any::<bool>(),
+        from in address(),
+        qrv in 0u8..12,
+        qqic in 0u64..60_000,
+        max in 0u64..10_000_000,
     ) {
         let (qqic, max_response) = (Duration::from_secs(qqic), Duration::from_millis(max));
         let query = GeneralQuery { qrv, qqic, max_response };
@@ -450,7 +462,8 @@ proptest! {
             if cut {
                 prop_assert!(record.sources.starts_with(&sources));
                 let size = if mld { 16 } else { 4 };
-                prop_assert!(sources.len() == record.sources.len() || (sources.len() + 1) * size + 80 > max_len);
+                let is_full = (sources.len() + 1) * size + 80 > max_len;
+                prop_assert!(sources.len() == record.sources.len() || is_full);
             } else {
                 prop_assert_eq!(&sources, &record.sources);
             }

@@ -171,9 +171,11 @@ fn the_written_list_is_opml_2() {
     assert_eq!(
         text,
         "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n<opml version=\"2.0\">\n<head>\n\
-         <title>flexfeed &lt;a&gt;</title>\n<dateCreated>Sat, 21 Nov 2026 08:05:09 GMT</dateCreated>\n\
+         <title>flexfeed &lt;a&gt;</title>\n\
+         <dateCreated>Sat, 21 Nov 2026 08:05:09 GMT</dateCreated>\n\
          </head>\n<body>\n<outline text=\"lore\">\n\
-         <outline type=\"rss\" text=\"L&amp;L &quot;q&quot;\" title=\"L&amp;L &quot;q&quot;\" xmlUrl=\"https://a/1?a=1&amp;b=2\"/>\n\
+         <outline type=\"rss\" text=\"L&amp;L &quot;q&quot;\" title=\"L&amp;L &quot;q&quot;\" \
+         xmlUrl=\"https://a/1?a=1&amp;b=2\"/>\n\
          <outline type=\"rss\" text=\"https://a/3\" xmlUrl=\"https://a/3\"/>\n</outline>\n\
          <outline type=\"rss\" text=\"https://a/2\" xmlUrl=\"https://a/2\"/>\n</body>\n</opml>\n"
     );
@@ -190,7 +192,8 @@ proptest! {
 
     #[test]
     fn random_markup_gives_a_result(parts in proptest::collection::vec(prop::sample::select(vec![
-        "<opml>", "</opml>", "<body>", "<outline ", "xmlUrl='", "https://a/", "'", ">", "/>", "</outline>", "&", ";", "&#0;",
+        "<opml>", "</opml>", "<body>", "<outline ", "xmlUrl='", "https://a/", "'", ">", "/>",
+        "</outline>", "&", ";", "&#0;",
         "<![CDATA[", "]]>", "<!--", "<?x", "?>", "é", "text=\"",
     ]), 0..24)) {
         let _ = read(parts.concat().as_bytes());

@@ -269,8 +269,10 @@ mod tests {
         fn pieces_are_those_of_quick_xml(parts in proptest::collection::vec(
             prop::sample::select(vec![
                 "<a", "<b:c", "</a", ">", "/>", " d='e'", " f=\"g\"", "'", "\"", "=", " ", "\n",
-                "<!--", "-->", "--", "->", "<![CDATA[", "]]>", "]]", "<?", "?>", "?", "<!", "<!DOCTYPE a",
-                "<!doctype [", "]", "<!ENTITY x '>'>", "&amp;", "&", ";", "é", "text", "/", "<", "\r",
+                "<!--", "-->", "--", "->", "<![CDATA[", "]]>", "]]", "<?", "?>", "?", "<!",
+                "<!DOCTYPE a",
+                "<!doctype [", "]", "<!ENTITY x '>'>", "&amp;", "&", ";", "é", "text", "/",
+                "<", "\r",
             ]), 0..14)
         ) {
             let text = parts.concat();

@@ -399,8 +399,8 @@ impl Connection {
         self.back.filter(|back| *back > self.last_heard)
     }
 
-    /// When a source that is not heard again is given up: three heartbeats and a half behind its
-    /// last sign of life, but no sooner than one and a half behind this end's own absence.
+    /// When a source that is not heard again is given up: three heartbeats and a half after its
+    /// last sign of life, but no sooner than one and a half after this end's own absence.
     fn silent_at(&self, heartbeat: Duration) -> Instant {
         let at = self.last_heard + heartbeat * SILENT_HEARTBEATS + heartbeat / 2;
         let back = self.back().map(|at| at + heartbeat + heartbeat / 2);

@@ -214,7 +214,7 @@ impl Drop for Race {
     }
 }
 
-/// IPv6 first, then in turns; each address once, and those that are shunned behind all others.
+/// IPv6 first, then in turns; each address once, and those that are shunned after all others.
 fn in_order(found: Vec<SocketAddr>, shunned: &[SocketAddr]) -> VecDeque<SocketAddr> {
     let mut order = VecDeque::new();
     let (six, four): (Vec<_>, Vec<_>) = found.into_iter().partition(SocketAddr::is_ipv6);

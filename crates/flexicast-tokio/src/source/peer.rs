@@ -79,7 +79,7 @@ struct Piece {
 }
 
 impl Piece {
-    /// Whether more of this channel fits behind what is there.
+    /// Whether more of this channel fits after what is there.
     fn takes(&self, channel: ChannelIndex) -> bool {
         self.bytes.is_empty() || self.channel == channel && self.bytes.len() < PIECE
     }

@@ -40,7 +40,7 @@ pub enum Credential {
 }
 
 impl Credential {
-    /// Which run of the receiver's program this is, where it says so.
+    /// Returns the instance of the receiver's program, if it states one.
     pub fn instance(&self) -> Option<[u8; 8]> {
         match self {
             Credential::Enrol { instance, .. } => Some(*instance),

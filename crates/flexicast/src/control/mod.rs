@@ -148,7 +148,7 @@ impl Control {
     }
 }
 
-/// A type of control frame: its number, its name, and how its body is read.
+/// A type of control frame: its number, its name and the reader of its body.
 ///
 /// Bytes after the fields that are known are left for later versions.
 type FrameType = (

@@ -1,4 +1,4 @@
-//! What waits to be sent on a flow: updates in order, ends of abandoned updates, messages.
+//! The send queue of a flow: updates in order, ends of abandoned updates, messages.
 
 use std::collections::VecDeque;
 

@@ -11,7 +11,7 @@ use crate::control::Anchor;
 
 /// A member that the flow waits for is given at least so long to grant more.
 const MIN_PATIENCE: Duration = Duration::from_millis(100);
-/// The most that a new member is taken to grant before it says so.
+/// Maximum of the grant that a new member is assumed to have given.
 const MAX_INITIAL: u64 = 8 << 20;
 
 impl FlowSender {

@@ -172,7 +172,7 @@ impl Assembly {
         agrees
     }
 
-    /// Forgets what came by the flow.
+    /// Drops the bytes that the flow brought.
     pub(super) fn drop_flow(&mut self) {
         self.flow = Pieces::default();
         self.total = self.total.filter(|_| self.certain);

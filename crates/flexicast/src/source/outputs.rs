@@ -35,7 +35,7 @@ pub(super) enum Finding {
     Overdue(RangeInclusive<u64>),
 }
 
-/// What the outputs of a receiver hold of a channel, by its cursors.
+/// Progress of a receiver's outputs in a channel, by its cursors.
 #[derive(Debug)]
 pub(super) struct Outputs {
     /// First update that WELCOME promised.

@@ -165,7 +165,7 @@ impl Capture {
         self.socket.take_error().unwrap_or_else(Some)
     }
 
-    /// Returns the packets lost for want of room since the last call. A train counts as one.
+    /// Returns the packets lost for lack of room since the last call. A train counts as one.
     pub fn take_lost(&mut self) -> u64 {
         let lost = std::mem::take(&mut self.lost);
         // SAFETY: the structure is made of integers: all zeroes is a value.

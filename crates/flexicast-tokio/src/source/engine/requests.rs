@@ -269,7 +269,7 @@ impl Engine {
         self.records.add_move(step, cause);
     }
 
-    /// A receiver has found out that its relay was the reason for its last move from there.
+    /// Records that a receiver's relay was the cause of its last move from a rung.
     fn explain_move(&mut self, session: SessionId, channel: ChannelIndex, from: Rung, on: Rung) {
         let Some((receiver, name)) = self.core.receiver(session) else {
             return;

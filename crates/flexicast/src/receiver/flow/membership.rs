@@ -63,7 +63,7 @@ impl Membership {
         }
     }
 
-    /// Falls back before the source says so. Returns the member's path.
+    /// Falls back before the source decides it. Returns the member's path.
     pub(super) fn leave(&mut self) -> Option<PathId> {
         let Membership::Member(member) = self else {
             return None;
@@ -195,7 +195,7 @@ impl FlowDriver<'_> {
         }
     }
 
-    /// Falls back to the unicast path because the source says so.
+    /// Falls back to the unicast path by the source's decision.
     fn dismissed(&mut self, first_pn: u64, jitter: f64, now: Instant) {
         let flow = &mut *self.flow;
         let was_member = flow.membership.path().is_some();

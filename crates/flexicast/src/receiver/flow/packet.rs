@@ -108,7 +108,7 @@ struct Arrival {
     path: PathId,
     rung: Rung,
     now: Instant,
-    /// How long its acknowledgement may wait.
+    /// Maximum delay of its acknowledgement.
     hold: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! What moves in virtual time: both ends' output, the links, the clock.
+//! Movement in virtual time: both ends' output, the links, the clock.
 
 use std::time::Duration;
 
