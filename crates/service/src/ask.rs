@@ -1,7 +1,7 @@
 //! Requests of `status` and `health` to a program that answers HTTP, mostly on this machine.
 //!
-//! They block, within bounds, and need no runtime. HTTP/1.0 on purpose: the answer ends with the
-//! connection and comes in one piece.
+//! Requests block, within bounds, and need no runtime. HTTP/1.0 on purpose: the answer ends with
+//! the connection and comes in one piece.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};

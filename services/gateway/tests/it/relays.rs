@@ -39,11 +39,11 @@ fn a_relay_without_packets_is_replaced() {
     let at = other.addr.to_string();
     let gateway = gateway(&deaf, &["--relay", &at, "--flow", "239.77.1.8:45111"]);
     // Answers all requests; the other relay answers nothing before this one was chosen.
-    let (tell, chosen) = std::sync::mpsc::sync_channel(1);
+    let (sender, chosen) = std::sync::mpsc::sync_channel(1);
     let deaf = std::thread::spawn(move || {
         while let Heard::Wants(..) = deaf.hears() {
             // Once is enough.
-            let _ = tell.try_send(());
+            let _ = sender.try_send(());
         }
     });
     chosen.recv_timeout(PATIENCE).expect("no Update came");

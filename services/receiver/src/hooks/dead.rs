@@ -85,7 +85,7 @@ impl DeadLetters {
     /// Appends letters, durably. Blocks for the disk.
     ///
     /// # Errors
-    /// They cannot all be written; a retry may repeat some.
+    /// Some letters cannot be written; a retry may repeat others.
     pub fn append(&self, letters: impl IntoIterator<Item = Letter>) -> Result<(), FileError> {
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut out = None;

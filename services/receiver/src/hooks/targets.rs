@@ -311,8 +311,8 @@ async fn a_command_gets_the_event_and_its_variables() {
     assert_eq!(event["data"]["id"], "urn:7");
     let i = incarnation();
     let expected = format!(
-        "FLEXFEED_ATTEMPT=3\nFLEXFEED_CHANNEL=lore\nFLEXFEED_ENTRY_ID=urn:7\nFLEXFEED_ENTRY_TITLE=\n\
-         FLEXFEED_ENTRY_URL=\n\
+        "FLEXFEED_ATTEMPT=3\nFLEXFEED_CHANNEL=lore\nFLEXFEED_ENTRY_ID=urn:7\n\
+         FLEXFEED_ENTRY_TITLE=\nFLEXFEED_ENTRY_URL=\n\
          FLEXFEED_EVENT_ID={i}/7\nFLEXFEED_EVENT_TYPE=org.flexfeed.entry.created.v1\n\
          FLEXFEED_FEED=https://example.org/f\n\
          FLEXFEED_INCARNATION={i}\nFLEXFEED_SEQ=7\nFLEXFEED_TIME=1970-01-01T00:16:40.000Z\n"

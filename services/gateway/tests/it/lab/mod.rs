@@ -137,11 +137,11 @@ pub fn end(mut program: Program) -> (Option<i32>, String) {
 
 /// Returns the lines of a program as they arrive.
 pub fn lines(program: &mut Program) -> mpsc::Receiver<String> {
-    let (tell, lines) = mpsc::sync_channel(1000);
+    let (sender, lines) = mpsc::sync_channel(1000);
     let stdout = BufReader::new(program.0.stdout.take().unwrap());
     std::thread::spawn(move || {
         for line in stdout.lines().map_while(Result::ok) {
-            if tell.send(line).is_err() {
+            if sender.send(line).is_err() {
                 return;
             }
         }
