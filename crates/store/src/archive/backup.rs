@@ -7,15 +7,17 @@ use std::path::{Path, PathBuf};
 
 use tokio::sync::mpsc;
 
-use super::accounts;
-use super::format::{FAMILY, Record, put, writer};
+use super::format::{FAMILY, put, writer};
+use super::record::{
+    ApiToken, Audit, Channel, Entry, Feed, Gap, Receiver, Record, Token, Update, User,
+};
 use super::{BackupReport, Contents};
 use crate::StoreError;
-use crate::database::{Database, Row, Session, sql, values};
+use crate::database::{Column, Database, Row, Session, Sql, Value, sql, values};
 use crate::sql::updates_within;
 
 /// Rows of one read.
-pub(super) const ROWS: i64 = 500;
+const ROWS: i64 = 500;
 /// Bytes of one read of updates.
 const BYTES: i64 = 4 << 20;
 
@@ -25,14 +27,14 @@ const PART: usize = 256 << 10;
 const PARTS: usize = 8;
 
 /// Records on their way to the file.
-pub(super) struct Output {
+struct Output {
     parts: mpsc::Sender<Vec<u8>>,
     part: Vec<u8>,
-    pub(super) contents: Contents,
+    contents: Contents,
 }
 
 /// Why the records could not be handed over.
-pub(super) enum Failure {
+enum Failure {
     Store(StoreError),
     Record(io::Error),
     /// The thread ended, and says why.
@@ -46,8 +48,9 @@ impl From<StoreError> for Failure {
 }
 
 impl Output {
-    pub(super) async fn put(&mut self, record: &Record, bytes: &[u8]) -> Result<(), Failure> {
+    async fn put(&mut self, record: &Record, bytes: &[u8]) -> Result<(), Failure> {
         put(&mut self.part, record, bytes).map_err(Failure::Record)?;
+        self.contents.count(record);
         if self.part.len() >= PART {
             self.flush().await?;
         }
@@ -210,10 +213,7 @@ async fn read(database: &Database, output: &mut Output) -> Result<(), Failure> {
     for channel in channels {
         updates(&mut session, output, channel).await?;
     }
-    gaps(&mut session, output).await?;
-    tokens(&mut session, output).await?;
-    receivers(&mut session, output).await?;
-    accounts::save(&mut session, output).await?;
+    rest(&mut session, output).await?;
     let contents = output.contents;
     output.put(&Record::End { contents }, &[]).await?;
     output.flush().await?;
@@ -221,79 +221,60 @@ async fn read(database: &Database, output: &mut Output) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn channels(session: &mut Session, output: &mut Output) -> Result<Vec<i64>, Failure> {
-    let rows = session
-        .rows(
-            sql!(
-                "SELECT id, name, head, created_at, groups, rate_bps, private, keep_count, keep_age,
-                     origin, active FROM channels ORDER BY id"
-            ),
-            values![],
-        )
-        .await?;
-    let mut keys = Vec::new();
-    for row in &rows {
-        let key = session.get(row, 0)?;
-        let record = Record::Channel {
-            key,
-            name: session.get(row, 1)?,
-            head: session.get(row, 2)?,
-            created: session.get(row, 3)?,
-            groups: session.get(row, 4)?,
-            rate_bps: session.get(row, 5)?,
-            private: session.get(row, 6)?,
-            keep_count: session.get(row, 7)?,
-            keep_age: session.get(row, 8)?,
-            origin: session.get(row, 9)?,
-            active: session.get(row, 10)?,
+/// Saves the rows of a table in the order of the first column, which is above `$1`; at most `$2` at
+/// once.
+async fn table<K: Column + Default>(
+    session: &mut Session,
+    output: &mut Output,
+    sql: Sql,
+    mut read: impl FnMut(&Session, &Row) -> Result<(Record, Vec<u8>), StoreError>,
+) -> Result<(), Failure>
+where
+    for<'a> Value<'a>: From<&'a K>,
+{
+    let mut after = K::default();
+    loop {
+        let rows = session
+            .rows(sql, &[Value::from(&after), Value::Int(Some(ROWS))])
+            .await?;
+        let Some(last) = rows.last() else {
+            return Ok(());
         };
-        output.put(&record, &[]).await?;
-        output.contents.channels += 1;
-        keys.push(key);
+        after = session.get(last, 0)?;
+        for row in &rows {
+            let (record, bytes) = read(session, row)?;
+            output.put(&record, &bytes).await?;
+        }
     }
+}
+
+async fn channels(session: &mut Session, output: &mut Output) -> Result<Vec<i64>, Failure> {
+    let sql = sql!(
+        "SELECT id, name, head, created_at, groups, rate_bps, private, keep_count, keep_age, origin,
+             active FROM channels WHERE id > $1 ORDER BY id LIMIT $2"
+    );
+    let mut keys = Vec::new();
+    table::<i64>(session, output, sql, |session, row| {
+        keys.push(session.get(row, 0)?);
+        Ok((Channel::read(session, row, 0)?, Vec::new()))
+    })
+    .await?;
     Ok(keys)
 }
 
 /// Without the times at which polls are due: after a restore they are polled at once.
 async fn feeds(session: &mut Session, output: &mut Output) -> Result<Vec<i64>, Failure> {
-    let rows = session
-        .rows(
-            sql!(
-                "SELECT id, channel_id, url, etag, last_modified, last_poll, state, detail, address,
-                     local, min_interval, max_interval, title, origin, active, moved_to, gone_at,
-                     poll_interval, paused FROM feeds ORDER BY id"
-            ),
-            values![],
-        )
-        .await?;
+    let sql = sql!(
+        "SELECT id, channel_id, url, etag, last_modified, last_poll, state, detail, address, local,
+             min_interval, max_interval, title, origin, active, moved_to, gone_at, poll_interval,
+             paused FROM feeds WHERE id > $1 ORDER BY id LIMIT $2"
+    );
     let mut keys = Vec::new();
-    for row in &rows {
-        let key = session.get(row, 0)?;
-        let record = Record::Feed {
-            key,
-            channel: session.get(row, 1)?,
-            url: session.get(row, 2)?,
-            etag: session.get(row, 3)?,
-            last_modified: session.get(row, 4)?,
-            last_poll: session.get(row, 5)?,
-            state: session.get(row, 6)?,
-            detail: session.get(row, 7)?,
-            address: session.get(row, 8)?,
-            local: session.get(row, 9)?,
-            min_interval: session.get(row, 10)?,
-            max_interval: session.get(row, 11)?,
-            title: session.get(row, 12)?,
-            origin: session.get(row, 13)?,
-            active: session.get(row, 14)?,
-            moved_to: session.get(row, 15)?,
-            gone_at: session.get(row, 16)?,
-            poll_interval: session.get(row, 17)?,
-            paused: session.get(row, 18)?,
-        };
-        output.put(&record, &[]).await?;
-        output.contents.feeds += 1;
-        keys.push(key);
-    }
+    table::<i64>(session, output, sql, |session, row| {
+        keys.push(session.get(row, 0)?);
+        Ok((Feed::read(session, row, 0)?, Vec::new()))
+    })
+    .await?;
     Ok(keys)
 }
 
@@ -304,8 +285,8 @@ async fn entries(session: &mut Session, output: &mut Output, feed: i64) -> Resul
         let rows = session
             .rows(
                 sql!(
-                    "SELECT entry_id, hash, seq FROM entries WHERE feed_id = $1 AND entry_id > $2
-                     ORDER BY entry_id LIMIT $3"
+                    "SELECT feed_id, entry_id, seq, hash FROM entries
+                     WHERE feed_id = $1 AND entry_id > $2 ORDER BY entry_id LIMIT $3"
                 ),
                 values![feed, &after, ROWS],
             )
@@ -313,16 +294,10 @@ async fn entries(session: &mut Session, output: &mut Output, feed: i64) -> Resul
         let Some(last) = rows.last() else {
             return Ok(());
         };
-        after = session.get(last, 0)?;
+        after = session.get(last, 1)?;
         for row in &rows {
-            let hash: Vec<u8> = session.get(row, 1)?;
-            let record = Record::Entry {
-                feed,
-                id: session.get(row, 0)?,
-                seq: session.get(row, 2)?,
-            };
-            output.put(&record, &hash).await?;
-            output.contents.entries += 1;
+            let hash: Vec<u8> = session.get(row, 3)?;
+            output.put(&Entry::read(session, row, 0)?, &hash).await?;
         }
     }
 }
@@ -332,129 +307,71 @@ async fn updates(session: &mut Session, output: &mut Output, channel: i64) -> Re
     loop {
         let rows = session
             .rows(
-                updates_within!("seq, encoded, feed_id, entry_id, kind, created_at"),
+                updates_within!("encoded, channel_id, feed_id, seq, entry_id, kind, created_at"),
                 values![channel, from, ROWS, BYTES],
             )
             .await?;
-        if rows.is_empty() {
-            return Ok(());
-        }
-        for row in &rows {
-            let seq: i64 = session.get(row, 0)?;
-            let encoded: Vec<u8> = session.get(row, 1)?;
-            let record = Record::Update {
-                channel,
-                feed: session.get(row, 2)?,
-                seq,
-                entry: session.get(row, 3)?,
-                kind: session.get(row, 4)?,
-                created: session.get(row, 5)?,
-            };
-            output.put(&record, &encoded).await?;
-            output.contents.updates += 1;
-            from = seq.saturating_add(1);
-        }
-    }
-}
-
-async fn gaps(session: &mut Session, output: &mut Output) -> Result<(), Failure> {
-    let mut after = 0_i64;
-    loop {
-        let rows = session
-            .rows(
-                sql!(
-                    "SELECT id, channel_id, url, noticed_at, state, detail, entries, after_seq FROM gaps
-                     WHERE id > $1 ORDER BY id LIMIT $2"
-                ),
-                values![after, ROWS],
-            )
-            .await?;
         let Some(last) = rows.last() else {
             return Ok(());
         };
-        after = session.get(last, 0)?;
+        from = session.get::<i64>(last, 3)?.saturating_add(1);
         for row in &rows {
-            let record = Record::Gap {
-                channel: session.get(row, 1)?,
-                url: session.get(row, 2)?,
-                at: session.get(row, 3)?,
-                state: session.get(row, 4)?,
-                detail: session.get(row, 5)?,
-                entries: session.get(row, 6)?,
-                after: session.get(row, 7)?,
-            };
-            output.put(&record, &[]).await?;
-            output.contents.gaps += 1;
+            let encoded: Vec<u8> = session.get(row, 0)?;
+            output
+                .put(&Update::read(session, row, 1)?, &encoded)
+                .await?;
         }
     }
 }
 
-async fn tokens(session: &mut Session, output: &mut Output) -> Result<(), Failure> {
-    let rows = session
-        .rows(
-            sql!(
-                "SELECT id, label, uses, use_limit, expires_at, public, channels, created_at,
-                     revoked_at, hash FROM tokens ORDER BY id"
-            ),
-            values![],
-        )
-        .await?;
-    for row in &rows {
-        let hash: Vec<u8> = session.get(row, 9)?;
-        let record = Record::Token {
-            key: session.get(row, 0)?,
-            label: session.get(row, 1)?,
-            uses: session.get(row, 2)?,
-            limit: session.get(row, 3)?,
-            expires: session.get(row, 4)?,
-            public: session.get(row, 5)?,
-            channels: session.get(row, 6)?,
-            created: session.get(row, 7)?,
-            revoked: session.get(row, 8)?,
-        };
-        output.put(&record, &hash).await?;
-        output.contents.tokens += 1;
-    }
-    Ok(())
-}
-
-async fn receivers(session: &mut Session, output: &mut Output) -> Result<(), Failure> {
-    let mut after = String::new();
-    loop {
-        let rows = session
-            .rows(
-                sql!(
-                    "SELECT id, name, software, address, channels, token_id, enrolled_at, seen_at,
-                         revoked_at, credential, label, tags, held FROM receivers WHERE id > $1 ORDER BY id LIMIT $2"
-                ),
-                values![&after, ROWS],
-            )
-            .await?;
-        let Some(last) = rows.last() else {
-            return Ok(());
-        };
-        after = session.get(last, 0)?;
-        for row in &rows {
-            let credential: Vec<u8> = session.get(row, 9)?;
-            output.put(&receiver(session, row)?, &credential).await?;
-            output.contents.receivers += 1;
-        }
-    }
-}
-
-fn receiver(session: &Session, row: &Row) -> Result<Record, StoreError> {
-    Ok(Record::Receiver {
-        id: session.get(row, 0)?,
-        name: session.get(row, 1)?,
-        software: session.get(row, 2)?,
-        address: session.get(row, 3)?,
-        channels: session.get(row, 4)?,
-        token: session.get(row, 5)?,
-        enrolled: session.get(row, 6)?,
-        seen: session.get(row, 7)?,
-        revoked: session.get(row, 8)?,
-        label: session.get(row, 10)?,
-        tags: session.get(row, 11)?,
-        held: session.get(row, 12)?,
+async fn rest(session: &mut Session, output: &mut Output) -> Result<(), Failure> {
+    let gaps = sql!(
+        "SELECT id, channel_id, url, noticed_at, state, detail, entries, after_seq FROM gaps
+         WHERE id > $1 ORDER BY id LIMIT $2"
+    );
+    table::<i64>(session, output, gaps, |session, row| {
+        Ok((Gap::read(session, row, 1)?, Vec::new()))
     })
+    .await?;
+    let tokens = sql!(
+        "SELECT id, label, uses, use_limit, expires_at, public, channels, created_at, revoked_at,
+             hash FROM tokens WHERE id > $1 ORDER BY id LIMIT $2"
+    );
+    table::<i64>(session, output, tokens, |session, row| {
+        Ok((Token::read(session, row, 0)?, session.get(row, 9)?))
+    })
+    .await?;
+    let receivers = sql!(
+        "SELECT id, name, software, address, channels, token_id, enrolled_at, seen_at, revoked_at,
+             label, tags, held, credential FROM receivers WHERE id > $1 ORDER BY id LIMIT $2"
+    );
+    table::<String>(session, output, receivers, |session, row| {
+        Ok((Receiver::read(session, row, 0)?, session.get(row, 12)?))
+    })
+    .await?;
+    // Browsers that are signed in are left out: they sign in again.
+    let users = sql!(
+        "SELECT id, name, password, role, created_at, disabled_at, issuer, subject FROM users
+         WHERE id > $1 ORDER BY id LIMIT $2"
+    );
+    table::<i64>(session, output, users, |session, row| {
+        Ok((User::read(session, row, 0)?, Vec::new()))
+    })
+    .await?;
+    let api_tokens = sql!(
+        "SELECT id, user_id, name, scopes, created_at, expires_at, seen_at, revoked_at, hash
+         FROM api_tokens WHERE id > $1 ORDER BY id LIMIT $2"
+    );
+    table::<i64>(session, output, api_tokens, |session, row| {
+        Ok((ApiToken::read(session, row, 1)?, session.get(row, 8)?))
+    })
+    .await?;
+    let audit = sql!(
+        "SELECT id, at, actor, via, action, target, detail, outcome, address FROM audit
+         WHERE id > $1 ORDER BY id LIMIT $2"
+    );
+    table::<i64>(session, output, audit, |session, row| {
+        Ok((Audit::read(session, row, 1)?, Vec::new()))
+    })
+    .await
 }

@@ -1,5 +1,6 @@
 //! Rows of a restore that are written together, for there are many of them.
 
+use super::record::{Entry, Update};
 use crate::StoreError;
 use crate::database::{Session, Value, sql, values};
 
@@ -10,21 +11,9 @@ const BYTES: usize = 4 << 20;
 /// Entries and updates that wait to be written together.
 #[derive(Default)]
 pub(super) struct Batch {
-    /// Feed, id, seq, hash.
-    pub(super) entries: Vec<(i64, String, i64, Vec<u8>)>,
-    pub(super) updates: Vec<UpdateRow>,
+    pub(super) entries: Vec<(Entry, Vec<u8>)>,
+    pub(super) updates: Vec<(Update, Vec<u8>)>,
     pub(super) bytes: usize,
-}
-
-/// An update that waits.
-pub(super) struct UpdateRow {
-    pub(super) channel: i64,
-    pub(super) feed: i64,
-    pub(super) seq: i64,
-    pub(super) entry: String,
-    pub(super) kind: String,
-    pub(super) created: i64,
-    pub(super) encoded: Vec<u8>,
 }
 
 impl Batch {
@@ -43,32 +32,19 @@ impl Batch {
 }
 
 async fn write_one_by_one(session: &mut Session, batch: &Batch) -> Result<(), StoreError> {
-    for (feed, id, seq, hash) in &batch.entries {
-        session
-            .execute(
-                sql!("INSERT INTO entries (feed_id, entry_id, hash, seq) VALUES ($1, $2, $3, $4)"),
-                values![*feed, id, hash.as_slice(), *seq],
-            )
-            .await?;
+    for (row, hash) in &batch.entries {
+        let sql =
+            sql!("INSERT INTO entries (feed_id, entry_id, seq, hash) VALUES ($1, $2, $3, $4)");
+        let values = row.values(values![hash.as_slice()]);
+        session.execute(sql, &values).await?;
     }
-    for row in &batch.updates {
-        session
-            .execute(
-                sql!(
-                    "INSERT INTO updates (channel_id, feed_id, seq, entry_id, kind, created_at, encoded)
-                     VALUES ($1, $2, $3, $4, $5, $6, $7)"
-                ),
-                values![
-                    row.channel,
-                    row.feed,
-                    row.seq,
-                    &row.entry,
-                    &row.kind,
-                    row.created,
-                    row.encoded.as_slice(),
-                ],
-            )
-            .await?;
+    for (row, encoded) in &batch.updates {
+        let sql = sql!(
+            "INSERT INTO updates (channel_id, feed_id, seq, entry_id, kind, created_at, encoded)
+             VALUES ($1, $2, $3, $4, $5, $6, $7)"
+        );
+        let values = row.values(values![encoded.as_slice()]);
+        session.execute(sql, &values).await?;
     }
     Ok(())
 }
@@ -77,14 +53,11 @@ async fn write_entries_at_once(session: &mut Session, batch: &Batch) -> Result<(
     if batch.entries.is_empty() {
         return Ok(());
     }
-    let feeds: Vec<i64> = batch.entries.iter().map(|entry| entry.0).collect();
-    let ids: Vec<&str> = batch.entries.iter().map(|entry| entry.1.as_str()).collect();
-    let seqs: Vec<i64> = batch.entries.iter().map(|entry| entry.2).collect();
-    let hashes: Vec<&[u8]> = batch
-        .entries
-        .iter()
-        .map(|entry| entry.3.as_slice())
-        .collect();
+    let rows = &batch.entries;
+    let feeds: Vec<i64> = rows.iter().map(|(row, _)| row.feed).collect();
+    let ids: Vec<&str> = rows.iter().map(|(row, _)| row.id.as_str()).collect();
+    let seqs: Vec<i64> = rows.iter().map(|(row, _)| row.seq).collect();
+    let hashes: Vec<&[u8]> = rows.iter().map(|(_, hash)| hash.as_slice()).collect();
     session
         .execute(
             sql!(
@@ -107,19 +80,19 @@ async fn write_updates_at_once(session: &mut Session, batch: &Batch) -> Result<(
         return Ok(());
     }
     let rows = &batch.updates;
-    let channels: Vec<i64> = rows.iter().map(|row| row.channel).collect();
-    let feeds: Vec<i64> = rows.iter().map(|row| row.feed).collect();
-    let seqs: Vec<i64> = rows.iter().map(|row| row.seq).collect();
-    let entries: Vec<&str> = rows.iter().map(|row| row.entry.as_str()).collect();
-    let kinds: Vec<&str> = rows.iter().map(|row| row.kind.as_str()).collect();
-    let created: Vec<i64> = rows.iter().map(|row| row.created).collect();
-    let encoded: Vec<&[u8]> = rows.iter().map(|row| row.encoded.as_slice()).collect();
+    let channels: Vec<i64> = rows.iter().map(|(row, _)| row.channel).collect();
+    let feeds: Vec<i64> = rows.iter().map(|(row, _)| row.feed).collect();
+    let seqs: Vec<i64> = rows.iter().map(|(row, _)| row.seq).collect();
+    let entries: Vec<&str> = rows.iter().map(|(row, _)| row.entry.as_str()).collect();
+    let kinds: Vec<&str> = rows.iter().map(|(row, _)| row.kind.as_str()).collect();
+    let created: Vec<i64> = rows.iter().map(|(row, _)| row.created).collect();
+    let encoded: Vec<&[u8]> = rows.iter().map(|(_, encoded)| encoded.as_slice()).collect();
     session
         .execute(
             sql!(
                 "INSERT INTO updates (channel_id, feed_id, seq, entry_id, kind, created_at, encoded)
-                 SELECT * FROM UNNEST($1::BIGINT[], $2::BIGINT[], $3::BIGINT[], $4::TEXT[], $5::TEXT[],
-                     $6::BIGINT[], $7::BYTEA[])"
+                 SELECT * FROM UNNEST($1::BIGINT[], $2::BIGINT[], $3::BIGINT[], $4::TEXT[],
+                     $5::TEXT[], $6::BIGINT[], $7::BYTEA[])"
             ),
             &[
                 Value::Ints(&channels),

@@ -5,10 +5,10 @@
 //! signed in, and the incarnations of channels, which a restore makes again: a past that came
 //! back must not pass for the present. So is what was recorded of the past: moves, samples, polls.
 
-mod accounts;
 mod backup;
 mod batch;
 mod format;
+mod record;
 mod restore;
 
 use std::fmt;

@@ -8,27 +8,28 @@ use std::path::{Path, PathBuf};
 use tokio::sync::mpsc;
 use uuid::Uuid;
 
-use super::batch::{Batch, UpdateRow};
-use super::format::{Reader, Record, invalid};
+use super::batch::Batch;
+use super::format::{Reader, invalid};
+use super::record::Record;
 use super::{Contents, Progress, RestoreReport};
 use crate::StoreError;
-use crate::database::{Database, Session, sql, values};
+use crate::database::{Database, Session, Value, sql, values};
 use crate::sql::grow_version;
 
 /// Records that were read ahead.
 const AHEAD: usize = 64;
 
 /// A restore that is under way.
-pub(super) struct Restore<'a> {
-    pub(super) session: Session,
+struct Restore<'a> {
+    session: Session,
     path: PathBuf,
     /// The new numbers of rows, by the old ones.
     channels: HashMap<i64, i64>,
     feeds: HashMap<i64, i64>,
     tokens: HashMap<i64, i64>,
-    pub(super) users: HashMap<i64, i64>,
+    users: HashMap<i64, i64>,
     batch: Batch,
-    pub(super) progress: Progress,
+    progress: Progress,
     tell: &'a mut (dyn FnMut(Progress) + Send),
 }
 
@@ -186,31 +187,18 @@ async fn check_empty(session: &mut Session) -> Result<(), StoreError> {
 
 impl Restore<'_> {
     async fn record(&mut self, record: Record, bytes: Vec<u8>) -> Result<(), StoreError> {
+        self.progress.done.count(&record);
         match record {
-            Record::Entry { feed, id, seq } => {
-                let feed = self.new_key(&self.feeds, feed)?;
-                self.batch.bytes += id.len();
-                self.batch.entries.push((feed, id, seq, bytes));
+            Record::Entry(mut entry) => {
+                entry.feed = self.new_key(&self.feeds, entry.feed)?;
+                self.batch.bytes += entry.id.len();
+                self.batch.entries.push((entry, bytes));
             }
-            Record::Update {
-                channel,
-                feed,
-                seq,
-                entry,
-                kind,
-                created,
-            } => {
-                self.batch.bytes += entry.len() + bytes.len();
-                let row = UpdateRow {
-                    channel: self.new_key(&self.channels, channel)?,
-                    feed: self.new_key(&self.feeds, feed)?,
-                    seq,
-                    entry,
-                    kind,
-                    created,
-                    encoded: bytes,
-                };
-                self.batch.updates.push(row);
+            Record::Update(mut update) => {
+                update.channel = self.new_key(&self.channels, update.channel)?;
+                update.feed = self.new_key(&self.feeds, update.feed)?;
+                self.batch.bytes += update.entry.len() + bytes.len();
+                self.batch.updates.push((update, bytes));
             }
             single => return self.single(single, &bytes).await,
         }
@@ -220,236 +208,108 @@ impl Restore<'_> {
         Ok(())
     }
 
-    pub(super) fn new_key(&self, keys: &HashMap<i64, i64>, old: i64) -> Result<i64, StoreError> {
+    fn new_key(&self, keys: &HashMap<i64, i64>, old: i64) -> Result<i64, StoreError> {
         keys.get(&old)
             .copied()
             .ok_or_else(|| self.damaged("a row in it belongs to another one that is not there"))
     }
 
-    pub(super) fn damaged(&self, reason: &str) -> StoreError {
+    fn damaged(&self, reason: &str) -> StoreError {
         StoreError::Archive {
             path: self.path.clone(),
             reason: format!("it is damaged: {reason}"),
         }
     }
 
-    /// Rows of which there are few.
+    /// Restores a row of which there are few.
     async fn single(&mut self, record: Record, bytes: &[u8]) -> Result<(), StoreError> {
+        let bytes = Value::from(bytes);
         match record {
-            Record::Channel { .. } => self.channel(record).await,
-            Record::Feed { .. } => self.feed(record).await,
-            Record::Gap {
-                channel,
-                url,
-                at,
-                state,
-                detail,
-                entries,
-                after,
-            } => {
-                let channel = self.new_key(&self.channels, channel)?;
-                self.session
-                    .execute(
-                        sql!(
-                            "INSERT INTO gaps (channel_id, url, noticed_at, state, detail, entries,
-                                 after_seq)
-                             VALUES ($1, $2, $3, $4, $5, $6, $7)"
-                        ),
-                        values![channel, &url, at, &state, &detail, entries, after],
-                    )
-                    .await?;
-                self.progress.done.gaps += 1;
-                Ok(())
-            }
-            Record::Token { .. } => self.token(record, bytes).await,
-            Record::Receiver { .. } => self.receiver(record, bytes).await,
-            other => self.account(other, bytes).await,
-        }
-    }
-
-    async fn channel(&mut self, record: Record) -> Result<(), StoreError> {
-        let Record::Channel {
-            key,
-            name,
-            head,
-            created,
-            groups,
-            rate_bps,
-            private,
-            keep_count,
-            keep_age,
-            origin,
-            active,
-        } = record
-        else {
-            return Ok(());
-        };
-        let id = self
-            .session
-            .scalar(
-                sql!(
-                    "INSERT INTO channels (name, incarnation, head, created_at, groups, rate_bps,
-                         private, keep_count, keep_age, origin, active, fence)
+            Record::Channel(row) => {
+                let incarnation = Uuid::new_v4().to_string();
+                let sql = sql!(
+                    "INSERT INTO channels (name, head, created_at, groups, rate_bps, private,
+                         keep_count, keep_age, origin, active, incarnation, fence)
                      VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, " NOW ") RETURNING id"
-                ),
-                values![
-                    &name,
-                    &Uuid::new_v4().to_string(),
-                    head,
-                    created,
-                    &groups,
-                    rate_bps,
-                    private,
-                    keep_count,
-                    keep_age,
-                    &origin,
-                    active,
-                ],
-            )
-            .await?;
-        self.channels.insert(key, id);
-        self.progress.done.channels += 1;
-        Ok(())
-    }
-
-    async fn feed(&mut self, record: Record) -> Result<(), StoreError> {
-        let Record::Feed {
-            key,
-            channel,
-            url,
-            etag,
-            last_modified,
-            last_poll,
-            state,
-            detail,
-            address,
-            local,
-            min_interval,
-            max_interval,
-            title,
-            origin,
-            active,
-            moved_to,
-            gone_at,
-            poll_interval,
-            paused,
-        } = record
-        else {
-            return Ok(());
-        };
-        let channel = self.new_key(&self.channels, channel)?;
-        let id = self
-            .session
-            .scalar(
-                sql!(
-                    "INSERT INTO feeds (channel_id, url, etag, last_modified, last_poll, state, detail,
-                         address, local, min_interval, max_interval, title, origin, active, moved_to,
-                         gone_at, poll_interval, paused)
+                );
+                let values = row.values(values![&incarnation]);
+                let id = self.session.scalar(sql, &values).await?;
+                self.channels.insert(row.key, id);
+            }
+            Record::Feed(mut row) => {
+                row.channel = self.new_key(&self.channels, row.channel)?;
+                let sql = sql!(
+                    "INSERT INTO feeds (channel_id, url, etag, last_modified, last_poll, state,
+                         detail, address, local, min_interval, max_interval, title, origin, active,
+                         moved_to, gone_at, poll_interval, paused)
                      VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16,
                          $17, $18) RETURNING id"
-                ),
-                values![
-                    channel,
-                    &url,
-                    &etag,
-                    &last_modified,
-                    last_poll,
-                    &state,
-                    &detail,
-                    &address,
-                    local,
-                    min_interval,
-                    max_interval,
-                    &title,
-                    &origin,
-                    active,
-                    &moved_to,
-                    gone_at,
-                    poll_interval,
-                    paused,
-                ],
-            )
-            .await?;
-        self.feeds.insert(key, id);
-        self.progress.done.feeds += 1;
-        Ok(())
-    }
-
-    async fn token(&mut self, record: Record, hash: &[u8]) -> Result<(), StoreError> {
-        let Record::Token {
-            key,
-            label,
-            uses,
-            limit,
-            expires,
-            public,
-            channels,
-            created,
-            revoked,
-        } = record
-        else {
-            return Ok(());
-        };
-        let id = self
-            .session
-            .scalar(
-                sql!(
-                    "INSERT INTO tokens (hash, label, uses, use_limit, expires_at, public, channels,
-                         created_at, revoked_at)
+                );
+                let id = self.session.scalar(sql, &row.values(&[])).await?;
+                self.feeds.insert(row.key, id);
+            }
+            Record::Gap(mut row) => {
+                row.channel = self.new_key(&self.channels, row.channel)?;
+                let sql = sql!(
+                    "INSERT INTO gaps (channel_id, url, noticed_at, state, detail, entries,
+                         after_seq)
+                     VALUES ($1, $2, $3, $4, $5, $6, $7)"
+                );
+                self.session.execute(sql, &row.values(&[])).await?;
+            }
+            Record::Token(row) => {
+                let sql = sql!(
+                    "INSERT INTO tokens (label, uses, use_limit, expires_at, public, channels,
+                         created_at, revoked_at, hash)
                      VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) RETURNING id"
-                ),
-                values![
-                    hash, &label, uses, limit, expires, public, &channels, created, revoked,
-                ],
-            )
-            .await?;
-        self.tokens.insert(key, id);
-        self.progress.done.tokens += 1;
-        Ok(())
-    }
-
-    async fn receiver(&mut self, record: Record, credential: &[u8]) -> Result<(), StoreError> {
-        let Record::Receiver {
-            id,
-            name,
-            software,
-            address,
-            channels,
-            token,
-            enrolled,
-            seen,
-            revoked,
-            label,
-            tags,
-            held,
-        } = record
-        else {
-            return Ok(());
-        };
-        let token = token
-            .map(|token| self.new_key(&self.tokens, token))
-            .transpose()?;
-        self.session
-            .execute(
-                sql!(
-                    "INSERT INTO receivers (id, credential, name, software, address, channels,
-                         token_id, enrolled_at, seen_at, revoked_at, label, tags, held)
+                );
+                let id = self.session.scalar(sql, &row.values(&[bytes])).await?;
+                self.tokens.insert(row.key, id);
+            }
+            Record::Receiver(mut row) => {
+                let token = row.token.map(|token| self.new_key(&self.tokens, token));
+                row.token = token.transpose()?;
+                let sql = sql!(
+                    "INSERT INTO receivers (id, name, software, address, channels, token_id,
+                         enrolled_at, seen_at, revoked_at, label, tags, held, credential)
                      VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)"
-                ),
-                values![
-                    &id, credential, &name, &software, &address, &channels, token, enrolled, seen,
-                    revoked, &label, &tags, held,
-                ],
-            )
-            .await?;
-        self.progress.done.receivers += 1;
+                );
+                self.session.execute(sql, &row.values(&[bytes])).await?;
+            }
+            Record::User(row) => {
+                let sql = sql!(
+                    "INSERT INTO users (name, password, role, created_at, disabled_at, issuer,
+                         subject)
+                     VALUES ($1, $2, $3, $4, $5, $6, $7) RETURNING id"
+                );
+                let id = self.session.scalar(sql, &row.values(&[])).await?;
+                self.users.insert(row.key, id);
+            }
+            Record::ApiToken(mut row) => {
+                row.user = self.new_key(&self.users, row.user)?;
+                let sql = sql!(
+                    "INSERT INTO api_tokens (user_id, name, scopes, created_at, expires_at, seen_at,
+                         revoked_at, hash)
+                     VALUES ($1, $2, $3, $4, $5, $6, $7, $8)"
+                );
+                self.session.execute(sql, &row.values(&[bytes])).await?;
+            }
+            Record::Audit(row) => {
+                let sql = sql!(
+                    "INSERT INTO audit (at, actor, via, action, target, detail, outcome, address)
+                     VALUES ($1, $2, $3, $4, $5, $6, $7, $8)"
+                );
+                self.session.execute(sql, &row.values(&[])).await?;
+            }
+            Record::Head { .. } | Record::Entry(_) | Record::Update(_) | Record::End { .. } => {
+                return Err(self.damaged("a record is in the wrong place"));
+            }
+        }
         Ok(())
     }
 
     async fn write_batch(&mut self) -> Result<(), StoreError> {
         let batch = std::mem::take(&mut self.batch);
-        self.progress.done.entries += batch.entries.len() as u64;
-        self.progress.done.updates += batch.updates.len() as u64;
         batch.write(&mut self.session).await?;
         (self.tell)(self.progress);
         Ok(())

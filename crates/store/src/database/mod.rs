@@ -30,7 +30,7 @@ use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
 pub use faults::{Failure, Fault, FaultRule, Faults};
 pub(crate) use session::Session;
 pub(crate) use sql::{Sql, postgres_part, sql, sqlite_part};
-pub(crate) use value::{Row, Value, storable, values};
+pub(crate) use value::{Column, Row, Value, storable, values};
 
 use crate::StoreError;
 use crate::location::Location;

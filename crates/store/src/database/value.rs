@@ -37,64 +37,32 @@ impl Value<'_> {
     }
 }
 
-impl From<i64> for Value<'_> {
-    fn from(value: i64) -> Self {
-        Self::Int(Some(value))
-    }
+macro_rules! values_from {
+    ($($type:ty: $variant:ident($value:ident => $inner:expr),)+) => {
+        $(
+            impl<'a> From<$type> for Value<'a> {
+                fn from($value: $type) -> Self {
+                    Self::$variant($inner)
+                }
+            }
+        )+
+    };
 }
 
-impl From<Option<i64>> for Value<'_> {
-    fn from(value: Option<i64>) -> Self {
-        Self::Int(value)
-    }
-}
-
-impl From<bool> for Value<'_> {
-    fn from(value: bool) -> Self {
-        Self::Bool(value)
-    }
-}
-
-impl<'a> From<&'a str> for Value<'a> {
-    fn from(value: &'a str) -> Self {
-        Self::Text(Some(value))
-    }
-}
-
-impl<'a> From<&'a String> for Value<'a> {
-    fn from(value: &'a String) -> Self {
-        Self::Text(Some(value))
-    }
-}
-
-impl<'a> From<&'a Option<String>> for Value<'a> {
-    fn from(value: &'a Option<String>) -> Self {
-        Self::Text(value.as_deref())
-    }
-}
-
-impl<'a> From<Option<&'a str>> for Value<'a> {
-    fn from(value: Option<&'a str>) -> Self {
-        Self::Text(value)
-    }
-}
-
-impl<'a> From<&'a [u8]> for Value<'a> {
-    fn from(value: &'a [u8]) -> Self {
-        Self::Bytes(value)
-    }
-}
-
-impl<'a> From<&'a [u8; 32]> for Value<'a> {
-    fn from(value: &'a [u8; 32]) -> Self {
-        Self::Bytes(value)
-    }
-}
-
-impl<'a> From<&'a [&'a str]> for Value<'a> {
-    fn from(value: &'a [&'a str]) -> Self {
-        Self::Texts(value)
-    }
+values_from! {
+    i64: Int(value => Some(value)),
+    &'a i64: Int(value => Some(*value)),
+    Option<i64>: Int(value => value),
+    &'a Option<i64>: Int(value => *value),
+    bool: Bool(value => value),
+    &'a bool: Bool(value => *value),
+    &'a str: Text(value => Some(value)),
+    &'a String: Text(value => Some(value)),
+    Option<&'a str>: Text(value => value),
+    &'a Option<String>: Text(value => value.as_deref()),
+    &'a [u8]: Bytes(value => value),
+    &'a [u8; 32]: Bytes(value => value),
+    &'a [&'a str]: Texts(value => value),
 }
 
 /// The parameters of a statement, whatever their types.
