@@ -169,6 +169,28 @@ impl Session {
         Ok(self.rows(sql, values).await?.into_iter().next())
     }
 
+    /// All rows that a statement gives, read by `read`.
+    pub(crate) async fn list<T>(
+        &mut self,
+        sql: Sql,
+        values: &[Value<'_>],
+        read: impl Fn(&Self, &Row) -> Result<T, StoreError>,
+    ) -> Result<Vec<T>, StoreError> {
+        let rows = self.rows(sql, values).await?;
+        rows.iter().map(|row| read(self, row)).collect()
+    }
+
+    /// The first row that a statement gives, read by `read`, if it gives one.
+    pub(crate) async fn find<T>(
+        &mut self,
+        sql: Sql,
+        values: &[Value<'_>],
+        read: impl Fn(&Self, &Row) -> Result<T, StoreError>,
+    ) -> Result<Option<T>, StoreError> {
+        let row = self.row(sql, values).await?;
+        row.map(|row| read(self, &row)).transpose()
+    }
+
     /// The first column of the only row of a statement that always gives one.
     pub(crate) async fn scalar<T: Column>(
         &mut self,

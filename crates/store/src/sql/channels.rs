@@ -3,7 +3,7 @@
 use uuid::Uuid;
 
 use super::updates::PART;
-use super::{check_fence, cut, grow_version, to_i64};
+use super::{check_fence, check_length, cut, grow_version, to_i64};
 use crate::database::{Row, Session, sql, values};
 use crate::model::{
     Channel, ChannelRow, ChannelSettings, ChooseSettings, LeaseRow, Origin, Retention,
@@ -49,8 +49,6 @@ fn read_row(session: &Session, row: &Row) -> Result<ChannelRow, StoreError> {
         Some(first) => session.unsigned(first)?,
         None => head.saturating_add(1),
     };
-    let rate: Option<i64> = session.get(row, 6)?;
-    let keep: Option<i64> = session.get(row, 8)?;
     let origin: String = session.get(row, 10)?;
     let origin = Origin::from_word(&origin)
         .ok_or_else(|| session.damaged(format!("the origin of channel {name:?} is {origin:?}")))?;
@@ -83,10 +81,10 @@ fn read_row(session: &Session, row: &Row) -> Result<ChannelRow, StoreError> {
         },
         settings: ChannelSettings {
             groups: session.get(row, 5)?,
-            rate_bps: rate.map(|rate| session.unsigned(rate)).transpose()?,
+            rate_bps: session.maybe_count(row, 6)?,
             private: session.get(row, 7)?,
             keep: Retention {
-                count: keep.map(|keep| session.unsigned(keep)).transpose()?,
+                count: session.maybe_count(row, 8)?,
                 age_ms: session.get(row, 9)?,
             },
             origin,
@@ -99,11 +97,9 @@ fn read_row(session: &Session, row: &Row) -> Result<ChannelRow, StoreError> {
 }
 
 async fn read_channel(session: &mut Session, name: &str) -> Result<ChannelRow, StoreError> {
-    let row = session
-        .row(select_channels!("WHERE c.name = $1"), values![name])
-        .await?
-        .ok_or_else(|| session.unknown_channel(name))?;
-    read_row(session, &row)
+    let sql = select_channels!("WHERE c.name = $1");
+    let row = session.find(sql, values![name], read_row).await?;
+    row.ok_or_else(|| session.unknown_channel(name))
 }
 
 /// Whether the channel had to be made. Its leases are numbered from the present time on: should the
@@ -131,14 +127,8 @@ fn check_name(name: &str) -> Result<(), StoreError> {
 }
 
 fn check_settings(settings: &ChannelSettings) -> Result<(), StoreError> {
-    match settings.groups.as_ref().filter(|g| g.len() > MAX_GROUPS) {
-        None => Ok(()),
-        Some(groups) => Err(StoreError::TooLong {
-            what: "the list of groups",
-            bytes: groups.len(),
-            limit: MAX_GROUPS,
-        }),
-    }
+    let groups = settings.groups.as_deref().unwrap_or_default();
+    check_length("the list of groups", groups, MAX_GROUPS)
 }
 
 /// Sets everything that is set about a channel, and makes it active.
@@ -231,12 +221,11 @@ impl Channels<'_> {
     /// # Errors
     /// The database fails.
     pub async fn list(self) -> Result<Vec<ChannelRow>, StoreError> {
-        let mut session = self.store.database.read("list channels").await?;
-        let rows = session.rows(select_channels!(""), values![]).await?;
-        let mut channels = rows
-            .iter()
-            .map(|row| read_row(&session, row))
-            .collect::<Result<Vec<_>, _>>()?;
+        let sql = select_channels!("");
+        let mut channels = self
+            .store
+            .list("list channels", sql, values![], read_row)
+            .await?;
         channels.sort_by(|a, b| a.channel.name.cmp(&b.channel.name));
         Ok(channels)
     }
@@ -265,10 +254,11 @@ impl Channels<'_> {
             )
             .await?;
         grow_version(&mut session).await?;
-        let found = session.rows(select_channels!(""), values![]).await?;
         let mut others = Vec::new();
-        for row in &found {
-            let row = read_row(&session, row)?;
+        for row in session
+            .list(select_channels!(""), values![], read_row)
+            .await?
+        {
             if row.channel.name != name {
                 others.push(row);
             } else if row.active && !is_new {

@@ -7,7 +7,7 @@ use super::records::change::{current_fences, notify};
 use super::records::history::rows;
 use super::records::read::receiver_id;
 use super::records::rows::kept;
-use super::to_i64;
+use super::{check_length, to_i64};
 use crate::database::{Row, Session, sql, values};
 use crate::model::{Command, CommandState, Fence, NewAudit, NewCommand};
 use crate::watch::Topic;
@@ -147,10 +147,7 @@ impl Commands<'_> {
             ("the URL of a command", &command.url, MAX_URL),
         ];
         for (what, text, limit) in texts {
-            let bytes = text.as_ref().map_or(0, String::len);
-            if bytes > limit {
-                return Err(StoreError::TooLong { what, bytes, limit });
-            }
+            check_length(what, text.as_deref().unwrap_or_default(), limit)?;
         }
         let mut session = self
             .store
@@ -317,11 +314,10 @@ impl Commands<'_> {
     /// # Errors
     /// The database fails.
     pub async fn get(self, id: i64) -> Result<Option<Command>, StoreError> {
-        let mut session = self.store.database.read("look up a command").await?;
-        let row = session
-            .row(select_commands!("WHERE id = $1"), values![id])
-            .await?;
-        row.map(|row| read_command(&session, &row)).transpose()
+        let sql = select_commands!("WHERE id = $1");
+        self.store
+            .find("look up a command", sql, values![id], read_command)
+            .await
     }
 
     /// Returns commands with an id below `before`, the newest first.
@@ -329,16 +325,10 @@ impl Commands<'_> {
     /// # Errors
     /// The database fails.
     pub async fn list(self, before: Option<i64>, limit: usize) -> Result<Vec<Command>, StoreError> {
-        let mut session = self.store.database.read("list commands").await?;
-        let found = session
-            .rows(
-                select_commands!("WHERE id < $1 ORDER BY id DESC LIMIT $2"),
-                values![before.unwrap_or(i64::MAX), rows(limit)],
-            )
-            .await?;
-        found
-            .iter()
-            .map(|row| read_command(&session, row))
-            .collect()
+        let sql = select_commands!("WHERE id < $1 ORDER BY id DESC LIMIT $2");
+        let values = values![before.unwrap_or(i64::MAX), rows(limit)];
+        self.store
+            .list("list commands", sql, values, read_command)
+            .await
     }
 }

@@ -79,19 +79,17 @@ impl Entries<'_> {
     ) -> Result<Vec<String>, StoreError> {
         let mut session = self.store.database.read("look up new entries").await?;
         channel_id(&mut session, channel).await?;
-        let rows = session
-            .rows(
-                sql!(
-                    "SELECT e.entry_id FROM entries e
-                     JOIN feeds f ON f.id = e.feed_id
-                     JOIN channels c ON c.id = f.channel_id
-                     WHERE c.name = $1 AND f.url = $2 AND e.seq > $3
-                     ORDER BY e.seq DESC LIMIT $4"
-                ),
-                values![channel, url, to_i64(seq), to_i64(limit as u64)],
-            )
-            .await?;
-        rows.iter().map(|row| session.get(row, 0)).collect()
+        let sql = sql!(
+            "SELECT e.entry_id FROM entries e
+             JOIN feeds f ON f.id = e.feed_id
+             JOIN channels c ON c.id = f.channel_id
+             WHERE c.name = $1 AND f.url = $2 AND e.seq > $3
+             ORDER BY e.seq DESC LIMIT $4"
+        );
+        let values = values![channel, url, to_i64(seq), to_i64(limit as u64)];
+        session
+            .list(sql, values, |session, row| session.get(row, 0))
+            .await
     }
 
     /// Forgets the entries of a feed, except for the `keep` newest ones, those that are `present`
@@ -135,18 +133,10 @@ impl Entries<'_> {
         };
         // While an update is kept, so is what is known of its entry.
         let last = last.min(oldest.map_or(head, |oldest| oldest - 1));
-        let mut all = 0;
-        loop {
-            let mut session = self.store.database.write("forget old entries").await?;
-            let deleted = session
-                .execute(OLD_ENTRIES, values![feed_id, last, present, PART])
-                .await?;
-            session.commit().await?;
-            all += deleted;
-            if deleted < PART.unsigned_abs() {
-                return Ok(all);
-            }
-        }
+        let values = values![feed_id, last, present, PART];
+        self.store
+            .execute_in_parts("forget old entries", OLD_ENTRIES, values, PART)
+            .await
     }
 }
 

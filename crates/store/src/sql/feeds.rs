@@ -1,8 +1,8 @@
 //! Feeds: their settings, and the outcome of their polls.
 
 use super::updates::{MAX_KEY, feed_row};
-use super::{cut, grow_version};
-use crate::database::{Row, Session, sql, values};
+use super::{check_length, cut, grow_version};
+use crate::database::{Operation, Row, Session, Sql, sql, values};
 use crate::model::{FeedEdit, FeedRow, FeedSettings, Origin, PollRecord, Validators};
 use crate::{Feeds, StoreError};
 
@@ -76,13 +76,8 @@ async fn find(
     channel: &str,
     url: &str,
 ) -> Result<Option<FeedRow>, StoreError> {
-    let row = session
-        .row(
-            select_feeds!("WHERE c.name = $1 AND f.url = $2"),
-            values![channel, url],
-        )
-        .await?;
-    row.map(|row| read_row(session, &row)).transpose()
+    let sql = select_feeds!("WHERE c.name = $1 AND f.url = $2");
+    session.find(sql, values![channel, url], read_row).await
 }
 
 pub(super) async fn channel_id(session: &mut Session, channel: &str) -> Result<i64, StoreError> {
@@ -94,17 +89,6 @@ pub(super) async fn channel_id(session: &mut Session, channel: &str) -> Result<i
         .await?
         .ok_or_else(|| session.unknown_channel(channel))?;
     session.get(&row, 0)
-}
-
-fn check_length(what: &'static str, text: &str, limit: usize) -> Result<(), StoreError> {
-    if text.len() > limit {
-        return Err(StoreError::TooLong {
-            what,
-            bytes: text.len(),
-            limit,
-        });
-    }
-    Ok(())
 }
 
 fn check_lengths(settings: &FeedSettings) -> Result<(), StoreError> {
@@ -119,19 +103,14 @@ impl Feeds<'_> {
     /// The channel does not exist, or the database fails.
     pub async fn list(self, channel: Option<&str>) -> Result<Vec<FeedRow>, StoreError> {
         let mut session = self.store.database.read("list feeds").await?;
-        let rows = match channel {
+        let mut feeds = match channel {
             Some(channel) => {
                 channel_id(&mut session, channel).await?;
-                session
-                    .rows(select_feeds!("WHERE c.name = $1"), values![channel])
-                    .await?
+                let sql = select_feeds!("WHERE c.name = $1");
+                session.list(sql, values![channel], read_row).await?
             }
-            None => session.rows(select_feeds!(""), values![]).await?,
+            None => session.list(select_feeds!(""), values![], read_row).await?,
         };
-        let mut feeds = rows
-            .iter()
-            .map(|row| read_row(&session, row))
-            .collect::<Result<Vec<_>, _>>()?;
         feeds.sort_by(|a, b| (&a.channel, &a.settings.url).cmp(&(&b.channel, &b.settings.url)));
         Ok(feeds)
     }
@@ -300,17 +279,9 @@ impl Feeds<'_> {
         url: &str,
         active: bool,
     ) -> Result<bool, StoreError> {
-        let mut session = self.store.database.write("switch a feed").await?;
-        let id = channel_id(&mut session, channel).await?;
-        let found = session
-            .execute(
-                sql!("UPDATE feeds SET active = $3 WHERE channel_id = $1 AND url = $2"),
-                values![id, url, active],
-            )
-            .await?;
-        grow_version(&mut session).await?;
-        session.commit().await?;
-        Ok(found > 0)
+        let sql = sql!("UPDATE feeds SET active = $3 WHERE channel_id = $1 AND url = $2");
+        self.switch("switch a feed", sql, channel, url, active)
+            .await
     }
 
     /// Sets whether the polls of a feed are paused. Returns whether there is such a feed that was
@@ -324,14 +295,22 @@ impl Feeds<'_> {
         url: &str,
         paused: bool,
     ) -> Result<bool, StoreError> {
-        let mut session = self.store.database.write("pause a feed").await?;
+        let sql =
+            sql!("UPDATE feeds SET paused = $3 WHERE channel_id = $1 AND url = $2 AND active");
+        self.switch("pause a feed", sql, channel, url, paused).await
+    }
+
+    async fn switch(
+        self,
+        operation: Operation,
+        sql: Sql,
+        channel: &str,
+        url: &str,
+        on: bool,
+    ) -> Result<bool, StoreError> {
+        let mut session = self.store.database.write(operation).await?;
         let id = channel_id(&mut session, channel).await?;
-        let found = session
-            .execute(
-                sql!("UPDATE feeds SET paused = $3 WHERE channel_id = $1 AND url = $2 AND active"),
-                values![id, url, paused],
-            )
-            .await?;
+        let found = session.execute(sql, values![id, url, on]).await?;
         grow_version(&mut session).await?;
         session.commit().await?;
         Ok(found > 0)

@@ -76,16 +76,12 @@ impl Gaps<'_> {
     pub async fn list(self, channel: &str, limit: usize) -> Result<Vec<GapRecord>, StoreError> {
         let mut session = self.store.database.read("list gaps").await?;
         let id = channel_id(&mut session, channel).await?;
-        let rows = session
-            .rows(
-                sql!(
-                    "SELECT id, url, noticed_at, state, detail, entries, after_seq FROM gaps
-                     WHERE channel_id = $1 ORDER BY id DESC LIMIT $2"
-                ),
-                values![id, to_i64(limit as u64)],
-            )
-            .await?;
-        rows.iter().map(|row| read_gap(&session, row)).collect()
+        let sql = sql!(
+            "SELECT id, url, noticed_at, state, detail, entries, after_seq FROM gaps
+             WHERE channel_id = $1 ORDER BY id DESC LIMIT $2"
+        );
+        let values = values![id, to_i64(limit as u64)];
+        session.list(sql, values, read_gap).await
     }
 }
 
@@ -93,7 +89,6 @@ fn read_gap(session: &Session, row: &Row) -> Result<GapRecord, StoreError> {
     let state: String = session.get(row, 3)?;
     let state = GapState::from_word(&state)
         .ok_or_else(|| session.damaged(format!("the state of a gap is {state:?}")))?;
-    let after: Option<i64> = session.get(row, 6)?;
     Ok(GapRecord {
         id: session.get(row, 0)?,
         url: session.get(row, 1)?,
@@ -101,6 +96,6 @@ fn read_gap(session: &Session, row: &Row) -> Result<GapRecord, StoreError> {
         state,
         detail: session.get(row, 4)?,
         entries: session.count(row, 5)?,
-        after: after.map(|after| session.unsigned(after)).transpose()?,
+        after: session.maybe_count(row, 6)?,
     })
 }

@@ -86,23 +86,13 @@ impl Leases<'_> {
         holder: &Holder,
         ttl: Duration,
     ) -> Result<bool, StoreError> {
-        let mut session = self.store.database.write("renew a lease").await?;
-        let renewed = session
-            .execute(
-                sql!(
-                    "UPDATE channels SET lease_ttl = $4, lease_until = " NOW " + $4
-                     WHERE name = $1 AND fence = $2 AND holder = $3
-                         AND lease_until IS NOT NULL"
-                ),
-                values![
-                    &lease.channel,
-                    super::to_i64(lease.fence),
-                    &holder.id.to_string(),
-                    milliseconds(ttl),
-                ],
-            )
-            .await?;
-        session.commit().await?;
+        let sql = sql!(
+            "UPDATE channels SET lease_ttl = $4, lease_until = " NOW " + $4
+             WHERE name = $1 AND fence = $2 AND holder = $3 AND lease_until IS NOT NULL"
+        );
+        let (fence, holder) = (super::to_i64(lease.fence), holder.id.to_string());
+        let values = values![&lease.channel, fence, &holder, milliseconds(ttl)];
+        let renewed = self.store.execute("renew a lease", sql, values).await?;
         Ok(renewed > 0)
     }
 
@@ -113,17 +103,15 @@ impl Leases<'_> {
     /// The database fails.
     pub async fn release(self, lease: &Lease) -> Result<(), StoreError> {
         // The last holder stays on record.
-        let mut session = self.store.database.write("release a lease").await?;
-        session
-            .execute(
-                sql!(
-                    "UPDATE channels SET lease_until = NULL, lease_ttl = NULL
-                     WHERE name = $1 AND fence = $2"
-                ),
-                values![&lease.channel, super::to_i64(lease.fence)],
-            )
-            .await?;
-        session.commit().await
+        let sql = sql!(
+            "UPDATE channels SET lease_until = NULL, lease_ttl = NULL
+             WHERE name = $1 AND fence = $2"
+        );
+        let values = values![&lease.channel, super::to_i64(lease.fence)];
+        self.store
+            .execute("release a lease", sql, values)
+            .await
+            .map(|_| ())
     }
 }
 

@@ -15,9 +15,69 @@ mod updates;
 #[cfg(test)]
 mod sqlite_tests;
 
-use crate::StoreError;
-use crate::database::{Session, sql, values};
+use crate::database::{Operation, Row, Session, Sql, Value, sql, values};
+use crate::{Store, StoreError};
 pub(crate) use updates::updates_within;
+
+/// Reads a row of a result.
+type Read<T> = fn(&Session, &Row) -> Result<T, StoreError>;
+
+/// Statements that need no others around them.
+impl Store {
+    async fn list<T>(
+        &self,
+        operation: Operation,
+        sql: Sql,
+        values: &[Value<'_>],
+        read: Read<T>,
+    ) -> Result<Vec<T>, StoreError> {
+        let mut session = self.database.read(operation).await?;
+        session.list(sql, values, read).await
+    }
+
+    async fn find<T>(
+        &self,
+        operation: Operation,
+        sql: Sql,
+        values: &[Value<'_>],
+        read: Read<T>,
+    ) -> Result<Option<T>, StoreError> {
+        let mut session = self.database.read(operation).await?;
+        session.find(sql, values, read).await
+    }
+
+    /// Runs a statement in a transaction of its own. Returns how many rows it changed.
+    async fn execute(
+        &self,
+        operation: Operation,
+        sql: Sql,
+        values: &[Value<'_>],
+    ) -> Result<u64, StoreError> {
+        let mut session = self.database.write(operation).await?;
+        let changed = session.execute(sql, values).await?;
+        session.commit().await?;
+        Ok(changed)
+    }
+
+    /// Repeats a statement that changes at most `part` rows until there are no more, in
+    /// transactions between which others can write. Returns how many rows it changed.
+    async fn execute_in_parts(
+        &self,
+        operation: Operation,
+        sql: Sql,
+        values: &[Value<'_>],
+        part: i64,
+    ) -> Result<u64, StoreError> {
+        let mut all = 0;
+        loop {
+            let changed = self.execute(operation, sql, values).await?;
+            all += changed;
+            if changed < part.unsigned_abs() {
+                return Ok(all);
+            }
+        }
+    }
+}
 
 /// Grows the version, so that a running source looks at the change. The last statement of its
 /// transaction, for it makes others wait.
@@ -29,6 +89,15 @@ pub(crate) async fn grow_version(session: &mut Session) -> Result<(), StoreError
         )
         .await
         .map(|_| ())
+}
+
+/// Fails if a text is too long.
+fn check_length(what: &'static str, text: &str, limit: usize) -> Result<(), StoreError> {
+    let bytes = text.len();
+    match bytes > limit {
+        true => Err(StoreError::TooLong { what, bytes, limit }),
+        false => Ok(()),
+    }
 }
 
 /// Fails if another holder has the lease by now.

@@ -55,6 +55,10 @@ pub(super) fn read_receiver(session: &Session, row: &Row) -> Result<ReceiverRow,
     })
 }
 
+fn read_id(session: &Session, row: &Row) -> Result<Uuid, StoreError> {
+    receiver_id(session, row, 0)
+}
+
 /// Stored row of the receiver that asks.
 struct Known {
     credential: Vec<u8>,
@@ -75,13 +79,10 @@ impl Receivers<'_> {
     /// # Errors
     /// The database fails.
     pub async fn list(self) -> Result<Vec<ReceiverRow>, StoreError> {
-        let mut session = self.store.database.read("list receivers").await?;
-        let rows = session
-            .rows(select_receivers!("ORDER BY enrolled_at, id"), values![])
-            .await?;
-        rows.iter()
-            .map(|row| read_receiver(&session, row))
-            .collect()
+        let sql = select_receivers!("ORDER BY enrolled_at, id");
+        self.store
+            .list("list receivers", sql, values![], read_receiver)
+            .await
     }
 
     /// Revokes a receiver: it is no longer admitted. Returns whether there is such a receiver.
@@ -139,16 +140,10 @@ impl Receivers<'_> {
     /// # Errors
     /// The database fails.
     pub async fn revoked(self) -> Result<Vec<Uuid>, StoreError> {
-        let mut session = self.store.database.read("list revoked receivers").await?;
-        let rows = session
-            .rows(
-                sql!("SELECT id FROM receivers WHERE revoked_at IS NOT NULL ORDER BY id"),
-                values![],
-            )
-            .await?;
-        rows.iter()
-            .map(|row| receiver_id(&session, row, 0))
-            .collect()
+        let sql = sql!("SELECT id FROM receivers WHERE revoked_at IS NOT NULL ORDER BY id");
+        self.store
+            .list("list revoked receivers", sql, values![], read_id)
+            .await
     }
 
     /// Returns the receivers that operators hold on their unicast path.
@@ -157,16 +152,10 @@ impl Receivers<'_> {
     /// # Errors
     /// The database fails.
     pub async fn held(self) -> Result<Vec<Uuid>, StoreError> {
-        let mut session = self.store.database.read("list receivers on hold").await?;
-        let rows = session
-            .rows(
-                sql!("SELECT id FROM receivers WHERE held ORDER BY id"),
-                values![],
-            )
-            .await?;
-        rows.iter()
-            .map(|row| receiver_id(&session, row, 0))
-            .collect()
+        let sql = sql!("SELECT id FROM receivers WHERE held ORDER BY id");
+        self.store
+            .list("list receivers on hold", sql, values![], read_id)
+            .await
     }
 
     /// Sets label, tags and hold of a receiver. Returns it as it is then; `None` if there is no
@@ -235,18 +224,12 @@ impl Receivers<'_> {
         after: Option<Uuid>,
         limit: usize,
     ) -> Result<Vec<ReceiverRow>, StoreError> {
-        let mut session = self.store.database.read("list some receivers").await?;
         let after = after.map(|id| id.to_string()).unwrap_or_default();
-        let found = session
-            .rows(
-                select_receivers!("WHERE id > $1 ORDER BY id LIMIT $2"),
-                values![&after, rows(limit.max(1))],
-            )
-            .await?;
-        found
-            .iter()
-            .map(|row| read_receiver(&session, row))
-            .collect()
+        let sql = select_receivers!("WHERE id > $1 ORDER BY id LIMIT $2");
+        let values = values![&after, rows(limit.max(1))];
+        self.store
+            .list("list some receivers", sql, values, read_receiver)
+            .await
     }
 
     /// Decides whether a receiver is admitted. An unknown one needs a token, of which one use is

@@ -60,11 +60,9 @@ impl Tokens<'_> {
                 ],
             )
             .await?;
-        let row = session
-            .row(select_tokens!("WHERE hash = $1"), values![&token.hash])
-            .await?
-            .ok_or_else(|| session.failed(sqlx::Error::RowNotFound))?;
-        let row = read_token(&session, &row)?;
+        let sql = select_tokens!("WHERE hash = $1");
+        let row = session.find(sql, values![&token.hash], read_token).await?;
+        let row = row.ok_or_else(|| session.failed(sqlx::Error::RowNotFound))?;
         session.commit().await?;
         Ok(row)
     }
@@ -74,17 +72,13 @@ impl Tokens<'_> {
     /// # Errors
     /// The database fails.
     pub async fn valid(self, hash: &Hash) -> Result<Option<TokenRow>, StoreError> {
-        let mut session = self.store.database.read("look up a token").await?;
-        let row = session
-            .row(
-                select_tokens!(
-                    "WHERE hash = $1 AND revoked_at IS NULL
-                         AND (expires_at IS NULL OR expires_at > " NOW ")"
-                ),
-                values![hash],
-            )
-            .await?;
-        row.map(|row| read_token(&session, &row)).transpose()
+        let sql = select_tokens!(
+            "WHERE hash = $1 AND revoked_at IS NULL
+                 AND (expires_at IS NULL OR expires_at > " NOW ")"
+        );
+        self.store
+            .find("look up a token", sql, values![hash], read_token)
+            .await
     }
 
     /// Returns all tokens, in the order in which they were added.
@@ -92,11 +86,10 @@ impl Tokens<'_> {
     /// # Errors
     /// The database fails.
     pub async fn list(self) -> Result<Vec<TokenRow>, StoreError> {
-        let mut session = self.store.database.read("list tokens").await?;
-        let rows = session
-            .rows(select_tokens!("ORDER BY id"), values![])
-            .await?;
-        rows.iter().map(|row| read_token(&session, row)).collect()
+        let sql = select_tokens!("ORDER BY id");
+        self.store
+            .list("list tokens", sql, values![], read_token)
+            .await
     }
 
     /// Revokes a token; receivers that it has admitted stay. Returns whether there is such a token.

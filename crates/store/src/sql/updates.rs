@@ -7,8 +7,8 @@ use uuid::Uuid;
 use super::entries::hashes;
 use super::feeds::channel_id;
 use super::records::history::rows;
-use super::{check_fence, to_i64};
-use crate::database::{Session, Value, sql, storable, values};
+use super::{check_fence, check_length, to_i64};
+use crate::database::{Row, Session, Value, sql, storable, values};
 use crate::model::{Draft, EncodeUpdate, Retention, StoredUpdate, UpdateItem, Validators};
 use crate::{StoreError, Updates};
 
@@ -277,30 +277,25 @@ impl Updates<'_> {
     ) -> Result<Vec<UpdateItem>, StoreError> {
         let mut session = self.store.database.read("list updates").await?;
         let id = channel_id(&mut session, channel).await?;
-        let found = session
-            .rows(
-                sql!(
-                    "SELECT u.seq, f.url, u.entry_id, u.kind, u.created_at, CAST(LENGTH(u.encoded) AS BIGINT)
-                     FROM updates u JOIN feeds f ON f.id = u.feed_id
-                     WHERE u.channel_id = $1 AND u.seq < $2 ORDER BY u.seq DESC LIMIT $3"
-                ),
-                values![id, before.map_or(i64::MAX, to_i64), rows(limit)],
-            )
-            .await?;
-        found
-            .iter()
-            .map(|row| {
-                let kind: String = session.get(row, 3)?;
-                Ok(UpdateItem {
-                    seq: session.count(row, 0)?,
-                    url: session.get(row, 1)?,
-                    entry_id: session.get(row, 2)?,
-                    is_new: kind == "created",
-                    created_ms: session.get(row, 4)?,
-                    bytes: session.count(row, 5)?,
-                })
+        let sql = sql!(
+            "SELECT u.seq, f.url, u.entry_id, u.kind, u.created_at,
+                 CAST(LENGTH(u.encoded) AS BIGINT)
+             FROM updates u JOIN feeds f ON f.id = u.feed_id
+             WHERE u.channel_id = $1 AND u.seq < $2 ORDER BY u.seq DESC LIMIT $3"
+        );
+        let values = values![id, before.map_or(i64::MAX, to_i64), rows(limit)];
+        let read = |session: &Session, row: &Row| {
+            let kind: String = session.get(row, 3)?;
+            Ok(UpdateItem {
+                seq: session.count(row, 0)?,
+                url: session.get(row, 1)?,
+                entry_id: session.get(row, 2)?,
+                is_new: kind == "created",
+                created_ms: session.get(row, 4)?,
+                bytes: session.count(row, 5)?,
             })
-            .collect()
+        };
+        session.list(sql, values, read).await
     }
 
     fn negative(&self, seq: i64) -> StoreError {
@@ -378,19 +373,10 @@ pub(crate) async fn updates_of(
 
 /// Refuses what no index could hold.
 fn check_keys(url: &str, drafts: &[Draft]) -> Result<(), StoreError> {
-    let ids = drafts
+    check_length("the URL of a feed", url, MAX_KEY)?;
+    drafts
         .iter()
-        .map(|draft| ("the id of an entry", draft.entry_id.len()));
-    for (what, bytes) in std::iter::once(("the URL of a feed", url.len())).chain(ids) {
-        if bytes > MAX_KEY {
-            return Err(StoreError::TooLong {
-                what,
-                bytes,
-                limit: MAX_KEY,
-            });
-        }
-    }
-    Ok(())
+        .try_for_each(|draft| check_length("the id of an entry", &draft.entry_id, MAX_KEY))
 }
 
 /// Locks the channel's row, so that no other writer gives out its seqs, and finds or makes the
@@ -464,7 +450,8 @@ async fn write_one_by_one(
         session
             .execute(
                 sql!(
-                    "INSERT INTO updates (channel_id, seq, feed_id, entry_id, kind, created_at, encoded)
+                    "INSERT INTO updates (channel_id, seq, feed_id, entry_id, kind, created_at,
+                         encoded)
                      VALUES ($1, $2, $3, $4, $5, " NOW ", $6)"
                 ),
                 values![
@@ -506,35 +493,22 @@ async fn write_at_once(
     target: &Target,
     news: &News<'_>,
 ) -> Result<(), StoreError> {
-    let seqs: Vec<i64> = news.updates.iter().map(|(seq, ..)| *seq).collect();
-    let ids: Vec<&str> = news
-        .updates
-        .iter()
-        .map(|(_, draft, _)| draft.entry_id.as_str())
-        .collect();
-    let kinds: Vec<&str> = news
-        .updates
-        .iter()
-        .map(|(_, draft, _)| draft.kind.as_str())
-        .collect();
-    let encoded: Vec<&[u8]> = news
-        .updates
-        .iter()
-        .map(|(_, _, encoded)| encoded.as_slice())
-        .collect();
-    let hashes: Vec<&[u8]> = news
-        .updates
-        .iter()
-        .map(|(_, draft, _)| draft.hash.as_slice())
-        .collect();
+    let updates = &news.updates;
+    let drafts: Vec<&Draft> = updates.iter().map(|(_, draft, _)| *draft).collect();
+    let seqs: Vec<i64> = updates.iter().map(|(seq, ..)| *seq).collect();
+    let ids: Vec<&str> = drafts.iter().map(|draft| draft.entry_id.as_str()).collect();
+    let kinds: Vec<&str> = drafts.iter().map(|draft| draft.kind.as_str()).collect();
+    let encoded: Vec<&[u8]> = updates.iter().map(|(.., bytes)| bytes.as_slice()).collect();
+    let hashes: Vec<&[u8]> = drafts.iter().map(|draft| draft.hash.as_slice()).collect();
     session
         .execute(
             sql!(
                 "WITH news AS (
-                     SELECT * FROM UNNEST($3::BIGINT[], $4::TEXT[], $5::TEXT[], $6::BYTEA[], $7::BYTEA[])
-                         AS news (seq, entry_id, kind, encoded, hash)
+                     SELECT * FROM UNNEST($3::BIGINT[], $4::TEXT[], $5::TEXT[], $6::BYTEA[],
+                         $7::BYTEA[]) AS news (seq, entry_id, kind, encoded, hash)
                  ), stored AS (
-                     INSERT INTO updates (channel_id, seq, feed_id, entry_id, kind, created_at, encoded)
+                     INSERT INTO updates (channel_id, seq, feed_id, entry_id, kind, created_at,
+                         encoded)
                      SELECT $1, seq, $2, entry_id, kind, " NOW ", encoded FROM news
                  ), latest AS (
                      INSERT INTO entries (feed_id, entry_id, hash, seq)

@@ -100,10 +100,9 @@ impl ApiTokens<'_> {
             )
             .await?;
         let row = session
-            .row(select_tokens!("WHERE t.id = $1"), values![id])
-            .await?
-            .ok_or_else(|| session.failed(sqlx::Error::RowNotFound))?;
-        let row = read_token(&session, &row)?;
+            .find(select_tokens!("WHERE t.id = $1"), values![id], read_token)
+            .await?;
+        let row = row.ok_or_else(|| session.failed(sqlx::Error::RowNotFound))?;
         session.commit().await?;
         Ok(row)
     }
@@ -129,18 +128,11 @@ impl ApiTokens<'_> {
         let age: i64 = session.get(&row, 14)?;
         drop(session);
         if !(0..SEEN).contains(&age) {
-            let mut session = self
-                .store
-                .database
-                .write("note that an API token is used")
+            let sql = sql!("UPDATE api_tokens SET seen_at = " NOW " WHERE id = $1");
+            let operation = "note that an API token is used";
+            self.store
+                .execute(operation, sql, values![token.id])
                 .await?;
-            session
-                .execute(
-                    sql!("UPDATE api_tokens SET seen_at = " NOW " WHERE id = $1"),
-                    values![token.id],
-                )
-                .await?;
-            session.commit().await?;
         }
         Ok(Some(token))
     }
@@ -151,27 +143,15 @@ impl ApiTokens<'_> {
     /// # Errors
     /// The database fails.
     pub async fn list(self, user_id: Option<i64>) -> Result<Vec<ApiTokenRow>, StoreError> {
-        let mut session = self.store.database.read("list API tokens").await?;
-        let mut found = match user_id {
-            Some(user_id) => {
-                session
-                    .rows(
-                        select_tokens!("WHERE t.user_id = $1 ORDER BY t.id DESC LIMIT $2"),
-                        values![user_id, rows(MAX_LIST)],
-                    )
-                    .await?
-            }
-            None => {
-                session
-                    .rows(
-                        select_tokens!("ORDER BY t.id DESC LIMIT $1"),
-                        values![rows(MAX_LIST)],
-                    )
-                    .await?
-            }
-        };
+        let sql =
+            select_tokens!("WHERE t.user_id = COALESCE($1, t.user_id) ORDER BY t.id DESC LIMIT $2");
+        let values = values![user_id, rows(MAX_LIST)];
+        let mut found = self
+            .store
+            .list("list API tokens", sql, values, read_token)
+            .await?;
         found.reverse();
-        found.iter().map(|row| read_token(&session, row)).collect()
+        Ok(found)
     }
 
     /// Revokes an API token. Returns whether there is such a token.
@@ -179,16 +159,12 @@ impl ApiTokens<'_> {
     /// # Errors
     /// The database fails.
     pub async fn revoke(self, id: i64) -> Result<bool, StoreError> {
-        let mut session = self.store.database.write("revoke an API token").await?;
-        let found = session
-            .execute(
-                sql!(
-                    "UPDATE api_tokens SET revoked_at = COALESCE(revoked_at, " NOW ") WHERE id = $1"
-                ),
-                values![id],
-            )
+        let sql =
+            sql!("UPDATE api_tokens SET revoked_at = COALESCE(revoked_at, " NOW ") WHERE id = $1");
+        let found = self
+            .store
+            .execute("revoke an API token", sql, values![id])
             .await?;
-        session.commit().await?;
         Ok(found > 0)
     }
 }

@@ -1,6 +1,6 @@
 //! The audit log, and deletion of old accounts.
 
-use crate::database::{Session, sql, values};
+use crate::database::{Row, Session, sql, values};
 use crate::model::{AuditFilter, AuditRow, NewAudit};
 use crate::sql::records::history::rows;
 use crate::sql::records::rows::{kept, kept_object};
@@ -37,6 +37,31 @@ pub(in crate::sql) async fn add_line(
         .await
 }
 
+macro_rules! select_audit {
+    ($where:literal) => {
+        sql!(
+            "SELECT id, at, actor, via, action, target, detail, outcome, address FROM audit WHERE "
+            $where
+        )
+    };
+}
+
+fn read_line(session: &Session, row: &Row) -> Result<AuditRow, StoreError> {
+    Ok(AuditRow {
+        id: session.get(row, 0)?,
+        at_ms: session.get(row, 1)?,
+        done: NewAudit {
+            actor: session.get(row, 2)?,
+            via: session.get(row, 3)?,
+            action: session.get(row, 4)?,
+            target: session.get(row, 5)?,
+            detail: session.get(row, 6)?,
+            outcome: session.get(row, 7)?,
+            address: session.get(row, 8)?,
+        },
+    })
+}
+
 impl AuditLog<'_> {
     /// Adds a line. Returns its number.
     ///
@@ -54,53 +79,26 @@ impl AuditLog<'_> {
     /// # Errors
     /// The database fails.
     pub async fn list(self, filter: &AuditFilter) -> Result<Vec<AuditRow>, StoreError> {
-        let mut session = self.store.database.read("read the audit log").await?;
         let before = filter.before.unwrap_or(i64::MAX);
         let limit = rows(filter.limit);
-        let found = match &filter.actor {
+        let operation = "read the audit log";
+        match &filter.actor {
             Some(actor) => {
-                session
-                    .rows(
-                        sql!(
-                            "SELECT id, at, actor, via, action, target, detail, outcome, address
-                             FROM audit WHERE actor = $1 AND id < $2 AND action = COALESCE($3, action)
-                             ORDER BY id DESC LIMIT $4"
-                        ),
-                        values![actor, before, &filter.action, limit],
-                    )
-                    .await?
+                let sql = select_audit!(
+                    "actor = $1 AND id < $2 AND action = COALESCE($3, action)
+                     ORDER BY id DESC LIMIT $4"
+                );
+                let values = values![actor, before, &filter.action, limit];
+                self.store.list(operation, sql, values, read_line).await
             }
             None => {
-                session
-                    .rows(
-                        sql!(
-                            "SELECT id, at, actor, via, action, target, detail, outcome, address
-                             FROM audit WHERE id < $1 AND action = COALESCE($2, action)
-                             ORDER BY id DESC LIMIT $3"
-                        ),
-                        values![before, &filter.action, limit],
-                    )
-                    .await?
+                let sql = select_audit!(
+                    "id < $1 AND action = COALESCE($2, action) ORDER BY id DESC LIMIT $3"
+                );
+                let values = values![before, &filter.action, limit];
+                self.store.list(operation, sql, values, read_line).await
             }
-        };
-        found
-            .iter()
-            .map(|row| {
-                Ok(AuditRow {
-                    id: session.get(row, 0)?,
-                    at_ms: session.get(row, 1)?,
-                    done: NewAudit {
-                        actor: session.get(row, 2)?,
-                        via: session.get(row, 3)?,
-                        action: session.get(row, 4)?,
-                        target: session.get(row, 5)?,
-                        detail: session.get(row, 6)?,
-                        outcome: session.get(row, 7)?,
-                        address: session.get(row, 8)?,
-                    },
-                })
-            })
-            .collect()
+        }
     }
 }
 
@@ -130,15 +128,9 @@ impl Store {
         ];
         let mut all = 0;
         for sql in old {
-            loop {
-                let mut session = self.database.write("forget old accounts").await?;
-                let deleted = session.execute(sql, values![PART]).await?;
-                session.commit().await?;
-                all += deleted;
-                if deleted < PART.unsigned_abs() {
-                    break;
-                }
-            }
+            all += self
+                .execute_in_parts("forget old accounts", sql, values![PART], PART)
+                .await?;
         }
         Ok(all)
     }

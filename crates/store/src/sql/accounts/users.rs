@@ -2,6 +2,7 @@
 
 use crate::database::{Row, Session, sql, values};
 use crate::model::{Hash, Identity, NewUser, Role, Setup, UserChange, UserEdit, UserRow};
+use crate::sql::{Read, check_length};
 use crate::{StoreError, Users};
 
 /// The most people.
@@ -41,17 +42,6 @@ pub(super) fn read_user(session: &Session, row: &Row, first: usize) -> Result<Us
     })
 }
 
-fn check_length(what: &'static str, text: &str, limit: usize) -> Result<(), StoreError> {
-    if text.len() > limit {
-        return Err(StoreError::TooLong {
-            what,
-            bytes: text.len(),
-            limit,
-        });
-    }
-    Ok(())
-}
-
 fn check_user(user: &NewUser) -> Result<(), StoreError> {
     if user.name.trim().is_empty() {
         return Err(StoreError::Empty {
@@ -82,15 +72,17 @@ async fn lock(session: &mut Session) -> Result<(), StoreError> {
     Ok(())
 }
 
+/// Reads a user, and the password's hash.
+fn read_password(session: &Session, row: &Row) -> Result<(UserRow, Option<String>), StoreError> {
+    Ok((read_user(session, row, 0)?, session.get(row, 7)?))
+}
+
 async fn find(
     session: &mut Session,
     id: i64,
 ) -> Result<Option<(UserRow, Option<String>)>, StoreError> {
-    let row = session
-        .row(select_users!("WHERE u.id = $1"), values![id])
-        .await?;
-    row.map(|row| Ok((read_user(session, &row, 0)?, session.get(&row, 7)?)))
-        .transpose()
+    let sql = select_users!("WHERE u.id = $1");
+    session.find(sql, values![id], read_password).await
 }
 
 async fn count(session: &mut Session) -> Result<u64, StoreError> {
@@ -160,11 +152,15 @@ impl Users<'_> {
     /// # Errors
     /// The database fails.
     pub async fn list(self) -> Result<Vec<UserRow>, StoreError> {
-        let mut session = self.store.database.read("list users").await?;
-        let rows = session
-            .rows(select_users!("ORDER BY u.id"), values![])
-            .await?;
-        rows.iter().map(|row| read_user(&session, row, 0)).collect()
+        let read: Read<UserRow> = |session, row| read_user(session, row, 0);
+        self.store
+            .list(
+                "list users",
+                select_users!("ORDER BY u.id"),
+                values![],
+                read,
+            )
+            .await
     }
 
     /// Returns a user by sign-in name, also a disabled one, and the hash of the password, if there
@@ -173,12 +169,11 @@ impl Users<'_> {
     /// # Errors
     /// The database fails.
     pub async fn get(self, name: &str) -> Result<Option<(UserRow, Option<String>)>, StoreError> {
-        let mut session = self.store.database.read("look up a user").await?;
-        let row = session
-            .row(select_users!("WHERE u.name = $1"), values![name.trim()])
-            .await?;
-        row.map(|row| Ok((read_user(&session, &row, 0)?, session.get(&row, 7)?)))
-            .transpose()
+        let sql = select_users!("WHERE u.name = $1");
+        let values = values![name.trim()];
+        self.store
+            .find("look up a user", sql, values, read_password)
+            .await
     }
 
     /// Adds a user: [`UserChange::Done`] or [`UserChange::Taken`].

@@ -146,18 +146,9 @@ impl WebSessions<'_> {
             return Ok(None);
         };
         if !(0..SEEN).contains(&age) {
-            let mut session = self
-                .store
-                .database
-                .write("note that a browser is busy")
-                .await?;
-            session
-                .execute(
-                    sql!("UPDATE web_sessions SET seen_at = " NOW " WHERE hash = $1"),
-                    values![hash],
-                )
-                .await?;
-            session.commit().await?;
+            let sql = sql!("UPDATE web_sessions SET seen_at = " NOW " WHERE hash = $1");
+            let operation = "note that a browser is busy";
+            self.store.execute(operation, sql, values![hash]).await?;
         }
         Ok(Some(found))
     }
@@ -167,14 +158,11 @@ impl WebSessions<'_> {
     /// # Errors
     /// The database fails.
     pub async fn end(self, hash: &Hash) -> Result<bool, StoreError> {
-        let mut session = self.store.database.write("sign a browser out").await?;
-        let found = session
-            .execute(
-                sql!("DELETE FROM web_sessions WHERE hash = $1"),
-                values![hash],
-            )
+        let sql = sql!("DELETE FROM web_sessions WHERE hash = $1");
+        let found = self
+            .store
+            .execute("sign a browser out", sql, values![hash])
             .await?;
-        session.commit().await?;
         Ok(found > 0)
     }
 
@@ -185,14 +173,9 @@ impl WebSessions<'_> {
     pub async fn end_all(self, user_id: i64, except: Option<&Hash>) -> Result<u64, StoreError> {
         // No hash is empty.
         let except: &[u8] = except.map_or(&[], |hash| hash.as_slice());
-        let mut session = self.store.database.write("sign browsers out").await?;
-        let found = session
-            .execute(
-                sql!("DELETE FROM web_sessions WHERE user_id = $1 AND hash <> $2"),
-                values![user_id, except],
-            )
-            .await?;
-        session.commit().await?;
-        Ok(found)
+        let sql = sql!("DELETE FROM web_sessions WHERE user_id = $1 AND hash <> $2");
+        self.store
+            .execute("sign browsers out", sql, values![user_id, except])
+            .await
     }
 }

@@ -1,7 +1,7 @@
 //! The numbers of changes.
 
 use crate::StoreError;
-use crate::database::{Session, sql, values};
+use crate::database::{Row, Session, sql, values};
 use crate::model::Fence;
 use crate::sql::check_fence;
 use crate::watch::Topic;
@@ -72,15 +72,9 @@ pub(in crate::sql) async fn current_fences(
     fences: &[Fence],
 ) -> Result<Vec<(String, u64)>, StoreError> {
     let names: Vec<&str> = fences.iter().map(|fence| fence.channel.as_str()).collect();
-    let rows = session
-        .rows(
-            sql!("SELECT name, fence FROM channels WHERE name" AMONG_1),
-            values![names.as_slice()],
-        )
-        .await?;
-    rows.iter()
-        .map(|row| Ok((session.get(row, 0)?, session.count(row, 1)?)))
-        .collect()
+    let sql = sql!("SELECT name, fence FROM channels WHERE name" AMONG_1);
+    let read = |session: &Session, row: &Row| Ok((session.get(row, 0)?, session.count(row, 1)?));
+    session.list(sql, values![names.as_slice()], read).await
 }
 
 /// Notifies listeners, once the transaction is over.

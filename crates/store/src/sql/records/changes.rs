@@ -217,21 +217,15 @@ impl Records<'_> {
             states: states(&mut session).await?,
             ..Changes::default()
         };
-        for row in session.rows(select_pulses!(""), values![]).await? {
-            changes.pulses.push(read_pulse(&session, &row)?);
-        }
-        for row in session.rows(select_relays!(""), values![]).await? {
-            changes.relays.push(read_relay(&session, &row)?);
-        }
-        let rows = session
-            .rows(
-                select_moves!("ORDER BY id DESC LIMIT $1"),
-                values![LAST_MOVES],
-            )
+        changes.pulses = session
+            .list(select_pulses!(""), values![], read_pulse)
             .await?;
-        for row in rows.iter().rev() {
-            changes.moves.push(read_move(&session, row)?);
-        }
+        changes.relays = session
+            .list(select_relays!(""), values![], read_relay)
+            .await?;
+        let sql = select_moves!("ORDER BY id DESC LIMIT $1");
+        changes.moves = session.list(sql, values![LAST_MOVES], read_move).await?;
+        changes.moves.reverse();
         let newest = select_feed_events!("ORDER BY id DESC LIMIT $1");
         // What was seen of a feed last may be from long before what was seen of others.
         let of_each_feed = select_feed_events!(
@@ -242,21 +236,15 @@ impl Records<'_> {
         );
         let mut events = BTreeMap::new();
         for (sql, most) in [(newest, LAST_MOVES), (of_each_feed, FEEDS)] {
-            for row in session.rows(sql, values![most]).await? {
-                let event = read_feed_event(&session, &row)?;
-                events.insert(event.id, event);
-            }
+            let found = session.list(sql, values![most], read_feed_event).await?;
+            events.extend(found.into_iter().map(|event| (event.id, event)));
         }
         changes.feed_events = events.into_values().collect();
-        let rows = session
-            .rows(
-                select_progress!("ORDER BY change DESC LIMIT $1"),
-                values![LAST_PROGRESS],
-            )
+        let sql = select_progress!("ORDER BY change DESC LIMIT $1");
+        changes.progress = session
+            .list(sql, values![LAST_PROGRESS], read_progress)
             .await?;
-        for row in rows.iter().rev() {
-            changes.progress.push(read_progress(&session, row)?);
-        }
+        changes.progress.reverse();
         let mut after = String::new();
         loop {
             let rows = session
@@ -288,8 +276,8 @@ async fn position(session: &mut Session) -> Result<(u64, i64), StoreError> {
 }
 
 async fn info(session: &mut Session) -> Result<Option<SourceInfo>, StoreError> {
-    let row = session.row(select_info!("WHERE id = 1"), values![]).await?;
-    row.map(|row| read_info(session, &row)).transpose()
+    let sql = select_info!("WHERE id = 1");
+    session.find(sql, values![], read_info).await
 }
 
 async fn states(session: &mut Session) -> Result<Vec<StateRow>, StoreError> {

@@ -124,23 +124,17 @@ impl Records<'_> {
         after: i64,
         limit: usize,
     ) -> Result<Vec<FeedEvent>, StoreError> {
-        let mut session = self.store.database.read("read how feeds were last").await?;
-        let found = session
-            .rows(
-                select_feed_events!(
-                    "WHERE id > $2 AND id IN (SELECT (SELECT MAX(e.id) FROM feed_events e
-                             WHERE e.channel = c.name AND e.url = f.url)
-                         FROM feeds f JOIN channels c ON c.id = f.channel_id
-                         WHERE f.active AND c.active AND c.name" AMONG_1 ")
-                     ORDER BY id LIMIT $3"
-                ),
-                values![channels, after, rows(limit.max(1))],
-            )
-            .await?;
-        found
-            .iter()
-            .map(|row| read_feed_event(&session, row))
-            .collect()
+        let sql = select_feed_events!(
+            "WHERE id > $2 AND id IN (SELECT (SELECT MAX(e.id) FROM feed_events e
+                     WHERE e.channel = c.name AND e.url = f.url)
+                 FROM feeds f JOIN channels c ON c.id = f.channel_id
+                 WHERE f.active AND c.active AND c.name" AMONG_1 ")
+             ORDER BY id LIMIT $3"
+        );
+        let values = values![channels, after, rows(limit.max(1))];
+        self.store
+            .list("read how feeds were last", sql, values, read_feed_event)
+            .await
     }
 }
 

@@ -1,7 +1,7 @@
 //! Letting go of old records, in parts, between which others can write.
 
 use super::change::next_change;
-use crate::database::{Sql, sql, values};
+use crate::database::{Operation, Sql, Value, sql, values};
 use crate::model::SampleRow;
 use crate::{Records, StoreError};
 
@@ -115,7 +115,8 @@ impl Records<'_> {
             ),
         ];
         for (sql, keep) in old {
-            all += self.delete_parts(sql, now_ms - keep).await?;
+            let values = values![now_ms - keep, PART];
+            all += self.delete_parts("forget old records", sql, values).await?;
         }
         all += self.delete_progress().await?;
         self.end_lost_sessions(now_ms).await?;
@@ -123,18 +124,19 @@ impl Records<'_> {
         Ok(all)
     }
 
-    /// Deletes rows older than `$1`, at most `$2` at a time.
-    pub(in crate::sql) async fn delete_parts(
+    /// Deletes rows, at most `$2` at a time.
+    async fn delete_parts(
         &self,
+        operation: Operation,
         sql: Sql,
-        before_ms: i64,
+        values: &[Value<'_>],
     ) -> Result<u64, StoreError> {
         let mut all = 0;
         loop {
-            let mut session = self.store.database.write("forget old records").await?;
+            let mut session = self.store.database.write(operation).await?;
             // Who writes records takes rows in an order of its own: one of us at a time.
             next_change(&mut session).await?;
-            let deleted = session.execute(sql, values![before_ms, PART]).await?;
+            let deleted = session.execute(sql, values).await?;
             session.commit().await?;
             all += deleted;
             if deleted < PART.unsigned_abs() {
@@ -168,19 +170,9 @@ impl Records<'_> {
             ),
         ];
         for sql in records {
-            loop {
-                let mut session = self
-                    .store
-                    .database
-                    .write("forget the records of a channel")
-                    .await?;
-                next_change(&mut session).await?;
-                let deleted = session.execute(sql, values![channel, PART]).await?;
-                session.commit().await?;
-                if deleted < PART.unsigned_abs() {
-                    break;
-                }
-            }
+            let operation = "forget the records of a channel";
+            self.delete_parts(operation, sql, values![channel, PART])
+                .await?;
         }
         Ok(())
     }
@@ -196,28 +188,18 @@ impl Records<'_> {
     ) -> Result<u64, StoreError> {
         // The margin is more than what a roll-up looks back.
         let margin = if large == small { 0 } else { 3 * large };
-        let mut all = 0;
-        loop {
-            let mut session = self.store.database.write("forget old samples").await?;
-            let deleted = session
-                .execute(
-                    sql!(
-                        "DELETE FROM samples WHERE (channel, step_ms, at) IN (
-                             SELECT s.channel, s.step_ms, s.at FROM samples s
-                             WHERE s.step_ms = $1 AND s.at < $3
-                                 AND (s.at < $6 OR $4 = 0 OR s.at < (SELECT MAX(b.at) FROM samples b
-                                     WHERE b.channel = s.channel AND b.step_ms = $2) - $4)
-                             ORDER BY s.at LIMIT $5)"
-                    ),
-                    values![small, large, before_ms, margin, PART, last_ms],
-                )
-                .await?;
-            session.commit().await?;
-            all += deleted;
-            if deleted < PART.unsigned_abs() {
-                return Ok(all);
-            }
-        }
+        let sql = sql!(
+            "DELETE FROM samples WHERE (channel, step_ms, at) IN (
+                 SELECT s.channel, s.step_ms, s.at FROM samples s
+                 WHERE s.step_ms = $1 AND s.at < $3
+                     AND (s.at < $6 OR $4 = 0 OR s.at < (SELECT MAX(b.at) FROM samples b
+                         WHERE b.channel = s.channel AND b.step_ms = $2) - $4)
+                 ORDER BY s.at LIMIT $5)"
+        );
+        let values = values![small, large, before_ms, margin, PART, last_ms];
+        self.store
+            .execute_in_parts("forget old samples", sql, values, PART)
+            .await
     }
 
     /// The progress of all but the last updates of each channel, and of channels that were removed.
@@ -249,24 +231,16 @@ impl Records<'_> {
         drop(session);
         let mut all = 0;
         for (channel, end) in ends {
-            loop {
-                let mut session = self.store.database.write("forget old records").await?;
-                let deleted = session
-                    .execute(
-                        sql!(
-                            "DELETE FROM update_progress WHERE channel = $1 AND seq IN (
-                                 SELECT seq FROM update_progress WHERE channel = $1 AND seq <= $2
-                                 ORDER BY seq LIMIT $3)"
-                        ),
-                        values![&channel, end, PART],
-                    )
-                    .await?;
-                session.commit().await?;
-                all += deleted;
-                if deleted < PART.unsigned_abs() {
-                    break;
-                }
-            }
+            let sql = sql!(
+                "DELETE FROM update_progress WHERE channel = $1 AND seq IN (
+                     SELECT seq FROM update_progress WHERE channel = $1 AND seq <= $2
+                     ORDER BY seq LIMIT $3)"
+            );
+            let values = values![&channel, end, PART];
+            all += self
+                .store
+                .execute_in_parts("forget old records", sql, values, PART)
+                .await?;
         }
         Ok(all)
     }
