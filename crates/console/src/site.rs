@@ -10,7 +10,6 @@ use tokio::sync::{Notify, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::api::overview::{Overview, unknown_since};
 use crate::auth::limit::Limits;
 use crate::auth::password::Passwords;
 use crate::config::{SecureCookies, SiteSettings};
@@ -156,11 +155,6 @@ impl Site {
         self.fleet().name_of(id).map(str::to_owned)
     }
 
-    /// The overview as it is now.
-    pub(crate) fn overview(&self) -> Overview {
-        Overview::of(self)
-    }
-
     /// A part of the list of receivers.
     ///
     /// # Errors
@@ -172,7 +166,7 @@ impl Site {
         limit: usize,
     ) -> Result<Page, BadCursor> {
         let page = self.fleet().page(selection, place, limit)?;
-        let unknown_since_ms = unknown_since(&self.board(), !self.health.is_failing());
+        let unknown_since_ms = self.board().unknown_since(!self.health.is_failing());
         Ok(Page {
             unknown_since_ms,
             ..page
@@ -183,9 +177,9 @@ impl Site {
     pub(crate) fn changed(&self) {
         let failing = u64::from(self.health.is_failing());
         let version = 2 * (self.fleet().version() + self.board().version) + failing;
-        self.news.send_if_modified(|told| {
-            let is_new = *told != version;
-            *told = version;
+        self.news.send_if_modified(|last| {
+            let is_new = *last != version;
+            *last = version;
             is_new
         });
     }

@@ -10,6 +10,7 @@ use store::{AuditFilter, AuditRow};
 use utoipa::{IntoParams, ToSchema};
 
 use super::extract::Query;
+use super::list::next_cursor;
 use super::problem::Problem;
 use crate::auth::caller::Caller;
 use crate::auth::rights::Scope;
@@ -119,12 +120,8 @@ pub async fn audit(
 /// One part of the lines.
 pub(super) async fn find(site: &Site, filter: &AuditFilter) -> Result<AuditLines, Problem> {
     let rows = site.store.audit_log().list(filter).await?;
-    let next_cursor = match rows.last() {
-        Some(last) if rows.len() >= filter.limit => Some(last.id.to_string()),
-        _ => None,
-    };
     Ok(AuditLines {
+        next_cursor: next_cursor(&rows, filter.limit, |row| row.id),
         items: rows.into_iter().map(AuditLine::from).collect(),
-        next_cursor,
     })
 }

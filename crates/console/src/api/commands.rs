@@ -12,8 +12,8 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::extract::{Path, Query};
+use super::list::{PartQuery, next_cursor};
 use super::problem::Problem;
-use super::receivers::PartQuery;
 use crate::auth::caller::Caller;
 use crate::auth::rights::Scope;
 use crate::site::Site;
@@ -91,12 +91,8 @@ pub(super) async fn ask(
         asked_by: caller.user.name.clone(),
         ..command
     };
-    let done = site
-        .store
-        .commands()
-        .ask(&command)
-        .await
-        .map_err(Problem::from);
+    let done = site.store.commands().ask(&command).await;
+    let done = done.map_err(Problem::from);
     let mut detail = json!({});
     if let (Some(channel), Some(_)) = (&command.channel, &command.url) {
         detail["channel"] = json!(channel);
@@ -118,16 +114,11 @@ pub async fn commands(
     Query(query): Query<PartQuery>,
 ) -> Result<Json<Commands>, Problem> {
     caller.may(Scope::Read)?;
-    let limit = super::limit(query.limit, 100, super::moves::MOST)?;
-    let before = super::number_cursor(query.cursor.as_deref())?;
+    let (before, limit) = query.page()?;
     let rows = site.store.commands().list(before, limit).await?;
-    let next_cursor = match rows.last() {
-        Some(last) if rows.len() >= limit => Some(last.id.to_string()),
-        _ => None,
-    };
     Ok(Json(Commands {
+        next_cursor: next_cursor(&rows, limit, |row| row.id),
         items: rows.into_iter().map(CommandStatus::from).collect(),
-        next_cursor,
     }))
 }
 

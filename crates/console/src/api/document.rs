@@ -75,12 +75,15 @@ pub fn document() -> OpenApi {
     let components = document.components.get_or_insert_default();
     for (name, schema) in [
         ("Problem", <Problem as PartialSchema>::schema()),
-        ("Update", <super::events::Update as PartialSchema>::schema()),
+        (
+            "Update",
+            <crate::live::events::Update as PartialSchema>::schema(),
+        ),
     ] {
         components.schemas.insert(name.to_owned(), schema);
     }
     let mut more = Vec::new();
-    <super::events::Update as ToSchema>::schemas(&mut more);
+    <crate::live::events::Update as ToSchema>::schemas(&mut more);
     for (name, schema) in more {
         components.schemas.entry(name).or_insert(schema);
     }

@@ -53,6 +53,39 @@ impl ListQuery {
     }
 }
 
+/// Page of a list that goes back in time.
+#[derive(Debug, Clone, Default, Deserialize, IntoParams)]
+#[serde(default, deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct PartQuery {
+    /// The previous answer's `next_cursor`.
+    pub cursor: Option<String>,
+    /// At most so many.
+    #[param(minimum = 1, maximum = 1000, default = 100)]
+    pub limit: Option<usize>,
+}
+
+impl PartQuery {
+    /// Returns the id before which the page begins, and its length.
+    ///
+    /// # Errors
+    /// There is no such page.
+    pub fn page(&self) -> Result<(Option<i64>, usize), Problem> {
+        let before = super::number_cursor(self.cursor.as_deref())?;
+        Ok((before, super::limit(self.limit, 100, super::moves::MOST)?))
+    }
+}
+
+/// Returns the cursor of the page after `rows`, by the last number; `None` at the end.
+pub fn next_cursor<T, N: ToString>(
+    rows: &[T],
+    limit: usize,
+    number: impl Fn(&T) -> N,
+) -> Option<String> {
+    let last = rows.last().filter(|_| rows.len() >= limit)?;
+    Some(number(last).to_string())
+}
+
 fn read<K: DeserializeOwned>(cursor: &str) -> Option<K> {
     let json = BASE64URL_NOPAD.decode(cursor.as_bytes()).ok()?;
     serde_json::from_slice(&json).ok()

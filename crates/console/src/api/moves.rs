@@ -10,6 +10,7 @@ use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
 use super::extract::Query;
+use super::list::next_cursor;
 use super::problem::Problem;
 use crate::auth::caller::Caller;
 use crate::auth::rights::Scope;
@@ -121,10 +122,7 @@ pub async fn moves(
 /// One part of the moves.
 pub(super) async fn find(site: &Site, filter: &MoveFilter) -> Result<Moves, Problem> {
     let rows = site.store.records().moves(filter).await?;
-    let next_cursor = match rows.last() {
-        Some(last) if rows.len() >= filter.limit => Some(last.id.to_string()),
-        _ => None,
-    };
+    let next_cursor = next_cursor(&rows, filter.limit, |row| row.id);
     let fleet = site.fleet();
     let items = rows
         .iter()

@@ -12,6 +12,7 @@ use super::moves::Move;
 use super::problem::Problem;
 use crate::auth::caller::Caller;
 use crate::auth::rights::Scope;
+use crate::fleet::Counts;
 use crate::live::board::Board;
 use crate::site::Site;
 
@@ -91,25 +92,6 @@ pub struct Warning {
     pub code: String,
     /// A sentence.
     pub text: String,
-}
-
-/// Receivers by rung.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Counts {
-    /// All that are known.
-    pub total: u64,
-    /// Those that are connected.
-    pub connected: u64,
-    /// Of those, on the rung `multicast`.
-    pub multicast: u64,
-    /// … on the rung `amt`.
-    pub amt: u64,
-    /// … on the rung `replicated`.
-    pub replicated: u64,
-    /// … on the rung `unicast`.
-    pub unicast: u64,
-    /// Those that are not connected.
-    pub offline: u64,
 }
 
 /// Receivers of all channels together.
@@ -205,7 +187,7 @@ impl Overview {
         Self {
             as_of_ms: board.as_of_ms,
             database_ok,
-            unknown_since_ms: unknown_since(&board, database_ok),
+            unknown_since_ms: board.unknown_since(database_ok),
             source: source(&board),
             receivers,
             channels: board
@@ -287,15 +269,6 @@ fn totals(site: &Site, board: &Board) -> Totals {
         behind,
         worst_lag_updates: pulses().map(|pulse| pulse.lag_updates).max().unwrap_or(0),
         worst_lag_ms: pulses().map(|pulse| pulse.lag_ms).max().unwrap_or(0),
-    }
-}
-
-/// Since when it is not known how receivers are; `None` while it is.
-pub(crate) fn unknown_since(board: &Board, database_ok: bool) -> Option<i64> {
-    match (board.is_source_silent(), database_ok) {
-        (true, _) => board.heard.map(|heard| heard.unix_ms),
-        (false, false) => board.as_of_ms,
-        (false, true) => None,
     }
 }
 
@@ -384,5 +357,5 @@ pub async fn overview(
     caller: Caller,
 ) -> Result<Json<Overview>, Problem> {
     caller.may(Scope::Read)?;
-    Ok(Json(site.overview()))
+    Ok(Json(Overview::of(&site)))
 }

@@ -56,16 +56,6 @@ impl Problem {
         self
     }
 
-    /// The request cannot be understood.
-    pub fn malformed(detail: impl Into<String>) -> Self {
-        Self::new(
-            StatusCode::BAD_REQUEST,
-            "malformed",
-            "The request cannot be understood",
-            detail,
-        )
-    }
-
     /// A value in the body cannot be used.
     pub fn invalid(field: &str, detail: impl Into<String>) -> Self {
         Self::new(
@@ -75,106 +65,6 @@ impl Problem {
             detail,
         )
         .of_field(field)
-    }
-
-    /// No session or token.
-    pub fn signed_out(detail: impl Into<String>) -> Self {
-        Self::new(
-            StatusCode::UNAUTHORIZED,
-            "signed-out",
-            "Nobody is signed in",
-            detail,
-        )
-    }
-
-    /// The name and password do not belong together, or the link is not the right one.
-    pub fn refused(detail: impl Into<String>) -> Self {
-        Self::new(
-            StatusCode::UNAUTHORIZED,
-            "refused",
-            "That does not let anybody in",
-            detail,
-        )
-    }
-
-    /// The caller lacks the right.
-    pub fn forbidden(detail: impl Into<String>) -> Self {
-        Self::new(
-            StatusCode::FORBIDDEN,
-            "forbidden",
-            "That is not allowed",
-            detail,
-        )
-    }
-
-    /// A request of another site's page, or without the CSRF token.
-    pub fn cross_site(detail: impl Into<String>) -> Self {
-        Self::new(
-            StatusCode::FORBIDDEN,
-            "cross-site",
-            "The request seems to come from another site",
-            detail,
-        )
-    }
-
-    /// There is no such thing.
-    pub fn not_found(detail: impl Into<String>) -> Self {
-        Self::new(
-            StatusCode::NOT_FOUND,
-            "not-found",
-            "There is no such thing",
-            detail,
-        )
-    }
-
-    /// The path cannot be asked in this way.
-    pub fn method(detail: impl Into<String>) -> Self {
-        Self::new(
-            StatusCode::METHOD_NOT_ALLOWED,
-            "method",
-            "That cannot be done here",
-            detail,
-        )
-    }
-
-    /// A request for another Host.
-    pub fn misdirected(detail: impl Into<String>) -> Self {
-        Self::new(
-            StatusCode::MISDIRECTED_REQUEST,
-            "misdirected",
-            "The request is for another site",
-            detail,
-        )
-    }
-
-    /// Conflict with the current state.
-    pub fn conflict(detail: impl Into<String>) -> Self {
-        Self::new(
-            StatusCode::CONFLICT,
-            "conflict",
-            "That does not fit what there is",
-            detail,
-        )
-    }
-
-    /// The body is too large.
-    pub fn too_large(detail: impl Into<String>) -> Self {
-        Self::new(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            "too-large",
-            "The request is too large",
-            detail,
-        )
-    }
-
-    /// The body is of another type.
-    pub fn media_type(detail: impl Into<String>) -> Self {
-        Self::new(
-            StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            "media-type",
-            "The body has to be JSON",
-            detail,
-        )
     }
 
     /// Too much was asked for.
@@ -221,6 +111,45 @@ impl Problem {
             "its log says more",
         )
     }
+}
+
+/// Declares the problems that consist of a status, a type and a title.
+macro_rules! problems {
+    ($($(#[$doc:meta])* $name:ident: $status:ident, $word:literal, $title:literal;)+) => {
+        impl Problem {
+            $(
+                $(#[$doc])*
+                pub fn $name(detail: impl Into<String>) -> Self {
+                    Self::new(StatusCode::$status, $word, $title, detail)
+                }
+            )+
+        }
+    };
+}
+
+problems! {
+    /// The request cannot be understood.
+    malformed: BAD_REQUEST, "malformed", "The request cannot be understood";
+    /// No session or token.
+    signed_out: UNAUTHORIZED, "signed-out", "Nobody is signed in";
+    /// The name and password do not belong together, or the link is not the right one.
+    refused: UNAUTHORIZED, "refused", "That does not let anybody in";
+    /// The caller lacks the right.
+    forbidden: FORBIDDEN, "forbidden", "That is not allowed";
+    /// A request of another site's page, or without the CSRF token.
+    cross_site: FORBIDDEN, "cross-site", "The request seems to come from another site";
+    /// There is no such thing.
+    not_found: NOT_FOUND, "not-found", "There is no such thing";
+    /// The path cannot be asked in this way.
+    method: METHOD_NOT_ALLOWED, "method", "That cannot be done here";
+    /// A request for another Host.
+    misdirected: MISDIRECTED_REQUEST, "misdirected", "The request is for another site";
+    /// Conflict with the current state.
+    conflict: CONFLICT, "conflict", "That does not fit what there is";
+    /// The body is too large.
+    too_large: PAYLOAD_TOO_LARGE, "too-large", "The request is too large";
+    /// The body is of another type.
+    media_type: UNSUPPORTED_MEDIA_TYPE, "media-type", "The body has to be JSON";
 }
 
 /// Texts of the store can name hosts: they go to the log, and callers hear what they can do.

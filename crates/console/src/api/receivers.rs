@@ -13,11 +13,12 @@ use uuid::Uuid;
 
 use super::commands::{Asked, ask};
 use super::extract::{Json as Body, Path, Query};
+use super::list::{PartQuery, next_cursor};
 use super::moves::{self, Moves};
 use super::problem::Problem;
 use crate::auth::caller::Caller;
 use crate::auth::rights::Scope;
-use crate::fleet::{Filter, Order, Page, PageStart, Receiver, Rung, Selection, Sort};
+use crate::fleet::{Page, PageStart, Receiver};
 use crate::site::Site;
 
 /// The most that one answer has.
@@ -31,77 +32,104 @@ const MAX_LABEL: usize = 100;
 const MAX_TAGS: usize = 32;
 const MAX_TAG: usize = 64;
 
-/// Selection, order and page of receivers.
-#[derive(Debug, Clone, Default, Deserialize, IntoParams)]
-#[serde(default, deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct ReceiversQuery {
-    /// With this text in the name, label, id, address, software or a tag.
-    #[param(max_length = 200)]
-    pub q: Option<String>,
-    /// On this rung.
-    #[param(inline)]
-    pub rung: Option<Rung>,
-    /// With this channel; then `rung`, `cause`, `connected` and `behind` are those of this channel.
-    pub channel: Option<String>,
-    /// With this tag.
-    pub tag: Option<String>,
-    /// Connected ones, or those that are not.
-    pub connected: Option<bool>,
-    /// On their rung for this cause.
-    pub cause: Option<String>,
-    /// With something left to get, or with nothing.
-    pub behind: Option<bool>,
-    /// Those that were removed; without it, or with `false`, all others.
-    pub revoked: Option<bool>,
-    /// Sort key. Unknown values come last.
-    #[param(inline)]
-    pub sort: Option<Sort>,
-    /// In which direction.
-    #[param(inline)]
-    pub order: Option<Order>,
+/// Declares the parameters of a selection of receivers, with others before and after them. (A
+/// flattened struct would read no numbers from a query.)
+macro_rules! receivers_query {
+    (
+        $(#[$doc:meta])* $name:ident
+        $($(#[$first_doc:meta])* $first:ident: $first_type:ty,)? ..
+        $($(#[$more_doc:meta])* $more:ident: $more_type:ty,)+
+    ) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Default, serde::Deserialize, utoipa::IntoParams)]
+        #[serde(default, deny_unknown_fields)]
+        #[into_params(parameter_in = Query)]
+        pub struct $name {
+            $($(#[$first_doc])* pub $first: $first_type,)?
+            /// With this text in the name, label, id, address, software or a tag.
+            #[param(max_length = 200)]
+            pub q: Option<String>,
+            /// On this rung.
+            #[param(inline)]
+            pub rung: Option<$crate::fleet::Rung>,
+            /// With this channel; then `rung`, `cause`, `connected` and `behind` are those of this
+            /// channel.
+            pub channel: Option<String>,
+            /// With this tag.
+            pub tag: Option<String>,
+            /// Connected ones, or those that are not.
+            pub connected: Option<bool>,
+            /// On their rung for this cause.
+            pub cause: Option<String>,
+            /// With something left to get, or with nothing.
+            pub behind: Option<bool>,
+            /// Those that were removed; without it, or with `false`, all others.
+            pub revoked: Option<bool>,
+            /// Sort key. Unknown values come last.
+            #[param(inline)]
+            pub sort: Option<$crate::fleet::Sort>,
+            /// Sort direction.
+            #[param(inline)]
+            pub order: Option<$crate::fleet::Order>,
+            $($(#[$more_doc])* pub $more: $more_type,)+
+        }
+
+        impl $name {
+            pub(super) fn selection(&self) -> Result<$crate::fleet::Selection, Problem> {
+                Ok($crate::fleet::Selection {
+                    filter: $crate::fleet::Filter {
+                        text: $crate::api::receivers::search_text(self.q.as_deref())?,
+                        rung: self.rung,
+                        channel: self.channel.clone(),
+                        tag: self.tag.clone(),
+                        connected: self.connected,
+                        cause: self.cause.clone(),
+                        behind: self.behind,
+                        revoked: self.revoked.unwrap_or_default(),
+                        receiver: None,
+                    },
+                    sort: self.sort.unwrap_or_default(),
+                    order: self.order.unwrap_or_default(),
+                })
+            }
+        }
+    };
+}
+pub(super) use receivers_query;
+
+receivers_query! {
+    /// Selection, order and page of receivers.
+    ReceiversQuery ..
     /// The previous answer's `next_cursor`, with the same `sort` and `order`.
-    pub cursor: Option<String>,
+    cursor: Option<String>,
     /// After so many, instead of `cursor`.
     #[param(minimum = 0)]
-    pub offset: Option<usize>,
+    offset: Option<usize>,
     /// At most so many.
     #[param(minimum = 1, maximum = 500, default = 100)]
-    pub limit: Option<usize>,
+    limit: Option<usize>,
 }
 
-impl ReceiversQuery {
-    pub(super) fn selection(&self) -> Result<Selection, Problem> {
-        let text = self.q.as_deref().map(str::trim).filter(|q| !q.is_empty());
-        if text.is_some_and(|text| text.chars().count() > MAX_TEXT) {
-            return Err(
-                Problem::malformed(format!("q has at most {MAX_TEXT} characters")).of_field("q"),
-            );
-        }
-        Ok(Selection {
-            filter: Filter {
-                text: text.map(str::to_lowercase),
-                rung: self.rung,
-                channel: self.channel.clone(),
-                tag: self.tag.clone(),
-                connected: self.connected,
-                cause: self.cause.clone(),
-                behind: self.behind,
-                revoked: self.revoked.unwrap_or_default(),
-                receiver: None,
-            },
-            sort: self.sort.unwrap_or_default(),
-            order: self.order.unwrap_or_default(),
-        })
+/// Returns a text to search for, as it is compared.
+pub(super) fn search_text(given: Option<&str>) -> Result<Option<String>, Problem> {
+    let text = given.map(str::trim).filter(|text| !text.is_empty());
+    if text.is_some_and(|text| text.chars().count() > MAX_TEXT) {
+        let what = format!("q has at most {MAX_TEXT} characters");
+        return Err(Problem::malformed(what).of_field("q"));
     }
+    Ok(text.map(str::to_lowercase))
+}
 
-    pub(super) fn place(&self) -> Result<PageStart, Problem> {
-        match (&self.cursor, self.offset) {
-            (Some(_), Some(_)) => Err(Problem::malformed("give cursor or offset, not both")),
-            (Some(cursor), None) => Ok(PageStart::After(cursor.clone())),
-            (None, Some(offset)) => Ok(PageStart::Offset(offset)),
-            (None, None) => Ok(PageStart::Start),
-        }
+/// Returns the start of a page, from a cursor or an offset.
+pub(super) fn page_start(
+    cursor: Option<String>,
+    offset: Option<usize>,
+) -> Result<PageStart, Problem> {
+    match (cursor, offset) {
+        (Some(_), Some(_)) => Err(Problem::malformed("give cursor or offset, not both")),
+        (Some(cursor), None) => Ok(PageStart::After(cursor)),
+        (None, Some(offset)) => Ok(PageStart::Offset(offset)),
+        (None, None) => Ok(PageStart::Start),
     }
 }
 
@@ -123,9 +151,10 @@ pub async fn receivers(
     Query(query): Query<ReceiversQuery>,
 ) -> Result<Json<Page>, Problem> {
     caller.may(Scope::Read)?;
-    let (selection, place) = (query.selection()?, query.place()?);
+    let selection = query.selection()?;
+    let start = page_start(query.cursor, query.offset)?;
     let limit = super::limit(query.limit, 100, MOST)?;
-    let page = site.page(&selection, &place, limit);
+    let page = site.page(&selection, &start, limit);
     page.map(Json).map_err(|_| bad_cursor())
 }
 
@@ -147,18 +176,6 @@ pub async fn receiver(
     found.map(Json).ok_or_else(|| unknown(id))
 }
 
-/// Page of a list that goes back in time.
-#[derive(Debug, Clone, Default, Deserialize, IntoParams)]
-#[serde(default, deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct PartQuery {
-    /// The previous answer's `next_cursor`.
-    pub cursor: Option<String>,
-    /// At most so many.
-    #[param(minimum = 1, maximum = 1000, default = 100)]
-    pub limit: Option<usize>,
-}
-
 /// Moves of one receiver
 #[utoipa::path(get, path = "/api/v1/receivers/{id}/moves", tag = "receivers",
     operation_id = "receiver_moves",
@@ -171,10 +188,11 @@ pub async fn receiver_moves(
     Query(query): Query<PartQuery>,
 ) -> Result<Json<Moves>, Problem> {
     caller.may(Scope::Read)?;
+    let (before, limit) = query.page()?;
     let filter = MoveFilter {
         receiver: Some(id),
-        before: super::number_cursor(query.cursor.as_deref())?,
-        limit: super::limit(query.limit, 100, moves::MOST)?,
+        before,
+        limit,
         ..MoveFilter::default()
     };
     if !site.fleet().has(id) {
@@ -238,19 +256,14 @@ pub async fn receiver_sessions(
     Query(query): Query<PartQuery>,
 ) -> Result<Json<Sessions>, Problem> {
     caller.may(Scope::Read)?;
-    let limit = super::limit(query.limit, 100, moves::MOST)?;
-    let before = super::number_cursor(query.cursor.as_deref())?;
+    let (before, limit) = query.page()?;
     if !site.fleet().has(id) {
         return Err(unknown(id));
     }
     let rows = site.store.records().sessions(id, before, limit).await?;
-    let next_cursor = match rows.last() {
-        Some(last) if rows.len() >= limit => Some(last.id.to_string()),
-        _ => None,
-    };
     Ok(Json(Sessions {
+        next_cursor: next_cursor(&rows, limit, |row| row.id),
         items: rows.into_iter().map(Session::from).collect(),
-        next_cursor,
     }))
 }
 

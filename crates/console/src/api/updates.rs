@@ -11,6 +11,7 @@ use store::{ProgressRow, StoredUpdate, UpdateItem};
 use utoipa::{IntoParams, ToSchema};
 
 use super::extract::{Path, Query};
+use super::list::next_cursor;
 use super::problem::Problem;
 use crate::auth::caller::Caller;
 use crate::auth::rights::Scope;
@@ -106,6 +107,25 @@ pub struct UpdateRow {
     pub progress: Option<Progress>,
 }
 
+impl UpdateRow {
+    fn of(channel: &str, item: UpdateItem) -> Self {
+        Self {
+            channel: channel.to_owned(),
+            seq: item.seq,
+            feed_url: item.url,
+            entry_id: item.entry_id,
+            kind: match item.is_new {
+                true => UpdateKind::Created,
+                false => UpdateKind::Updated,
+            },
+            published_ms: item.created_ms,
+            bytes: item.bytes,
+            title: None,
+            progress: None,
+        }
+    }
+}
+
 /// Some updates.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Updates {
@@ -150,15 +170,12 @@ pub async fn updates(
         Some(channel) => part(&site, &channel, before, limit).await?,
         None => Vec::new(),
     };
-    let next_cursor = match items.last() {
-        Some(last) if items.len() >= limit => Some(last.seq.to_string()),
-        _ => None,
-    };
+    let next_cursor = next_cursor(&items, limit, |item| item.seq);
     Ok(Json(Updates { items, next_cursor }))
 }
 
-/// The channel that is asked for, which need not be said where there is one only; `None` where there
-/// is none at all.
+/// Returns the requested channel, which need not be named where there is only one; `None` where
+/// there is none at all.
 pub(super) fn channel_of(site: &Site, given: Option<String>) -> Result<Option<String>, Problem> {
     if given.is_some() {
         return Ok(given);
@@ -191,18 +208,9 @@ pub(super) async fn part(
         .collect();
     let titles = titles(site, channel, &found).await?;
     let rows = found.into_iter().map(|item| UpdateRow {
-        channel: channel.to_owned(),
         title: titles.get(&item.seq).cloned(),
         progress: progress.get(&item.seq).copied(),
-        seq: item.seq,
-        feed_url: item.url,
-        entry_id: item.entry_id,
-        kind: match item.is_new {
-            true => UpdateKind::Created,
-            false => UpdateKind::Updated,
-        },
-        published_ms: item.created_ms,
-        bytes: item.bytes,
+        ..UpdateRow::of(channel, item)
     });
     Ok(rows.collect())
 }
@@ -301,18 +309,8 @@ pub async fn update(
         .await?;
     let progress = progress.iter().find(|row| row.seq == seq);
     let row = UpdateRow {
-        channel: channel.clone(),
-        seq,
-        feed_url: item.url,
-        entry_id: item.entry_id,
-        kind: match item.is_new {
-            true => UpdateKind::Created,
-            false => UpdateKind::Updated,
-        },
-        published_ms: item.created_ms,
-        bytes: item.bytes,
-        title: None,
         progress: progress.map(Progress::from),
+        ..UpdateRow::of(&channel, item)
     };
     let decoding = tokio::task::spawn_blocking(move || detail(row, &stored));
     let detail = decoding.await.map_err(|_| Problem::internal())?;

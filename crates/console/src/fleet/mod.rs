@@ -4,6 +4,7 @@
 //! `facts` is what comes in, `view` what goes out, `query` which of them and in which order, `page`
 //! finds them, `delta` compares two pages. All of it is data; `crate::live` fills it and sends it.
 
+mod counts;
 mod delta;
 mod facts;
 mod page;
@@ -19,7 +20,7 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-use crate::api::overview::Counts;
+pub use counts::Counts;
 pub use delta::{Delta, delta};
 pub use facts::{Facts, State};
 pub use page::{BadCursor, Page, PageStart};

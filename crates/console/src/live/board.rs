@@ -104,6 +104,15 @@ impl Board {
         self.heard.is_some_and(|heard| heard.is_silent(looked))
     }
 
+    /// Returns since when the state of receivers is not known; `None` while it is.
+    pub(crate) fn unknown_since(&self, database_ok: bool) -> Option<i64> {
+        match (self.is_source_silent(), database_ok) {
+            (true, _) => self.heard.map(|heard| heard.unix_ms),
+            (false, false) => self.as_of_ms,
+            (false, true) => None,
+        }
+    }
+
     /// Takes in all channels and feeds.
     pub fn take_settings(&mut self, mut channels: Vec<ChannelRow>, mut feeds: Vec<FeedRow>) {
         channels.retain(|row| row.active);

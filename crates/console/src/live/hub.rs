@@ -13,12 +13,12 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
-use crate::api::events::{Snapshot, Update};
 use crate::api::feeds::Feed;
 use crate::api::moves::Move;
 use crate::api::overview::Overview;
 use crate::api::relays::Relay;
 use crate::fleet::{Page, PageStart, Selection, delta};
+use crate::live::events::{Snapshot, Update};
 use crate::site::Site;
 
 /// Between two events of a topic.
@@ -124,7 +124,7 @@ impl WatcherCounts {
         longest.is_some_and(|(_, key)| self.topics.remove(&key).is_some())
     }
 
-    /// Somebody watches it, unless they watch too much.
+    /// Counts a watcher of a topic, unless its user watches too much.
     fn join(&mut self, topic: &Topic, user: i64) -> Result<(), TooManyTopics> {
         let theirs = self.people.entry(user).or_default();
         if theirs.len() >= TOPICS_OF_ONE && !theirs.contains_key(&topic.number) {
@@ -135,7 +135,7 @@ impl WatcherCounts {
         Ok(())
     }
 
-    /// Somebody watches it no more.
+    /// Counts a watcher off.
     fn leave(&mut self, topic: &Topic, user: i64) {
         if let Entry::Occupied(mut theirs) = self.people.entry(user) {
             if let Entry::Occupied(mut times) = theirs.get_mut().entry(topic.number) {
@@ -229,7 +229,7 @@ impl Hub {
             key: key.clone(),
         });
         let mut watched = self.watched();
-        // Somebody else may have been faster.
+        // Another watcher may have been faster.
         let known = watched.topics.get(&key).cloned();
         let is_new = known.is_none();
         let topic = known.unwrap_or(topic);
@@ -258,7 +258,7 @@ fn page(site: &Site, key: &TopicKey) -> Page {
     let Some((selection, place, limit)) = &key.list else {
         return Page::default();
     };
-    // A cursor is looked at before somebody may watch.
+    // A cursor is checked before a watcher is admitted.
     let page = site.page(selection, place, *limit);
     page.unwrap_or_default()
 }
@@ -297,7 +297,7 @@ impl Watcher {
             Some(snapshot) => snapshot.clone(),
             None => {
                 let snapshot = Snapshot {
-                    overview: site.overview(),
+                    overview: Overview::of(site),
                     receivers: self.topic.key.list.is_some().then(|| state.shown.clone()),
                 };
                 let event = self.hub.event(&self.topic, last, "snapshot", &snapshot);
@@ -371,12 +371,12 @@ impl Topic {
 impl CommonState {
     /// Returns the changes common to all watchers.
     fn update(&mut self, site: &Site) -> Update {
-        let overview = site.overview();
+        let overview = Overview::of(site);
         let mut update = Update::default();
         if self
             .overview
             .as_ref()
-            .is_none_or(|told| !told.is_like(&overview))
+            .is_none_or(|sent| !sent.is_like(&overview))
         {
             self.overview = Some(overview.clone());
             update.overview = Some(overview);
@@ -426,23 +426,23 @@ pub(super) async fn tell_all(topics: &[Arc<Topic>], site: &Site, common: &Update
 pub async fn tell(site: Arc<Site>) {
     let stop = site.stop.clone();
     let telling = async {
-        let mut told = CommonState::default();
+        let mut common = CommonState::default();
         let mut news = site.news();
         // The initial state is no change.
-        told.update(&site);
+        common.update(&site);
         loop {
             // Silence is a change, too: a silent source is not there.
             if let Ok(Err(_)) = tokio::time::timeout(SILENCE, news.changed()).await {
                 return;
             }
             let began = Instant::now();
-            let common = told.update(&site);
+            let changes = common.update(&site);
             let topics: Vec<Arc<Topic>> = {
                 let mut watched = site.hub.watched();
                 watched.topics.retain(|_, topic| !topic.is_idle());
                 watched.topics.values().cloned().collect()
             };
-            tell_all(&topics, &site, &common).await;
+            tell_all(&topics, &site, &changes).await;
             // However much is watched, it is no more than half of one core's work.
             sleep(PACE.max(began.elapsed())).await;
         }

@@ -9,10 +9,10 @@ use tokio::task::yield_now;
 use tokio_util::sync::CancellationToken;
 
 use super::hub::{Hub, TopicKey, tell_all};
-use crate::api::events::Update;
 use crate::api::overview::Overview;
 use crate::config::SiteSettings;
 use crate::fleet::{Page, PageStart, Selection};
+use crate::live::events::Update;
 use crate::site::{Parts, Site};
 
 fn key(offset: usize) -> TopicKey {
@@ -64,7 +64,7 @@ async fn empty() -> (tempfile::TempDir, Site) {
 #[tokio::test]
 async fn unchanged_state_is_confirmed_at_intervals() {
     let (_folder, site) = empty().await;
-    let overview = site.overview();
+    let overview = Overview::of(&site);
     let at = |ms: Option<i64>| Overview {
         as_of_ms: ms,
         ..overview.clone()

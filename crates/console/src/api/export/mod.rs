@@ -19,7 +19,7 @@ use super::extract::Query;
 use super::feeds::{self, Feed};
 use super::moves::{self, Move, MovesQuery};
 use super::problem::Problem;
-use super::receivers::ReceiversQuery;
+use super::receivers::receivers_query;
 use super::updates::{self, UpdateRow};
 use crate::auth::caller::Caller;
 use crate::auth::rights::Scope;
@@ -36,8 +36,8 @@ type To = Option<Extension<Arc<Connection>>>;
 
 /// The list of receivers as a file
 ///
-/// Takes the filters and the order of the list, without its parts. In CSV, `tags` is an array as JSON
-/// has it, for a tag may have spaces and commas; `channels` have a space between them. A text that a
+/// Takes the filters and the order of the list, without its parts. In CSV, `tags` is a JSON array,
+/// because a tag may have spaces and commas; `channels` have a space between them. A text that a
 /// spreadsheet would take for a formula has a `'` in front.
 #[utoipa::path(get, path = "/api/v1/receivers/export", tag = "receivers",
     operation_id = "export_receivers", params(ExportQuery),
@@ -50,69 +50,22 @@ pub async fn export_receivers(
     Query(query): Query<ExportQuery>,
 ) -> Result<Response, Problem> {
     caller.may(Scope::Read)?;
-    let format = query.format;
-    let channel = query.channel.clone();
-    let selection = ReceiversQuery::from(query).selection()?;
-    let ids = site.fleet().all(&selection);
+    let ids = site.fleet().all(&query.selection()?);
     let parts = Receivers {
         site,
         ids,
         at: 0,
-        channel,
+        channel: query.channel,
     };
-    send(connection, "receivers", format, parts).await
+    send(connection, "receivers", query.format, parts).await
 }
 
-/// Selection, order and format of receivers.
-#[derive(Debug, Clone, Default, Deserialize, IntoParams)]
-#[serde(default, deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct ExportQuery {
-    /// With this text in the name, label, id, address, software or a tag.
-    #[param(max_length = 200)]
-    pub q: Option<String>,
-    /// On this rung.
-    #[param(inline)]
-    pub rung: Option<crate::fleet::Rung>,
-    /// With this channel.
-    pub channel: Option<String>,
-    /// With this tag.
-    pub tag: Option<String>,
-    /// Connected ones, or those that are not.
-    pub connected: Option<bool>,
-    /// On their rung for this cause.
-    pub cause: Option<String>,
-    /// With something left to get, or with nothing.
-    pub behind: Option<bool>,
-    /// Those that were removed; without it, or with `false`, all others.
-    pub revoked: Option<bool>,
-    /// Sort key.
-    #[param(inline)]
-    pub sort: Option<crate::fleet::Sort>,
-    /// In which direction.
-    #[param(inline)]
-    pub order: Option<crate::fleet::Order>,
+receivers_query! {
+    /// Selection, order and format of receivers.
+    ExportQuery ..
     /// The form of the file.
     #[param(inline)]
-    pub format: Format,
-}
-
-impl From<ExportQuery> for ReceiversQuery {
-    fn from(query: ExportQuery) -> Self {
-        Self {
-            q: query.q,
-            rung: query.rung,
-            channel: query.channel,
-            tag: query.tag,
-            connected: query.connected,
-            cause: query.cause,
-            behind: query.behind,
-            revoked: query.revoked,
-            sort: query.sort,
-            order: query.order,
-            ..Self::default()
-        }
-    }
+    format: Format,
 }
 
 struct Receivers {
@@ -327,8 +280,8 @@ impl Parts for AllUpdates {
 
 /// The audit log as a file
 ///
-/// The newest first, at most a million lines. In CSV, `detail` is an object as JSON has it, and a text
-/// that a spreadsheet would take for a formula has a `'` in front.
+/// The newest first, at most a million lines. In CSV, `detail` is a JSON object, and a text that a
+/// spreadsheet would take for a formula has a `'` in front.
 #[utoipa::path(get, path = "/api/v1/audit/export", tag = "people", operation_id = "export_audit",
     params(AuditExportQuery), responses((status = 200, content(
         (String = "text/csv"), (Vec<AuditLine> = "application/json")))))]

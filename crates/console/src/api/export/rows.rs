@@ -7,165 +7,104 @@ use crate::api::moves::Move;
 use crate::api::updates::UpdateRow;
 use crate::fleet::Receiver;
 
-impl Row for Receiver {
-    const COLUMNS: &[&str] = &[
-        "id",
-        "name",
-        "label",
-        "tags",
-        "software",
-        "address",
-        "connected",
-        "revoked",
-        "held",
-        "enrolled",
-        "seen",
-        "rtt_ms",
-        "rung",
-        "cause",
-        "since",
-        "behind_updates",
-        "channels",
-    ];
+/// Declares the columns of a kind of rows, each with its value in a row.
+macro_rules! columns {
+    ($type:ident, $row:ident; $($column:literal: $value:expr,)+) => {
+        impl Row for $type {
+            const COLUMNS: &[&str] = &[$($column),+];
 
-    fn values(&self) -> Vec<String> {
-        let channels: Vec<&str> = self.channels.iter().map(|c| c.channel.as_str()).collect();
-        vec![
-            self.id.to_string(),
-            self.name.clone(),
-            known(self.label.as_deref()),
-            list(&self.tags),
-            self.software.clone(),
-            self.address.clone(),
-            self.connected.to_string(),
-            self.revoked.to_string(),
-            self.held.to_string(),
-            time(Some(self.enrolled_ms)),
-            time(Some(self.seen_ms)),
-            known(self.rtt_ms),
-            self.rung.word().to_owned(),
-            known(self.cause.as_deref()),
-            time(self.since_ms),
-            known(self.behind_updates),
-            channels.join(" "),
-        ]
-    }
+            fn values(&self) -> Vec<String> {
+                let $row = self;
+                vec![$($value),+]
+            }
+        }
+    };
 }
 
-impl Row for Move {
-    const COLUMNS: &[&str] = &[
-        "id", "at", "receiver", "name", "channel", "from", "to", "cause",
-    ];
-
-    fn values(&self) -> Vec<String> {
-        vec![
-            self.id.to_string(),
-            time(Some(self.at_ms)),
-            self.receiver.to_string(),
-            self.name.clone(),
-            self.channel.clone(),
-            self.from.clone(),
-            self.to.clone(),
-            self.cause.clone(),
-        ]
-    }
+columns! {
+    Receiver, row;
+    "id": row.id.to_string(),
+    "name": row.name.clone(),
+    "label": known(row.label.as_deref()),
+    "tags": list(&row.tags),
+    "software": row.software.clone(),
+    "address": row.address.clone(),
+    "connected": row.connected.to_string(),
+    "revoked": row.revoked.to_string(),
+    "held": row.held.to_string(),
+    "enrolled": time(Some(row.enrolled_ms)),
+    "seen": time(Some(row.seen_ms)),
+    "rtt_ms": known(row.rtt_ms),
+    "rung": row.rung.word().to_owned(),
+    "cause": known(row.cause.as_deref()),
+    "since": time(row.since_ms),
+    "behind_updates": known(row.behind_updates),
+    "channels": channels_of(row),
 }
 
-impl Row for Feed {
-    const COLUMNS: &[&str] = &[
-        "id",
-        "channel",
-        "url",
-        "title",
-        "state",
-        "detail",
-        "since",
-        "last_poll",
-        "next_poll",
-        "interval_ms",
-        "min_interval_ms",
-        "max_interval_ms",
-        "local",
-        "paused",
-        "moved_to",
-        "origin",
-    ];
-
-    fn values(&self) -> Vec<String> {
-        vec![
-            self.id.clone(),
-            self.channel.clone(),
-            self.url.clone(),
-            known(self.title.as_deref()),
-            self.state.clone(),
-            self.detail.clone(),
-            time(self.since_ms),
-            time(self.last_poll_ms),
-            time(self.next_poll_ms),
-            known(self.interval_ms),
-            known(self.min_interval_ms),
-            known(self.max_interval_ms),
-            self.local.to_string(),
-            self.paused.to_string(),
-            known(self.moved_to.as_deref()),
-            self.origin.clone(),
-        ]
-    }
+columns! {
+    Move, row;
+    "id": row.id.to_string(),
+    "at": time(Some(row.at_ms)),
+    "receiver": row.receiver.to_string(),
+    "name": row.name.clone(),
+    "channel": row.channel.clone(),
+    "from": row.from.clone(),
+    "to": row.to.clone(),
+    "cause": row.cause.clone(),
 }
 
-impl Row for UpdateRow {
-    const COLUMNS: &[&str] = &[
-        "channel",
-        "seq",
-        "feed_url",
-        "entry_id",
-        "kind",
-        "published",
-        "bytes",
-        "title",
-        "expected",
-        "delivered",
-        "half_ms",
-        "p99_ms",
-        "all_ms",
-    ];
-
-    fn values(&self) -> Vec<String> {
-        let progress = self.progress.as_ref();
-        vec![
-            self.channel.clone(),
-            self.seq.to_string(),
-            self.feed_url.clone(),
-            self.entry_id.clone(),
-            self.kind.word().to_owned(),
-            time(Some(self.published_ms)),
-            self.bytes.to_string(),
-            known(self.title.as_deref()),
-            known(progress.map(|progress| progress.expected)),
-            known(progress.map(|progress| progress.delivered)),
-            known(progress.and_then(|progress| progress.half_ms)),
-            known(progress.and_then(|progress| progress.p99_ms)),
-            known(progress.and_then(|progress| progress.all_ms)),
-        ]
-    }
+columns! {
+    Feed, row;
+    "id": row.id.clone(),
+    "channel": row.channel.clone(),
+    "url": row.url.clone(),
+    "title": known(row.title.as_deref()),
+    "state": row.state.clone(),
+    "detail": row.detail.clone(),
+    "since": time(row.since_ms),
+    "last_poll": time(row.last_poll_ms),
+    "next_poll": time(row.next_poll_ms),
+    "interval_ms": known(row.interval_ms),
+    "min_interval_ms": known(row.min_interval_ms),
+    "max_interval_ms": known(row.max_interval_ms),
+    "local": row.local.to_string(),
+    "paused": row.paused.to_string(),
+    "moved_to": known(row.moved_to.as_deref()),
+    "origin": row.origin.clone(),
 }
 
-impl Row for AuditLine {
-    const COLUMNS: &[&str] = &[
-        "id", "at", "actor", "via", "action", "target", "detail", "outcome", "address",
-    ];
+columns! {
+    UpdateRow, row;
+    "channel": row.channel.clone(),
+    "seq": row.seq.to_string(),
+    "feed_url": row.feed_url.clone(),
+    "entry_id": row.entry_id.clone(),
+    "kind": row.kind.word().to_owned(),
+    "published": time(Some(row.published_ms)),
+    "bytes": row.bytes.to_string(),
+    "title": known(row.title.as_deref()),
+    "expected": known(row.progress.map(|progress| progress.expected)),
+    "delivered": known(row.progress.map(|progress| progress.delivered)),
+    "half_ms": known(row.progress.and_then(|progress| progress.half_ms)),
+    "p99_ms": known(row.progress.and_then(|progress| progress.p99_ms)),
+    "all_ms": known(row.progress.and_then(|progress| progress.all_ms)),
+}
 
-    fn values(&self) -> Vec<String> {
-        vec![
-            self.id.to_string(),
-            time(Some(self.at_ms)),
-            self.actor.clone(),
-            self.via.clone(),
-            self.action.clone(),
-            self.target.clone(),
-            self.detail.to_string(),
-            self.outcome.clone(),
-            self.address.clone(),
-        ]
-    }
+columns! {
+    AuditLine, row;
+    "id": row.id.to_string(),
+    "at": time(Some(row.at_ms)),
+    "actor": row.actor.clone(),
+    "via": row.via.clone(),
+    "action": row.action.clone(),
+    "target": row.target.clone(),
+    "detail": row.detail.to_string(),
+    "outcome": row.outcome.clone(),
+    "address": row.address.clone(),
+}
+
+fn channels_of(row: &Receiver) -> String {
+    let channels: Vec<&str> = row.channels.iter().map(|c| c.channel.as_str()).collect();
+    channels.join(" ")
 }
