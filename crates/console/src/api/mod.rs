@@ -12,8 +12,6 @@ pub mod enrolments;
 pub mod events;
 pub mod export;
 mod extract;
-pub mod feed_history;
-pub mod feed_test;
 pub mod feeds;
 mod list;
 pub mod moves;
@@ -79,11 +77,15 @@ fn calls() -> OpenApiRouter<Arc<Site>> {
         .routes(routes!(channels::channels, channels::create_channel))
         .routes(routes!(channels::channel))
         .routes(routes!(channels::rekey_channel))
-        .routes(routes!(feeds::feeds, feeds::add_feed))
-        .routes(routes!(feed_test::test_feed))
-        .routes(routes!(feeds::feed, feeds::edit_feed, feeds::remove_feed))
-        .routes(routes!(feed_history::feed_history))
-        .routes(routes!(feeds::refresh_feed))
+        .routes(routes!(feeds::feeds, feeds::add::add_feed))
+        .routes(routes!(feeds::test::test_feed))
+        .routes(routes!(
+            feeds::feed,
+            feeds::change::edit_feed,
+            feeds::change::remove_feed
+        ))
+        .routes(routes!(feeds::history::feed_history))
+        .routes(routes!(feeds::change::refresh_feed))
         .routes(routes!(relays::relays))
         .routes(routes!(
             enrolments::enrolments,

@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 use store::FeedHour;
 use utoipa::ToSchema;
 
-use super::extract::Path;
-use super::feeds::{FeedSight, find};
-use super::problem::Problem;
+use super::{FeedSight, find};
+use crate::api::extract::Path;
+use crate::api::problem::Problem;
 use crate::auth::caller::Caller;
 use crate::auth::rights::Scope;
 use crate::clock::now_ms;

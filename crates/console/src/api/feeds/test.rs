@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use utoipa::ToSchema;
 
-use super::extract::Json as Body;
-use super::feeds::read_address;
-use super::problem::Problem;
+use super::check::{MAX_URL, read_address};
+use crate::api::extract::Json as Body;
+use crate::api::problem::Problem;
 use crate::auth::caller::Caller;
 use crate::auth::limit::seconds;
 use crate::auth::rights::Scope;
@@ -237,7 +237,7 @@ fn found(parsed: ParsedFeed, took_ms: u64) -> FeedTest {
             .take(ENTRIES)
             .map(|entry| TestedEntry {
                 title: entry.title.map(|title| cut(&title, MAX_TEXT)),
-                link: entry.url.filter(|url| url.len() <= super::feeds::MAX_URL),
+                link: entry.url.filter(|url| url.len() <= MAX_URL),
                 published_ms: entry.published.or(entry.updated).map(time),
             })
             .collect(),
