@@ -45,7 +45,7 @@ impl Store {
     /// come without need, and may be lost with the connection, so look every two seconds all the
     /// same. Within a tokio runtime only.
     pub fn watch(&self, topic: Topic) -> Watch {
-        self.news.watch(topic, &self.database)
+        self.news.watch(topic, |bell| self.database.listen(bell))
     }
 
     /// Writes everything into the file `to`: one state of the database, while others go on reading

@@ -1,11 +1,10 @@
 //! Wake-ups at changes in the database.
 
+use std::pin::Pin;
 use std::sync::Mutex;
 
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-
-use crate::database::Database;
 
 /// Subject of a [`Watch`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +42,9 @@ impl Watch {
         }
     }
 }
+
+/// Rings a bell, and never returns.
+pub(crate) type Listening = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Senders of the wake-ups.
 #[derive(Clone, Debug)]
@@ -85,11 +87,11 @@ impl News {
         }
     }
 
-    /// A new watch. The first one starts the task.
-    pub(crate) fn watch(&self, topic: Topic, database: &Database) -> Watch {
+    /// Returns a new watch. The first one starts the task, of what `listen` returns.
+    pub(crate) fn watch(&self, topic: Topic, listen: impl FnOnce(Bell) -> Listening) -> Watch {
         let mut task = self.task.lock().unwrap_or_else(|task| task.into_inner());
         if task.is_none() && !*self.stop.borrow() {
-            let listening = database.listen(self.bell.clone());
+            let listening = listen(self.bell.clone());
             let mut stopped = self.stop.subscribe();
             *task = Some(tokio::spawn(async move {
                 tokio::select! {

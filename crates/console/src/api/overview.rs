@@ -260,7 +260,7 @@ fn totals(site: &Site, board: &Board) -> Totals {
     // The source's own counts are exact; each receiver's state is some seconds old. For several
     // channels the source does not count how many are behind in any of them.
     let behind = match (pulses().next(), board.pulses.len()) {
-        (Some(one), 1) => one.behind.min(counts.connected),
+        (Some(one), 1) => one.counts.behind.min(counts.connected),
         _ => behind,
     };
     Totals {
@@ -318,30 +318,31 @@ impl ChannelOverview {
     pub(crate) fn of(row: &ChannelRow, pulse: Option<&PulseRow>) -> Self {
         let unknown = PulseRow::default();
         let known = pulse.unwrap_or(&unknown);
-        // Over an hour: exact enough for a number with two digits behind the point.
+        let (counts, bytes) = (&known.counts, &known.bytes);
+        // Over an hour: exact enough for a number with two digits after the point.
         let per_hour = u32::try_from(known.updates_per_hour).unwrap_or(u32::MAX);
         Self {
             name: row.channel.name.clone(),
             head: row.channel.head.max(known.head),
             receivers: Counts {
-                total: known.receivers,
-                connected: known.connected,
-                multicast: known.multicast,
-                amt: known.amt,
-                replicated: known.replicated,
-                unicast: known.unicast,
-                offline: known.receivers.saturating_sub(known.connected),
+                total: counts.receivers,
+                connected: counts.connected,
+                multicast: counts.multicast,
+                amt: counts.amt,
+                replicated: counts.replicated,
+                unicast: counts.unicast,
+                offline: counts.receivers.saturating_sub(counts.connected),
             },
             delivered: known.delivered,
-            behind: known.behind,
+            behind: counts.behind,
             worst_lag_updates: known.lag_updates,
             worst_lag_ms: known.lag_ms,
             updates_per_min: (f64::from(per_hour) / 60.0 * 100.0).round() / 100.0,
-            flow_bytes: known.flow_bytes,
-            copy_bytes: known.copy_bytes,
-            unicast_bytes: known.unicast_bytes,
-            repair_bytes: known.repair_bytes,
-            unicast_equivalent_bytes: known.equivalent_bytes,
+            flow_bytes: bytes.flow,
+            copy_bytes: bytes.copies,
+            unicast_bytes: bytes.unicast,
+            repair_bytes: bytes.repairs,
+            unicast_equivalent_bytes: bytes.equivalent,
             at_ms: pulse.map(|pulse| pulse.at_ms),
         }
     }

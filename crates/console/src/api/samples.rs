@@ -205,23 +205,23 @@ fn join(rows: &[SampleRow], step: i64) -> Vec<Point> {
             let average = |of: fn(&SampleRow) -> u64| tenths(sum(of), weight);
             Point {
                 at_ms,
-                receivers: average(|row| row.receivers),
-                connected: average(|row| row.connected),
-                multicast: average(|row| row.multicast),
-                amt: average(|row| row.amt),
-                replicated: average(|row| row.replicated),
-                unicast: average(|row| row.unicast),
-                offline: average(|row| row.receivers.saturating_sub(row.connected)),
-                behind: average(|row| row.behind),
+                receivers: average(|row| row.counts.receivers),
+                connected: average(|row| row.counts.connected),
+                multicast: average(|row| row.counts.multicast),
+                amt: average(|row| row.counts.amt),
+                replicated: average(|row| row.counts.replicated),
+                unicast: average(|row| row.counts.unicast),
+                offline: average(|row| row.counts.receivers.saturating_sub(row.counts.connected)),
+                behind: average(|row| row.counts.behind),
                 lag_updates: most(|row| row.lag_updates),
                 lag_ms: most(|row| row.lag_ms),
                 updates: sum(|row| row.updates),
                 moves: sum(|row| row.moves),
-                flow_bytes: sum(|row| row.flow_bytes),
-                copy_bytes: sum(|row| row.copy_bytes),
-                unicast_bytes: sum(|row| row.unicast_bytes),
-                repair_bytes: sum(|row| row.repair_bytes),
-                unicast_equivalent_bytes: sum(|row| row.equivalent_bytes),
+                flow_bytes: sum(|row| row.bytes.flow),
+                copy_bytes: sum(|row| row.bytes.copies),
+                unicast_bytes: sum(|row| row.bytes.unicast),
+                repair_bytes: sum(|row| row.bytes.repairs),
+                unicast_equivalent_bytes: sum(|row| row.bytes.equivalent),
             }
         })
         .collect()
@@ -236,6 +236,8 @@ fn tenths(sum: u64, weight: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use store::{ReceiverCounts, SentBytes};
+
     use super::*;
 
     #[test]
@@ -255,12 +257,18 @@ mod tests {
 
     #[test]
     fn steps_are_joined() {
-        let row = |at_ms, connected, flow_bytes, lag_ms| SampleRow {
+        let row = |at_ms, connected, flow, lag_ms| SampleRow {
             at_ms,
             weight: 2,
-            receivers: 20,
-            connected,
-            flow_bytes,
+            counts: ReceiverCounts {
+                receivers: 20,
+                connected,
+                ..ReceiverCounts::default()
+            },
+            bytes: SentBytes {
+                flow,
+                ..SentBytes::default()
+            },
             lag_ms,
             ..SampleRow::default()
         };

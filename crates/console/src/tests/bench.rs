@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use kit::postgres::Postgres;
 use serde_json::{Value, json};
 use store::{
-    Applicant, Batch, MoveRow, NewToken, NewUser, PulseRow, Role, SessionRow, SourceInfo, StateRow,
-    Store,
+    Applicant, Batch, MoveRow, NewToken, NewUser, PulseRow, ReceiverCounts, Role, SentBytes,
+    SessionRow, SourceInfo, StateRow, Store,
 };
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -283,14 +283,20 @@ pub(super) fn pulse() -> PulseRow {
         channel: "lore".into(),
         at_ms: now_ms(),
         head: 9,
-        receivers: 3,
-        connected: 3,
-        multicast: 1,
-        amt: 1,
-        unicast: 1,
+        counts: ReceiverCounts {
+            receivers: 3,
+            connected: 3,
+            multicast: 1,
+            amt: 1,
+            unicast: 1,
+            behind: 1,
+            ..ReceiverCounts::default()
+        },
         delivered: 2,
-        behind: 1,
-        flow_bytes: 100,
+        bytes: SentBytes {
+            flow: 100,
+            ..SentBytes::default()
+        },
         flow: "{\"key_sequence\":4}".into(),
         ..PulseRow::default()
     }

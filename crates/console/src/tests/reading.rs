@@ -6,8 +6,8 @@ use feed::Entry;
 use feed::payload::encode;
 use serde_json::Value;
 use store::{
-    Batch, Draft, FeedEvent, FeedHour, Kind, ProgressRow, PulseRow, RelayRow, SampleRow,
-    SourceInfo, StateRow,
+    Batch, Draft, FeedEvent, FeedHour, Kind, ProgressRow, ReceiverCounts, RelayRow, SampleRow,
+    SentBytes, SourceInfo, StateRow,
 };
 
 use super::*;
@@ -73,12 +73,9 @@ async fn the_overview_shows_the_state(place: bench::TestDatabase) {
         connected: false,
         ..bench::state(last, "offline")
     };
-    let pulse = PulseRow {
-        connected: 2,
-        unicast: 0,
-        behind: 0,
-        ..bench::pulse()
-    };
+    let mut pulse = bench::pulse();
+    (pulse.counts.connected, pulse.counts.unicast) = (2, 0);
+    pulse.counts.behind = 0;
     bench
         .write(Batch {
             states: vec![away],
@@ -87,7 +84,12 @@ async fn the_overview_shows_the_state(place: bench::TestDatabase) {
         })
         .await;
     bench
-        .until(|site| site.board().pulses.values().any(|p| p.connected == 2))
+        .until(|site| {
+            site.board()
+                .pulses
+                .values()
+                .any(|p| p.counts.connected == 2)
+        })
         .await;
     let overview = operator.get("/api/v1/overview").await.json();
     let of = |name: &str| overview["receivers"][name].as_u64().unwrap();
@@ -251,10 +253,16 @@ async fn the_past_comes_in_steps(place: bench::TestDatabase) {
             step_ms: 10_000,
             at_ms: now - step * 10_000,
             weight: 10,
-            receivers: 30,
-            connected: 20,
-            multicast: 20,
-            flow_bytes: 5,
+            counts: ReceiverCounts {
+                receivers: 30,
+                connected: 20,
+                multicast: 20,
+                ..ReceiverCounts::default()
+            },
+            bytes: SentBytes {
+                flow: 5,
+                ..SentBytes::default()
+            },
             ..SampleRow::default()
         })
         .collect();

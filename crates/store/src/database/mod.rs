@@ -19,7 +19,6 @@ mod sql;
 mod sqlite;
 mod value;
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,7 +33,7 @@ pub(crate) use value::{Column, Row, Value, storable, values};
 
 use crate::StoreError;
 use crate::location::Location;
-use crate::watch::Bell;
+use crate::watch::{Bell, Listening};
 use session::Link;
 
 /// Connections to a server are not waited for longer, when they are closed.
@@ -151,8 +150,8 @@ impl Database {
         }
     }
 
-    /// Rings `bell` for ever when something new is in the database, by a connection of its own.
-    pub(crate) fn listen(&self, bell: Bell) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    /// Rings `bell` at every change in the database, by a connection of its own.
+    pub(crate) fn listen(&self, bell: Bell) -> Listening {
         match &self.pools {
             Pools::Sqlite { options, .. } => {
                 Box::pin(listen::listen_to_sqlite((**options).clone(), bell))

@@ -20,6 +20,7 @@ pub use feed::{FeedEdit, FeedRow, FeedSettings, GapRecord, GapState, PollRecord,
 pub use lease::{Holder, Lease, LeaseRow, Leased};
 pub use record::{
     Batch, Changes, FeedEvent, FeedHour, Fence, MoveFilter, MoveRow, ProgressRow, PulseRow,
-    ReceiverEdit, RelayRow, SampleRow, SessionRow, SourceInfo, Stamp, StateRow, UpdateItem,
+    ReceiverCounts, ReceiverEdit, RelayRow, SampleRow, SentBytes, SessionRow, SourceInfo, Stamp,
+    StateRow, UpdateItem,
 };
 pub use update::{Draft, EncodeUpdate, Hash, Kind, StoredUpdate};

@@ -3,6 +3,8 @@
 //! Texts are cut where they are stored, and NULs in them replaced: nothing that a peer says makes a
 //! record fail.
 
+use std::ops::AddAssign;
+
 use uuid::Uuid;
 
 use super::ReceiverRow;
@@ -162,8 +164,63 @@ impl SessionRow {
     }
 }
 
-/// The present totals of a channel. Counts of bytes are those of UDP payload since the source began
-/// to publish the channel.
+/// Receivers of a channel by state, or sums of such counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReceiverCounts {
+    /// Known receivers.
+    pub receivers: u64,
+    /// Connected ones.
+    pub connected: u64,
+    /// Those on the rung `multicast`.
+    pub multicast: u64,
+    /// … on the rung `amt`.
+    pub amt: u64,
+    /// … on the rung `replicated`.
+    pub replicated: u64,
+    /// … on the rung `unicast`.
+    pub unicast: u64,
+    /// Connected ones that do not hold the head.
+    pub behind: u64,
+}
+
+impl AddAssign for ReceiverCounts {
+    fn add_assign(&mut self, more: Self) {
+        self.receivers += more.receivers;
+        self.connected += more.connected;
+        self.multicast += more.multicast;
+        self.amt += more.amt;
+        self.replicated += more.replicated;
+        self.unicast += more.unicast;
+        self.behind += more.behind;
+    }
+}
+
+/// Bytes of UDP payload that were sent for a channel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SentBytes {
+    /// On the flow, each packet counted once.
+    pub flow: u64,
+    /// As copies of flow packets.
+    pub copies: u64,
+    /// By unicast to receivers that are not on the flow.
+    pub unicast: u64,
+    /// By unicast to repair what members of the flow missed.
+    pub repairs: u64,
+    /// Bytes that unicast to every receiver would have taken.
+    pub equivalent: u64,
+}
+
+impl AddAssign for SentBytes {
+    fn add_assign(&mut self, more: Self) {
+        self.flow += more.flow;
+        self.copies += more.copies;
+        self.unicast += more.unicast;
+        self.repairs += more.repairs;
+        self.equivalent += more.equivalent;
+    }
+}
+
+/// The present totals of a channel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PulseRow {
     /// The channel; cut to 255 bytes.
@@ -172,38 +229,18 @@ pub struct PulseRow {
     pub at_ms: i64,
     /// The last published seq.
     pub head: u64,
-    /// Number of known receivers.
-    pub receivers: u64,
-    /// Number of connected receivers.
-    pub connected: u64,
-    /// Number of those on the rung `multicast`.
-    pub multicast: u64,
-    /// … on the rung `amt`.
-    pub amt: u64,
-    /// … on the rung `replicated`.
-    pub replicated: u64,
-    /// … on the rung `unicast`.
-    pub unicast: u64,
+    /// Receivers by state.
+    pub counts: ReceiverCounts,
     /// Number of connected receivers that hold the head.
     pub delivered: u64,
-    /// Number of connected receivers that do not.
-    pub behind: u64,
     /// Number of updates that the last of the connected ones is behind.
     pub lag_updates: u64,
     /// For how long, in milliseconds.
     pub lag_ms: u64,
     /// Number of updates published in the last hour.
     pub updates_per_hour: u64,
-    /// Sent on the flow, each packet counted once.
-    pub flow_bytes: u64,
-    /// Sent as copies of flow packets.
-    pub copy_bytes: u64,
-    /// Sent by unicast to those who are not on the flow.
-    pub unicast_bytes: u64,
-    /// Sent by unicast to repair what members of the flow missed.
-    pub repair_bytes: u64,
-    /// Bytes that unicast to every receiver would have taken.
-    pub equivalent_bytes: u64,
+    /// Bytes sent since the source began to publish the channel.
+    pub bytes: SentBytes,
     /// More about its flow, as a JSON object; one longer than 8 KiB is stored as `{}`.
     pub flow: String,
     /// The number of the change by which it was stored. Not looked at when it is written.
@@ -270,20 +307,8 @@ pub struct SampleRow {
     pub at_ms: i64,
     /// Number of observations.
     pub weight: u64,
-    /// Known receivers.
-    pub receivers: u64,
-    /// Connected ones.
-    pub connected: u64,
-    /// Those on the rung `multicast`.
-    pub multicast: u64,
-    /// … on the rung `amt`.
-    pub amt: u64,
-    /// … on the rung `replicated`.
-    pub replicated: u64,
-    /// … on the rung `unicast`.
-    pub unicast: u64,
-    /// Connected ones that do not hold the head.
-    pub behind: u64,
+    /// Receivers by state, summed over the observations.
+    pub counts: ReceiverCounts,
     /// Number of updates that the last of them was behind, at worst.
     pub lag_updates: u64,
     /// For how long, in milliseconds, at worst.
@@ -292,16 +317,8 @@ pub struct SampleRow {
     pub updates: u64,
     /// Moves between rungs.
     pub moves: u64,
-    /// Bytes sent on the flow, each packet counted once.
-    pub flow_bytes: u64,
-    /// Bytes sent as copies of flow packets.
-    pub copy_bytes: u64,
-    /// Bytes sent by unicast to those who are not on the flow.
-    pub unicast_bytes: u64,
-    /// Bytes sent by unicast to repair what members of the flow missed.
-    pub repair_bytes: u64,
-    /// Bytes that unicast to every receiver would have taken.
-    pub equivalent_bytes: u64,
+    /// Bytes sent within the step.
+    pub bytes: SentBytes,
 }
 
 impl SampleRow {

@@ -2,8 +2,7 @@
 
 use uuid::Uuid;
 
-use super::updates::PART;
-use super::{check_fence, check_length, cut, grow_version, to_i64};
+use super::{PART, check_fence, check_length, cut, grow_version, to_i64};
 use crate::database::{Row, Session, sql, values};
 use crate::model::{
     Channel, ChannelRow, ChannelSettings, ChooseSettings, LeaseRow, Origin, Retention,

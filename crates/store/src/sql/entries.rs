@@ -2,9 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::feeds::channel_id;
-use super::to_i64;
-use super::updates::PART;
+use super::{PART, channel_id, to_i64};
 use crate::database::{Session, Sql, sql, storable, values};
 use crate::model::Hash;
 use crate::{Entries, StoreError};

@@ -1,7 +1,6 @@
 //! Feeds: their settings, and the outcome of their polls.
 
-use super::updates::{MAX_KEY, feed_row};
-use super::{check_length, cut, grow_version};
+use super::{MAX_KEY, channel_id, check_length, cut, feed_row, grow_version};
 use crate::database::{Operation, Row, Session, Sql, sql, values};
 use crate::model::{FeedEdit, FeedRow, FeedSettings, Origin, PollRecord, Validators};
 use crate::{Feeds, StoreError};
@@ -78,17 +77,6 @@ async fn find(
 ) -> Result<Option<FeedRow>, StoreError> {
     let sql = select_feeds!("WHERE c.name = $1 AND f.url = $2");
     session.find(sql, values![channel, url], read_row).await
-}
-
-pub(super) async fn channel_id(session: &mut Session, channel: &str) -> Result<i64, StoreError> {
-    let row = session
-        .row(
-            sql!("SELECT id FROM channels WHERE name = $1"),
-            values![channel],
-        )
-        .await?
-        .ok_or_else(|| session.unknown_channel(channel))?;
-    session.get(&row, 0)
 }
 
 fn check_lengths(settings: &FeedSettings) -> Result<(), StoreError> {

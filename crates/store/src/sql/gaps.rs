@@ -1,8 +1,7 @@
 //! Gaps in feeds.
 
-use super::feeds::{MAX_TEXT, channel_id};
-use super::updates::MAX_KEY;
-use super::{cut, to_i64};
+use super::feeds::MAX_TEXT;
+use super::{MAX_KEY, channel_id, cut, to_i64};
 use crate::database::{Row, Session, sql, values};
 use crate::model::{GapRecord, GapState};
 use crate::{Gaps, StoreError};

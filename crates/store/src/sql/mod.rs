@@ -79,6 +79,44 @@ impl Store {
     }
 }
 
+/// Updates and entries are deleted in transactions of at most this many.
+const PART: i64 = 1000;
+
+/// Longest id of an entry and URL of a feed, in bytes: they are keys of an index.
+const MAX_KEY: usize = 2048;
+
+/// Returns the number of a channel.
+async fn channel_id(session: &mut Session, channel: &str) -> Result<i64, StoreError> {
+    let row = session
+        .row(
+            sql!("SELECT id FROM channels WHERE name = $1"),
+            values![channel],
+        )
+        .await?
+        .ok_or_else(|| session.unknown_channel(channel))?;
+    session.get(&row, 0)
+}
+
+/// Returns the number of a feed's row, which is made if there is none.
+async fn feed_row(session: &mut Session, channel_id: i64, url: &str) -> Result<i64, StoreError> {
+    check_length("the URL of a feed", url, MAX_KEY)?;
+    session
+        .execute(
+            sql!(
+                "INSERT INTO feeds (channel_id, url) VALUES ($1, $2)
+                 ON CONFLICT (channel_id, url) DO NOTHING"
+            ),
+            values![channel_id, url],
+        )
+        .await?;
+    session
+        .scalar(
+            sql!("SELECT id FROM feeds WHERE channel_id = $1 AND url = $2"),
+            values![channel_id, url],
+        )
+        .await
+}
+
 /// Grows the version, so that a running source looks at the change. The last statement of its
 /// transaction, for it makes others wait.
 pub(crate) async fn grow_version(session: &mut Session) -> Result<(), StoreError> {

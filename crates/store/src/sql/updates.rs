@@ -5,9 +5,8 @@ use std::collections::BTreeSet;
 use uuid::Uuid;
 
 use super::entries::hashes;
-use super::feeds::channel_id;
 use super::records::history::rows;
-use super::{check_fence, check_length, to_i64};
+use super::{MAX_KEY, PART, channel_id, check_fence, check_length, feed_row, to_i64};
 use crate::database::{Row, Session, Value, sql, storable, values};
 use crate::model::{Draft, EncodeUpdate, Retention, StoredUpdate, UpdateItem, Validators};
 use crate::{StoreError, Updates};
@@ -26,12 +25,6 @@ const MORE: usize = 4;
 
 /// The most bytes of one read that more time is given for.
 const MAX_EXPECTED: usize = 64 << 20;
-
-/// Updates are deleted in transactions of at most this many.
-pub(super) const PART: i64 = 1000;
-
-/// Longest id of an entry, in bytes: it is the key of an index.
-pub(super) const MAX_KEY: usize = 2048;
 
 /// The rows that an append adds to.
 struct Target {
@@ -414,30 +407,6 @@ async fn target(
             last_modified: session.get(&row, 5)?,
         },
     })
-}
-
-/// The row of a feed, made if there is none.
-pub(super) async fn feed_row(
-    session: &mut Session,
-    channel_id: i64,
-    url: &str,
-) -> Result<i64, StoreError> {
-    check_keys(url, &[])?;
-    session
-        .execute(
-            sql!(
-                "INSERT INTO feeds (channel_id, url) VALUES ($1, $2)
-                 ON CONFLICT (channel_id, url) DO NOTHING"
-            ),
-            values![channel_id, url],
-        )
-        .await?;
-    session
-        .scalar(
-            sql!("SELECT id FROM feeds WHERE channel_id = $1 AND url = $2"),
-            values![channel_id, url],
-        )
-        .await
 }
 
 /// Writes row by row: inside the process, each statement costs microseconds.

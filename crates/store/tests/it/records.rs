@@ -33,7 +33,7 @@ async fn records_are_read_back_whole(site: Site) {
     let mut wanted = full();
     wanted.sessions.clear();
     // No database has larger numbers.
-    wanted.pulses[0].equivalent_bytes = u64::try_from(i64::MAX).unwrap();
+    wanted.pulses[0].bytes.equivalent = u64::try_from(i64::MAX).unwrap();
     let snapshot = opened.records().snapshot().await.unwrap();
     assert_eq!((snapshot.upto, snapshot.epoch), (change, empty.epoch));
     assert_eq!(snapshot.states[0].change, change);

@@ -1,8 +1,8 @@
 //! Rows of records, for tests to write, and receivers that have enrolled.
 
 use store::{
-    Applicant, Batch, Changes, FeedEvent, MoveRow, ProgressRow, PulseRow, RelayRow, SessionRow,
-    SourceInfo, StateRow, Store,
+    Applicant, Batch, Changes, FeedEvent, MoveRow, ProgressRow, PulseRow, ReceiverCounts, RelayRow,
+    SentBytes, SessionRow, SourceInfo, StateRow, Store,
 };
 use uuid::Uuid;
 
@@ -59,22 +59,26 @@ pub fn pulse(channel: &str, head: u64) -> PulseRow {
         channel: channel.to_owned(),
         at_ms: 5,
         head,
-        receivers: 1,
-        connected: 2,
-        multicast: 3,
-        amt: 4,
-        replicated: 5,
-        unicast: 6,
+        counts: ReceiverCounts {
+            receivers: 1,
+            connected: 2,
+            multicast: 3,
+            amt: 4,
+            replicated: 5,
+            unicast: 6,
+            behind: 8,
+        },
         delivered: 7,
-        behind: 8,
         lag_updates: 9,
         lag_ms: 10,
         updates_per_hour: 11,
-        flow_bytes: 12,
-        copy_bytes: 13,
-        unicast_bytes: 14,
-        repair_bytes: 15,
-        equivalent_bytes: u64::MAX,
+        bytes: SentBytes {
+            flow: 12,
+            copies: 13,
+            unicast: 14,
+            repairs: 15,
+            equivalent: u64::MAX,
+        },
         flow: r#"{"group":"232.1.1.1:5000"}"#.to_owned(),
         change: 0,
     }

@@ -1,6 +1,8 @@
 //! Samples: larger steps from smaller ones, and what is kept of everything for how long.
 
-use store::{Batch, ProgressRow, RelayRow, SampleRow, SessionRow, Store};
+use store::{
+    Batch, ProgressRow, ReceiverCounts, RelayRow, SampleRow, SentBytes, SessionRow, Store,
+};
 use uuid::Uuid;
 
 use crate::migrations::Raw;
@@ -34,22 +36,26 @@ fn sample(channel: &str, at_ms: i64) -> SampleRow {
         step_ms: SMALL,
         at_ms,
         weight: 10,
-        receivers: 50,
-        connected: 40 + n % 3,
-        multicast: 30,
-        amt: 4,
-        replicated: 3,
-        unicast: 2,
-        behind: n % 7,
+        counts: ReceiverCounts {
+            receivers: 50,
+            connected: 40 + n % 3,
+            multicast: 30,
+            amt: 4,
+            replicated: 3,
+            unicast: 2,
+            behind: n % 7,
+        },
         lag_updates: n % 11,
         lag_ms: n % 13,
         updates: n % 2,
         moves: n % 5,
-        flow_bytes: 1000 + n,
-        copy_bytes: 100 + n,
-        unicast_bytes: 10 + n,
-        repair_bytes: n,
-        equivalent_bytes: 50_000 * n,
+        bytes: SentBytes {
+            flow: 1000 + n,
+            copies: 100 + n,
+            unicast: 10 + n,
+            repairs: n,
+            equivalent: 50_000 * n,
+        },
     }
 }
 
@@ -74,29 +80,18 @@ async fn read(opened: &Store, channel: &str, step: i64) -> Vec<SampleRow> {
 
 /// All of them as one.
 fn sum(rows: &[SampleRow]) -> SampleRow {
-    rows.iter()
-        .fold(SampleRow::default(), |all, row| SampleRow {
-            channel: row.channel.clone(),
-            step_ms: 0,
-            at_ms: 0,
-            weight: all.weight + row.weight,
-            receivers: all.receivers + row.receivers,
-            connected: all.connected + row.connected,
-            multicast: all.multicast + row.multicast,
-            amt: all.amt + row.amt,
-            replicated: all.replicated + row.replicated,
-            unicast: all.unicast + row.unicast,
-            behind: all.behind + row.behind,
-            lag_updates: all.lag_updates.max(row.lag_updates),
-            lag_ms: all.lag_ms.max(row.lag_ms),
-            updates: all.updates + row.updates,
-            moves: all.moves + row.moves,
-            flow_bytes: all.flow_bytes + row.flow_bytes,
-            copy_bytes: all.copy_bytes + row.copy_bytes,
-            unicast_bytes: all.unicast_bytes + row.unicast_bytes,
-            repair_bytes: all.repair_bytes + row.repair_bytes,
-            equivalent_bytes: all.equivalent_bytes + row.equivalent_bytes,
-        })
+    let mut all = SampleRow::default();
+    for row in rows {
+        all.channel.clone_from(&row.channel);
+        all.weight += row.weight;
+        all.counts += row.counts;
+        all.lag_updates = all.lag_updates.max(row.lag_updates);
+        all.lag_ms = all.lag_ms.max(row.lag_ms);
+        all.updates += row.updates;
+        all.moves += row.moves;
+        all.bytes += row.bytes;
+    }
+    all
 }
 
 async fn larger_steps_are_the_sums_of_smaller_ones(site: Site) {

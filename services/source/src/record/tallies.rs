@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use flexicast_tokio::source::{ChannelBytes, ChannelStatus};
-use store::{PulseRow, SampleRow};
+use store::{PulseRow, ReceiverCounts, SampleRow, SentBytes};
 
 use super::fleet::Tally;
 
@@ -49,22 +49,18 @@ impl ChannelSample {
             channel: status.channel.clone(),
             at_ms,
             head: self.head,
-            receivers: tally.receivers,
-            connected: tally.connected,
-            multicast: tally.multicast,
-            amt: tally.amt,
-            replicated: tally.replicated,
-            unicast: tally.unicast,
+            counts: counts(tally),
             delivered: tally.delivered,
-            behind: tally.behind,
             lag_updates: self.lag.0,
             lag_ms: self.lag.1,
             updates_per_hour,
-            flow_bytes: bytes.flow,
-            copy_bytes: bytes.copies,
-            unicast_bytes: bytes.unicast,
-            repair_bytes: bytes.repairs,
-            equivalent_bytes: bytes.by_unicast_alone,
+            bytes: SentBytes {
+                flow: bytes.flow,
+                copies: bytes.copies,
+                unicast: bytes.unicast,
+                repairs: bytes.repairs,
+                equivalent: bytes.by_unicast_alone,
+            },
             flow: flow.unwrap_or_else(|| "{}".to_owned()),
             change: 0,
         }
@@ -109,7 +105,7 @@ impl Tallies {
         self.by_channel
             .retain(|channel, _| channel.is_empty() || looks.contains_key(channel));
         // A receiver of several channels is one receiver.
-        gauges(&mut total.row, &all);
+        total.row.counts = counts(&all);
         let counting = self.counting("", at_ms);
         add_up(&mut counting.row, &total.row);
         counting.row.weight += 1;
@@ -135,41 +131,35 @@ fn new_row(channel: &str, at_ms: i64) -> SampleRow {
     }
 }
 
-fn gauges(row: &mut SampleRow, tally: &Tally) {
-    row.receivers = tally.receivers;
-    row.connected = tally.connected;
-    row.multicast = tally.multicast;
-    row.amt = tally.amt;
-    row.replicated = tally.replicated;
-    row.unicast = tally.unicast;
-    row.behind = tally.behind;
+fn counts(tally: &Tally) -> ReceiverCounts {
+    ReceiverCounts {
+        receivers: tally.receivers,
+        connected: tally.connected,
+        multicast: tally.multicast,
+        amt: tally.amt,
+        replicated: tally.replicated,
+        unicast: tally.unicast,
+        behind: tally.behind,
+    }
 }
 
 /// Adds one sample, or one channel, to another.
 fn add_up(row: &mut SampleRow, one: &SampleRow) {
-    row.receivers += one.receivers;
-    row.connected += one.connected;
-    row.multicast += one.multicast;
-    row.amt += one.amt;
-    row.replicated += one.replicated;
-    row.unicast += one.unicast;
-    row.behind += one.behind;
+    row.counts += one.counts;
     row.lag_updates = row.lag_updates.max(one.lag_updates);
     row.lag_ms = row.lag_ms.max(one.lag_ms);
     row.updates += one.updates;
     row.moves += one.moves;
-    row.flow_bytes += one.flow_bytes;
-    row.copy_bytes += one.copy_bytes;
-    row.unicast_bytes += one.unicast_bytes;
-    row.repair_bytes += one.repair_bytes;
-    row.equivalent_bytes += one.equivalent_bytes;
+    row.bytes += one.bytes;
 }
 
 impl ChannelCounters {
     /// Adds a sample to the current step, and returns the addition.
     fn step(&mut self, look: &ChannelSample, moves: u64) -> SampleRow {
-        let mut one = SampleRow::default();
-        gauges(&mut one, &look.tally);
+        let mut one = SampleRow {
+            counts: counts(&look.tally),
+            ..SampleRow::default()
+        };
         (one.lag_updates, one.lag_ms) = look.lag;
         one.moves = moves;
         let head = self.head.replace(look.head);
@@ -178,11 +168,13 @@ impl ChannelCounters {
         let bytes = look.bytes;
         let known = self.bytes.replace(bytes).unwrap_or(bytes);
         let grown = |is: u64, was: u64| if is < was { is } else { is - was };
-        one.flow_bytes = grown(bytes.flow, known.flow);
-        one.copy_bytes = grown(bytes.copies, known.copies);
-        one.unicast_bytes = grown(bytes.unicast, known.unicast);
-        one.repair_bytes = grown(bytes.repairs, known.repairs);
-        one.equivalent_bytes = grown(bytes.by_unicast_alone, known.by_unicast_alone);
+        one.bytes = SentBytes {
+            flow: grown(bytes.flow, known.flow),
+            copies: grown(bytes.copies, known.copies),
+            unicast: grown(bytes.unicast, known.unicast),
+            repairs: grown(bytes.repairs, known.repairs),
+            equivalent: grown(bytes.by_unicast_alone, known.by_unicast_alone),
+        };
         add_up(&mut self.row, &one);
         self.row.weight += 1;
         one
@@ -235,11 +227,17 @@ mod tests {
         assert_eq!(done.len(), 3);
         let a = of("a");
         assert_eq!((a.at_ms, a.step_ms, a.weight), (20_000, 10_000, 3));
-        assert_eq!((a.receivers, a.connected, a.unicast), (12, 10, 10));
-        assert_eq!((a.updates, a.flow_bytes, a.moves), (2, 430, 3));
+        assert_eq!(
+            (a.counts.receivers, a.counts.connected, a.counts.unicast),
+            (12, 10, 10)
+        );
+        assert_eq!((a.updates, a.bytes.flow, a.moves), (2, 430, 3));
         assert_eq!((a.lag_updates, a.lag_ms), (12, 120));
         let all = of("");
-        assert_eq!((all.weight, all.receivers, all.connected), (3, 15, 9));
-        assert_eq!((all.updates, all.flow_bytes, all.moves), (2, 440, 3));
+        assert_eq!(
+            (all.weight, all.counts.receivers, all.counts.connected),
+            (3, 15, 9)
+        );
+        assert_eq!((all.updates, all.bytes.flow, all.moves), (2, 440, 3));
     }
 }

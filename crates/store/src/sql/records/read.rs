@@ -6,7 +6,8 @@ use uuid::Uuid;
 use crate::StoreError;
 use crate::database::{Row, Session};
 use crate::model::{
-    FeedEvent, MoveRow, ProgressRow, PulseRow, RelayRow, SampleRow, SourceInfo, StateRow,
+    FeedEvent, MoveRow, ProgressRow, PulseRow, ReceiverCounts, RelayRow, SampleRow, SentBytes,
+    SourceInfo, StateRow,
 };
 use crate::sql::names_from_json;
 
@@ -29,8 +30,8 @@ macro_rules! select_moves {
 macro_rules! select_pulses {
     ($($then:tt)+) => {
         $crate::database::sql!(
-            "SELECT channel, at, head, receivers, connected, multicast, amt, replicated, unicast,
-                 delivered, behind, lag_updates, lag_ms, updates_per_hour, flow_bytes, copy_bytes,
+            "SELECT channel, at, head, receivers, connected, multicast, amt, replicated, unicast, behind,
+                 delivered, lag_updates, lag_ms, updates_per_hour, flow_bytes, copy_bytes,
                  unicast_bytes, repair_bytes, equivalent_bytes, flow, change FROM pulses " $($then)+
         )
     };
@@ -125,27 +126,41 @@ pub(super) fn read_move(session: &Session, row: &Row) -> Result<MoveRow, StoreEr
     })
 }
 
+/// Reads the columns from `first` on.
+fn read_counts(session: &Session, row: &Row, first: usize) -> Result<ReceiverCounts, StoreError> {
+    Ok(ReceiverCounts {
+        receivers: session.count(row, first)?,
+        connected: session.count(row, first + 1)?,
+        multicast: session.count(row, first + 2)?,
+        amt: session.count(row, first + 3)?,
+        replicated: session.count(row, first + 4)?,
+        unicast: session.count(row, first + 5)?,
+        behind: session.count(row, first + 6)?,
+    })
+}
+
+/// Reads the columns from `first` on.
+fn read_bytes(session: &Session, row: &Row, first: usize) -> Result<SentBytes, StoreError> {
+    Ok(SentBytes {
+        flow: session.count(row, first)?,
+        copies: session.count(row, first + 1)?,
+        unicast: session.count(row, first + 2)?,
+        repairs: session.count(row, first + 3)?,
+        equivalent: session.count(row, first + 4)?,
+    })
+}
+
 pub(super) fn read_pulse(session: &Session, row: &Row) -> Result<PulseRow, StoreError> {
     Ok(PulseRow {
         channel: session.get(row, 0)?,
         at_ms: session.get(row, 1)?,
         head: session.count(row, 2)?,
-        receivers: session.count(row, 3)?,
-        connected: session.count(row, 4)?,
-        multicast: session.count(row, 5)?,
-        amt: session.count(row, 6)?,
-        replicated: session.count(row, 7)?,
-        unicast: session.count(row, 8)?,
-        delivered: session.count(row, 9)?,
-        behind: session.count(row, 10)?,
+        counts: read_counts(session, row, 3)?,
+        delivered: session.count(row, 10)?,
         lag_updates: session.count(row, 11)?,
         lag_ms: session.count(row, 12)?,
         updates_per_hour: session.count(row, 13)?,
-        flow_bytes: session.count(row, 14)?,
-        copy_bytes: session.count(row, 15)?,
-        unicast_bytes: session.count(row, 16)?,
-        repair_bytes: session.count(row, 17)?,
-        equivalent_bytes: session.count(row, 18)?,
+        bytes: read_bytes(session, row, 14)?,
         flow: session.get(row, 19)?,
         change: session.count(row, 20)?,
     })
@@ -198,22 +213,12 @@ pub(super) fn read_sample(session: &Session, row: &Row) -> Result<SampleRow, Sto
         step_ms: session.get(row, 1)?,
         at_ms: session.get(row, 2)?,
         weight: session.count(row, 3)?,
-        receivers: session.count(row, 4)?,
-        connected: session.count(row, 5)?,
-        multicast: session.count(row, 6)?,
-        amt: session.count(row, 7)?,
-        replicated: session.count(row, 8)?,
-        unicast: session.count(row, 9)?,
-        behind: session.count(row, 10)?,
+        counts: read_counts(session, row, 4)?,
         lag_updates: session.count(row, 11)?,
         lag_ms: session.count(row, 12)?,
         updates: session.count(row, 13)?,
         moves: session.count(row, 14)?,
-        flow_bytes: session.count(row, 15)?,
-        copy_bytes: session.count(row, 16)?,
-        unicast_bytes: session.count(row, 17)?,
-        repair_bytes: session.count(row, 18)?,
-        equivalent_bytes: session.count(row, 19)?,
+        bytes: read_bytes(session, row, 15)?,
     })
 }
 
