@@ -14,7 +14,10 @@ use kit::postgres::Postgres;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
-use store::{Applicant, Batch, MoveRow, NewToken, PulseRow, SourceInfo, StateRow, Store};
+use store::{
+    Applicant, Batch, MoveRow, NewToken, PulseRow, ReceiverCounts, SentBytes, SourceInfo, StateRow,
+    Store,
+};
 use testbed::binaries::Binaries;
 use testbed::http;
 use testbed::waiting::pause;
@@ -233,11 +236,17 @@ async fn write(opened: Store, receivers: Vec<Uuid>, written: Arc<AtomicU64>) -> 
             channel: CHANNEL.into(),
             at_ms: now_ms(),
             head: turn,
-            receivers: count,
-            connected: count,
-            multicast: count,
+            counts: ReceiverCounts {
+                receivers: count,
+                connected: count,
+                multicast: count,
+                ..ReceiverCounts::default()
+            },
             delivered: turn % count,
-            flow_bytes: turn * 1_200,
+            bytes: SentBytes {
+                flow: turn * 1_200,
+                ..SentBytes::default()
+            },
             ..PulseRow::default()
         };
         let batch = Batch {
