@@ -1,9 +1,9 @@
 //! The operators' console: an API under `/api/v1`, live events, and the dashboard.
 //!
-//! `live` follows the database, which the source writes; `fleet` and `live::board` hold the state in memory;
-//! `api` answers from there, and gives the source commands through the database; `auth` authenticates
-//! and authorises; `http` is everything around. Both the program `flexfeed-console` and a source with its
-//! own console call [`mount`].
+//! `live` follows the database, which the source writes; `fleet` and `live::board` hold the state
+//! in memory; `api` answers from there, and gives the source commands through the database; `auth`
+//! authenticates and authorises; `http` is everything around. Both the program `flexfeed-console`
+//! and a source with its own console call [`mount`].
 
 pub mod api;
 pub mod auth;

@@ -70,8 +70,8 @@ impl Console {
 fn announce(link: &str) {
     let text = format!(
         "\nThe console has no users yet. Choose the first operator's name and password at\n\n  \
-         {link}\n\nThis works once. The next start, or `flexfeed-console setup-link`, makes another \
-         link.\n\n"
+         {link}\n\nThis works once. The next start, or `flexfeed-console setup-link`, makes \
+         another link.\n\n"
     );
     let mut out = std::io::stdout().lock();
     let printed = out.write_all(text.as_bytes()).and_then(|()| out.flush());

@@ -21,7 +21,7 @@ pub fn base(settings: &SiteSettings, listening: SocketAddr) -> String {
     format!("http://{address}/")
 }
 
-/// Makes a new link, instead of the one before; `None` if there is somebody already.
+/// Makes a new link, which replaces the one before; `None` if there is a user already.
 ///
 /// # Errors
 /// The database fails, in words for the operator.

@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 #[cfg(test)]
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// So many names are looked up at the same time.
+/// Number of names looked up at the same time.
 const LOOKUPS: usize = 8;
 
 /// Resolver; tests resolve nothing.
@@ -87,7 +87,7 @@ impl Health {
 }
 
 impl Site {
-    /// All of it, with nothing known yet.
+    /// Returns a site that knows nothing yet.
     #[must_use]
     pub fn new(parts: Parts) -> Self {
         Self {
@@ -216,8 +216,8 @@ impl Site {
         self.seen.send_replace(number);
     }
 
-    /// Somebody may have lost their way in: streams look at once whether they may go on.
-    pub(crate) fn somebody_left(&self) {
+    /// Makes streams check at once whether their callers are still admitted.
+    pub(crate) fn rights_revoked(&self) {
         self.ended.send_modify(|times| *times += 1);
     }
 

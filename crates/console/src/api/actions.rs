@@ -113,7 +113,7 @@ struct AuditedAction {
 }
 
 impl AuditedAction {
-    /// Notes that it failed. Only so many times: such requests cost nothing.
+    /// Audits the failure, within a rate: such requests cost nothing.
     async fn note(self, site: &Site, left: TrailEnd, status: StatusCode, why: Option<String>) {
         let detail = json!({"status": status.as_u16()});
         let outcome = why.unwrap_or_else(|| format!("it was answered with {status}"));
@@ -127,7 +127,7 @@ impl AuditedAction {
             }
             return;
         }
-        // Strangers are of interest where they want to come in.
+        // Without a caller, only attempts to sign in matter.
         let via = match self.action {
             "session.create" => "password",
             "setup" => "setup link",

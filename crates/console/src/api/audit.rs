@@ -16,27 +16,27 @@ use crate::auth::caller::Caller;
 use crate::auth::rights::Scope;
 use crate::site::Site;
 
-/// The most that one answer has.
+/// Maximum number of items in an answer.
 pub(super) const MOST: usize = 1_000;
 
 /// A line of the audit log.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct AuditLine {
-    /// Its number, which grows.
+    /// Number, which grows.
     pub id: i64,
     /// Time; Unix milliseconds.
     pub at_ms: i64,
     /// The actor: a user's name; for a token, its owner's name; for an attempt to sign in or to set
     /// up, the given name.
     pub actor: String,
-    /// By what way: `session`, `token` and its number, `password`, `setup link`, `command line`; `source` where it
-    /// says what became of what somebody asked of it.
+    /// Means of access: `session`, `token` and its number, `password`, `setup link`,
+    /// `command line`; `source` for the outcome of a command.
     pub via: String,
     /// The action, such as `receiver.disconnect`.
     pub action: String,
-    /// To what; empty if to nothing in particular.
+    /// Target of the action; empty without one.
     pub target: String,
-    /// More about it: an object. Lines about the same command have the same `command_id` in it.
+    /// More details: an object. Lines about the same command have the same `command_id` in it.
     #[schema(value_type = Object)]
     pub detail: Value,
     /// The outcome: `ok`, or the reason of a failure; `refused` for a wrong name or password, and
@@ -68,7 +68,7 @@ impl From<AuditRow> for AuditLine {
 pub struct AuditLines {
     /// The newest first.
     pub items: Vec<AuditLine>,
-    /// To ask for what comes next; null at the end.
+    /// Cursor of the next page; null at the end.
     pub next_cursor: Option<String>,
 }
 
@@ -85,7 +85,7 @@ pub struct AuditQuery {
     pub before: Option<i64>,
     /// The previous answer's `next_cursor`: the same as `before`.
     pub cursor: Option<String>,
-    /// At most so many.
+    /// Maximum number of items.
     #[param(minimum = 1, maximum = 1000, default = 100)]
     pub limit: Option<usize>,
 }

@@ -28,7 +28,7 @@ const MAX_NAME: usize = 100;
 /// Receivers have a file of their own that is called so.
 const RESERVED: &str = "status";
 
-/// Receivers take no more from one source.
+/// Maximum number of channels that receivers take from one source.
 const MAX_CHANNELS: usize = 64;
 
 /// Default group of the first channel's flow.
@@ -45,21 +45,21 @@ pub struct Channel {
     pub overview: ChannelOverview,
     /// Creation time; Unix milliseconds.
     pub created_ms: i64,
-    /// Whether a newcomer must not be able to read what was sent before it joined.
+    /// Whether packets sent before a receiver joined are hidden from it.
     pub private: bool,
     /// Its multicast groups with their ports; empty for no multicast.
     pub groups: Vec<String>,
-    /// The most that its flow sends, in bits per second; null for what holds for all channels.
+    /// Maximum rate of its flow, in bits per second; null for the general setting.
     pub rate_bps: Option<u64>,
     /// The seq of the oldest update that is kept; one more than `head` if none is.
     pub first: u64,
     /// Maximum of updates kept; null for the general setting.
     pub keep_updates: Option<u64>,
-    /// For how long updates are kept; null for no bound.
+    /// Time for which updates are kept; null for no bound.
     pub keep_ms: Option<i64>,
     /// Number of feeds it has.
     pub feeds: usize,
-    /// The key epoch that its flow is sent in; null where that is not known.
+    /// Key epoch of its flow; null if unknown.
     pub key_sequence: Option<u64>,
     /// More about its flow, as reported by the source.
     pub flow: Value,
@@ -113,7 +113,7 @@ impl Channel {
 pub struct Channels {
     /// By name.
     pub items: Vec<Channel>,
-    /// To ask for what comes next; null at the end.
+    /// Cursor of the next page; null at the end.
     pub next_cursor: Option<String>,
 }
 
@@ -153,7 +153,7 @@ fn unknown(name: &str) -> Problem {
     Problem::not_found(format!("there is no channel {name:?}"))
 }
 
-/// A channel that is to be there.
+/// A new channel.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct NewChannel {
@@ -165,23 +165,23 @@ pub struct NewChannel {
         pattern = "^[A-Za-z0-9_-][A-Za-z0-9_.-]*$"
     )]
     pub name: String,
-    /// Whether a newcomer must not be able to read what was sent before it joined.
+    /// Whether packets sent before a receiver joined are hidden from it.
     pub private: bool,
     /// Its multicast groups with their ports, one of IPv4, of IPv6, or of each; empty for no
     /// multicast; the next free ones if left out.
     pub groups: Option<Vec<String>>,
-    /// The most that its flow sends, in bits per second.
+    /// Maximum rate of its flow, in bits per second.
     #[schema(minimum = 64000)]
     pub rate_bps: Option<u64>,
     /// Maximum of updates kept.
     #[schema(minimum = 1)]
     pub keep_updates: Option<u64>,
-    /// For how long updates are kept, in milliseconds.
+    /// Time for which updates are kept, in milliseconds.
     #[schema(minimum = 60000)]
     pub keep_ms: Option<i64>,
 }
 
-/// Makes a channel
+/// Creates a channel
 #[utoipa::path(post, path = "/api/v1/channels", tag = "channels", operation_id = "create_channel",
     request_body = NewChannel, responses((status = 201, body = Channel)))]
 pub async fn create_channel(
@@ -235,7 +235,7 @@ async fn create(site: &Site, new: &NewChannel) -> Result<ChannelRow, Problem> {
     };
     match site.store.channels().add(&new.name, &choose).await? {
         Some(row) => Ok(row),
-        // Without a refusal, it was not asked for settings: somebody has the name.
+        // Without a refusal, no settings were chosen: the name is taken.
         None => Err(refusal.into_inner().unwrap_or_else(|| {
             let what = format!("there is a channel {:?} already", new.name);
             Problem::conflict(what).of_field("name")
@@ -322,7 +322,7 @@ fn given_groups(given: &[String], taken: &HashSet<SocketAddr>) -> Result<Vec<Soc
         }
         if taken.contains(&group) {
             return Err(wrong(format!(
-                "another channel has {group}: who listens to one would get both"
+                "another channel has {group}: its listeners would get both"
             )));
         }
         groups.push(group);
@@ -330,7 +330,7 @@ fn given_groups(given: &[String], taken: &HashSet<SocketAddr>) -> Result<Vec<Soc
     Ok(groups)
 }
 
-/// After the last that a channel has.
+/// Returns the groups after the last ones of other channels.
 fn next_groups(taken: &HashSet<SocketAddr>) -> Result<Vec<SocketAddr>, Problem> {
     let none = || {
         Problem::conflict("no groups are free after those of the other channels: give some")
@@ -358,7 +358,7 @@ fn after(group: SocketAddr) -> Option<SocketAddr> {
         }
         IpAddr::V6(ip) => {
             let next = u128::from(ip).checked_add(1)?;
-            // Not into another part of the address, which says what kind of group it is.
+            // The rest of the address says what kind of group it is.
             (next & 0xffff != 0).then(|| IpAddr::from(Ipv6Addr::from(next)))?
         }
     };

@@ -18,25 +18,25 @@ use crate::auth::caller::Caller;
 use crate::auth::rights::Scope;
 use crate::site::Site;
 
-/// Something was asked of the source.
+/// A queued command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Asked {
-    /// Under this number it is found at `/api/v1/commands/{id}`.
+    /// Its number, as in `/api/v1/commands/{id}`.
     pub command_id: i64,
 }
 
-/// Something that was asked of the source.
+/// A command to the source, and its state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CommandStatus {
     /// Its number.
     pub id: i64,
     /// The kind of the command.
     pub kind: String,
-    /// Of which receiver; null if it is not about one.
+    /// The receiver concerned; null if none is.
     pub receiver: Option<Uuid>,
-    /// Of which channel; null if it is not about one.
+    /// The channel concerned; null if none is.
     pub channel: Option<String>,
-    /// Of which feed; null if it is not about one.
+    /// The feed concerned; null if none is.
     pub url: Option<String>,
     /// User who gave the command.
     pub asked_by: String,
@@ -76,12 +76,12 @@ impl From<Command> for CommandStatus {
 pub struct Commands {
     /// The newest first.
     pub items: Vec<CommandStatus>,
-    /// To ask for what comes next; null at the end.
+    /// Cursor of the next page; null at the end.
     pub next_cursor: Option<String>,
 }
 
-/// Asks something of the source, and notes that. What becomes of it is another line of
-/// the audit log, with the same `command_id`.
+/// Queues a command for the source, and audits that. Its outcome is another line of the audit log,
+/// with the same `command_id`.
 pub(super) async fn ask(
     site: &Site,
     caller: &Caller,

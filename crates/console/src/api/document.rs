@@ -96,8 +96,9 @@ pub fn document() -> OpenApi {
         "session",
         SecurityScheme::ApiKey(ApiKey::Cookie(ApiKeyValue::with_description(
             cookie::PLAIN,
-            "The cookie of POST /api/v1/session; its name begins with __Host- where it is for https \
-             only. With it, every request that changes something needs the header X-CSRF-Token.",
+            "The cookie of POST /api/v1/session; its name begins with __Host- where it is for \
+             https only. With it, every request that changes something needs the header \
+             X-CSRF-Token.",
         ))),
     );
     components.add_security_scheme(

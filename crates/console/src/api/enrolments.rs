@@ -23,19 +23,19 @@ use crate::site::Site;
 /// The longest link that receivers read, in bytes.
 const MAX_LINK: usize = 4_096;
 
-/// The word with which the source begins what is wrong with the address that links name.
+/// First word of the source's warnings about the address in links.
 const ADDRESS: &str = "public-address";
 
 /// The longest label, in characters.
 const MAX_LABEL: usize = 100;
 
-/// A token admits at most so many.
+/// Maximum number of receivers that a token admits.
 const MAX_LIMIT: u32 = 1_000_000;
 
-/// A token is good for at most ten years.
+/// Maximum validity: ten years.
 const MAX_TTL: i64 = 3_650 * 86_400_000;
 
-/// A token that admits receivers.
+/// An enrolment token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Enrolment {
     /// Its number.
@@ -46,13 +46,13 @@ pub struct Enrolment {
     pub channels: Vec<String>,
     /// Creation time; Unix milliseconds.
     pub created_ms: i64,
-    /// Until when it admits somebody; Unix milliseconds; null for ever.
+    /// Expiry; Unix milliseconds; null for none.
     pub expires_ms: Option<i64>,
     /// Number of receivers it admits; null for any number.
     pub limit: Option<u32>,
     /// Number of receivers it has admitted.
     pub used: u32,
-    /// Whether everybody may know it.
+    /// Whether it is public.
     pub public: bool,
     /// Time of the revocation; Unix milliseconds; null if not revoked.
     pub revoked_ms: Option<i64>,
@@ -74,16 +74,16 @@ impl From<TokenRow> for Enrolment {
     }
 }
 
-/// All tokens that admit receivers, or did.
+/// All enrolment tokens, also revoked and expired ones.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Enrolments {
-    /// In the order in which they were made.
+    /// In the order of their creation.
     pub items: Vec<Enrolment>,
-    /// To ask for what comes next; null at the end.
+    /// Cursor of the next page; null at the end.
     pub next_cursor: Option<String>,
 }
 
-/// Tokens that admit receivers
+/// Enrolment tokens
 ///
 /// The links themselves are shown only once.
 #[utoipa::path(get, path = "/api/v1/enrolments", tag = "enrolments", operation_id = "enrolments",
@@ -100,40 +100,40 @@ pub async fn enrolments(
     Ok(Json(Enrolments { items, next_cursor }))
 }
 
-/// A link that is to be made.
+/// A new enrolment link.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct NewEnrolment {
     /// Label for people.
     #[schema(max_length = 100)]
     pub label: String,
-    /// The channels that it admits to; empty for all that there are.
+    /// The channels that it admits to; empty for all existing ones.
     pub channels: Vec<String>,
     /// Number of receivers it admits; null for any number.
     #[schema(minimum = 1, maximum = 1000000)]
     pub limit: Option<u32>,
-    /// Until when it admits somebody; Unix milliseconds; null for ever.
+    /// Expiry; Unix milliseconds; null for none.
     pub expires_ms: Option<i64>,
 }
 
-/// A link, and the lines that use it. It is not shown again.
+/// An enrolment link, which is not shown again, and the command lines that use it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EnrolmentLink {
     /// The number of its token.
     pub token_id: i64,
     /// The link; its holder can subscribe.
     pub link: String,
-    /// The line for Docker.
+    /// Command line for Docker.
     pub docker_run: String,
-    /// The line for Kubernetes.
+    /// Command line for Kubernetes.
     pub helm_install: String,
-    /// The line for the program itself.
+    /// Command line of the program itself.
     pub binary: String,
-    /// Reason why it may not work; null if none is known.
+    /// Reason why it may fail; null if none is known.
     pub warning: Option<String>,
 }
 
-/// Makes an enrolment link
+/// Creates an enrolment link
 #[utoipa::path(post, path = "/api/v1/enrolments", tag = "enrolments",
     operation_id = "create_enrolment", request_body = NewEnrolment,
     responses((status = 201, body = EnrolmentLink)))]

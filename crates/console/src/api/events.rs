@@ -32,10 +32,10 @@ receivers_query! {
     ..
     /// The previous answer's `next_cursor`.
     cursor: Option<String>,
-    /// After so many, instead of `cursor`.
+    /// Number of items to skip, instead of `cursor`.
     #[param(minimum = 0)]
     offset: Option<usize>,
-    /// At most so many receivers; none are watched without it, or with 0.
+    /// Maximum number of receivers; none are watched without it, or with 0.
     #[param(minimum = 0, maximum = 500)]
     limit: Option<usize>,
 }
@@ -102,7 +102,7 @@ pub async fn events(
     let headers = [
         (CONTENT_TYPE, HeaderValue::from_static("text/event-stream")),
         (CACHE_CONTROL, HeaderValue::from_static("no-store")),
-        // Some proxies would keep events until there are many.
+        // Some proxies would buffer events.
         (no_buffer, HeaderValue::from_static("no")),
     ];
     Ok((headers, Body::from_stream(events)).into_response())

@@ -18,14 +18,14 @@ const MOST: usize = 10_000;
 pub struct ListQuery {
     /// The previous answer's `next_cursor`.
     pub cursor: Option<String>,
-    /// At most so many.
+    /// Maximum number of items.
     #[param(minimum = 1, maximum = 10000, default = 10000)]
     pub limit: Option<usize>,
 }
 
 impl ListQuery {
-    /// The part of `items` that is asked for, in the order of their keys, of which each has its own;
-    /// and what to ask for the next one with.
+    /// Returns the requested page of `items`, in the order of their keys, which are unique; and the
+    /// cursor of the next page.
     ///
     /// # Errors
     /// There is no such part.
@@ -60,7 +60,7 @@ impl ListQuery {
 pub struct PartQuery {
     /// The previous answer's `next_cursor`.
     pub cursor: Option<String>,
-    /// At most so many.
+    /// Maximum number of items.
     #[param(minimum = 1, maximum = 1000, default = 100)]
     pub limit: Option<usize>,
 }

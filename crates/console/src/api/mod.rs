@@ -1,7 +1,7 @@
 //! The API under `/api/v1`. `docs/openapi.json` is made of it, and a test keeps it so.
 //!
-//! One module for each thing: its form in JSON and its calls stand together. `problem` is what errors
-//! are, `extract` reads the parts of a request, `actions` sees to it that what fails is noted.
+//! One module per noun has its form in JSON and its calls. `problem` has the errors, `extract`
+//! reads the parts of a request, `actions` makes sure that failures are audited.
 
 pub(crate) mod actions;
 pub mod audit;
@@ -145,7 +145,7 @@ fn limit(given: Option<usize>, default: usize, most: usize) -> Result<usize, Pro
     }
 }
 
-/// A cursor of a list that goes by numbers.
+/// Reads a cursor of a list by numbers.
 fn number_cursor<N: FromStr>(given: Option<&str>) -> Result<Option<N>, Problem> {
     given.map(|cursor| cursor.parse()).transpose().map_err(|_| {
         Problem::malformed("cursor is not one of this list; begin without it").of_field("cursor")

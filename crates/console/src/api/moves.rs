@@ -17,13 +17,13 @@ use crate::auth::rights::Scope;
 use crate::fleet::Rung;
 use crate::site::Site;
 
-/// The most that one answer has.
+/// Maximum number of items in an answer.
 pub const MOST: usize = 1_000;
 
 /// A move of a receiver between rungs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Move {
-    /// Its number, which grows.
+    /// Number, which grows.
     pub id: i64,
     /// Time, by the source's clock; Unix milliseconds.
     pub at_ms: i64,
@@ -62,7 +62,7 @@ impl Move {
 pub struct Moves {
     /// The newest first.
     pub items: Vec<Move>,
-    /// To ask for what comes next; null at the end.
+    /// Cursor of the next page; null at the end.
     pub next_cursor: Option<String>,
 }
 
@@ -86,7 +86,7 @@ pub struct MovesQuery {
     pub to_ms: Option<i64>,
     /// The previous answer's `next_cursor`.
     pub cursor: Option<String>,
-    /// At most so many.
+    /// Maximum number of items.
     #[param(minimum = 1, maximum = 1000, default = 100)]
     pub limit: Option<usize>,
 }

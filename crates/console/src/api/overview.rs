@@ -1,4 +1,4 @@
-//! The overview: is everybody getting everything, by which path, what happened, what does it save?
+//! The overview: delivery, paths, the last moves, and the savings.
 
 use std::sync::Arc;
 
@@ -16,22 +16,22 @@ use crate::fleet::Counts;
 use crate::live::board::Board;
 use crate::site::Site;
 
-/// So many moves are part of the overview.
+/// Number of moves in the overview.
 const MOVES: usize = 20;
 
 /// Interval of events without a change, in milliseconds: they confirm the age of the shown data.
 const STILL_MS: u64 = 15_000;
 
-/// All that an operator asks first.
+/// State of the whole at a glance.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Overview {
     /// Time of the data, by the console's clock; Unix milliseconds; null before the first.
     pub as_of_ms: Option<i64>,
     /// Whether the database answers. If not, all of this is as it was at `as_of_ms`.
     pub database_ok: bool,
-    /// Since when it is not known how receivers, channels and relays are, because the source is
-    /// silent or the database does not answer: what is said of them is as it was then. Unix
-    /// milliseconds; null while it is known.
+    /// Time since which the state of receivers, channels and relays is unknown, because the source
+    /// is silent or the database does not answer: what is shown is as of then. Unix milliseconds;
+    /// null while it is known.
     pub unknown_since_ms: Option<i64>,
     /// The source that publishes.
     pub source: Source,
@@ -41,7 +41,7 @@ pub struct Overview {
     pub channels: Vec<ChannelOverview>,
     /// The last moves, the newest first.
     pub moves: Vec<Move>,
-    /// Feeds by how they are.
+    /// Feeds by state.
     pub feeds: FeedCounts,
     /// Relays.
     pub relays: RelayCounts,
@@ -55,7 +55,7 @@ pub enum SourceState {
     Ok,
     /// Silent for a while: not running, or without the database.
     Stale,
-    /// No source has ever said anything here.
+    /// No source has ever reported.
     #[default]
     None,
 }
@@ -88,9 +88,9 @@ pub struct Source {
 /// A setting that an operator should change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Warning {
-    /// A word for it.
+    /// Short name.
     pub code: String,
-    /// A sentence.
+    /// The warning in a sentence.
     pub text: String,
 }
 
@@ -106,7 +106,7 @@ pub struct Totals {
     pub behind: u64,
     /// Largest lag of a connected receiver in one channel, in updates.
     pub worst_lag_updates: u64,
-    /// For how long, in milliseconds.
+    /// The same lag in milliseconds.
     pub worst_lag_ms: u64,
 }
 
@@ -125,7 +125,7 @@ pub struct ChannelOverview {
     pub behind: u64,
     /// Largest lag of a connected receiver, in updates.
     pub worst_lag_updates: u64,
-    /// For how long, in milliseconds.
+    /// The same lag in milliseconds.
     pub worst_lag_ms: u64,
     /// Updates a minute, over the last hour.
     pub updates_per_min: f64,
@@ -143,16 +143,16 @@ pub struct ChannelOverview {
     pub at_ms: Option<i64>,
 }
 
-/// Feeds by how they are.
+/// Feeds by state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FeedCounts {
-    /// Those whose last poll went well.
+    /// Those whose last poll succeeded.
     pub ok: u64,
-    /// Those whose last poll did not.
+    /// Those whose last poll failed.
     pub failing: u64,
-    /// Those whose server asks whether one is human.
+    /// Those whose server demands a bot check.
     pub challenged: u64,
-    /// Those that are not polled for the time being.
+    /// Paused ones.
     pub paused: u64,
     /// Those that have not been polled yet.
     pub pending: u64,
@@ -168,7 +168,7 @@ pub struct RelayCounts {
 }
 
 impl Overview {
-    /// As it is now.
+    /// Returns the present overview.
     pub(crate) fn of(site: &Site) -> Self {
         let database_ok = !site.health.is_failing();
         let board = site.board();
@@ -209,7 +209,7 @@ impl Overview {
         }
     }
 
-    /// Whether it says the same, at about the same time.
+    /// Whether it shows the same, as of about the same time.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         // Without a copy of everything that is in it.
         let Self {

@@ -27,9 +27,9 @@ pub struct Problem {
     pub status: u16,
     /// Details of this occurrence, with the remedy.
     pub detail: String,
-    /// The part of the request that is wrong; null where it is not one part.
+    /// The part of the request that is wrong; null if none alone is.
     pub field: Option<String>,
-    /// In how many seconds it is worth trying again; null where that is not known.
+    /// Seconds to wait before another attempt; null if unknown.
     pub retry_after_s: Option<u64>,
     /// Only with `signed-out`: there is no user yet, and the first sign-in is by the link printed
     /// by the console.
@@ -67,7 +67,7 @@ impl Problem {
         .of_field(field)
     }
 
-    /// Too much was asked for.
+    /// Too many requests.
     pub fn too_many(detail: impl Into<String>, after_s: u64) -> Self {
         let mut problem = Self::new(
             StatusCode::TOO_MANY_REQUESTS,
@@ -131,16 +131,16 @@ problems! {
     /// The request cannot be understood.
     malformed: BAD_REQUEST, "malformed", "The request cannot be understood";
     /// No session or token.
-    signed_out: UNAUTHORIZED, "signed-out", "Nobody is signed in";
+    signed_out: UNAUTHORIZED, "signed-out", "Sign-in required";
     /// The name and password do not belong together, or the link is not the right one.
-    refused: UNAUTHORIZED, "refused", "That does not let anybody in";
+    refused: UNAUTHORIZED, "refused", "Sign-in refused";
     /// The caller lacks the right.
     forbidden: FORBIDDEN, "forbidden", "That is not allowed";
     /// A request of another site's page, or without the CSRF token.
     cross_site: FORBIDDEN, "cross-site", "The request seems to come from another site";
     /// There is no such thing.
     not_found: NOT_FOUND, "not-found", "There is no such thing";
-    /// The path cannot be asked in this way.
+    /// The path does not have this method.
     method: METHOD_NOT_ALLOWED, "method", "That cannot be done here";
     /// A request for another Host.
     misdirected: MISDIRECTED_REQUEST, "misdirected", "The request is for another site";
@@ -166,10 +166,10 @@ impl From<StoreError> for Problem {
                 Problem::invalid(what, format!("is too long: at most {limit} bytes"))
             }
             StoreError::UnknownUser { id, .. } => {
-                Problem::not_found(format!("there is nobody {id}"))
+                Problem::not_found(format!("there is no user {id}"))
             }
             StoreError::TooMany { what, limit } => Problem::conflict(format!(
-                "there are {limit} {what} already: let some go first"
+                "there are {limit} {what} already: remove some first"
             )),
             error if error.is_unavailable() => {
                 warn!(%error, "request failed");

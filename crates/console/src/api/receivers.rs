@@ -1,4 +1,4 @@
-//! Receivers: lists of them, one of them, and what is done to one.
+//! Receivers: their list, their details, and the actions on them.
 
 use std::sync::Arc;
 
@@ -21,13 +21,13 @@ use crate::auth::rights::Scope;
 use crate::fleet::{Page, PageStart, Receiver};
 use crate::site::Site;
 
-/// The most that one answer has.
+/// Maximum number of items in an answer.
 pub const MOST: usize = 500;
 
 /// The longest text to search for, in characters.
 const MAX_TEXT: usize = 200;
 
-/// Bounds of what an operator says about a receiver.
+/// Bounds of an operator's label and tags of a receiver.
 const MAX_LABEL: usize = 100;
 const MAX_TAGS: usize = 32;
 const MAX_TAG: usize = 64;
@@ -57,13 +57,13 @@ macro_rules! receivers_query {
             pub channel: Option<String>,
             /// With this tag.
             pub tag: Option<String>,
-            /// Connected ones, or those that are not.
+            /// Connected receivers, or those that are not.
             pub connected: Option<bool>,
-            /// On their rung for this cause.
+            /// Receivers on their rung for this cause.
             pub cause: Option<String>,
-            /// With something left to get, or with nothing.
+            /// Receivers that lack updates, or those that lack none.
             pub behind: Option<bool>,
-            /// Those that were removed; without it, or with `false`, all others.
+            /// Removed receivers; without it, or with `false`, all others.
             pub revoked: Option<bool>,
             /// Sort key. Unknown values come last.
             #[param(inline)]
@@ -102,10 +102,10 @@ receivers_query! {
     ReceiversQuery ..
     /// The previous answer's `next_cursor`, with the same `sort` and `order`.
     cursor: Option<String>,
-    /// After so many, instead of `cursor`.
+    /// Number of items to skip, instead of `cursor`.
     #[param(minimum = 0)]
     offset: Option<usize>,
-    /// At most so many.
+    /// Maximum number of items.
     #[param(minimum = 1, maximum = 500, default = 100)]
     limit: Option<usize>,
 }
@@ -133,7 +133,7 @@ pub(super) fn page_start(
     }
 }
 
-/// A cursor that does not fit.
+/// Returns the problem with a cursor of another list or order.
 pub(super) fn bad_cursor() -> Problem {
     Problem::malformed("cursor is not one of this list in this order; begin without it")
         .of_field("cursor")
@@ -204,8 +204,8 @@ pub async fn receiver_moves(
 /// A connection of a receiver.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Session {
-    /// Its number: later ones have larger numbers. A text, because it is too large for a number in
-    /// JavaScript.
+    /// Number, larger for later sessions. A text, because JavaScript's numbers are too small for
+    /// it.
     pub id: String,
     /// Identifier of the receiver.
     pub receiver: Uuid,
@@ -240,7 +240,7 @@ impl From<SessionRow> for Session {
 pub struct Sessions {
     /// The newest first.
     pub items: Vec<Session>,
-    /// To ask for what comes next; null at the end.
+    /// Cursor of the next page; null at the end.
     pub next_cursor: Option<String>,
 }
 
@@ -346,7 +346,7 @@ pub async fn edit_receiver(
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct RemoveQuery {
-    /// Whether to forget it as well: it may then enrol again with a token.
+    /// Whether to forget it as well, so that it may enrol again with a token.
     pub forget: bool,
 }
 

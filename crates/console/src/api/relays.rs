@@ -54,7 +54,7 @@ impl Relay {
 pub struct Relays {
     /// By address.
     pub items: Vec<Relay>,
-    /// To ask for what comes next; null at the end.
+    /// Cursor of the next page; null at the end.
     pub next_cursor: Option<String>,
 }
 

@@ -37,7 +37,7 @@ pub struct SamplesQuery {
     pub from_ms: Option<i64>,
     /// Until then; Unix milliseconds. Now if it is left out.
     pub to_ms: Option<i64>,
-    /// At most so many points.
+    /// Maximum number of points.
     #[param(minimum = 1, maximum = 2000, default = 300)]
     pub points: Option<i64>,
 }
@@ -142,7 +142,7 @@ pub async fn samples(
     }))
 }
 
-/// The stored step to read, and how many of them make one of the answer.
+/// Returns the stored step to read, and how many of them make one of the answer.
 fn choose(from_ms: i64, to_ms: i64, points: i64, now: i64) -> (i64, i64) {
     let span = to_ms - from_ms;
     let steps = SampleRow::STEPS.iter().zip(KEPT);
@@ -153,7 +153,7 @@ fn choose(from_ms: i64, to_ms: i64, points: i64, now: i64) -> (i64, i64) {
     match fits {
         Some(step) => (step, 1),
         None => {
-            // The largest there is, several in one.
+            // Several of the largest step make one.
             let step = SampleRow::STEPS.last().copied().unwrap_or(HOUR);
             (step, ((span / step + points - 1) / points).max(1))
         }

@@ -62,7 +62,7 @@ impl FromRequestParts<Arc<Site>> for AnonymousClient {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, site: &Arc<Site>) -> Result<Self, Problem> {
-        // Without this, another site could sign a browser in as somebody else.
+        // Without this, another site could sign a browser in as another user.
         if origin::is_foreign(&parts.headers, site.settings.public_url.as_ref()) {
             return Err(Problem::cross_site(
                 "it comes from a page of another site; if this is the address that you use, set \
@@ -136,7 +136,7 @@ pub async fn sign_in(
     };
     if let Err(wait) = site.limits.sign_in(&given.name, address, now) {
         site.metrics.sign_in("limited");
-        // These cost nothing, so that there can be very many.
+        // Limited attempts cost a client nothing, so their lines are limited, too.
         if site.limits.notes.take(address, now).is_ok() {
             note(&site, audit("limited")).await;
         }
@@ -170,8 +170,8 @@ pub async fn sign_in(
     Ok(answer)
 }
 
-/// Begins a session, unless the password is another one by now, or its user is kept out: to look at
-/// it takes a while.
+/// Begins a session, unless the user was disabled or the password changed while it was being
+/// checked.
 async fn begin(
     site: &Site,
     user: &UserRow,
@@ -233,7 +233,7 @@ pub async fn sign_out(
     caller
         .note(&site, "session.end", "", json!({}), &done)
         .await;
-    site.somebody_left();
+    site.rights_revoked();
     done?;
     let headers = with_cookie(&cookie::clear(site.is_secure(&caller.client)))?;
     Ok((StatusCode::NO_CONTENT, headers))
@@ -254,7 +254,7 @@ pub struct FirstOperator {
     pub password: String,
 }
 
-/// Makes the first operator, and signs them in
+/// Creates the first operator, and signs them in
 ///
 /// Works only with the link printed by the console at its first start (or by `flexfeed-console
 /// setup-link`), and only without other users.
@@ -277,7 +277,7 @@ pub async fn setup(
         address: visitor.client.ip.to_string(),
     };
     if let Err(wait) = site.limits.by_address.take(address, now) {
-        // These cost nothing, so that there can be very many.
+        // Limited attempts cost a client nothing, so their lines are limited, too.
         if site.limits.notes.take(address, now).is_ok() {
             note(&site, audit("limited".to_owned())).await;
         }
@@ -298,12 +298,12 @@ pub async fn setup(
     Ok((StatusCode::CREATED, headers, signed_in))
 }
 
-/// Makes the first operator, if that is still to be done and the link is the right one; with the
+/// Creates the first operator, if there is no user yet and the link is valid; returns it with the
 /// hash of the password.
 async fn first_operator(site: &Site, given: FirstOperator) -> Result<(UserRow, String), Problem> {
     let closed = || {
         Problem::conflict(
-            "somebody is set up already: sign in, or add people with `flexfeed-console user add`",
+            "there is an operator already: sign in, or add users with `flexfeed-console user add`",
         )
     };
     if !site.store.users().setup_open().await? {

@@ -1,4 +1,4 @@
-//! API tokens: programs that may use the API.
+//! API tokens.
 
 use std::sync::Arc;
 
@@ -19,17 +19,17 @@ use crate::auth::secret;
 use crate::clock::now_ms;
 use crate::site::Site;
 
-/// There are at most so many, for the database lists no more. Those that are not good any more
-/// count as long as they are kept.
+/// Maximum number of tokens, which is what the database lists. Revoked and expired ones count as
+/// long as they are kept.
 const MOST: usize = 10_000;
 
 /// The longest name, in characters.
 const MAX_NAME: usize = 100;
 
-/// A token is good for at most five years.
+/// Maximum validity: five years.
 const MAX_TTL: i64 = 5 * 366 * 86_400_000;
 
-/// A program that may use the API, or might.
+/// An API token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ApiToken {
     /// Its number.
@@ -42,11 +42,11 @@ pub struct ApiToken {
     pub scopes: Vec<String>,
     /// Creation time; Unix milliseconds.
     pub created_ms: i64,
-    /// Until when it is good; Unix milliseconds; null for ever.
+    /// Expiry; Unix milliseconds; null for none.
     pub expires_ms: Option<i64>,
     /// Time of the last use, to within a minute; Unix milliseconds; null before the first.
     pub seen_ms: Option<i64>,
-    /// Since when it is not good any more; Unix milliseconds; null if it still is.
+    /// Time of the revocation; Unix milliseconds; null if not revoked.
     pub revoked_ms: Option<i64>,
 }
 
@@ -68,9 +68,9 @@ impl From<ApiTokenRow> for ApiToken {
 /// All API tokens.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ApiTokens {
-    /// In the order in which they were made.
+    /// In the order of their creation.
     pub items: Vec<ApiToken>,
-    /// To ask for what comes next; null at the end.
+    /// Cursor of the next page; null at the end.
     pub next_cursor: Option<String>,
 }
 
@@ -91,7 +91,7 @@ pub async fn api_tokens(
     Ok(Json(ApiTokens { items, next_cursor }))
 }
 
-/// A program that is to be let in.
+/// A new API token.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct NewApiToken {
@@ -101,11 +101,11 @@ pub struct NewApiToken {
     /// Scopes.
     #[schema(required = true, min_items = 1)]
     pub scopes: Vec<Scope>,
-    /// Until when it is good; Unix milliseconds; null for ever.
+    /// Expiry; Unix milliseconds; null for none.
     pub expires_ms: Option<i64>,
 }
 
-/// A program that was let in, and its token, which is not shown again.
+/// A new API token with its secret, which is not shown again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CreatedApiToken {
     /// The stored token.
@@ -115,7 +115,7 @@ pub struct CreatedApiToken {
     pub token: String,
 }
 
-/// Makes an API token
+/// Creates an API token
 ///
 /// The caller owns it and bounds its rights. A program cannot make one with more rights than its
 /// own.
@@ -183,8 +183,8 @@ async fn create(
     }
     if site.store.api_tokens().list(None).await?.len() >= MOST {
         return Err(Problem::conflict(format!(
-            "there are {MOST} API tokens, with those that were revoked or ran out in the last year; \
-             one token can serve many programs"
+            "there are {MOST} API tokens, with those revoked or expired in the last year; one \
+             token can serve many programs"
         )));
     }
     let token = secret::new_token()?;
@@ -223,6 +223,6 @@ pub async fn revoke_api_token(
     caller
         .note(&site, "api-token.revoke", id.to_string(), json!({}), &done)
         .await;
-    site.somebody_left();
+    site.rights_revoked();
     done.map(|()| StatusCode::NO_CONTENT)
 }

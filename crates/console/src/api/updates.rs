@@ -1,4 +1,4 @@
-//! Updates, and how far they got.
+//! Updates, and their delivery.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use crate::auth::caller::Caller;
 use crate::auth::rights::Scope;
 use crate::site::Site;
 
-/// The most that one answer has.
+/// Maximum number of items in an answer.
 pub(super) const MOST: usize = 200;
 
 /// The longest title of a list, in characters: some feeds put whole texts there.
 const MAX_TITLE: usize = 300;
 
-/// The same of one update.
+/// The longest title of a single update.
 const MAX_WHOLE_TITLE: usize = 2_000;
 
 /// The longest name of an author, in characters.
@@ -33,7 +33,7 @@ const MAX_NAME: usize = 200;
 const MAX_CONTENT: usize = 1 << 20;
 const MAX_SUMMARY: usize = 16 << 10;
 
-/// For titles of a list, at most so many bytes of updates are read at once.
+/// Maximum of bytes of updates read at once for the titles of a list.
 const MAX_READ: usize = 8 << 20;
 
 /// Delivery progress of an update.
@@ -43,11 +43,11 @@ pub struct Progress {
     pub expected: u64,
     /// Number of those that have it.
     pub delivered: u64,
-    /// After how many milliseconds half of them had it; null if they do not.
+    /// Milliseconds until half of them had it; null if they do not.
     pub half_ms: Option<u64>,
-    /// … 99 of 100.
+    /// … for 99 of 100.
     pub p99_ms: Option<u64>,
-    /// … all of them.
+    /// … for all of them.
     pub all_ms: Option<u64>,
 }
 
@@ -131,7 +131,7 @@ impl UpdateRow {
 pub struct Updates {
     /// The newest first.
     pub items: Vec<UpdateRow>,
-    /// To ask for what comes next; null at the end.
+    /// Cursor of the next page; null at the end.
     pub next_cursor: Option<String>,
 }
 
@@ -146,12 +146,12 @@ pub struct UpdatesQuery {
     pub before: Option<u64>,
     /// The previous answer's `next_cursor`: the same as `before`.
     pub cursor: Option<String>,
-    /// At most so many.
+    /// Maximum number of items.
     #[param(minimum = 1, maximum = 200, default = 50)]
     pub limit: Option<usize>,
 }
 
-/// Updates of a channel, and how far they got
+/// Updates of a channel, and their delivery
 #[utoipa::path(get, path = "/api/v1/updates", tag = "updates", operation_id = "updates",
     params(UpdatesQuery), responses((status = 200, body = Updates)))]
 pub async fn updates(
@@ -184,7 +184,7 @@ pub(super) fn channel_of(site: &Site, given: Option<String>) -> Result<Option<St
         [] => Ok(None),
         [one] => Ok(Some(one.channel.name.clone())),
         _ => {
-            let what = "say which channel; there are several";
+            let what = "there are several channels: name one";
             Err(Problem::malformed(what).of_field("channel"))
         }
     }
@@ -244,16 +244,16 @@ async fn titles(
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ContentType {
-    /// HTML as the feed has it: not to be shown before it was made harmless.
+    /// HTML as the feed has it: to be sanitised before it is shown.
     Html,
     /// Plain text.
     Text,
 }
 
-/// An update with what is in it.
+/// An update with its content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct UpdateDetail {
-    /// The same as in a list.
+    /// The update as in a list.
     #[serde(flatten)]
     pub row: UpdateRow,
     /// The entry's link; null if it has none, or one that is too long to be one.
@@ -274,7 +274,7 @@ pub struct UpdateDetail {
 
 /// One update
 ///
-/// Its text is as the feed has it: make it harmless before you show it.
+/// Its text is as the feed has it: sanitise it before you show it.
 #[utoipa::path(get, path = "/api/v1/updates/{channel}/{seq}", tag = "updates",
     operation_id = "update",
     params(("channel" = String, Path, description = "The channel"),
@@ -291,7 +291,7 @@ pub async fn update(
             "channel {channel:?} has no update {seq}; it may have been kept for long enough"
         ))
     };
-    // Beyond what a database counts to there is none.
+    // A database counts no further.
     let next = seq
         .checked_add(1)
         .filter(|next| i64::try_from(*next).is_ok());

@@ -25,10 +25,10 @@ const MAX_NAME: usize = 100;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RoleName {
-    /// Look.
+    /// May read.
     #[default]
     Viewer,
-    /// Look and act.
+    /// May read and act.
     Operator,
 }
 
@@ -61,7 +61,7 @@ pub struct User {
     pub role: RoleName,
     /// Time of adding; Unix milliseconds.
     pub created_ms: i64,
-    /// Since when they are kept out; Unix milliseconds; null if they are not.
+    /// Time of disabling; Unix milliseconds; null if not disabled.
     pub disabled_ms: Option<i64>,
     /// Whether this is the caller.
     pub is_self: bool,
@@ -85,7 +85,7 @@ impl User {
 pub struct Users {
     /// In the order in which they were added.
     pub items: Vec<User>,
-    /// To ask for what comes next; null at the end.
+    /// Cursor of the next page; null at the end.
     pub next_cursor: Option<String>,
 }
 
@@ -134,7 +134,7 @@ pub struct NewUser {
     pub role: RoleName,
 }
 
-/// Lets somebody in
+/// Adds a user
 #[utoipa::path(post, path = "/api/v1/users", tag = "people", operation_id = "add_user",
     request_body = NewUser, responses((status = 201, body = User)))]
 pub async fn add_user(
@@ -182,13 +182,13 @@ async fn add(site: &Site, new: NewUser) -> Result<UserRow, Problem> {
 fn changed(change: UserChange, who: &str) -> Result<UserRow, Problem> {
     match change {
         UserChange::Done(row) => Ok(row),
-        UserChange::Unknown => Err(Problem::not_found(format!("there is nobody {who}"))),
+        UserChange::Unknown => Err(Problem::not_found(format!("there is no user {who}"))),
         UserChange::Taken => {
-            let what = format!("there is somebody called {who:?} already");
+            let what = format!("there is a user {who:?} already");
             Err(Problem::conflict(what).of_field("name"))
         }
         UserChange::LastOperator => Err(Problem::conflict(
-            "nobody would be left who may act: make somebody else an operator first",
+            "this is the last operator: make another user an operator first",
         )),
     }
 }
@@ -202,11 +202,11 @@ pub struct UserPatch {
     pub password: Option<String>,
     /// Role.
     pub role: Option<RoleName>,
-    /// Whether they are kept out. Their browsers are signed out.
+    /// Whether they are disabled. Their browsers are signed out.
     pub disabled: Option<bool>,
 }
 
-/// Changes somebody
+/// Changes a user
 #[utoipa::path(patch, path = "/api/v1/users/{id}", tag = "people", operation_id = "edit_user",
     request_body = UserPatch,
     params(("id" = i64, Path, description = "Number of the user")),
@@ -228,7 +228,7 @@ pub async fn edit_user(
     caller
         .note(&site, "user.edit", id.to_string(), detail, &done)
         .await;
-    site.somebody_left();
+    site.rights_revoked();
     done.map(|row| Json(User::of(row, &caller)))
 }
 
@@ -254,12 +254,12 @@ async fn name_of(site: &Site, id: i64) -> Result<String, Problem> {
     let found = users.into_iter().find(|user| user.id == id);
     found
         .map(|user| user.name)
-        .ok_or_else(|| Problem::not_found(format!("there is nobody {id}")))
+        .ok_or_else(|| Problem::not_found(format!("there is no user {id}")))
 }
 
-/// Forgets somebody
+/// Removes a user
 ///
-/// With their browsers and API tokens. What they did stays in the audit log.
+/// With their sessions and API tokens. Their lines in the audit log stay.
 #[utoipa::path(delete, path = "/api/v1/users/{id}", tag = "people", operation_id = "remove_user",
     params(("id" = i64, Path, description = "Number of the user")),
     responses((status = 204, description = "Removed")))]
@@ -281,23 +281,23 @@ pub async fn remove_user(
     caller
         .note(&site, "user.remove", id.to_string(), detail, &done)
         .await;
-    site.somebody_left();
+    site.rights_revoked();
     done.map(|_| StatusCode::NO_CONTENT)
 }
 
-/// A new password of one's own.
+/// A change of the caller's own password.
 #[derive(Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct NewPassword {
-    /// The present one.
+    /// The current password.
     #[schema(required = true, format = Password)]
     pub current: String,
-    /// The new one.
+    /// The new password.
     #[schema(required = true, format = Password, min_length = 10)]
     pub password: String,
 }
 
-/// Changes one's own password
+/// Changes the caller's password
 ///
 /// All browsers are signed out, this one included.
 #[utoipa::path(post, path = "/api/v1/session/password", tag = "session",
@@ -312,7 +312,7 @@ pub async fn change_password(
         let problem = Problem::forbidden("a program cannot change a password");
         return Err(caller.refused(&site, "session.password", "", problem).await);
     }
-    // A guess at the present password is one at signing in: a stolen session brings no others.
+    // A guess at the current password counts as a sign-in: a stolen session brings no more guesses.
     let (now, address) = (std::time::Instant::now(), caller.client.group());
     let tried = site.limits.sign_in(&caller.user.name, address, now);
     tried.map_err(|wait| {
@@ -323,7 +323,7 @@ pub async fn change_password(
     caller
         .note(&site, "session.password", "", json!({}), &done)
         .await;
-    site.somebody_left();
+    site.rights_revoked();
     done.map(|()| StatusCode::NO_CONTENT)
 }
 

@@ -25,13 +25,13 @@ pub const CSRF_HEADER: &str = "x-csrf-token";
 pub struct Caller {
     /// The person, or whose program it is.
     pub user: UserRow,
-    /// By what way.
+    /// Means of access.
     pub via: Via,
     /// From where.
     pub client: Client,
 }
 
-/// By what way somebody is let in.
+/// Means by which a caller is admitted.
 #[derive(Debug, Clone)]
 pub enum Via {
     /// A browser that signed in.
@@ -211,8 +211,8 @@ impl Caller {
         problem
     }
 
-    /// Whether it would be let in once more. That it is asked does not count as being busy.
-    pub async fn is_still_let_in(&self, site: &Site) -> bool {
+    /// Whether it would be admitted again. The check does not count as activity.
+    pub async fn is_still_admitted(&self, site: &Site) -> bool {
         let still = match &self.via {
             Via::Session { hash, .. } => {
                 let idle = site.settings.session_time;
@@ -232,7 +232,7 @@ impl Caller {
         }
     }
 
-    /// Notes what it did, or tried.
+    /// Audits an action of the caller, with its outcome.
     pub async fn note<T, E: Display>(
         &self,
         site: &Site,
@@ -264,7 +264,7 @@ impl Caller {
     }
 }
 
-/// Notes something in the audit log, and in the program's own.
+/// Writes a line to the audit log, and to the program's own.
 pub async fn note(site: &Site, audit: NewAudit) {
     trail::noted();
     info!(

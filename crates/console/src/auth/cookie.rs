@@ -9,7 +9,7 @@ pub const SECURE: &str = "__Host-flexfeed";
 /// Its name otherwise.
 pub const PLAIN: &str = "flexfeed";
 
-/// The cookie's value, if there is exactly one that can be meant.
+/// Returns the cookie's value, if there is exactly one.
 #[must_use]
 pub fn read(headers: &HeaderMap, secure: bool) -> Option<String> {
     let name = match secure {

@@ -6,10 +6,10 @@ use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// So many are kept apart.
+/// Maximum number of keys with a bucket of their own.
 const MOST: usize = 20_000;
 
-/// So many go at once where there is no room: looking for them takes a moment.
+/// Number of buckets dropped at once when there is no room: finding them takes a moment.
 const GO: usize = MOST / 8;
 
 /// Rate limits of attempts.
@@ -24,7 +24,7 @@ pub struct Limits {
     by_name: Buckets<String>,
     /// To have it noted that an address tried too often.
     pub notes: Buckets<IpAddr>,
-    /// To have it noted that somebody tried what they may not.
+    /// Audit lines for refused attempts.
     pub refusals: Buckets<i64>,
     /// To have the console fetch something.
     pub fetches: Buckets<i64>,
@@ -55,7 +55,7 @@ impl Limits {
         self.by_name.take(name, now)
     }
 
-    /// Takes account of a right password: the name has all its attempts from this address again.
+    /// Notes a right password: the name has all its attempts from this address again.
     /// The address only gets back the one that was no guess, since the others may have been guesses
     /// at other names; so may those with this name from elsewhere.
     pub fn signed_in(&self, name: &str, address: IpAddr) {
@@ -64,8 +64,8 @@ impl Limits {
     }
 }
 
-/// A name as the database finds it: one in other letters, or with spaces around it, has no tries of
-/// its own.
+/// Returns a name as the database finds it: with other letters or spaces around it, it has no tries
+/// of its own.
 fn known_as(name: &str) -> String {
     name.trim().to_lowercase().chars().take(255).collect()
 }
@@ -215,7 +215,7 @@ mod tests {
             limits.sign_in("ann", address(stranger), now).unwrap_err();
         }
         limits.sign_in("ann", address(200), now).unwrap();
-        // There is an end to it, in whatever letters, and when somebody signed in, too.
+        // The limit holds in whatever letters, and after a sign-in, too.
         limits.signed_in("ann", address(200));
         for stranger in 91..=100 {
             for _ in 0..10 {

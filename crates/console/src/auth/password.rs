@@ -14,10 +14,11 @@ use crate::api::problem::Problem;
 const MEMORY: u32 = 19_456;
 const ROUNDS: u32 = 2;
 
-/// So many are looked at at once: each takes 19 MiB and a core for some hundredth of a second.
+/// Number of passwords checked at once: each takes 19 MiB and a core for some hundredths of a
+/// second.
 const AT_ONCE: usize = 2;
 
-/// So many wait for that; a crowd beyond it is sent away.
+/// Number of requests that wait for that; more are refused.
 const WAITING: usize = 32;
 
 /// The fewest characters of a password.

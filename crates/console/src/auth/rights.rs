@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {
-    /// Look at everything but people, tokens and the audit log.
+    /// Read everything but users, tokens and the audit log.
     Read,
     /// Name, tag, hold, disconnect and remove receivers.
     Receivers,

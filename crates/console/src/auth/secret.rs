@@ -1,4 +1,4 @@
-//! Random texts that let somebody in. Only their hashes are stored.
+//! Random texts that admit their holder. Only their hashes are stored.
 
 use data_encoding::BASE64URL_NOPAD;
 use ring::digest::{SHA256, digest};
@@ -8,7 +8,7 @@ use subtle::ConstantTimeEq;
 
 use crate::api::problem::Problem;
 
-/// So many random bytes cannot be guessed.
+/// Number of random bytes in a secret.
 const BYTES: usize = 32;
 
 /// Prefix of API tokens, which makes leaked ones recognisable.

@@ -21,7 +21,7 @@ pub struct Facts {
     pub software: String,
     /// Last remote address.
     pub address: String,
-    /// The channels that it asked for last; empty if that is not known.
+    /// The channels that it requested last; empty if unknown.
     pub channels: Vec<Arc<str>>,
     /// Time of the first admission.
     pub enrolled_ms: i64,
@@ -74,7 +74,7 @@ pub struct State {
     pub cause: Option<Arc<str>>,
     /// The last seq that it confirmed.
     pub cursor: Option<u64>,
-    /// The updates that it still had to get when this was written.
+    /// Updates that it lacked when this was written.
     pub backlog: u64,
     /// The key epoch that it has.
     pub key_sequence: Option<u64>,

@@ -28,8 +28,8 @@ pub use query::{Filter, Order, Selection, Sort};
 pub use rung::Rung;
 pub use view::{Receiver, ReceiverChannel};
 
-/// Receivers that are not known yet, of which more is. They are few: a row that somebody had in
-/// hand when its turn was is read with the next change.
+/// Maximum of receivers whose states arrived before they did. They are few: a row that was being
+/// written when it should be read is read with the next change.
 const STRANGERS: usize = 1_000;
 
 /// One receiver with everything known of it.

@@ -14,7 +14,7 @@ pub enum PageStart {
     /// At the beginning.
     #[default]
     Start,
-    /// After so many.
+    /// After this many.
     Offset(usize),
     /// After the one that this text of [`Page::next_cursor`] names.
     After(String),
@@ -25,9 +25,9 @@ pub enum PageStart {
 pub struct Page {
     /// The receivers.
     pub items: Vec<Receiver>,
-    /// To ask for what comes next; null at the end.
+    /// Cursor of the next page; null at the end.
     pub next_cursor: Option<String>,
-    /// All receivers of the list: those that were removed, if they are asked for, or all others.
+    /// Number of receivers of the list: removed ones, if they are requested, or all others.
     pub total: usize,
     /// Those that the filter leaves.
     pub filtered: usize,

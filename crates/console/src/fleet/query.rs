@@ -15,7 +15,7 @@ pub enum Sort {
     Name,
     /// Rung, the best first.
     Rung,
-    /// The updates that they still have to get.
+    /// Updates that they lack.
     Lag,
     /// The round-trip time.
     Rtt,
@@ -53,7 +53,7 @@ pub struct Filter {
     pub connected: Option<bool>,
     /// Moved for this reason.
     pub cause: Option<String>,
-    /// With something left to get, or with nothing.
+    /// Receivers that lack updates, or those that lack none.
     pub behind: Option<bool>,
     /// Those that were removed, or all others.
     pub revoked: bool,

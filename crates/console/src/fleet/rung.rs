@@ -1,4 +1,4 @@
-//! The ways in which a receiver can get a channel.
+//! The rungs of the ladder.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

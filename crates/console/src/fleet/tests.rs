@@ -450,7 +450,10 @@ proptest! {
         prop_assert_eq!(&all, &fleet.all(&selection));
         let expected = match selection.filter.rung {
             None => fleet.len(),
-            Some(rung) => fleet.ids().filter(|id| fleet.receiver(*id).unwrap().rung == rung).count(),
+            Some(rung) => {
+                let rungs = fleet.ids().map(|id| fleet.receiver(id).unwrap().rung);
+                rungs.filter(|other| *other == rung).count()
+            }
         };
         prop_assert_eq!(all.len(), expected);
     }

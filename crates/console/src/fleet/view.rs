@@ -34,14 +34,13 @@ pub struct Receiver {
     pub seen_ms: i64,
     /// The round-trip time of its connection; null where it was not measured.
     pub rtt_ms: Option<f64>,
-    /// The worst of the ways in which it gets its channels; with the filter `channel`, that of this
-    /// one.
+    /// The worst rung of its channels; with the filter `channel`, that of this one.
     pub rung: Rung,
     /// Cause of the move there; null if there was none.
     pub cause: Option<String>,
     /// Since when; Unix milliseconds; null if it never was connected.
     pub since_ms: Option<i64>,
-    /// The updates that it still has to get, of the channel for which that is most; null where its
+    /// Updates that it lacks, in the channel where it lacks most; null where its
     /// cursor is not known.
     pub behind_updates: Option<u64>,
     /// Its channels, by name.
@@ -61,7 +60,7 @@ pub struct ReceiverChannel {
     pub cause: Option<String>,
     /// The last seq that it confirmed; null if it confirmed none.
     pub cursor: Option<u64>,
-    /// The updates that it still has to get; null where its cursor is not known.
+    /// Updates that it lacks; null where its cursor is not known.
     pub behind_updates: Option<u64>,
     /// The key epoch that it has; null without a flow.
     pub key_sequence: Option<u64>,
@@ -81,12 +80,12 @@ pub(super) struct Summary<'a> {
 }
 
 impl Fleet {
-    /// The updates that a receiver still has to get.
+    /// Updates that a receiver lacks.
     pub(super) fn behind(&self, state: &State) -> Option<u64> {
         if state.connected {
             return Some(state.backlog);
         }
-        // The lag at its departure grows once the channel goes on.
+        // The lag at its departure grows once the channel continues.
         let head = self.heads.get(&state.channel).copied();
         match (head, state.cursor) {
             (Some(head), Some(cursor)) => Some(head.saturating_sub(cursor)),

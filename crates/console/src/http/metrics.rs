@@ -106,7 +106,7 @@ impl Metrics {
         self.sign_ins.get_or_create(&ResultLabels { result }).inc();
     }
 
-    /// All of it, as it is now.
+    /// Returns the metrics' current text.
     ///
     /// # Errors
     /// Only if a string cannot be written to.

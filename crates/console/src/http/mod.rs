@@ -45,8 +45,8 @@ pub(crate) fn finished(router: Router<Arc<Site>>, site: Arc<Site>, local: bool) 
     router
         .layer(from_fn_with_state(
             (Arc::clone(&site), local),
-            |State((site, local)): State<(Arc<Site>, bool)>, request: Request, next: Next| async move {
-                finish(&site, local, request, next).await
+            |State(state): State<(Arc<Site>, bool)>, request: Request, next: Next| async move {
+                finish(&state.0, state.1, request, next).await
             },
         ))
         .with_state(site)
@@ -111,7 +111,7 @@ async fn finish(site: &Arc<Site>, local: bool, request: Request, next: Next) -> 
     response
 }
 
-/// Answers a request; one that meets a mistake of this program, too.
+/// Answers a request, also where a bug panics.
 pub(crate) async fn run(request: Request, next: Next) -> Response {
     let is_private = request.uri().path().starts_with("/api/");
     match AssertUnwindSafe(next.run(request)).catch_unwind().await {

@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// Maximum age of the state, in milliseconds.
 const STALE: i64 = 30_000;
 
-/// The process runs its tasks; that is all that this says.
+/// Answers while the process runs its tasks.
 pub(super) async fn alive() -> &'static str {
     "alive\n"
 }

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::heard::SourceReport;
 use crate::clock::now_ms;
 
-/// So many moves are kept here; the database has more.
+/// Number of moves kept here; the database has more.
 pub const MOVES: usize = 200;
 
 /// Feeds of which is kept what was seen of them last.
@@ -34,9 +34,9 @@ pub struct Board {
     /// Time of the last refresh; Unix milliseconds by this machine's clock. `None` before the
     /// first.
     pub as_of_ms: Option<i64>,
-    /// The same by the clock that only goes on.
+    /// The same by the monotonic clock.
     as_of: Option<Instant>,
-    /// When the source was heard last; `None` if there never was one.
+    /// The source's last report; `None` if there never was one.
     pub heard: Option<SourceReport>,
     /// Grows with every change.
     pub version: u64,
@@ -97,7 +97,7 @@ impl Board {
         self.as_of = Some(Instant::now());
     }
 
-    /// Whether there was a source, and it says nothing any more.
+    /// Whether there was a source, and it is silent now.
     #[must_use]
     pub fn is_source_silent(&self) -> bool {
         let looked = self.as_of.unwrap_or_else(Instant::now);
@@ -117,7 +117,7 @@ impl Board {
     pub fn take_settings(&mut self, mut channels: Vec<ChannelRow>, mut feeds: Vec<FeedRow>) {
         channels.retain(|row| row.active);
         channels.sort_by(|a, b| a.channel.name.cmp(&b.channel.name));
-        // For how long a lease is yet is another number each time, and says nothing new.
+        // The time left of a lease differs each time, and is no change.
         for row in &mut channels {
             if let Some(lease) = &mut row.lease {
                 lease.for_ms = 0;
@@ -251,7 +251,7 @@ mod tests {
         let version = board.version;
         board.take_settings(Vec::new(), Vec::new());
         assert!(known(&board).is_empty());
-        assert!(board.version > version, "whoever watches is told");
+        assert!(board.version > version, "watchers are notified");
         // The source's last rows, read after the settings.
         board.take_settings(vec![channel("lore")], Vec::new());
         board.take(&mut totals("lore"), false);

@@ -10,45 +10,44 @@ use crate::api::overview::Overview;
 use crate::api::relays::Relay;
 use crate::fleet::{Page, Receiver};
 
-/// The overview and the receivers that are watched, as they are: the first event, and after a gap.
-/// Feeds, relays, and more moves than the overview has, are asked for by their own calls after each
-/// snapshot; what changes of them then comes with every `Update`.
+/// The overview and the watched receivers: the first event, and the one after a gap. Feeds, relays,
+/// and more moves than the overview has, are requested by their own calls after each snapshot;
+/// their changes then come with every `Update`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Snapshot {
     /// The overview.
     pub overview: Overview,
-    /// The part of the list of receivers that was asked for; null if none was.
+    /// The requested page of the list of receivers; null if none was requested.
     pub receivers: Option<Page>,
 }
 
 /// Differences from the previous event.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Update {
-    /// The overview, if anything in it is different.
+    /// The overview, if anything in it changed.
     pub overview: Option<Overview>,
-    /// Receivers that are new in the part that was asked for, or changed.
+    /// Receivers that are new in the requested page, or changed.
     pub receivers: Vec<Receiver>,
-    /// Receivers that are not in it any more.
+    /// Receivers that left the page.
     pub gone: Vec<Uuid>,
-    /// All that are in it, in their order, if that is another one.
+    /// All receivers of the page in their order, if that changed.
     pub order: Option<Vec<Uuid>>,
-    /// All receivers, without those that the filter leaves out for being removed or not; null if no
-    /// part of the list was asked for.
+    /// Number of receivers, removed ones or the others; null if no page was requested.
     pub total: Option<usize>,
-    /// Those that the filter leaves; null if no part of the list was asked for.
+    /// Number of receivers that pass the filter; null if no page was requested.
     pub filtered: Option<usize>,
     /// New moves, the newest first.
     pub moves: Vec<Move>,
     /// Feeds that are new or changed.
     pub feeds: Vec<Feed>,
-    /// The ids of feeds that are gone.
+    /// Ids of feeds that were removed.
     pub feeds_gone: Vec<String>,
-    /// All relays, if one of them is different.
+    /// All relays, if one of them changed.
     pub relays: Option<Vec<Relay>>,
 }
 
 impl Update {
-    /// Whether there is nothing in it.
+    /// Whether nothing changed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.overview.is_none()

@@ -18,13 +18,13 @@ const LOOK: Duration = Duration::from_secs(2);
 /// Between two looks, however much changes.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// The same where somebody waits for what they changed.
+/// The same while a caller waits for its own change.
 const BREATH: Duration = Duration::from_millis(20);
 
 /// Channels and feeds are read so often.
 const SETTINGS: Duration = Duration::from_secs(5);
 
-/// Rows of each kind in one look.
+/// Rows of each kind in one read.
 const ROWS: usize = 5_000;
 
 /// The longest wait after a failure.
@@ -50,7 +50,7 @@ async fn follow_forever(site: &Site) {
     let mut seen = 0;
     let mut backoff = Backoff::new(PAUSE * 2, LONGEST);
     loop {
-        // Before it is looked: what is changed meanwhile may not be found.
+        // Read first: a change made during the look may be missed by it.
         let changes = site.changes();
         let due = changes != seen || settings_at.is_none_or(|at| at.elapsed() >= SETTINGS);
         match look(site, &mut read, due).await {
@@ -99,7 +99,7 @@ async fn look(
     mut with_settings: bool,
 ) -> Result<bool, StoreError> {
     loop {
-        let (mut changes, anew) = match *read {
+        let (mut changes, replace) = match *read {
             None => (site.store.records().snapshot().await?, true),
             Some(before) => {
                 let changes = site
@@ -116,12 +116,12 @@ async fn look(
             }
         };
         let more = changes.more;
-        with_settings |= anew;
+        with_settings |= replace;
         *read = Some(ReadPosition {
             epoch: changes.epoch,
             upto: changes.upto,
         });
-        take(site, &mut changes, anew);
+        take(site, &mut changes, replace);
         if !more {
             break;
         }
@@ -134,7 +134,7 @@ async fn look(
         let mut there = HashMap::new();
         let mut fleet = site.fleet_mut();
         for row in &channels {
-            // Without a source that says so each second.
+            // Without a source to expire commands each second.
             fleet.raise_head(&row.channel.name, row.channel.head);
             there.insert(&*row.channel.name, row.active);
         }
@@ -146,13 +146,13 @@ async fn look(
     Ok(with_settings)
 }
 
-fn take(site: &Site, changes: &mut Changes, anew: bool) {
+fn take(site: &Site, changes: &mut Changes, replace: bool) {
     #[cfg(feature = "fault-injection")]
-    if !anew && service::faults::Fault::RungsFrozen.is_injected() {
+    if !replace && service::faults::Fault::RungsFrozen.is_injected() {
         changes.states.clear();
     }
     let mut fleet = site.fleet_mut();
-    if anew {
+    if replace {
         fleet.clear();
     }
     for id in changes.forgotten.drain(..) {
@@ -170,7 +170,7 @@ fn take(site: &Site, changes: &mut Changes, anew: bool) {
         fleet.put_state(id, state);
     }
     drop(fleet);
-    site.board_mut().take(changes, anew);
+    site.board_mut().take(changes, replace);
 }
 
 /// Returns the fleet's facts of a receiver.

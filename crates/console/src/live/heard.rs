@@ -1,20 +1,20 @@
-//! Whether the source goes on saying something. Its clock and that of this machine need not agree,
-//! so what counts is when something new of it was seen here.
+//! Silence of the source. Its clock and that of this machine need not agree, so what counts is when
+//! a report was read here.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// A source that said nothing for so long is not there. It says something every five seconds.
+/// Silence after which a source counts as gone. It reports every five seconds.
 const SILENT: Duration = Duration::from_secs(15);
 
-/// When the source was heard last.
+/// Time of the source's last report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SourceReport {
     /// `None` for longer ago than this program knows.
     at: Option<Instant>,
-    /// The same in Unix milliseconds, by the clock of this machine; of what was said before
-    /// somebody looked here, by that of the source.
+    /// The same in Unix milliseconds, by the clock of this machine; for a report made before this
+    /// program read it, by that of the source.
     pub unix_ms: i64,
 }
 
@@ -75,7 +75,7 @@ mod tests {
         assert!(before(14_000).is_silent(now + Duration::from_secs(2)));
         assert!(before(16_000).is_silent(now));
         assert_eq!(before(3_600_000).unix_ms, NOW_MS - 3_600_000);
-        // A clock that is ahead says nothing of the kind, and is not believed for long.
+        // A clock that is ahead proves nothing, and is not believed for long.
         let ahead = before(-3_600_000);
         assert_eq!(ahead.unix_ms, NOW_MS);
         assert!(!ahead.is_silent(now));

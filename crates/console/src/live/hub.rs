@@ -24,11 +24,11 @@ use crate::site::Site;
 /// Between two events of a topic.
 const PACE: Duration = Duration::from_secs(1);
 
-/// So often it is looked whether something is different because nothing happened.
+/// Interval of checks for changes by silence.
 const SILENCE: Duration = Duration::from_secs(5);
 
-/// Different things that are watched at the same time; and by one person, in all pages and programs
-/// of theirs.
+/// Maximum of topics watched at the same time; and by one user, in all of their pages and
+/// programs.
 const TOPICS: usize = 256;
 const TOPICS_OF_ONE: usize = 64;
 
@@ -244,7 +244,7 @@ impl Hub {
         Ok(topic)
     }
 
-    /// An event as it goes over the wire.
+    /// Returns an event as it is sent.
     fn event(&self, topic: &Topic, number: u64, name: &str, data: &impl Serialize) -> Bytes {
         // Texts, numbers and lists of them can always be written.
         let data = serde_json::to_string(data).unwrap_or_default();

@@ -81,12 +81,12 @@ impl Streaming {
                 () = self.watcher.changed() => {}
                 _ = self.heartbeat.tick() => return Some(Bytes::from_static(b": alive\n\n")),
                 Ok(()) = self.departures.changed() => {
-                    if !self.caller.is_still_let_in(&self.site).await {
+                    if !self.caller.is_still_admitted(&self.site).await {
                         return None;
                     }
                 }
                 _ = self.check.tick() => {
-                    if !self.caller.is_still_let_in(&self.site).await {
+                    if !self.caller.is_still_admitted(&self.site).await {
                         return None;
                     }
                 }

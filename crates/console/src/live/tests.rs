@@ -69,11 +69,11 @@ async fn unchanged_state_is_confirmed_at_intervals() {
         as_of_ms: ms,
         ..overview.clone()
     };
-    let told = at(Some(1_000_000));
-    assert!(told.is_like(&at(Some(1_014_000))), "not each second");
-    assert!(!told.is_like(&at(Some(1_015_000))));
-    assert!(!told.is_like(&at(Some(900_000))), "the clock was set back");
-    assert!(!at(None).is_like(&told), "now something is known");
+    let sent = at(Some(1_000_000));
+    assert!(sent.is_like(&at(Some(1_014_000))), "not each second");
+    assert!(!sent.is_like(&at(Some(1_015_000))));
+    assert!(!sent.is_like(&at(Some(900_000))), "the clock was set back");
+    assert!(!at(None).is_like(&sent), "now something is known");
     assert!(at(None).is_like(&at(None)));
 }
 
@@ -90,13 +90,13 @@ async fn requests_continue_during_updates() {
         feeds_gone: vec!["a feed".to_owned()],
         ..Update::default()
     };
-    let (told, turns) = (Cell::new(false), Cell::new(0));
+    let (sent, turns) = (Cell::new(false), Cell::new(0));
     let telling = async {
         tell_all(&topics, &site, &news).await;
-        told.set(true);
+        sent.set(true);
     };
     let asking = async {
-        while !told.get() {
+        while !sent.get() {
             turns.set(turns.get() + 1);
             yield_now().await;
         }

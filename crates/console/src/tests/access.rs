@@ -44,15 +44,15 @@ on_both! {
 
 async fn every_call_but_two_needs_authentication(place: bench::TestDatabase) {
     let bench = Bench::start(place).await;
-    let nobody = bench.nobody();
-    let bad_cookie = nobody.with(
+    let anonymous = bench.anonymous();
+    let bad_cookie = anonymous.with(
         "cookie",
         "flexfeed=AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
     );
-    let bad_token = nobody.with("authorization", "Bearer flexfeed_nonsense");
+    let bad_token = anonymous.with("authorization", "Bearer flexfeed_nonsense");
     for (method, path, id) in calls() {
         let body = (method != "GET").then_some("{}");
-        for client in [&nobody, &bad_cookie, &bad_token] {
+        for client in [&anonymous, &bad_cookie, &bad_token] {
             let answer = client.send(method, &path, body).await;
             match id.as_str() {
                 // Refused for their content, not for their caller.
@@ -122,7 +122,7 @@ async fn changing_requests_come_from_this_site(place: bench::TestDatabase) {
     }
     // Another site cannot sign a browser in, either.
     let body = json!({"name": "olga", "password": bench::PASSWORD});
-    let answer = bench.nobody().with("origin", "https://evil.example");
+    let answer = bench.anonymous().with("origin", "https://evil.example");
     answer
         .post("/api/v1/session", &body)
         .await
@@ -146,7 +146,7 @@ async fn a_token_works_within_its_scopes(place: bench::TestDatabase) {
     let token = token.as_str().unwrap();
     assert!(token.starts_with("flexfeed_"));
     let robot = bench
-        .nobody()
+        .anonymous()
         .with("authorization", &format!("Bearer {token}"));
     let session = robot.get("/api/v1/session").await.json();
     assert_eq!(session["user"]["name"], "olga");
@@ -177,7 +177,7 @@ async fn a_token_works_within_its_scopes(place: bench::TestDatabase) {
         .json();
     let admin = admin["token"].as_str().unwrap().to_owned();
     let admin = bench
-        .nobody()
+        .anonymous()
         .with("authorization", &format!("Bearer {admin}"));
     let more = admin
         .post("/api/v1/api-tokens", &new(&["admin", "operate"]))
@@ -223,7 +223,7 @@ async fn a_token_works_within_its_scopes(place: bench::TestDatabase) {
         .json();
     let all = all["token"].as_str().unwrap().to_owned();
     let all = bench
-        .nobody()
+        .anonymous()
         .with("authorization", &format!("Bearer {all}"));
     assert_eq!(all.post(users, &zoe).await.code, 201);
     assert_eq!(all.patch(&vera, &password).await.code, 200);

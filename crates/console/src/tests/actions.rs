@@ -52,12 +52,12 @@ async fn receivers_are_named_held_and_removed(place: bench::TestDatabase) {
     ] {
         operator.patch(&path, &bad).await.is_problem(422, "invalid");
     }
-    let nobody = "/api/v1/receivers/00000000-0000-0000-0000-000000000000";
+    let unknown = "/api/v1/receivers/00000000-0000-0000-0000-000000000000";
     operator
-        .patch(nobody, &json!({}))
+        .patch(unknown, &json!({}))
         .await
         .is_problem(404, "not-found");
-    operator.delete(nobody).await.is_problem(404, "not-found");
+    operator.delete(unknown).await.is_problem(404, "not-found");
     let disconnect = operator
         .post(&format!("{path}/disconnect"), &json!({}))
         .await;
@@ -254,7 +254,7 @@ async fn the_source_is_asked(place: bench::TestDatabase) {
     let ttl = std::time::Duration::from_secs(60);
     let store = &bench.opened;
     let Leased::Held(lease) = store.leases().take("lore", &holder, ttl).await.unwrap() else {
-        panic!("somebody has it");
+        panic!("the name is taken");
     };
     let fence = Fence {
         channel: lease.channel,
@@ -266,13 +266,13 @@ async fn the_source_is_asked(place: bench::TestDatabase) {
     bench
         .opened
         .commands()
-        .finish(id, Ok("nobody is left"))
+        .finish(id, Ok("no receiver is left"))
         .await
         .unwrap();
     let command = operator.get(&format!("/api/v1/commands/{id}")).await.json();
     assert_eq!(
         (&command["state"], &command["result"]),
-        (&json!("done"), &json!("nobody is left"))
+        (&json!("done"), &json!("no receiver is left"))
     );
     let all = operator.get("/api/v1/commands?limit=1").await.json();
     assert_eq!(all["items"][0]["id"], id);

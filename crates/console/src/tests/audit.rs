@@ -88,7 +88,7 @@ async fn impossible_actions_are_audited(place: bench::TestDatabase) {
     let bench = Bench::start(place).await;
     let operator = bench.operator().await;
     let [alpha, ..] = bench.populate().await;
-    let nobody = "00000000-0000-0000-0000-000000000000";
+    let unknown = "00000000-0000-0000-0000-000000000000";
     let alpha = alpha.to_string();
     let long = json!({"label": "x".repeat(101)});
     let none = json!({});
@@ -96,11 +96,11 @@ async fn impossible_actions_are_audited(place: bench::TestDatabase) {
         ("POST", "channels/x/rekey", &none, 404, "channel.rekey", "x"),
         (
             "POST",
-            &format!("receivers/{nobody}/disconnect"),
+            &format!("receivers/{unknown}/disconnect"),
             &none,
             404,
             "receiver.disconnect",
-            nobody,
+            unknown,
         ),
         ("PATCH", "feeds/none", &none, 404, "feed.edit", "none"),
         ("DELETE", "feeds/none", &none, 404, "feed.remove", "none"),
@@ -195,9 +195,9 @@ async fn impossible_actions_are_audited(place: bench::TestDatabase) {
 async fn strangers_are_noted_where_they_come_in(place: bench::TestDatabase) {
     let bench = Bench::start(place).await;
     let operator = bench.operator().await;
-    let nobody = bench.nobody();
+    let anonymous = bench.anonymous();
     let signing_in = lines(&operator, "session.create").await.len();
-    let text = nobody.with("content-type", "text/plain");
+    let text = anonymous.with("content-type", "text/plain");
     for _ in 0..5 {
         let answer = text.send("POST", "/api/v1/session", Some("{}")).await;
         answer.is_problem(415, "media-type");
@@ -206,7 +206,7 @@ async fn strangers_are_noted_where_they_come_in(place: bench::TestDatabase) {
     assert_eq!(found.len(), signing_in + 1, "one a minute: {found:?}");
     assert_eq!(found[0]["via"], "password");
     // An unauthenticated request leaves no entry.
-    let answer = nobody.post("/api/v1/source/drain", &json!({})).await;
+    let answer = anonymous.post("/api/v1/source/drain", &json!({})).await;
     answer.is_problem(401, "signed-out");
     let answer = operator.send("POST", "/api/v1/nonsense", Some("{}")).await;
     answer.is_problem(404, "not-found");
@@ -224,7 +224,7 @@ async fn command_results_are_audited(place: bench::TestDatabase) {
     let ttl = std::time::Duration::from_secs(60);
     let store = &bench.opened;
     let Leased::Held(lease) = store.leases().take("lore", &holder, ttl).await.unwrap() else {
-        panic!("somebody has it");
+        panic!("the name is taken");
     };
     let held = [Fence {
         channel: lease.channel,
@@ -317,7 +317,7 @@ async fn expired_commands_are_marked(place: bench::TestDatabase) {
         if let Some(line) = lines(&operator, "source.drain").await.first() {
             break line.clone();
         }
-        assert!(began.elapsed().as_secs() < 30, "nobody notes it");
+        assert!(began.elapsed().as_secs() < 30, "no line was written");
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     };
     assert_eq!(line["outcome"], "no source took it within a minute");

@@ -129,7 +129,7 @@ impl Bench {
         }
     }
 
-    pub(super) fn nobody(&self) -> Client {
+    pub(super) fn anonymous(&self) -> Client {
         Client {
             address: self.address,
             cookie: None,
@@ -152,7 +152,7 @@ impl Bench {
     }
 
     pub(super) async fn sign_in(&self, name: &str) -> Client {
-        let mut client = self.nobody();
+        let mut client = self.anonymous();
         let body = json!({"name": name, "password": PASSWORD});
         let answer = client.post("/api/v1/session", &body).await;
         assert_eq!(answer.code, 200, "{}", answer.body);

@@ -180,7 +180,7 @@ async fn a_feed_says_since_when_it_is_so_and_when_it_is_polled_next(place: bench
         );
     }
     let failing = record(&poll("challenged")).await;
-    assert_eq!(failing["since_ms"], json!(null), "nobody has said it yet");
+    assert_eq!(failing["since_ms"], json!(null), "it was not reported yet");
     let paused = operator.patch(&own, &json!({"paused": true})).await.json();
     assert_eq!(paused["next_poll_ms"], json!(null));
 }

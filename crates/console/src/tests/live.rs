@@ -268,7 +268,7 @@ async fn a_revoked_watcher_gets_no_more_events(place: bench::TestDatabase) {
     let body = json!({"name": "robot", "scopes": ["read"]});
     let made = operator.post("/api/v1/api-tokens", &body).await.json();
     let token = format!("Bearer {}", made["token"].as_str().unwrap());
-    let watching = watch(&bench.nobody().with("authorization", &token)).await;
+    let watching = watch(&bench.anonymous().with("authorization", &token)).await;
     let revoke = format!("/api/v1/api-tokens/{}", made["id"]);
     assert_eq!(operator.delete(&revoke).await.code, 204);
     watching.ends().await;
@@ -384,7 +384,7 @@ async fn watching_is_not_being_busy() {
             by_https: false,
         },
     };
-    assert!(caller.is_still_let_in(&bench.site).await);
+    assert!(caller.is_still_admitted(&bench.site).await);
     assert_eq!(session().await.seen_ms, before.seen_ms);
     assert_eq!(operator.get("/api/v1/session").await.code, 200);
     assert!(session().await.seen_ms >= before.seen_ms + 120_000);

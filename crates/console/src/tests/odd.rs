@@ -64,7 +64,7 @@ async fn odd_texts_break_nothing(place: bench::TestDatabase) {
     let made = json!({"name": "odd", "scopes": ["operate", "admin"]});
     let made = operator.post("/api/v1/api-tokens", &made).await.json();
     let token = format!("Bearer {}", made["token"].as_str().unwrap());
-    let robot = bench.nobody().with("authorization", &token);
+    let robot = bench.anonymous().with("authorization", &token);
     let [alpha, ..] = bench.populate().await;
     let document: Value = serde_json::to_value(document()).unwrap();
     let mut asked = 0;

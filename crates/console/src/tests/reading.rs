@@ -238,8 +238,8 @@ async fn moves_and_sessions_go_back_in_time(place: bench::TestDatabase) {
         .get("/api/v1/moves?cursor=x")
         .await
         .is_problem(400, "malformed");
-    let nobody = "/api/v1/receivers/00000000-0000-0000-0000-000000000000/sessions";
-    operator.get(nobody).await.is_problem(404, "not-found");
+    let unknown = "/api/v1/receivers/00000000-0000-0000-0000-000000000000/sessions";
+    operator.get(unknown).await.is_problem(404, "not-found");
 }
 
 async fn the_past_comes_in_steps(place: bench::TestDatabase) {

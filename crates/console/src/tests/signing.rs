@@ -21,8 +21,8 @@ on_both! {
 
 async fn the_first_operator_comes_by_the_link(place: bench::TestDatabase) {
     let bench = Bench::start(place).await;
-    let nobody = bench.nobody();
-    let signed_out = nobody.get("/api/v1/session").await;
+    let anonymous = bench.anonymous();
+    let signed_out = anonymous.get("/api/v1/session").await;
     signed_out.is_problem(401, "signed-out");
     assert_eq!(signed_out.json()["setup_needed"], true);
     let first = setup::new_link(&bench.opened, "http://h/").await.unwrap();
@@ -35,29 +35,29 @@ async fn the_first_operator_comes_by_the_link(place: bench::TestDatabase) {
     let body =
         |token: &str, password: &str| json!({"token": token, "name": "olga", "password": password});
     let path = "/api/v1/setup";
-    nobody
+    anonymous
         .post(path, &body("nonsense", PASSWORD))
         .await
         .is_problem(401, "refused");
     // Only the last link counts.
-    nobody
+    anonymous
         .post(path, &body(&old, PASSWORD))
         .await
         .is_problem(401, "refused");
-    nobody
+    anonymous
         .post(path, &body(&token, "short"))
         .await
         .is_problem(422, "invalid");
-    let done = nobody.post(path, &body(&token, PASSWORD)).await;
+    let done = anonymous.post(path, &body(&token, PASSWORD)).await;
     assert_eq!(done.code, 201, "{}", done.body);
     assert_eq!(done.json()["user"]["role"], "operator");
     assert!(done.header("set-cookie").starts_with("flexfeed="));
-    nobody
+    anonymous
         .post(path, &body(&token, PASSWORD))
         .await
         .is_problem(409, "conflict");
     assert_eq!(
-        nobody.get("/api/v1/session").await.json()["setup_needed"],
+        anonymous.get("/api/v1/session").await.json()["setup_needed"],
         false
     );
     assert_eq!(setup::new_link(&bench.opened, "http://h/").await, Ok(None));
@@ -67,21 +67,21 @@ async fn the_first_operator_comes_by_the_link(place: bench::TestDatabase) {
 async fn a_session_begins_and_ends(place: bench::TestDatabase) {
     let bench = Bench::start(place).await;
     bench.add_user("vera", Role::Viewer).await;
-    let nobody = bench.nobody();
+    let anonymous = bench.anonymous();
     for (name, password) in [
         ("vera", "wrong"),
-        ("nobody", PASSWORD),
+        ("unknown", PASSWORD),
         ("", ""),
         ("vera", ""),
     ] {
         let body = json!({"name": name, "password": password});
-        nobody
+        anonymous
             .post("/api/v1/session", &body)
             .await
             .is_problem(401, "refused");
     }
     let viewer = bench.sign_in("vera").await;
-    let answer = nobody
+    let answer = anonymous
         .post(
             "/api/v1/session",
             &json!({"name": "vera", "password": PASSWORD}),
@@ -129,10 +129,10 @@ async fn a_new_password_beats_a_pending_sign_in_with_the_old_one(place: bench::T
     let (_, old) = store.users().get("vera").await.unwrap().unwrap();
     // All places are taken until the password is another one.
     let turns = bench.site.passwords.all_turns().await;
-    let nobody = bench.nobody();
+    let anonymous = bench.anonymous();
     let signing_in = tokio::spawn(async move {
         let body = json!({"name": "vera", "password": PASSWORD});
-        nobody.post("/api/v1/session", &body).await
+        anonymous.post("/api/v1/session", &body).await
     });
     let site = &bench.site;
     bench.until(|_| site.passwords.waiting() > 0).await;
@@ -158,7 +158,7 @@ async fn cookies_are_secure_behind_https() {
     let bench = Bench::with(bench::TestDatabase::sqlite(), settings).await;
     bench.add_user("vera", Role::Viewer).await;
     let body = json!({"name": "vera", "password": PASSWORD});
-    let browser = bench.nobody().with("host", "console.example");
+    let browser = bench.anonymous().with("host", "console.example");
     let browser = browser.with("origin", "https://console.example");
     let answer = browser.post("/api/v1/session", &body).await;
     let cookie = answer.header("set-cookie").to_owned();
@@ -190,7 +190,7 @@ async fn guesses_run_out(place: bench::TestDatabase) {
     };
     let bench = Bench::with(place, settings).await;
     bench.add_user("vera", Role::Viewer).await;
-    let from = |ip: &str| bench.nobody().with("x-forwarded-for", ip);
+    let from = |ip: &str| bench.anonymous().with("x-forwarded-for", ip);
     let guess = json!({"name": "vera", "password": "a wrong password"});
     // One comes back every 30 s: a slow machine may need some more.
     let begun = std::time::Instant::now();
@@ -233,20 +233,20 @@ async fn guesses_at_many_names_run_out(place: bench::TestDatabase) {
     let bench = Bench::start(place).await;
     bench.add_user("vera", Role::Viewer).await;
     let vera = bench.sign_in("vera").await;
-    let nobody = bench.nobody();
+    let anonymous = bench.anonymous();
     let path = "/api/v1/session";
     let right = json!({"name": "vera", "password": PASSWORD});
     let begun = std::time::Instant::now();
     let mut guesses: u64 = 0;
     for name in 0..40 {
         let guess = json!({"name": format!("name-{name}"), "password": "a wrong password"});
-        let answer = nobody.post(path, &guess).await;
+        let answer = anonymous.post(path, &guess).await;
         if answer.code == 429 {
             break;
         }
         answer.is_problem(401, "refused");
         guesses += 1;
-        let answer = nobody.post(path, &right).await;
+        let answer = anonymous.post(path, &right).await;
         assert!([200, 429].contains(&answer.code), "{}", answer.body);
     }
     let back = begun.elapsed().as_secs() / 30;
@@ -261,7 +261,7 @@ async fn guesses_at_many_names_run_out(place: bench::TestDatabase) {
 /// Attempts to set up are audited, whatever their outcome.
 async fn tries_to_set_up_are_noted(place: bench::TestDatabase) {
     let bench = Bench::start(place).await;
-    let nobody = bench.nobody();
+    let anonymous = bench.anonymous();
     let path = "/api/v1/setup";
     let body =
         |name: &str, password: &str| json!({"token": "x", "name": name, "password": password});
@@ -271,14 +271,14 @@ async fn tries_to_set_up_are_noted(place: bench::TestDatabase) {
         (body("", PASSWORD), 422),
     ];
     for (body, code) in &tries {
-        assert_eq!(nobody.post(path, body).await.code, *code);
+        assert_eq!(anonymous.post(path, body).await.code, *code);
     }
     let operator = bench.operator().await;
-    let closed = nobody.post(path, &tries[0].0).await;
+    let closed = anonymous.post(path, &tries[0].0).await;
     closed.is_problem(409, "conflict");
     let mut limited = 0;
     for _ in 0..12 {
-        limited += usize::from(nobody.post(path, &tries[0].0).await.code == 429);
+        limited += usize::from(anonymous.post(path, &tries[0].0).await.code == 429);
     }
     assert!(limited >= 2, "{limited}");
     let audit = operator.get("/api/v1/audit?action=setup").await.json();
@@ -290,7 +290,7 @@ async fn tries_to_set_up_are_noted(place: bench::TestDatabase) {
     assert_eq!(lines.len(), 3 + 1 + (12 - limited) + 1, "{audit}");
     assert_eq!(count("limited"), 1, "however often it is tried");
     assert_eq!(count("that is not the link"), 1);
-    assert_eq!(count("somebody is set up"), 1 + 12 - limited);
+    assert_eq!(count("there is an operator"), 1 + 12 - limited);
     assert!(lines.iter().all(|line| line["via"] == "setup link"));
     assert!(!audit.to_string().contains(PASSWORD));
 }
@@ -323,7 +323,7 @@ async fn users_are_added_and_removed(place: bench::TestDatabase) {
         .is_problem(401, "signed-out");
     let body = json!({"name": "ann", "password": PASSWORD});
     bench
-        .nobody()
+        .anonymous()
         .post("/api/v1/session", &body)
         .await
         .is_problem(401, "refused");

@@ -78,13 +78,13 @@ async fn answers_are_safe_to_open() {
             .header("content-security-policy")
             .contains("sandbox")
     );
-    let page = bench.nobody().get("/").await;
+    let page = bench.anonymous().get("/").await;
     assert!(page.header("content-type").starts_with("text/html"));
     assert!(
         page.header("content-security-policy")
             .contains("frame-ancestors 'none'")
     );
-    let description = bench.nobody().get("/api/v1/openapi.json").await;
+    let description = bench.anonymous().get("/api/v1/openapi.json").await;
     assert_eq!(
         description.json()["openapi"]
             .as_str()
@@ -94,7 +94,7 @@ async fn answers_are_safe_to_open() {
         Some("3")
     );
     // Another site's name that leads here does not get in.
-    let evil = bench.nobody().with("host", "evil.example");
+    let evil = bench.anonymous().with("host", "evil.example");
     evil.get("/api/v1/overview")
         .await
         .is_problem(421, "misdirected");
@@ -170,20 +170,20 @@ async fn actions_complete_and_are_audited_without_a_client() {
 #[tokio::test(flavor = "multi_thread")]
 async fn health_and_readiness_are_reported() {
     let bench = Bench::start(bench::TestDatabase::sqlite()).await;
-    let nobody = bench.nobody();
-    assert_eq!(nobody.get("/healthz").await.body, "alive\n");
-    assert_eq!(nobody.get("/readyz").await.code, 200);
+    let anonymous = bench.anonymous();
+    assert_eq!(anonymous.get("/healthz").await.body, "alive\n");
+    assert_eq!(anonymous.get("/readyz").await.code, 200);
     let operator = bench.operator().await;
     bench.populate().await;
     bench.opened.close().await;
-    let answer = nobody.get("/readyz").await;
+    let answer = anonymous.get("/readyz").await;
     assert_eq!(answer.code, 503);
     assert!(
         answer.body.contains("the database does not answer"),
         "{}",
         answer.body
     );
-    assert_eq!(nobody.get("/healthz").await.code, 200);
+    assert_eq!(anonymous.get("/healthz").await.code, 200);
     // Without a database no caller can be identified, and the answer says so.
     let answer = operator.get("/api/v1/overview").await;
     assert!([500, 503].contains(&answer.code), "{}", answer.body);
@@ -194,7 +194,7 @@ async fn health_and_readiness_are_reported() {
 async fn the_metrics_are_those_of_the_document() {
     let bench = Bench::start(bench::TestDatabase::sqlite()).await;
     let accept = "application/openmetrics-text;version=1.0.0,*/*;q=0.1";
-    let scraper = bench.nobody().with("accept", accept);
+    let scraper = bench.anonymous().with("accept", accept);
     let looked = |text: &str| {
         let mut lines = text.lines();
         let line = lines.find(|line| line.starts_with("flexfeed_console_data_timestamp_seconds"));
@@ -202,7 +202,7 @@ async fn the_metrics_are_those_of_the_document() {
     };
     let began = Instant::now();
     let (plain, answer) = loop {
-        let plain = bench.nobody().get("/metrics").await;
+        let plain = bench.anonymous().get("/metrics").await;
         let answer = scraper.get("/metrics").await;
         assert_eq!((plain.code, answer.code), (200, 200));
         // Without a look at the database in between.

@@ -18,7 +18,7 @@ export interface paths {
         get: operations["api_tokens"];
         put?: never;
         /**
-         * Makes an API token
+         * Creates an API token
          * @description The caller owns it and bounds its rights. A program cannot make one with more rights than its
          *     own.
          */
@@ -76,8 +76,8 @@ export interface paths {
         };
         /**
          * The audit log as a file
-         * @description The newest first, at most a million lines. In CSV, `detail` is an object as JSON has it, and a text
-         *     that a spreadsheet would take for a formula has a `'` in front.
+         * @description The newest first, at most a million lines. In CSV, `detail` is a JSON object, and a text that a
+         *     spreadsheet would take for a formula has a `'` in front.
          */
         get: operations["export_audit"];
         put?: never;
@@ -98,7 +98,7 @@ export interface paths {
         /** Channels */
         get: operations["channels"];
         put?: never;
-        /** Makes a channel */
+        /** Creates a channel */
         post: operations["create_channel"];
         delete?: never;
         options?: never;
@@ -182,12 +182,12 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Tokens that admit receivers
+         * Enrolment tokens
          * @description The links themselves are shown only once.
          */
         get: operations["enrolments"];
         put?: never;
-        /** Makes an enrolment link */
+        /** Creates an enrolment link */
         post: operations["create_enrolment"];
         delete?: never;
         options?: never;
@@ -224,10 +224,10 @@ export interface paths {
         };
         /**
          * Live events
-         * @description Server-sent events: first `snapshot`, whose data is a `Snapshot`; then, at most once a second, `delta`,
-         *     whose data is an `Update`. After a short break of the connection, `Last-Event-ID` goes on where it
-         *     ended; after a long one there is another snapshot. A comment comes where nothing happens for 15
-         *     seconds.
+         * @description Server-sent events: first `snapshot`, whose data is a `Snapshot`; then, at most once a second,
+         *     `delta`, whose data is an `Update`. After a short break of the connection, `Last-Event-ID`
+         *     continues after the last event; after a long one there is another snapshot. Where nothing
+         *     happens, a comment is sent every 15 seconds.
          */
         get: operations["events"];
         put?: never;
@@ -291,7 +291,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Looks at a feed
+         * Tests a feed
          * @description Fetches it once, as the source would, and reads it. Addresses that lead into private networks
          *     are refused, also by a name or a redirect, unless the console allows them.
          */
@@ -353,7 +353,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Has a feed polled now */
+        /** Polls a feed now */
         post: operations["refresh_feed"];
         delete?: never;
         options?: never;
@@ -449,8 +449,8 @@ export interface paths {
         };
         /**
          * The list of receivers as a file
-         * @description Takes the filters and the order of the list, without its parts. In CSV, `tags` is an array as JSON
-         *     has it, for a tag may have spaces and commas; `channels` have a space between them. A text that a
+         * @description Takes the filters and the order of the list, without its parts. In CSV, `tags` is a JSON array,
+         *     because a tag may have spaces and commas; `channels` have a space between them. A text that a
          *     spreadsheet would take for a formula has a `'` in front.
          */
         get: operations["export_receivers"];
@@ -608,7 +608,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Changes one's own password
+         * Changes the caller's password
          * @description All browsers are signed out, this one included.
          */
         post: operations["change_password"];
@@ -628,7 +628,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Makes the first operator, and signs them in
+         * Creates the first operator, and signs them in
          * @description Works only with the link printed by the console at its first start (or by `flexfeed-console
          *     setup-link`), and only without other users.
          */
@@ -666,7 +666,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Updates of a channel, and how far they got */
+        /** Updates of a channel, and their delivery */
         get: operations["updates"];
         put?: never;
         post?: never;
@@ -685,8 +685,8 @@ export interface paths {
         };
         /**
          * The updates of a channel as a file
-         * @description The newest first, at most a million, with how far they got. In CSV, a text that a spreadsheet
-         *     would take for a formula has a `'` in front.
+         * @description The newest first, at most a million, with their delivery progress. In CSV, a text that a
+         *     spreadsheet would take for a formula has a `'` in front.
          */
         get: operations["export_updates"];
         put?: never;
@@ -706,7 +706,7 @@ export interface paths {
         };
         /**
          * One update
-         * @description Its text is as the feed has it: make it harmless before you show it.
+         * @description Its text is as the feed has it: sanitise it before you show it.
          */
         get: operations["update"];
         put?: never;
@@ -727,7 +727,7 @@ export interface paths {
         /** People */
         get: operations["users"];
         put?: never;
-        /** Lets somebody in */
+        /** Adds a user */
         post: operations["add_user"];
         delete?: never;
         options?: never;
@@ -746,13 +746,13 @@ export interface paths {
         put?: never;
         post?: never;
         /**
-         * Forgets somebody
-         * @description With their browsers and API tokens. What they did stays in the audit log.
+         * Removes a user
+         * @description With their sessions and API tokens. Their lines in the audit log stay.
          */
         delete: operations["remove_user"];
         options?: never;
         head?: never;
-        /** Changes somebody */
+        /** Changes a user */
         patch: operations["edit_user"];
         trace?: never;
     };
@@ -760,7 +760,7 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
-        /** @description A program that may use the API, or might. */
+        /** @description An API token. */
         ApiToken: {
             /**
              * Format: int64
@@ -769,7 +769,7 @@ export interface components {
             created_ms: number;
             /**
              * Format: int64
-             * @description Until when it is good; Unix milliseconds; null for ever.
+             * @description Expiry; Unix milliseconds; null for none.
              */
             expires_ms: number | null;
             /**
@@ -781,7 +781,7 @@ export interface components {
             name: string;
             /**
              * Format: int64
-             * @description Since when it is not good any more; Unix milliseconds; null if it still is.
+             * @description Time of the revocation; Unix milliseconds; null if not revoked.
              */
             revoked_ms: number | null;
             /** @description Scopes. */
@@ -796,16 +796,16 @@ export interface components {
         };
         /** @description All API tokens. */
         ApiTokens: {
-            /** @description In the order in which they were made. */
+            /** @description In the order of their creation. */
             items: components["schemas"]["ApiToken"][];
-            /** @description To ask for what comes next; null at the end. */
+            /** @description Cursor of the next page; null at the end. */
             next_cursor: string | null;
         };
-        /** @description Something was asked of the source. */
+        /** @description A queued command. */
         Asked: {
             /**
              * Format: int64
-             * @description Under this number it is found at `/api/v1/commands/{id}`.
+             * @description Its number, as in `/api/v1/commands/{id}`.
              */
             command_id: number;
         };
@@ -825,11 +825,11 @@ export interface components {
              * @description Time; Unix milliseconds.
              */
             at_ms: number;
-            /** @description More about it: an object. Lines about the same command have the same `command_id` in it. */
+            /** @description More details: an object. Lines about the same command have the same `command_id` in it. */
             detail: Record<string, never>;
             /**
              * Format: int64
-             * @description Its number, which grows.
+             * @description Number, which grows.
              */
             id: number;
             /**
@@ -837,11 +837,11 @@ export interface components {
              *     `limited` for attempts beyond the rate limit.
              */
             outcome: string;
-            /** @description To what; empty if to nothing in particular. */
+            /** @description Target of the action; empty without one. */
             target: string;
             /**
-             * @description By what way: `session`, `token` and its number, `password`, `setup link`, `command line`; `source` where it
-             *     says what became of what somebody asked of it.
+             * @description Means of access: `session`, `token` and its number, `password`, `setup link`,
+             *     `command line`; `source` for the outcome of a command.
              */
             via: string;
         };
@@ -849,7 +849,7 @@ export interface components {
         AuditLines: {
             /** @description The newest first. */
             items: components["schemas"]["AuditLine"][];
-            /** @description To ask for what comes next; null at the end. */
+            /** @description Cursor of the next page; null at the end. */
             next_cursor: string | null;
         };
         /** @description A channel. */
@@ -872,7 +872,7 @@ export interface components {
             groups: string[];
             /**
              * Format: int64
-             * @description For how long updates are kept; null for no bound.
+             * @description Time for which updates are kept; null for no bound.
              */
             keep_ms: number | null;
             /**
@@ -882,18 +882,18 @@ export interface components {
             keep_updates: number | null;
             /**
              * Format: int64
-             * @description The key epoch that its flow is sent in; null where that is not known.
+             * @description Key epoch of its flow; null if unknown.
              */
             key_sequence: number | null;
             /** @description Origin: `flags` (the source's settings) or `managed` (a command, or the console). */
             origin: string;
-            /** @description Whether a newcomer must not be able to read what was sent before it joined. */
+            /** @description Whether packets sent before a receiver joined are hidden from it. */
             private: boolean;
             /** @description The source that publishes it; null if none does. */
             published_by: string | null;
             /**
              * Format: int64
-             * @description The most that its flow sends, in bits per second; null for what holds for all channels.
+             * @description Maximum rate of its flow, in bits per second; null for the general setting.
              */
             rate_bps: number | null;
         };
@@ -955,7 +955,7 @@ export interface components {
             updates_per_min: number;
             /**
              * Format: int64
-             * @description For how long, in milliseconds.
+             * @description The same lag in milliseconds.
              */
             worst_lag_ms: number;
             /**
@@ -968,10 +968,10 @@ export interface components {
         Channels: {
             /** @description By name. */
             items: components["schemas"]["Channel"][];
-            /** @description To ask for what comes next; null at the end. */
+            /** @description Cursor of the next page; null at the end. */
             next_cursor: string | null;
         };
-        /** @description Something that was asked of the source. */
+        /** @description A command to the source, and its state. */
         CommandStatus: {
             /** @description User who gave the command. */
             asked_by: string;
@@ -980,7 +980,7 @@ export interface components {
              * @description Time; Unix milliseconds.
              */
             asked_ms: number;
-            /** @description Of which channel; null if it is not about one. */
+            /** @description The channel concerned; null if none is. */
             channel: string | null;
             /**
              * Format: int64
@@ -996,7 +996,7 @@ export interface components {
             kind: string;
             /**
              * Format: uuid
-             * @description Of which receiver; null if it is not about one.
+             * @description The receiver concerned; null if none is.
              */
             receiver: string | null;
             /** @description Result, or reason of the failure; null before that. */
@@ -1008,14 +1008,14 @@ export interface components {
              * @description Time at which a source took the command; Unix milliseconds; null before that.
              */
             taken_ms: number | null;
-            /** @description Of which feed; null if it is not about one. */
+            /** @description The feed concerned; null if none is. */
             url: string | null;
         };
         /** @description Some commands. */
         Commands: {
             /** @description The newest first. */
             items: components["schemas"]["CommandStatus"][];
-            /** @description To ask for what comes next; null at the end. */
+            /** @description Cursor of the next page; null at the end. */
             next_cursor: string | null;
         };
         /**
@@ -1061,12 +1061,12 @@ export interface components {
              */
             unicast: number;
         };
-        /** @description A program that was let in, and its token, which is not shown again. */
+        /** @description A new API token with its secret, which is not shown again. */
         CreatedApiToken: components["schemas"]["ApiToken"] & {
             /** @description The token: programs send it as `Authorization: Bearer …`. */
             token: string;
         };
-        /** @description A token that admits receivers. */
+        /** @description An enrolment token. */
         Enrolment: {
             /** @description The channels that it admits to; empty for all. */
             channels: string[];
@@ -1077,7 +1077,7 @@ export interface components {
             created_ms: number;
             /**
              * Format: int64
-             * @description Until when it admits somebody; Unix milliseconds; null for ever.
+             * @description Expiry; Unix milliseconds; null for none.
              */
             expires_ms: number | null;
             /** @description Label for people. */
@@ -1087,7 +1087,7 @@ export interface components {
              * @description Number of receivers it admits; null for any number.
              */
             limit: number | null;
-            /** @description Whether everybody may know it. */
+            /** @description Whether it is public. */
             public: boolean;
             /**
              * Format: int64
@@ -1105,13 +1105,13 @@ export interface components {
              */
             used: number;
         };
-        /** @description A link, and the lines that use it. It is not shown again. */
+        /** @description An enrolment link, which is not shown again, and the command lines that use it. */
         EnrolmentLink: {
-            /** @description The line for the program itself. */
+            /** @description Command line of the program itself. */
             binary: string;
-            /** @description The line for Docker. */
+            /** @description Command line for Docker. */
             docker_run: string;
-            /** @description The line for Kubernetes. */
+            /** @description Command line for Kubernetes. */
             helm_install: string;
             /** @description The link; its holder can subscribe. */
             link: string;
@@ -1120,21 +1120,21 @@ export interface components {
              * @description The number of its token.
              */
             token_id: number;
-            /** @description Reason why it may not work; null if none is known. */
+            /** @description Reason why it may fail; null if none is known. */
             warning: string | null;
         };
-        /** @description All tokens that admit receivers, or did. */
+        /** @description All enrolment tokens, also revoked and expired ones. */
         Enrolments: {
-            /** @description In the order in which they were made. */
+            /** @description In the order of their creation. */
             items: components["schemas"]["Enrolment"][];
-            /** @description To ask for what comes next; null at the end. */
+            /** @description Cursor of the next page; null at the end. */
             next_cursor: string | null;
         };
         /** @description A feed. */
         Feed: {
             /** @description The channel that its updates go to. */
             channel: string;
-            /** @description The same in a sentence. */
+            /** @description The state in a sentence. */
             detail: string;
             /** @description Identifier in the API; stable. */
             id: string;
@@ -1169,12 +1169,12 @@ export interface components {
             next_poll_ms: number | null;
             /** @description Origin: `flags` (the source's settings) or `managed` (a command, or the console). */
             origin: string;
-            /** @description Whether it is not polled for the time being. */
+            /** @description Whether polling is paused. */
             paused: boolean;
             seen: null | components["schemas"]["FeedSight"];
             /**
              * Format: int64
-             * @description Since when; Unix milliseconds; null if that is not known.
+             * @description Time since which it has this state; Unix milliseconds; null if unknown.
              */
             since_ms: number | null;
             /**
@@ -1187,26 +1187,26 @@ export interface components {
             /** @description Its address, without a password. */
             url: string;
         };
-        /** @description Feeds by how they are. */
+        /** @description Feeds by state. */
         FeedCounts: {
             /**
              * Format: int64
-             * @description Those whose server asks whether one is human.
+             * @description Those whose server demands a bot check.
              */
             challenged: number;
             /**
              * Format: int64
-             * @description Those whose last poll did not.
+             * @description Those whose last poll failed.
              */
             failing: number;
             /**
              * Format: int64
-             * @description Those whose last poll went well.
+             * @description Those whose last poll succeeded.
              */
             ok: number;
             /**
              * Format: int64
-             * @description Those that are not polled for the time being.
+             * @description Paused ones.
              */
             paused: number;
             /**
@@ -1237,7 +1237,7 @@ export interface components {
              */
             min_interval_ms?: number | null;
             /**
-             * @description Whether it is not polled for the time being.
+             * @description Whether polling is paused.
              * @default null
              */
             paused?: boolean | null;
@@ -1247,16 +1247,16 @@ export interface components {
              */
             title?: string | null;
         };
-        /** @description A change of a feed's state, and what was seen then. */
+        /** @description A change of a feed's state, with an excerpt of the document. */
         FeedSight: {
             /**
              * Format: int64
              * @description Time; Unix milliseconds.
              */
             at_ms: number;
-            /** @description The same in a sentence. */
+            /** @description The state in a sentence. */
             detail: string;
-            /** @description The beginning of what was there instead of a feed, as text; null if nothing was. */
+            /** @description The beginning of the document that was no feed, as text; null without one. */
             excerpt: string | null;
             /** @description The new state. */
             state: string;
@@ -1269,9 +1269,9 @@ export interface components {
             entries: components["schemas"]["TestedEntry"][];
             /** @description Number of entries it has. */
             entry_count: number;
-            /** @description The beginning of what was there instead of a feed; null if it is one. */
+            /** @description The beginning of the document that is no feed; null if it is one. */
             excerpt: string | null;
-            /** @description `ok`, `not-a-feed`, `challenged` (the server asks whether one is human), `gone` or `error`. */
+            /** @description `ok`, `not-a-feed`, `challenged` (the server demands a bot check), `gone` or `error`. */
             state: string;
             /** @description The feed's own title; null if it has none, or is none. */
             title: string | null;
@@ -1281,7 +1281,7 @@ export interface components {
              */
             took_ms: number;
         };
-        /** @description A feed that is to be looked at. */
+        /** @description A feed to be tested. */
         FeedToTest: {
             /**
              * @description Its address, with user name and password if it needs them.
@@ -1293,7 +1293,7 @@ export interface components {
         Feeds: {
             /** @description By channel and address. */
             items: components["schemas"]["Feed"][];
-            /** @description To ask for what comes next; null at the end. */
+            /** @description Cursor of the next page; null at the end. */
             next_cursor: string | null;
         };
         /** @description The first operator. */
@@ -1368,7 +1368,7 @@ export interface components {
             from: string;
             /**
              * Format: int64
-             * @description Its number, which grows.
+             * @description Number, which grows.
              */
             id: number;
             /** @description Name for people. */
@@ -1385,14 +1385,14 @@ export interface components {
         Moves: {
             /** @description The newest first. */
             items: components["schemas"]["Move"][];
-            /** @description To ask for what comes next; null at the end. */
+            /** @description Cursor of the next page; null at the end. */
             next_cursor: string | null;
         };
-        /** @description A program that is to be let in. */
+        /** @description A new API token. */
         NewApiToken: {
             /**
              * Format: int64
-             * @description Until when it is good; Unix milliseconds; null for ever.
+             * @description Expiry; Unix milliseconds; null for none.
              * @default null
              */
             expires_ms?: number | null;
@@ -1407,7 +1407,7 @@ export interface components {
              */
             scopes: components["schemas"]["Scope"][];
         };
-        /** @description A channel that is to be there. */
+        /** @description A new channel. */
         NewChannel: {
             /**
              * @description Its multicast groups with their ports, one of IPv4, of IPv6, or of each; empty for no
@@ -1417,7 +1417,7 @@ export interface components {
             groups?: string[] | null;
             /**
              * Format: int64
-             * @description For how long updates are kept, in milliseconds.
+             * @description Time for which updates are kept, in milliseconds.
              * @default null
              */
             keep_ms?: number | null;
@@ -1433,27 +1433,27 @@ export interface components {
              */
             name: string;
             /**
-             * @description Whether a newcomer must not be able to read what was sent before it joined.
+             * @description Whether packets sent before a receiver joined are hidden from it.
              * @default false
              */
             private?: boolean;
             /**
              * Format: int64
-             * @description The most that its flow sends, in bits per second.
+             * @description Maximum rate of its flow, in bits per second.
              * @default null
              */
             rate_bps?: number | null;
         };
-        /** @description A link that is to be made. */
+        /** @description A new enrolment link. */
         NewEnrolment: {
             /**
-             * @description The channels that it admits to; empty for all that there are.
+             * @description The channels that it admits to; empty for all existing ones.
              * @default []
              */
             channels?: string[];
             /**
              * Format: int64
-             * @description Until when it admits somebody; Unix milliseconds; null for ever.
+             * @description Expiry; Unix milliseconds; null for none.
              * @default null
              */
             expires_ms?: number | null;
@@ -1469,7 +1469,7 @@ export interface components {
              */
             limit?: number | null;
         };
-        /** @description A feed that is to be polled. */
+        /** @description A new feed. */
         NewFeed: {
             /**
              * @description The channel that its updates go to.
@@ -1499,17 +1499,17 @@ export interface components {
              */
             url: string;
         };
-        /** @description A new password of one's own. */
+        /** @description A change of the caller's own password. */
         NewPassword: {
             /**
              * Format: password
-             * @description The present one.
+             * @description The current password.
              * @default
              */
             current: string;
             /**
              * Format: password
-             * @description The new one.
+             * @description The new password.
              * @default
              */
             password: string;
@@ -1530,7 +1530,7 @@ export interface components {
             /** @default viewer */
             role?: components["schemas"]["RoleName"];
         };
-        /** @description All that an operator asks first. */
+        /** @description State of the whole at a glance. */
         Overview: {
             /**
              * Format: int64
@@ -1541,7 +1541,7 @@ export interface components {
             channels: components["schemas"]["ChannelOverview"][];
             /** @description Whether the database answers. If not, all of this is as it was at `as_of_ms`. */
             database_ok: boolean;
-            /** @description Feeds by how they are. */
+            /** @description Feeds by state. */
             feeds: components["schemas"]["FeedCounts"];
             /** @description The last moves, the newest first. */
             moves: components["schemas"]["Move"][];
@@ -1553,9 +1553,9 @@ export interface components {
             source: components["schemas"]["Source"];
             /**
              * Format: int64
-             * @description Since when it is not known how receivers, channels and relays are, because the source is
-             *     silent or the database does not answer: what is said of them is as it was then. Unix
-             *     milliseconds; null while it is known.
+             * @description Time since which the state of receivers, channels and relays is unknown, because the source
+             *     is silent or the database does not answer: what is shown is as of then. Unix milliseconds;
+             *     null while it is known.
              */
             unknown_since_ms: number | null;
         };
@@ -1565,9 +1565,9 @@ export interface components {
             filtered: number;
             /** @description The receivers. */
             items: components["schemas"]["Receiver"][];
-            /** @description To ask for what comes next; null at the end. */
+            /** @description Cursor of the next page; null at the end. */
             next_cursor: string | null;
-            /** @description All receivers of the list: those that were removed, if they are asked for, or all others. */
+            /** @description Number of receivers of the list: removed ones, if they are requested, or all others. */
             total: number;
             /**
              * Format: int64
@@ -1673,11 +1673,11 @@ export interface components {
         Problem: {
             /** @description Details of this occurrence, with the remedy. */
             detail: string;
-            /** @description The part of the request that is wrong; null where it is not one part. */
+            /** @description The part of the request that is wrong; null if none alone is. */
             field: string | null;
             /**
              * Format: int64
-             * @description In how many seconds it is worth trying again; null where that is not known.
+             * @description Seconds to wait before another attempt; null if unknown.
              */
             retry_after_s: number | null;
             /**
@@ -1699,7 +1699,7 @@ export interface components {
         Progress: {
             /**
              * Format: int64
-             * @description … all of them.
+             * @description … for all of them.
              */
             all_ms: number | null;
             /**
@@ -1714,12 +1714,12 @@ export interface components {
             expected: number;
             /**
              * Format: int64
-             * @description After how many milliseconds half of them had it; null if they do not.
+             * @description Milliseconds until half of them had it; null if they do not.
              */
             half_ms: number | null;
             /**
              * Format: int64
-             * @description … 99 of 100.
+             * @description … for 99 of 100.
              */
             p99_ms: number | null;
         };
@@ -1729,7 +1729,7 @@ export interface components {
             address: string;
             /**
              * Format: int64
-             * @description The updates that it still has to get, of the channel for which that is most; null where its
+             * @description Updates that it lacks, in the channel where it lacks most; null where its
              *     cursor is not known.
              */
             behind_updates: number | null;
@@ -1762,10 +1762,7 @@ export interface components {
              * @description The round-trip time of its connection; null where it was not measured.
              */
             rtt_ms: number | null;
-            /**
-             * @description The worst of the ways in which it gets its channels; with the filter `channel`, that of this
-             *     one.
-             */
+            /** @description The worst rung of its channels; with the filter `channel`, that of this one. */
             rung: components["schemas"]["Rung"];
             /**
              * Format: int64
@@ -1786,7 +1783,7 @@ export interface components {
         ReceiverChannel: {
             /**
              * Format: int64
-             * @description The updates that it still has to get; null where its cursor is not known.
+             * @description Updates that it lacks; null where its cursor is not known.
              */
             behind_updates: number | null;
             /** @description Cause of the move there; null if there was none. */
@@ -1877,7 +1874,7 @@ export interface components {
         Relays: {
             /** @description By address. */
             items: components["schemas"]["Relay"][];
-            /** @description To ask for what comes next; null at the end. */
+            /** @description Cursor of the next page; null at the end. */
             next_cursor: string | null;
         };
         /**
@@ -1934,8 +1931,8 @@ export interface components {
              */
             ended_ms: number | null;
             /**
-             * @description Its number: later ones have larger numbers. A text, because it is too large for a number in
-             *     JavaScript.
+             * @description Number, larger for later sessions. A text, because JavaScript's numbers are too small for
+             *     it.
              */
             id: string;
             /**
@@ -1957,7 +1954,7 @@ export interface components {
         Sessions: {
             /** @description The newest first. */
             items: components["schemas"]["Session"][];
-            /** @description To ask for what comes next; null at the end. */
+            /** @description Cursor of the next page; null at the end. */
             next_cursor: string | null;
         };
         /** @description Credentials of a sign-in. */
@@ -1985,9 +1982,9 @@ export interface components {
             user: components["schemas"]["SessionUser"];
         };
         /**
-         * @description The overview and the receivers that are watched, as they are: the first event, and after a gap.
-         *     Feeds, relays, and more moves than the overview has, are asked for by their own calls after each
-         *     snapshot; what changes of them then comes with every `Update`.
+         * @description The overview and the watched receivers: the first event, and the one after a gap. Feeds, relays,
+         *     and more moves than the overview has, are requested by their own calls after each snapshot;
+         *     their changes then come with every `Update`.
          */
         Snapshot: {
             /** @description The overview. */
@@ -2028,7 +2025,7 @@ export interface components {
          * @enum {string}
          */
         SourceState: "ok" | "stale" | "none";
-        /** @description An entry of a feed that was looked at. */
+        /** @description An entry of a tested feed. */
         TestedEntry: {
             /** @description Its link; null if it has none. */
             link: string | null;
@@ -2055,7 +2052,7 @@ export interface components {
             delivered: number;
             /**
              * Format: int64
-             * @description For how long, in milliseconds.
+             * @description The same lag in milliseconds.
              */
             worst_lag_ms: number;
             /**
@@ -2068,28 +2065,25 @@ export interface components {
         Update: {
             /** @description Feeds that are new or changed. */
             feeds: components["schemas"]["Feed"][];
-            /** @description The ids of feeds that are gone. */
+            /** @description Ids of feeds that were removed. */
             feeds_gone: string[];
-            /** @description Those that the filter leaves; null if no part of the list was asked for. */
+            /** @description Number of receivers that pass the filter; null if no page was requested. */
             filtered: number | null;
-            /** @description Receivers that are not in it any more. */
+            /** @description Receivers that left the page. */
             gone: string[];
             /** @description New moves, the newest first. */
             moves: components["schemas"]["Move"][];
-            /** @description All that are in it, in their order, if that is another one. */
+            /** @description All receivers of the page in their order, if that changed. */
             order: string[] | null;
             overview: null | components["schemas"]["Overview"];
-            /** @description Receivers that are new in the part that was asked for, or changed. */
+            /** @description Receivers that are new in the requested page, or changed. */
             receivers: components["schemas"]["Receiver"][];
-            /** @description All relays, if one of them is different. */
+            /** @description All relays, if one of them changed. */
             relays: components["schemas"]["Relay"][] | null;
-            /**
-             * @description All receivers, without those that the filter leaves out for being removed or not; null if no
-             *     part of the list was asked for.
-             */
+            /** @description Number of receivers, removed ones or the others; null if no page was requested. */
             total: number | null;
         };
-        /** @description An update with what is in it. */
+        /** @description An update with its content. */
         UpdateDetail: components["schemas"]["UpdateRow"] & {
             /** @description Authors; long names are cut. */
             authors: string[];
@@ -2146,7 +2140,7 @@ export interface components {
         Updates: {
             /** @description The newest first. */
             items: components["schemas"]["UpdateRow"][];
-            /** @description To ask for what comes next; null at the end. */
+            /** @description Cursor of the next page; null at the end. */
             next_cursor: string | null;
         };
         /** @description A user of the console. */
@@ -2158,7 +2152,7 @@ export interface components {
             created_ms: number;
             /**
              * Format: int64
-             * @description Since when they are kept out; Unix milliseconds; null if they are not.
+             * @description Time of disabling; Unix milliseconds; null if not disabled.
              */
             disabled_ms: number | null;
             /**
@@ -2176,7 +2170,7 @@ export interface components {
         /** @description Changes of a user; members left out stay unchanged. */
         UserPatch: {
             /**
-             * @description Whether they are kept out. Their browsers are signed out.
+             * @description Whether they are disabled. Their browsers are signed out.
              * @default null
              */
             disabled?: boolean | null;
@@ -2193,14 +2187,14 @@ export interface components {
         Users: {
             /** @description In the order in which they were added. */
             items: components["schemas"]["User"][];
-            /** @description To ask for what comes next; null at the end. */
+            /** @description Cursor of the next page; null at the end. */
             next_cursor: string | null;
         };
         /** @description A setting that an operator should change. */
         Warning: {
-            /** @description A word for it. */
+            /** @description Short name. */
             code: string;
-            /** @description A sentence. */
+            /** @description The warning in a sentence. */
             text: string;
         };
     };
@@ -2217,7 +2211,7 @@ export interface operations {
             query?: {
                 /** @description The previous answer's `next_cursor`. */
                 cursor?: string;
-                /** @description At most so many. */
+                /** @description Maximum number of items. */
                 limit?: number;
             };
             header?: never;
@@ -2318,7 +2312,7 @@ export interface operations {
                 before?: number;
                 /** @description The previous answer's `next_cursor`: the same as `before`. */
                 cursor?: string;
-                /** @description At most so many. */
+                /** @description Maximum number of items. */
                 limit?: number;
             };
             header?: never;
@@ -2353,7 +2347,7 @@ export interface operations {
                 actor?: string;
                 /** @description Of this action. */
                 action?: string;
-                /** @description The form of the file. */
+                /** @description Format of the file. */
                 format?: "csv" | "json";
             };
             header?: never;
@@ -2387,7 +2381,7 @@ export interface operations {
             query?: {
                 /** @description The previous answer's `next_cursor`. */
                 cursor?: string;
-                /** @description At most so many. */
+                /** @description Maximum number of items. */
                 limit?: number;
             };
             header?: never;
@@ -2514,7 +2508,7 @@ export interface operations {
             query?: {
                 /** @description The previous answer's `next_cursor`. */
                 cursor?: string;
-                /** @description At most so many. */
+                /** @description Maximum number of items. */
                 limit?: number;
             };
             header?: never;
@@ -2578,7 +2572,7 @@ export interface operations {
             query?: {
                 /** @description The previous answer's `next_cursor`. */
                 cursor?: string;
-                /** @description At most so many. */
+                /** @description Maximum number of items. */
                 limit?: number;
             };
             header?: never;
@@ -2677,27 +2671,30 @@ export interface operations {
                 q?: string;
                 /** @description On this rung. */
                 rung?: "multicast" | "amt" | "replicated" | "unicast" | "offline";
-                /** @description With this channel; then `rung`, `cause`, `connected` and `behind` are those of this channel. */
+                /**
+                 * @description With this channel; then `rung`, `cause`, `connected` and `behind` are those of this
+                 *     channel.
+                 */
                 channel?: string;
                 /** @description With this tag. */
                 tag?: string;
-                /** @description Connected ones, or those that are not. */
+                /** @description Connected receivers, or those that are not. */
                 connected?: boolean;
-                /** @description On their rung for this cause. */
+                /** @description Receivers on their rung for this cause. */
                 cause?: string;
-                /** @description With something left to get, or with nothing. */
+                /** @description Receivers that lack updates, or those that lack none. */
                 behind?: boolean;
-                /** @description Those that were removed; without it, or with `false`, all others. */
+                /** @description Removed receivers; without it, or with `false`, all others. */
                 revoked?: boolean;
-                /** @description Sort key. */
+                /** @description Sort key. Unknown values come last. */
                 sort?: "name" | "rung" | "lag" | "rtt" | "since" | "seen" | "enrolled";
-                /** @description In which direction. */
+                /** @description Sort direction. */
                 order?: "asc" | "desc";
                 /** @description The previous answer's `next_cursor`. */
                 cursor?: string;
-                /** @description After so many, instead of `cursor`. */
+                /** @description Number of items to skip, instead of `cursor`. */
                 offset?: number;
-                /** @description At most so many receivers; none are watched without it, or with 0. */
+                /** @description Maximum number of receivers; none are watched without it, or with 0. */
                 limit?: number;
             };
             header?: {
@@ -2735,7 +2732,7 @@ export interface operations {
                 channel?: string;
                 /** @description The previous answer's `next_cursor`. */
                 cursor?: string;
-                /** @description At most so many. */
+                /** @description Maximum number of items. */
                 limit?: number;
             };
             header?: never;
@@ -2800,7 +2797,7 @@ export interface operations {
             query?: {
                 /** @description Of this channel. */
                 channel?: string;
-                /** @description The form of the file. */
+                /** @description Format of the file. */
                 format?: "csv" | "json";
             };
             header?: never;
@@ -3036,7 +3033,7 @@ export interface operations {
                 to_ms?: number;
                 /** @description The previous answer's `next_cursor`. */
                 cursor?: string;
-                /** @description At most so many. */
+                /** @description Maximum number of items. */
                 limit?: number;
             };
             header?: never;
@@ -3079,7 +3076,7 @@ export interface operations {
                 from_ms?: number;
                 /** @description Before this time; Unix milliseconds. */
                 to_ms?: number;
-                /** @description The form of the file. */
+                /** @description Format of the file. */
                 format?: "csv" | "json";
             };
             header?: never;
@@ -3143,27 +3140,30 @@ export interface operations {
                 q?: string;
                 /** @description On this rung. */
                 rung?: "multicast" | "amt" | "replicated" | "unicast" | "offline";
-                /** @description With this channel; then `rung`, `cause`, `connected` and `behind` are those of this channel. */
+                /**
+                 * @description With this channel; then `rung`, `cause`, `connected` and `behind` are those of this
+                 *     channel.
+                 */
                 channel?: string;
                 /** @description With this tag. */
                 tag?: string;
-                /** @description Connected ones, or those that are not. */
+                /** @description Connected receivers, or those that are not. */
                 connected?: boolean;
-                /** @description On their rung for this cause. */
+                /** @description Receivers on their rung for this cause. */
                 cause?: string;
-                /** @description With something left to get, or with nothing. */
+                /** @description Receivers that lack updates, or those that lack none. */
                 behind?: boolean;
-                /** @description Those that were removed; without it, or with `false`, all others. */
+                /** @description Removed receivers; without it, or with `false`, all others. */
                 revoked?: boolean;
                 /** @description Sort key. Unknown values come last. */
                 sort?: "name" | "rung" | "lag" | "rtt" | "since" | "seen" | "enrolled";
-                /** @description In which direction. */
+                /** @description Sort direction. */
                 order?: "asc" | "desc";
                 /** @description The previous answer's `next_cursor`, with the same `sort` and `order`. */
                 cursor?: string;
-                /** @description After so many, instead of `cursor`. */
+                /** @description Number of items to skip, instead of `cursor`. */
                 offset?: number;
-                /** @description At most so many. */
+                /** @description Maximum number of items. */
                 limit?: number;
             };
             header?: never;
@@ -3198,23 +3198,26 @@ export interface operations {
                 q?: string;
                 /** @description On this rung. */
                 rung?: "multicast" | "amt" | "replicated" | "unicast" | "offline";
-                /** @description With this channel. */
+                /**
+                 * @description With this channel; then `rung`, `cause`, `connected` and `behind` are those of this
+                 *     channel.
+                 */
                 channel?: string;
                 /** @description With this tag. */
                 tag?: string;
-                /** @description Connected ones, or those that are not. */
+                /** @description Connected receivers, or those that are not. */
                 connected?: boolean;
-                /** @description On their rung for this cause. */
+                /** @description Receivers on their rung for this cause. */
                 cause?: string;
-                /** @description With something left to get, or with nothing. */
+                /** @description Receivers that lack updates, or those that lack none. */
                 behind?: boolean;
-                /** @description Those that were removed; without it, or with `false`, all others. */
+                /** @description Removed receivers; without it, or with `false`, all others. */
                 revoked?: boolean;
-                /** @description Sort key. */
+                /** @description Sort key. Unknown values come last. */
                 sort?: "name" | "rung" | "lag" | "rtt" | "since" | "seen" | "enrolled";
-                /** @description In which direction. */
+                /** @description Sort direction. */
                 order?: "asc" | "desc";
-                /** @description The form of the file. */
+                /** @description Format of the file. */
                 format?: "csv" | "json";
             };
             header?: never;
@@ -3277,7 +3280,7 @@ export interface operations {
     remove_receiver: {
         parameters: {
             query?: {
-                /** @description Whether to forget it as well: it may then enrol again with a token. */
+                /** @description Whether to forget it as well, so that it may enrol again with a token. */
                 forget?: boolean;
             };
             header?: never;
@@ -3378,7 +3381,7 @@ export interface operations {
             query?: {
                 /** @description The previous answer's `next_cursor`. */
                 cursor?: string;
-                /** @description At most so many. */
+                /** @description Maximum number of items. */
                 limit?: number;
             };
             header?: never;
@@ -3414,7 +3417,7 @@ export interface operations {
             query?: {
                 /** @description The previous answer's `next_cursor`. */
                 cursor?: string;
-                /** @description At most so many. */
+                /** @description Maximum number of items. */
                 limit?: number;
             };
             header?: never;
@@ -3450,7 +3453,7 @@ export interface operations {
             query?: {
                 /** @description The previous answer's `next_cursor`. */
                 cursor?: string;
-                /** @description At most so many. */
+                /** @description Maximum number of items. */
                 limit?: number;
             };
             header?: never;
@@ -3487,7 +3490,7 @@ export interface operations {
                 from_ms?: number;
                 /** @description Until then; Unix milliseconds. Now if it is left out. */
                 to_ms?: number;
-                /** @description At most so many points. */
+                /** @description Maximum number of points. */
                 points?: number;
             };
             header?: never;
@@ -3702,7 +3705,7 @@ export interface operations {
                 before?: number;
                 /** @description The previous answer's `next_cursor`: the same as `before`. */
                 cursor?: string;
-                /** @description At most so many. */
+                /** @description Maximum number of items. */
                 limit?: number;
             };
             header?: never;
@@ -3735,7 +3738,7 @@ export interface operations {
             query?: {
                 /** @description Of this channel; needed where there are several. */
                 channel?: string;
-                /** @description The form of the file. */
+                /** @description Format of the file. */
                 format?: "csv" | "json";
             };
             header?: never;
@@ -3802,7 +3805,7 @@ export interface operations {
             query?: {
                 /** @description The previous answer's `next_cursor`. */
                 cursor?: string;
-                /** @description At most so many. */
+                /** @description Maximum number of items. */
                 limit?: number;
             };
             header?: never;

@@ -23,7 +23,7 @@ use crate::api::problem::Problem;
 /// Rows in one file.
 const MOST: usize = 1_000_000;
 
-/// The form of a file.
+/// Format of a file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Format {
@@ -60,7 +60,7 @@ pub trait Parts: Send + 'static {
     fn next(&mut self) -> impl Future<Output = Result<Part<Self::Row>, Problem>> + Send;
 }
 
-/// A file on its way.
+/// A file being sent.
 struct ExportStream<P: Parts> {
     parts: P,
     /// Rows that were read already.

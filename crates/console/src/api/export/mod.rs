@@ -63,7 +63,7 @@ pub async fn export_receivers(
 receivers_query! {
     /// Selection, order and format of receivers.
     ExportQuery ..
-    /// The form of the file.
+    /// Format of the file.
     #[param(inline)]
     format: Format,
 }
@@ -135,7 +135,7 @@ pub struct MovesExportQuery {
     pub from_ms: Option<i64>,
     /// Before this time; Unix milliseconds.
     pub to_ms: Option<i64>,
-    /// The form of the file.
+    /// Format of the file.
     #[param(inline)]
     pub format: Format,
 }
@@ -198,7 +198,7 @@ pub async fn export_feeds(
 pub struct FeedsExportQuery {
     /// Of this channel.
     pub channel: Option<String>,
-    /// The form of the file.
+    /// Format of the file.
     #[param(inline)]
     pub format: Format,
 }
@@ -221,8 +221,8 @@ impl<R: Row + 'static> Parts for CompleteList<R> {
 
 /// The updates of a channel as a file
 ///
-/// The newest first, at most a million, with how far they got. In CSV, a text that a spreadsheet
-/// would take for a formula has a `'` in front.
+/// The newest first, at most a million, with their delivery progress. In CSV, a text that a
+/// spreadsheet would take for a formula has a `'` in front.
 #[utoipa::path(get, path = "/api/v1/updates/export", tag = "updates",
     operation_id = "export_updates", params(UpdatesExportQuery),
     responses((status = 200, content(
@@ -250,14 +250,14 @@ pub async fn export_updates(
 pub struct UpdatesExportQuery {
     /// Of this channel; needed where there are several.
     pub channel: Option<String>,
-    /// The form of the file.
+    /// Format of the file.
     #[param(inline)]
     pub format: Format,
 }
 
 struct AllUpdates {
     site: Arc<Site>,
-    /// None, as long as there is none at all.
+    /// `None` while there is no channel.
     channel: Option<String>,
     before: Option<u64>,
 }
@@ -310,7 +310,7 @@ pub struct AuditExportQuery {
     pub actor: Option<String>,
     /// Of this action.
     pub action: Option<String>,
-    /// The form of the file.
+    /// Format of the file.
     #[param(inline)]
     pub format: Format,
 }

@@ -19,7 +19,7 @@ use crate::auth::caller::Caller;
 use crate::auth::rights::Scope;
 use crate::site::Site;
 
-/// A feed that is to be polled.
+/// A new feed.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct NewFeed {

@@ -23,7 +23,7 @@ use crate::site::Site;
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct FeedPatch {
-    /// Whether it is not polled for the time being.
+    /// Whether polling is paused.
     pub paused: Option<bool>,
     /// Title for people; empty for none.
     #[schema(max_length = 200)]
@@ -104,7 +104,7 @@ pub(super) async fn edit(
     Ok(row)
 }
 
-/// Those of flags, variables and the file are changed there: the source would undo it at its start.
+/// Refuses feeds of the source's own settings: the source would undo the change at its start.
 fn managed(row: &FeedRow) -> Result<(), Problem> {
     match row.settings.origin {
         Origin::Managed => Ok(()),
@@ -146,7 +146,7 @@ pub async fn remove_feed(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Has a feed polled now
+/// Polls a feed now
 #[utoipa::path(post, path = "/api/v1/feeds/{id}/refresh", tag = "feeds",
     operation_id = "refresh_feed",
     params(("id" = String, Path, description = "Identifier of the feed")),

@@ -16,7 +16,7 @@ use crate::auth::rights::Scope;
 use crate::clock::now_ms;
 use crate::site::Site;
 
-/// So many events of a feed are shown, and so many hours.
+/// Number of events of a feed that are shown, and of hours.
 const EVENTS: usize = 100;
 const HOURS: i64 = 14 * 24;
 const HOUR: i64 = 3_600_000;

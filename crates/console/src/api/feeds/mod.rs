@@ -41,9 +41,9 @@ pub struct Feed {
     /// State: `pending`, `ok`, `not-modified`, `not-a-feed`, `challenged`, `gone`, `error` or
     /// `paused`.
     pub state: String,
-    /// The same in a sentence.
+    /// The state in a sentence.
     pub detail: String,
-    /// Since when; Unix milliseconds; null if that is not known.
+    /// Time since which it has this state; Unix milliseconds; null if unknown.
     pub since_ms: Option<i64>,
     /// Time of the last poll; Unix milliseconds; null before the first.
     pub last_poll_ms: Option<i64>,
@@ -57,27 +57,27 @@ pub struct Feed {
     pub max_interval_ms: Option<i64>,
     /// Whether it may be in a private network.
     pub local: bool,
-    /// Whether it is not polled for the time being.
+    /// Whether polling is paused.
     pub paused: bool,
     /// Its new address, if its server said that it moved for good; null if not.
     pub moved_to: Option<String>,
     /// Origin: `flags` (the source's settings) or `managed` (a command, or the console).
     #[schema(pattern = "^(flags|managed)$")]
     pub origin: String,
-    /// The last change of its state, and what was seen then; null if none is known.
+    /// The last change of its state, with an excerpt of the document; null if none is known.
     pub seen: Option<FeedSight>,
 }
 
-/// A change of a feed's state, and what was seen then.
+/// A change of a feed's state, with an excerpt of the document.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FeedSight {
     /// Time; Unix milliseconds.
     pub at_ms: i64,
     /// The new state.
     pub state: String,
-    /// The same in a sentence.
+    /// The state in a sentence.
     pub detail: String,
-    /// The beginning of what was there instead of a feed, as text; null if nothing was.
+    /// The beginning of the document that was no feed, as text; null without one.
     pub excerpt: Option<String>,
 }
 
@@ -151,7 +151,7 @@ impl Feed {
 pub struct Feeds {
     /// By channel and address.
     pub items: Vec<Feed>,
-    /// To ask for what comes next; null at the end.
+    /// Cursor of the next page; null at the end.
     pub next_cursor: Option<String>,
 }
 
@@ -164,7 +164,7 @@ pub struct FeedsQuery {
     pub channel: Option<String>,
     /// The previous answer's `next_cursor`.
     pub cursor: Option<String>,
-    /// At most so many.
+    /// Maximum number of items.
     #[param(minimum = 1, maximum = 10000, default = 10000)]
     pub limit: Option<usize>,
 }

@@ -1,4 +1,4 @@
-//! Looking at a feed before it is added.
+//! Fetching a feed once, before it is added.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -29,10 +29,10 @@ const TIMEOUT: Duration = Duration::from_secs(15);
 /// Time limit for other tests of the same server.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A name is looked up for so long before a feed is added.
+/// Time limit for looking a name up before a feed is added.
 const LOOKUP: Duration = Duration::from_secs(3);
 
-/// So many entries are shown.
+/// Number of entries shown.
 const ENTRIES: usize = 10;
 
 /// The longest text of what is shown, in characters.
@@ -41,7 +41,7 @@ const MAX_TEXT: usize = 300;
 /// The longest part of a document that is no feed, in characters.
 const MAX_EXCERPT: usize = 1_000;
 
-/// A feed that is to be looked at.
+/// A feed to be tested.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct FeedToTest {
@@ -53,7 +53,7 @@ pub struct FeedToTest {
 /// Result of fetching an address.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FeedTest {
-    /// `ok`, `not-a-feed`, `challenged` (the server asks whether one is human), `gone` or `error`.
+    /// `ok`, `not-a-feed`, `challenged` (the server demands a bot check), `gone` or `error`.
     #[schema(pattern = "^(ok|not-a-feed|challenged|gone|error)$")]
     pub state: String,
     /// The feed's own title; null if it has none, or is none.
@@ -66,11 +66,11 @@ pub struct FeedTest {
     pub entry_count: usize,
     /// The first ten of them.
     pub entries: Vec<TestedEntry>,
-    /// The beginning of what was there instead of a feed; null if it is one.
+    /// The beginning of the document that is no feed; null if it is one.
     pub excerpt: Option<String>,
 }
 
-/// An entry of a feed that was looked at.
+/// An entry of a tested feed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TestedEntry {
     /// Its title; null if it has none.
@@ -82,7 +82,7 @@ pub struct TestedEntry {
     pub published_ms: Option<i64>,
 }
 
-/// Refuses an address that cannot be fetched, without asking anybody.
+/// Refuses an address that cannot be fetched, without a lookup.
 pub(super) fn check_address(address: &str, local: bool) -> Result<(), Problem> {
     feed::fetch::check(address, local).map_err(|error| problem(&error))
 }
@@ -94,7 +94,7 @@ pub(super) async fn check_name(site: &Site, address: &str) -> Result<(), Problem
     let local = site.settings.allow_private_feeds;
     let looking = async {
         let permit = Arc::clone(&site.lookups).acquire_owned().await.ok()?;
-        // A lookup of the system cannot be ended: it keeps its place until it does.
+        // A lookup of the system cannot be cancelled: it keeps its permit until it ends.
         let looking = tokio::spawn(async move {
             let found = feed::fetch::check_name(&address, local, lookup).await;
             drop(permit);
@@ -120,7 +120,7 @@ fn problem(error: &FetchError) -> Problem {
     }
 }
 
-/// Looks at a feed
+/// Tests a feed
 ///
 /// Fetches it once, as the source would, and reads it. Addresses that lead into private networks
 /// are refused, also by a name or a redirect, unless the console allows them.
