@@ -71,7 +71,8 @@ pub enum StoreError {
     },
     /// The file or its folder cannot be written.
     #[error(
-        "{url} cannot be written: the file and its folder (for the -wal and -shm files beside it) must be writable for this user"
+        "{url} cannot be written: the file and its folder (for the -wal and -shm files beside it) must \
+         be writable for this user"
     )]
     ReadOnly {
         /// The database.
@@ -98,7 +99,7 @@ pub enum StoreError {
     },
     /// Another holder has the channel's lease by now.
     #[error(
-        "channel {channel:?} in {url} is published by somebody else since (fence {current}, not \
+        "channel {channel:?} in {url} is published by another source since (fence {current}, not \
          {fence}): nothing was stored"
     )]
     Fenced {
@@ -139,7 +140,7 @@ pub enum StoreError {
         what: &'static str,
     },
     /// A limit is reached.
-    #[error("there are {limit} {what} already: let some go first")]
+    #[error("there are {limit} {what} already: remove some first")]
     TooMany {
         /// Of what.
         what: &'static str,

@@ -24,7 +24,8 @@ macro_rules! select_channels {
                  (SELECT MIN(u.seq) FROM updates u WHERE u.channel_id = c.id),
                  (SELECT MAX(u.seq) FROM updates u WHERE u.channel_id = c.id),
                  c.groups, c.rate_bps, c.private, c.keep_count, c.keep_age, c.origin, c.active,
-                 c.created_at, c.holder_name, c.lease_until - " NOW ", c.lease_ttl, c.fence, c.holder
+                 c.created_at, c.holder_name, c.lease_until - " NOW ", c.lease_ttl, c.fence,
+                 c.holder
              FROM channels c " $where
         )
     };

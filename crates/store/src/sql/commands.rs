@@ -32,8 +32,8 @@ const MAX_RESULT: usize = 1024;
 macro_rules! select_commands {
     ($($then:tt)+) => {
         sql!(
-            "SELECT id, kind, receiver, channel, url, argument, asked_by, asked_at, taken_at, done_at,
-                 CASE WHEN state = 'queued' AND asked_at < " NOW " - 60000 THEN 'expired'
+            "SELECT id, kind, receiver, channel, url, argument, asked_by, asked_at, taken_at,
+                 done_at, CASE WHEN state = 'queued' AND asked_at < " NOW " - 60000 THEN 'expired'
                      WHEN state = 'taken' AND taken_at < " NOW " - 600000 THEN 'expired'
                      ELSE state END, result, " NOW "
              FROM commands " $($then)+
@@ -173,8 +173,8 @@ impl Commands<'_> {
         let id = session
             .scalar(
                 sql!(
-                    "INSERT INTO commands (kind, receiver, channel, url, argument, asked_by, asked_at,
-                         state)
+                    "INSERT INTO commands (kind, receiver, channel, url, argument, asked_by,
+                         asked_at, state)
                      VALUES ($1, $2, $3, $4, $5, $6, " NOW ", 'queued') RETURNING id"
                 ),
                 values![

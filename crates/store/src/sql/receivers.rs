@@ -29,8 +29,8 @@ const SEEN: i64 = 60_000;
 macro_rules! select_receivers {
     ($($then:tt)+) => {
         $crate::database::sql!(
-            "SELECT id, name, software, address, token_id, enrolled_at, seen_at, revoked_at, channels,
-                 label, tags, held, change FROM receivers " $($then)+
+            "SELECT id, name, software, address, token_id, enrolled_at, seen_at, revoked_at,
+                 channels, label, tags, held, change FROM receivers " $($then)+
         )
     };
 }

@@ -307,7 +307,8 @@ async fn a_hundred_thousand_updates_are_read_by_their_key() {
         .unwrap();
     sqlx::query(
         "WITH RECURSIVE n(seq) AS (SELECT 2 UNION ALL SELECT seq + 1 FROM n WHERE seq < 100000)
-         INSERT INTO updates SELECT 1, seq, 1, 'urn:entry:' || seq, 'created', 0, zeroblob(500) FROM n",
+         INSERT INTO updates SELECT 1, seq, 1, 'urn:entry:' || seq, 'created', 0, zeroblob(500)
+             FROM n",
     )
     .execute(store.database.sqlite_writer())
     .await

@@ -12,8 +12,8 @@ const MAX_LABEL: usize = 400;
 macro_rules! select_tokens {
     ($($where:tt)+) => {
         $crate::database::sql!(
-            "SELECT id, label, uses, use_limit, expires_at, public, channels, created_at, revoked_at,
-                 " NOW " FROM tokens " $($where)+
+            "SELECT id, label, uses, use_limit, expires_at, public, channels, created_at,
+                 revoked_at, " NOW " FROM tokens " $($where)+
         )
     };
 }
@@ -47,7 +47,8 @@ impl Tokens<'_> {
         session
             .execute(
                 sql!(
-                    "INSERT INTO tokens (hash, label, use_limit, expires_at, public, channels, created_at)
+                    "INSERT INTO tokens (hash, label, use_limit, expires_at, public, channels,
+                         created_at)
                      VALUES ($1, $2, $3, $4, $5, $6, " NOW ") ON CONFLICT (hash) DO NOTHING"
                 ),
                 values![

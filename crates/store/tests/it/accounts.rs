@@ -136,7 +136,7 @@ async fn people_are_added_changed_and_removed(site: Site) {
         ..user("cleo", Role::Viewer)
     };
     let UserChange::Done(cleo) = accounts.users().add(&elsewhere).await.unwrap() else {
-        panic!("nobody has that name")
+        panic!("the name is free")
     };
     assert_eq!(cleo.identity, elsewhere.identity);
     assert_eq!(accounts.users().get("cleo").await.unwrap().unwrap().1, None);
@@ -177,10 +177,10 @@ async fn people_are_added_changed_and_removed(site: Site) {
     let gone = accounts.users().remove(bob.id).await.unwrap();
     assert_eq!(gone, UserChange::Done(out));
     assert_eq!(accounts.users().get("bob").await.unwrap(), None);
-    let nobody = accounts.users().remove(bob.id).await.unwrap();
-    assert_eq!(nobody, UserChange::Unknown);
-    let nobody = accounts.users().edit(bob.id, &edit).await.unwrap();
-    assert_eq!(nobody, UserChange::Unknown);
+    let unknown = accounts.users().remove(bob.id).await.unwrap();
+    assert_eq!(unknown, UserChange::Unknown);
+    let unknown = accounts.users().edit(bob.id, &edit).await.unwrap();
+    assert_eq!(unknown, UserChange::Unknown);
     // Numbers are not given twice: the audit log may have them.
     assert!(add(&opened, "bob", Role::Viewer).await.id > cleo.id);
 }
@@ -309,12 +309,12 @@ async fn browsers_sign_in_and_out(site: Site) {
         accounts.web_sessions().touch(&[3; 32], IDLE).await.unwrap(),
         None
     );
-    let nobody = UserRow {
+    let unknown = UserRow {
         id: 999,
         ..ann.clone()
     };
-    let nobody = accounts.web_sessions().add(&browser(4, &nobody)).await;
-    assert!(!nobody.unwrap());
+    let unknown = accounts.web_sessions().add(&browser(4, &unknown)).await;
+    assert!(!unknown.unwrap());
     // The last 50 stay.
     for n in 10..=69 {
         assert!(
@@ -412,7 +412,7 @@ async fn browsers_are_signed_out_with_their_user(site: Site) {
             None
         );
     }
-    // Kept out, also if somebody still had the cookie's row, and so are their programs.
+    // Kept out, even if the cookie's row still existed, and so are their programs.
     let mut raw = Raw::to(&site.url).await;
     raw.run("UPDATE users SET disabled_at = NULL WHERE name = 'bob'")
         .await;
@@ -534,8 +534,8 @@ async fn programs_have_tokens_that_end(site: Site) {
             .await
             .is_ok()
     );
-    let nobody = accounts.api_tokens().add(&program(201, 999)).await;
-    assert!(matches!(nobody, Err(StoreError::UnknownUser { .. })));
+    let unknown = accounts.api_tokens().add(&program(201, 999)).await;
+    assert!(matches!(unknown, Err(StoreError::UnknownUser { .. })));
 }
 
 async fn expired_accounts_are_deleted(site: Site) {
@@ -567,7 +567,8 @@ async fn expired_accounts_are_deleted(site: Site) {
     assert_eq!(accounts.trim_accounts().await.unwrap(), 0);
     let mut raw = Raw::to(&site.url).await;
     raw.run(
-        "UPDATE web_sessions SET expires_at = 5 WHERE seen_at = (SELECT MIN(seen_at) FROM web_sessions)
+        "UPDATE web_sessions SET expires_at = 5 WHERE seen_at = (SELECT MIN(seen_at) FROM
+             web_sessions)
              AND expires_at = (SELECT MIN(expires_at) FROM web_sessions);
          UPDATE api_tokens SET revoked_at = 5 WHERE revoked_at IS NOT NULL;
          UPDATE audit SET at = at - 34560000001 WHERE id = (SELECT MIN(id) FROM audit)",

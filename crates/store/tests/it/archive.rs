@@ -193,15 +193,15 @@ async fn a_backup_is_restored_into_a_database_of_either_kind(site: Site) {
         "for its owner only"
     );
     for other in [Site::sqlite(), Site::postgres()] {
-        let mut told: Vec<Progress> = Vec::new();
-        let report = store::restore(&other.url, &file, &mut |progress| told.push(progress))
+        let mut reported: Vec<Progress> = Vec::new();
+        let report = store::restore(&other.url, &file, &mut |progress| reported.push(progress))
             .await
             .unwrap();
         assert_eq!(report.contents, FULL);
         assert!(report.made_ms > 1_700_000_000_000);
-        assert!(told.len() > 3);
-        assert!(told.iter().all(|progress| progress.of == FULL));
-        assert_eq!(told.last().unwrap().done, FULL);
+        assert!(reported.len() > 3);
+        assert!(reported.iter().all(|progress| progress.of == FULL));
+        assert_eq!(reported.last().unwrap().done, FULL);
         let restored = other.open().await;
         is_the_same(&store, &restored).await;
         // The life of it goes on.
@@ -455,10 +455,10 @@ async fn a_backup_replaces_only_a_backup(site: Site) {
     store.tokens().add(&token(50, "later")).await.unwrap();
     assert_eq!(store.backup(&file).await.unwrap().contents.tokens, 3);
     let other = site.path("important");
-    fs::write(&other, "something of somebody").unwrap();
+    fs::write(&other, "another program's file").unwrap();
     let text = store.backup(&other).await.unwrap_err().to_string();
     assert!(text.contains("choose another name"), "{text}");
-    assert_eq!(fs::read(&other).unwrap(), b"something of somebody");
+    assert_eq!(fs::read(&other).unwrap(), b"another program's file");
     let nowhere = site.path("no/such/folder/backup");
     let text = store.backup(&nowhere).await.unwrap_err().to_string();
     assert!(text.contains("folder must exist"), "{text}");

@@ -186,8 +186,8 @@ async fn every_change_of_a_receiver_is_in_the_changes(site: Site) {
     opened.receivers().revoke(one).await.unwrap();
     let revoked = records.records().changes_since(next.upto, 9).await.unwrap();
     assert!(revoked.receivers[0].revoked_ms.is_some());
-    let nobody = records.receivers().edit(Uuid::from_u128(9), &edit).await;
-    assert_eq!(nobody.unwrap(), None);
+    let unknown = records.receivers().edit(Uuid::from_u128(9), &edit).await;
+    assert_eq!(unknown.unwrap(), None);
 }
 
 async fn a_forgotten_receiver_is_forgotten_everywhere(site: Site) {

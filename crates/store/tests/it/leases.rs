@@ -92,7 +92,7 @@ async fn a_lease_passes_to_another_holder_when_it_ends(site: Site) {
     assert_eq!(third.fence, first + 2);
     assert!(!second.leases().renew(&next, &b, LONG).await.unwrap());
 
-    // One that expired is still its holder's, until somebody takes it.
+    // One that expired is still its holder's, until another holder takes it.
     let renewed = take(&store, &a, Duration::ZERO).await.unwrap();
     assert_eq!(
         store.channels().list().await.unwrap()[0].lease,
@@ -103,8 +103,8 @@ async fn a_lease_passes_to_another_holder_when_it_ends(site: Site) {
     assert_eq!(take(&second, &b, LONG).await, None);
     // After a release, the same holder is a new one.
     store.leases().release(&renewed).await.unwrap();
-    let anew = take(&store, &a, LONG).await.unwrap();
-    assert_eq!(anew.fence, renewed.fence + 1);
+    let taken = take(&store, &a, LONG).await.unwrap();
+    assert_eq!(taken.fence, renewed.fence + 1);
     assert!(store.leases().take("nope", &a, LONG).await.is_err());
 }
 
@@ -171,11 +171,11 @@ async fn a_lease_does_not_fit_a_database_that_was_replaced(site: Site) {
     let backup = site.path("backup");
     store.backup(&backup).await.unwrap();
     tokio::time::sleep(Duration::from_millis(20)).await;
-    let (anew, restored) = (site.another(), site.another());
+    let (fresh, restored) = (site.another(), site.another());
     store::restore(&restored.url, &backup, &mut |_| {})
         .await
         .unwrap();
-    for other in [anew.lore().await, restored.open().await] {
+    for other in [fresh.lore().await, restored.open().await] {
         let lease = take(&other, &holder("basement"), LONG).await.unwrap();
         assert_ne!(lease.fence, old.fence);
         let late = [draft("late", 1)];
@@ -210,7 +210,7 @@ async fn of_many_concurrent_callers_one_takes_the_lease(site: Site) {
         let asking: Vec<_> = (0..16)
             .map(|n| {
                 let store = if n % 2 == 0 { &store } else { &second }.clone();
-                tokio::spawn(async move { take(&store, &holder("somebody"), LONG).await })
+                tokio::spawn(async move { take(&store, &holder("one"), LONG).await })
             })
             .collect();
         let mut leases = Vec::new();
@@ -279,7 +279,7 @@ async fn a_frozen_holder_stores_nothing_after_its_successor_has(site: Site) {
     while !often() {
         assert!(
             started.elapsed() < Duration::from_secs(60),
-            "nobody was late: {seen:?}"
+            "no renewal was late: {seen:?}"
         );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

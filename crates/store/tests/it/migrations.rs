@@ -292,7 +292,7 @@ async fn a_database_of_version_3_is_migrated_with_its_rows(site: Site) {
     );
 }
 
-/// As version 3, and what came with version 4: a feed that rests, and somebody who may use the
+/// As version 3, and what came with version 4: a feed that rests, and a user of the
 /// console.
 async fn a_database_of_version_4_is_migrated_with_its_rows(site: Site) {
     version_1(&site).await;
@@ -438,7 +438,8 @@ async fn entries_are_looked_up_by_their_key_in_a_large_feed() {
     let mut raw = Raw::to(&site.url).await;
     raw.run(
         "ALTER TABLE entries SET (autovacuum_enabled = false);
-         INSERT INTO entries SELECT f.id, 'urn:example:entry:' || n, decode(repeat('00', 32), 'hex'), n
+         INSERT INTO entries SELECT f.id, 'urn:example:entry:' || n, decode(repeat('00', 32),
+             'hex'), n
          FROM feeds f, generate_series(1, 300000) n",
     )
     .await;

@@ -72,7 +72,7 @@ async fn recovered(store: &Store) {
     }
 }
 
-/// The channel's head. Where the machine stands still while others append, one may be told to come
+/// The channel's head. Where the machine stalls while others append, one may be asked to come
 /// back.
 async fn head(store: &Store) -> u64 {
     let started = Instant::now();
@@ -144,16 +144,16 @@ async fn a_server_killed_and_restarted_under_load_loses_and_doubles_nothing() {
     tokio::time::sleep(Duration::from_millis(400)).await;
     done.send_replace(true);
     let (mut entries, mut failures) = (0, 0);
-    let mut told = Vec::new();
+    let mut answered = Vec::new();
     for writer in writers {
         let (count, stored, failed, longest) = writer.await.unwrap();
         entries += count;
         failures += failed;
-        told.extend(stored);
+        answered.extend(stored);
         assert!(longest < BOUND, "{longest:?}");
     }
     assert!(failures > 0, "the outages were not noticed");
-    // Each entry is there once, under a number of its own, and what was told is what is there.
+    // Each entry is there once, under a number of its own, and the answers match what is there.
     let updates = store
         .updates()
         .read("lore", 1, 65_536, usize::MAX)
@@ -162,7 +162,7 @@ async fn a_server_killed_and_restarted_under_load_loses_and_doubles_nothing() {
     assert_eq!(updates.len(), entries);
     let seqs: Vec<_> = updates.iter().map(|update| update.seq).collect();
     assert_eq!(seqs, (1..=entries as u64).collect::<Vec<_>>());
-    for update in told {
+    for update in answered {
         assert_eq!(updates[update.seq as usize - 1], update);
     }
 }
@@ -261,7 +261,7 @@ async fn a_server_that_vanishes_is_given_up_and_found_again() {
     for writer in writers {
         let (count, _, failed, longest) = writer.await.unwrap();
         entries += count;
-        assert!(failed > 0, "nobody noticed");
+        assert!(failed > 0, "no call failed");
         assert!(longest < BOUND, "{longest:?}");
     }
     let updates = store
@@ -337,7 +337,7 @@ async fn a_hung_transaction_does_not_block_the_others_for_ever() {
 async fn a_refused_connection_is_explained_without_the_password() {
     let server = start().await;
     let url = server.url();
-    let told = async |url: &str, words: &str| {
+    let refused = async |url: &str, words: &str| {
         let started = Instant::now();
         let error = store::open(url).await.err().unwrap();
         assert!(started.elapsed() < BOUND);
@@ -352,15 +352,15 @@ async fn a_refused_connection_is_explained_without_the_password() {
         error
     };
     let wrong = url.replace(PASSWORD, "open%20sesame");
-    let error = told(&wrong, "check user, password").await;
+    let error = refused(&wrong, "check user, password").await;
     assert!(matches!(error, StoreError::Denied { .. }), "{error:?}");
     assert!(!error.is_unavailable(), "it does not pass by itself");
-    let error = told(&server.url_of("nope"), "does not exist").await;
+    let error = refused(&server.url_of("nope"), "does not exist").await;
     assert!(matches!(error, StoreError::Denied { .. }), "{error:?}");
-    let error = told(&format!("{url}?sslmode=require"), "TLS").await;
+    let error = refused(&format!("{url}?sslmode=require"), "TLS").await;
     assert!(matches!(error, StoreError::Denied { .. }), "{error:?}");
-    let nobody = url.replace(&server.port().to_string(), "1");
-    let error = told(&nobody, "cannot be reached").await;
+    let unreachable = url.replace(&server.port().to_string(), "1");
+    let error = refused(&unreachable, "cannot be reached").await;
     assert!(error.is_unavailable(), "{error:?}");
 
     // A user that may read and not write.
@@ -369,13 +369,13 @@ async fn a_refused_connection_is_explained_without_the_password() {
     let guest = url
         .replace("flexfeed:", "guest:")
         .replace(PASSWORD, "sesame");
-    let error = told(&guest, "permission denied").await;
+    let error = refused(&guest, "permission denied").await;
     assert!(matches!(error, StoreError::Denied { .. }), "{error:?}");
     // A standby server, or one that was switched over.
     let store = store::open(&url).await.unwrap();
     store.channels().open("lore").await.unwrap();
     let read_only = format!("{url}?options=-c%20default_transaction_read_only%3Don");
-    let error = told(&read_only, "cannot be written").await;
+    let error = refused(&read_only, "cannot be written").await;
     assert!(matches!(error, StoreError::ReadOnly { .. }), "{error:?}");
     // By the socket, without any password.
     let local = store::open(&server.socket_url_of("flexfeed"))

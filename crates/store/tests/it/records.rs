@@ -174,7 +174,7 @@ async fn lease(opened: &Store, holder: u128) -> Fence {
         .take("lore", &holder, Duration::from_millis(1))
         .await;
     let Leased::Held(lease) = leased.unwrap() else {
-        panic!("somebody has it")
+        panic!("the lease is taken")
     };
     Fence {
         channel: lease.channel,
@@ -319,7 +319,11 @@ async fn a_new_holder_takes_over_in_parts(site: Site) {
     let again = opened
         .records()
         .take_over(&fences, None, 100, 6000, "again");
-    assert_eq!(again.await.unwrap()[0].since_ms, 5000, "nobody was there");
+    assert_eq!(
+        again.await.unwrap()[0].since_ms,
+        5000,
+        "no receiver was connected"
+    );
     let now = opened.records().snapshot().await.unwrap();
     assert_eq!(now.upto, last, "nothing has changed by that");
     assert!(

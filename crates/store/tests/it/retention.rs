@@ -132,8 +132,8 @@ async fn old_updates_are_deleted_during_appends_and_reads(site: Site) {
                     .await
                     .unwrap();
                 count += 30;
-                // SQLite gives its lock to whoever tries at the right moment: who always has it
-                // keeps the others out until they give up.
+                // SQLite gives its lock to the one that tries at the right moment: one that always
+                // has it keeps the others out until they give up.
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
             count as u64

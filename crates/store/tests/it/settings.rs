@@ -97,9 +97,9 @@ async fn a_channel_is_made_changed_switched_off_and_removed(site: Site) {
     );
     assert_eq!(store.channels().open("lore").await.unwrap().head, 2100);
     assert_eq!(store.channels().list().await.unwrap().len(), 1);
-    let anew = store.channels().open("news").await.unwrap();
-    assert_eq!((anew.head, anew.is_new), (0, true));
-    assert_ne!(anew.incarnation, made.channel.incarnation);
+    let again = store.channels().open("news").await.unwrap();
+    assert_eq!((again.head, again.is_new), (0, true));
+    assert_ne!(again.incarnation, made.channel.incarnation);
     assert!(store.feeds().list(Some("news")).await.unwrap().is_empty());
 }
 
@@ -396,7 +396,7 @@ async fn polls_record_intervals_redirects_and_ends(site: Site) {
     let row = store.feeds().get("lore", url).await.unwrap().unwrap();
     assert_eq!(row.gone_ms, Some(6000), "since the first time");
     assert_eq!(row.last_poll.unwrap().next_ms, None, "there is none");
-    assert_eq!(row.moved_to, poll.moved_to, "what is not told stays");
+    assert_eq!(row.moved_to, poll.moved_to, "what is not given stays");
     let row = store.feeds().put("lore", &feed(url)).await.unwrap();
     assert_eq!(row.gone_ms, None, "who puts it again wants it polled");
 }

@@ -21,8 +21,9 @@ const MAX_SCOPES: usize = 32;
 macro_rules! select_tokens {
     ($($then:tt)+) => {
         sql!(
-            "SELECT u.id, u.name, u.role, u.created_at, u.disabled_at, u.issuer, u.subject, t.id, t.name,
-                 t.scopes, t.created_at, t.expires_at, t.seen_at, t.revoked_at, " NOW " - COALESCE(t.seen_at, 0)
+            "SELECT u.id, u.name, u.role, u.created_at, u.disabled_at, u.issuer, u.subject, t.id,
+                 t.name, t.scopes, t.created_at, t.expires_at, t.seen_at, t.revoked_at, " NOW " -
+                 COALESCE(t.seen_at, 0)
              FROM api_tokens t JOIN users u ON u.id = t.user_id " $($then)+
         )
     };

@@ -18,7 +18,8 @@ const MAX_ISSUER: usize = 1024;
 macro_rules! select_users {
     ($($then:tt)+) => {
         sql!(
-            "SELECT u.id, u.name, u.role, u.created_at, u.disabled_at, u.issuer, u.subject, u.password
+            "SELECT u.id, u.name, u.role, u.created_at, u.disabled_at, u.issuer, u.subject,
+                 u.password
              FROM users u " $($then)+
         )
     };

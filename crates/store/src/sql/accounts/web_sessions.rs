@@ -97,8 +97,8 @@ impl WebSessions<'_> {
         let row = session
             .row(
                 sql!(
-                    "SELECT u.id, u.name, u.role, u.created_at, u.disabled_at, u.issuer, u.subject, s.csrf,
-                         s.created_at, s.seen_at, s.expires_at, s.address, s.agent,
+                    "SELECT u.id, u.name, u.role, u.created_at, u.disabled_at, u.issuer, u.subject,
+                         s.csrf, s.created_at, s.seen_at, s.expires_at, s.address, s.agent,
                          " NOW " - s.seen_at
                      FROM web_sessions s JOIN users u ON u.id = s.user_id
                      WHERE s.hash = $1 AND s.expires_at > " NOW " AND s.seen_at > " NOW " - $2

@@ -38,7 +38,8 @@ pub(in crate::sql) async fn number_receivers(
         .execute(
             sql!(
                 "UPDATE receivers SET change = $1 WHERE id IN (
-                     SELECT id FROM receivers WHERE change IS NULL ORDER BY id LIMIT 10000" LOCK SKIP ")"
+                     SELECT id FROM receivers WHERE change IS NULL
+                     ORDER BY id LIMIT 10000" LOCK SKIP ")"
             ),
             values![change],
         )

@@ -30,8 +30,8 @@ macro_rules! select_moves {
 macro_rules! select_pulses {
     ($($then:tt)+) => {
         $crate::database::sql!(
-            "SELECT channel, at, head, receivers, connected, multicast, amt, replicated, unicast, behind,
-                 delivered, lag_updates, lag_ms, updates_per_hour, flow_bytes, copy_bytes,
+            "SELECT channel, at, head, receivers, connected, multicast, amt, replicated, unicast,
+                 behind, delivered, lag_updates, lag_ms, updates_per_hour, flow_bytes, copy_bytes,
                  unicast_bytes, repair_bytes, equivalent_bytes, flow, change FROM pulses " $($then)+
         )
     };

@@ -62,8 +62,9 @@ impl Records<'_> {
         let made = session
             .execute(
                 sql!(
-                    "INSERT INTO samples (channel, step_ms, at, weight, receivers, connected, multicast,
-                         amt, replicated, unicast, behind, lag_updates, lag_ms, updates, moves,
+                    "INSERT INTO samples (channel, step_ms, at, weight, receivers, connected,
+                         multicast, amt, replicated, unicast, behind, lag_updates, lag_ms, updates,
+                         moves,
                          flow_bytes, copy_bytes, unicast_bytes, repair_bytes, equivalent_bytes)
                      SELECT $1, $3, s.at - s.at % $3, CAST(SUM(s.weight) AS BIGINT),
                          CAST(SUM(s.receivers) AS BIGINT), CAST(SUM(s.connected) AS BIGINT),

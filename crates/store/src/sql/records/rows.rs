@@ -11,7 +11,10 @@ const ROWS: usize = 2000;
 
 /// Puts the objects of the JSON array `$1` into a table, then what follows.
 macro_rules! insert_rows {
-    ($table:literal ($first:ident $first_type:ident $(, $column:ident $type:ident)* $(,)?) $then:expr) => {
+    (
+        $table:literal ($first:ident $first_type:ident $(, $column:ident $type:ident)* $(,)?)
+        $then:expr
+    ) => {
         $crate::database::Sql {
             sqlite: concat!(
                 "INSERT INTO ", $table, " (", stringify!($first), $(", ", stringify!($column),)*

@@ -61,9 +61,11 @@ impl Records<'_> {
         session
             .execute(
                 sql!(
-                    "UPDATE sessions SET ended_at = $6, end_cause = $7 WHERE ended_at IS NULL AND id IN (
+                    "UPDATE sessions SET ended_at = $6, end_cause = $7
+                     WHERE ended_at IS NULL AND id IN (
                          SELECT session FROM receiver_states WHERE connected AND channel" AMONG_1 "
-                             AND (receiver, channel) > ($2, $3) AND (receiver, channel) <= ($4, $5))"
+                             AND (receiver, channel) > ($2, $3)
+                             AND (receiver, channel) <= ($4, $5))"
                 ),
                 values![
                     channels,
