@@ -5,7 +5,7 @@ import { startMock } from "../mock/server.mjs";
 
 export type Mock = Awaited<ReturnType<typeof startMock>>;
 
-/** The stand-in with the built page, and somebody signed in. */
+/** The stand-in with the built page, and a signed-in user. */
 export function start(options: Record<string, unknown>): Promise<Mock> {
   return startMock({ dist: fileURLToPath(new URL("../dist", import.meta.url)), signedIn: true, ...options });
 }

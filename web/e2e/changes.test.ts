@@ -1,4 +1,4 @@
-// What changes while somebody looks, or while they do not: sessions, streams, lists, and what others do.
+// Changes while a page is watched, and while it is not: sessions, streams, lists, and other users' actions.
 import type { Browser, Page } from "playwright-core";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { launch, type Mock, open, start, visit } from "./browser";
@@ -109,7 +109,7 @@ describe("a session", () => {
     await page.getByRole("button", { name: "Sign out" }).click();
     await page.getByRole("heading", { name: "Sign in to the console" }).waitFor();
     await page.waitForTimeout(1000);
-    // Nobody is there: nothing of the old page is drawn again, and asks.
+    // Signed out: nothing of the old page is drawn again or sends requests.
     expect(mock.requests.slice(from).map((one: { method: string; path: string }) => `${one.method} ${one.path}`).filter((one: string) => one.includes("/api/"))).toEqual(["DELETE /api/v1/session"]);
     await signIn(page);
     await page.getByRole("heading", { name: "Overview" }).waitFor();
@@ -144,7 +144,7 @@ describe("a session", () => {
     const feed = page.locator('[data-feed="f1"]');
     await feed.getByRole("button", { name: "Pause" }).click();
     await page.locator('[data-feed="f1"][data-state="paused"]').waitFor();
-    // Nothing is done in the name of somebody whom the page does not show.
+    // Nothing is done in the name of a user that the page does not show.
     mock.world.users[1]!.role = "operator";
     await again("vera", "battery staple");
     await feed.getByRole("button", { name: "Resume" }).click();
@@ -153,7 +153,7 @@ describe("a session", () => {
     await page.locator(".who").getByText("vera").waitFor();
     await feed.getByRole("button", { name: "Resume" }).click();
     await page.locator('[data-feed="f1"][data-state="pending"]').waitFor();
-    // Whoever comes back to a tab sees it without doing anything.
+    // A user who returns to a tab sees it without doing anything.
     await isLive(page);
     await hide(page, true);
     await page.locator('[data-live="paused"]').waitFor({ state: "attached" });
@@ -463,7 +463,7 @@ describe("numbers lead to what they count", () => {
     expect(await page.getByRole("button", { name: /newer: show/ }).count()).toBe(0);
   });
 
-  it("and keys that somebody else changed are shown", async () => {
+  it("and keys that another user changed are shown", async () => {
     const { page } = await look("/channels/lore");
     await page.getByText("no. 41").waitFor();
     mock.world.keySequence.lore = 42;

@@ -64,7 +64,7 @@ describe("every page", () => {
     await mock.close();
   });
 
-  it("fits 360 pixels, with nobody and with hostile texts everywhere", async () => {
+  it("fits 360 pixels, without users and with hostile texts everywhere", async () => {
     for (const options of [{ receivers: 0 }, { receivers: 12, hostile: true, policy: false }]) {
       const mock = await start(options);
       const { page, faults, context } = await open(browser, { width: 360, height: 740 });
@@ -182,7 +182,7 @@ describe("signing in", () => {
     const mock = await start({ receivers: 0, signedIn: false, setup: true });
     const { page, context } = await open(browser);
     await visit(page, `${mock.url}/`);
-    await page.getByText("Nobody can sign in yet").waitFor();
+    await page.getByText("No user can sign in yet").waitFor();
     await page.goto("about:blank");
     await visit(page, `${mock.url}/setup#one-time-token`);
     expect(page.url()).not.toContain("one-time-token");
@@ -249,11 +249,11 @@ describe("live", () => {
     await page.getByRole("button", { name: "Try now" }).click();
     await expect.poll(tries, { timeout: 10_000 }).toBeGreaterThan(before);
     // It is said for some seconds only.
-    const told = page.getByText("Connected to the console again.").waitFor({ timeout: 120_000 });
+    const connected = page.getByText("Connected to the console again.").waitFor({ timeout: 120_000 });
     mock.refuse(false);
     await page.locator('[data-live="live"]').waitFor();
     await banner.waitFor({ state: "detached" });
-    await told;
+    await connected;
     await page.getByTestId("verdict").getByText("how it is now is not known").waitFor({ state: "detached" });
     // A cut that heals at once is not worth a word.
     const healed = tries();

@@ -1,4 +1,4 @@
-// The watcher of the live test is itself tested here, over the stand-in and a source that is only told of.
+// The watcher of the live test is itself tested here, over the stand-in and a source that is only mentioned.
 import { execFile } from "node:child_process";
 import { mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";

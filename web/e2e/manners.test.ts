@@ -15,7 +15,7 @@ afterAll(async () => {
 
 const focused = (page: Page) => page.evaluate(() => document.activeElement?.textContent?.trim() || document.activeElement?.getAttribute("aria-label") || document.activeElement?.tagName);
 
-/** Moves the focus to a button as somebody without a mouse does, by Tab alone. */
+/** Moves the focus to a button without a mouse, by Tab alone. */
 async function tabTo(page: Page, name: string): Promise<void> {
   await page.bringToFront();
   // Tab that comes before the button is drawn would pass it by.
@@ -89,7 +89,7 @@ describe("nothing blinks", () => {
           }
         });
         watch.observe({ type: "layout-shift" });
-        // Nor is it a jump that a slow machine still draws. A page that never stands still is looked at all the same.
+        // Nor is it a jump that a slow machine still draws. A page that never rests is checked all the same.
         for (let at = 0; at < 150 && performance.now() - last < 2000; at += 1) await new Promise((resolve) => setTimeout(resolve, 200));
         const early = shifted;
         shifted = 0;
@@ -310,7 +310,7 @@ describe("long lists", () => {
   });
 
   it("a chart's table has every point of the chart", async () => {
-    // Nobody moves: an answer that comes meanwhile has the same numbers.
+    // Nothing moves: an answer that comes meanwhile has the same numbers.
     const mock = await start({ receivers: 3, tickMs: 1_000_000 });
     const { page, context } = await open(browser);
     const answer = page.waitForResponse((one) => one.url().includes("/api/v1/samples"));

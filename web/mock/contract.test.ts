@@ -129,7 +129,7 @@ describe.skipIf(!document)("the stand-in keeps to the contract", () => {
     expect(faults(texts.delta, { $ref: "#/components/schemas/Update" }, "delta").slice(0, 8)).toEqual([]);
   });
 
-  it("sends whoever comes back only what they missed, and nothing if that is nothing", async () => {
+  it("sends a returning watcher only what it missed, and nothing if that is nothing", async () => {
     const own = await startMock({ receivers: 3, signedIn: true, tickMs: 100_000 });
     const read = async (id: string | null) => {
       const response = await fetch(`${own.url}/api/v1/events`, { headers: id ? { "last-event-id": id } : {} });

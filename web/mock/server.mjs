@@ -408,7 +408,7 @@ export async function startMock(options = {}) {
     return respond(200, text, { "content-type": "text/csv; charset=utf-8", "content-disposition": "attachment; filename=export.csv" });
   }
 
-  // The stream: a snapshot, then what changes. As in the console, whoever comes back goes on behind the last
+  // The stream: a snapshot, then what changes. As in the console, a returning watcher continues after the last
   // event that it had, and is sent no event if there was none since.
   function topicOf(query) {
     const key = query.toString();

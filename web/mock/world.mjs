@@ -158,7 +158,7 @@ export class World {
     this.relays = [
       { address: "relay-eu.example.org:2268", asked: "192.0.2.10:2268", healthy: true, since_ms: now - 8 * 86_400_000, answer_ms: 11.4, detail: "", at_ms: now },
       { address: "relay-us.example.org:2268", asked: "192.0.2.77:2268", healthy: true, since_ms: now - 2 * 86_400_000, answer_ms: 88.1, detail: "", at_ms: now },
-      { address: "relay-ap.example.org:2268", asked: "203.0.113.9:2268", healthy: false, since_ms: now - 420_000, answer_ms: null, detail: evil ? HOSTILE.script : "no answer to 3 questions in a row; receivers are not told of it", at_ms: now },
+      { address: "relay-ap.example.org:2268", asked: "203.0.113.9:2268", healthy: false, since_ms: now - 420_000, answer_ms: null, detail: evil ? HOSTILE.script : "no answer to 3 questions in a row; not announced to receivers", at_ms: now },
     ];
     for (let at = 0; at < 400; at += 1) this.publish(now - (400 - at) * 41_000 - Math.floor(this.random() * 20_000), true);
     for (const receiver of this.receivers) {

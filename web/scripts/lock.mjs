@@ -19,6 +19,6 @@ for (const [name, entry] of Object.entries(lock.packages)) {
   }
 }
 if (bad.length) {
-  console.error(`package-lock.json has entries with an address, or without a version or a checksum (npm run lock mends it): ${bad.map(([name]) => name).join(", ")}`);
+  console.error(`package-lock.json has entries with an address, or without a version or a checksum (npm run lock fixes it): ${bad.map(([name]) => name).join(", ")}`);
   process.exit(1);
 }

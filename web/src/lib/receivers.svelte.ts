@@ -7,7 +7,7 @@ import { PageCache, pagesOf } from "./virtual";
 
 export const PAGE_ROWS = 100;
 const KEPT_PAGES = 40;
-/** The order is requested again so often, but never under somebody's hand. */
+/** Interval of requests for the order, which never changes under the pointer. */
 const REORDER_MS = 15_000;
 const ANEW_MS = 5000;
 const REST_MS = 120;
@@ -141,14 +141,14 @@ export class ReceiverRows {
     for (const page of this.wanted) if (!this.cache.has(page) && !this.asked.has(page)) void this.get(page, false);
   }
 
-  private async get(page: number, anew: boolean): Promise<void> {
+  private async get(page: number, again: boolean): Promise<void> {
     const { signal } = this.abort;
     this.asked.add(page);
     try {
       const answer = await api.receivers({ ...this.filters, offset: page * PAGE_ROWS, limit: PAGE_ROWS }, signal);
       if (signal.aborted) return;
       // What lies out of sight may be elsewhere by now.
-      if (anew && (answer.filtered !== this.filtered || this.left.size)) this.cache.keep(this.wanted);
+      if (again && (answer.filtered !== this.filtered || this.left.size)) this.cache.keep(this.wanted);
       this.cache.put(page, answer.items);
       this.stay(page);
       this.filtered = this.fitting = answer.filtered;
@@ -178,7 +178,7 @@ export class ReceiverRows {
       }
       if (byId.size && this.cache.update((row) => byId.get(row.id) ?? row)) this.version += 1;
       if (!this.loaded || total === null || filtered === null) return;
-      // Somebody new, or somebody gone: soon, but not each second, and not under the hand.
+      // A receiver is new or gone: soon, but not each second, and not under the pointer.
       const isOther = total !== this.total || filtered !== this.filtered || this.left.size > 0;
       this.fitting = filtered;
       this.total = total;

@@ -2,7 +2,7 @@ import type { Session } from "./api/types";
 
 /** Who is signed in. */
 class Current {
-  /** `undefined`: not asked yet. `null`: nobody. */
+  /** `undefined`: not asked yet. `null`: signed out. */
   value = $state.raw<Session | null | undefined>(undefined);
   /** It ended while the page was open. */
   ended = $state(false);

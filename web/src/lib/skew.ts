@@ -1,7 +1,7 @@
 /** A smaller difference than this is the network's, and the header's whole seconds. */
 const WORTH_MS = 3000;
 
-/** How far this computer's clock is from the console's: ages are told by the console's. */
+/** How far this computer's clock is from the console's: ages go by the console's. */
 class Skew {
   ms = 0;
 

@@ -66,7 +66,7 @@ describe("numbers carry their units", () => {
     expect(bitRate(1250, 0)).toBe(UNKNOWN);
   });
 
-  it("shows the date of what is not of today", () => {
+  it("shows the date of other days", () => {
     const now = new Date(2026, 10, 21, 17, 0, 0).getTime();
     expect(moment(now - 1000, now)).toBe("16:59:59");
     expect(moment(now - 30 * 3_600_000, now)).toMatch(/^20 Nov 11:00$/);

@@ -27,7 +27,7 @@ describe("addresses", () => {
 });
 
 describe("problems", () => {
-  it("are told in the console's own words", async () => {
+  it("are shown in the console's own words", async () => {
     const body = JSON.stringify({ type: "urn:flexfeed:problem:invalid", title: "A value cannot be used", detail: "one of the values is empty", status: 422, retry_after_s: 7 });
     const problem = await readProblem(new Response(body, { status: 422, headers: { "content-type": "application/problem+json" } }));
     expect(problem).toMatchObject({ status: 422, title: "A value cannot be used", detail: "One of the values is empty.", retryAfterMs: 7000 });
@@ -38,7 +38,7 @@ describe("problems", () => {
       expect(problem.detail).toBe(detail);
     }
   });
-  it("are told even if the answer is rubbish", async () => {
+  it("are shown even if the answer is rubbish", async () => {
     for (const [text, type] of [["<html>", "text/html"], ["{", "application/json"], ["null", "application/json"], ['{"title": 5}', "application/json"]] as const) {
       const problem = await readProblem(new Response(text, { status: 503, headers: { "content-type": type, "retry-after": "soon" } }));
       expect(problem.title).toBe("Not available at the moment");
@@ -84,7 +84,7 @@ describe("the timeline", () => {
     expect(stretches([], { rung: "amt", cause: null, since_ms: null }, 0, 100, 40)).toEqual([{ rung: "amt", from: 40, to: 100, cause: null }]);
     expect(stretches([], { rung: "amt", cause: null, since_ms: null }, 0, 100, 200)).toEqual([]);
   });
-  it("says nothing of what nobody saw", () => {
+  it("shows nothing of what was not seen", () => {
     // No move is known: it stands there since then, and before that is another matter.
     expect(stretches([], { rung: "amt", cause: "joined", since_ms: 70 }, 0, 100, null)).toEqual([{ rung: "amt", from: 70, to: 100, cause: "joined" }]);
     // There are more moves than these before the oldest of them.
@@ -129,7 +129,7 @@ describe("keys", () => {
     expect(reader.press("x", 10_100)).toBeNull();
     expect(reader.press("r", 10_200)).toBeNull();
   });
-  it("are left alone while somebody types", () => {
+  it("are left alone while the user types", () => {
     const input = document.createElement("input");
     expect(isTyping(input)).toBe(true);
     expect(isTyping(document.createElement("button"))).toBe(false);

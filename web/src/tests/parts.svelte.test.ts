@@ -5,7 +5,7 @@ import { load } from "../lib/query.svelte";
 import Moment from "../parts/Moment.svelte";
 
 describe("a moment", () => {
-  it("has its date when the day is over, without being drawn anew", () => {
+  it("has its date when the day is over, without being drawn again", () => {
     const evening = new Date(2026, 10, 20, 23, 58, 1).getTime();
     live.now = evening + 30_000;
     const holder = document.createElement("p");
@@ -38,7 +38,7 @@ describe("what is loaded again by itself", () => {
     return { stop, asked: () => asked, wait: (value: number | null) => flushSync(() => (ms = value)), because: (value: number) => flushSync(() => (reason = value)) };
   }
 
-  it("is loaded at once where nobody looked for longer than that", async () => {
+  it("is loaded at once where the page was hidden for longer than that", async () => {
     const { stop, asked, wait } = loaded();
     expect(asked()).toBe(1);
     wait(null);
@@ -57,7 +57,7 @@ describe("what is loaded again by itself", () => {
     stop();
   });
 
-  it("does not wait anew whenever something else changes", async () => {
+  it("does not restart its wait whenever something else changes", async () => {
     const { stop, asked, because } = loaded();
     await vi.advanceTimersByTimeAsync(40_000);
     because(1);

@@ -89,7 +89,7 @@ describe("the stream", () => {
   beforeEach(() => void vi.useFakeTimers());
   afterEach(() => void vi.useRealTimers());
 
-  it("is live with the first bytes, whatever they are: whoever missed nothing is sent no event", async () => {
+  it("is live with the first bytes, whatever they are: a watcher that missed nothing is sent no event", async () => {
     const { stream, calls, states, events } = harness();
     stream.open("/events");
     await settle();
@@ -184,7 +184,7 @@ describe("the stream", () => {
     stream.close();
   });
 
-  it("says that nobody is signed in, and stops", async () => {
+  it("reports that the user is signed out, and stops", async () => {
     const { stream, calls, signedOut } = harness(() => new Response("", { status: 401 }));
     stream.open("/events");
     await settle();
@@ -194,7 +194,7 @@ describe("the stream", () => {
     stream.close();
   });
 
-  it("is opened at the same address again by whoever signs in", async () => {
+  it("is opened at the same address again after a sign-in", async () => {
     let isIn = false;
     const { stream, calls } = harness(() => (isIn ? null : new Response("", { status: 401 })));
     stream.open("/events");
@@ -239,7 +239,7 @@ describe("the stream", () => {
     stream.close();
   });
 
-  it("asks for another address anew, and takes nothing more from the old one", async () => {
+  it("opens another address, and takes nothing more from the old one", async () => {
     const { stream, calls, events } = harness();
     stream.open("/events");
     await settle();

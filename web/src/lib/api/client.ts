@@ -15,7 +15,7 @@ type QueryOf<Name extends keyof operations> = { [Key in keyof Strict<Name>]?: St
 const CROSS_SITE = "urn:flexfeed:problem:cross-site";
 
 /**
- * Sends a request. In another tab somebody may have signed out and in again: the cookie is another one then,
+ * Sends a request. In another tab the user may have signed out and another one in: the cookie is another one then,
  * and the secret of this page old. It is requested again, and what was asked for in the same person's name is
  * asked for again.
  */
@@ -130,7 +130,7 @@ export const api = {
   command: (id: number) => answer(client.GET("/api/v1/commands/{id}", { params: { path: { id } } })),
 };
 
-/** Asks who is signed in now: in another tab it may have become somebody else. */
+/** Requests the signed-in user: in another tab it may have become another one. */
 export async function renewSession(): Promise<void> {
   try {
     const now = await api.session();

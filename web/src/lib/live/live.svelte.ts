@@ -57,7 +57,7 @@ class Live {
   snapshots = $state(0);
   /** When the last message came, by this computer's clock. */
   heardAt = $state(0);
-  /** Seconds of this computer's clock, ticking only while somebody looks. */
+  /** Seconds of this computer's clock, ticking only while the page is visible. */
   now = $state(Date.now());
   /** When the day of now began: what is said of times before it has its date, also on a screen that stays on over midnight. */
   today = $derived(new Date(this.now).setHours(0, 0, 0, 0));

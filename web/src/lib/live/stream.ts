@@ -1,6 +1,6 @@
 import { EventParser, type ServerEvent } from "./parser";
 
-/** Where the stream is. `paused`: nobody looks. `waiting`: until the next try. */
+/** State of the stream. `paused`: the page is hidden. `waiting`: until the next attempt. */
 export type StreamState =
   | { kind: "off" }
   | { kind: "connecting"; tries: number }
@@ -147,7 +147,7 @@ export class EventStream {
       if (this.abort !== abort) return;
       this.options.onAnswer(response);
       if (response.status === 401) {
-        // The same address is requested again when somebody has signed in.
+        // The same address is requested again after a sign-in.
         this.url = null;
         this.lastId = null;
         this.stop();
