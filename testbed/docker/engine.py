@@ -33,7 +33,7 @@ NOT_YET = (
 
 
 class TooLate(AssertionError):
-    """Something was waited for in vain. Tests that break a promise on purpose expect this."""
+    """A wait timed out. Tests that break a promise on purpose expect this."""
 
 
 def image(name):

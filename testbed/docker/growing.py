@@ -41,7 +41,7 @@ class Feed:
                 self.wfile.write(body)
 
             def log_message(self, *_):
-                """Nobody reads it."""
+                """Not read."""
 
         self._server = http.server.ThreadingHTTPServer(("0.0.0.0", 0), Handler)
         self.port = self._server.server_address[1]

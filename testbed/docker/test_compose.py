@@ -235,7 +235,7 @@ class Up(unittest.TestCase):
     """All of it, started."""
 
     def play(self, command):
-        """The whole way of somebody who tries it."""
+        """The whole path of a new user."""
         with Project(command) as project:
             # The receivers of the file have enrolled by themselves and are on the flow.
             link = project.setup_link()

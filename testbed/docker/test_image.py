@@ -35,7 +35,7 @@ class Image(unittest.TestCase):
     """Looked at from outside."""
 
     def test_nothing_but_the_program(self):
-        """One program, no shell, no package manager, nothing that somebody else may write to but /data."""
+        """One program, no shell, no package manager, nothing writable by others but /data."""
         for name in ALL:
             with self.subTest(name):
                 found = files(name)

@@ -33,7 +33,7 @@ class Killed(unittest.TestCase):
         """`docker kill` of relay, source and one receiver while entries come."""
         with Stage(fails=not volume_kept) as stage:
             for name in ("r1", "r2", "r3"):
-                # Nobody gets by asking for all what a cursor is for.
+                # A request for everything does not replace a cursor.
                 stage.receiver(name, settings=["FLEXFEED_HISTORY=100"])
             for receiver in stage.receivers:
                 receiver.wait_rung("amt")

@@ -40,7 +40,7 @@ def is_static(program):
 
 
 class Unpacked(unittest.TestCase):
-    """As somebody finds it who unpacked it."""
+    """As unpacked by a user."""
 
     @classmethod
     def setUpClass(cls):

@@ -37,10 +37,11 @@ pub struct Binaries {
 }
 
 impl Binaries {
-    /// Finds them: in `FLEXFEED_BIN_DIR` if that is set, otherwise beside the running test or program.
+    /// Finds them: in `FLEXFEED_BIN_DIR` if that is set, otherwise beside the running test or
+    /// program.
     ///
-    /// Under `cargo test` without `FLEXFEED_BIN_DIR` the services are brought up to date first, once per
-    /// process.
+    /// Under `cargo test` without `FLEXFEED_BIN_DIR` the services are brought up to date first,
+    /// once per process.
     ///
     /// # Errors
     /// When one is missing or does not build.

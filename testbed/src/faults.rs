@@ -169,7 +169,7 @@ const CLAIMS: [Claim; 29] = [
         fault: Fault::RelayCheckOff,
         name: "s: attacks",
         scenario: who_forges_and_floods_gets_nothing,
-        reasons: &["somebody forged its flow"],
+        reasons: &["an attacker forged its flow"],
     },
     Claim {
         fault: Fault::TeardownUnchecked,

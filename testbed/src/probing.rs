@@ -15,8 +15,8 @@ const SLICE: Duration = Duration::from_millis(20);
 /// Time after the last packet for which late ones are counted.
 const AFTER: Duration = Duration::from_millis(500);
 
-/// Sends numbered datagrams of `size` bytes (4 at least) to a group, from an address or by the default
-/// multicast route; fewer if the end comes first.
+/// Sends numbered datagrams of `size` bytes (4 at least) to a group, from an address or by the
+/// default multicast route; fewer if the end comes first.
 ///
 /// # Errors
 /// When there is no way to the group or a datagram cannot be sent.
@@ -53,9 +53,9 @@ pub fn send_numbered(
     })
 }
 
-/// Joins a group (from one source, or from any) on an interface, says so by `joined`, and counts the
-/// datagrams that arrive until the end or, if that is sooner, until there are `enough`; without `join` it
-/// only listens on the port.
+/// Joins a group (from one source, or from any) on an interface, says so by `joined`, and counts
+/// the datagrams that arrive until the end or, if that is sooner, until there are `enough`; without
+/// `join` it only listens on the port.
 ///
 /// # Errors
 /// When the socket cannot be made or the join is refused.
@@ -126,12 +126,12 @@ async fn receive(
     let mut batch = RecvBatch::new();
     let mut enough = false;
     // Time of the last packet, or of the request to end, whichever is later.
-    let mut told: Option<Instant> = None;
+    let mut closed_at: Option<Instant> = None;
     while !enough {
-        if told.is_none() && until.is_closed() {
-            told = Some(Instant::now());
+        if closed_at.is_none() && until.is_closed() {
+            closed_at = Some(Instant::now());
         }
-        let end = told.map_or(until.end(), |told| until.end().min(told + AFTER));
+        let end = closed_at.map_or(until.end(), |closed_at| until.end().min(closed_at + AFTER));
         let wake = end.min(Instant::now() + SLICE);
         match tokio::time::timeout_at(wake.into(), socket.readable()).await {
             Ok(readable) => readable?,
@@ -139,7 +139,7 @@ async fn receive(
             Err(_) => continue,
         }
         match socket.try_recv(&mut batch, |datagram| enough |= each(datagram.data)) {
-            Ok(_) => told = told.map(|_| Instant::now()),
+            Ok(_) => closed_at = closed_at.map(|_| Instant::now()),
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error).context("receiving"),
         }

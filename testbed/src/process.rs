@@ -42,8 +42,8 @@ pub struct Launch {
 }
 
 impl Service {
-    /// Starts a program in a node, as an ordinary user, with `logs/NAME.log` for its output (appended
-    /// to).
+    /// Starts a program in a node, as an ordinary user, with `logs/NAME.log` for its output
+    /// (appended to).
     ///
     /// # Errors
     /// When the log cannot be opened or the program cannot be started.

@@ -1,4 +1,5 @@
-//! `./dev fuzz`: fuzz targets under cargo-fuzz. `./dev api`: the console's API from its description.
+//! `./dev fuzz`: fuzz targets under cargo-fuzz. `./dev api`: the console's API from its
+//! description.
 
 use std::fs;
 use std::path::Path;

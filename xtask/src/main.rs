@@ -1,9 +1,9 @@
 //! The steps of `./dev` that are written in Rust.
 //!
-//! `./dev` is a shell script, because it has to find or install Rust before anything can be compiled.
-//! It checks what a command needs, builds this program into a folder of its own, and calls it with
-//! the name of the command. What runs on machines without Rust stays in the shell, too: the
-//! dashboard, images, and the chart.
+//! `./dev` is a shell script, because it has to find or install Rust before anything can be
+//! compiled. It checks what a command needs, builds this program into a folder of its own, and
+//! calls it with the name of the command. What runs on machines without Rust stays in the shell,
+//! too: the dashboard, images, and the chart.
 
 mod context;
 mod dependencies;

@@ -314,7 +314,7 @@ fn sums(tree: &Path) -> Result<Vec<u8>> {
 }
 
 /// Packs the tree `name` and removes it. The same content makes the same file: no times, no names
-/// of whoever packed it.
+/// of the user that packed it.
 fn archive(folder: &Path, name: &str) -> Result<PathBuf> {
     let file = folder.join(format!("{name}.tar.gz"));
     let time = std::env::var("SOURCE_DATE_EPOCH").unwrap_or("0".to_owned());

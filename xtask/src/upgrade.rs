@@ -19,7 +19,7 @@ const INGREDIENTS: [&str; 4] = ["Cargo.lock", "crates", "services", "migrations"
 /// Number of commits among which the earlier version is looked for.
 const MOST_COMMITS: &str = "--max-count=200";
 
-/// Ending of the earlier version's number, by which its programs are told from this version's.
+/// Ending of the earlier version's number, which distinguishes its programs from this version's.
 const SUFFIX: &str = "-previous";
 
 /// Runs the upgrade scenarios against the commit that `arguments` name, or the newest one whose

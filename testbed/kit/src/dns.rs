@@ -68,8 +68,8 @@ pub struct NameServer {
 }
 
 impl NameServer {
-    /// Starts one on a port of the loopback interface. It is silent until [`NameServer::says`] gives
-    /// it answers.
+    /// Starts one on a port of the loopback interface. It is silent until [`NameServer::says`]
+    /// gives it answers.
     pub fn start() -> Self {
         let book = Book::default();
         let own = Arc::clone(&book);

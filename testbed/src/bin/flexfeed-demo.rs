@@ -7,9 +7,9 @@ use testbed::demo::{Ending, options_from_environment, run};
 const HELP: &str = "Runs a source and three receivers in virtual networks and shows what happens.
 
 Settings, as environment variables:
-  DEMO_SECONDS=60   run for so long, then judge what arrived: exit status 0 only if all was as promised
+  DEMO_SECONDS=60   run for so long, then check what arrived: exit status 0 only if all is right
   FEED=https://…    take this live feed instead of a generated one
-  FLEXFEED_BIN_DIR  the folder of flexfeed-source and flexfeed-receiver, if they are not beside this program
+  FLEXFEED_BIN_DIR  folder of flexfeed-source and flexfeed-receiver; default: that of this program
   FLEXFEED_KEEP_RUNS=1  keep the folder with the Atom files and logs";
 
 fn main() -> ExitCode {

@@ -69,7 +69,7 @@ struct Server {
     /// Reveal the entries of this recorded Atom document, oldest first, instead of made-up ones
     #[arg(long, conflicts_with = "follow")]
     serve_file: Option<PathBuf>,
-    /// Show this Atom document, which somebody else keeps up to date
+    /// Show this Atom document, which another program keeps up to date
     #[arg(long)]
     follow: Option<PathBuf>,
     /// After POST /play, play an hour of a busy archive so many times faster than it would happen

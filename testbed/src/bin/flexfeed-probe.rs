@@ -40,8 +40,8 @@ enum What {
         #[arg(long, default_value_t = 5)]
         interval_ms: u64,
     },
-    /// Join a multicast group and print how many datagrams arrived; with --until-closed also `joined`,
-    /// before
+    /// Join a multicast group and print how many datagrams arrived; with --until-closed also
+    /// `joined`, before
     Count {
         /// The group and port
         #[arg(long)]

@@ -2,12 +2,14 @@
 
 use std::process::ExitCode;
 
-const HELP: &str = "Runs scenarios with services that break one promise each, and shows that every one is noticed.
+const HELP: &str = "\
+Runs scenarios with services that break one promise each, and shows that every one is noticed.
 
-Usage: flexfeed-sabotage [LETTER...]   only the scenarios with these letters, e.g. flexfeed-sabotage h j
+Usage: flexfeed-sabotage [LETTER...]   only the scenarios with these letters, such as h j
 
 Settings, as environment variables:
-  FLEXFEED_BIN_DIR  the folder of flexfeed-source and flexfeed-receiver, built with their feature `fault-injection`, if they are not beside this program
+  FLEXFEED_BIN_DIR  folder of flexfeed-source and flexfeed-receiver, built with their feature
+                    `fault-injection`; default: that of this program
   FLEXFEED_KEEP_RUNS=1  keep the folder with the Atom files and logs";
 
 fn main() -> ExitCode {

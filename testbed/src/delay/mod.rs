@@ -34,9 +34,9 @@ pub struct Report {
 /// Number of frames of one direction that are read before those of the other have their turn.
 const TURN: usize = 64;
 
-/// Carries frames between two interfaces of this network namespace, each taking `delay`, until `stop`
-/// ends or has something to read. At most `limit` bytes are under way each way. Calls `up` when frames
-/// begin to pass.
+/// Carries frames between two interfaces of this network namespace, each taking `delay`, until
+/// `stop` ends or has something to read. At most `limit` bytes are under way each way. Calls `up`
+/// when frames begin to pass.
 ///
 /// # Errors
 /// When an interface is not there, or goes away.

@@ -11,7 +11,7 @@ use feed::fetch::{FetchConfig, Fetcher, Poll, Validators};
 /// The file in the run folder that the generator's server follows.
 pub const FILE: &str = "live-feed.xml";
 
-/// The time between two polls of somebody else's server.
+/// The time between two polls of a server on the internet.
 const EVERY: Duration = Duration::from_secs(20);
 
 /// A live feed that has been fetched once, so that it is known to be one.

@@ -20,7 +20,7 @@ impl StopSignal {
     /// When the signals cannot be taken over.
     pub fn install() -> Result<StopSignal> {
         let asked = Arc::new(AtomicBool::new(false));
-        let told = asked.clone();
+        let flag = asked.clone();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -40,7 +40,7 @@ impl StopSignal {
                     _ = signals.1.recv() => {}
                     _ = signals.2.recv() => {}
                 }
-                told.store(true, Ordering::Relaxed);
+                flag.store(true, Ordering::Relaxed);
                 signals.0.recv().await;
                 std::process::exit(130);
             });

@@ -21,7 +21,8 @@ pub fn settle(stage: &mut Stage, generated: bool) -> Result<u64> {
 /// Judges the outputs: enough updates, all in every receiver's Atom file, and each receiver on the
 /// path that it should have been on.
 ///
-/// `before` is the update at which the multicast receivers were on their rung, `updates` the last one.
+/// `before` is the update at which the multicast receivers were on their rung, `updates` the last
+/// one.
 pub fn judge(stage: &mut Stage, before: u64, updates: u64, least: u64) -> Result<String> {
     ensure!(
         updates >= least,
@@ -60,7 +61,8 @@ pub fn judge(stage: &mut Stage, before: u64, updates: u64, least: u64) -> Result
     let share = flow_share(stage)?;
     let reader = crate::readers::Reader::find()?.name();
     Ok(format!(
-        "proven: {updates} updates; {entries} entries in each of three Atom files, read by {reader}; {GOOD}: {:.0} % by the flow; {BLOCKED}: none by the flow; \
+        "proven: {updates} updates; {entries} entries in each of three Atom files, read by \
+         {reader}; {GOOD}: {:.0} % by the flow; {BLOCKED}: none by the flow; \
          {CUT}: fell back and returned {moves} times",
         share * 100.0
     ))

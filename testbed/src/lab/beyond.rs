@@ -33,8 +33,8 @@ pub struct Beyond {
 impl Lab {
     /// Makes the border, `10.77.0.host` on the switch, and the network beyond it.
     ///
-    /// Only nodes for which [`Lab::route_beyond`] was called can be reached from there, and can reach
-    /// it.
+    /// Only nodes for which [`Lab::route_beyond`] was called can be reached from there, and can
+    /// reach it.
     ///
     /// # Errors
     /// When there is one already, or the kernel refuses.
@@ -150,8 +150,8 @@ impl Beyond {
         Nat::new(router, outside)
     }
 
-    /// Gives a node on this network all of `10.79.0.0/16`, `fd79::/16` or both: it can send from each of
-    /// these addresses, and gets what is sent there.
+    /// Gives a node on this network all of `10.79.0.0/16`, `fd79::/16` or both: it can send from
+    /// each of these addresses, and gets what is sent there.
     ///
     /// # Errors
     /// When another node has them already, or the kernel refuses.

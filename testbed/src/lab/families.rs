@@ -36,8 +36,8 @@ impl Net {
         Ipv4Addr::new(10, self.number(), 0, host)
     }
 
-    /// `fd77::host` or `fd78::host`, where the digits of the host are the same as in the IPv4 address: 11
-    /// is `fd77::11`.
+    /// `fd77::host` or `fd78::host`, where the digits of the host are the same as in the IPv4
+    /// address: 11 is `fd77::11`.
     pub(super) fn address6(self, host: u8) -> Ipv6Addr {
         let net = 0xfd00 | as_digits(self.number());
         Ipv6Addr::new(net, 0, 0, 0, 0, 0, 0, as_digits(host))

@@ -11,9 +11,9 @@ use crate::waiting::pause;
 
 /// A `cat` in a namespace, reading a pipe that only this process can write to.
 ///
-/// When this process ends, in whatever way, the kernel closes the pipe, `cat` ends, and, because `cat`
-/// is process 1 of the lab's PID namespace, the kernel kills everything that still runs in the lab.
-/// Nothing is left to clean up, even after `kill -9` of the tests.
+/// When this process ends, in whatever way, the kernel closes the pipe, `cat` ends, and, because
+/// `cat` is process 1 of the lab's PID namespace, the kernel kills everything that still runs in
+/// the lab. Nothing is left to clean up, even after `kill -9` of the tests.
 #[derive(Debug)]
 pub struct Holder {
     child: Child,
@@ -22,11 +22,12 @@ pub struct Holder {
 }
 
 impl Holder {
-    /// Starts `command`, whose last argument is `cat` and whose direct child becomes that `cat`, and waits
-    /// until it runs.
+    /// Starts `command`, whose last argument is `cat` and whose direct child becomes that `cat`,
+    /// and waits until it runs.
     ///
     /// # Errors
-    /// When the program does not start, or ends before `cat` runs; the error carries what it printed.
+    /// When the program does not start, or ends before `cat` runs; the error carries what it
+    /// printed.
     pub fn start(mut command: Command, what: &str) -> Result<Holder> {
         let mut child = command
             .stdin(Stdio::piped())

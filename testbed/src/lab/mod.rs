@@ -7,8 +7,8 @@
 //! every process of the lab with it.
 //!
 //! A multi-threaded process (a Rust test) cannot enter a user namespace, so each program is started
-//! through `nsenter`. As root no user namespace is made; as an ordinary user one is, by the same code,
-//! and inside it the user is root over the lab's networks and over nothing else.
+//! through `nsenter`. As root no user namespace is made; as an ordinary user one is, by the same
+//! code, and inside it the user is root over the lab's networks and over nothing else.
 
 mod beyond;
 mod cable;
@@ -104,8 +104,10 @@ impl Lab {
         // from an address of that family, and begins at once only if it has one.
         switch.ip_batch(&format!(
             "link set lo up\n\
-             link add br0 type bridge forward_delay 0 mcast_snooping 1 mcast_igmp_version 3 mcast_mld_version 2 mcast_query_response_interval 10 \
-             mcast_startup_query_interval 100 mcast_query_interval 200 mcast_last_member_interval 10 mcast_query_use_ifaddr 1\n\
+             link add br0 type bridge forward_delay 0 mcast_snooping 1 \
+             mcast_igmp_version 3 mcast_mld_version 2 mcast_query_response_interval 10 \
+             mcast_startup_query_interval 100 mcast_query_interval 200 \
+             mcast_last_member_interval 10 mcast_query_use_ifaddr 1\n\
              {addresses}\
              link set br0 up\n\
              link set br0 type bridge mcast_querier 1\n",
@@ -121,8 +123,8 @@ impl Lab {
         })
     }
 
-    /// Plugs a new node in at `10.77.0.host`, `fd77::host` or both, as the lab has it, with a default
-    /// multicast route; its port is open.
+    /// Plugs a new node in at `10.77.0.host`, `fd77::host` or both, as the lab has it, with a
+    /// default multicast route; its port is open.
     ///
     /// # Errors
     /// When the name is too long for an interface (at most 11 bytes), taken, or when the kernel
@@ -393,8 +395,8 @@ impl Node {
 
     /// `nsenter` into this node, ready for a program and its arguments.
     ///
-    /// Entering the PID namespace makes `nsenter` fork, and makes process ids in arguments mean other
-    /// processes; commands such as `ip … netns PID` stay outside.
+    /// Entering the PID namespace makes `nsenter` fork, and makes process ids in arguments mean
+    /// other processes; commands such as `ip … netns PID` stay outside.
     fn enter(&self, with_pid_namespace: bool) -> Result<Command> {
         let mut command = Command::new(&Tools::find()?.nsenter);
         command.arg("--target").arg(self.pid.to_string());

@@ -111,7 +111,8 @@ impl Nat {
         let rules = format!(
             "{first}\
              flush chain ip flexfeed postrouting\n\
-             add rule ip flexfeed postrouting oifname \"eth0\" meta l4proto {{ tcp, udp }} masquerade to :{ports} fully-random\n\
+             add rule ip flexfeed postrouting oifname \"eth0\" meta l4proto {{ tcp, udp }} \
+             masquerade to :{ports} fully-random\n\
              add rule ip flexfeed postrouting oifname \"eth0\" masquerade fully-random\n"
         );
         let mut nft = self.router.command(&Tools::find()?.nft)?;

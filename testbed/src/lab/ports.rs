@@ -30,7 +30,8 @@ pub(super) fn ruleset(ports: &BTreeMap<String, Port>) -> String {
     // Declaring before deleting makes the deletion work whether or not the table was there.
     let mut text = String::from(
         "table bridge flexfeed {}\ndelete table bridge flexfeed\n\
-         table bridge flexfeed {\n chain forward {\n  type filter hook forward priority 0; policy accept;\n",
+         table bridge flexfeed {\n chain forward {\n  \
+         type filter hook forward priority 0; policy accept;\n",
     );
     for (name, port) in ports {
         if port.unplugged {

@@ -7,8 +7,8 @@ use anyhow::{Result, anyhow};
 
 /// Absolute paths of the programs that build a lab.
 ///
-/// An ordinary user's `PATH` on Debian lacks `/usr/sbin`, where `ip` and `nft` live, so these are looked up
-/// there too.
+/// An ordinary user's `PATH` on Debian lacks `/usr/sbin`, where `ip` and `nft` live, so these are
+/// looked up there too.
 #[derive(Debug, Clone)]
 pub struct Tools {
     /// `unshare` of util-linux: makes namespaces.

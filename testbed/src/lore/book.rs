@@ -22,7 +22,7 @@ pub enum Origin {
     Generated(u64),
     /// The entries of a recorded document, revealed oldest first.
     Recorded(Recorded),
-    /// A document that somebody else keeps up to date, shown as it is and not written to the
+    /// A document that another program keeps up to date, shown as it is and not written to the
     /// ledger.
     Followed(PathBuf),
 }
@@ -483,7 +483,8 @@ mod tests {
 
     #[test]
     fn a_recording_is_revealed_oldest_first_and_ends() {
-        let text = "<feed><entry><id>c</id></entry><entry><id>b</id></entry><entry><id>a</id></entry></feed>";
+        let text = "<feed><entry><id>c</id></entry><entry><id>b</id></entry>\
+            <entry><id>a</id></entry></feed>";
         let recorded = Recorded::parse(text).unwrap();
         let mut book = Book::open(Origin::Recorded(recorded), 1, 10, None).unwrap();
         assert!(shown(&mut book).contains("<id>a</id></entry></feed>"));

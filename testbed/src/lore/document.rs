@@ -11,8 +11,10 @@ pub const WINDOW: usize = 25;
 pub fn head(updated: &str) -> String {
     format!(
         "<?xml version=\"1.0\" encoding=\"us-ascii\"?>\n<feed\nxmlns=\"http://www.w3.org/2005/Atom\"\n\
-         xmlns:thr=\"http://purl.org/syndication/thread/1.0\"><title>All of lore.example</title><link\nrel=\"alternate\"\ntype=\"text/html\"\n\
-         href=\"https://lore.example/all/\"/><link\nrel=\"self\"\nhref=\"https://lore.example/all/new.atom\"/>\
+         xmlns:thr=\"http://purl.org/syndication/thread/1.0\"><title>All of lore.example</title>\
+         <link\nrel=\"alternate\"\ntype=\"text/html\"\n\
+         href=\"https://lore.example/all/\"/>\
+         <link\nrel=\"self\"\nhref=\"https://lore.example/all/new.atom\"/>\
          <id>mailto:all@lore.example</id><updated>{updated}</updated>"
     )
 }
@@ -35,7 +37,8 @@ pub fn entry(mail: &Mail) -> String {
     };
     let _ = write!(
         xml,
-        "<entry><author><name>{}</name><email>{}</email></author><title{kind}>{}</title><updated>{}</updated><link\nhref=\"{}\"/><id>{}</id>",
+        "<entry><author><name>{}</name><email>{}</email></author><title{kind}>{}</title>\
+         <updated>{}</updated><link\nhref=\"{}\"/><id>{}</id>",
         escaped(&mail.author),
         escaped(&mail.email),
         escaped(&mail.title),
@@ -50,7 +53,10 @@ pub fn entry(mail: &Mail) -> String {
             escaped(link)
         );
     }
-    xml.push_str("<content\ntype=\"xhtml\"><div\nxmlns=\"http://www.w3.org/1999/xhtml\"><pre\nstyle=\"white-space:pre-wrap\">");
+    xml.push_str(
+        "<content\ntype=\"xhtml\"><div\nxmlns=\"http://www.w3.org/1999/xhtml\"><pre\n\
+         style=\"white-space:pre-wrap\">",
+    );
     for run in &mail.body {
         let text = escaped(&run.text);
         if run.quoted {

@@ -23,8 +23,10 @@ const TICK: Duration = Duration::from_millis(50);
 
 /// A page such as archives show to clients that they take for robots; the scenario for bad input
 /// serves it instead of the feed.
-const CHALLENGE: &str = "<!doctype html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\"><title>Checking that you are not a bot</title>\n\
-<script src=\"/.well-known/challenge/work.js\" defer></script></head>\n<body><h1>One moment, please</h1>\n\
+const CHALLENGE: &str = "<!doctype html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\">\
+<title>Checking that you are not a bot</title>\n\
+<script src=\"/.well-known/challenge/work.js\" defer></script></head>\n\
+<body><h1>One moment, please</h1>\n\
 <p>This site checks your browser before it lets you in. Please enable JavaScript and cookies.</p>\n\
 <noscript><p>You need JavaScript to pass this challenge.</p></noscript></body>\n</html>\n";
 

@@ -223,7 +223,7 @@ async fn tunnels(plan: &SinkPlan, relay: SocketAddr, count: u16, end: Instant) -
         sockets.push(Rc::new(socket));
     }
     let answers = Rc::new(RefCell::new(vec![None; sockets.len()]));
-    let told = Rc::clone(&answers);
+    let shared = Rc::clone(&answers);
     // Type and reserved byte, then the headers of the packet inside.
     let inner = if group.is_ipv4() {
         ip::V4_HEADER
@@ -246,7 +246,7 @@ async fn tunnels(plan: &SinkPlan, relay: SocketAddr, count: u16, end: Instant) -
                     let mut update = Vec::new();
                     Message::Update { mac, nonce, packet }.encode(&mut update);
                     let _ = socket.try_send(relay, &update, None);
-                    if let Some(answer) = told.borrow_mut().get_mut(number) {
+                    if let Some(answer) = shared.borrow_mut().get_mut(number) {
                         *answer = Some((mac, nonce));
                     }
                 }
@@ -288,6 +288,6 @@ async fn gateway(plan: &SinkPlan, relay: SocketAddr, end: Instant) -> Result<Dra
 }
 
 fn finish(tally: Rc<RefCell<Tally>>) -> Result<Drained> {
-    let tally = Rc::into_inner(tally).context("somebody still counts")?;
+    let tally = Rc::into_inner(tally).context("the count is still in use")?;
     Ok(tally.into_inner().done())
 }

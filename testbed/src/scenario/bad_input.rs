@@ -110,8 +110,8 @@ fn refused(stage: &mut Stage, name: &str, link: &str, words: &[&str]) -> Result<
             );
             return Ok(Some(()));
         }
-        let told = seat.status()?.is_some_and(|status| status.error.is_some());
-        Ok(told.then_some(()))
+        let failed = seat.status()?.is_some_and(|status| status.error.is_some());
+        Ok(failed.then_some(()))
     });
     waited.with_context(|| seat.describe())?;
     let log = seat.running()?.log_text()?.to_lowercase();

@@ -140,11 +140,11 @@ pub fn check_moves(name: &str, moves: &[&Move], expected: &[(&str, &[&str])]) ->
     if fits {
         return Ok(());
     }
-    let told: Vec<String> = moves
+    let moved: Vec<String> = moves
         .iter()
         .map(|step| format!("{} → {} ({})", step.from, step.to, step.cause))
         .collect();
-    bail!("{name}: moves were {told:?}; expected {expected:?}");
+    bail!("{name}: moves were {moved:?}; expected {expected:?}");
 }
 
 /// Fails if any log of a run contains a panic.

@@ -39,7 +39,7 @@ const QUIET: Duration = Duration::from_secs(3);
 /// Output of the browser script, line by line.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
-enum Told {
+enum PageEvent {
     /// The page shows all receivers on multicast.
     Ready,
     /// From now on it looks at source and page.
@@ -118,7 +118,7 @@ pub fn the_console_tells_the_truth(fault: Option<Fault>) -> Result<bool> {
         let mut console = start_console(stage, &url, fault)?;
         stage.settle()?;
         let mut page = Page::open(stage, &node, &chromium)?;
-        page.until(|told| matches!(told, Told::Ready).then_some(()))?;
+        page.until(|event| matches!(event, PageEvent::Ready).then_some(()))?;
         for cut in &CUTS {
             shown_in_time(stage, &mut page, cut)?;
         }
@@ -212,13 +212,13 @@ fn cut_and_mend(stage: &mut Stage, page: &mut Page, cut: &Cut) -> Result<Vec<Str
             change.others
         );
         let (move_later, event_later) = (change.at_ms - moved_ms, change.at_ms - event_ms);
-        let told = format!(
+        let shown = format!(
             "{name}: {move_later:.0} ms after the source's move, {event_later:.0} ms after the \
              {event}"
         );
-        eprintln!("{what}, the page shows {told}");
+        eprintln!("{what}, the page shows {shown}");
         if move_later > LATER || event_later > bound {
-            late.push(told);
+            late.push(shown);
         }
     }
     Ok(late)
@@ -297,7 +297,7 @@ struct Page {
     child: Child,
     /// Commands to the browser script.
     orders: Option<ChildStdin>,
-    told: Receiver<Result<Told>>,
+    events: Receiver<Result<PageEvent>>,
 }
 
 /// Arrival of a change on the page.
@@ -336,7 +336,7 @@ impl Page {
         let mut child = command.spawn().context("starting node")?;
         let lines = child.stdout.take().context("node has no output")?;
         let orders = child.stdin.take();
-        let (tell, told) = sync_channel(64);
+        let (tell, events) = sync_channel(64);
         std::thread::spawn(move || {
             for line in BufReader::new(lines).lines() {
                 if tell.send(read(line)).is_err() {
@@ -347,18 +347,18 @@ impl Page {
         Ok(Page {
             child,
             orders,
-            told,
+            events,
         })
     }
 
     /// Waits for something that the browser says.
-    fn until<T>(&mut self, mut what: impl FnMut(Told) -> Option<T>) -> Result<T> {
+    fn until<T>(&mut self, mut what: impl FnMut(PageEvent) -> Option<T>) -> Result<T> {
         let end = Instant::now() + 2 * PATIENCE;
         loop {
             let left = end.saturating_duration_since(Instant::now());
-            match self.told.recv_timeout(left) {
-                Ok(told) => {
-                    if let Some(found) = what(told?) {
+            match self.events.recv_timeout(left) {
+                Ok(event) => {
+                    if let Some(found) = what(event?) {
                         return Ok(found);
                     }
                 }
@@ -376,18 +376,20 @@ impl Page {
     fn follow(&mut self, rung: &str, shots: &str) -> Result<()> {
         let orders = self.orders.as_mut().context("the browser has ended")?;
         writeln!(orders, "follow {rung} {shots}").context("asking the browser")?;
-        self.until(|told| matches!(told, Told::Watching).then_some(()))
+        self.until(|event| matches!(event, PageEvent::Watching).then_some(()))
     }
 
     /// Waits until source and page agree on a rung.
     fn shows(&mut self, wanted: &str) -> Result<Change> {
         let (mut at_source, mut shown, mut others) = (false, None, Vec::new());
-        self.until(|told| {
-            match told {
-                Told::Source { rung } => at_source = rung == wanted,
-                Told::Page { rung, cause, at_ms } if rung == wanted => shown = Some((cause, at_ms)),
-                Told::Others { rungs } => others = rungs,
-                Told::Seen => return Some(()),
+        self.until(|event| {
+            match event {
+                PageEvent::Source { rung } => at_source = rung == wanted,
+                PageEvent::Page { rung, cause, at_ms } if rung == wanted => {
+                    shown = Some((cause, at_ms));
+                }
+                PageEvent::Others { rungs } => others = rungs,
+                PageEvent::Seen => return Some(()),
                 _ => {}
             }
             None
@@ -421,7 +423,7 @@ impl Drop for Page {
     }
 }
 
-fn read(line: std::io::Result<String>) -> Result<Told> {
+fn read(line: std::io::Result<String>) -> Result<PageEvent> {
     let line = line.context("reading what the browser says")?;
     serde_json::from_str(&line).with_context(|| format!("the browser says {line:?}"))
 }

@@ -2,8 +2,8 @@
 //! they are, the fault runner with one protection off.
 //!
 //! Each makes its own lab, feed, source and receivers, and fails with a description of everything
-//! that ran. All judge by what an outsider can see: delivery logs, Atom files read by somebody
-//! else's reader, status files and pages, exit codes and logs.
+//! that ran. All judge by what an outsider can see: delivery logs, Atom files read by another
+//! program, status files and pages, exit codes and logs.
 
 mod away;
 mod bad_input;

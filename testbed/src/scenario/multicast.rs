@@ -31,8 +31,8 @@ pub fn any_source_multicast(fault: Option<Fault>) -> Result<()> {
     Stage::play(plan, |stage| grow_in_steps(stage, &[3, 10, 4]))
 }
 
-/// a with a recorded feed of the real archive, revealed entry by entry. `Ok(false)` when the recording
-/// is not on this machine.
+/// a with a recorded feed of the real archive, revealed entry by entry. `Ok(false)` when the
+/// recording is not on this machine.
 ///
 /// # Errors
 /// When they do not get everything.

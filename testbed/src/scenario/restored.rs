@@ -130,7 +130,7 @@ fn copy(from: &Path, to: &Path) -> Result<Vec<PathBuf>> {
     let mut copies = Vec::new();
     for name in DATABASE {
         let (from, to) = (from.join(name), to.join(name));
-        // The smaller two are there only while somebody has the database open.
+        // The smaller two are there only while a program has the database open.
         if from.exists() {
             std::fs::copy(&from, &to).with_context(|| format!("copying {}", from.display()))?;
             copies.push(to);

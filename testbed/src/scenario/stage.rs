@@ -46,8 +46,8 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Begins by a plan, does `act`, ends everything in order and looks for panics. A failure carries
-    /// the state of everything, and the run folder is kept.
+    /// Begins by a plan, does `act`, ends everything in order and looks for panics. A failure
+    /// carries the state of everything, and the run folder is kept.
     ///
     /// # Errors
     /// Whatever `act` fails with, or a start or an end that goes wrong.
@@ -316,7 +316,7 @@ impl Stage {
     /// # Errors
     /// There is no such router, or the kernel refuses.
     pub fn rebind_home(&mut self, to: Rebinding, outage: Duration) -> Result<IpAddr> {
-        let home = self.home.as_mut().context("nobody is behind one router")?;
+        let home = self.home.as_mut().context("no home network was planned")?;
         home.rebind(to, outage)?;
         Ok(home.outside().into())
     }

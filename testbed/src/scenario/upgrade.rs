@@ -23,8 +23,8 @@ pub enum Kept {
     Postgresql,
 }
 
-/// The programs of an earlier version, if there are any: those in the folder that `FLEXFEED_PREVIOUS`
-/// names.
+/// The programs of an earlier version, if there are any: those in the folder that
+/// `FLEXFEED_PREVIOUS` names.
 pub fn previous() -> Option<PathBuf> {
     let folder = std::env::var_os(PREVIOUS)?;
     (!folder.is_empty()).then(|| folder.into())

@@ -31,8 +31,8 @@ impl Messages {
         (seq, build(self.size, seq, sent_ns))
     }
 
-    /// Messages from number `from` on, at most `limit` of them and about `max_bytes`, but at least one if
-    /// there is one.
+    /// Messages from number `from` on, at most `limit` of them and about `max_bytes`, but at least
+    /// one if there is one.
     pub fn stored(&self, from: u64, limit: usize, max_bytes: usize) -> Vec<(u64, Bytes)> {
         let limit = limit.min((max_bytes / self.size).max(1));
         let times = self.sent_ns.lock().unwrap_or_else(PoisonError::into_inner);

@@ -83,7 +83,7 @@ pub fn attack(relay: SocketAddr, wanted: Wanted, each: Duration) -> Result<Attac
             nonce,
             gateway,
         });
-        // The right MAC of somebody else.
+        // The right MAC of another gateway.
         replayer.send(Message::Teardown {
             mac: own.mac,
             nonce: own.nonce,

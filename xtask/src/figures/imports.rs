@@ -11,8 +11,8 @@ pub struct ImportGraph {
 }
 
 impl ImportGraph {
-    /// Builds the graph from the files of a crate by module path (`""` is the crate's root, `a::b` a
-    /// file deeper down). A link between a module and one that contains it is left out: a parent
+    /// Builds the graph from the files of a crate by module path (`""` is the crate's root, `a::b`
+    /// a file deeper down). A link between a module and one that contains it is left out: a parent
     /// re-exports its parts, and parts use what their parent declares.
     #[must_use]
     pub fn new(files: &BTreeMap<String, Source>) -> Self {

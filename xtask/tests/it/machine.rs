@@ -1,5 +1,5 @@
-//! Made-up machines: a folder of stand-in programs as the only `PATH`, a made-up clone, and a made-up
-//! system beneath `FLEXFEED_DEV_SYSROOT`.
+//! Made-up machines: a folder of stand-in programs as the only `PATH`, a made-up clone, and a
+//! made-up system beneath `FLEXFEED_DEV_SYSROOT`.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -40,8 +40,8 @@ pub struct Outcome {
 }
 
 impl Machine {
-    /// Makes a machine with an ordinary user, a few basic programs, a clone of `./dev`, and nothing to
-    /// build with.
+    /// Makes a machine with an ordinary user, a few basic programs, a clone of `./dev`, and nothing
+    /// to build with.
     pub fn bare() -> Self {
         let machine = Self {
             folder: tempfile::tempdir().unwrap(),

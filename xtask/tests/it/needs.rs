@@ -1,4 +1,5 @@
-//! What `./dev` does where something is missing: it names it, installs it, or prints the line to run.
+//! What `./dev` does where something is missing: it names it, installs it, or prints the line to
+//! run.
 
 use std::fs;
 use std::path::Path;

@@ -1,8 +1,9 @@
 //! A throw-away PostgreSQL server, a real one, for tests and benchmarks.
 //!
-//! [`Postgres::start`] makes a new cluster in a folder of its own and runs a server on it, on a Unix
-//! socket and on a port of the loopback interface. It syncs to disk as in production. The server
-//! and its folder go when the value is dropped, and also when the process that has it is killed.
+//! [`Postgres::start`] makes a new cluster in a folder of its own and runs a server on it, on a
+//! Unix socket and on a port of the loopback interface. It syncs to disk as in production. The
+//! server and its folder go when the value is dropped, and also when the process that has it is
+//! killed.
 
 mod programs;
 

@@ -215,7 +215,7 @@ async fn publish(url: &str, folder: &Path, batch: usize) -> Result<f64> {
     let Acquisition::Held(lease) =
         LeaseGuard::take(&store, CHANNEL, &holder, LeaseTerms::default()).await?
     else {
-        bail!("somebody else publishes the channel of a new database");
+        bail!("another source publishes the channel of a new database");
     };
     let fence = Some(lease.fence());
     let mark = folder.join(format!("{}.head", Uuid::new_v4()));

@@ -38,8 +38,8 @@ impl Parcel {
         self.bytes.len()
     }
 
-    /// The piece that begins at `offset`, freshly copied as if the application had just made it; `None`
-    /// at the end.
+    /// The piece that begins at `offset`, freshly copied as if the application had just made it;
+    /// `None` at the end.
     pub fn piece(&self, offset: usize) -> Option<Bytes> {
         let end = (offset + PIECE).min(self.bytes.len());
         (offset < end).then(|| Bytes::copy_from_slice(&self.bytes[offset..end]))

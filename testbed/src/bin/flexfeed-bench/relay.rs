@@ -97,8 +97,8 @@ impl Machine {
             .context("starting flexfeed-pump")
     }
 
-    /// Receives as `drain` says while `send` sends for a time. Both are what was asked for, or it is an
-    /// error.
+    /// Receives as `drain` says while `send` sends for a time. Both are what was asked for, or it
+    /// is an error.
     pub fn pass(&mut self, drain: &[&str], send: &[&str], ms: u64) -> Result<(Sent, Drained)> {
         self.pass_to(GROUP, drain, send, ms)
     }

@@ -94,8 +94,8 @@ impl Client {
     }
 
     /// The application hands its pieces over by quiche's ordinary call, as flexfeed's own unicast
-    /// sessions do. `stream_send_zc` with buffers of one's own would save a copy; docs/benchmarks.md
-    /// says how much.
+    /// sessions do. `stream_send_zc` with buffers of one's own would save a copy;
+    /// docs/benchmarks.md says how much.
     fn write(&mut self) -> Result<()> {
         for (piece, fin) in self.pieces.drain(..) {
             let taken = self.pair.server.stream_send(STREAM, &piece, fin)?;

@@ -62,7 +62,7 @@ pub fn who_forges_and_floods_gets_nothing(fault: Option<Fault>) -> Result<()> {
         // to nothing.
         ensure!(
             attacked.honest_after_teardowns * 10 > attacked.honest,
-            "somebody else ended the honest gateway's tunnel"
+            "another client ended the honest gateway's tunnel"
         );
 
         site.start_gateway(&home, relay, wanted)?;
@@ -99,7 +99,7 @@ pub fn who_forges_and_floods_gets_nothing(fault: Option<Fault>) -> Result<()> {
                 flooded.answers <= flooded.sent && flooded.longest <= longest,
                 "a flood of {wave} was amplified: {flooded:?}"
             );
-            ensure!(flooded.answers > 0, "nobody was answered: {flooded:?}");
+            ensure!(flooded.answers > 0, "no request was answered: {flooded:?}");
         }
         // From one address, much more than one may ask.
         let args = ["flood", "--wave", "request", "--first", "10.79.200.1"];
@@ -215,7 +215,7 @@ fn forged_flow_to_the_gateway(
     ensure!(forged.sent > 100, "hardly anything was forged: {forged:?}");
     ensure!(
         AS_SENT.contains(&count),
-        "while somebody forged its flow, flexfeed-gateway passed on {count} datagrams in \
+        "while an attacker forged its flow, flexfeed-gateway passed on {count} datagrams in \
          {COUNTED:?}, not 600"
     );
     Ok(())

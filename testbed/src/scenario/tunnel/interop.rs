@@ -14,8 +14,8 @@ use crate::tunnel::Peer;
 const ENOUGH: u64 = 101;
 
 /// v: an independent gateway gets a group from our relay and sends it on to the network behind it;
-/// `flexfeed-gateway` gets it from an independent relay. `Ok(false)` when there is no such program on
-/// this machine.
+/// `flexfeed-gateway` gets it from an independent relay. `Ok(false)` when there is no such program
+/// on this machine.
 ///
 /// # Errors
 /// When they do not understand each other.

@@ -45,8 +45,8 @@ pub struct Count {
 }
 
 impl RelaySeat {
-    /// Prepares a relay of this name in a node; [`RelaySeat::start`] starts it. `args` come behind those
-    /// that all have.
+    /// Prepares a relay of this name in a node; [`RelaySeat::start`] starts it. `args` come behind
+    /// those that all have.
     pub fn new(
         node: Node,
         name: &str,
