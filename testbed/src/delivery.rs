@@ -94,7 +94,12 @@ mod tests {
     fn log(seqs: &[u64]) -> Vec<Delivery> {
         let text: String = seqs
             .iter()
-            .map(|seq| format!("{{\"seq\":{seq},\"id\":\"x\",\"via\":\"flow\",\"at_ms\":{seq}.5,\"latency_ms\":1}}\n"))
+            .map(|seq| {
+                format!(
+                    "{{\"seq\":{seq},\"id\":\"x\",\"via\":\"flow\",\"at_ms\":{seq}.5,\
+                     \"latency_ms\":1}}\n"
+                )
+            })
             .collect();
         parse(&text).unwrap()
     }

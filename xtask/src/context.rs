@@ -125,7 +125,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// It could not be fetched or built.
+    /// The tool could not be fetched or built.
     pub fn install_tool(&self, name: &str, version: &str) -> Result<()> {
         let tools = self.target.join("tools");
         let build = tools.join("build");
@@ -183,7 +183,7 @@ pub fn output(command: &mut Command) -> Option<String> {
 ///
 /// # Errors
 ///
-/// It could not be started, or the file not be written.
+/// The program could not be started, or the file not written.
 pub fn run_logged(command: &mut Command, log: &Path) -> Result<ExitStatus> {
     if let Some(folder) = log.parent() {
         fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;

@@ -112,7 +112,7 @@ fn run_target(context: &Context, name: &str, seconds: &str) -> Result<()> {
     fuzz.arg(format!("-artifact_prefix={}/", found.display()));
     fuzz.args(dictionary(name));
     let result = run(&mut fuzz);
-    // They stay only if something is in them.
+    // Empty folders are removed.
     let _ = fs::remove_dir(&found);
     let _ = fs::remove_dir(context.root.join("fuzz/found"));
     result.map_err(|_| {

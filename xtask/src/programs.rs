@@ -36,7 +36,7 @@ impl FaultNames {
     ///
     /// # Errors
     ///
-    /// They are not where they are looked for.
+    /// The file cannot be read, or lacks the names.
     pub fn read(root: &Path) -> Result<Self> {
         let path = root.join("crates/service/src/faults.rs");
         let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
@@ -70,7 +70,7 @@ impl FaultNames {
     ///
     /// # Errors
     ///
-    /// It could not be read.
+    /// The file could not be read.
     pub fn are_in(&self, path: &Path) -> Result<bool> {
         let bytes = fs::read(path).with_context(|| path.display().to_string())?;
         Ok(self.0.iter().any(|name| contains(&bytes, name.as_bytes())))

@@ -101,7 +101,7 @@ pub fn version(root: &Path) -> Result<String> {
 ///
 /// # Errors
 ///
-/// It is no program.
+/// The file is no program.
 pub fn strip(from: &Path, to: &Path) -> Result<()> {
     let mut strip = Command::new("strip");
     strip.args(["--strip-all", "-o"]).arg(to).arg(from);

@@ -65,7 +65,7 @@ impl Drop for Build {
 /// The first step that failed.
 pub fn run_all(context: &mut Context, decoder: &str, browser: &str) -> Result<()> {
     let _ = fs::remove_file(context.target.join("unstable.txt"));
-    // What the browser shows is kept, to be looked at.
+    // Screenshots are kept for inspection.
     let shots = context.target.join("screenshots");
     context.set("FLEXFEED_SHOTS", shots);
     context.set("CHROMIUM", browser);

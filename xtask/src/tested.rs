@@ -145,7 +145,7 @@ fn count_before(text: &str, word: &str) -> usize {
 mod tests {
     use super::*;
 
-    /// What `cargo test` prints where tests of one program fail.
+    /// Line that `cargo test` prints where tests of one program fail.
     fn log(targets: usize, failed: usize, names: &[&str]) -> String {
         let names: String = names.iter().map(|name| format!("    {name}\n")).collect();
         format!(

@@ -19,7 +19,7 @@ const PEER: &str = "0.2.0";
 ///
 /// # Errors
 ///
-/// It could not be built.
+/// The build failed.
 pub fn find_deny(context: &Context) -> Result<PathBuf> {
     let version = |program: &PathBuf| {
         let text = output(context.command(program).arg("--version"))?;
@@ -41,7 +41,7 @@ pub fn find_deny(context: &Context) -> Result<PathBuf> {
 ///
 /// # Errors
 ///
-/// It could not be built.
+/// The build failed.
 pub fn find_fuzz(context: &mut Context) -> Result<()> {
     let works = |context: &Context| output(&mut context.cargo(&["fuzz", "--version"])).is_some();
     if works(context) {

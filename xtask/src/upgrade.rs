@@ -13,7 +13,7 @@ use crate::tested;
 /// Programs of the earlier version that the scenarios run.
 const OLDER: [&str; 2] = ["flexfeed-source", "flexfeed-receiver"];
 
-/// What the programs are made of: a commit that differs in none of these has the same programs.
+/// Sources of the programs: a commit that differs in none of these has the same programs.
 const INGREDIENTS: [&str; 4] = ["Cargo.lock", "crates", "services", "migrations"];
 
 /// Number of commits among which the earlier version is looked for.

@@ -71,8 +71,8 @@ pub enum StoreError {
     },
     /// The file or its folder cannot be written.
     #[error(
-        "{url} cannot be written: the file and its folder (for the -wal and -shm files beside it) must \
-         be writable for this user"
+        "{url} cannot be written: the file and its folder (for the -wal and -shm files beside it) \
+         must be writable for this user"
     )]
     ReadOnly {
         /// The database.
@@ -242,7 +242,7 @@ impl StoreError {
                 url,
                 detail: format!("TLS: {error}"),
             },
-            // What TLS says arrives as an error of the connection.
+            // TLS failures arrive as errors of the connection.
             sqlx::Error::Io(error) if is_postgres && error.kind() == ErrorKind::InvalidData => {
                 Self::Denied {
                     url,

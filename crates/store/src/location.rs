@@ -76,7 +76,7 @@ impl Location {
             Some(("postgres" | "postgresql", rest)) => {
                 PostgresServer::parse(rest).map(|server| Self::Postgres(Box::new(server)))
             }
-            // What follows the scheme may hold a password: it is not repeated.
+            // The rest of the URL may hold a password and is not repeated.
             Some((scheme, _)) => Err(bad(format!("the scheme {scheme:?} is not supported"))),
             None => Err(bad("it has no scheme".to_owned())),
         }
@@ -103,8 +103,8 @@ impl PostgresServer {
     fn parse(rest: &str) -> Result<Self, StoreError> {
         let unusable = |what: &str| {
             bad(format!(
-                "{what}; it is postgres://USER:PASSWORD@HOST:PORT/DATABASE, with special characters \
-                 in the parts written as %XX"
+                "{what}; it is postgres://USER:PASSWORD@HOST:PORT/DATABASE, with special \
+                 characters in the parts written as %XX"
             ))
         };
         let parsed = Url::parse(&format!("postgres:{rest}"))
@@ -146,7 +146,7 @@ impl PostgresServer {
 impl SqliteFile {
     fn parse(url: &str, rest: &str) -> Result<Self, StoreError> {
         let (file, parameters) = rest.split_once('?').unwrap_or((rest, ""));
-        // What programs that use the same library write by habit, and what happens here anyway.
+        // Options that other programs of the same library use by habit, and defaults here.
         if !matches!(parameters, "" | "mode=rwc") {
             return Err(bad(format!(
                 "the parameters {parameters:?} are not supported"

@@ -114,7 +114,7 @@ impl News {
             .unwrap_or_else(|task| task.into_inner())
             .take();
         if let Some(task) = task {
-            // It ends at once; if it panicked, there is nothing more to end.
+            // The task ends at once; one that panicked has ended.
             let _ = task.await;
         }
     }

@@ -86,12 +86,12 @@ impl Program {
         self.id
     }
 
-    /// What it wrote to standard error so far.
+    /// Standard error so far.
     pub fn log(&self) -> String {
         self.log.text()
     }
 
-    /// What it wrote to standard output so far.
+    /// Standard output so far.
     pub fn printed(&self) -> String {
         self.printed.text()
     }

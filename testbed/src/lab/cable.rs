@@ -25,7 +25,7 @@ pub struct Cable {
 
 impl Lab {
     /// Replaces a node's cable by a slow one, carried by the program `flexfeed-delay` at `program`.
-    /// What the node had joined has to be joined again.
+    /// The node's groups have to be joined again.
     ///
     /// # Errors
     /// When the kernel refuses, or the program does not start.

@@ -335,7 +335,7 @@ impl Node {
     /// Returns a command for a long-lived program in this node with the rights of the lab's owner
     /// over this network: raw sockets, and foreign source addresses.
     ///
-    /// It dies with the lab, and is the only child of the process that the command starts.
+    /// Dies with the lab, and is the only child of the process that the command starts.
     ///
     /// # Errors
     /// A tool is missing.

@@ -10,7 +10,8 @@ pub const WINDOW: usize = 25;
 /// Returns the document up to the first entry of a generated feed.
 pub fn head(updated: &str) -> String {
     format!(
-        "<?xml version=\"1.0\" encoding=\"us-ascii\"?>\n<feed\nxmlns=\"http://www.w3.org/2005/Atom\"\n\
+        "<?xml version=\"1.0\" encoding=\"us-ascii\"?>\n\
+         <feed\nxmlns=\"http://www.w3.org/2005/Atom\"\n\
          xmlns:thr=\"http://purl.org/syndication/thread/1.0\"><title>All of lore.example</title>\
          <link\nrel=\"alternate\"\ntype=\"text/html\"\n\
          href=\"https://lore.example/all/\"/>\

@@ -34,7 +34,7 @@ pub fn forge(wanted: Wanted, to: &[SocketAddr], until: &Until) -> Result<Forged>
         from: SocketAddr::new(source, 40_000),
         to: wanted.group,
         ttl: 9,
-        payload: b"forged: nobody's relay sent this",
+        payload: b"forged: no relay sent this",
     };
     let mut packet = Vec::new();
     ensure!(

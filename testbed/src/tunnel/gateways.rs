@@ -49,7 +49,7 @@ pub struct GatewaysPlan {
     /// Data messages per gateway after which it ends early.
     pub enough: Option<u64>,
     /// Time after its first data message at which the first gateway leaves, if before the others.
-    /// It listens to the end.
+    /// Listens to the end.
     pub first_leaves_after: Option<Duration>,
     /// Way in which the first leaves, and the others at the end.
     pub leave: Leave,

@@ -102,7 +102,7 @@ describe("is everybody getting everything", () => {
     expect(verdict({ ...base, behind: 40, worst_lag_ms: 9000 })).toMatchObject({ tone: "bad" });
     expect(verdict({ ...base, connected: 0, offline: 100 })).toMatchObject({ tone: "bad", word: "No" });
   });
-  it("nobody", () => {
+  it("no receivers", () => {
     expect(verdict({ total: 0, connected: 0, offline: 0, behind: 0, worst_lag_updates: null, worst_lag_ms: null }).tone).toBe("plain");
   });
 });

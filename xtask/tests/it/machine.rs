@@ -14,7 +14,7 @@ const BARE: &str = "sh cat cp dirname env find grep mkdir mktemp readlink rm rmd
 /// Programs of every system that steps call in addition.
 const FOR_STEPS: &str = "cksum gzip kill nice setpriv sha256sum tail tar";
 
-/// What `./dev` needs to build anything, to make virtual networks, and so on.
+/// Programs that `./dev` needs to build anything, to make virtual networks, and so on.
 pub const BUILD: &str = "git cc c++ make cmake clang libclang";
 /// See [`BUILD`].
 pub const NETWORK: &str = "ip nft unshare nsenter setpriv feedparser";
@@ -29,7 +29,7 @@ pub struct Machine {
     variables: Vec<(String, String)>,
 }
 
-/// What a command did.
+/// Outcome of a command.
 pub struct Outcome {
     /// Exit code.
     pub code: i32,

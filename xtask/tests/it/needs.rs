@@ -1,5 +1,4 @@
-//! What `./dev` does where something is missing: it names it, installs it, or prints the line to
-//! run.
+//! Missing requirements of `./dev`: it names them, installs them, or prints the line to run.
 
 use std::fs;
 use std::path::Path;

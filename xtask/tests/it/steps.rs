@@ -200,7 +200,7 @@ fn the_earlier_version_is_built_apart() {
     let manifest = fs::read_to_string(manifest).unwrap();
     assert!(manifest.contains("version = \"0.1.0-previous\""));
     assert!(machine.target("previous/flexfeed-source").exists());
-    // It is not built again.
+    // The program is not built again.
     let again = machine.run(&["test-upgrade", "--build"]);
     again.ends(0).called_not("cargo");
 }
@@ -247,7 +247,7 @@ fn programs_with_fault_injection_are_not_packed() {
     }
     machine.stand_in_at(&relay, "");
     machine.run(&["refuse-faults", folder]).ends(0);
-    // They are no programs that could be packed.
+    // These are no programs that could be packed.
     machine.stand_in("readelf", "");
     machine.stand_in("strip", "exit 1");
     machine

@@ -128,8 +128,9 @@ async fn a_feed_with_a_huge_title_is_looked_at() {
     let operator = bench.operator().await;
     let look = async |title: String| {
         let feed = format!(
-            "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n<rss version=\"2.0\"><channel><title>{title}\
-             </title><item><title>{title}</title></item></channel></rss>"
+            "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n\
+             <rss version=\"2.0\"><channel><title>{title}</title>\
+             <item><title>{title}</title></item></channel></rss>"
         );
         let url = server(feed.leak()).await;
         let answer = operator

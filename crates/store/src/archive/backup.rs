@@ -108,7 +108,7 @@ fn write(path: &Path, mut parts: mpsc::Receiver<Vec<u8>>) -> io::Result<Option<u
         Ok(size)
     });
     if !matches!(written, Ok(Some(_))) {
-        // It is of no use; if it cannot be removed, the next backup replaces it.
+        // A partial file is of no use; if it cannot be removed, the next backup replaces it.
         let _ = std::fs::remove_file(&beside);
     }
     written.map_err(|error| {

@@ -1,4 +1,4 @@
-//! What an archive consists of: a record for each row, with the columns that it keeps.
+//! Records of an archive: one for each row, with the columns that it keeps.
 
 use serde::{Deserialize, Serialize};
 

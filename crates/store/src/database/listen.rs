@@ -75,7 +75,7 @@ pub(super) async fn listen_to_postgres(options: PgConnectOptions, bell: Bell) {
     loop {
         if let Ok(mut listener) = connect(&options).await {
             pause = FIRST_PAUSE;
-            // What came before it listened.
+            // For changes made before it listened.
             for topic in Topic::ALL {
                 bell.ring(topic);
             }

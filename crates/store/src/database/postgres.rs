@@ -102,7 +102,7 @@ async fn migrate(options: &PgConnectOptions, url: &str) -> Result<(), StoreError
         .map_err(failed)?;
     let mut transaction = connection.begin().await.map_err(failed)?;
     // A large database may take its time, and others wait for the first one.
-    // Who has waited is to see what the first one did, whatever the server's default is.
+    // A process that waited has to see the first one's changes, whatever the server's default is.
     sqlx::raw_sql(
         "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
          SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0",

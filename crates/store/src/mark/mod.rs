@@ -231,7 +231,7 @@ impl HeadMark {
         }
         let shared = Arc::clone(&self.shared);
         blocking(&self.shared.path, move || {
-            // Who panicked in between left a file of which one record is whole.
+            // A panic in between left a file of which one record is whole.
             let mut file = shared.file.lock().unwrap_or_else(PoisonError::into_inner);
             if seq > shared.seq.load(Ordering::Acquire) {
                 file.raise(seq)?;

@@ -251,10 +251,10 @@ async fn browsers_sign_in_and_out(site: Site) {
         None
     );
     let mut raw = Raw::to(&site.url).await;
-    // It was idle for two minutes: that is noted once.
+    // The session was idle for two minutes: the next activity is noted once.
     raw.run("UPDATE web_sessions SET seen_at = seen_at - 120000")
         .await;
-    // What browsers do by themselves is not.
+    // Requests that browsers make by themselves are not.
     for _ in 0..2 {
         let idle = accounts.web_sessions().get(&[1; 32], IDLE).await.unwrap();
         assert_eq!(idle.unwrap().seen_ms, found.seen_ms - 120_000);
@@ -441,7 +441,7 @@ async fn browsers_are_signed_out_with_their_user(site: Site) {
         .await
         .unwrap()
         .unwrap();
-    // What they may do is what they may do now.
+    // Their rights are the present ones.
     assert_eq!(found.user.role, Role::Viewer);
     assert!(
         accounts

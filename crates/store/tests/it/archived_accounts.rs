@@ -127,7 +127,7 @@ async fn accounts_come_back_and_signed_in_browsers_do_not(site: Site) {
             None
         );
         assert!(!restored.users().setup_open().await.unwrap());
-        // It holds users now; a restore would mix them.
+        // The database holds users now; a restore would mix them.
         let error = restore(&other, &file).await.unwrap_err();
         assert!(error.to_string().contains("empty database"), "{error}");
     }

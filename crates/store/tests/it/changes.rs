@@ -179,7 +179,7 @@ async fn every_change_of_a_receiver_is_in_the_changes(site: Site) {
     assert_eq!((row.label.as_deref(), row.held), (None, true));
     assert_eq!(row.tags, ["a", "b"]);
     assert_eq!(opened.receivers().list().await.unwrap()[0], *row);
-    // What changes nothing is no change.
+    // An edit without effect is no change.
     records.receivers().edit(one, &hold).await.unwrap();
     let same = records.records().changes_since(next.upto, 9).await.unwrap();
     assert_eq!(same.upto, next.upto);
@@ -217,7 +217,7 @@ async fn a_forgotten_receiver_is_forgotten_everywhere(site: Site) {
             .unwrap()
             .is_empty()
     );
-    // It comes back: who has missed that it was gone does not lose it now.
+    // The receiver returns: a reader that missed its removal does not lose it now.
     enrol(&opened, 1).await;
     records.records().write(&Batch::default()).await.unwrap();
     let back = records.records().changes_since(before, 9).await.unwrap();

@@ -80,7 +80,7 @@ async fn fill_up(store: &Store, make_room: impl FnOnce()) {
     assert!(error.to_string().contains("no space left"), "{error}");
     assert!(!error.to_string().contains(PASSWORD), "{error}");
     assert!(number > 0);
-    // What there is is served.
+    // Stored updates are served.
     let head = number as u64 * 3;
     let updates = store
         .updates()

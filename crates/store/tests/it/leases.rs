@@ -83,11 +83,11 @@ async fn a_lease_passes_to_another_holder_when_it_ends(site: Site) {
     let next = take(&second, &b, SHORT).await.unwrap();
     assert_eq!(next.fence, first + 1);
     assert!(!store.leases().renew(&held, &a, LONG).await.unwrap());
-    // What is not its own any more it cannot give back.
+    // A lease taken by another holder cannot be released.
     store.leases().release(&held).await.unwrap();
     assert!(second.leases().renew(&next, &b, SHORT).await.unwrap());
 
-    // It is not renewed, and goes to who asks.
+    // It is not renewed, and the next applicant gets it.
     let third = take_soon(&store, &a).await;
     assert_eq!(third.fence, first + 2);
     assert!(!second.leases().renew(&next, &b, LONG).await.unwrap());
@@ -196,7 +196,7 @@ async fn the_last_holder_of_a_lease_stays_known(site: Site) {
     store.leases().release(&lease).await.unwrap();
     let row = store.channels().list().await.unwrap().remove(0);
     assert_eq!((row.lease, row.last_holder), (None, Some(attic.id)));
-    // What was given back does not come back by a renewal that was late.
+    // A late renewal does not revive a released lease.
     assert!(!store.leases().renew(&lease, &attic, LONG).await.unwrap());
     let next = holder("basement");
     take(&store, &next, LONG).await.unwrap();
@@ -242,7 +242,7 @@ async fn a_frozen_holder_stores_nothing_after_its_successor_has(site: Site) {
                     tokio::time::sleep(Duration::from_millis(1)).await;
                     continue;
                 };
-                // It never looks whether it still has the lease.
+                // This holder never checks whether it still has the lease.
                 for _ in 0..20 {
                     number += 1;
                     let drafts = [draft(&format!("{prefix}{number}"), 1)];

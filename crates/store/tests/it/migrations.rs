@@ -108,11 +108,13 @@ async fn version_1(site: &Site) {
              VALUES (5, 'lore', '{INCARNATION}', 3, 1000);
          INSERT INTO feeds (id, channel_id, url, etag, last_modified, last_poll, state, detail)
              VALUES (8, 5, '{URL}', '\"x\"', NULL, 2000, 'ok', '2 entries');
-         INSERT INTO entries (feed_id, entry_id, hash, seq) VALUES (8, 'a', {two}, 3), (8, 'b', {one}, 2);
+         INSERT INTO entries (feed_id, entry_id, hash, seq)
+             VALUES (8, 'a', {two}, 3), (8, 'b', {one}, 2);
          INSERT INTO updates (channel_id, seq, feed_id, entry_id, kind, created_at, encoded) VALUES
              (5, 1, 8, 'a', 'created', 1001, {one}), (5, 2, 8, 'b', 'created', 1002, {one}),
              (5, 3, 8, 'a', 'updated', 1003, {two});
-         INSERT INTO tokens (hash, label, created_at) VALUES ({token}, 'first enrolment link', 1004);"
+         INSERT INTO tokens (hash, label, created_at)
+             VALUES ({token}, 'first enrolment link', 1004);"
     ))
     .await;
     raw.close().await;

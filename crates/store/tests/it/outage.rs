@@ -327,7 +327,7 @@ async fn a_hung_transaction_does_not_block_the_others_for_ever() {
     };
     assert_eq!(stored[0].seq, 1);
     hangs.store(false, Ordering::Relaxed);
-    // It held the row, and has lost it.
+    // The session held the row, and has lost it.
     let error = hanging.await.unwrap().unwrap_err();
     assert!(error.is_unavailable(), "{error:?}");
     assert_eq!(second.channels().open("lore").await.unwrap().head, 1);

@@ -221,7 +221,7 @@ async fn a_writer_that_lost_the_lease_writes_nothing(site: Site) {
         fences: vec![second],
         ..full()
     };
-    // What was refused has left no gap.
+    // Refused batches have left no gap.
     assert_eq!(opened.records().write(&theirs).await.unwrap(), change + 1);
 }
 

@@ -58,7 +58,7 @@ async fn old_updates_are_deleted_and_the_stricter_limit_decides(site: Site) {
     assert_eq!(retain(limits(Some(100), Some(HOUR))).await, 3001);
     let channel = store.channels().open("lore").await.unwrap();
     assert_eq!((channel.first, channel.head), (3001, 3000));
-    // What was forgotten does not come back as new.
+    // Deleted updates do not return as new.
     let again = store
         .updates()
         .append("lore", URL, None, &drafts(0, 9), None, &encode)

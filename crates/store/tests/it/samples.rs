@@ -104,7 +104,7 @@ async fn larger_steps_are_the_sums_of_smaller_ones(site: Site) {
         let small = read(&opened, channel, SMALL).await;
         let middle = read(&opened, channel, MIDDLE).await;
         let large = read(&opened, channel, LARGE).await;
-        // What is not over is not made yet.
+        // Steps that are not over are not made yet.
         let over: Vec<_> = small
             .iter()
             .filter(|row| row.at_ms < end)
@@ -183,7 +183,7 @@ async fn samples_that_were_not_rolled_up_stay(site: Site) {
     assert!(left.len() < 200, "{}", left.len());
     assert_eq!(sum(&read(&opened, "lore", MIDDLE).await), sum(&all));
     assert_eq!(sum(&read(&opened, "lore", LARGE).await), sum(&all));
-    // It goes on, and what had gone before counts as before.
+    // Rolling up continues, and earlier steps count as before.
     write(&opened, "lore", later, later + HOUR).await;
     opened.records().roll_up(later + HOUR).await.unwrap();
     opened.records().trim(later + HOUR).await.unwrap();

@@ -463,7 +463,7 @@ async fn a_channel_keeps_its_last_updates_and_returns_the_oldest_seq(site: Site)
     assert_eq!((channel.first, channel.head), (2471, 2500));
     let left = store.updates().read("lore", 1, 100, 1 << 20).await.unwrap();
     assert_eq!((left.len(), left[0].seq), (30, 2471));
-    // What was forgotten is still known.
+    // Entries of deleted updates are still known.
     let again = store
         .updates()
         .append("lore", URL, None, &drafts[..9], None, &encode)

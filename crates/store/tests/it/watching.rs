@@ -88,7 +88,7 @@ async fn a_watch_that_was_dropped_and_a_store_that_was_closed_leave_nothing_behi
     let opened = site.open().await;
     drop(opened.watch(Topic::Changes));
     let mut watch = opened.watch(Topic::Changes);
-    // What it rings for when it begins to listen may have been for the first one only.
+    // The ring at the start of listening may have been for the first watch only.
     opened.records().write(&news()).await.unwrap();
     woken(&mut watch).await;
     close(std::slice::from_ref(&opened)).await;

@@ -194,7 +194,7 @@ impl Records<'_> {
         changes.feed_events = since.within(feed_events);
         changes.receivers = since.within(receivers);
         changes.forgotten = since.within(gone);
-        // It is what it is now, so it may well be there earlier.
+        // The present row, which may be ahead of the other changes.
         changes.info = info.filter(|info| info.change > change);
         since.session.rollback().await?;
         Ok(changes)
@@ -227,7 +227,7 @@ impl Records<'_> {
         changes.moves = session.list(sql, values![LAST_MOVES], read_move).await?;
         changes.moves.reverse();
         let newest = select_feed_events!("ORDER BY id DESC LIMIT $1");
-        // What was seen of a feed last may be from long before what was seen of others.
+        // A feed's last event may be much older than those of other feeds.
         let of_each_feed = select_feed_events!(
             "WHERE id IN (SELECT (SELECT MAX(e.id) FROM feed_events e
                      WHERE e.channel = c.name AND e.url = f.url)

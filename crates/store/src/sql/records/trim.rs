@@ -1,4 +1,4 @@
-//! Letting go of old records, in parts, between which others can write.
+//! Deletion of old records, in parts, between which others can write.
 
 use super::change::next_change;
 use crate::database::{Operation, Sql, Value, sql, values};
@@ -134,7 +134,7 @@ impl Records<'_> {
         let mut all = 0;
         loop {
             let mut session = self.store.database.write(operation).await?;
-            // Who writes records takes rows in an order of its own: one of us at a time.
+            // Writers of records lock rows in another order: one transaction at a time.
             next_change(&mut session).await?;
             let deleted = session.execute(sql, values).await?;
             session.commit().await?;
