@@ -7,11 +7,11 @@ use crate::scenario::{
     Fault, a_cut_receiver_falls_back_and_returns, a_deaf_relay_is_left,
     a_draining_relay_costs_nothing, a_narrow_path, a_restored_backup_is_noticed,
     all_families_and_any_source, an_hour_of_a_busy_archive, away_for_thousands_of_updates,
-    crashes_lose_nothing_and_repeat_nothing, dual_stack, flapping_backs_off, ipv6_only,
-    links_fail_in_turn, loss_is_repaired, nat_rebinding, older_receivers_are_served,
-    relay_beside_the_source, relays_fail_in_turn, relays_fail_to_copies,
-    the_console_tells_the_truth, three_behind_one_address, translations_change,
-    tunnels_end_and_are_limited, who_forges_and_floods_gets_nothing, works_with_others,
+    crashes_lose_nothing_and_repeat_nothing, dual_stack, flapping_backs_off,
+    forged_and_flooding_requests_get_nothing, ipv6_only, links_fail_in_turn, loss_is_repaired,
+    nat_rebinding, older_receivers_are_served, relay_beside_the_source, relays_fail_in_turn,
+    relays_fail_to_copies, the_console_shows_the_real_rungs, three_behind_one_address,
+    translations_change, tunnels_end_and_are_limited, works_with_others,
 };
 use crate::tunnel::Peer;
 
@@ -162,19 +162,19 @@ const CLAIMS: [Claim; 29] = [
     Claim {
         fault: Fault::MacCheckOff,
         name: "s: attacks",
-        scenario: who_forges_and_floods_gets_nothing,
+        scenario: forged_and_flooding_requests_get_nothing,
         reasons: &["datagrams came by", "ended the honest"],
     },
     Claim {
         fault: Fault::RelayCheckOff,
         name: "s: attacks",
-        scenario: who_forges_and_floods_gets_nothing,
+        scenario: forged_and_flooding_requests_get_nothing,
         reasons: &["an attacker forged its flow"],
     },
     Claim {
         fault: Fault::TeardownUnchecked,
         name: "s: attacks",
-        scenario: who_forges_and_floods_gets_nothing,
+        scenario: forged_and_flooding_requests_get_nothing,
         reasons: &["ended the honest"],
     },
     Claim {
@@ -209,7 +209,7 @@ const CLAIMS: [Claim; 29] = [
     Claim {
         fault: Fault::ConsoleBlind,
         name: "z: the console",
-        scenario: |fault| the_console_tells_the_truth(fault).map(|_| ()),
+        scenario: |fault| the_console_shows_the_real_rungs(fault).map(|_| ()),
         reasons: &["the page does not show it"],
     },
     Claim {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use netio::{BindOptions, MulticastSender, RecvBatch};
 
-use crate::until::Until;
+use crate::until::StopCondition;
 use crate::waiting::pause;
 
 /// Interval at which the end condition is checked.
@@ -26,7 +26,7 @@ pub fn send_numbered(
     count: u32,
     size: usize,
     interval: Duration,
-    until: &Until,
+    until: &StopCondition,
 ) -> Result<()> {
     with_runtime(async {
         let mut datagram = vec![0; size.max(4)];
@@ -64,7 +64,7 @@ pub fn count_arrivals(
     source: Option<IpAddr>,
     interface: IpAddr,
     join: bool,
-    until: &Until,
+    until: &StopCondition,
     enough: Option<u64>,
     joined: impl FnOnce(),
 ) -> Result<u64> {
@@ -98,7 +98,7 @@ pub fn record(
     group: SocketAddr,
     source: Option<IpAddr>,
     interface: IpAddr,
-    until: &Until,
+    until: &StopCondition,
     joined: impl FnOnce(),
 ) -> Result<Vec<String>> {
     with_runtime(async {
@@ -120,7 +120,7 @@ pub fn record(
 /// there already is read before the end is looked at.
 async fn receive(
     socket: &netio::UdpSocket,
-    until: &Until,
+    until: &StopCondition,
     mut each: impl FnMut(&[u8]) -> bool,
 ) -> Result<()> {
     let mut batch = RecvBatch::new();
@@ -151,7 +151,7 @@ async fn receive(
 ///
 /// # Errors
 /// When the socket cannot be made.
-pub fn tell_origins(listen: SocketAddr, until: &Until) -> Result<()> {
+pub fn echo_origins(listen: SocketAddr, until: &StopCondition) -> Result<()> {
     let socket = UdpSocket::bind(listen).with_context(|| format!("listening on {listen}"))?;
     socket.set_read_timeout(Some(Duration::from_millis(20)))?;
     let mut buffer = [0; 64];
@@ -169,7 +169,11 @@ pub fn tell_origins(listen: SocketAddr, until: &Until) -> Result<()> {
 ///
 /// # Errors
 /// When the socket cannot be made.
-pub fn ask_origin(to: SocketAddr, until: &Until, mut report: impl FnMut(&str)) -> Result<()> {
+pub fn ask_origin(
+    to: SocketAddr,
+    until: &StopCondition,
+    mut report: impl FnMut(&str),
+) -> Result<()> {
     let socket = UdpSocket::bind(("0.0.0.0", 0)).context("opening a UDP socket")?;
     socket.set_read_timeout(Some(Duration::from_millis(20)))?;
     let mut buffer = [0; 64];

@@ -59,7 +59,7 @@ impl Reader {
     /// When there is none; names the line that installs one.
     pub fn find() -> Result<&'static Reader> {
         static FOUND: OnceLock<Option<Reader>> = OnceLock::new();
-        FOUND.get_or_init(Reader::look_up).as_ref().ok_or_else(|| {
+        FOUND.get_or_init(Reader::search).as_ref().ok_or_else(|| {
             anyhow!(
                 "no independent feed reader is installed; run: apt-get install \
                      python3-feedparser (or: apt-get install newsboat python3)"
@@ -67,7 +67,7 @@ impl Reader {
         })
     }
 
-    fn look_up() -> Option<Reader> {
+    fn search() -> Option<Reader> {
         // The python3 that comes first in PATH is often not the one that the system's packages are
         // for.
         let pythons: Vec<PathBuf> = [on_path("python3"), Some(PathBuf::from("/usr/bin/python3"))]
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn readers_find_what_the_generator_wrote() {
+    fn readers_find_generated_entries() {
         let folder = tempfile::tempdir().unwrap();
         let ledger = folder.path().join("ledger.jsonl");
         let file = folder.path().join("a.atom");

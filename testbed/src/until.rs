@@ -14,23 +14,23 @@ pub const JOINED: &str = "joined";
 
 /// When a program ends: after a time, or sooner, when its standard input is closed.
 #[derive(Debug, Clone)]
-pub struct Until {
+pub struct StopCondition {
     end: Instant,
     closed: Arc<AtomicBool>,
 }
 
-impl Until {
+impl StopCondition {
     /// After a time.
-    pub fn after(time: Duration) -> Until {
-        Until {
+    pub fn after(time: Duration) -> StopCondition {
+        StopCondition {
             end: Instant::now() + time,
             closed: Arc::default(),
         }
     }
 
     /// When standard input is closed; after a time if that does not happen.
-    pub fn closed_or_after(time: Duration) -> Until {
-        let until = Until::after(time);
+    pub fn closed_or_after(time: Duration) -> StopCondition {
+        let until = StopCondition::after(time);
         let closed = Arc::clone(&until.closed);
         std::thread::spawn(move || {
             // Whatever is said there means nothing, and an error is an end.
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn a_time_ends() {
-        assert!(Until::after(Duration::ZERO).is_over());
-        assert!(!Until::after(Duration::from_secs(600)).is_over());
+        assert!(StopCondition::after(Duration::ZERO).is_over());
+        assert!(!StopCondition::after(Duration::from_secs(600)).is_over());
     }
 }

@@ -6,9 +6,9 @@ use std::io;
 /// This thread is in the scheduler's real-time class for as long as this value lives, and so is
 /// every process that it starts meanwhile, for good.
 #[derive(Debug)]
-pub struct Urgent(());
+pub struct RealTime(());
 
-impl Urgent {
+impl RealTime {
     /// For measurements: before every ordinary thread of the machine.
     pub const MEASURED: i32 = 1;
     /// For what measurements rely on: before these, too.
@@ -18,12 +18,12 @@ impl Urgent {
     ///
     /// # Errors
     /// When the system does not allow it, as to ordinary users.
-    pub fn begin(priority: i32) -> io::Result<Urgent> {
-        schedule(libc::SCHED_RR, priority).map(|()| Urgent(()))
+    pub fn begin(priority: i32) -> io::Result<RealTime> {
+        schedule(libc::SCHED_RR, priority).map(|()| RealTime(()))
     }
 }
 
-impl Drop for Urgent {
+impl Drop for RealTime {
     fn drop(&mut self) {
         // Giving up a privilege is always allowed.
         let _ = schedule(libc::SCHED_OTHER, 0);

@@ -226,7 +226,7 @@ impl Finder {
     /// Restarts all lookups: other name servers may be near.
     pub(crate) fn network_changed(&mut self) {
         self.resolver = None;
-        self.look_up(true);
+        self.resolve(true);
     }
 
     /// Replaces the hints; invalid ones are ignored.
@@ -246,7 +246,7 @@ impl Finder {
     }
 
     /// Looks up the names without a result, or `all` of them.
-    pub(crate) fn look_up(&mut self, all: bool) {
+    pub(crate) fn resolve(&mut self, all: bool) {
         let names: Vec<RelayName> = self.names().map(|(_, _, name)| name.clone()).collect();
         for name in names {
             let RelayName::Host { host, port } = &name else {
@@ -436,7 +436,7 @@ impl Finder {
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         if self.again.is_some_and(|at| at <= now) {
             self.again = None;
-            self.look_up(true);
+            self.resolve(true);
         }
     }
 

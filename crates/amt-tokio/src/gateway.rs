@@ -188,7 +188,7 @@ impl Gateway {
         if !self.started {
             self.started = true;
             self.resume();
-            self.finder.look_up(false);
+            self.finder.resolve(false);
             self.core.set_candidates(self.finder.candidates(), now);
         }
         let id = self.core.subscribe(subscription, now)?;
@@ -213,7 +213,7 @@ impl Gateway {
         let now = Instant::now();
         self.finder.set_hints(hints);
         if self.started {
-            self.finder.look_up(false);
+            self.finder.resolve(false);
             let candidates = self.finder.candidates();
             if !candidates.is_empty() {
                 // Hints often arrive right after the subscription, and end the lack of candidates.
@@ -467,7 +467,7 @@ impl Gateway {
         match event {
             Event::Connected { .. } | Event::Idle { .. } => self.finder.settled(),
             Event::NoRelay { .. } => self.finder.needs_more(now),
-            Event::Lost { .. } => self.finder.look_up(true),
+            Event::Lost { .. } => self.finder.resolve(true),
             _ => {}
         }
         if self.events.len() >= MAX_EVENTS {

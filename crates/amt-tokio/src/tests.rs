@@ -25,7 +25,7 @@ static PROBERS: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 /// Messages received by the relay.
 #[derive(Debug, PartialEq)]
-enum Heard {
+enum RelayEvent {
     Request,
     Update(SocketAddr),
     Teardown,
@@ -36,7 +36,7 @@ struct Relay {
     name: RelayName,
     addr: SocketAddr,
     socket: std::sync::Arc<UdpSocket>,
-    heard: mpsc::Receiver<Heard>,
+    heard: mpsc::Receiver<RelayEvent>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -75,13 +75,13 @@ async fn relay(at: &str, limited: bool) -> Relay {
                 Message::Request { nonce, mld } => {
                     let out = answer(mld, nonce, limited, Some(from));
                     own.send_to(&out, from).await.unwrap();
-                    Heard::Request
+                    RelayEvent::Request
                 }
-                Message::Update { .. } => Heard::Update(from),
+                Message::Update { .. } => RelayEvent::Update(from),
                 Message::Teardown { gateway, .. } => {
                     // An earlier message, where the socket was replaced.
                     assert_eq!(gateway.ip(), from.ip());
-                    Heard::Teardown
+                    RelayEvent::Teardown
                 }
                 other => panic!("a relay got {other:?}"),
             };
@@ -98,7 +98,7 @@ async fn relay(at: &str, limited: bool) -> Relay {
 }
 
 impl Relay {
-    async fn hears(&mut self) -> Heard {
+    async fn next_event(&mut self) -> RelayEvent {
         tokio::time::timeout(PATIENCE, self.heard.recv())
             .await
             .expect("nothing came")
@@ -107,7 +107,7 @@ impl Relay {
 
     async fn update(&mut self) -> SocketAddr {
         loop {
-            if let Heard::Update(from) = self.hears().await {
+            if let RelayEvent::Update(from) = self.next_event().await {
                 return from;
             }
         }
@@ -219,7 +219,7 @@ async fn a_stop_and_a_drop_leave_the_relay() {
             true => gateway.stop().await,
             false => drop(gateway),
         }
-        while relay.hears().await != Heard::Teardown {}
+        while relay.next_event().await != RelayEvent::Teardown {}
     }
 }
 
@@ -455,7 +455,7 @@ async fn a_failed_socket_is_replaced() {
     other.group = "232.1.1.2".parse().unwrap();
     gateway.subscribe(other).unwrap();
     let asked = async {
-        while relay.hears().await != Heard::Request {}
+        while relay.next_event().await != RelayEvent::Request {}
         relay.update().await
     };
     let mut batch = RecvBatch::new();

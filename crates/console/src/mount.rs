@@ -30,7 +30,7 @@ pub fn mount(parts: Parts) -> Console {
     let site = Arc::new(Site::new(parts));
     let mut tasks = JoinSet::new();
     tasks.spawn(live::follow(Arc::clone(&site)));
-    tasks.spawn(live::tell(Arc::clone(&site)));
+    tasks.spawn(live::notify(Arc::clone(&site)));
     tasks.spawn(trim(Arc::clone(&site)));
     tasks.spawn(expire(Arc::clone(&site)));
     Console { site, tasks }

@@ -60,7 +60,7 @@ pub struct Site {
     pub(crate) lookup: feed::fetch::Lookup,
     fleet: RwLock<Fleet>,
     board: RwLock<Board>,
-    news: watch::Sender<u64>,
+    latest: watch::Sender<u64>,
     nudge: Notify,
     /// Number of changes made here, and of those visible in a read.
     changes: AtomicU64,
@@ -111,7 +111,7 @@ impl Site {
             lookup: LOOKUP,
             fleet: RwLock::default(),
             board: RwLock::default(),
-            news: watch::Sender::new(0),
+            latest: watch::Sender::new(0),
             nudge: Notify::new(),
             changes: AtomicU64::new(0),
             seen: watch::Sender::new(0),
@@ -177,15 +177,15 @@ impl Site {
     pub(crate) fn changed(&self) {
         let failing = u64::from(self.health.is_failing());
         let version = 2 * (self.fleet().version() + self.board().version) + failing;
-        self.news.send_if_modified(|last| {
+        self.latest.send_if_modified(|last| {
             let is_new = *last != version;
             *last = version;
             is_new
         });
     }
 
-    pub(crate) fn news(&self) -> watch::Receiver<u64> {
-        self.news.subscribe()
+    pub(crate) fn latest(&self) -> watch::Receiver<u64> {
+        self.latest.subscribe()
     }
 
     /// Something was changed here: it is to be seen soon, channels and feeds included.

@@ -4,7 +4,7 @@
 //! structured JSON, whose `data` is a JSON Feed 1.1 item with the entry's XML under
 //! `_flexfeed.xml`. `id` is "INCARNATION/SEQ".
 
-mod glance;
+mod summary;
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -18,7 +18,7 @@ use zstd::bulk::{Compressor, Decompressor};
 
 use crate::entry::{Entry, Kind};
 use crate::item::Item;
-pub use glance::{Glance, glance};
+pub use summary::{UpdateSummary, summary};
 
 /// Longest event, after decompression, that [`decode`] accepts, in bytes.
 pub const MAX_EVENT_BYTES: usize = 16 << 20;

@@ -16,7 +16,7 @@ use crate::range::RangeSet;
 use assembly::{Assembly, Sizes};
 use handed::HandedUpdates;
 pub(crate) use types::MissingRange;
-pub use types::{Check, Delivered, Distrust, MergeStats, Output, Validity};
+pub use types::{Check, Delivered, DistrustedUpdate, MergeStats, Output, Validity};
 
 /// Number of updates beyond the next one to be delivered for which bytes are accepted.
 pub const WINDOW: u64 = 4096;
@@ -54,7 +54,7 @@ pub struct Merge {
     /// Updates below this one were asked for because they did not come.
     sought_below: u64,
     /// Findings that the owner has not taken yet.
-    distrusts: VecDeque<Distrust>,
+    distrusts: VecDeque<DistrustedUpdate>,
     /// The source can be asked for bytes.
     source_answers: bool,
     /// Flow bytes of these updates are not taken: a source that cannot be asked sends them by the
@@ -216,7 +216,7 @@ impl Merge {
     }
 
     /// The next finding.
-    pub fn pop_distrust(&mut self) -> Option<Distrust> {
+    pub fn pop_distrust(&mut self) -> Option<DistrustedUpdate> {
         self.distrusts.pop_front()
     }
 
@@ -451,7 +451,7 @@ impl Merge {
         {
             self.stats.mismatches += 1;
             if !std::mem::replace(&mut handed.disputed, true) {
-                self.note(Distrust {
+                self.note(DistrustedUpdate {
                     seq,
                     reason: NeedReason::Contradicted,
                     handed: true,
@@ -460,7 +460,7 @@ impl Merge {
         }
     }
 
-    fn note(&mut self, distrust: Distrust) {
+    fn note(&mut self, distrust: DistrustedUpdate) {
         if self.distrusts.len() < MAX_DISTRUSTS {
             self.distrusts.push_back(distrust);
         }
@@ -489,7 +489,7 @@ impl Merge {
                 self.shunned.pop_last();
             }
         }
-        self.note(Distrust {
+        self.note(DistrustedUpdate {
             seq,
             reason,
             handed: false,

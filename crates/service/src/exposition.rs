@@ -41,7 +41,7 @@ impl Format {
                 Format::OpenMetrics => open.take(preference),
             }
         }
-        match open.weight > 0 && open.goes_before(&text) {
+        match open.weight > 0 && open.precedes(&text) {
             true => Self::OpenMetrics,
             false => Self::Text,
         }
@@ -76,7 +76,7 @@ impl Preference {
     }
 
     /// Whether this format is preferred: of greater weight, or named more exactly, or earlier.
-    fn goes_before(&self, other: &Self) -> bool {
+    fn precedes(&self, other: &Self) -> bool {
         let exactly = |preference: &Self| preference.specific >= NAMED;
         match self.weight.cmp(&other.weight) {
             std::cmp::Ordering::Equal if exactly(other) => self.place < other.place,

@@ -173,7 +173,7 @@ impl LogLimit {
         if *event.metadata().level() > Level::INFO {
             return true;
         }
-        let mut named = Named::default();
+        let mut named = PeerFields::default();
         event.record(&mut named);
         let Some((rank, peer)) = named.peer else {
             return true;
@@ -239,13 +239,13 @@ impl<S: Subscriber> Layer<S> for LogLimit {
 
 /// Peer that an event names, and its message.
 #[derive(Debug, Default)]
-struct Named {
+struct PeerFields {
     /// Peer, with the position of its field in [`FIELDS`].
     peer: Option<(usize, String)>,
     text: String,
 }
 
-impl Named {
+impl PeerFields {
     fn take(&mut self, field: &Field, value: impl FnOnce() -> String) {
         if field.name() == "message" {
             self.text = value();
@@ -257,7 +257,7 @@ impl Named {
     }
 }
 
-impl Visit for Named {
+impl Visit for PeerFields {
     fn record_str(&mut self, field: &Field, value: &str) {
         self.take(field, || value.to_owned());
     }

@@ -16,7 +16,7 @@ const OWNER_MAY_WRITE: u32 = 0o600;
 
 /// Owner and permissions, as far as they can be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Found {
+struct FileOwner {
     at: PathBuf,
     owner: u32,
     group: u32,
@@ -24,16 +24,16 @@ struct Found {
     is_folder: bool,
 }
 
-impl Found {
+impl FileOwner {
     /// Returns the path, or the nearest one above it that can be examined.
-    fn nearest(path: &Path) -> Option<Found> {
+    fn nearest(path: &Path) -> Option<FileOwner> {
         let mut above = path.ancestors().map(|at| match at.as_os_str().is_empty() {
             true => Path::new("."),
             false => at,
         });
         above.find_map(|at| {
             let about = at.metadata().ok()?;
-            Some(Found {
+            Some(FileOwner {
                 at: at.to_owned(),
                 owner: about.uid(),
                 group: about.gid(),
@@ -71,7 +71,7 @@ pub fn remedy(folder: &Path, path: &Path, problem: &io::Error) -> String {
                 rustix::process::geteuid().as_raw(),
                 rustix::process::getegid().as_raw(),
             );
-            advice(folder, own, Found::nearest(path))
+            advice(folder, own, FileOwner::nearest(path))
         }
     }
 }
@@ -83,11 +83,11 @@ pub fn remedy_to_read(path: &Path) -> String {
         rustix::process::geteuid().as_raw(),
         rustix::process::getegid().as_raw(),
     );
-    reading_advice(path, own, Found::nearest(path))
+    reading_advice(path, own, FileOwner::nearest(path))
 }
 
-fn reading_advice(path: &Path, (uid, gid): (u32, u32), found: Option<Found>) -> String {
-    let text = whose((uid, gid), found.as_ref());
+fn reading_advice(path: &Path, (uid, gid): (u32, u32), found: Option<FileOwner>) -> String {
+    let text = owner_text((uid, gid), found.as_ref());
     let shown = path.display();
     let mut remedies = vec![format!("give it to this user (chown {uid}:{gid} {shown})")];
     match found {
@@ -97,7 +97,7 @@ fn reading_advice(path: &Path, (uid, gid): (u32, u32), found: Option<Found>) -> 
             remedies.insert(0, format!("allow its owner to read it (chmod {what} {at})"));
         }
         // No advice to become root.
-        Some(Found { owner, group, .. }) if owner != ROOT => remedies.push(format!(
+        Some(FileOwner { owner, group, .. }) if owner != ROOT => remedies.push(format!(
             "run as its owner (in a container: docker run --user {owner}:{group} …, with a data \
              folder of that user's)"
         )),
@@ -107,7 +107,7 @@ fn reading_advice(path: &Path, (uid, gid): (u32, u32), found: Option<Found>) -> 
 }
 
 /// Describes the user of this process and the owner of the file.
-fn whose((uid, gid): (u32, u32), found: Option<&Found>) -> String {
+fn owner_text((uid, gid): (u32, u32), found: Option<&FileOwner>) -> String {
     let mut text = format!("this process runs as uid {uid}, gid {gid}");
     if let Some(found) = found {
         let (at, owner, group, mode) = (found.at.display(), found.owner, found.group, found.mode);
@@ -118,8 +118,8 @@ fn whose((uid, gid): (u32, u32), found: Option<&Found>) -> String {
     text
 }
 
-fn advice(folder: &Path, (uid, gid): (u32, u32), found: Option<Found>) -> String {
-    let text = whose((uid, gid), found.as_ref());
+fn advice(folder: &Path, (uid, gid): (u32, u32), found: Option<FileOwner>) -> String {
+    let text = owner_text((uid, gid), found.as_ref());
     let mut remedies = vec![format!(
         "give the folder to this user (chown -R {uid}:{gid} {}; in a container, what is mounted \
          there)",
@@ -157,7 +157,7 @@ mod tests {
     }
 
     fn advised(at: &str, is_folder: bool, owner: u32, mode: u32) -> String {
-        let found = Found {
+        let found = FileOwner {
             at: at.into(),
             owner,
             group: owner + 1,
@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn advice_on_reading_names_owner_and_mode() {
         let advised = |at: &str, is_folder, owner, mode| {
-            let found = Found {
+            let found = FileOwner {
                 at: at.into(),
                 owner,
                 group: owner,
@@ -246,8 +246,8 @@ mod tests {
     fn missing_paths_are_judged_by_their_folder() {
         let folder = tempfile::tempdir().unwrap();
         let inner = folder.path().join("a/b");
-        assert_eq!(Found::nearest(&inner).unwrap().at, folder.path());
-        let nowhere = Found::nearest(Path::new("nowhere-at-all")).unwrap();
+        assert_eq!(FileOwner::nearest(&inner).unwrap().at, folder.path());
+        let nowhere = FileOwner::nearest(Path::new("nowhere-at-all")).unwrap();
         assert_eq!(nowhere.at, PathBuf::from("."));
         assert!(nowhere.is_folder);
         let denied = io::Error::from(io::ErrorKind::PermissionDenied);

@@ -23,7 +23,7 @@ pub trait Scene {
     const INTERVAL: Duration;
 
     /// Queries the status. A failure is part of the picture: the program may be starting.
-    fn look(&mut self);
+    fn refresh(&mut self);
 
     /// Returns the number of rows that can be scrolled.
     fn rows(&self) -> usize;
@@ -86,7 +86,7 @@ fn show<S: Scene>(
 ) -> Result<(), Failure> {
     let mut scroll: usize = 0;
     while !stop.is_cancelled() {
-        scene.look();
+        scene.refresh();
         let looked = Instant::now();
         let mut drawn = false;
         while looked.elapsed() < S::INTERVAL && !stop.is_cancelled() {

@@ -107,7 +107,7 @@ async fn converse(
     let app = app
         .layer(from_fn(heard))
         .layer(Extension(Arc::clone(&connection)));
-    let stream = TokioIo::new(Patient::new(stream));
+    let stream = TokioIo::new(TimedStream::new(stream));
     let mut talk = pin!(http.serve_connection(stream, TowerToHyperService::new(app)));
     let mut stopping = false;
     let ended = loop {
@@ -143,13 +143,13 @@ async fn heard(
 }
 
 /// Stream that fails when its peer reads nothing for too long.
-struct Patient {
+struct TimedStream {
     stream: TcpStream,
     /// Timer since a write had to wait.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
-impl Patient {
+impl TimedStream {
     fn new(stream: TcpStream) -> Self {
         Self {
             stream,
@@ -179,7 +179,7 @@ impl Patient {
     }
 }
 
-impl AsyncRead for Patient {
+impl AsyncRead for TimedStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -189,7 +189,7 @@ impl AsyncRead for Patient {
     }
 }
 
-impl AsyncWrite for Patient {
+impl AsyncWrite for TimedStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -7,7 +7,7 @@ use crate::StoreError;
 use crate::archive::{self, BackupReport};
 use crate::database::{Database, sql, values};
 use crate::location::Location;
-use crate::watch::{News, Topic, Watch};
+use crate::watch::{Topic, Watch, WriteNotices};
 
 /// Open database. Clones share its connections.
 ///
@@ -16,7 +16,7 @@ use crate::watch::{News, Topic, Watch};
 #[derive(Clone, Debug)]
 pub struct Store {
     pub(crate) database: Arc<Database>,
-    pub(crate) news: Arc<News>,
+    pub(crate) news: Arc<WriteNotices>,
 }
 
 impl Store {
@@ -24,7 +24,7 @@ impl Store {
         let database = Database::open(location).await?;
         Ok(Self {
             database: Arc::new(database),
-            news: Arc::new(News::new()),
+            news: Arc::new(WriteNotices::new()),
         })
     }
 
@@ -45,7 +45,8 @@ impl Store {
     /// come without need, and may be lost with the connection, so look every two seconds all the
     /// same. Within a tokio runtime only.
     pub fn watch(&self, topic: Topic) -> Watch {
-        self.news.watch(topic, |bell| self.database.listen(bell))
+        self.news
+            .watch(topic, |notifier| self.database.listen(notifier))
     }
 
     /// Writes everything into the file `to`: one state of the database, while others go on reading

@@ -28,12 +28,12 @@ pub use handles::{
     ApiTokens, AuditLog, Channels, Commands, Entries, Feeds, Gaps, Leases, Receivers, Records,
     Store, Tokens, Updates, Users, WebSessions,
 };
-pub use mark::{Adopted, HeadMark, Renewal};
+pub use mark::{Adoption, HeadMark, Renewal};
 pub use model::{
     ApiTokenRow, Applicant, AuditFilter, AuditRow, Batch, Changes, Channel, ChannelRow,
     ChannelSettings, ChooseSettings, Command, CommandState, Draft, EncodeUpdate, FeedEdit,
     FeedEvent, FeedHour, FeedRow, FeedSettings, Fence, GapRecord, GapState, Hash, Holder, Identity,
-    Kind, Lease, LeaseRow, Leased, MoveFilter, MoveRow, NewApiToken, NewAudit, NewCommand,
+    Kind, Lease, LeaseOutcome, LeaseRow, MoveFilter, MoveRow, NewApiToken, NewAudit, NewCommand,
     NewToken, NewUser, NewWebSession, Origin, PollRecord, ProgressRow, PulseRow, ReceiverCounts,
     ReceiverEdit, ReceiverRow, RelayRow, Retention, Role, SampleRow, SentBytes, SessionRow, Setup,
     SourceInfo, Stamp, StateRow, StoredUpdate, TokenRow, UpdateItem, UserChange, UserEdit, UserRow,

@@ -48,12 +48,12 @@ pub(crate) type Listening = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Senders of the wake-ups.
 #[derive(Clone, Debug)]
-pub(crate) struct Bell {
+pub(crate) struct Notifier {
     changes: watch::Sender<u64>,
     commands: watch::Sender<u64>,
 }
 
-impl Bell {
+impl Notifier {
     pub(crate) fn ring(&self, topic: Topic) {
         self.of(topic)
             .send_modify(|news| *news = news.wrapping_add(1));
@@ -69,16 +69,16 @@ impl Bell {
 
 /// Wake-ups, and the task that listens to the database for writes of others.
 #[derive(Debug)]
-pub(crate) struct News {
-    pub(crate) bell: Bell,
+pub(crate) struct WriteNotices {
+    pub(crate) notifier: Notifier,
     stop: watch::Sender<bool>,
     task: Mutex<Option<JoinHandle<()>>>,
 }
 
-impl News {
+impl WriteNotices {
     pub(crate) fn new() -> Self {
         Self {
-            bell: Bell {
+            notifier: Notifier {
                 changes: watch::Sender::new(0),
                 commands: watch::Sender::new(0),
             },
@@ -88,10 +88,10 @@ impl News {
     }
 
     /// Returns a new watch. The first one starts the task, of what `listen` returns.
-    pub(crate) fn watch(&self, topic: Topic, listen: impl FnOnce(Bell) -> Listening) -> Watch {
+    pub(crate) fn watch(&self, topic: Topic, listen: impl FnOnce(Notifier) -> Listening) -> Watch {
         let mut task = self.task.lock().unwrap_or_else(|task| task.into_inner());
         if task.is_none() && !*self.stop.borrow() {
-            let listening = listen(self.bell.clone());
+            let listening = listen(self.notifier.clone());
             let mut stopped = self.stop.subscribe();
             *task = Some(tokio::spawn(async move {
                 tokio::select! {
@@ -101,7 +101,7 @@ impl News {
             }));
         }
         Watch {
-            news: self.bell.of(topic).subscribe(),
+            news: self.notifier.of(topic).subscribe(),
         }
     }
 
@@ -120,7 +120,7 @@ impl News {
     }
 }
 
-impl Drop for News {
+impl Drop for WriteNotices {
     fn drop(&mut self) {
         self.stop.send_replace(true);
     }

@@ -23,7 +23,7 @@ pub use link::link;
 pub use protection::packet;
 pub use receiver::{play_receiver, receiver};
 pub use source::{play_source, source};
-pub use tunnel::{Reached, amt, amt_gateway, amt_relay, play_amt_gateway, play_amt_relay};
+pub use tunnel::{Coverage, amt, amt_gateway, amt_relay, play_amt_gateway, play_amt_relay};
 pub use wire::{ack, control, frames, tracker, unicast};
 
 /// A target: its name is that of its file in `fuzz/targets` and of its folder in `fuzz/corpus`.

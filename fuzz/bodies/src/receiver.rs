@@ -17,7 +17,7 @@ use model::{FLOWS, INCARNATIONS, Model, NAMES, content, endpoints, secret};
 
 /// A frame on the flow.
 #[derive(Debug, Arbitrary)]
-enum Carried<'a> {
+enum FlowFrame<'a> {
     Ping,
     /// A range of an update, near those that come next, as it is or false.
     Stream {
@@ -98,7 +98,7 @@ enum Step<'a> {
         skip: u8,
         jump: Option<u64>,
         phase: bool,
-        frames: Vec<Carried<'a>>,
+        frames: Vec<FlowFrame<'a>>,
     },
     /// One that was sent before, by either way.
     Again {
@@ -431,13 +431,13 @@ fn take(m: &mut Model, step: Step) {
     }
 }
 
-fn put(m: &mut Model, carried: &Carried, out: &mut Vec<u8>) {
+fn put(m: &mut Model, carried: &FlowFrame, out: &mut Vec<u8>) {
     const LIMIT: usize = 1400;
     // The flows of this test are the first channel's.
     let c = 0;
     match *carried {
-        Carried::Ping => put_ping(out),
-        Carried::Stream {
+        FlowFrame::Ping => put_ping(out),
+        FlowFrame::Stream {
             ahead,
             offset,
             len,
@@ -448,12 +448,12 @@ fn put(m: &mut Model, carried: &Carried, out: &mut Vec<u8>) {
             let ends = range.end == update.len();
             put_stream(out, LIMIT, seq, range.start as u64, &update[range], ends);
         }
-        Carried::Whole { ahead, truth } => {
+        FlowFrame::Whole { ahead, truth } => {
             let seq = m.expected[c] + u64::from(ahead);
             let (update, _) = m.range(c, seq, 0, u16::MAX, truth);
             put_stream(out, LIMIT, seq, 0, &update, true);
         }
-        Carried::Far {
+        FlowFrame::Far {
             seq,
             offset,
             len,
@@ -463,13 +463,13 @@ fn put(m: &mut Model, carried: &Carried, out: &mut Vec<u8>) {
             let seq = (seq >> 4).max(1);
             put_stream(out, LIMIT, seq, offset >> 2, &vec![1; len.into()], fin);
         }
-        Carried::Reset { ahead, size } => {
+        FlowFrame::Reset { ahead, size } => {
             put_reset(out, m.expected[c] + u64::from(ahead), 0, size >> 2)
         }
-        Carried::Message(bytes) => {
+        FlowFrame::Message(bytes) => {
             put_datagram(out, LIMIT, bytes);
         }
-        Carried::Raw(bytes) => {
+        FlowFrame::Raw(bytes) => {
             m.lied.fill(true);
             out.extend_from_slice(&bytes[..bytes.len().min(LIMIT)]);
         }

@@ -9,7 +9,7 @@ use amt::report::{self, Record, RecordKind};
 use amt::{Message, WireError};
 
 pub use gateway::{amt_gateway, play_amt_gateway};
-pub use relay::{Reached, amt_relay, play_amt_relay};
+pub use relay::{Coverage, amt_relay, play_amt_relay};
 
 use crate::choice;
 

@@ -127,7 +127,7 @@ fn the_documents_of_the_field_run_through_the_bodies() {
 
 /// The state machines are not only turned away at the door.
 #[test]
-fn the_kept_inputs_reach_what_they_are_for() {
+fn kept_inputs_reach_their_targets() {
     let all: Vec<_> = kept("source")
         .map(|data| bodies::play_source(&data))
         .collect();
@@ -198,7 +198,7 @@ fn the_kept_inputs_reach_what_they_are_for() {
     let all: Vec<_> = kept("amt_relay")
         .map(|data| bodies::play_amt_relay(&data))
         .collect();
-    let mut reached = |what, count: fn(&bodies::Reached) -> u64| {
+    let mut reached = |what, count: fn(&bodies::Coverage) -> u64| {
         missed.extend(all.iter().all(|r| count(r) == 0).then_some(what));
     };
     reached("several tunnels", |r| r.tunnels.saturating_sub(1));

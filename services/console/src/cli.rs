@@ -83,7 +83,7 @@ fn user(what: &str, given: &ArgMatches) -> Command {
     let name = || text("name");
     let password = || match given.get_one::<PathBuf>("password_file") {
         Some(path) => Password::File(path.clone()),
-        None => Password::Asked,
+        None => Password::Prompted,
     };
     match what {
         "add" => Command::AddUser {
@@ -196,7 +196,7 @@ mod tests {
         let Command::AddUser {
             name,
             role,
-            password: Password::Asked,
+            password: Password::Prompted,
         } = add
         else {
             panic!("{add:?}");

@@ -20,7 +20,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::out::{Outlet, Sent};
+use crate::out::{Outlet, SentCounters};
 use crate::tunnels::Tunnels;
 
 /// Recent status of the program.
@@ -39,7 +39,7 @@ pub struct PageStatus {
     /// Datagrams dropped, by reason.
     pub dropped: Vec<(&'static str, u64)>,
     /// Packets that were re-emitted.
-    pub sent: Sent,
+    pub sent: SentCounters,
     /// Failures of relays, in words.
     pub failures: Vec<String>,
 }
@@ -206,7 +206,7 @@ mod tests {
             received: 4,
             received_bytes: 5,
             dropped: vec![("malformed", 6)],
-            sent: Sent {
+            sent: SentCounters {
                 packets: 7,
                 lost: 8,
                 own: 9,

@@ -13,7 +13,7 @@ const MAX_TRAIN: usize = 1 << 16;
 
 /// Counts of re-emitted packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sent {
+pub struct SentCounters {
     /// Packets that the kernel accepted.
     pub packets: u64,
     /// Packets that the kernel had no room for, or refused.
@@ -43,7 +43,7 @@ pub struct Outlet {
     own: Vec<SocketAddr>,
     groups: BTreeMap<FlowId, SocketAddr>,
     train: Train,
-    sent: Sent,
+    sent: SentCounters,
 }
 
 impl Outlet {
@@ -77,7 +77,7 @@ impl Outlet {
             own,
             groups,
             train: Train::default(),
-            sent: Sent::default(),
+            sent: SentCounters::default(),
         })
     }
 
@@ -149,7 +149,7 @@ impl Outlet {
     }
 
     /// Returns the counts so far.
-    pub fn sent(&self) -> Sent {
+    pub fn sent(&self) -> SentCounters {
         self.sent
     }
 }

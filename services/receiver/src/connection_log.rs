@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use flexicast::control::Refusal;
-use flexicast_tokio::receiver::{Distrust, Event};
+use flexicast_tokio::receiver::{DistrustedUpdate, Event};
 use tracing::{debug, error, info, warn};
 
 use crate::board::Board;
@@ -36,7 +36,7 @@ impl ConnectionLog {
     }
 
     /// Logs mismatches at growing intervals: a forger may cause them all the time.
-    fn log_distrust(&mut self, channel: &str, found: &Distrust) {
+    fn log_distrust(&mut self, channel: &str, found: &DistrustedUpdate) {
         self.distrusted += 1;
         let (seq, count, reason) = (found.seq, self.distrusted, found.reason);
         let what = match found.handed {

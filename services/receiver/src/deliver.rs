@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 
 use bytes::Bytes;
-use feed::payload::{self, Glance};
+use feed::payload::{self, UpdateSummary};
 use flexicast::{Cursor, Via};
 use jiff::Timestamp;
 use tracing::{debug, error, warn};
@@ -264,11 +264,11 @@ impl Delivery {
 
 /// Metadata of the updates of a long batch that later ones of the same batch push out of the feed
 /// file's `keep` entries: decoding them in full would be wasted. `None` for all others.
-fn passing(items: &[Item], keep: usize) -> Vec<Option<Glance>> {
+fn passing(items: &[Item], keep: usize) -> Vec<Option<UpdateSummary>> {
     if items.len() <= keep {
         return Vec::new();
     }
-    let mut seen = glances(items);
+    let mut seen = summaries(items);
     let mut later = HashSet::new();
     let mut shown = false;
     for (item, place) in items.iter().zip(&mut seen).rev() {
@@ -276,9 +276,9 @@ fn passing(items: &[Item], keep: usize) -> Vec<Option<Glance>> {
         shown |= matches!(item.kind, ItemKind::Begins { .. });
         let full = later.len() >= keep;
         *place = match place.take() {
-            Some(glance) if full && !shown => Some(glance),
-            Some(glance) if !full => {
-                later.insert(glance.entry_id);
+            Some(summary) if full && !shown => Some(summary),
+            Some(summary) if !full => {
+                later.insert(summary.entry_id);
                 None
             }
             _ => None,
@@ -289,11 +289,11 @@ fn passing(items: &[Item], keep: usize) -> Vec<Option<Glance>> {
 
 /// Inspects all valid updates on all processors: a receiver that catches up spends most of its time
 /// here.
-fn glances(items: &[Item]) -> Vec<Option<Glance>> {
+fn summaries(items: &[Item]) -> Vec<Option<UpdateSummary>> {
     let look = |item: &Item| match &item.kind {
-        ItemKind::Update(received) => payload::glance(&received.encoded)
+        ItemKind::Update(received) => payload::summary(&received.encoded)
             .ok()
-            .filter(|glance| glance.seq == item.seq),
+            .filter(|summary| summary.seq == item.seq),
         ItemKind::Begins { .. } | ItemKind::Gap { .. } => None,
     };
     let threads = std::thread::available_parallelism().map_or(1, usize::from);

@@ -428,8 +428,8 @@ fn enough(reader: &JournalReader, keep: usize) -> (u64, bool) {
         let Ok(Some(record)) = reader.read(position) else {
             return (position + 1, false);
         };
-        if let Ok(glance) = payload::glance(&record.encoded) {
-            entries.insert(glance.entry_id);
+        if let Ok(summary) = payload::summary(&record.encoded) {
+            entries.insert(summary.entry_id);
         }
         if entries.len() >= keep {
             return (position, true);

@@ -4,7 +4,7 @@ use std::path::Path;
 
 pub use ::service::faults::{Fault, VARIABLE};
 use flexicast_tokio::source::Faults;
-use store::{Adopted, HeadMark, Store, StoreError};
+use store::{Adoption, HeadMark, Store, StoreError};
 
 /// [`HeadMark::adopt`], or, where the fault is injected, the same without its protection.
 ///
@@ -15,7 +15,7 @@ pub async fn adopt(
     store: &Store,
     name: &str,
     fence: Option<u64>,
-) -> Result<Adopted, StoreError> {
+) -> Result<Adoption, StoreError> {
     if Fault::RenewalOff.is_injected() {
         return HeadMark::trust(mark, store, name).await;
     }

@@ -26,7 +26,7 @@ pub fn command(program: &str) -> Command {
 
 /// The end of a program.
 #[derive(Debug)]
-pub struct Ended {
+pub struct ProgramEnd {
     /// Its exit code or signal.
     pub status: ExitStatus,
     /// All of its standard error.
@@ -35,7 +35,7 @@ pub struct Ended {
     pub printed: String,
 }
 
-impl Ended {
+impl ProgramEnd {
     /// Its exit code; none after a signal.
     pub fn code(&self) -> Option<i32> {
         self.status.code()
@@ -43,11 +43,11 @@ impl Ended {
 }
 
 /// Runs a program to its end.
-pub fn run(command: &mut Command) -> Ended {
+pub fn run(command: &mut Command) -> ProgramEnd {
     let output = command.output();
     let output = output.unwrap_or_else(|error| panic!("{:?}: {error}", command.get_program()));
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    Ended {
+    ProgramEnd {
         status: output.status,
         log: text(output.stderr),
         printed: text(output.stdout),
@@ -59,8 +59,8 @@ pub fn run(command: &mut Command) -> Ended {
 pub struct Program {
     id: u32,
     child: Mutex<Child>,
-    log: Kept,
-    printed: Kept,
+    log: OutputBuffer,
+    printed: OutputBuffer,
     /// End of the part of the log that [`Program::wait_for`] has passed.
     passed: Mutex<usize>,
 }
@@ -73,8 +73,8 @@ impl Program {
         let mut child =
             child.unwrap_or_else(|error| panic!("{:?}: {error}", command.get_program()));
         Self {
-            log: Kept::of(child.stderr.take().unwrap()),
-            printed: Kept::of(child.stdout.take().unwrap()),
+            log: OutputBuffer::of(child.stderr.take().unwrap()),
+            printed: OutputBuffer::of(child.stdout.take().unwrap()),
             id: child.id(),
             child: Mutex::new(child),
             passed: Mutex::new(0),
@@ -149,9 +149,9 @@ impl Program {
     }
 
     /// Waits for its end and takes its output.
-    pub fn end(mut self) -> Ended {
+    pub fn end(mut self) -> ProgramEnd {
         let status = self.wait();
-        Ended {
+        ProgramEnd {
             status,
             log: self.log.whole(),
             printed: self.printed.whole(),
@@ -159,7 +159,7 @@ impl Program {
     }
 
     /// Asks it to stop (SIGTERM) and waits for its end.
-    pub fn terminate(self) -> Ended {
+    pub fn terminate(self) -> ProgramEnd {
         self.signal(Signal::TERM);
         self.end()
     }
@@ -178,12 +178,12 @@ impl Drop for Program {
 
 /// Output of a program, read line by line on a thread of its own.
 #[derive(Debug)]
-struct Kept {
+struct OutputBuffer {
     text: Arc<Mutex<String>>,
     reading: Option<JoinHandle<()>>,
 }
 
-impl Kept {
+impl OutputBuffer {
     fn of(from: impl Read + Send + 'static) -> Self {
         let text = Arc::new(Mutex::new(String::new()));
         let kept = Arc::clone(&text);

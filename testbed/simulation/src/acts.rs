@@ -14,11 +14,11 @@ use crate::path::Up;
 use crate::script::Act;
 use crate::store::Store;
 use crate::trace::Kind;
-use crate::violation::{Broken, Promise, broken};
+use crate::violation::{BrokenPromise, Promise, broken};
 use crate::world::{Event, Host, World};
 
 impl World {
-    pub(crate) fn perform(&mut self, act: Act) -> Result<(), Broken> {
+    pub(crate) fn perform(&mut self, act: Act) -> Result<(), BrokenPromise> {
         self.note(Kind::Act, 0, &[]);
         if !matches!(act, Act::Publish { .. } | Act::Message { .. }) {
             self.say(|| format!("{act:?}"));
@@ -160,13 +160,13 @@ impl World {
                 }
             }
             Act::Leap { span } => {
-                self.stand_still(span);
+                self.stall(span);
                 for receiver in 0..self.nodes.len() {
                     self.suspend(receiver, span);
                 }
             }
             Act::SuspendSource { span } => {
-                self.stand_still(span);
+                self.stall(span);
                 self.unanswered(span);
             }
             Act::Suspend { receiver, span } => self.suspend(receiver, span),
@@ -271,7 +271,7 @@ impl World {
         }
     }
 
-    fn stand_still(&mut self, span: Duration) {
+    fn stall(&mut self, span: Duration) {
         let until = self.now + span;
         self.origin.suspended_until = self.origin.suspended_until.max(Some(until));
         self.schedule(until, Event::Resume(Host::Source));
@@ -311,7 +311,7 @@ impl World {
         }
     }
 
-    pub(crate) fn resume(&mut self, host: Host) -> Result<(), Broken> {
+    pub(crate) fn resume(&mut self, host: Host) -> Result<(), BrokenPromise> {
         if self.suspended(host).is_some() {
             return Ok(());
         }
@@ -342,7 +342,7 @@ impl World {
         self.schedule(at, Event::Validated { session, yes });
     }
 
-    fn stop_source(&mut self, down: Duration, new_store: bool) -> Result<(), Broken> {
+    fn stop_source(&mut self, down: Duration, new_store: bool) -> Result<(), BrokenPromise> {
         if self.origin.core.take().is_none() {
             return Ok(());
         }
@@ -378,7 +378,7 @@ impl World {
     }
 
     /// A receiver's process ends.
-    fn stop_receiver(&mut self, receiver: usize, politely: bool) -> Result<(), Broken> {
+    fn stop_receiver(&mut self, receiver: usize, politely: bool) -> Result<(), BrokenPromise> {
         let session = self.nodes[receiver].path;
         self.nodes[receiver].dies();
         let Some(session) = session else {
@@ -390,7 +390,7 @@ impl World {
         self.end(session, Host::Receiver(receiver))
     }
 
-    fn eject(&mut self, receiver: usize) -> Result<(), Broken> {
+    fn eject(&mut self, receiver: usize) -> Result<(), BrokenPromise> {
         let id = self.nodes[receiver].id;
         let now = self.now;
         let Some(core) = self.source_awake() else {
@@ -415,14 +415,14 @@ impl World {
         })
     }
 
-    pub(crate) fn reannounce(&mut self, channel: usize, boot: u64) -> Result<(), Broken> {
+    pub(crate) fn reannounce(&mut self, channel: usize, boot: u64) -> Result<(), BrokenPromise> {
         if boot == self.origin.boot && self.origin.flows[channel].is_none() {
             return self.new_flow(channel);
         }
         Ok(())
     }
 
-    fn new_flow(&mut self, channel: usize) -> Result<(), Broken> {
+    fn new_flow(&mut self, channel: usize) -> Result<(), BrokenPromise> {
         let config = flow_config(&self.script.channels[channel], &mut self.rng);
         self.watch.flow(channel, &config);
         self.origin.flows[channel] = Some(config.flow);

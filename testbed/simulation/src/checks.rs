@@ -8,7 +8,7 @@ use flexicast::{MAX_UPDATE, Rung};
 
 use crate::node::Presence;
 use crate::script::Act;
-use crate::violation::{Broken, Promise, broken};
+use crate::violation::{BrokenPromise, Promise, broken};
 use crate::world::{Event, World, channel_name};
 
 const MS: Duration = Duration::from_millis(1);
@@ -26,7 +26,7 @@ const CLIMB: Duration = Duration::from_secs(1500);
 
 impl World {
     /// Checks invariants that hold at any time: bounded memory and plausible messages.
-    pub(crate) fn inspect(&self) -> Result<(), Broken> {
+    pub(crate) fn inspect(&self) -> Result<(), BrokenPromise> {
         if let Some(core) = &self.origin.core {
             let flows = (0..core.channels()).filter_map(|c| core.flow(c));
             if let Some(queued) = flows.map(|f| f.queued_bytes()).find(|b| *b > MOST_QUEUED) {
@@ -83,7 +83,7 @@ impl World {
 
     /// Heals all links; every remaining receiver must then get everything, including updates
     /// published from now on.
-    pub(crate) fn heal(&mut self) -> Result<(), Broken> {
+    pub(crate) fn heal(&mut self) -> Result<(), BrokenPromise> {
         self.say(|| "healing begins".to_owned());
         self.healing = true;
         let now = self.now;
@@ -183,7 +183,7 @@ impl World {
     }
 
     /// Nothing may be held for any receiver, and both ends must agree on every rung.
-    pub(crate) fn settle(&mut self) -> Result<(), Broken> {
+    pub(crate) fn settle(&mut self) -> Result<(), BrokenPromise> {
         self.inspect()?;
         self.say(|| "all receivers have everything".to_owned());
         let limit = self.now + SETTLE + self.queued() + self.waiting();

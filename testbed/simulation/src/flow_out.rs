@@ -6,7 +6,7 @@ use flexicast::protect::peek_flow_id;
 
 use crate::node::Presence;
 use crate::trace::Kind;
-use crate::violation::{Broken, Promise, broken};
+use crate::violation::{BrokenPromise, Promise, broken};
 use crate::world::{Event, World};
 
 impl World {
@@ -29,7 +29,7 @@ impl World {
     }
 
     /// Sends the flow packets that are due.
-    pub(crate) fn transmit(&mut self) -> Result<bool, Broken> {
+    pub(crate) fn transmit(&mut self) -> Result<bool, BrokenPromise> {
         let mut packet = std::mem::take(&mut self.scratch);
         let mut moved = false;
         loop {
@@ -47,7 +47,7 @@ impl World {
         Ok(moved)
     }
 
-    fn send_packet(&mut self, channel: usize, packet: &mut Vec<u8>) -> Result<(), Broken> {
+    fn send_packet(&mut self, channel: usize, packet: &mut Vec<u8>) -> Result<(), BrokenPromise> {
         let now = self.now;
         let sealed = Bytes::copy_from_slice(packet);
         self.note(Kind::FlowSent, channel as u64, &sealed);

@@ -8,7 +8,7 @@ use rand::RngExt;
 use crate::node::Presence;
 use crate::path::{Down, Path, Up};
 use crate::trace::Kind;
-use crate::violation::Broken;
+use crate::violation::BrokenPromise;
 use crate::world::{Event, Host, World};
 
 const MS: Duration = Duration::from_millis(1);
@@ -74,7 +74,7 @@ impl World {
     }
 
     /// A receiver tries to connect.
-    pub(crate) fn connect(&mut self, receiver: usize, boot: u64) -> Result<(), Broken> {
+    pub(crate) fn connect(&mut self, receiver: usize, boot: u64) -> Result<(), BrokenPromise> {
         let node = &self.nodes[receiver];
         if node.boot != boot || node.presence != Presence::Here || node.path.is_some() {
             return Ok(());
@@ -116,7 +116,7 @@ impl World {
         receiver: usize,
         boot: u64,
         session: SessionId,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), BrokenPromise> {
         let alive = self.origin.core.is_some();
         let known = self
             .paths
@@ -140,7 +140,7 @@ impl World {
 
     /// An end gives a connection up, or learns that it is over; the other end learns of it when it
     /// has waited long enough.
-    pub(crate) fn end(&mut self, session: SessionId, host: Host) -> Result<(), Broken> {
+    pub(crate) fn end(&mut self, session: SessionId, host: Host) -> Result<(), BrokenPromise> {
         let Some(path) = self.paths.get_mut(&session) else {
             return Ok(());
         };
@@ -181,7 +181,7 @@ impl World {
     }
 
     /// Closes the receiver's end of a connection; it reconnects.
-    fn disconnected(&mut self, session: SessionId, receiver: usize) -> Result<(), Broken> {
+    fn disconnected(&mut self, session: SessionId, receiver: usize) -> Result<(), BrokenPromise> {
         let node = &mut self.nodes[receiver];
         if node.path != Some(session) {
             return Ok(());

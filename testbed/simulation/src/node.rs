@@ -15,7 +15,7 @@ use crate::link::Link;
 use crate::relays::Gateway;
 use crate::script::ReceiverPlan;
 use crate::store::Store;
-use crate::violation::{Broken, Promise, broken};
+use crate::violation::{BrokenPromise, Promise, broken};
 use crate::wake::Wake;
 
 /// Whether a receiver takes part.
@@ -186,7 +186,7 @@ impl Node {
         first: u64,
         resync: bool,
         store: &Store,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), BrokenPromise> {
         let Some(reading) = self.readings.get_mut(channel) else {
             return broken(Promise::Protocol, format!("welcome to {channel}"));
         };
@@ -219,7 +219,7 @@ impl Node {
         incarnation: Uuid,
         output: &Output,
         store: &Store,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), BrokenPromise> {
         let Some(reading) = self.readings.get_mut(channel) else {
             return broken(Promise::Protocol, format!("output of {channel}"));
         };

@@ -15,7 +15,7 @@ use uuid::Uuid;
 use crate::fault::Fault;
 use crate::script::{ChannelPlan, Script};
 use crate::store::{Store, fresh};
-use crate::violation::{Broken, Promise, broken};
+use crate::violation::{BrokenPromise, Promise, broken};
 use crate::wake::Wake;
 use crate::watch::Watch;
 use crate::world::channel_name;
@@ -72,7 +72,7 @@ impl Origin {
         fault: Option<Fault>,
         rng: &mut SmallRng,
         watch: &mut Watch,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), BrokenPromise> {
         let mut channels = Vec::new();
         for (c, plan) in script.channels.iter().enumerate() {
             let flow = plan.flow.then(|| flow_config(plan, rng));

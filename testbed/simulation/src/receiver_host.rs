@@ -14,14 +14,14 @@ use crate::fault::Fault;
 use crate::node::Presence;
 use crate::path::{Down, Unread, Up};
 use crate::trace::Kind;
-use crate::violation::{Broken, Promise, broken};
-use crate::wake::Moved;
+use crate::violation::{BrokenPromise, Promise, broken};
+use crate::wake::Activity;
 use crate::world::{Event, Host, World};
 
 const MS: Duration = Duration::from_millis(1);
 
 impl World {
-    pub(crate) fn start_receiver(&mut self, i: usize) -> Result<(), Broken> {
+    pub(crate) fn start_receiver(&mut self, i: usize) -> Result<(), BrokenPromise> {
         let seed = self.rng.random();
         let node = &mut self.nodes[i];
         match node.presence {
@@ -35,7 +35,7 @@ impl World {
         self.connect(i, boot)
     }
 
-    pub(crate) fn wake_receiver(&mut self, i: usize) -> Result<(), Broken> {
+    pub(crate) fn wake_receiver(&mut self, i: usize) -> Result<(), BrokenPromise> {
         let now = self.now;
         let node = &mut self.nodes[i];
         if node.wake.armed.is_none_or(|at| at != now) || node.presence != Presence::Here {
@@ -59,14 +59,14 @@ impl World {
             &format!("receiver {i}"),
             channels,
             0,
-            Moved::Nothing.or(moved),
+            Activity::Nothing.or(moved),
             next,
             now,
         )
     }
 
     /// Moves everything that is ready at a receiver; returns whether there was anything.
-    pub(crate) fn pump_receiver(&mut self, i: usize) -> Result<bool, Broken> {
+    pub(crate) fn pump_receiver(&mut self, i: usize) -> Result<bool, BrokenPromise> {
         let mut moved = false;
         if self.nodes[i].presence != Presence::Here {
             return Ok(false);
@@ -97,7 +97,7 @@ impl World {
     }
 
     /// Reads server streams, while the receiver wants to.
-    fn read_streams(&mut self, i: usize) -> Result<bool, Broken> {
+    fn read_streams(&mut self, i: usize) -> Result<bool, BrokenPromise> {
         let mut moved = false;
         let Some(session) = self.nodes[i].path else {
             return Ok(false);
@@ -151,7 +151,7 @@ impl World {
         moved
     }
 
-    fn receiver_event(&mut self, i: usize, event: ReceiverEvent) -> Result<(), Broken> {
+    fn receiver_event(&mut self, i: usize, event: ReceiverEvent) -> Result<(), BrokenPromise> {
         let boot = self.nodes[i].boot;
         let node = &mut self.nodes[i];
         let mut join = None;
@@ -272,7 +272,7 @@ impl World {
     }
 
     /// The application reads what is ready, as fast as it can.
-    fn application(&mut self, i: usize) -> Result<bool, Broken> {
+    fn application(&mut self, i: usize) -> Result<bool, BrokenPromise> {
         let now = self.now;
         let mut moved = false;
         loop {
@@ -314,7 +314,7 @@ impl World {
     }
 
     /// Confirms updates that the application has on disk.
-    pub(crate) fn confirm(&mut self, i: usize, boot: u64) -> Result<(), Broken> {
+    pub(crate) fn confirm(&mut self, i: usize, boot: u64) -> Result<(), BrokenPromise> {
         let now = self.now;
         let node = &mut self.nodes[i];
         if node.boot != boot {
@@ -331,7 +331,11 @@ impl World {
     }
 
     /// The next message of a lane arrives.
-    pub(crate) fn arrive_down(&mut self, session: SessionId, lane: u64) -> Result<(), Broken> {
+    pub(crate) fn arrive_down(
+        &mut self,
+        session: SessionId,
+        lane: u64,
+    ) -> Result<(), BrokenPromise> {
         let now = self.now;
         let Some(i) = self.paths.get(&session).map(|p| p.receiver) else {
             return Ok(());
@@ -378,7 +382,7 @@ impl World {
         boot: u64,
         rung: Rung,
         packet: &Bytes,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), BrokenPromise> {
         let now = self.now;
         let node = &mut self.nodes[i];
         if node.boot != boot || node.presence != Presence::Here {

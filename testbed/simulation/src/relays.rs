@@ -11,7 +11,7 @@ use rand::RngExt;
 
 use crate::fault::Fault;
 use crate::node::Presence;
-use crate::violation::Broken;
+use crate::violation::BrokenPromise;
 use crate::world::{Event, World};
 
 const MS: Duration = Duration::from_millis(1);
@@ -94,7 +94,7 @@ impl World {
     }
 
     /// A gateway has found a relay, or none, or has found out whether the one that it has lives.
-    pub(crate) fn gateway(&mut self, i: usize, boot: u64) -> Result<(), Broken> {
+    pub(crate) fn gateway(&mut self, i: usize, boot: u64) -> Result<(), BrokenPromise> {
         let now = self.now;
         let node = &mut self.nodes[i];
         if node.boot != boot || node.presence != Presence::Here {

@@ -8,12 +8,12 @@ use crate::fault::Fault;
 use crate::path::{CONTROL, Down, PIECE, Up, WINDOW};
 use crate::store::secret;
 use crate::trace::Kind;
-use crate::violation::{Broken, Promise, broken};
-use crate::wake::Moved;
+use crate::violation::{BrokenPromise, Promise, broken};
+use crate::wake::Activity;
 use crate::world::{Event, Host, World};
 
 impl World {
-    pub(crate) fn start_source(&mut self) -> Result<(), Broken> {
+    pub(crate) fn start_source(&mut self) -> Result<(), BrokenPromise> {
         if self.origin.core.is_none() {
             self.origin
                 .start(&self.script, self.fault, &mut self.rng, &mut self.watch)?;
@@ -22,7 +22,7 @@ impl World {
         self.pump_source().map(|_| ())
     }
 
-    pub(crate) fn wake_source(&mut self) -> Result<(), Broken> {
+    pub(crate) fn wake_source(&mut self) -> Result<(), BrokenPromise> {
         let now = self.now;
         if self.origin.wake.armed.is_none_or(|at| at != now) {
             return Ok(());
@@ -53,8 +53,8 @@ impl World {
     }
 
     /// Moves everything that is ready at the source; returns what that was.
-    pub(crate) fn pump_source(&mut self) -> Result<Moved, Broken> {
-        let mut moved = Moved::Nothing;
+    pub(crate) fn pump_source(&mut self) -> Result<Activity, BrokenPromise> {
+        let mut moved = Activity::Nothing;
         for round in 0.. {
             if round > 100_000 {
                 return broken(Promise::Timers, "the source always has something to do");
@@ -65,7 +65,7 @@ impl World {
                 self.source_event(event)?;
             }
             while let Some(session) = self.origin.core.as_mut().and_then(|c| c.poll_dirty()) {
-                moved = moved.max(Moved::Looked);
+                moved = moved.max(Activity::Looked);
                 busy |= self.fill(session)?;
             }
             busy |= self.transmit()?;
@@ -85,7 +85,7 @@ impl World {
         Ok(moved)
     }
 
-    fn source_event(&mut self, event: SourceEvent) -> Result<(), Broken> {
+    fn source_event(&mut self, event: SourceEvent) -> Result<(), BrokenPromise> {
         let now = self.now;
         let Some(core) = &mut self.origin.core else {
             return Ok(());
@@ -173,7 +173,7 @@ impl World {
     }
 
     /// The source closes a connection.
-    fn hang_up(&mut self, session: SessionId, code: u64) -> Result<(), Broken> {
+    fn hang_up(&mut self, session: SessionId, code: u64) -> Result<(), BrokenPromise> {
         self.send_down(session, CONTROL, 40, Down::Closed);
         let Some(path) = self.paths.get_mut(&session) else {
             return Ok(());
@@ -194,7 +194,7 @@ impl World {
         session: SessionId,
         receiver: usize,
         ejected: bool,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), BrokenPromise> {
         self.watch.gone(session, receiver, ejected, self.now);
         if let Some(core) = &mut self.origin.core
             && self.fault != Some(Fault::NeverClosed)
@@ -205,7 +205,7 @@ impl World {
     }
 
     /// Sends what a session has to say, as much as fits.
-    fn fill(&mut self, session: SessionId) -> Result<bool, Broken> {
+    fn fill(&mut self, session: SessionId) -> Result<bool, BrokenPromise> {
         let mut moved = false;
         let Some(core) = &mut self.origin.core else {
             return Ok(false);
@@ -333,7 +333,7 @@ impl World {
         channel: usize,
         from: u64,
         limit: usize,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), BrokenPromise> {
         if boot != self.origin.boot {
             return Ok(());
         }
@@ -353,7 +353,7 @@ impl World {
     }
 
     /// The next message of a control stream arrives at the source.
-    pub(crate) fn arrive_up(&mut self, session: SessionId) -> Result<(), Broken> {
+    pub(crate) fn arrive_up(&mut self, session: SessionId) -> Result<(), BrokenPromise> {
         let now = self.now;
         let Some(receiver) = self.paths.get(&session).map(|p| p.receiver) else {
             return Ok(());
@@ -401,7 +401,7 @@ impl World {
         &mut self,
         session: SessionId,
         bytes: &[u8],
-    ) -> Result<(), Broken> {
+    ) -> Result<(), BrokenPromise> {
         let path = self.paths.get(&session);
         let known = path.filter(|p| p.at_source && p.accepted && p.boot == self.origin.boot);
         let (Some(path), Some(core)) = (known, &mut self.origin.core) else {
@@ -421,7 +421,11 @@ impl World {
         self.pump_source().map(|_| ())
     }
 
-    pub(crate) fn arrive_credit(&mut self, session: SessionId, bytes: usize) -> Result<(), Broken> {
+    pub(crate) fn arrive_credit(
+        &mut self,
+        session: SessionId,
+        bytes: usize,
+    ) -> Result<(), BrokenPromise> {
         let Some(path) = self.paths.get_mut(&session).filter(|p| p.at_source) else {
             return Ok(());
         };
@@ -434,7 +438,7 @@ impl World {
         Ok(())
     }
 
-    pub(crate) fn validated(&mut self, session: SessionId, yes: bool) -> Result<(), Broken> {
+    pub(crate) fn validated(&mut self, session: SessionId, yes: bool) -> Result<(), BrokenPromise> {
         let Some(path) = self
             .paths
             .get_mut(&session)

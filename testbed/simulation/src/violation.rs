@@ -35,12 +35,12 @@ pub enum Promise {
 
 /// A broken promise, while its run goes on.
 #[derive(Debug)]
-pub(crate) struct Broken {
+pub(crate) struct BrokenPromise {
     pub(crate) promise: Promise,
     pub(crate) what: String,
 }
 
-impl Broken {
+impl BrokenPromise {
     /// Says at which receiver.
     pub(crate) fn at_receiver(mut self, receiver: usize) -> Self {
         self.what = format!("receiver {receiver} {}", self.what);
@@ -49,8 +49,8 @@ impl Broken {
 }
 
 /// Ends a run with a broken promise.
-pub(crate) fn broken<T>(promise: Promise, what: impl Into<String>) -> Result<T, Broken> {
-    Err(Broken {
+pub(crate) fn broken<T>(promise: Promise, what: impl Into<String>) -> Result<T, BrokenPromise> {
+    Err(BrokenPromise {
         promise,
         what: what.into(),
     })

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::violation::{Broken, Promise, broken};
+use crate::violation::{BrokenPromise, Promise, broken};
 
 /// Timers of one host that ring in a second without anything coming of it: so many are forgiven,
 /// for each peer and channel so many more, and one for each packet: its loss may be due.
@@ -11,16 +11,16 @@ const IDLE_PER_PEER: u32 = 25;
 
 /// Result of handling a host's timer or input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Moved {
+pub(crate) enum Activity {
     Nothing,
     /// A host was woken without any output.
     Looked,
     Something,
 }
 
-impl Moved {
-    pub(crate) fn or(self, something: bool) -> Moved {
-        if something { Moved::Something } else { self }
+impl Activity {
+    pub(crate) fn or(self, something: bool) -> Activity {
+        if something { Activity::Something } else { self }
     }
 }
 
@@ -47,13 +47,13 @@ impl Wake {
         who: &str,
         peers: usize,
         packets: u64,
-        moved: Moved,
+        moved: Activity,
         next: Option<Instant>,
         now: Instant,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), BrokenPromise> {
         self.rings += 1;
         let past = next.is_some_and(|at| at <= now);
-        self.stuck = if past && moved == Moved::Nothing {
+        self.stuck = if past && moved == Activity::Nothing {
             self.stuck + 1
         } else {
             0
@@ -72,7 +72,7 @@ impl Wake {
             self.idle = 0;
             self.packets = packets;
         }
-        self.idle += u32::from(moved != Moved::Something);
+        self.idle += u32::from(moved != Activity::Something);
         let sent = (packets - self.packets) as u32;
         if self.idle > IDLE_PER_SECOND + IDLE_PER_PEER * peers as u32 + sent {
             let idle = self.idle;

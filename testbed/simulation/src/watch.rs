@@ -16,7 +16,7 @@ use flexicast::protect::{Algorithm, FlowSecret, HEADER_LEN, OVERHEAD, PacketKey}
 use flexicast::source::SessionId;
 use flexicast::{Cause, FlowId, Rung};
 
-use crate::violation::{Broken, Promise, broken};
+use crate::violation::{BrokenPromise, Promise, broken};
 
 /// An announced epoch begins within a second, one that was announced before it may take another,
 /// and the source's timer may be a little late.
@@ -35,7 +35,7 @@ struct Epoch {
 
 /// Whether a receiver belongs to a channel's flow.
 #[derive(Default)]
-struct Standing {
+struct Participation {
     /// Its sessions that joined and did not leave.
     sessions: BTreeSet<SessionId>,
     since: Option<Instant>,
@@ -52,7 +52,7 @@ struct Channel {
     largest: Option<u64>,
     /// Update and offset up to which the flow has sent.
     position: (u64, u64),
-    standing: BTreeMap<usize, Standing>,
+    standing: BTreeMap<usize, Participation>,
 }
 
 impl Channel {
@@ -63,7 +63,7 @@ impl Channel {
         receiver: usize,
         secret: &FlowSecret,
         sequence: u64,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), BrokenPromise> {
         let Some(epoch) = self.epochs.iter_mut().find(|e| e.secret == *secret) else {
             // Of a flow that was replaced meanwhile: no packet will be sent under it.
             return Ok(());
@@ -100,7 +100,7 @@ impl Channel {
 }
 
 /// Properties of a packet for the other checks.
-pub(crate) struct Seen<'a> {
+pub(crate) struct PacketView<'a> {
     pub(crate) pn: u64,
     /// STREAM frames: seq, offset, bytes, whether the update ends.
     pub(crate) streams: Vec<(u64, u64, &'a [u8], bool)>,
@@ -234,7 +234,7 @@ impl Watch {
         session: SessionId,
         receiver: usize,
         bytes: &[u8],
-    ) -> Result<(), Broken> {
+    ) -> Result<(), BrokenPromise> {
         let reader = self.down.entry(session).or_default();
         reader.push(bytes);
         while let Ok(Some(frame)) = reader.next_frame() {
@@ -301,7 +301,7 @@ impl Watch {
         channel: usize,
         packet: &'a mut Vec<u8>,
         now: Instant,
-    ) -> Result<Seen<'a>, Broken> {
+    ) -> Result<PacketView<'a>, BrokenPromise> {
         self.packets += 1;
         let c = &mut self.channels[channel];
         let expected = c.largest.map_or(0, |pn| pn + 1);
@@ -394,6 +394,6 @@ impl Watch {
                 streams.push((seq, offset, data, fin));
             }
         }
-        Ok(Seen { pn, streams })
+        Ok(PacketView { pn, streams })
     }
 }

@@ -18,7 +18,7 @@ use crate::relays::Relay;
 use crate::script::{Act, Script};
 use crate::store::Store;
 use crate::trace::{Kind, Trace};
-use crate::violation::{Broken, Promise, broken};
+use crate::violation::{BrokenPromise, Promise, broken};
 use crate::watch::Watch;
 
 /// A run with more events than this does not end by itself.
@@ -199,7 +199,11 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) fn new(script: Script, fault: Option<Fault>, verbose: bool) -> Result<Self, Broken> {
+    pub(crate) fn new(
+        script: Script,
+        fault: Option<Fault>,
+        verbose: bool,
+    ) -> Result<Self, BrokenPromise> {
         let start = Instant::now();
         let mut rng = SmallRng::seed_from_u64(script.seed ^ 0x5eed);
         if fault == Some(Fault::Dice) {
@@ -262,7 +266,7 @@ impl World {
     }
 
     /// The whole run.
-    pub(crate) fn run(&mut self) -> Result<Report, Broken> {
+    pub(crate) fn run(&mut self) -> Result<Report, BrokenPromise> {
         self.advance(self.script.duration)?;
         self.heal()?;
         self.settle()?;
@@ -291,7 +295,7 @@ impl World {
     }
 
     /// Lets virtual time pass.
-    pub(crate) fn advance(&mut self, span: Duration) -> Result<(), Broken> {
+    pub(crate) fn advance(&mut self, span: Duration) -> Result<(), BrokenPromise> {
         let end = self.now + span;
         while self.queue.peek().is_some_and(|Reverse(s)| s.at <= end) {
             let Some(Reverse(Scheduled { at, event, .. })) = self.queue.pop() else {
@@ -307,7 +311,7 @@ impl World {
         Ok(())
     }
 
-    fn happen(&mut self, event: Event) -> Result<(), Broken> {
+    fn happen(&mut self, event: Event) -> Result<(), BrokenPromise> {
         // Events for a suspended host wait.
         if let Some(host) = self.host_of(&event)
             && let Some(until) = self.suspended(host)
@@ -407,7 +411,7 @@ impl World {
         }
     }
 
-    fn hold(&mut self, until: Instant, event: Event) -> Result<(), Broken> {
+    fn hold(&mut self, until: Instant, event: Event) -> Result<(), BrokenPromise> {
         /// Capacity of a socket buffer, in packets.
         const BUFFER: usize = 128;
         if let Event::Packet { receiver, .. } = &event {

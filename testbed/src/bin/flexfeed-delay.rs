@@ -13,11 +13,11 @@ use testbed::delay::{Trip, answer, carry, send_trips};
 #[command(name = "flexfeed-delay", version)]
 struct Arguments {
     #[command(subcommand)]
-    what: What,
+    what: Action,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum Action {
     /// Carry frames between two interfaces of this network namespace until standard input ends;
     /// then print what was carried, as JSON
     Carry {
@@ -59,7 +59,7 @@ enum What {
 
 fn main() -> Result<()> {
     match Arguments::parse().what {
-        What::Carry {
+        Action::Carry {
             interfaces,
             delay_ms,
             limit,
@@ -73,8 +73,8 @@ fn main() -> Result<()> {
             let report = carry(names, delay, limit, &mut stdin(), up)?;
             println!("{}", serde_json::to_string(&report)?);
         }
-        What::Answer { listen } => answer(listen)?,
-        What::Ask {
+        Action::Answer { listen } => answer(listen)?,
+        Action::Ask {
             to,
             count,
             size,

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use testbed::demo::{Ending, options_from_environment, run};
+use testbed::demo::{DemoEnd, options_from_environment, run};
 
 const HELP: &str = "Runs a source and three receivers in virtual networks and shows what happens.
 
@@ -29,8 +29,8 @@ fn main() -> ExitCode {
         }
     };
     match run(&options) {
-        Ok(Ending::Proven) => ExitCode::SUCCESS,
-        Ok(Ending::Stopped) => {
+        Ok(DemoEnd::Proven) => ExitCode::SUCCESS,
+        Ok(DemoEnd::Stopped) => {
             println!("ended; everything is cleaned up");
             ExitCode::SUCCESS
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use testbed::until::{JOINED, Until};
+use testbed::until::{JOINED, StopCondition};
 use testbed::{garbage, probing};
 
 /// Datagrams for proving and disturbing.
@@ -17,11 +17,11 @@ struct Arguments {
     #[arg(long, global = true)]
     until_closed: bool,
     #[command(subcommand)]
-    what: What,
+    what: Action,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum Action {
     /// Send numbered datagrams to a multicast group
     Send {
         /// The group and port
@@ -121,9 +121,9 @@ fn main() -> Result<()> {
     let until_closed = arguments.until_closed;
     let until = |time| {
         if until_closed {
-            Until::closed_or_after(time)
+            StopCondition::closed_or_after(time)
         } else {
-            Until::after(time)
+            StopCondition::after(time)
         }
     };
     let joined = || {
@@ -132,7 +132,7 @@ fn main() -> Result<()> {
         }
     };
     match arguments.what {
-        What::Send {
+        Action::Send {
             group,
             from,
             count,
@@ -144,7 +144,7 @@ fn main() -> Result<()> {
             let until = until(Duration::from_secs(24 * 3600));
             probing::send_numbered(group, from, count, size, interval, &until)
         }
-        What::Count {
+        Action::Count {
             group,
             source,
             interface,
@@ -159,7 +159,7 @@ fn main() -> Result<()> {
             println!("{arrived}");
             Ok(())
         }
-        What::Record {
+        Action::Record {
             group,
             source,
             interface,
@@ -171,14 +171,14 @@ fn main() -> Result<()> {
             }
             Ok(())
         }
-        What::Tell { listen, for_ms } => {
-            probing::tell_origins(listen, &until(Duration::from_millis(for_ms)))
+        Action::Tell { listen, for_ms } => {
+            probing::echo_origins(listen, &until(Duration::from_millis(for_ms)))
         }
-        What::Ask { to, for_ms } => {
+        Action::Ask { to, for_ms } => {
             let until = until(Duration::from_millis(for_ms));
             probing::ask_origin(to, &until, |answer| println!("{answer}"))
         }
-        What::Garbage {
+        Action::Garbage {
             to,
             count,
             per_second,

@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
-use testbed::pump::{self, Address, FloorPlan, How, SendPlan, SinkPlan};
-use testbed::urgent::Urgent;
+use testbed::pump::{self, Address, FloorPlan, Ingress, SendPlan, SinkPlan};
+use testbed::urgent::RealTime;
 
 /// Many packets.
 #[derive(Debug, Parser)]
 #[command(name = "flexfeed-pump", version)]
 struct Arguments {
     #[command(subcommand)]
-    what: What,
+    what: Action,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -37,7 +37,7 @@ struct Common {
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum Action {
     /// Send
     Send {
         #[command(flatten)]
@@ -78,7 +78,7 @@ enum What {
 
 fn main() -> Result<()> {
     let (common, line) = match Arguments::parse().what {
-        What::Send {
+        Action::Send {
             common,
             rate,
             train,
@@ -94,7 +94,7 @@ fn main() -> Result<()> {
             let sent = pump::send(&plan)?;
             (common, serde_json::to_string(&sent)?)
         }
-        What::Floor {
+        Action::Floor {
             common,
             rate,
             count,
@@ -109,7 +109,7 @@ fn main() -> Result<()> {
             let sent = pump::floor(&plan)?;
             (common, serde_json::to_string(&sent)?)
         }
-        What::Drain {
+        Action::Drain {
             common,
             relay,
             count,
@@ -117,10 +117,10 @@ fn main() -> Result<()> {
         } => {
             let _urgent = urgent(&common);
             let how = match (relay, count) {
-                (Some(relay), Some(count)) => How::Tunnels { relay, count },
-                (Some(relay), None) => How::Gateway { relay },
-                (None, Some(count)) => How::Ports { count },
-                (None, None) => How::Direct,
+                (Some(relay), Some(count)) => Ingress::Tunnels { relay, count },
+                (Some(relay), None) => Ingress::Gateway { relay },
+                (None, Some(count)) => Ingress::Ports { count },
+                (None, None) => Ingress::Direct,
             };
             let plan = SinkPlan {
                 how,
@@ -146,9 +146,9 @@ fn address(common: &Common) -> Address {
 }
 
 /// The measuring process must not wait for the measured one.
-fn urgent(common: &Common) -> Option<Urgent> {
+fn urgent(common: &Common) -> Option<RealTime> {
     common
         .urgent
-        .then(|| Urgent::begin(Urgent::APPARATUS).context("the real-time class"))
+        .then(|| RealTime::begin(RealTime::APPARATUS).context("the real-time class"))
         .and_then(Result::ok)
 }

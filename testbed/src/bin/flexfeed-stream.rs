@@ -13,11 +13,11 @@ use testbed::stream::{ReceiverSettings, SourceSettings, publish, receive};
 #[command(name = "flexfeed-stream", version)]
 struct Arguments {
     #[command(subcommand)]
-    what: What,
+    what: Action,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum Action {
     /// Publish, when enough receivers are members
     Source {
         /// Address that receivers connect to
@@ -85,7 +85,7 @@ enum What {
 
 fn main() -> Result<()> {
     match Arguments::parse().what {
-        What::Source {
+        Action::Source {
             listen,
             group,
             interface,
@@ -119,7 +119,7 @@ fn main() -> Result<()> {
             repair_off,
         })),
         // There are many of them on one machine: one thread each.
-        What::Receiver {
+        Action::Receiver {
             server,
             name,
             records,

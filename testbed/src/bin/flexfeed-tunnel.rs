@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
-use testbed::tunnel::{self, Flood, GatewaysPlan, Leave, Wanted, Wave};
-use testbed::until::Until;
+use testbed::tunnel::{self, Flood, GatewaysPlan, JoinPlan, Leave, Wave};
+use testbed::until::StopCondition;
 
 /// AMT from outside.
 #[derive(Debug, Parser)]
@@ -22,7 +22,7 @@ struct Arguments {
     #[arg(long, global = true)]
     until_closed: bool,
     #[command(subcommand)]
-    what: What,
+    what: Action,
 }
 
 #[derive(Debug, Args)]
@@ -36,7 +36,7 @@ struct WantedArguments {
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum Action {
     /// Gateways that join and count what they get
     Join {
         /// Number.
@@ -96,7 +96,7 @@ enum What {
 
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
-    let wanted = Wanted {
+    let wanted = JoinPlan {
         source: arguments.wanted.source,
         group: arguments.wanted.group,
     };
@@ -105,16 +105,16 @@ fn main() -> Result<()> {
     let until = |ms| {
         let time = Duration::from_millis(ms);
         if until_closed {
-            Until::closed_or_after(time)
+            StopCondition::closed_or_after(time)
         } else {
-            Until::after(time)
+            StopCondition::after(time)
         }
     };
     let line = match arguments.what {
-        What::Forge { to, for_ms } => {
+        Action::Forge { to, for_ms } => {
             serde_json::to_string(&tunnel::forge(wanted, &to, &until(for_ms))?)?
         }
-        What::Join {
+        Action::Join {
             count,
             from,
             for_ms,
@@ -133,11 +133,11 @@ fn main() -> Result<()> {
             leave,
             again: Duration::from_millis(again_ms),
         })?)?,
-        What::Attack { each_ms } => {
+        Action::Attack { each_ms } => {
             let each = Duration::from_millis(each_ms);
             serde_json::to_string(&tunnel::attack(relay?, wanted, each)?)?
         }
-        What::Flood {
+        Action::Flood {
             wave,
             first,
             addresses,

@@ -19,7 +19,7 @@ pub struct Counts {
 }
 
 #[derive(Debug)]
-struct Held {
+struct DelayedPacket {
     due: Instant,
     frame: Vec<u8>,
 }
@@ -30,7 +30,7 @@ pub struct Line {
     delay: Duration,
     limit: usize,
     bytes: usize,
-    held: VecDeque<Held>,
+    held: VecDeque<DelayedPacket>,
     spare: Vec<Vec<u8>>,
     counts: Counts,
 }
@@ -61,7 +61,7 @@ impl Line {
         let mut buffer = self.spare.pop().unwrap_or_default();
         buffer.clear();
         buffer.extend_from_slice(frame);
-        self.held.push_back(Held {
+        self.held.push_back(DelayedPacket {
             due: now + self.delay,
             frame: buffer,
         });
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_dropped_and_counted() {
+    fn packets_beyond_the_queue_are_dropped_and_counted() {
         let start = Instant::now();
         let mut line = Line::new(DELAY, 5);
         for frame in [&[1, 1, 1][..], &[2, 2, 2], &[3, 3]] {

@@ -20,7 +20,7 @@ pub use echo::{Trip, Trips, answer, send_trips};
 pub use line::{Counts, Line};
 use port::{MAX_FRAME, Port};
 
-use crate::urgent::Urgent;
+use crate::urgent::RealTime;
 
 /// Report of a removed cable.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,7 +52,7 @@ pub fn carry(
     let mut lines = [Line::new(delay, limit), Line::new(delay, limit)];
     // A cable does not wait for a processor. Only the machine's own administrator may ask for that;
     // without it, a busy machine adds to the delay, as the report shows.
-    let _urgent = Urgent::begin(Urgent::APPARATUS);
+    let _urgent = RealTime::begin(RealTime::APPARATUS);
     let mut buffer = vec![0; MAX_FRAME];
     up()?;
     while !wait(&ports, &lines, stop)? {

@@ -52,7 +52,7 @@ pub struct Options {
 
 /// End of a demo.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
+pub enum DemoEnd {
     /// The time was over and everything was as promised.
     Proven,
     /// The user ended it.
@@ -65,7 +65,7 @@ pub enum Ending {
 /// # Errors
 /// When something does not start, a service ends by itself, or the judgement at the end is not
 /// good.
-pub fn run(options: &Options) -> Result<Ending> {
+pub fn run(options: &Options) -> Result<DemoEnd> {
     let shortest = CUT_EVERY;
     if let Some(time) = options.time {
         ensure!(
@@ -83,17 +83,17 @@ pub fn run(options: &Options) -> Result<Ending> {
     let mut stage = Stage::up_with(plan(options), &Binaries::of_demo()?)?;
     let result = play(&mut stage, options, found, &stop);
     match result {
-        Ok(Ending::Proven) => {
+        Ok(DemoEnd::Proven) => {
             stage.end()?;
             require_no_panic(&stage.logs())?;
             stage.discard();
-            Ok(Ending::Proven)
+            Ok(DemoEnd::Proven)
         }
-        Ok(Ending::Stopped) => {
+        Ok(DemoEnd::Stopped) => {
             // Whatever is in the way of an orderly end, the user wants it gone.
             let ended = stage.end();
             stage.discard();
-            ended.map(|()| Ending::Stopped)
+            ended.map(|()| DemoEnd::Stopped)
         }
         Err(error) => {
             // The error itself comes last, where it is read.
@@ -130,20 +130,20 @@ fn play(
     options: &Options,
     found: Option<FoundFeed>,
     stop: &StopSignal,
-) -> Result<Ending> {
+) -> Result<DemoEnd> {
     let live = found
         .map(|found| found.keep(stage.run_folder()))
         .transpose()?;
     let ready = wait_until_ready(stage, stop)?;
     let Some(before) = ready else {
-        return Ok(Ending::Stopped);
+        return Ok(DemoEnd::Stopped);
     };
     if live.is_none() {
         stage.set_rate(rate(options.time))?;
     }
     let stopped = watch(stage, options, stop, live.as_ref())?;
     if stopped {
-        return Ok(Ending::Stopped);
+        return Ok(DemoEnd::Stopped);
     }
     if live.is_none() {
         stage.set_rate(0.0)?;
@@ -157,7 +157,7 @@ fn play(
     };
     let report = verdict::judge(stage, before, updates, least)?;
     println!("{report}");
-    Ok(Ending::Proven)
+    Ok(DemoEnd::Proven)
 }
 
 /// Growth that is enough for the judgement also in a short run, with a reserve.

@@ -30,7 +30,7 @@ pub struct View {
     terminal: bool,
     feed: String,
     files: Vec<PathBuf>,
-    how_to_open: String,
+    open_hint: String,
     next_line: Duration,
     started_ms: f64,
     ends: Option<Duration>,
@@ -49,7 +49,7 @@ impl View {
                 .feed
                 .clone()
                 .unwrap_or_else(|| "made up, like that of lore.kernel.org".to_owned()),
-            how_to_open: how_to_open(stage, &files)?,
+            open_hint: open_hint(stage, &files)?,
             files,
             next_line: Duration::ZERO,
             started_ms: unix_ms(),
@@ -61,7 +61,7 @@ impl View {
             for file in &view.files {
                 println!("Atom file: {}", file.display());
             }
-            println!("open them with: {}", view.how_to_open);
+            println!("open them with: {}", view.open_hint);
         }
         Ok(view)
     }
@@ -162,7 +162,7 @@ impl View {
         for file in &self.files {
             lines.push(format!("  {}", file.display()));
         }
-        lines.push(format!("open them with:  {}", self.how_to_open));
+        lines.push(format!("open them with:  {}", self.open_hint));
         // Home, each line with its rest cleared, then all below: redrawn without flicker.
         let mut text = String::from("\x1b[H");
         for line in lines {
@@ -255,7 +255,7 @@ fn line(
 }
 
 /// A line that opens the files: with Newsboat, if it is there, by a list written for it.
-fn how_to_open(stage: &Stage, files: &[PathBuf]) -> Result<String> {
+fn open_hint(stage: &Stage, files: &[PathBuf]) -> Result<String> {
     if on_path("newsboat").is_none() {
         return Ok("any feed reader that takes files, or a text viewer such as less".to_owned());
     }

@@ -33,12 +33,12 @@ impl Tools {
     pub fn find() -> Result<&'static Tools> {
         static FOUND: OnceLock<std::result::Result<Tools, String>> = OnceLock::new();
         FOUND
-            .get_or_init(Tools::look_up)
+            .get_or_init(Tools::search)
             .as_ref()
             .map_err(|text| anyhow!("{text}"))
     }
 
-    fn look_up() -> std::result::Result<Tools, String> {
+    fn search() -> std::result::Result<Tools, String> {
         Ok(Tools {
             unshare: locate("unshare", "util-linux")?,
             nsenter: locate("nsenter", "util-linux")?,

@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn what_happens_unseen_is_in_the_archive_only() {
+    fn messages_between_two_polls_are_in_the_archive_only() {
         let mut book = book(0, 10);
         let begin: Timestamp = "2025-09-05T09:00:00Z".parse().unwrap();
         let arrive = Act::Arrive {

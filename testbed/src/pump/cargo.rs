@@ -13,7 +13,7 @@ pub struct Cargo {
 
 /// A packet that was checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Checked {
+pub struct CheckedPacket {
     /// Its number, from 0.
     pub number: u64,
     /// Send time, in ns of the machine's clock.
@@ -59,10 +59,10 @@ impl Cargo {
     }
 
     /// Reads a packet; `None` if it is not what was sent.
-    pub fn check(&self, packet: &[u8]) -> Option<Checked> {
+    pub fn check(&self, packet: &[u8]) -> Option<CheckedPacket> {
         let (number, rest) = packet.split_first_chunk::<8>()?;
         let (sent, rest) = rest.split_first_chunk::<8>()?;
-        (rest == self.pattern).then(|| Checked {
+        (rest == self.pattern).then(|| CheckedPacket {
             number: u64::from_be_bytes(*number),
             sent_ns: u64::from_be_bytes(*sent),
         })

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::{Address, Cargo, Sent, nanoseconds, thread_time};
+use super::{Address, Cargo, SendReport, nanoseconds, thread_time};
 use crate::waiting::pause;
 
 /// Parameters of the sender.
@@ -29,7 +29,7 @@ pub struct FloorPlan {
 ///
 /// # Errors
 /// When the socket cannot be made, or fails.
-pub fn floor(plan: &FloorPlan) -> Result<Sent> {
+pub fn floor(plan: &FloorPlan) -> Result<SendReport> {
     ensure!(plan.rate > 0, "a rate is needed");
     let Address { to, from } = plan.address;
     let socket = UdpSocket::bind(SocketAddr::new(from, 0)).context("opening a UDP socket")?;
@@ -98,7 +98,7 @@ pub fn floor(plan: &FloorPlan) -> Result<Sent> {
         spent += thread_time().saturating_sub(cpu);
         packets += 1;
     }
-    Ok(Sent {
+    Ok(SendReport {
         packets,
         refused,
         cpu_ns: nanoseconds(spent),

@@ -15,11 +15,11 @@ use serde::{Deserialize, Serialize};
 pub use cargo::{Cargo, SMALLEST};
 pub use floor::{FloorPlan, floor};
 pub use sender::{SendPlan, send};
-pub use sink::{How, SinkPlan, drain};
+pub use sink::{Ingress, SinkPlan, drain};
 
 /// Packets sent.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub struct Sent {
+pub struct SendReport {
     /// Packets.
     pub packets: u64,
     /// Packets that the kernel refused.
@@ -32,7 +32,7 @@ pub struct Sent {
 
 /// Packets received.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Drained {
+pub struct DrainReport {
     /// Packets, socket by socket.
     pub packets: Vec<u64>,
     /// Packets with other content than was sent, or which came again or too late.
@@ -45,7 +45,7 @@ pub struct Drained {
     pub p99_ns: Option<u64>,
 }
 
-impl Drained {
+impl DrainReport {
     /// All sockets together.
     pub fn total(&self) -> u64 {
         self.packets.iter().sum()

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use netio::{MulticastSender, UdpSocket};
 
-use super::{Address, Cargo, Sent, nanoseconds, thread_time};
+use super::{Address, Cargo, SendReport, nanoseconds, thread_time};
 use crate::waiting::pause;
 
 /// Parameters of the sender.
@@ -49,7 +49,7 @@ impl Out {
 ///
 /// # Errors
 /// When the socket cannot be made, or fails.
-pub fn send(plan: &SendPlan) -> Result<Sent> {
+pub fn send(plan: &SendPlan) -> Result<SendReport> {
     ensure!(plan.train > 0, "a train has at least one packet");
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -80,7 +80,7 @@ pub fn send(plan: &SendPlan) -> Result<Sent> {
             out.send(to, &train, cargo.size()).await?;
             packets += length;
         }
-        Ok(Sent {
+        Ok(SendReport {
             packets,
             refused: out.refused(),
             cpu_ns: nanoseconds(thread_time().saturating_sub(cpu)),

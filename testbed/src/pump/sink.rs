@@ -13,11 +13,11 @@ use anyhow::{Context, Result};
 use netio::{RecvBatch, UdpSocket};
 use tokio::time::Instant;
 
-use super::{Address, Cargo, Drained, nanoseconds, now_ns, thread_time};
+use super::{Address, Cargo, DrainReport, nanoseconds, now_ns, thread_time};
 
 /// By what way packets come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum How {
+pub enum Ingress {
     /// Over so many tunnels of a relay, each with a socket of its own that only counts.
     Tunnels {
         /// Address of the relay.
@@ -43,7 +43,7 @@ pub enum How {
 #[derive(Debug, Clone, Copy)]
 pub struct SinkPlan {
     /// Method of reception.
-    pub how: How,
+    pub how: Ingress,
     /// The group and its source, or this machine's first port.
     pub address: Address,
     /// Bytes in each packet.
@@ -98,14 +98,14 @@ impl Tally {
         }
     }
 
-    fn done(mut self) -> Drained {
+    fn done(mut self) -> DrainReport {
         let spent = self
             .begun
             .map_or(Duration::ZERO, |begun| thread_time().saturating_sub(begun));
         let mut latency = self.latency.take().unwrap_or_default();
         latency.sort_unstable();
         let quantile = |share: usize| latency.get(latency.len() * share / 100).copied();
-        Drained {
+        DrainReport {
             packets: self.packets,
             wrong: self.wrong,
             cpu_ns: nanoseconds(spent),
@@ -119,7 +119,7 @@ impl Tally {
 ///
 /// # Errors
 /// When a socket cannot be made, or fails.
-pub fn drain(plan: &SinkPlan) -> Result<Drained> {
+pub fn drain(plan: &SinkPlan) -> Result<DrainReport> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -128,14 +128,14 @@ pub fn drain(plan: &SinkPlan) -> Result<Drained> {
     let local = tokio::task::LocalSet::new();
     runtime.block_on(local.run_until(async {
         match plan.how {
-            How::Tunnels { relay, count } => tunnels(plan, relay, count, end).await,
-            How::Gateway { relay } => gateway(plan, relay, end).await,
-            How::Direct => {
+            Ingress::Tunnels { relay, count } => tunnels(plan, relay, count, end).await,
+            Ingress::Gateway { relay } => gateway(plan, relay, end).await,
+            Ingress::Direct => {
                 let Address { to, from } = plan.address;
                 let sockets = vec![netio::join(to, Some(from), Some(from))?];
                 plain(plan, sockets, end).await
             }
-            How::Ports { count } => {
+            Ingress::Ports { count } => {
                 let first = plan.address.to;
                 let sockets = (0..count)
                     .map(|n| UdpSocket::bind(SocketAddr::new(first.ip(), first.port() + n)))
@@ -179,7 +179,7 @@ async fn read_all(
     Ok(())
 }
 
-async fn plain(plan: &SinkPlan, sockets: Vec<UdpSocket>, end: Instant) -> Result<Drained> {
+async fn plain(plan: &SinkPlan, sockets: Vec<UdpSocket>, end: Instant) -> Result<DrainReport> {
     let tally = Tally::new(plan, u16::try_from(sockets.len())?);
     let tally = Rc::new(RefCell::new(tally));
     let inside = Rc::clone(&tally);
@@ -191,7 +191,12 @@ async fn plain(plan: &SinkPlan, sockets: Vec<UdpSocket>, end: Instant) -> Result
     finish(tally)
 }
 
-async fn tunnels(plan: &SinkPlan, relay: SocketAddr, count: u16, end: Instant) -> Result<Drained> {
+async fn tunnels(
+    plan: &SinkPlan,
+    relay: SocketAddr,
+    count: u16,
+    end: Instant,
+) -> Result<DrainReport> {
     let any: IpAddr = match relay {
         SocketAddr::V4(_) => IpAddr::from([0; 4]),
         SocketAddr::V6(_) => IpAddr::from([0; 16]),
@@ -266,7 +271,7 @@ async fn tunnels(plan: &SinkPlan, relay: SocketAddr, count: u16, end: Instant) -
     finish(tally)
 }
 
-async fn gateway(plan: &SinkPlan, relay: SocketAddr, end: Instant) -> Result<Drained> {
+async fn gateway(plan: &SinkPlan, relay: SocketAddr, end: Instant) -> Result<DrainReport> {
     let mut gateway = Gateway::start(Config {
         relays: vec![RelayName::Address(relay)],
         ..Config::default()
@@ -287,7 +292,7 @@ async fn gateway(plan: &SinkPlan, relay: SocketAddr, end: Instant) -> Result<Dra
     Ok(tally.done())
 }
 
-fn finish(tally: Rc<RefCell<Tally>>) -> Result<Drained> {
+fn finish(tally: Rc<RefCell<Tally>>) -> Result<DrainReport> {
     let tally = Rc::into_inner(tally).context("the count is still in use")?;
     Ok(tally.into_inner().done())
 }

@@ -8,7 +8,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use super::Fault;
-use super::ccr_figures::{Cut, Seen};
+use super::ccr_figures::{Cut, Observations};
 use super::checks::require_no_panic;
 use super::plan::FALL_BACK_MS;
 use crate::binaries::Binaries;
@@ -119,7 +119,7 @@ const SHORT_LIMIT_MS: f64 = 10_500.0;
 ///
 /// # Errors
 /// When the lab cannot be made, or a message did not arrive once and in order.
-pub fn play(plan: &CcrPlan) -> Result<Seen> {
+pub fn play(plan: &CcrPlan) -> Result<Observations> {
     let mut run = RunDir::new("ccr")?;
     let played = Network::up(plan, &run).and_then(|network| network.play(plan, &run));
     let result = played.and_then(|seen| {
@@ -215,7 +215,7 @@ impl Network {
         })
     }
 
-    fn play(mut self, plan: &CcrPlan, run: &RunDir) -> Result<Seen> {
+    fn play(mut self, plan: &CcrPlan, run: &RunDir) -> Result<Observations> {
         let report = run.path().join("source").join("report.json");
         let start_ns = wait_for("all receivers on multicast", PATIENCE, || {
             self.check_running()?;
@@ -249,7 +249,7 @@ impl Network {
             cable.there.dropped == 0 && cable.back.dropped == 0,
             "the slow cable itself lost frames: {cable:?}"
         );
-        Seen::new(names.collect(), arrivals, self.count, cuts, report, cable)
+        Observations::new(names.collect(), arrivals, self.count, cuts, report, cable)
     }
 
     /// Cuts links and restores them, until the last message is published.

@@ -5,7 +5,7 @@ use std::fmt;
 use anyhow::{Context, Result, ensure};
 
 use crate::delay::Report;
-use crate::stream::{Arrival, StreamMove, StreamReport, Way};
+use crate::stream::{Arrival, Route, StreamMove, StreamReport};
 
 /// Time around a link's return for which its receiver's messages count as affected by the failure,
 /// in ns: the return is part of the failure.
@@ -83,7 +83,7 @@ pub struct Failure {
 
 /// Results of a run.
 #[derive(Debug)]
-pub struct Seen {
+pub struct Observations {
     names: Vec<String>,
     /// Extra delay in ms of each message: one-way delay less the receiver's own base.
     extra: Vec<Vec<f64>>,
@@ -96,7 +96,7 @@ pub struct Seen {
     pub cable: Report,
 }
 
-impl Seen {
+impl Observations {
     /// Judges that every receiver got every message once and in order, and works the delays out.
     pub(super) fn new(
         names: Vec<String>,
@@ -105,7 +105,7 @@ impl Seen {
         cuts: Vec<Cut>,
         report: StreamReport,
         cable: Report,
-    ) -> Result<Seen> {
+    ) -> Result<Observations> {
         for (name, arrivals) in names.iter().zip(&arrivals) {
             require_once_in_order(arrivals, count).with_context(|| name.clone())?;
         }
@@ -126,7 +126,7 @@ impl Seen {
             bases.push(base);
             extra.push(arrivals.iter().map(|one| one.delay_ms() - base).collect());
         }
-        Ok(Seen {
+        Ok(Observations {
             names,
             extra,
             arrivals,
@@ -275,7 +275,7 @@ impl Seen {
                 "{name}: its link held, and yet it moved: {moves:?}\n{self}"
             );
             let all = &self.arrivals[link];
-            let repaired = all.iter().filter(|one| one.way != Way::Flow).count();
+            let repaired = all.iter().filter(|one| one.way != Route::Flow).count();
             // A receiver that gets no processor for a while loses what its socket cannot hold, and
             // gets it again.
             ensure!(
@@ -288,7 +288,7 @@ impl Seen {
     }
 }
 
-impl fmt::Display for Seen {
+impl fmt::Display for Observations {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (least, most) = self.bases();
         writeln!(f, "bases {least:.1} to {most:.1} ms; extra delay in ms:")?;
@@ -373,7 +373,7 @@ mod tests {
             seq,
             sent_ns: 0,
             received_ns: 0,
-            way: Way::Flow,
+            way: Route::Flow,
         };
         let of = |seqs: &[u64]| seqs.iter().copied().map(arrival).collect::<Vec<_>>();
         assert!(require_once_in_order(&of(&[1, 2, 3]), 3).is_ok());

@@ -92,7 +92,7 @@ const CUTS: [Cut; 2] = [
 ///
 /// # Errors
 /// One of these does not hold.
-pub fn the_console_tells_the_truth(fault: Option<Fault>) -> Result<bool> {
+pub fn the_console_shows_the_real_rungs(fault: Option<Fault>) -> Result<bool> {
     let Some((node, chromium)) = browser() else {
         ensure!(
             std::env::var_os("FLEXFEED_REQUIRE_PEERS").is_none(),
@@ -139,7 +139,7 @@ pub fn the_console_tells_the_truth(fault: Option<Fault>) -> Result<bool> {
 /// Cuts and restores multicast to r1; repeats if the page was late or another cause applied.
 fn shown_in_time(stage: &mut Stage, page: &mut Page, cut: &Cut) -> Result<()> {
     for left in (0..TRIES).rev() {
-        let late = cut_and_mend(stage, page, cut)?;
+        let late = cut_and_repair(stage, page, cut)?;
         let what = cut.what;
         match late.as_slice() {
             [] => return Ok(()),
@@ -153,7 +153,7 @@ fn shown_in_time(stage: &mut Stage, page: &mut Page, cut: &Cut) -> Result<()> {
 }
 
 /// Cuts and restores multicast to r1. Returns the page's late changes and wrong causes.
-fn cut_and_mend(stage: &mut Stage, page: &mut Page, cut: &Cut) -> Result<Vec<String>> {
+fn cut_and_repair(stage: &mut Stage, page: &mut Page, cut: &Cut) -> Result<Vec<String>> {
     if cut.busy {
         let head = stage.source_status_now()?.head;
         stage.set_rate(4.0)?;

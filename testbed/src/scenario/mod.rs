@@ -33,9 +33,9 @@ pub use away::away_for_thousands_of_updates;
 pub use bad_input::bad_input_disturbs_nothing;
 pub use blocked::a_blocked_receiver_gets_all_by_unicast;
 pub use ccr::{CcrPlan, links_fail_in_turn, play as play_ccr};
-pub use ccr_figures::{Cut, Failure, Seen as CcrSeen};
+pub use ccr_figures::{Cut, Failure, Observations as CcrObservations};
 pub use checks::{check_outputs, require_no_panic};
-pub use console::the_console_tells_the_truth;
+pub use console::the_console_shows_the_real_rungs;
 pub use crash::crashes_lose_nothing_and_repeat_nothing;
 pub use cut::a_cut_receiver_falls_back_and_returns;
 pub use dual_stack::dual_stack;
@@ -53,12 +53,12 @@ pub use seat::{Seat, now_ms};
 pub use stage::Stage;
 pub use tunnel::{
     RelaySeat, RelayStatus, a_deaf_relay_is_left, a_draining_relay_costs_nothing, a_narrow_path,
-    all_families_and_any_source, by_a_relay_of_others, relay_beside_the_source,
-    relays_fail_in_turn, relays_fail_to_copies, three_behind_one_address, translations_change,
-    tunnels_end_and_are_limited, who_forges_and_floods_gets_nothing, works_with_others,
+    all_families_and_any_source, by_a_relay_of_others, forged_and_flooding_requests_get_nothing,
+    relay_beside_the_source, relays_fail_in_turn, relays_fail_to_copies, three_behind_one_address,
+    translations_change, tunnels_end_and_are_limited, works_with_others,
 };
 pub use upgrade::{
-    Kept, PREVIOUS, an_older_source_is_replaced, older_receivers_are_served, previous,
+    PREVIOUS, SourceDatabase, an_older_source_is_replaced, older_receivers_are_served, previous,
 };
 pub use watch::PATIENCE;
 

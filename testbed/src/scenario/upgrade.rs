@@ -16,7 +16,7 @@ const DATABASE: &str = "upgrade";
 
 /// Database of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kept {
+pub enum SourceDatabase {
     /// In its own file.
     Sqlite,
     /// In a server.
@@ -48,7 +48,7 @@ pub fn older_receivers_are_served(previous: &Path, fault: Option<Fault>) -> Resu
         stage.set_rate(3.0)?;
         let head = stage.source_status_now()?.head;
         stage.wait_cursor(&["r1", "r2", "r3"], head + 4)?;
-        cut_and_mend(stage, "r2")?;
+        cut_and_repair(stage, "r2")?;
 
         stage.replace_seat("r2")?;
         stage.wait_rung(&["r2"], "multicast")?;
@@ -67,12 +67,12 @@ pub fn older_receivers_are_served(previous: &Path, fault: Option<Fault>) -> Resu
 /// One of these does not hold.
 pub fn an_older_source_is_replaced(
     previous: &Path,
-    kept: Kept,
+    kept: SourceDatabase,
     fault: Option<Fault>,
 ) -> Result<()> {
     let server = match kept {
-        Kept::Sqlite => None,
-        Kept::Postgresql => Some(Postgres::start().context("starting PostgreSQL")?),
+        SourceDatabase::Sqlite => None,
+        SourceDatabase::Postgresql => Some(Postgres::start().context("starting PostgreSQL")?),
     };
     let older = previous.join("flexfeed-receiver");
     let mut plan = Plan::new("older-source", fault)
@@ -88,7 +88,7 @@ pub fn an_older_source_is_replaced(
         stage.set_rate(3.0)?;
         let head = stage.source_status_now()?.head;
         stage.wait_cursor(&["r1", "r2", "r3"], head + 4)?;
-        cut_and_mend(stage, "r1")?;
+        cut_and_repair(stage, "r1")?;
 
         let link = stage.link()?;
         let before = stage.source_status_now()?.head;
@@ -106,7 +106,7 @@ pub fn an_older_source_is_replaced(
 }
 
 /// A receiver that is on the flow loses multicast, and has it again.
-fn cut_and_mend(stage: &mut Stage, name: &str) -> Result<()> {
+fn cut_and_repair(stage: &mut Stage, name: &str) -> Result<()> {
     stage.set_multicast(name, Multicast::Cut)?;
     stage.wait_rung(&[name], "unicast")?;
     let head = stage.source_status_now()?.head;

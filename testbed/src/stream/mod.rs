@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 pub use message::Messages;
 pub use receiver::{ReceiverSettings, receive};
-pub use record::{Arrival, Records, Way, read_arrivals};
+pub use record::{Arrival, Records, Route, read_arrivals};
 pub use source::{SourceSettings, publish};
 
 /// The channel of a stream.

@@ -11,7 +11,7 @@ const LENGTH: usize = 25;
 
 /// Path of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Way {
+pub enum Route {
     /// Every byte by the flow.
     Flow,
     /// Part of it by the unicast path.
@@ -30,7 +30,7 @@ pub struct Arrival {
     /// When the application got it, by the same clock.
     pub received_ns: u64,
     /// Path of the arrival.
-    pub way: Way,
+    pub way: Route,
 }
 
 impl Arrival {
@@ -55,21 +55,21 @@ impl Arrival {
             sent_ns: number(8)?,
             received_ns: number(16)?,
             way: match bytes.get(24)? {
-                0 => Way::Flow,
-                1 => Way::Repaired,
-                2 => Way::Unicast,
+                0 => Route::Flow,
+                1 => Route::Repaired,
+                2 => Route::Unicast,
                 _ => return None,
             },
         })
     }
 }
 
-impl From<Via> for Way {
-    fn from(via: Via) -> Way {
+impl From<Via> for Route {
+    fn from(via: Via) -> Route {
         match via {
-            Via::Flow => Way::Flow,
-            Via::Repaired => Way::Repaired,
-            Via::Unicast => Way::Unicast,
+            Via::Flow => Route::Flow,
+            Via::Repaired => Route::Repaired,
+            Via::Unicast => Route::Unicast,
         }
     }
 }
@@ -134,10 +134,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_read_is_what_was_written() {
+    fn records_survive_a_round_trip() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("arrivals");
-        let arrivals = [Way::Flow, Way::Repaired, Way::Unicast].map(|way| Arrival {
+        let arrivals = [Route::Flow, Route::Repaired, Route::Unicast].map(|way| Arrival {
             seq: 7,
             sent_ns: 1_000_000,
             received_ns: 3_500_000,

@@ -7,8 +7,8 @@ use amt::{Mac, Message};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use super::Wanted;
-use super::awake::Awake;
+use super::JoinPlan;
+use super::awake::RunTime;
 use super::outsider::Outsider;
 use crate::waiting::pause;
 
@@ -17,7 +17,7 @@ const GUESSES: u8 = 200;
 
 /// Data messages gained by each attempt.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Attacked {
+pub struct AttackReport {
     /// To a gateway that did all right, before the attempts to end its tunnel.
     pub honest: u64,
     /// By reports under MACs that the relay had not issued.
@@ -38,7 +38,7 @@ pub struct Attacked {
 ///
 /// # Errors
 /// The relay does not answer, or a socket cannot be opened.
-pub fn attack(relay: SocketAddr, wanted: Wanted, each: Duration) -> Result<Attacked> {
+pub fn attack(relay: SocketAddr, wanted: JoinPlan, each: Duration) -> Result<AttackReport> {
     let open = || Outsider::open(relay, None, wanted);
     let patience = Duration::from_secs(30);
     let report = wanted.state();
@@ -54,7 +54,7 @@ pub fn attack(relay: SocketAddr, wanted: Wanted, each: Duration) -> Result<Attac
     let other = renoncer
         .ask(patience)
         .context("the relay does not answer")?;
-    let mut listened = Awake::since(Instant::now());
+    let mut listened = RunTime::since(Instant::now());
     let mut number = 0_u8;
     while listened.time() < each {
         if number < GUESSES {
@@ -102,7 +102,7 @@ pub fn attack(relay: SocketAddr, wanted: Wanted, each: Duration) -> Result<Attac
     listen(&mut honest, Duration::from_secs(1));
     let ended = honest.arrived.data;
     listen(&mut honest, each);
-    Ok(Attacked {
+    Ok(AttackReport {
         honest: before,
         forged: forger.arrived.data,
         replayed: replayer.arrived.data,
@@ -113,7 +113,7 @@ pub fn attack(relay: SocketAddr, wanted: Wanted, each: Duration) -> Result<Attac
 }
 
 fn listen(outsider: &mut Outsider, time: Duration) {
-    let mut listened = Awake::since(Instant::now());
+    let mut listened = RunTime::since(Instant::now());
     while listened.time() < time {
         pause(Duration::from_millis(2));
         outsider.read();

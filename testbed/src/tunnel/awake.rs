@@ -10,15 +10,15 @@ const STEP: Duration = Duration::from_millis(50);
 /// stall of the machine or the program adds next to nothing, so that packets due meanwhile still
 /// have their time.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Awake {
+pub(super) struct RunTime {
     last: Instant,
     time: Duration,
 }
 
-impl Awake {
+impl RunTime {
     /// Begins.
-    pub(super) fn since(now: Instant) -> Awake {
-        Awake {
+    pub(super) fn since(now: Instant) -> RunTime {
+        RunTime {
             last: now,
             time: Duration::ZERO,
         }
@@ -44,7 +44,7 @@ mod tests {
     fn a_standstill_is_no_time() {
         let begun = Instant::now();
         let ms = Duration::from_millis;
-        let mut awake = Awake::since(begun);
+        let mut awake = RunTime::since(begun);
         for (at, time) in [(2, 2), (10, 10), (3_010, 60), (3_012, 62)] {
             awake.turn(begun + ms(at));
             assert_eq!(awake.time(), ms(time));

@@ -8,7 +8,7 @@ use amt::Message;
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
-use super::Wanted;
+use super::JoinPlan;
 use crate::waiting::pause;
 
 /// Number of sockets that are open at a time: ordinary users may have 1,024 files.
@@ -39,12 +39,12 @@ pub struct Flood {
     /// Number of messages from each.
     pub each: u32,
     /// Join of valid reports.
-    pub wanted: Wanted,
+    pub wanted: JoinPlan,
 }
 
 /// Result of a flood.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Flooded {
+pub struct FloodReport {
     /// Messages sent, but for Updates.
     pub sent: u64,
     /// Their bytes.
@@ -69,9 +69,9 @@ pub struct Flooded {
 ///
 /// # Errors
 /// When a socket cannot be opened.
-pub fn flood(flood: &Flood) -> Result<Flooded> {
+pub fn flood(flood: &Flood) -> Result<FloodReport> {
     let begun = Instant::now();
-    let mut seen = Flooded::default();
+    let mut seen = FloodReport::default();
     let mut open: VecDeque<UdpSocket> = VecDeque::new();
     let state = flood.wanted.state();
     for number in 0..flood.addresses {
@@ -117,7 +117,7 @@ pub fn flood(flood: &Flood) -> Result<Flooded> {
     Ok(seen)
 }
 
-fn send(socket: &UdpSocket, message: Message<'_>, seen: &mut Flooded) {
+fn send(socket: &UdpSocket, message: Message<'_>, seen: &mut FloodReport) {
     let mut bytes = Vec::new();
     message.encode(&mut bytes);
     if socket.send(&bytes).is_ok() {
@@ -126,7 +126,7 @@ fn send(socket: &UdpSocket, message: Message<'_>, seen: &mut Flooded) {
     }
 }
 
-fn read(socket: &UdpSocket, wave: Wave, state: &[u8], seen: &mut Flooded) {
+fn read(socket: &UdpSocket, wave: Wave, state: &[u8], seen: &mut FloodReport) {
     let mut buffer = [0; 2048];
     while let Ok(length) = socket.recv(&mut buffer) {
         let bytes = buffer.get(..length).unwrap_or_default();

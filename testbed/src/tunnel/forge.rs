@@ -8,8 +8,8 @@ use amt::ip::{Udp, write_udp};
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::Wanted;
-use crate::until::Until;
+use super::JoinPlan;
+use crate::until::StopCondition;
 use crate::waiting::pause;
 
 /// Between two rounds.
@@ -17,7 +17,7 @@ const EVERY: Duration = Duration::from_millis(2);
 
 /// Forged packets.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub struct Forged {
+pub struct ForgeReport {
     /// Datagrams that were sent to each address.
     pub sent: u64,
 }
@@ -28,7 +28,7 @@ pub struct Forged {
 /// # Errors
 /// When the source is missing or of another family, or the socket cannot be made; single refused
 /// datagrams are no error.
-pub fn forge(wanted: Wanted, to: &[SocketAddr], until: &Until) -> Result<Forged> {
+pub fn forge(wanted: JoinPlan, to: &[SocketAddr], until: &StopCondition) -> Result<ForgeReport> {
     let source = wanted.source.context("--source is missing")?;
     let udp = Udp {
         from: SocketAddr::new(source, 40_000),
@@ -52,5 +52,5 @@ pub fn forge(wanted: Wanted, to: &[SocketAddr], until: &Until) -> Result<Forged>
         sent += 1;
         pause(EVERY);
     }
-    Ok(Forged { sent })
+    Ok(ForgeReport { sent })
 }

@@ -7,10 +7,10 @@ use amt::Message;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use super::Wanted;
-use super::awake::Awake;
+use super::JoinPlan;
+use super::awake::RunTime;
 use super::outsider::Outsider;
-use crate::until::Until;
+use crate::until::StopCondition;
 use crate::waiting::pause;
 
 /// Way of leaving.
@@ -42,10 +42,10 @@ pub struct GatewaysPlan {
     /// Number; each has a port of its own.
     pub count: u32,
     /// Join of each.
-    pub wanted: Wanted,
+    pub wanted: JoinPlan,
     /// When all of it ends; where the first leaves before the others, not before it has been gone
     /// for a while.
-    pub until: Until,
+    pub until: StopCondition,
     /// Data messages per gateway after which it ends early.
     pub enough: Option<u64>,
     /// Time after its first data message at which the first gateway leaves, if before the others.
@@ -59,7 +59,7 @@ pub struct GatewaysPlan {
 
 /// Observations of the gateways.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Seen {
+pub struct GatewaysReport {
     /// One by one.
     pub gateways: Vec<SeenGateway>,
 }
@@ -95,7 +95,7 @@ struct Member {
     next_request: Instant,
     served: Option<Instant>,
     /// Listening time since it left.
-    left: Option<Awake>,
+    left: Option<RunTime>,
     after_leaving: u64,
 }
 
@@ -103,7 +103,7 @@ struct Member {
 ///
 /// # Errors
 /// When a socket cannot be opened.
-pub fn play(plan: &GatewaysPlan) -> Result<Seen> {
+pub fn play(plan: &GatewaysPlan) -> Result<GatewaysReport> {
     let begun = Instant::now();
     let mut members = (0..plan.count)
         .map(|_| {
@@ -147,7 +147,7 @@ pub fn play(plan: &GatewaysPlan) -> Result<Seen> {
         member.leave(plan, end);
     }
     let gateways = members.iter().map(Member::seen).collect::<Result<_>>()?;
-    Ok(Seen { gateways })
+    Ok(GatewaysReport { gateways })
 }
 
 /// Whether the first has been gone for a while, where it leaves before the others.
@@ -155,7 +155,7 @@ fn gone_for_long(plan: &GatewaysPlan, members: &[Member]) -> bool {
     let (Some(_), Some(first)) = (plan.first_leaves_after, members.first()) else {
         return true;
     };
-    let gone = first.left.map_or(Duration::ZERO, Awake::time);
+    let gone = first.left.map_or(Duration::ZERO, RunTime::time);
     gone >= AFTER_LEAVING
 }
 
@@ -200,7 +200,7 @@ impl Member {
         if self.left.is_some() {
             return;
         }
-        self.left = Some(Awake::since(now));
+        self.left = Some(RunTime::since(now));
         let Some(answer) = self.outsider.answer else {
             return;
         };

@@ -14,22 +14,22 @@ use std::net::{IpAddr, SocketAddr};
 use amt::report::{Record, RecordKind, write_report};
 use serde::{Deserialize, Serialize};
 
-pub use attack::{Attacked, attack};
-pub use flood::{Flood, Flooded, Wave, flood};
-pub use forge::{Forged, forge};
-pub use gateways::{GatewaysPlan, Leave, Seen, SeenGateway, play};
+pub use attack::{AttackReport, attack};
+pub use flood::{Flood, FloodReport, Wave, flood};
+pub use forge::{ForgeReport, forge};
+pub use gateways::{GatewaysPlan, GatewaysReport, Leave, SeenGateway, play};
 pub use peer::Peer;
 
 /// A join.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Wanted {
+pub struct JoinPlan {
     /// The only source, or any.
     pub source: Option<IpAddr>,
     /// The group and the port.
     pub group: SocketAddr,
 }
 
-impl Wanted {
+impl JoinPlan {
     /// The IP packet with the report that joins it or leaves it.
     fn report(&self, join: bool) -> Vec<u8> {
         let (kind, sources) = match (self.source, join) {

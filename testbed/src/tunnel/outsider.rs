@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use amt::{Mac, Message};
 use anyhow::{Context, Result};
 
-use super::Wanted;
+use super::JoinPlan;
 use crate::waiting::pause;
 
 /// Content of a relay's last Membership Query.
@@ -42,7 +42,7 @@ pub(super) struct Arrived {
 #[derive(Debug)]
 pub(super) struct Outsider {
     socket: UdpSocket,
-    wanted: Wanted,
+    wanted: JoinPlan,
     pub(super) answer: Option<Answer>,
     pub(super) arrived: Arrived,
 }
@@ -52,7 +52,7 @@ impl Outsider {
     pub(super) fn open(
         relay: SocketAddr,
         from: Option<IpAddr>,
-        wanted: Wanted,
+        wanted: JoinPlan,
     ) -> Result<Outsider> {
         let any = match relay.ip() {
             IpAddr::V4(_) => IpAddr::from([0; 4]),

@@ -11,7 +11,7 @@ use testbed::binaries::Binaries;
 use testbed::lab::{Beyond, Families, Lab, Node, Rebinding};
 use testbed::process::Service;
 use testbed::run_dir::RunDir;
-use testbed::tunnel::{Attacked, Flooded, Peer, Seen};
+use testbed::tunnel::{AttackReport, FloodReport, GatewaysReport, Peer};
 use testbed::until::Talker;
 use testbed::waiting::{pause, wait_for};
 
@@ -164,7 +164,7 @@ fn beyond_the_border_there_is_unicast_and_no_multicast() {
 }
 
 #[test]
-fn who_is_behind_one_router_is_seen_with_one_address() {
+fn hosts_behind_one_router_share_its_address() {
     let mut site = Site::new(Families::V4);
     let mut nat = site.beyond.add_nat(&mut site.lab, "nat", 10, 110).unwrap();
     let nodes: Vec<Node> = ["n1", "n2"]
@@ -205,7 +205,7 @@ fn who_is_behind_one_router_is_seen_with_one_address() {
 }
 
 #[test]
-fn what_is_larger_than_the_path_comes_in_fragments() {
+fn packets_beyond_the_path_mtu_arrive_in_fragments() {
     let mut site = Site::new(Families::V4);
     let far = site
         .beyond
@@ -248,7 +248,7 @@ fn an_independent_relay_serves_and_refuses_as_it_should() {
     let args = ["join", "--count", "3", "--for-ms", "3000"];
     let leaves = ["--first-leaves-after-ms", "1000"];
     let seen = site.tunnel(&node, &[&args[..], &leaves].concat());
-    let seen: Seen = serde_json::from_str(&answer(seen)).unwrap();
+    let seen: GatewaysReport = serde_json::from_str(&answer(seen)).unwrap();
     let [first, second, third] = seen.gateways.as_slice() else {
         panic!("three gateways: {seen:?}")
     };
@@ -259,7 +259,7 @@ fn an_independent_relay_serves_and_refuses_as_it_should() {
     }
 
     let attacked = site.tunnel(&node, &["attack", "--each-ms", "700"]);
-    let attacked: Attacked = serde_json::from_str(&answer(attacked)).unwrap();
+    let attacked: AttackReport = serde_json::from_str(&answer(attacked)).unwrap();
     assert!(
         attacked.honest > 0 && attacked.honest_after_teardowns > 0,
         "{attacked:?}"
@@ -277,7 +277,7 @@ fn an_independent_relay_serves_and_refuses_as_it_should() {
 
     let args = ["flood", "--wave", "request", "--first", "10.79.0.1"];
     let flooded = site.tunnel(&crowd, &[&args[..], &["--addresses", "200"]].concat());
-    let flooded: Flooded = serde_json::from_str(&answer(flooded)).unwrap();
+    let flooded: FloodReport = serde_json::from_str(&answer(flooded)).unwrap();
     assert_eq!(flooded.sent, 200);
     assert!(flooded.answers > 0 && flooded.longest <= 66, "{flooded:?}");
     sender.finish().unwrap();

@@ -129,7 +129,7 @@ fn answer(counter: Talker) -> u32 {
 }
 
 /// The switch, not the node, holds a group back: the third node's cable stays quiet.
-fn goes_only_where_it_was_joined(families: Families, group: &str) {
+fn packets_reach_joined_networks_only(families: Families, group: &str) {
     let bench = Bench::new(families);
     assert_eq!(
         bench.count(group, [Join::Source, Join::Other, Join::Not]),
@@ -147,12 +147,12 @@ fn goes_only_where_it_was_joined(families: Families, group: &str) {
 
 #[test]
 fn the_switch_forwards_a_group_only_to_ports_that_joined_its_source() {
-    goes_only_where_it_was_joined(Families::V4, V4);
+    packets_reach_joined_networks_only(Families::V4, V4);
 }
 
 #[test]
 fn the_switch_forwards_an_ipv6_group_only_to_ports_that_joined_its_source() {
-    goes_only_where_it_was_joined(Families::V6, V6);
+    packets_reach_joined_networks_only(Families::V6, V6);
 }
 
 #[test]
@@ -203,12 +203,12 @@ fn is_cut_and_lost_by_port(families: Families, group: &str) {
 }
 
 #[test]
-fn multicast_is_cut_and_lost_by_port_while_unicast_goes_on() {
+fn multicast_is_cut_by_port_without_touching_unicast() {
     is_cut_and_lost_by_port(Families::V4, V4);
 }
 
 #[test]
-fn ipv6_multicast_is_cut_and_lost_by_port_while_unicast_goes_on() {
+fn ipv6_multicast_is_cut_by_port_without_touching_unicast() {
     is_cut_and_lost_by_port(Families::V6, V6);
 }
 

@@ -127,8 +127,8 @@ fn r_tunnels_end_and_are_limited() {
 }
 
 #[test]
-fn s_who_forges_and_floods_gets_nothing() {
-    require(scenario::who_forges_and_floods_gets_nothing(None));
+fn s_forged_and_flooding_requests_get_nothing() {
+    require(scenario::forged_and_flooding_requests_get_nothing(None));
 }
 
 #[test]
@@ -181,8 +181,8 @@ fn p2_relays_fail_to_copies() {
 }
 
 #[test]
-fn z_the_console_tells_the_truth() {
-    if !require(scenario::the_console_tells_the_truth(None)) {
+fn z_the_console_shows_the_real_rungs() {
+    if !require(scenario::the_console_shows_the_real_rungs(None)) {
         eprintln!("!!! SKIPPED: no Chromium, or no web/node_modules (./dev web)");
     }
 }
@@ -211,7 +211,7 @@ fn up1_older_receivers_are_served() {
 #[test]
 fn up2_an_older_source_is_replaced() {
     if let Some(previous) = previous() {
-        let kept = scenario::Kept::Sqlite;
+        let kept = scenario::SourceDatabase::Sqlite;
         require(scenario::an_older_source_is_replaced(&previous, kept, None));
     }
 }
@@ -219,7 +219,7 @@ fn up2_an_older_source_is_replaced() {
 #[test]
 fn up2_an_older_source_is_replaced_on_postgresql() {
     if let Some(previous) = previous() {
-        let kept = scenario::Kept::Postgresql;
+        let kept = scenario::SourceDatabase::Postgresql;
         require(scenario::an_older_source_is_replaced(&previous, kept, None));
     }
 }

@@ -27,7 +27,7 @@ async fn configured_relays_precede_hints_and_anycast_is_last() {
         hint("not a name", 0),
         hint("232.1.1.1", 0),
     ]);
-    finder.look_up(false);
+    finder.resolve(false);
     assert_eq!(finder.status()[0].lookup, Lookup::UnderWay);
     finder.resolved().await;
     let candidates = finder.candidates();
@@ -94,7 +94,7 @@ async fn a_failed_lookup_has_a_reason_and_is_repeated() {
         PAUSE,
         1,
     );
-    finder.look_up(false);
+    finder.resolve(false);
     finder.resolved().await;
     assert!(matches!(finder.status()[0].lookup, Lookup::Failed(_)));
     assert!(finder.candidates().is_empty());
@@ -145,7 +145,7 @@ async fn an_expired_answer_without_relays_is_repeated() {
 async fn nothing_is_looked_up_twice_at_once() {
     let relays = vec![RelayName::new("localhost", 7).unwrap()];
     let mut finder = Finder::new(relays, None, false, PAUSE, 1);
-    finder.look_up(false);
+    finder.resolve(false);
     finder.resolved().await;
     for _ in 0..20 {
         finder.network_changed();

@@ -36,15 +36,15 @@ async fn run(
     path: &Path,
     relay: &mut Relay,
     port: Option<u16>,
-) -> (Gateway, SocketAddr, Vec<Heard>) {
+) -> (Gateway, SocketAddr, Vec<RelayEvent>) {
     let mut gateway = start(path, &relay.name, port);
     gateway.subscribe(flow()).unwrap();
     let connected = event(&mut gateway).await;
     assert!(matches!(connected, Event::Connected { .. }), "{connected}");
     let mut before = Vec::new();
     loop {
-        match relay.hears().await {
-            Heard::Update(from) => return (gateway, from, before),
+        match relay.next_event().await {
+            RelayEvent::Update(from) => return (gateway, from, before),
             other => before.push(other),
         }
     }
@@ -69,7 +69,7 @@ fn killed(runs: &tokio::runtime::Runtime, path: &Path, relay: &mut Relay) -> Soc
     });
     drop(gateway);
     while let Ok(heard) = relay.heard.try_recv() {
-        assert_ne!(heard, Heard::Teardown, "it was killed");
+        assert_ne!(heard, RelayEvent::Teardown, "it was killed");
     }
     from
 }
@@ -85,9 +85,12 @@ fn the_run_after_a_kill_uses_the_same_port() {
         runs.block_on(async {
             let (gateway, second, before) = run(&path, &mut relay, None).await;
             assert_eq!(second, first);
-            assert!(!before.contains(&Heard::Teardown), "it is the same tunnel");
+            assert!(
+                !before.contains(&RelayEvent::Teardown),
+                "it is the same tunnel"
+            );
             gateway.stop().await;
-            while relay.hears().await != Heard::Teardown {}
+            while relay.next_event().await != RelayEvent::Teardown {}
             let file: serde_json::Value =
                 serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
             let entry = &file["gateways"]["flows"];
@@ -101,7 +104,7 @@ fn the_run_after_a_kill_uses_the_same_port() {
             // No tunnel is left to tear down, and the port is the same again.
             let (gateway, third, before) = run(&path, &mut relay, None).await;
             assert_eq!(third, first);
-            assert!(!before.contains(&Heard::Teardown));
+            assert!(!before.contains(&RelayEvent::Teardown));
             gateway.stop().await;
         });
     }
@@ -118,8 +121,10 @@ fn an_old_tunnel_is_torn_down_if_its_port_is_taken() {
     runs.block_on(async {
         let (gateway, second, before) = run(&path, &mut relay, None).await;
         assert_ne!(second.port(), first.port());
-        assert_eq!(before[0], Heard::Teardown, "before anything is asked");
-        let teardowns = before.iter().filter(|heard| **heard == Heard::Teardown);
+        assert_eq!(before[0], RelayEvent::Teardown, "before anything is asked");
+        let teardowns = before
+            .iter()
+            .filter(|heard| **heard == RelayEvent::Teardown);
         assert_eq!(teardowns.count(), 1, "{before:?}");
         let file = written(&gateway, &path).await;
         let entry = &file["gateways"]["flows"];
@@ -150,7 +155,7 @@ async fn the_configured_port_is_used_if_free() {
     assert_ne!(other.port(), port, "the port is taken");
     drop(gateway);
     drop(free);
-    while relay.hears().await != Heard::Teardown {}
+    while relay.next_event().await != RelayEvent::Teardown {}
     let (_, from, _) = run(&path, &mut relay, Some(port)).await;
     assert_eq!(from.port(), port);
 }
@@ -184,7 +189,7 @@ async fn any_file_content_is_tolerated() {
         std::fs::write(&path, content).unwrap();
         let mut relay = relay("127.0.0.1:0", false).await;
         let (gateway, from, before) = run(&path, &mut relay, None).await;
-        assert!(!before.contains(&Heard::Teardown), "{content}");
+        assert!(!before.contains(&RelayEvent::Teardown), "{content}");
         assert_eq!(gateway.counters().teardowns, 0, "{content}");
         // The file is valid again.
         let file = written(&gateway, &path).await;

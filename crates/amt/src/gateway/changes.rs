@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::association::{Association, Cycle, Grant, Proof};
 use super::race::{Race, Winner};
-use super::traffic::Retiring;
+use super::traffic::RetiringRelay;
 use super::types::{Candidate, Event, RelayFailure};
 use super::{Gateway, send};
 use crate::Message;
@@ -18,7 +18,7 @@ impl Gateway {
             self.report_changes(mld, now);
         }
         self.reconcile(now);
-        self.look_for_relay(now);
+        self.start_discovery(now);
     }
 
     pub(super) fn report_changes(&mut self, mld: bool, now: Instant) {
@@ -83,7 +83,7 @@ impl Gateway {
     }
 
     /// Starts a race if groups are wanted and there is no relay.
-    pub(super) fn look_for_relay(&mut self, now: Instant) {
+    pub(super) fn start_discovery(&mut self, now: Instant) {
         let wanted = [false, true].map(|mld| self.membership.wants(mld));
         if wanted == [false, false] {
             self.race = None;
@@ -194,13 +194,13 @@ impl Gateway {
             };
             self.lose(&before, why, now);
             // Two moves in a row: the first relay no longer counts, unless it is the winner.
-            let again = |r: &Retiring| r.association.relay == winner.relay;
+            let again = |r: &RetiringRelay| r.association.relay == winner.relay;
             if self.retiring.as_ref().is_some_and(again) {
                 self.retiring = None;
             }
             self.finish_retiring();
             let until = now + self.overlap(why);
-            self.retiring = Some(Retiring::new(before, why, until));
+            self.retiring = Some(RetiringRelay::new(before, why, until));
         }
         let mut association = Association::new(winner, now);
         match self.past.take() {
@@ -262,7 +262,7 @@ impl Gateway {
                 self.lose(&dead, RelayFailure::Timeout, now);
                 // The relay may only be slow: it should free the tunnel.
                 self.leave(&dead);
-                self.look_for_relay(now);
+                self.start_discovery(now);
             }
             return;
         }

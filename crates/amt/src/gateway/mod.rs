@@ -46,7 +46,7 @@ use entropy::Entropy;
 use membership::Membership;
 use p_flags::PFlags;
 use race::Race;
-use traffic::Retiring;
+use traffic::RetiringRelay;
 pub use types::*;
 
 /// Most messages waiting to be sent; a driver takes them after every call.
@@ -74,7 +74,7 @@ pub struct Gateway {
     current: Option<Association>,
     /// Tunnel of an earlier run from the same local port.
     past: Option<TunnelProof>,
-    retiring: Option<Retiring>,
+    retiring: Option<RetiringRelay>,
     /// Time without packets after which other relays are tried.
     patience: Duration,
     /// Start of the next race, while all candidates are held down.
@@ -130,7 +130,7 @@ impl Gateway {
             }
         }
         self.retry = None;
-        self.look_for_relay(now);
+        self.start_discovery(now);
     }
 
     /// Tears down a tunnel of an earlier run that this run cannot continue. Otherwise its packets
@@ -222,7 +222,7 @@ impl Gateway {
         if let Some(association) = &mut self.current {
             association.restart_requests(&self.timing, now);
         }
-        self.look_for_relay(now);
+        self.start_discovery(now);
         self.handle_timeout(now);
     }
 
@@ -279,7 +279,7 @@ impl Gateway {
         self.drive_race(now);
         if self.retry.is_some_and(|at| at <= now) {
             self.retry = None;
-            self.look_for_relay(now);
+            self.start_discovery(now);
             // Candidates of the new race may be due for a probe already.
             self.probe_missed(now);
             self.drive_race(now);

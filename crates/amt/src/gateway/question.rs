@@ -11,7 +11,7 @@ const REMEMBERED: usize = 8;
 
 /// One repetition.
 #[derive(Clone, Copy, Debug)]
-struct Sent {
+struct SentRequest {
     nonce: u32,
     at: Instant,
     p: PFlag,
@@ -21,7 +21,7 @@ struct Sent {
 /// answer is about twice as long as the one before.
 #[derive(Clone, Debug)]
 pub(super) struct Question {
-    nonces: [Option<Sent>; REMEMBERED],
+    nonces: [Option<SentRequest>; REMEMBERED],
     /// Number of times that it was sent.
     pub(super) sent: u32,
     wait: Duration,
@@ -73,7 +73,7 @@ impl Question {
         now: Instant,
     ) {
         if let Some(place) = self.nonces.get_mut(self.sent as usize % REMEMBERED) {
-            *place = Some(Sent { nonce, at: now, p });
+            *place = Some(SentRequest { nonce, at: now, p });
         }
         self.sent = self.sent.saturating_add(1);
         self.last = now;
@@ -96,7 +96,7 @@ impl Question {
         self.sent_with(nonce).map(|sent| sent.p)
     }
 
-    fn sent_with(&self, nonce: u32) -> Option<&Sent> {
+    fn sent_with(&self, nonce: u32) -> Option<&SentRequest> {
         let mut known = self.nonces.iter().flatten();
         known.find(|sent| sent.nonce == nonce)
     }

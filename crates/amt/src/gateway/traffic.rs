@@ -10,7 +10,7 @@ use super::types::{DropReason, Event, RelayFailure, SubscriptionId};
 
 /// The previous relay.
 #[derive(Debug)]
-pub(super) struct Retiring {
+pub(super) struct RetiringRelay {
     pub(super) association: Association,
     why: RelayFailure,
     pub(super) until: Instant,
@@ -20,7 +20,7 @@ pub(super) struct Retiring {
     alone: BTreeSet<SubscriptionId>,
 }
 
-impl Retiring {
+impl RetiringRelay {
     pub(super) fn new(association: Association, why: RelayFailure, until: Instant) -> Self {
         Self {
             missing: association.traffic.brought.clone(),
@@ -137,7 +137,7 @@ impl Gateway {
     /// Ends the time of the previous relay. If it answers and brings flows that the new one does
     /// not, it is used again.
     pub(super) fn end_overlap(&mut self, now: Instant) {
-        let works = |r: &Retiring| {
+        let works = |r: &RetiringRelay| {
             !r.alone.is_empty() && matches!(r.why, RelayFailure::Limited | RelayFailure::NoTraffic)
         };
         if self.retiring.as_ref().is_some_and(works) {

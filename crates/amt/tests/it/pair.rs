@@ -56,7 +56,7 @@ fn all_outer_and_inner_families_work_with_and_without_a_source() {
 }
 
 #[test]
-fn several_gateways_behind_one_address_each_get_everything_and_one_that_leaves_stops_nobody() {
+fn gateways_behind_one_address_join_and_leave_independently() {
     let mut network = Network::new([(V4, with_address())]);
     let hosts = [
         "203.0.113.9:40000",

@@ -157,7 +157,7 @@ proptest! {
     }
 
     #[test]
-    fn etherparse_reads_what_is_written(
+    fn etherparse_reads_our_packets(
         (from, to) in endpoints(),
         ttl in any::<u8>(),
         tos in any::<u8>(),
@@ -207,7 +207,7 @@ proptest! {
     }
 
     #[test]
-    fn what_etherparse_writes_is_read(
+    fn packets_of_etherparse_are_read(
         source in any::<[u8; 4]>(),
         group in any::<[u8; 4]>(),
         ports in any::<(u16, u16)>(),
@@ -312,7 +312,7 @@ proptest! {
     }
 
     #[test]
-    fn icmp_errors_are_what_etherparse_makes(
+    fn icmp_errors_equal_those_of_etherparse(
         (from, to) in endpoints(),
         payload in vec(any::<u8>(), 1200..1600),
         mtu in 1280u32..9000,

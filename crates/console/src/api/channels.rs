@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use store::{ChannelRow, ChannelSettings, NewCommand, Origin, Retention};
 use utoipa::ToSchema;
 
-use super::commands::{Asked, ask};
+use super::commands::{CommandReceipt, ask};
 use super::extract::{Json as Body, Path, Query};
 use super::list::ListQuery;
 use super::overview::ChannelOverview;
@@ -369,12 +369,12 @@ fn after(group: SocketAddr) -> Option<SocketAddr> {
 #[utoipa::path(post, path = "/api/v1/channels/{name}/rekey", tag = "channels",
     operation_id = "rekey_channel",
     params(("name" = String, Path, description = "Its name")),
-    responses((status = 202, body = Asked)))]
+    responses((status = 202, body = CommandReceipt)))]
 pub async fn rekey_channel(
     State(site): State<Arc<Site>>,
     caller: Caller,
     Path(name): Path<String>,
-) -> Result<(StatusCode, Json<Asked>), Problem> {
+) -> Result<(StatusCode, Json<CommandReceipt>), Problem> {
     caller
         .may_do(&site, Scope::Channels, "channel.rekey", &name)
         .await?;

@@ -20,7 +20,7 @@ use crate::site::Site;
 
 /// A queued command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Asked {
+pub struct CommandReceipt {
     /// Its number, as in `/api/v1/commands/{id}`.
     pub command_id: i64,
 }
@@ -86,7 +86,7 @@ pub(super) async fn ask(
     site: &Site,
     caller: &Caller,
     command: NewCommand,
-) -> Result<(StatusCode, Json<Asked>), Problem> {
+) -> Result<(StatusCode, Json<CommandReceipt>), Problem> {
     let command = NewCommand {
         asked_by: caller.user.name.clone(),
         ..command
@@ -102,7 +102,7 @@ pub(super) async fn ask(
     }
     let (action, target) = (command.action(), command.target());
     caller.note(site, &action, target, detail, &done).await;
-    done.map(|command_id| (StatusCode::ACCEPTED, Json(Asked { command_id })))
+    done.map(|command_id| (StatusCode::ACCEPTED, Json(CommandReceipt { command_id })))
 }
 
 /// Commands given to the source
@@ -142,11 +142,11 @@ pub async fn command(
 ///
 /// New receivers are refused, and connected ones go to another source if there is one.
 #[utoipa::path(post, path = "/api/v1/source/drain", tag = "source", operation_id = "drain_source",
-    responses((status = 202, body = Asked)))]
+    responses((status = 202, body = CommandReceipt)))]
 pub async fn drain_source(
     State(site): State<Arc<Site>>,
     caller: Caller,
-) -> Result<(StatusCode, Json<Asked>), Problem> {
+) -> Result<(StatusCode, Json<CommandReceipt>), Problem> {
     caller
         .may_do(&site, Scope::Source, "source.drain", "")
         .await?;

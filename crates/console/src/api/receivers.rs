@@ -11,7 +11,7 @@ use store::{MoveFilter, NewCommand, ReceiverEdit, SessionRow};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
-use super::commands::{Asked, ask};
+use super::commands::{CommandReceipt, ask};
 use super::extract::{Json as Body, Path, Query};
 use super::list::{PartQuery, next_cursor};
 use super::moves::{self, Moves};
@@ -395,12 +395,12 @@ async fn remove(site: &Site, id: Uuid, forget: bool) -> Result<(), Problem> {
 #[utoipa::path(post, path = "/api/v1/receivers/{id}/disconnect", tag = "receivers",
     operation_id = "disconnect_receiver",
     params(("id" = Uuid, Path, description = "Identifier of the receiver")),
-    responses((status = 202, body = Asked)))]
+    responses((status = 202, body = CommandReceipt)))]
 pub async fn disconnect_receiver(
     State(site): State<Arc<Site>>,
     caller: Caller,
     Path(id): Path<Uuid>,
-) -> Result<(StatusCode, Json<Asked>), Problem> {
+) -> Result<(StatusCode, Json<CommandReceipt>), Problem> {
     caller
         .may_do(
             &site,

@@ -76,7 +76,7 @@ pub(super) struct Topic {
     clients: AtomicUsize,
     state: Mutex<TopicState>,
     /// The number of the last event.
-    pub(super) news: watch::Sender<u64>,
+    pub(super) latest: watch::Sender<u64>,
 }
 
 #[derive(Debug)]
@@ -199,7 +199,7 @@ impl Hub {
             (number.parse() == Ok(topic.number)).then(|| event.parse().ok())?
         });
         Ok(Watcher {
-            news: topic.news.subscribe(),
+            latest: topic.latest.subscribe(),
             hub: Arc::clone(self),
             topic,
             user,
@@ -225,7 +225,7 @@ impl Hub {
                 snapshot: None,
                 idle_since: Instant::now(),
             }),
-            news: watch::Sender::new(0),
+            latest: watch::Sender::new(0),
             key: key.clone(),
         });
         let mut watched = self.watched();
@@ -269,7 +269,7 @@ pub(super) struct Watcher {
     hub: Arc<Hub>,
     topic: Arc<Topic>,
     user: i64,
-    news: watch::Receiver<u64>,
+    latest: watch::Receiver<u64>,
     /// The last event that it had.
     after: Option<u64>,
 }
@@ -277,7 +277,7 @@ pub(super) struct Watcher {
 impl Watcher {
     /// Returns the next event for it, if any: the following one, or a snapshot where that is gone.
     pub(super) fn next(&mut self, site: &Site) -> Option<Bytes> {
-        let latest = *self.news.borrow_and_update();
+        let latest = *self.latest.borrow_and_update();
         let mut state = self.topic.state();
         let at = match self.after {
             Some(after) if after == state.last => return None,
@@ -311,7 +311,7 @@ impl Watcher {
 
     /// Waits for something new.
     pub(super) async fn changed(&mut self) {
-        if self.news.changed().await.is_err() {
+        if self.latest.changed().await.is_err() {
             std::future::pending().await
         }
     }
@@ -334,7 +334,7 @@ impl Topic {
     }
 
     /// Sends the changes.
-    fn tell(&self, hub: &Hub, site: &Site, common: &Update) {
+    fn notify(&self, hub: &Hub, site: &Site, common: &Update) {
         let shown = page(site, &self.key);
         let mut state = self.state();
         let changes = delta(&state.shown.items, &shown.items);
@@ -364,7 +364,7 @@ impl Topic {
         state.shown = shown;
         state.snapshot = None;
         drop(state);
-        self.news.send_replace(number);
+        self.latest.send_replace(number);
     }
 }
 
@@ -415,24 +415,24 @@ impl CommonState {
 
 /// Sends the changes to the watchers of these topics. Each may be a part of a long list: requests
 /// get their turn in between.
-pub(super) async fn tell_all(topics: &[Arc<Topic>], site: &Site, common: &Update) {
+pub(super) async fn notify_all(topics: &[Arc<Topic>], site: &Site, common: &Update) {
     for topic in topics {
-        topic.tell(&site.hub, site, common);
+        topic.notify(&site.hub, site, common);
         yield_now().await;
     }
 }
 
 /// Sends changes to all watchers, until the site stops.
-pub async fn tell(site: Arc<Site>) {
+pub async fn notify(site: Arc<Site>) {
     let stop = site.stop.clone();
     let telling = async {
         let mut common = CommonState::default();
-        let mut news = site.news();
+        let mut latest = site.latest();
         // The initial state is no change.
         common.update(&site);
         loop {
             // Silence is a change, too: a silent source is not there.
-            if let Ok(Err(_)) = tokio::time::timeout(SILENCE, news.changed()).await {
+            if let Ok(Err(_)) = tokio::time::timeout(SILENCE, latest.changed()).await {
                 return;
             }
             let began = Instant::now();
@@ -442,7 +442,7 @@ pub async fn tell(site: Arc<Site>) {
                 watched.topics.retain(|_, topic| !topic.is_idle());
                 watched.topics.values().cloned().collect()
             };
-            tell_all(&topics, &site, &changes).await;
+            notify_all(&topics, &site, &changes).await;
             // However much is watched, it is no more than half of one core's work.
             sleep(PACE.max(began.elapsed())).await;
         }

@@ -14,5 +14,5 @@ mod stream;
 mod tests;
 
 pub use feeder::{facts, follow};
-pub use hub::{Hub, TooManyTopics, TopicKey, tell};
+pub use hub::{Hub, TooManyTopics, TopicKey, notify};
 pub use stream::stream;

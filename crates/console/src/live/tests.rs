@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::task::yield_now;
 use tokio_util::sync::CancellationToken;
 
-use super::hub::{Hub, TopicKey, tell_all};
+use super::hub::{Hub, TopicKey, notify_all};
 use crate::api::overview::Overview;
 use crate::config::SiteSettings;
 use crate::fleet::{Page, PageStart, Selection};
@@ -86,13 +86,13 @@ async fn requests_continue_during_updates() {
         .zip(0..)
         .map(|(n, user)| site.hub.begin(key(n), user, Page::default).unwrap())
         .collect();
-    let news = Update {
+    let latest = Update {
         feeds_gone: vec!["a feed".to_owned()],
         ..Update::default()
     };
     let (sent, turns) = (Cell::new(false), Cell::new(0));
     let telling = async {
-        tell_all(&topics, &site, &news).await;
+        notify_all(&topics, &site, &latest).await;
         sent.set(true);
     };
     let asking = async {
@@ -103,5 +103,5 @@ async fn requests_continue_during_updates() {
     };
     tokio::join!(telling, asking);
     assert!(turns.get() >= TOPICS, "{} turns", turns.get());
-    assert!(topics.iter().all(|topic| *topic.news.borrow() == 1));
+    assert!(topics.iter().all(|topic| *topic.latest.borrow() == 1));
 }

@@ -1,7 +1,7 @@
 //! Actions of operators.
 
 use serde_json::{Value, json};
-use store::{Batch, CommandState, Fence, Holder, Leased, SourceInfo};
+use store::{Batch, CommandState, Fence, Holder, LeaseOutcome, SourceInfo};
 
 use super::*;
 
@@ -253,7 +253,7 @@ async fn the_source_is_asked(place: bench::TestDatabase) {
     };
     let ttl = std::time::Duration::from_secs(60);
     let store = &bench.opened;
-    let Leased::Held(lease) = store.leases().take("lore", &holder, ttl).await.unwrap() else {
+    let LeaseOutcome::Held(lease) = store.leases().take("lore", &holder, ttl).await.unwrap() else {
         panic!("the name is taken");
     };
     let fence = Fence {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use sqlx::{Connection, PgConnection, SqliteConnection};
-use store::{Fence, Holder, Leased, NewCommand};
+use store::{Fence, Holder, LeaseOutcome, NewCommand};
 
 use super::*;
 use crate::api::actions::action_of;
@@ -223,7 +223,7 @@ async fn command_results_are_audited(place: bench::TestDatabase) {
     };
     let ttl = std::time::Duration::from_secs(60);
     let store = &bench.opened;
-    let Leased::Held(lease) = store.leases().take("lore", &holder, ttl).await.unwrap() else {
+    let LeaseOutcome::Held(lease) = store.leases().take("lore", &holder, ttl).await.unwrap() else {
         panic!("the name is taken");
     };
     let held = [Fence {

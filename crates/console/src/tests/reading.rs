@@ -20,7 +20,7 @@ on_both! {
     receivers_are_listed_and_found,
     moves_and_sessions_go_back_in_time,
     the_past_comes_in_steps,
-    updates_are_shown_with_how_far_they_got,
+    updates_are_shown_with_their_delivery,
 }
 
 async fn the_overview_shows_the_state(place: bench::TestDatabase) {
@@ -314,7 +314,7 @@ async fn the_past_comes_in_steps(place: bench::TestDatabase) {
     }
 }
 
-async fn updates_are_shown_with_how_far_they_got(place: bench::TestDatabase) {
+async fn updates_are_shown_with_their_delivery(place: bench::TestDatabase) {
     let bench = Bench::start(place).await;
     let operator = bench.operator().await;
     assert_eq!(operator.get("/api/v1/updates").await.code, 200);

@@ -100,7 +100,7 @@ pub(crate) fn decode<'a>(
 }
 
 /// Decodes a document only to describe it.
-pub(crate) fn glance<'a>(document: &'a [u8], charset: Option<&str>) -> Cow<'a, str> {
+pub(crate) fn summary<'a>(document: &'a [u8], charset: Option<&str>) -> Cow<'a, str> {
     match decode(document, charset) {
         Ok(decoded) => decoded.text,
         Err(UnknownEncoding(_)) => String::from_utf8_lossy(document),

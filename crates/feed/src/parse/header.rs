@@ -5,7 +5,7 @@ use std::time::Duration;
 use url::Url;
 
 use crate::xml::element::Element;
-use crate::xml::scope::{Scope, stand_alone};
+use crate::xml::scope::{Scope, extract_element};
 use crate::xml::split::Format;
 use crate::xml::{ATOM_03_NS, ATOM_NS, clean, lower};
 
@@ -95,7 +95,7 @@ pub(super) fn read(format: Format, elements: &[&str], scope: &Scope, fallback: &
     let mut frequency = None;
     for text in elements {
         // An unreadable header element costs only itself.
-        let Ok((text, element)) = stand_alone(text, scope, fallback) else {
+        let Ok((text, element)) = extract_element(text, scope, fallback) else {
             continue;
         };
         let local = lower(&element.local);

@@ -28,7 +28,7 @@ use crate::xml::check::{Form, check};
 use crate::xml::element::{Child, Element};
 use crate::xml::extensions::extensions;
 use crate::xml::repair::repair;
-use crate::xml::scope::stand_alone;
+use crate::xml::scope::extract_element;
 use crate::xml::split::{Document, Format, Limits, NotXmlFeed, split};
 use crate::xml::{ATOM_03_NS, ATOM_NS, escape_stray_brackets, synthesise};
 
@@ -128,7 +128,7 @@ fn after_junk(text: &str) -> Option<&str> {
 
 /// Describes a document that is no feed; for the bodies of error responses.
 pub(crate) fn describe(document: &[u8], charset: Option<&str>) -> (String, bool) {
-    match rejection::not_a_feed(&decode::glance(document, charset), None) {
+    match rejection::not_a_feed(&decode::summary(document, charset), None) {
         ParseError::NotAFeed { seen, challenge } => (seen, challenge),
         other => (other.to_string(), false),
     }
@@ -153,7 +153,7 @@ fn xml(document: Document) -> (ParsedFeed, bool) {
     };
     let header = header::read(format, &header, &scope, fallback);
     for (n, raw) in entries.into_iter().enumerate() {
-        let result = stand_alone(&raw, &scope, fallback).and_then(|(text, element)| {
+        let result = extract_element(&raw, &scope, fallback).and_then(|(text, element)| {
             let known = matches!(element.namespace.as_str(), ATOM_NS | ATOM_03_NS);
             if format == Format::Atom && !known {
                 return Err(format!(

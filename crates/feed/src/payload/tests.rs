@@ -145,7 +145,7 @@ fn bytes_that_are_no_update_are_refused() {
 /// Asserts that a glance accepts everything that can be decoded, with the same values. Returns
 /// whether both refuse the bytes.
 fn same(bytes: &[u8]) -> bool {
-    match (decode(bytes), glance(bytes)) {
+    match (decode(bytes), summary(bytes)) {
         (Ok(update), Ok(seen)) => assert_eq!(
             (update.seq, update.time, update.entry.id),
             (seen.seq, seen.time, seen.entry_id)
@@ -184,7 +184,7 @@ fn a_glance_refuses_updates_without_number_or_entry() {
     let turned = |event: &serde_json::Value| written(event, &["datacontenttype", "data"], &HEAD);
     for write in [&again as &dyn Fn(&_) -> Vec<u8>, &turned] {
         assert!(!same(&write(&good)));
-        let seen = glance(&write(&good)).unwrap();
+        let seen = summary(&write(&good)).unwrap();
         assert_eq!(
             (seen.seq, seen.time, seen.entry_id.as_str()),
             (7, time(), "a")

@@ -4,7 +4,7 @@
 use super::check::{Form, check};
 use super::element::{Child, Element};
 use super::repair::repair;
-use super::scope::{Scope, stand_alone};
+use super::scope::{Scope, extract_element};
 use super::token::{Token, Tokens};
 use super::{ATOM_03_NS, ATOM_NS};
 
@@ -38,7 +38,7 @@ pub(crate) fn extensions(text: &str, element: &Element) -> String {
     }
     for child in foreign {
         let raw = text.get(child.range.clone()).unwrap_or("");
-        let Ok((mut whole, _)) = stand_alone(raw, &scope, "") else {
+        let Ok((mut whole, _)) = extract_element(raw, &scope, "") else {
             continue;
         };
         // Nothing in the element is without a prefix.

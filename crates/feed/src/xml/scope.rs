@@ -88,7 +88,7 @@ impl Scope {
 ///
 /// # Errors
 /// The defect of the text, if it cannot be read.
-pub(crate) fn stand_alone(
+pub(crate) fn extract_element(
     raw: &str,
     scope: &Scope,
     fallback: &str,
@@ -214,7 +214,7 @@ mod tests {
     fn only_missing_and_used_declarations_are_added() {
         let scope = scope("<feed xmlns='urn:d' xmlns:t='urn:t' xmlns:u='urn:u'/>");
         let raw = "<entry\na='1'><t:x/></entry>";
-        let (xml, element) = stand_alone(raw, &scope, ATOM_NS).unwrap();
+        let (xml, element) = extract_element(raw, &scope, ATOM_NS).unwrap();
         assert_eq!(
             xml,
             "<entry xmlns=\"urn:d\" xmlns:t=\"urn:t\"\na='1'><t:x/></entry>"
@@ -222,7 +222,7 @@ mod tests {
         assert_eq!(element.namespace, "urn:d");
         assert!(element.child("urn:t", "x").is_some());
         let own = "<entry xmlns='urn:o'/>";
-        assert_eq!(stand_alone(own, &scope, ATOM_NS).unwrap().0, own);
+        assert_eq!(extract_element(own, &scope, ATOM_NS).unwrap().0, own);
     }
 
     #[test]
@@ -230,25 +230,25 @@ mod tests {
         let plain = scope("<feed xmlns='urn:d'/>");
         let absolute = "<entry><link href='https://a/'/></entry>";
         assert!(
-            !stand_alone(absolute, &plain, ATOM_NS)
+            !extract_element(absolute, &plain, ATOM_NS)
                 .unwrap()
                 .0
                 .contains("xml:base")
         );
         let relative = "<entry><link href='../b'/></entry>";
-        let (xml, _) = stand_alone(relative, &plain, ATOM_NS).unwrap();
+        let (xml, _) = extract_element(relative, &plain, ATOM_NS).unwrap();
         assert!(
             xml.contains(" xml:base=\"https://example.org/f/a.xml\""),
             "{xml}"
         );
         let rebased = scope("<feed xmlns='urn:d' xml:base='/g/' xml:lang='de'/>");
         let own = "<entry a='1' xml:base = 'h/'  ><link href='i'/></entry>";
-        let (xml, _) = stand_alone(own, &rebased, ATOM_NS).unwrap();
+        let (xml, _) = extract_element(own, &rebased, ATOM_NS).unwrap();
         assert!(
             xml.contains("a='1' xml:base=\"https://example.org/g/h/\"  >"),
             "{xml}"
         );
-        let (xml, _) = stand_alone(absolute, &rebased, ATOM_NS).unwrap();
+        let (xml, _) = extract_element(absolute, &rebased, ATOM_NS).unwrap();
         assert!(
             xml.contains(" xml:base=\"https://example.org/g/\""),
             "{xml}"
@@ -259,11 +259,12 @@ mod tests {
     #[test]
     fn prefixed_and_undeclared_feeds_keep_their_meaning() {
         let prefixed = scope("<a:feed xmlns:a='http://www.w3.org/2005/Atom'/>");
-        let (xml, element) = stand_alone("<a:entry><b/></a:entry>", &prefixed, ATOM_NS).unwrap();
+        let (xml, element) =
+            extract_element("<a:entry><b/></a:entry>", &prefixed, ATOM_NS).unwrap();
         assert_eq!(element.namespace, ATOM_NS);
         assert!(xml.contains(" xmlns=\"\""), "{xml}");
         assert_eq!(element.children[0].namespace, "");
-        let (_, element) = stand_alone("<entry/>", &scope("<feed/>"), ATOM_NS).unwrap();
+        let (_, element) = extract_element("<entry/>", &scope("<feed/>"), ATOM_NS).unwrap();
         assert_eq!(element.namespace, ATOM_NS);
     }
 }

@@ -145,7 +145,7 @@ impl Engine {
                 WakeReason::Cursors(true) => self.confirm(Instant::now()),
                 // The application is done, or does not read events any more.
                 WakeReason::Cursors(false) | WakeReason::Room(false) => {
-                    return self.say_goodbye().await;
+                    return self.close_gracefully().await;
                 }
                 WakeReason::Unicast(Ok(())) | WakeReason::Room(true) | WakeReason::Ready => {}
             }
@@ -283,7 +283,7 @@ impl Engine {
         if now >= self.tick_at {
             self.tick_at = now + TICK;
             self.report_stats();
-            self.look_for_a_stall(now);
+            self.detect_stall(now);
             if self.route.has_changed() {
                 self.network_changed(now);
             }
@@ -323,7 +323,7 @@ impl Engine {
     }
 
     /// A connection that lives and brings nothing, although there is more, is replaced.
-    fn look_for_a_stall(&mut self, now: Instant) {
+    fn detect_stall(&mut self, now: Instant) {
         if self.connection.is_none() || self.delivery.is_blocked() {
             // An application that takes no updates is not waiting for them.
             self.stall.grant_grace(now);
@@ -366,7 +366,7 @@ impl Engine {
         }
     }
 
-    async fn say_goodbye(mut self) {
+    async fn close_gracefully(mut self) {
         let now = Instant::now();
         // Cursors confirmed just before are still sent.
         self.confirm(now);

@@ -18,7 +18,7 @@ use std::time::{Duration, SystemTime};
 
 pub use amt_tokio::RelayName;
 use bytes::Bytes;
-pub use flexicast::receiver::{ChannelStats, Check, Distrust, ReceptionCounters, Validity};
+pub use flexicast::receiver::{ChannelStats, Check, DistrustedUpdate, ReceptionCounters, Validity};
 use flexicast::{Cause, Cursor, Rung, Via};
 use tokio::sync::{mpsc, watch};
 use uuid::Uuid;
@@ -223,7 +223,7 @@ pub enum Event {
         /// The channel.
         channel: String,
         /// The update, and why.
-        found: Distrust,
+        found: DistrustedUpdate,
     },
     /// A message to all listeners of the channel's flow. It may get lost.
     Datagram {

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_take_turns_and_six_goes_first() {
+    fn addresses_alternate_families_with_ipv6_first() {
         let found = parse(&["1.1.1.1:1", "1.1.1.2:1", "1.1.1.1:1", "[::1]:1"]);
         let wanted = parse(&["[::1]:1", "1.1.1.1:1", "1.1.1.2:1"]);
         assert_eq!(in_order(found, &[]), wanted);

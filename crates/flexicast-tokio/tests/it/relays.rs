@@ -87,7 +87,7 @@ async fn the_local_port_is_as_set_and_kept_for_the_next_run() {
 
 /// Nothing is configured: the source says where its relay is, and that is all that it takes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_relay_that_a_source_tells_of_is_found() {
+async fn an_announced_relay_is_found() {
     let site = Site::new();
     let relay = Relay::start(site.group(0)).await;
     let source = site.source().await;

@@ -42,7 +42,7 @@ impl PacketContents {
 }
 
 #[derive(Debug)]
-pub(crate) struct Sent {
+pub(crate) struct SentPacket {
     pub(crate) at: Instant,
     pub(crate) contents: PacketContents,
     /// Members that owe this packet, less those that owe the previous one (for the front: the
@@ -55,7 +55,7 @@ pub(crate) struct Sent {
 pub(crate) struct Ledger {
     /// The packet number of the front.
     base: u64,
-    packets: VecDeque<Sent>,
+    packets: VecDeque<SentPacket>,
     /// Packet numbers at or above `base` that were never used, ascending: each new key epoch leaves
     /// some out.
     skipped: VecDeque<Range<u64>>,
@@ -127,7 +127,7 @@ impl Ledger {
         self.packets.len()
     }
 
-    pub(crate) fn get(&self, pn: u64) -> Option<&Sent> {
+    pub(crate) fn get(&self, pn: u64) -> Option<&SentPacket> {
         if pn < self.base || self.was_skipped(pn) {
             return None;
         }
@@ -137,7 +137,7 @@ impl Ledger {
     /// Notes the next packet, which `members` members owe from now on.
     pub(crate) fn push(&mut self, at: Instant, contents: PacketContents, members: usize) {
         let members = members as i64;
-        self.packets.push_back(Sent {
+        self.packets.push_back(SentPacket {
             at,
             contents,
             delta: members - self.last_owed,

@@ -59,7 +59,7 @@ pub enum Output {
 
 /// An update whose bytes from the flow were found to be wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Distrust {
+pub struct DistrustedUpdate {
     /// The update.
     pub seq: u64,
     /// Why.

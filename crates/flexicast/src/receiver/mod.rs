@@ -23,7 +23,7 @@ use crate::control::{
     CAPABILITY_AMT, CAPABILITY_COPIES, CAPABILITY_MULTICAST_IPV4, CAPABILITY_MULTICAST_IPV6,
     Control, ControlReader, Hello, SOURCE_ANSWERS_NEED, Welcome,
 };
-pub use crate::merge::{Check, Distrust, Output, Validity};
+pub use crate::merge::{Check, DistrustedUpdate, Output, Validity};
 use crate::merge::{MAX_BUFFERED, Merge};
 use crate::pace::TokenBucket;
 pub use crate::trace::FlowInput;

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use uuid::Uuid;
 
 use crate::control::{Credential, Endpoint, RelayHint};
-use crate::merge::{Check, Distrust};
+use crate::merge::{Check, DistrustedUpdate};
 use crate::{Cause, Cursor, FlowId, Rung};
 
 /// Configuration of a receiver.
@@ -181,7 +181,7 @@ pub enum ReceiverEvent {
         /// The channel's name.
         channel: String,
         /// The update, and why.
-        found: Distrust,
+        found: DistrustedUpdate,
     },
     /// The flow brought an update wrong, and the source does not answer NEED: end this connection
     /// and begin another, which begins with that update.

@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::audience::Audience;
 use super::delivery::ItemKind;
 use super::mass::MassFallBack;
-use super::outputs::Sight;
+use super::outputs::CursorBounds;
 use super::recent::Recent;
 use super::rekeying::Rekeying;
 use super::types::{ChannelConfig, ChannelIndex, Traffic, channel_number};
@@ -115,8 +115,8 @@ impl Channel {
     }
 
     /// Returns the updates that a look at the cursors needs to know of.
-    pub(super) fn sight(&self) -> Sight {
-        Sight {
+    pub(super) fn sight(&self) -> CursorBounds {
+        CursorBounds {
             head: self.head,
             last_head: self.head_at_look,
             first: self.first,

@@ -16,7 +16,7 @@ pub(super) struct CursorAhead;
 
 /// Channel and flow at a look.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Sight {
+pub(super) struct CursorBounds {
     pub(super) head: u64,
     /// Head at the look before.
     pub(super) last_head: u64,
@@ -100,7 +100,7 @@ impl Outputs {
     /// receiver, and `unsettled` returns the lowest update that the flow still owes it.
     pub(super) fn look(
         &mut self,
-        sight: Sight,
+        sight: CursorBounds,
         backlogged: bool,
         unsettled: impl FnOnce() -> Option<u64>,
     ) -> Finding {
@@ -137,7 +137,7 @@ mod tests {
 
     use super::*;
 
-    const SIGHT: Sight = Sight {
+    const SIGHT: CursorBounds = CursorBounds {
         head: 200,
         last_head: 150,
         first: 1,

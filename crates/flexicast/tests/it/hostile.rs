@@ -118,7 +118,7 @@ fn ack(ranges: Vec<std::ops::Range<u64>>) -> Vec<u8> {
 }
 
 #[test]
-fn forged_packets_with_invalid_frames_end_the_flow_for_whom_they_reach_only() {
+fn forged_invalid_frames_end_the_flow_of_reached_members_only() {
     let mut lab = lab();
     busy(&mut lab, 3000 * MS, |lab| {
         let pn = next_pn(lab) + 1;
@@ -144,7 +144,7 @@ fn forged_packets_with_invalid_frames_end_the_flow_for_whom_they_reach_only() {
 }
 
 #[test]
-fn forged_packet_numbers_far_ahead_move_whom_they_reach_and_are_counted() {
+fn forged_packet_numbers_far_ahead_move_only_reached_members() {
     let mut lab = lab();
     let mut ping = Vec::new();
     put_ping(&mut ping);

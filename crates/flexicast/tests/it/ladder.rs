@@ -239,7 +239,7 @@ fn a_proof_counts_only_for_the_path_that_was_asked_for() {
 }
 
 #[test]
-fn a_source_tells_its_receivers_of_relays() {
+fn a_source_announces_relays_to_its_receivers() {
     let hint = |priority, address, port| RelayHint {
         priority,
         address,

@@ -98,7 +98,7 @@ fn both_addresses_of_a_datagram_are_reported() {
 }
 
 #[test]
-fn a_train_goes_to_many() {
+fn a_train_is_sent_to_many() {
     if !kit::in_namespace!(NETWORK) {
         return;
     }

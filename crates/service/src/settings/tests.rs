@@ -131,7 +131,7 @@ fn flags_arguments_and_variables_are_understood() {
 }
 
 #[test]
-fn what_is_wrong_is_named_with_where_it_stands() {
+fn problems_name_their_place() {
     let text = "\
 udp_prts = 1
 capture = \"yes\"

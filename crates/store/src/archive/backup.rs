@@ -173,7 +173,7 @@ fn folder_of(path: &Path) -> &Path {
 
 async fn read(database: &Database, output: &mut Output) -> Result<(), Failure> {
     let mut session = database.snapshot("make a backup").await?;
-    session.take_your_time().await?;
+    session.extend_timeout().await?;
     let row = session
         .row(
             sql!(

@@ -69,7 +69,7 @@ pub(crate) async fn restore_into(
         ));
     };
     let mut session = database.write("restore a backup").await?;
-    session.take_your_time().await?;
+    session.extend_timeout().await?;
     check_empty(&mut session).await?;
     let mut restore = Restore {
         session,

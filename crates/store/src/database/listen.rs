@@ -12,7 +12,7 @@ use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions, SqliteConnection};
 use tokio::time::{sleep, timeout};
 
-use crate::watch::{Bell, Topic};
+use crate::watch::{Notifier, Topic};
 
 /// Between two looks at SQLite.
 const LOOK: Duration = Duration::from_millis(500);
@@ -28,19 +28,19 @@ const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// Rings at every change in a SQLite database, and never returns.
-pub(super) async fn listen_to_sqlite(options: SqliteConnectOptions, bell: Bell) {
+pub(super) async fn listen_to_sqlite(options: SqliteConnectOptions, notifier: Notifier) {
     loop {
         if let Ok(mut connection) = options.connect().await {
-            let Err(_) = look_on(&mut connection, &bell).await;
+            let Err(_) = poll_commits(&mut connection, &notifier).await;
             // Not the place to report it: readers and writers meet the same error.
         }
         sleep(LONGEST_PAUSE).await;
     }
 }
 
-async fn look_on(
+async fn poll_commits(
     connection: &mut SqliteConnection,
-    bell: &Bell,
+    notifier: &Notifier,
 ) -> Result<Infallible, sqlx::Error> {
     let mut version = None;
     let mut seen = None;
@@ -58,10 +58,10 @@ async fn look_on(
             .await?;
             // The first look may come after the change that a caller waits for.
             if seen.is_none_or(|(changes, _)| changes != present.0) {
-                bell.ring(Topic::Changes);
+                notifier.ring(Topic::Changes);
             }
             if seen.is_none_or(|(_, commands)| commands != present.1) {
-                bell.ring(Topic::Commands);
+                notifier.ring(Topic::Commands);
             }
             seen = Some(present);
         }
@@ -70,16 +70,16 @@ async fn look_on(
 }
 
 /// Rings whenever PostgreSQL notifies, and never returns.
-pub(super) async fn listen_to_postgres(options: PgConnectOptions, bell: Bell) {
+pub(super) async fn listen_to_postgres(options: PgConnectOptions, notifier: Notifier) {
     let mut pause = FIRST_PAUSE;
     loop {
         if let Ok(mut listener) = connect(&options).await {
             pause = FIRST_PAUSE;
             // For changes made before it listened.
             for topic in Topic::ALL {
-                bell.ring(topic);
+                notifier.ring(topic);
             }
-            let Err(_) = hear(&mut listener, &bell).await;
+            let Err(_) = hear(&mut listener, &notifier).await;
         }
         sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
@@ -98,13 +98,13 @@ async fn connect(options: &PgConnectOptions) -> Result<PgListener, sqlx::Error> 
 }
 
 /// Ends when the connection does.
-async fn hear(listener: &mut PgListener, bell: &Bell) -> Result<Infallible, sqlx::Error> {
+async fn hear(listener: &mut PgListener, notifier: &Notifier) -> Result<Infallible, sqlx::Error> {
     loop {
         match timeout(SILENCE, listener.try_recv()).await {
             Ok(Ok(Some(heard))) => {
                 for topic in Topic::ALL {
                     if topic.channel() == heard.channel() {
-                        bell.ring(topic);
+                        notifier.ring(topic);
                     }
                 }
             }

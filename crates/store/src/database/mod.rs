@@ -33,7 +33,7 @@ pub(crate) use value::{Column, Row, Value, storable, values};
 
 use crate::StoreError;
 use crate::location::Location;
-use crate::watch::{Bell, Listening};
+use crate::watch::{Listening, Notifier};
 use session::Link;
 
 /// Connections to a server are not waited for longer, when they are closed.
@@ -150,14 +150,14 @@ impl Database {
         }
     }
 
-    /// Rings `bell` at every change in the database, by a connection of its own.
-    pub(crate) fn listen(&self, bell: Bell) -> Listening {
+    /// Rings `notifier` at every change in the database, by a connection of its own.
+    pub(crate) fn listen(&self, notifier: Notifier) -> Listening {
         match &self.pools {
             Pools::Sqlite { options, .. } => {
-                Box::pin(listen::listen_to_sqlite((**options).clone(), bell))
+                Box::pin(listen::listen_to_sqlite((**options).clone(), notifier))
             }
             Pools::Postgres { options, .. } => {
-                Box::pin(listen::listen_to_postgres((**options).clone(), bell))
+                Box::pin(listen::listen_to_postgres((**options).clone(), notifier))
             }
         }
     }

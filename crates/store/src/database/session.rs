@@ -255,7 +255,7 @@ impl Session {
 
     /// Lets this transaction take hours: no other one waits for it. What it reads, it reads in the
     /// order of an index, also from tables that have no statistics yet.
-    pub(crate) async fn take_your_time(&mut self) -> Result<(), StoreError> {
+    pub(crate) async fn extend_timeout(&mut self) -> Result<(), StoreError> {
         let Link::Postgres(link) = &mut self.link else {
             return Ok(());
         };

@@ -42,7 +42,7 @@ impl Record {
 
 /// Finding in the place of a mark.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum MarkState {
     /// No file.
     Nothing,
     /// A file that is no mark, and why.
@@ -66,10 +66,10 @@ pub(super) struct MarkFile {
 
 impl MarkFile {
     /// Looks at the file `path`.
-    pub(super) fn find(path: &Path) -> io::Result<Found> {
+    pub(super) fn find(path: &Path) -> io::Result<MarkState> {
         let mut file = match File::open(path) {
             Ok(file) => file,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Found::Nothing),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(MarkState::Nothing),
             Err(error) => return Err(error),
         };
         let mut content = Vec::new();
@@ -78,21 +78,21 @@ impl MarkFile {
             .take(most + 1)
             .read_to_end(&mut content)?;
         if content.len() as u64 > most {
-            return Ok(Found::Damaged(format!("it has more than {most} bytes")));
+            return Ok(MarkState::Damaged(format!("it has more than {most} bytes")));
         }
         let newest = content
             .chunks(LENGTH)
             .filter_map(parse)
             .max_by_key(|(written, ..)| *written);
         let Some((_, made_ms, record)) = newest else {
-            return Ok(Found::Damaged("neither of its records is whole".into()));
+            return Ok(MarkState::Damaged("neither of its records is whole".into()));
         };
         let is_made = made(&file);
         let is_copy = made_ms > 0 && is_made > 0 && made_ms.abs_diff(is_made) > STEP_MS;
         Ok(if is_copy {
-            Found::Copy
+            MarkState::Copy
         } else {
-            Found::Mark(record)
+            MarkState::Mark(record)
         })
     }
 
@@ -225,15 +225,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_raised_is_found_and_a_torn_record_leaves_the_one_before() {
+    fn a_torn_record_leaves_the_previous_one() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("lore.head");
-        assert_eq!(MarkFile::find(&path).unwrap(), Found::Nothing);
+        assert_eq!(MarkFile::find(&path).unwrap(), MarkState::Nothing);
         let mut mark = MarkFile::begin(&path, record(7)).unwrap();
-        assert_eq!(MarkFile::find(&path).unwrap(), Found::Mark(record(7)));
+        assert_eq!(MarkFile::find(&path).unwrap(), MarkState::Mark(record(7)));
         for seq in [8, 9, u64::MAX] {
             mark.raise(seq).unwrap();
-            assert_eq!(MarkFile::find(&path).unwrap(), Found::Mark(record(seq)));
+            assert_eq!(MarkFile::find(&path).unwrap(), MarkState::Mark(record(seq)));
         }
         // Four records were written: the last is the second one.
         let whole = std::fs::read(&path).unwrap();
@@ -242,7 +242,7 @@ mod tests {
             let mut content = whole.clone();
             content[torn] = b'#';
             std::fs::write(&path, &content).unwrap();
-            assert_eq!(MarkFile::find(&path).unwrap(), Found::Mark(record(9)));
+            assert_eq!(MarkFile::find(&path).unwrap(), MarkState::Mark(record(9)));
         }
         for damaged in [
             &b""[..],
@@ -252,15 +252,15 @@ mod tests {
         ] {
             std::fs::write(&path, damaged).unwrap();
             let found = MarkFile::find(&path).unwrap();
-            assert!(matches!(found, Found::Damaged(_)), "{found:?}");
+            assert!(matches!(found, MarkState::Damaged(_)), "{found:?}");
         }
         // A new one takes its place, whatever is there.
         MarkFile::begin(&path, record(3)).unwrap();
-        assert_eq!(MarkFile::find(&path).unwrap(), Found::Mark(record(3)));
+        assert_eq!(MarkFile::find(&path).unwrap(), MarkState::Mark(record(3)));
     }
 
     #[test]
-    fn a_copy_is_told_from_the_original() {
+    fn a_copy_differs_from_the_original() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("lore.head");
         let mark = MarkFile::begin(&path, record(7)).unwrap();
@@ -269,14 +269,14 @@ mod tests {
         }
         let moved = folder.path().join("moved");
         std::fs::rename(&path, &moved).unwrap();
-        assert_eq!(MarkFile::find(&moved).unwrap(), Found::Mark(record(7)));
+        assert_eq!(MarkFile::find(&moved).unwrap(), MarkState::Mark(record(7)));
         pause();
         std::fs::copy(&moved, &path).unwrap();
-        assert_eq!(MarkFile::find(&path).unwrap(), Found::Copy);
+        assert_eq!(MarkFile::find(&path).unwrap(), MarkState::Copy);
         // Also where it is written into a file that was there: each start makes a new file.
         MarkFile::begin(&path, record(8)).unwrap();
         std::fs::copy(&moved, &path).unwrap();
-        assert_eq!(MarkFile::find(&path).unwrap(), Found::Copy);
+        assert_eq!(MarkFile::find(&path).unwrap(), MarkState::Copy);
     }
 
     #[expect(clippy::disallowed_methods, reason = "this test is a plain thread")]

@@ -35,7 +35,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use uuid::Uuid;
 
 use crate::{Channel, Store, StoreError};
-use file::{Found, MarkFile, Record};
+use file::{MarkFile, MarkState, Record};
 
 /// The mark of one channel, in a small file of its own. One process at a time may have it.
 #[derive(Clone, Debug)]
@@ -110,7 +110,7 @@ impl fmt::Display for Renewal {
 
 /// A channel that may be published, and how that came.
 #[derive(Debug)]
-pub struct Adopted {
+pub struct Adoption {
     /// As it is from now on.
     pub channel: Channel,
     /// To be raised before anything more is published.
@@ -134,7 +134,7 @@ impl HeadMark {
         store: &Store,
         name: &str,
         fence: Option<u64>,
-    ) -> Result<Adopted, StoreError> {
+    ) -> Result<Adoption, StoreError> {
         Self::open(path, store, name, fence, judge).await
     }
 
@@ -149,10 +149,10 @@ impl HeadMark {
     ///
     /// # Errors
     /// As [`HeadMark::adopt`].
-    pub async fn follow(path: &Path, store: &Store, name: &str) -> Result<Adopted, StoreError> {
+    pub async fn follow(path: &Path, store: &Store, name: &str) -> Result<Adoption, StoreError> {
         Self::open(path, store, name, None, |_, found| match found {
-            Found::Mark(mark) => Judged::Follow(mark),
-            _ => Judged::Sound,
+            MarkState::Mark(mark) => MarkVerdict::Follow(mark),
+            _ => MarkVerdict::Sound,
         })
         .await
     }
@@ -163,8 +163,8 @@ impl HeadMark {
     /// # Errors
     /// As [`HeadMark::adopt`].
     #[cfg(feature = "fault-injection")]
-    pub async fn trust(path: &Path, store: &Store, name: &str) -> Result<Adopted, StoreError> {
-        Self::open(path, store, name, None, |_, _| Judged::Sound).await
+    pub async fn trust(path: &Path, store: &Store, name: &str) -> Result<Adoption, StoreError> {
+        Self::open(path, store, name, None, |_, _| MarkVerdict::Sound).await
     }
 
     async fn open(
@@ -172,13 +172,13 @@ impl HeadMark {
         store: &Store,
         name: &str,
         fence: Option<u64>,
-        judge: fn(&Channel, Found) -> Judged,
-    ) -> Result<Adopted, StoreError> {
+        judge: fn(&Channel, MarkState) -> MarkVerdict,
+    ) -> Result<Adoption, StoreError> {
         let mut channel = store.channels().get(name).await?;
         let place = path.to_owned();
         let found = blocking(path, move || MarkFile::find(&place)).await?;
         let judged = judge(&channel, found);
-        if let Judged::Renew(_) = &judged {
+        if let MarkVerdict::Renew(_) = &judged {
             // A crash after this and before the mark is written renews it once more: no receiver
             // has seen this incarnation by then.
             channel = store.channels().renew(name, fence).await?;
@@ -188,9 +188,9 @@ impl HeadMark {
             seq: channel.head,
         };
         let (record, renewal) = match judged {
-            Judged::Follow(mark) => (mark.followed_by(present), None),
-            Judged::Renew(renewal) => (present, Some(renewal)),
-            Judged::Sound => (present, None),
+            MarkVerdict::Follow(mark) => (mark.followed_by(present), None),
+            MarkVerdict::Renew(renewal) => (present, Some(renewal)),
+            MarkVerdict::Sound => (present, None),
         };
         let place = path.to_owned();
         let file = blocking(path, move || MarkFile::begin(&place, record)).await?;
@@ -199,7 +199,7 @@ impl HeadMark {
             seq: AtomicU64::new(record.seq),
             file: Mutex::new(file),
         };
-        Ok(Adopted {
+        Ok(Adoption {
             // No receiver can have seen anything of a channel without updates: not worth a report.
             renewal: renewal.filter(|renewal| {
                 let is_of_nothing = matches!(
@@ -244,7 +244,7 @@ impl HeadMark {
 }
 
 /// Consequence for a channel and its mark.
-enum Judged {
+enum MarkVerdict {
     /// The mark says from now on what the channel has.
     Sound,
     /// The same, after a renewal.
@@ -254,19 +254,19 @@ enum Judged {
 }
 
 /// Whether a channel has to be renewed, and why.
-fn judge(channel: &Channel, found: Found) -> Judged {
-    Judged::Renew(match found {
-        Found::Nothing => Renewal::Missing,
-        Found::Damaged(reason) => Renewal::Damaged { reason },
-        Found::Copy => Renewal::Copied,
-        Found::Mark(mark) if mark.incarnation != channel.incarnation => Renewal::Other {
+fn judge(channel: &Channel, found: MarkState) -> MarkVerdict {
+    MarkVerdict::Renew(match found {
+        MarkState::Nothing => Renewal::Missing,
+        MarkState::Damaged(reason) => Renewal::Damaged { reason },
+        MarkState::Copy => Renewal::Copied,
+        MarkState::Mark(mark) if mark.incarnation != channel.incarnation => Renewal::Other {
             published: mark.incarnation,
         },
-        Found::Mark(mark) if channel.head < mark.seq => Renewal::Behind {
+        MarkState::Mark(mark) if channel.head < mark.seq => Renewal::Behind {
             head: channel.head,
             published: mark.seq,
         },
-        Found::Mark(_) => return Judged::Sound,
+        MarkState::Mark(_) => return MarkVerdict::Sound,
     })
 }
 

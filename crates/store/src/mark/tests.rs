@@ -68,7 +68,7 @@ fn copy(from: &Path, to: &Path, beginning: &str) {
 /// One run of a source.
 struct Life {
     store: Store,
-    adopted: Adopted,
+    adopted: Adoption,
 }
 
 impl Life {
@@ -144,7 +144,7 @@ async fn starts_and_crashes_change_nothing() {
 }
 
 #[tokio::test]
-async fn a_new_channel_that_was_interrupted_is_no_news() {
+async fn an_interrupted_new_channel_changes_nothing() {
     let place = Place::new();
     // Killed after the channel was made, before the mark was.
     let store = open_file(&place.database()).await.unwrap();
@@ -424,7 +424,7 @@ async fn a_holder_that_lost_the_lease_renews_nothing() {
         let holder = holder(name);
         let asked = life.store.leases().take("lore", &holder, Duration::ZERO);
         match asked.await.unwrap() {
-            crate::Leased::Held(lease) => lease.fence,
+            crate::LeaseOutcome::Held(lease) => lease.fence,
             other => panic!("{other:?}"),
         }
     };

@@ -24,7 +24,7 @@ pub struct Lease {
 
 /// The answer to who asks for a lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Leased {
+pub enum LeaseOutcome {
     /// The lease is held by the caller.
     Held(Lease),
     /// Another holder has it.

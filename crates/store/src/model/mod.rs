@@ -17,7 +17,7 @@ pub use channel::{Channel, ChannelRow, ChannelSettings, ChooseSettings, Origin, 
 pub use command::{Command, CommandState, NewCommand};
 pub use enrolment::{Applicant, NewToken, ReceiverRow, TokenRow, Verdict};
 pub use feed::{FeedEdit, FeedRow, FeedSettings, GapRecord, GapState, PollRecord, Validators};
-pub use lease::{Holder, Lease, LeaseRow, Leased};
+pub use lease::{Holder, Lease, LeaseOutcome, LeaseRow};
 pub use record::{
     Batch, Changes, FeedEvent, FeedHour, Fence, MoveFilter, MoveRow, ProgressRow, PulseRow,
     ReceiverCounts, ReceiverEdit, RelayRow, SampleRow, SentBytes, SessionRow, SourceInfo, Stamp,

@@ -189,7 +189,7 @@ impl Commands<'_> {
             .await?;
         notify(&mut session, Topic::Commands).await?;
         session.commit().await?;
-        self.store.news.bell.ring(Topic::Commands);
+        self.store.news.notifier.ring(Topic::Commands);
         Ok(id)
     }
 
@@ -281,7 +281,7 @@ impl Commands<'_> {
         }
         notify(&mut session, Topic::Changes).await?;
         session.commit().await?;
-        self.store.news.bell.ring(Topic::Changes);
+        self.store.news.notifier.ring(Topic::Changes);
         Ok(found.is_some())
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::cut;
 use crate::database::{sql, values};
-use crate::model::{Holder, Lease, Leased};
+use crate::model::{Holder, Lease, LeaseOutcome};
 use crate::{Leases, StoreError};
 
 /// Longest text kept of a holder's name, in bytes.
@@ -21,7 +21,7 @@ impl Leases<'_> {
         channel: &str,
         holder: &Holder,
         ttl: Duration,
-    ) -> Result<Leased, StoreError> {
+    ) -> Result<LeaseOutcome, StoreError> {
         let mut session = self.store.database.write("take a lease").await?;
         let row = session
             .row(
@@ -44,7 +44,7 @@ impl Leases<'_> {
         let fence = match left {
             Some(for_ms) if !is_own => {
                 session.rollback().await?;
-                return Ok(Leased::Other {
+                return Ok(LeaseOutcome::Other {
                     name: name.unwrap_or_default(),
                     for_ms,
                 });
@@ -69,7 +69,7 @@ impl Leases<'_> {
             )
             .await?;
         session.commit().await?;
-        Ok(Leased::Held(Lease {
+        Ok(LeaseOutcome::Held(Lease {
             channel: channel.to_owned(),
             fence,
         }))

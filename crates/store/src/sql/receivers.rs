@@ -60,7 +60,7 @@ fn read_id(session: &Session, row: &Row) -> Result<Uuid, StoreError> {
 }
 
 /// Stored row of the receiver that asks.
-struct Known {
+struct StoredReceiver {
     credential: Vec<u8>,
     name: String,
     software: String,
@@ -276,7 +276,7 @@ impl Receivers<'_> {
     }
 }
 
-impl Known {
+impl StoredReceiver {
     /// Whether the receiver is admitted as it is known; `None` if a token may change that.
     fn verdict(&self, applicant: &Applicant<'_>) -> Option<Verdict> {
         if self.revoked {
@@ -302,7 +302,7 @@ impl Known {
     }
 }
 
-async fn find(session: &mut Session, receiver: Uuid) -> Result<Option<Known>, StoreError> {
+async fn find(session: &mut Session, receiver: Uuid) -> Result<Option<StoredReceiver>, StoreError> {
     let row = session
         .row(
             sql!(
@@ -318,7 +318,7 @@ async fn find(session: &mut Session, receiver: Uuid) -> Result<Option<Known>, St
     };
     let revoked: Option<i64> = session.get(&row, 5)?;
     let admitted_to: Option<String> = session.get(&row, 7)?;
-    Ok(Some(Known {
+    Ok(Some(StoredReceiver {
         credential: session.get(&row, 0)?,
         name: session.get(&row, 1)?,
         software: session.get(&row, 2)?,

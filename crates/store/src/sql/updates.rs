@@ -36,7 +36,7 @@ struct Target {
 
 /// Updates that an append adds.
 #[derive(Default)]
-struct News<'a> {
+struct NewUpdates<'a> {
     updates: Vec<(i64, &'a Draft, Vec<u8>)>,
 }
 
@@ -78,7 +78,7 @@ impl Updates<'_> {
             .into_iter()
             .collect();
         let mut known = hashes(&mut session, target.feed_id, &ids).await?;
-        let mut news = News::default();
+        let mut news = NewUpdates::default();
         let mut head = target.head;
         for draft in drafts {
             let id = storable(&draft.entry_id);
@@ -413,7 +413,7 @@ async fn target(
 async fn write_one_by_one(
     session: &mut Session,
     target: &Target,
-    news: &News<'_>,
+    news: &NewUpdates<'_>,
 ) -> Result<(), StoreError> {
     for (seq, draft, encoded) in &news.updates {
         session
@@ -460,7 +460,7 @@ async fn write_one_by_one(
 async fn write_at_once(
     session: &mut Session,
     target: &Target,
-    news: &News<'_>,
+    news: &NewUpdates<'_>,
 ) -> Result<(), StoreError> {
     let updates = &news.updates;
     let drafts: Vec<&Draft> = updates.iter().map(|(_, draft, _)| *draft).collect();

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use store::{
-    AuditFilter, CommandState, Fence, Holder, Leased, NewAudit, NewCommand, Store, StoreError,
+    AuditFilter, CommandState, Fence, Holder, LeaseOutcome, NewAudit, NewCommand, Store, StoreError,
 };
 use uuid::Uuid;
 
@@ -36,7 +36,7 @@ async fn lease(opened: &Store, channel: &str) -> Fence {
     };
     let ttl = Duration::from_secs(600);
     match opened.leases().take(channel, &holder, ttl).await.unwrap() {
-        Leased::Held(lease) => Fence {
+        LeaseOutcome::Held(lease) => Fence {
             channel: lease.channel,
             fence: lease.fence,
         },

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use store::{Holder, Lease, Leased, Store, StoreError};
+use store::{Holder, Lease, LeaseOutcome, Store, StoreError};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use uuid::Uuid;
 
@@ -35,8 +35,8 @@ fn holder(name: &str) -> Holder {
 
 async fn take(store: &Store, holder: &Holder, ttl: Duration) -> Option<Lease> {
     match store.leases().take("lore", holder, ttl).await.unwrap() {
-        Leased::Held(lease) => Some(lease),
-        Leased::Other { .. } => None,
+        LeaseOutcome::Held(lease) => Some(lease),
+        LeaseOutcome::Other { .. } => None,
     }
 }
 
@@ -59,7 +59,8 @@ async fn a_lease_passes_to_another_holder_when_it_ends(site: Site) {
     let held = take(&store, &a, LONG).await.unwrap();
     let first = held.fence;
     assert_eq!(held.channel.as_str(), "lore");
-    let Leased::Other { name, for_ms } = second.leases().take("lore", &b, LONG).await.unwrap()
+    let LeaseOutcome::Other { name, for_ms } =
+        second.leases().take("lore", &b, LONG).await.unwrap()
     else {
         panic!("both have it");
     };

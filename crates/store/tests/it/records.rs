@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use store::{
-    Batch, FeedEvent, FeedHour, FeedSettings, Fence, Holder, Leased, MoveRow, Origin, ProgressRow,
-    PulseRow, RelayRow, SessionRow, SourceInfo, Stamp, StateRow, Store, StoreError,
+    Batch, FeedEvent, FeedHour, FeedSettings, Fence, Holder, LeaseOutcome, MoveRow, Origin,
+    ProgressRow, PulseRow, RelayRow, SessionRow, SourceInfo, Stamp, StateRow, Store, StoreError,
 };
 use uuid::Uuid;
 
@@ -173,7 +173,7 @@ async fn lease(opened: &Store, holder: u128) -> Fence {
         .leases()
         .take("lore", &holder, Duration::from_millis(1))
         .await;
-    let Leased::Held(lease) = leased.unwrap() else {
+    let LeaseOutcome::Held(lease) = leased.unwrap() else {
         panic!("the lease is taken")
     };
     Fence {

@@ -64,7 +64,7 @@ pub struct Peer {
 }
 
 /// A range of an update in a packet: seq, offset, length.
-type Carried = (u64, u64, u64);
+type SentRange = (u64, u64, u64);
 
 pub struct Model {
     pub source: Source,
@@ -80,7 +80,7 @@ pub struct Model {
     /// The oldest update that is stored.
     first: [u64; CHANNELS],
     /// Contents of each packet of each flow.
-    sent: BTreeMap<(FlowId, u64), Vec<Carried>>,
+    sent: BTreeMap<(FlowId, u64), Vec<SentRange>>,
     secrets: u8,
     private: bool,
 }

@@ -60,7 +60,7 @@ struct Change {
 
 /// Coverage that the corpus has to reach.
 #[derive(Debug, Default, Clone, Copy)]
-pub struct Reached {
+pub struct Coverage {
     /// Tunnels there were at once.
     pub tunnels: u64,
     /// Joins on the native side.
@@ -84,7 +84,7 @@ pub fn amt_relay(data: &[u8]) {
 }
 
 /// The same; returns what was reached.
-pub fn play_amt_relay(data: &[u8]) -> Reached {
+pub fn play_amt_relay(data: &[u8]) -> Coverage {
     let mut u = Unstructured::new(data);
     let mut model = Model::new(u.arbitrary().unwrap_or(0));
     while let Ok(step) = u.arbitrary::<Step<'_>>() {
@@ -115,7 +115,7 @@ struct Model {
     macs: [Option<(Mac, u32, Instant)>; GATEWAYS.len()],
     /// Secrets that were handed in.
     secrets: u64,
-    reached: Reached,
+    reached: Coverage,
 }
 
 impl Model {
@@ -139,7 +139,7 @@ impl Model {
             joined: BTreeSet::new(),
             macs: [None; GATEWAYS.len()],
             secrets: 0,
-            reached: Reached::default(),
+            reached: Coverage::default(),
         };
         // Most inputs are about what comes after.
         if seed & 1 == 0 {

@@ -57,7 +57,7 @@ pub enum Command {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Password {
     /// The terminal, or standard input where that is none.
-    Asked,
+    Prompted,
     /// The first line of a file.
     File(PathBuf),
 }

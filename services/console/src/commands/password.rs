@@ -20,14 +20,14 @@ pub(super) fn read(from: &Password) -> Result<String, String> {
             let file = file.map_err(|error| format!("cannot read {}: {error}", path.display()))?;
             first_line(file)
         }
-        Password::Asked if stdin().is_terminal() => {
+        Password::Prompted if stdin().is_terminal() => {
             let once = ask("Password: ")?;
             match ask("Once more: ")? == once {
                 true => Ok(once),
                 false => Err("the two passwords differ".to_owned()),
             }
         }
-        Password::Asked => first_line(stdin()),
+        Password::Prompted => first_line(stdin()),
     }
 }
 

@@ -22,7 +22,7 @@ async fn failures_are_not_audited_as_successes() {
     let add = Command::AddUser {
         name: "ann".to_owned(),
         role: Role::Operator,
-        password: Password::Asked,
+        password: Password::Prompted,
     };
     let hash = || Some("a hash".to_owned());
     let setup = async || carry_out(store, &Command::SetupLink, None, "http://h/").await;

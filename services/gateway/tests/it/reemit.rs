@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use amt::report::RecordKind;
 
-use crate::lab::{Heard, PATIENCE, Program, Relay, end, gateway, lines};
+use crate::lab::{PATIENCE, Program, Relay, RelayEvent, end, gateway, lines};
 
 /// Joins a group from any source and prints the received packets, up to a number.
 const READER: &str = r#"
@@ -62,7 +62,7 @@ fn a_python_program_receives_the_group() {
         "25107",
     ];
     let gateway = gateway(&relay, &flow);
-    let Heard::Wants(to, wants) = relay.hears() else {
+    let RelayEvent::Wants(to, wants) = relay.next_event() else {
         panic!("no Update came first");
     };
     let expected = (RecordKind::IsIn, "10.0.0.1 232.77.1.1".to_owned());
@@ -89,7 +89,7 @@ fn a_python_program_receives_the_group() {
     );
     // The gateway has left: everything, and then the tunnel.
     let mut left = false;
-    while let Heard::Wants(_, wants) = relay.hears() {
+    while let RelayEvent::Wants(_, wants) = relay.next_event() {
         left |= wants.iter().any(|(kind, _)| *kind == RecordKind::Block);
     }
     assert!(left);
@@ -111,7 +111,7 @@ fn an_ipv6_group_is_read_with_the_route_that_the_help_names() {
     let read = lines(&mut reader);
     assert_eq!(read.recv_timeout(PATIENCE).unwrap(), "joined");
     let gateway = gateway(&relay, &["--flow", "2001:db8::7@[ff3e::8000:77]:45109"]);
-    let Heard::Wants(to, _) = relay.hears() else {
+    let RelayEvent::Wants(to, _) = relay.next_event() else {
         panic!("no Update came first");
     };
     for n in 0..20 {

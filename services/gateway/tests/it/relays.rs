@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use amt::report::RecordKind;
 use kit::dns::{AMTRELAY, Answer, LOCAL_RESOLVER, NameServer, Question, relay_at};
 
-use crate::lab::{Heard, PATIENCE, Relay, end, gateway, program};
+use crate::lab::{PATIENCE, Relay, RelayEvent, end, gateway, program};
 
 /// The query interval is far longer than this test waits.
 #[test]
@@ -21,12 +21,12 @@ fn silence_makes_another_relay_take_over() {
         "239.77.1.9:45110",
     ];
     let _gateway = gateway(&first, &more);
-    let Heard::Wants(to, _) = first.hears() else {
+    let RelayEvent::Wants(to, _) = first.next_event() else {
         panic!("no Update came first");
     };
     first.send(to, "10.0.0.1:4000", "239.77.1.9:45110", b"the last one");
     first.is_asked();
-    let Heard::Wants(_, wants) = second.hears() else {
+    let RelayEvent::Wants(_, wants) = second.next_event() else {
         panic!("no Update came to the other relay");
     };
     assert_eq!(wants, [(RecordKind::IsEx, " 239.77.1.9".to_owned())]);
@@ -41,13 +41,13 @@ fn a_relay_without_packets_is_replaced() {
     // Answers all requests; the other relay answers nothing before this one was chosen.
     let (sender, chosen) = std::sync::mpsc::sync_channel(1);
     let deaf = std::thread::spawn(move || {
-        while let Heard::Wants(..) = deaf.hears() {
+        while let RelayEvent::Wants(..) = deaf.next_event() {
             // Once is enough.
             let _ = sender.try_send(());
         }
     });
     chosen.recv_timeout(PATIENCE).expect("no Update came");
-    let Heard::Wants(_, wants) = other.hears() else {
+    let RelayEvent::Wants(_, wants) = other.next_event() else {
         panic!("no Update came to the other relay");
     };
     assert_eq!(wants, [(RecordKind::IsEx, " 239.77.1.8".to_owned())]);
@@ -66,7 +66,7 @@ fn own_packets_do_not_loop() {
         .unwrap();
     read.set_read_timeout(Some(PATIENCE)).unwrap();
     let gateway = gateway(&relay, &["--flow", group]);
-    let Heard::Wants(to, _) = relay.hears() else {
+    let RelayEvent::Wants(to, _) = relay.next_event() else {
         panic!("no Update came first");
     };
     let mut buffer = [0; 100];
@@ -110,7 +110,7 @@ fn the_pages_show_the_status() {
         before.contains(" 503 ") && before.contains("1 of 1 tunnels"),
         "{before}"
     );
-    let Heard::Wants(to, _) = relay.hears() else {
+    let RelayEvent::Wants(to, _) = relay.next_event() else {
         panic!("no Update came first");
     };
     relay.send(to, "10.0.0.1:4000", "239.77.1.5:45115", b"four");
@@ -168,7 +168,7 @@ fn a_killed_gateway_restarts_on_its_port() {
     let flow = ["--flow", "239.77.1.4:45116", "--state-file", file];
     let chosen = port.to_string();
     let mut first = gateway(&relay, &[&flow[..], &["--local-port", &chosen]].concat());
-    let Heard::Wants(from, _) = relay.hears() else {
+    let RelayEvent::Wants(from, _) = relay.next_event() else {
         panic!("no Update came first");
     };
     assert_eq!(from.port(), port);
@@ -182,13 +182,13 @@ fn a_killed_gateway_restarts_on_its_port() {
     // Updates of the first are still in transit; then the relay is queried again.
     let second = gateway(&relay, &flow);
     relay.is_asked();
-    let Heard::Wants(from, _) = relay.hears() else {
+    let RelayEvent::Wants(from, _) = relay.next_event() else {
         panic!("the tunnel in use was taken down");
     };
     assert_eq!(from.port(), port);
     let (code, log) = end(second);
     assert_eq!(code, Some(0), "{log}");
-    while let Heard::Wants(..) = relay.hears() {}
+    while let RelayEvent::Wants(..) = relay.next_event() {}
     let kept = std::fs::read_to_string(file).unwrap();
     assert!(
         kept.contains(&chosen) && !kept.contains("\"gateway\""),
@@ -199,7 +199,7 @@ fn a_killed_gateway_restarts_on_its_port() {
     let _taken = UdpSocket::bind(("0.0.0.0", port)).unwrap();
     let third = gateway(&relay, &flow);
     relay.is_asked();
-    let Heard::Wants(from, _) = relay.hears() else {
+    let RelayEvent::Wants(from, _) = relay.next_event() else {
         panic!("nothing was left to take down");
     };
     assert_ne!(from.port(), port);
@@ -255,7 +255,7 @@ fn each_source_with_its_own_relays_has_a_gateway() {
     // At the same time: each relay answers while the other one waits.
     let heard = relays.map(|(n, relay)| {
         std::thread::spawn(move || {
-            let Heard::Wants(from, wants) = relay.hears() else {
+            let RelayEvent::Wants(from, wants) = relay.next_event() else {
                 panic!("relay {n} was left");
             };
             let expected = format!("10.0.0.{n} 232.77.1.{n}");

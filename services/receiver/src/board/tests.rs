@@ -230,7 +230,7 @@ fn a_resync_restarts_the_count() {
 }
 
 #[test]
-fn the_head_is_what_the_source_says_even_below_the_cursor() {
+fn a_head_below_the_cursor_is_accepted() {
     let board = board();
     board.apply(&welcome(7, 3, true));
     let channel = board.status().channels.remove(0);

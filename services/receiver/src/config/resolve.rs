@@ -323,7 +323,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_may_not_read_the_link_is_told_what_would_help() {
+    fn an_unreadable_link_comes_with_a_remedy() {
         let path = Path::new("/home/link");
         let said = |kind: io::ErrorKind| {
             let error = FileError::of("read the link file", path)(kind.into());

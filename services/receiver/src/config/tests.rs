@@ -11,86 +11,13 @@ use service::settings::{Environment, Form, Layer, Place, Problems, Setting};
 use super::*;
 use crate::cli::PROGRAM;
 
+mod documentation;
+mod examples;
+
+use examples::EXAMPLES;
+
 const LINK: &str =
     "flexfeed://s3cret@h?pin=sha256:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8&ch=lore&ch=net";
-
-/// Acceptable values of every setting but the one that names the file: for its flag, its variable
-/// and its key. Behind an @ is what stands in a file that the value names.
-const EXAMPLES: &[(&str, [&str; 3])] = &[
-    (
-        "link",
-        [
-            "flexfeed://a@h?ch=a",
-            "flexfeed://b@h?ch=b",
-            "flexfeed://c@h?ch=c",
-        ],
-    ),
-    (
-        "link_file",
-        [
-            "@flexfeed://a@h?ch=a",
-            "@flexfeed://b@h?ch=b",
-            "@flexfeed://c@h?ch=c",
-        ],
-    ),
-    ("data", ["/a", "/b", "/c"]),
-    ("name", ["a", "b", "c"]),
-    ("http", ["127.0.0.1:1", "[::1]:2", "off"]),
-    ("no_json", ["true", "false", "true"]),
-    (
-        "webhook",
-        [
-            "https://a.example/",
-            "https://b.example/",
-            "https://c.example/",
-        ],
-    ),
-    (
-        "webhook_secret",
-        [
-            "0123456789abcdef-a",
-            "0123456789abcdef-b",
-            "0123456789abcdef-c",
-        ],
-    ),
-    (
-        "webhook_secret_file",
-        [
-            "@0123456789abcdef-a",
-            "@0123456789abcdef-b",
-            "@0123456789abcdef-c",
-        ],
-    ),
-    ("exec", ["a", "b", "c"]),
-    ("delivery_log", ["/a", "/b", "/c"]),
-    ("keep_entries", ["1", "20", "10000"]),
-    ("file_interval", ["0", "500ms", "1m"]),
-    ("history", ["250", "all", "0"]),
-    ("journal_updates", ["16", "17", "18"]),
-    ("journal_bytes", ["1M", "2M", "3M"]),
-    ("interface", ["192.0.2.1", "192.0.2.2", "2001:db8::3"]),
-    ("no_multicast", ["true", "false", "true"]),
-    ("no_replicate", ["true", "false", "true"]),
-    (
-        "amt_relay",
-        ["a.example", "b.example:7,192.0.2.1", "anycast"],
-    ),
-    ("amt_local_port", ["40001", "40002", "65535"]),
-    ("no_amt", ["true", "false", "true"]),
-    ("no_amt_dns", ["true", "false", "true"]),
-    (
-        "ca_file",
-        [
-            "@-----BEGIN CERTIFICATE----- a",
-            "@-----BEGIN CERTIFICATE----- b",
-            "@-----BEGIN CERTIFICATE----- c",
-        ],
-    ),
-    ("insecure", ["true", "false", "true"]),
-    ("qlog", ["/a", "/b", "/c"]),
-    ("log_format", ["text", "json", "text"]),
-    ("log_level", ["a", "b", "c"]),
-];
 
 /// Settings of a command line, an environment and a file.
 struct Given {
@@ -263,7 +190,7 @@ fn flags_win_over_variables_and_variables_over_the_file() {
 }
 
 #[test]
-fn defaults_hold_where_nobody_says_anything() {
+fn defaults_apply_to_settings_that_are_not_given() {
     let mut given = Given::nothing();
     given.line.push(LINK.into());
     let settings = given.settings();
@@ -626,65 +553,6 @@ fn a_variable_that_is_no_text_is_refused() {
         "{problems}"
     );
     assert!(data_folder(Layer::default(), &environment).is_err());
-}
-
-/// The tables of docs/receiver.md, which are made from those of the program.
-fn documented() -> String {
-    let mut text = String::from(
-        "| flag | variable | key of the file | default | what it is |\n|---|---|---|---|---|\n",
-    );
-    for setting in TABLE.settings {
-        let line = match (setting.on_line(), setting.place, setting.form) {
-            (false, ..) => "–".to_owned(),
-            (_, Place::Argument, _) => format!("`{}`", setting.value),
-            (_, _, Form::Switch) => format!("`--{}`", setting.flag),
-            _ => format!("`--{} {}`", setting.flag, setting.value),
-        };
-        let key = match (setting.in_file(), setting.form) {
-            (false, _) => "–".to_owned(),
-            (_, Form::Sections(_)) => format!("`[[{}]]`", setting.name),
-            _ => format!("`{}`", setting.name),
-        };
-        let (variable, default, help) = (TABLE.variable(setting), setting.default, setting.help);
-        text.push_str(&format!(
-            "| {line} | `{variable}` | {key} | {default} | {help} |\n"
-        ));
-    }
-    for setting in TABLE.settings {
-        let Form::Sections(keys) = setting.form else {
-            continue;
-        };
-        let name = setting.name;
-        text.push_str(&format!(
-            "\n| key of `[[{name}]]` | default | what it is |\n|---|---|---|\n"
-        ));
-        for key in keys {
-            text.push_str(&format!(
-                "| `{}` | {} | {} |\n",
-                key.name, key.default, key.help
-            ));
-        }
-    }
-    text
-}
-
-/// With the variable BLESS, it is made to be so.
-#[test]
-fn the_documentation_has_every_setting() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/receiver.md");
-    let text = fs::read_to_string(&path).unwrap();
-    let (begin, end) = ("<!-- settings -->\n", "<!-- /settings -->");
-    let (before, rest) = text.split_once(begin).unwrap();
-    let (tables, after) = rest.split_once(end).unwrap();
-    if std::env::var_os("BLESS").is_some() {
-        fs::write(
-            &path,
-            format!("{before}{begin}{}{end}{after}", documented()),
-        )
-        .unwrap();
-        return;
-    }
-    assert_eq!(tables, documented(), "run this test once with BLESS=1");
 }
 
 /// Addresses of webhooks have secrets in their paths, commands anywhere.

@@ -164,7 +164,7 @@ struct Stream {
 }
 
 /// A type and data.
-type Seen = (String, Value);
+type ReceivedEvent = (String, Value);
 
 impl Stream {
     /// Everything up to the next empty line.
@@ -194,7 +194,7 @@ impl Stream {
         block
     }
 
-    async fn next(&mut self) -> Seen {
+    async fn next(&mut self) -> ReceivedEvent {
         loop {
             let block = self.block().await;
             let field = |name: &str| {

@@ -435,7 +435,7 @@ fn a_file_of_an_old_incarnation_is_filled_like_the_other_one() {
 
 /// Entries of a lost file come from the journal, or from the source, until the file has them.
 #[test]
-fn a_file_that_is_gone_is_filled_from_the_journal_as_far_as_it_goes() {
+fn a_deleted_file_is_rebuilt_from_the_journal() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let (mut files, _) = files(folder, true);

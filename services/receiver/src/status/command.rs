@@ -9,7 +9,7 @@ use service::program::Answer;
 
 use super::file;
 use super::model::Status;
-use super::view::{Life, render};
+use super::view::{ProcessState, render};
 use crate::board::now_ms;
 use crate::data;
 
@@ -22,18 +22,18 @@ const READ_PAUSE: Duration = Duration::from_millis(50);
 
 /// State read from a data folder.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Seen {
+pub(super) struct Observation {
     /// Status last written by the receiver.
     pub(super) status: Status,
     /// State of the receiver's process.
-    pub(super) life: Life,
+    pub(super) life: ProcessState,
 }
 
 /// Reads the state of a data folder.
 ///
 /// # Errors
 /// No receiver has run there, or the folder cannot be read; in words for the operator.
-pub(super) fn look(data: &Path) -> anyhow::Result<Seen> {
+pub(super) fn observe(data: &Path) -> anyhow::Result<Observation> {
     let running = data::is_running(data)?;
     let Some(status) = read(data)? else {
         if running {
@@ -50,11 +50,11 @@ pub(super) fn look(data: &Path) -> anyhow::Result<Seen> {
     };
     let silent = (now_ms() as u64).saturating_sub(status.updated_ms) > SILENT_MS;
     let life = match running {
-        false => Life::Ended,
-        true if silent => Life::Silent,
-        true => Life::Running,
+        false => ProcessState::Ended,
+        true if silent => ProcessState::Silent,
+        true => ProcessState::Running,
     };
-    Ok(Seen { status, life })
+    Ok(Observation { status, life })
 }
 
 /// Returns the status of a data folder. As JSON, it is the status file with `"running"` added, and
@@ -63,9 +63,9 @@ pub(super) fn look(data: &Path) -> anyhow::Result<Seen> {
 /// # Errors
 /// No receiver has run there, or the folder cannot be read; in words for the operator.
 pub fn status(data: &Path, as_json: bool) -> anyhow::Result<Answer> {
-    let Seen { status, life } = look(data)?;
-    let running = life != Life::Ended;
-    let well = life == Life::Running && status.connected && status.error.is_none();
+    let Observation { status, life } = observe(data)?;
+    let running = life != ProcessState::Ended;
+    let well = life == ProcessState::Running && status.connected && status.error.is_none();
     let text = if as_json {
         let mut value = serde_json::to_value(&status)?;
         if let Value::Object(members) = &mut value {

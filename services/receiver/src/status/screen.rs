@@ -4,16 +4,16 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 
 use super::clock::Clock;
-use super::command::Seen;
+use super::command::Observation;
 use super::model::{Channel, Hook, Status};
 use super::rates::{Rate, Rates};
-use super::view::Life;
+use super::view::ProcessState;
 use service::peer_text::plain;
 
 /// Content of the view.
 pub(super) struct Scene<'a> {
     /// State read from the data folder, or the error.
-    pub(super) seen: Result<&'a Seen, &'a str>,
+    pub(super) seen: Result<&'a Observation, &'a str>,
     pub(super) rates: &'a Rates,
     pub(super) clock: Clock<'a>,
     /// Whether to use colours.
@@ -138,10 +138,10 @@ impl Scene<'_> {
 
     /// Returns the lines about the receiver, its process, its source and its failures.
     fn head(&self, status: &Status, width: usize) -> Vec<Line<'static>> {
-        let life = self.seen.map_or(Life::Ended, |seen| seen.life);
+        let life = self.seen.map_or(ProcessState::Ended, |seen| seen.life);
         let name = plain(&status.name);
         let title = match life {
-            Life::Ended => format!("{name}  pid {}", status.pid),
+            ProcessState::Ended => format!("{name}  pid {}", status.pid),
             _ => format!(
                 "{name}  pid {}  up {}",
                 status.pid,
@@ -152,7 +152,7 @@ impl Scene<'_> {
         let mut lines = vec![Line::styled(apart(&title, &time, width), self.bold())];
         let source = plain(&status.source);
         let (text, style) = match (life, status.connected, &status.address) {
-            (Life::Ended, ..) => (
+            (ProcessState::Ended, ..) => (
                 format!(
                     "NOT RUNNING: process {} has ended, last word {} ago",
                     status.pid,
@@ -160,7 +160,7 @@ impl Scene<'_> {
                 ),
                 self.colour(Color::Red),
             ),
-            (Life::Silent, ..) => (
+            (ProcessState::Silent, ..) => (
                 format!(
                     "HANGS? It has not written its status for {}",
                     self.clock.age(status.updated_ms)
@@ -177,7 +177,7 @@ impl Scene<'_> {
                 self.colour(Color::Red),
             ),
         };
-        let http = status.http.filter(|_| life != Life::Ended);
+        let http = status.http.filter(|_| life != ProcessState::Ended);
         let text = match http.map(|address| format!("http://{address}/")) {
             Some(http) if text.chars().count() + http.len() + 2 <= width => {
                 apart(&text, &http, width)
@@ -210,7 +210,7 @@ impl Scene<'_> {
             .map(|(column, _)| pad(column.title, column.width, column.title != "CHANNEL"))
             .collect();
         let mut lines = vec![Line::styled(titles.join(" "), self.dim())];
-        let running = self.seen.is_ok_and(|seen| seen.life != Life::Ended);
+        let running = self.seen.is_ok_and(|seen| seen.life != ProcessState::Ended);
         let last = status.channels.len().saturating_sub(1);
         let shown = status
             .channels

@@ -14,7 +14,7 @@ const MOVES: usize = 5;
 
 /// State of the process that wrote a status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Life {
+pub(super) enum ProcessState {
     /// Running.
     Running,
     /// Running, without a recent status.
@@ -26,7 +26,7 @@ pub(super) enum Life {
 /// Renders a status at `now_ms`; `data` is the data folder.
 pub(super) fn render(
     status: &Status,
-    life: Life,
+    life: ProcessState,
     data: &Path,
     now_ms: u64,
     zone: &TimeZone,
@@ -37,14 +37,14 @@ pub(super) fn render(
     let name = plain(&status.name);
     // Writing to a string does not fail.
     let _ = match life {
-        Life::Running => writeln!(out, "{name} is running (pid {}).", status.pid),
-        Life::Silent => writeln!(
+        ProcessState::Running => writeln!(out, "{name} is running (pid {}).", status.pid),
+        ProcessState::Silent => writeln!(
             out,
             "{name} is running (pid {}), but has not written its status since {written}. \
              It hangs, or the disk does. What follows is from then.",
             status.pid
         ),
-        Life::Ended => writeln!(
+        ProcessState::Ended => writeln!(
             out,
             "{name} is NOT RUNNING: process {} has ended; its last word is from {written}. \
              What follows is from then.",
@@ -53,7 +53,7 @@ pub(super) fn render(
     };
     let source = plain(&status.source);
     let _ = match (&status.address, status.connected, life) {
-        (Some(address), true, Life::Ended) => {
+        (Some(address), true, ProcessState::Ended) => {
             writeln!(out, "It was connected to {source} ({}).", plain(address))
         }
         (Some(address), true, _) => {
@@ -66,7 +66,7 @@ pub(super) fn render(
         let _ = writeln!(out, "Problem: {}", plain(error));
     }
     // The status of an ended process lacks updates stored since.
-    let connected = status.connected && life != Life::Ended;
+    let connected = status.connected && life != ProcessState::Ended;
     for channel in &status.channels {
         out.push('\n');
         render_channel(&mut out, channel, connected, data, &clock);
@@ -77,7 +77,7 @@ pub(super) fn render(
     for hook in &status.hooks {
         render_hook(&mut out, hook);
     }
-    if let (Some(http), true) = (status.http, life != Life::Ended) {
+    if let (Some(http), true) = (status.http, life != ProcessState::Ended) {
         let _ = writeln!(out, "\nHTTP: http://{http}/");
     }
     out
@@ -270,13 +270,13 @@ mod tests {
         }
     }
 
-    fn text(status: &Status, life: Life) -> String {
+    fn text(status: &Status, life: ProcessState) -> String {
         render(status, life, Path::new("/data"), NOW, &TimeZone::UTC)
     }
 
     #[test]
     fn one_screen_shows_everything() {
-        let text = text(&status(), Life::Running);
+        let text = text(&status(), ProcessState::Running);
         for part in [
             "r1 is running (pid 42).",
             "Connected to feeds.example.org:4433 (203.0.113.5:4433).",
@@ -303,7 +303,7 @@ mod tests {
     fn the_end_and_silence_come_first() {
         let mut status = status();
         status.updated_ms = NOW - 180_000;
-        let ended = text(&status, Life::Ended);
+        let ended = text(&status, ProcessState::Ended);
         assert!(
             ended.starts_with("r1 is NOT RUNNING: process 42 has ended"),
             "{ended}"
@@ -311,7 +311,7 @@ mod tests {
         assert!(ended.contains("11:57:00 (3 min ago)"), "{ended}");
         assert!(ended.contains("It was connected to"), "{ended}");
         assert!(ended.contains("last is unknown"), "{ended}");
-        let silent = text(&status, Life::Silent);
+        let silent = text(&status, ProcessState::Silent);
         assert!(
             silent.contains("has not written its status since 11:57:00"),
             "{silent}"
@@ -332,7 +332,7 @@ mod tests {
         }];
         status.channels[0].latency_ms.p50 = Some(-4.0);
         status.channels[0].rung_since_ms = NOW - 3 * DAY_MS;
-        let text = text(&status, Life::Running);
+        let text = text(&status, ProcessState::Running);
         assert!(
             text.contains("Not connected to feeds.example.org:4433."),
             "{text}"
@@ -360,7 +360,7 @@ mod tests {
             error: Some("410 \u{1b}Gone".into()),
             disabled: true,
         }];
-        let running = text(&status, Life::Running);
+        let running = text(&status, ProcessState::Running);
         for part in [
             "webhook search: 40 taken, 3 wait, 5 failed attempts, 1 in the dead-letter file, 2 \
              LOST with a damaged journal; DISABLED",
@@ -369,22 +369,22 @@ mod tests {
         ] {
             assert!(running.contains(part), "{running}");
         }
-        assert!(!text(&status, Life::Ended).contains("HTTP"));
+        assert!(!text(&status, ProcessState::Ended).contains("HTTP"));
     }
 
     #[test]
     fn without_a_connection_no_channel_is_up_to_date() {
         let mut status = status();
         status.channels[0].cursor = 1234;
-        assert!(text(&status, Life::Running).contains("up to date, at update 1234"));
+        assert!(text(&status, ProcessState::Running).contains("up to date, at update 1234"));
         status.connected = false;
-        let apart = text(&status, Life::Running);
+        let apart = text(&status, ProcessState::Running);
         assert!(
             apart.contains("at update 1234; the source's last is unknown (not connected)"),
             "{apart}"
         );
         status.channels[0].incarnation = None;
-        for life in [Life::Running, Life::Ended] {
+        for life in [ProcessState::Running, ProcessState::Ended] {
             let never = text(&status, life);
             assert!(never.contains("progress   nothing received yet"), "{never}");
         }
@@ -398,7 +398,7 @@ mod tests {
         channel.latency_ms = Latency::default();
         channel.cursor = channel.head;
         channel.rung_since_ms = u64::MAX;
-        let text = text(&status, Life::Running);
+        let text = text(&status, ProcessState::Running);
         assert!(text.contains("up to date, at update 1234"), "{text}");
         assert!(text.contains("no live update yet"), "{text}");
         assert!(text.contains("last moves none"), "{text}");

@@ -9,7 +9,7 @@ use service::program::Failure;
 use service::screen;
 
 use super::clock::Clock;
-use super::command::{Seen, look};
+use super::command::{Observation, observe};
 use super::rates::Rates;
 use super::screen::Scene;
 use crate::board::now_ms;
@@ -33,14 +33,14 @@ struct Watch {
     zone: TimeZone,
     colour: bool,
     rates: Rates,
-    seen: Result<Seen, String>,
+    seen: Result<Observation, String>,
 }
 
 impl screen::Scene for Watch {
     const INTERVAL: Duration = Duration::from_millis(250);
 
-    fn look(&mut self) {
-        self.seen = look(&self.data).map_err(|error| error.to_string());
+    fn refresh(&mut self) {
+        self.seen = observe(&self.data).map_err(|error| error.to_string());
         if let Ok(seen) = &self.seen {
             self.rates.see(&seen.status, now_ms() as u64);
         }

@@ -385,7 +385,7 @@ async fn hung_consumers_hold_up_nothing_nor_the_shutdown() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_channel_goes_to_its_hooks() {
+async fn each_channel_reaches_its_hooks() {
     let site = Site::with(&["lore", "net"]).await;
     let hooks = HookServer::start();
     let settings = format!(

@@ -136,7 +136,7 @@ fn lists_are_given_in_many_ways() {
 }
 
 #[test]
-fn what_is_wrong_is_named_with_where_it_stands() {
+fn problems_name_their_place() {
     for (arguments, text) in [
         (
             &["--udp-ports", "0"][..],

@@ -13,7 +13,7 @@ use tokio::sync::Mutex;
 
 use super::Site;
 use crate::engine::View;
-use crate::status::model::{self, Now, Status};
+use crate::status::model::{self, EngineSnapshot, Status};
 
 /// Shortest time that rates are computed over.
 const LEAST: Duration = Duration::from_millis(250);
@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The last view, which the next one is compared with, and the last status.
 #[derive(Debug, Default)]
-pub(super) struct RecentViews(Mutex<Option<(Now, Option<Arc<Status>>)>>);
+pub(super) struct RecentViews(Mutex<Option<(EngineSnapshot, Option<Arc<Status>>)>>);
 
 pub(super) async fn index() -> &'static str {
     "flexfeed-relay\n\n/status   gateways and groups, as JSON\n/healthz  liveness\n\
@@ -71,16 +71,16 @@ async fn look(site: &Site) -> Option<View> {
         .flatten()
 }
 
-async fn now(site: &Site) -> Option<Now> {
+async fn now(site: &Site) -> Option<EngineSnapshot> {
     let view = look(site).await?;
-    Some(Now::new(view, site.engine.counters()))
+    Some(EngineSnapshot::new(view, site.engine.counters()))
 }
 
 /// Returns the status with rates since the last view, or a recent status. Any number of requests
 /// reaches the packet thread only a few times a second.
 async fn see(site: &Site) -> Option<Arc<Status>> {
     let mut last = site.looks.0.lock().await;
-    let age = |now: &Now| Instant::now().saturating_duration_since(now.view.at);
+    let age = |now: &EngineSnapshot| Instant::now().saturating_duration_since(now.view.at);
     let before = match last.take() {
         Some((now, Some(shown))) if age(&now) < LEAST => {
             *last = Some((now, Some(Arc::clone(&shown))));

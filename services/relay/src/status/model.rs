@@ -128,7 +128,7 @@ pub struct Packets {
 
 /// View of the engine, to be compared with another one.
 #[derive(Debug)]
-pub struct Now {
+pub struct EngineSnapshot {
     pub(crate) view: View,
     received: u64,
     sent: u64,
@@ -142,7 +142,7 @@ pub struct Now {
     dropped: BTreeMap<String, u64>,
 }
 
-impl Now {
+impl EngineSnapshot {
     pub(crate) fn new(view: View, counters: &Counters) -> Self {
         let named = |list: &[(&str, u64)]| {
             let list = list.iter();
@@ -185,8 +185,8 @@ impl Now {
 
 /// Returns the status at `now`, with rates since `before`.
 pub(crate) fn status(
-    before: &Now,
-    now: &Now,
+    before: &EngineSnapshot,
+    now: &EngineSnapshot,
     listen: &[String],
     uptime: Duration,
     leaving: bool,

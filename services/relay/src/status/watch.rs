@@ -31,7 +31,7 @@ struct Relay {
 impl Scene for Relay {
     const INTERVAL: Duration = Duration::from_secs(1);
 
-    fn look(&mut self) {
+    fn refresh(&mut self) {
         self.seen = ask(self.address);
     }
 

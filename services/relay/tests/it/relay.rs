@@ -50,7 +50,7 @@ async fn packets_keep_their_headers() {
 }
 
 #[tokio::test]
-async fn a_capture_sees_any_port_and_what_this_host_sends() {
+async fn captures_include_any_port_and_own_packets() {
     if !kit::in_namespace!(NETWORK) {
         return;
     }

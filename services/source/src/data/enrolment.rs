@@ -106,7 +106,7 @@ pub fn token_hash(presented: &[u8]) -> [u8; 32] {
 
 /// Relation of the link in the folder to the current settings.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Saved {
+pub enum SaveOutcome {
     /// There was no link.
     New,
     /// The link had another address, certificate or list of channels.
@@ -119,12 +119,12 @@ pub enum Saved {
 ///
 /// # Errors
 /// The file cannot be read or written.
-pub fn save(folder: &DataFolder, link: &str) -> Result<Saved> {
+pub fn save(folder: &DataFolder, link: &str) -> Result<SaveOutcome> {
     let content = format!("{link}\n").into_bytes();
     let saved = match folder.read(FILE)? {
-        None => Saved::New,
-        Some(old) if old == content => return Ok(Saved::Same),
-        Some(_) => Saved::Changed,
+        None => SaveOutcome::New,
+        Some(old) if old == content => return Ok(SaveOutcome::Same),
+        Some(_) => SaveOutcome::Changed,
     };
     folder.write(FILE, &content, PRIVATE)?;
     Ok(saved)

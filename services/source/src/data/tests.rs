@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::enrolment::{Saved, Token, save, token_hash};
+use super::enrolment::{SaveOutcome, Token, save, token_hash};
 use super::identity::Identity;
 use super::*;
 
@@ -250,18 +250,18 @@ fn the_link_has_all_that_a_receiver_needs_and_is_kept_private() {
     assert_eq!(token.hash(), token_hash(secret.as_bytes()));
     assert!(!format!("{token:?}").contains(secret));
 
-    assert_eq!(save(&folder, &link).unwrap(), Saved::New);
+    assert_eq!(save(&folder, &link).unwrap(), SaveOutcome::New);
     assert_eq!(mode(&folder.file("enrolment-link")), 0o600);
     assert_eq!(
         fs::read_to_string(folder.file("enrolment-link")).unwrap(),
         format!("{link}\n")
     );
-    assert_eq!(save(&folder, &link).unwrap(), Saved::Same);
+    assert_eq!(save(&folder, &link).unwrap(), SaveOutcome::Same);
     let again = Token::load(&folder).unwrap().unwrap();
     assert_eq!(again.hash(), token.hash());
     // With other settings, the link differs and has the same token.
     let moved = again.link("[2001:db8::1]:99", &[[1; 32], [2; 32]], &["other"]);
-    assert_eq!(save(&folder, &moved).unwrap(), Saved::Changed);
+    assert_eq!(save(&folder, &moved).unwrap(), SaveOutcome::Changed);
     assert_eq!(Token::load(&folder).unwrap().unwrap().hash(), token.hash());
     assert_ne!(Token::make().unwrap().hash(), token.hash());
 }

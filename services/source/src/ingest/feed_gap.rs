@@ -26,7 +26,7 @@ pub(super) struct FeedGap {
     /// The entry after the gap that is next to it.
     pub(super) edge: Option<String>,
     /// Entries that were found and could not be stored yet.
-    pub(super) unstored: Option<Unstored>,
+    pub(super) unstored: Option<UnstoredEntries>,
     /// Memory of the gap.
     pub(super) share: Share,
     pub(super) attempts: u32,
@@ -40,7 +40,7 @@ pub(super) struct FeedGap {
 
 /// Result of an attempt, which counts only once it is stored.
 #[derive(Debug)]
-pub(super) struct Unstored {
+pub(super) struct UnstoredEntries {
     /// Entries, newest first.
     pub(super) entries: Vec<Entry>,
     /// Record of the gap after the entries are stored.

@@ -14,10 +14,10 @@ use store::{GapRecord, GapState, StoreError};
 use tracing::{debug, info, warn};
 
 use super::document::{Document, DocumentSummary, size};
-use super::feed_gap::{FeedGap, Unstored};
+use super::feed_gap::{FeedGap, UnstoredEntries};
 use super::late_arrivals::LateArrivals;
 use super::rate_limit::HourlyLimit;
-use super::search::{FoundEntries, PAGES_PER_HOUR, SearchEnd};
+use super::search::{PAGES_PER_HOUR, SearchEnd, SearchResult};
 use super::{EndReason, History, Ingest};
 use crate::clock::now_ms;
 use crate::status::GapStatus;
@@ -157,7 +157,7 @@ impl Ingest {
             }
         };
         self.gaps.clear();
-        let FoundEntries { entries, later, .. } = found;
+        let SearchResult { entries, later, .. } = found;
         // The document keeps them until they are stored, and no search starts before that.
         let both = entries.iter().chain(&later);
         hole.newer.extend(both.map(|entry| entry.id.clone()));
@@ -248,14 +248,14 @@ impl Ingest {
             let mut entries = found.later;
             entries.extend(found.entries);
             hole.share.set(entries.iter().map(size).sum());
-            hole.unstored = Some(Unstored { entries, record });
+            hole.unstored = Some(UnstoredEntries { entries, record });
         }
         self.store_unstored(hole).await
     }
 
     /// Stores the entries that were found, and only then counts them.
     async fn store_unstored(&mut self, hole: &mut FeedGap) -> Result<(), StoreError> {
-        let Some(Unstored { entries, record }) = &hole.unstored else {
+        let Some(UnstoredEntries { entries, record }) = &hole.unstored else {
             return Ok(());
         };
         let known = self.known(entries).await?;
@@ -292,7 +292,7 @@ impl Ingest {
     async fn search_gap(
         &mut self,
         hole: &mut FeedGap,
-    ) -> Result<(FoundEntries, GapRecord), StoreError> {
+    ) -> Result<(SearchResult, GapRecord), StoreError> {
         hole.wait = 1 << hole.attempts.min(ATTEMPTS);
         hole.attempts += 1;
         // The feed may link to a newer archive document by now.

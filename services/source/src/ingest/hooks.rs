@@ -66,7 +66,7 @@ impl Reports {
 
 /// Feeds that can be polled on request.
 #[derive(Debug, Clone, Default)]
-pub struct Refreshes(Arc<Mutex<BTreeMap<(String, String), Known>>>);
+pub struct Refreshes(Arc<Mutex<BTreeMap<(String, String), RecentRefresh>>>);
 
 /// Refusal to poll a feed at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,13 +78,13 @@ pub enum RefreshError {
 }
 
 #[derive(Debug)]
-struct Known {
+struct RecentRefresh {
     refresh: Arc<Notify>,
     asked: Option<Instant>,
 }
 
 impl Refreshes {
-    fn known(&self) -> MutexGuard<'_, BTreeMap<(String, String), Known>> {
+    fn known(&self) -> MutexGuard<'_, BTreeMap<(String, String), RecentRefresh>> {
         // A panic of another thread leaves the map whole.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -96,7 +96,7 @@ impl Refreshes {
         match refresh {
             Some(refresh) => {
                 let asked = known.get(&key).and_then(|known| known.asked);
-                known.insert(key, Known { refresh, asked });
+                known.insert(key, RecentRefresh { refresh, asked });
             }
             None => drop(known.remove(&key)),
         }

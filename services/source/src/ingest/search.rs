@@ -54,7 +54,7 @@ pub(super) const ALMOST_FULL: usize = Search::PAGE - 2 * OVERLAP;
 
 /// Result of a search.
 #[derive(Debug)]
-pub(super) struct FoundEntries {
+pub(super) struct SearchResult {
     /// Entries that were not known, newest first.
     pub(super) entries: Vec<Entry>,
     /// Unknown entries that came after the document after the gap, newest first.
@@ -136,11 +136,11 @@ impl From<StoreError> for WalkStop {
 
 impl Ingest {
     /// Searches for the entries that were in the feed in between.
-    pub(super) async fn find(&mut self, hole: &FeedGap) -> Result<FoundEntries, StoreError> {
+    pub(super) async fn find(&mut self, hole: &FeedGap) -> Result<SearchResult, StoreError> {
         let fetcher = match self.client.fetcher(&self.settings) {
             Ok(fetcher) => fetcher,
             Err(error) => {
-                return Ok(FoundEntries {
+                return Ok(SearchResult {
                     entries: Vec::new(),
                     later: Vec::new(),
                     end: SearchEnd::Failed(error.to_string()),
@@ -173,7 +173,7 @@ impl Ingest {
             Err(_) if !walk.found.is_empty() => SearchEnd::Bound(late),
             Err(_) => SearchEnd::Failed(late),
         };
-        Ok(FoundEntries {
+        Ok(SearchResult {
             entries: walk.found,
             later: walk.later,
             end,

@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use store::{Holder, Lease, Leased, Store, StoreError};
+use store::{Holder, Lease, LeaseOutcome, Store, StoreError};
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
@@ -140,8 +140,8 @@ impl LeaseGuard {
     ) -> Result<Acquisition, StoreError> {
         let asked = ClockReading::now();
         let lease = match store.leases().take(channel, holder, terms.ttl).await? {
-            Leased::Held(lease) => lease,
-            Leased::Other { name, .. } => return Ok(Acquisition::Other { name }),
+            LeaseOutcome::Held(lease) => lease,
+            LeaseOutcome::Other { name, .. } => return Ok(Acquisition::Other { name }),
         };
         Ok(Acquisition::Held(Self::since(asked, lease, holder, terms)))
     }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use store::{Adopted, Channel, HeadMark, Retention, Store, StoreError, StoredUpdate};
+use store::{Adoption, Channel, HeadMark, Retention, Store, StoreError, StoredUpdate};
 use thiserror::Error;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep};
@@ -117,8 +117,8 @@ impl From<StoreError> for Interruption {
 
 impl Publisher {
     /// Returns a publisher that continues after the last stored update of an adopted channel.
-    pub fn new(adopted: Adopted, works: PublisherParts) -> Self {
-        let Adopted { channel, mark, .. } = adopted;
+    pub fn new(adopted: Adoption, works: PublisherParts) -> Self {
+        let Adoption { channel, mark, .. } = adopted;
         let status = PublishStatus {
             head: channel.head,
             published: channel.head,

@@ -132,7 +132,7 @@ impl Recorder {
                         self.feeds.polled(poll, &self.outbox);
                     }
                 }
-                Ok(()) = self.parts.info.changed() => self.say_info(),
+                Ok(()) = self.parts.info.changed() => self.record_info(),
             }
             self.outbox.ring();
         }
@@ -174,7 +174,7 @@ impl Recorder {
         self.hours.retain(|name, _| is_held(name));
         self.held.clone_from(&held);
         self.outbox.set_fences(held);
-        self.say_info();
+        self.record_info();
     }
 
     /// Marks receivers of these channels that are not connected here as disconnected: another
@@ -354,7 +354,7 @@ impl Recorder {
         self.publish(&status, now_ms);
         self.see(&status, sample.upto, now_ms);
         if self.said_at.is_none_or(|at| at.elapsed() >= ALIVE) {
-            self.say_info();
+            self.record_info();
         }
         if self.held.is_empty() {
             return;
@@ -488,7 +488,7 @@ impl Recorder {
         }
     }
 
-    fn say_info(&mut self) {
+    fn record_info(&mut self) {
         let mut info = self.parts.info.borrow_and_update().clone();
         info.at_ms = now_ms();
         if !self.held.is_empty() || self.has_no_channel() {

@@ -7,7 +7,7 @@ use store::{NewToken, Store};
 use tracing::{info, warn};
 
 use crate::data::DataFolder;
-use crate::data::enrolment::{self, FILE, MAX_LINK, Saved, Token};
+use crate::data::enrolment::{self, FILE, MAX_LINK, SaveOutcome, Token};
 
 /// Label of the link's token.
 const LABEL: &str = "first enrolment link";
@@ -102,12 +102,12 @@ impl Link {
             );
         }
         match enrolment::save(folder, &link)? {
-            Saved::New => announce(&link, &file.to_string()),
-            Saved::Changed => info!(
+            SaveOutcome::New => announce(&link, &file.to_string()),
+            SaveOutcome::Changed => info!(
                 "the enrolment link in {file} changed with the public address, the certificate or \
                  a channel: give receivers the new one"
             ),
-            Saved::Same => info!("the enrolment link for receivers is in {file}"),
+            SaveOutcome::Same => info!("the enrolment link for receivers is in {file}"),
         }
         Ok(())
     }

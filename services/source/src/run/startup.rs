@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
-use store::{ChannelRow, ChannelSettings, FeedSettings, Holder, Leased, Origin, Store, StoreError};
+use store::{
+    ChannelRow, ChannelSettings, FeedSettings, Holder, LeaseOutcome, Origin, Store, StoreError,
+};
 use tracing::{info, warn};
 
 use crate::clock::millis;
@@ -153,12 +155,12 @@ async fn alone(
         .take(&row.channel.name, holder, GUARD)
         .await?
     {
-        Leased::Held(lease) => {
+        LeaseOutcome::Held(lease) => {
             let done = work.await;
             store.leases().release(&lease).await?;
             done.map(|()| None)
         }
-        Leased::Other { name, .. } => Ok(Some(name)),
+        LeaseOutcome::Other { name, .. } => Ok(Some(name)),
     }
 }
 

@@ -46,7 +46,7 @@ pub(super) struct Supervisor {
     /// Channels to publish, as they were read last.
     rows: BTreeMap<String, ChannelRow>,
     feeds: BTreeMap<String, Vec<FeedRow>>,
-    leading: BTreeMap<String, LedChannel>,
+    leading: BTreeMap<String, PublishedChannel>,
     tasks: JoinSet<(String, ChannelEnd)>,
     /// Times of the next attempts at failed channels.
     failed: BTreeMap<String, Instant>,
@@ -60,7 +60,7 @@ pub(super) struct Supervisor {
 }
 
 /// A channel that is published here.
-struct LedChannel {
+struct PublishedChannel {
     wanted: watch::Sender<ChannelSpec>,
     stop: CancellationToken,
     /// Paths of the channel once it is served; `None` if another source was faster. Awaited at the
@@ -405,7 +405,7 @@ impl Supervisor {
         let (wanted, present) = watch::channel(self.wanted(row));
         let (begin, begun) = oneshot::channel();
         let stop = CancellationToken::new();
-        let leading = LedChannel {
+        let leading = PublishedChannel {
             wanted,
             stop: stop.clone(),
             begun: (!self.has_begun).then_some(begun),

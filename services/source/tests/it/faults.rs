@@ -28,7 +28,7 @@ async fn stays_connected(receiver: &mut Listening, time: Duration) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_database_that_goes_away_pauses_and_comes_back() {
+async fn a_lost_database_pauses_publishing_until_it_returns() {
     let folder = tempfile::tempdir().unwrap();
     let feed = Feed::with(3);
     let mut server = Postgres::start().unwrap();

@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_comes_survives_and_goes() {
+    fn a_server_starts_survives_and_stops() {
         let mut postgres = Postgres::start().unwrap();
         let folder = postgres.folder.path().to_owned();
         assert_eq!(ask(&postgres, "SHOW fsync").unwrap(), "on");
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_goes_with_a_process_that_is_killed() {
+    fn a_server_ends_with_a_killed_process() {
         let mut victim = std::process::Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "postgres::tests::victim", "--nocapture"])
             .env(VICTIM, "1")

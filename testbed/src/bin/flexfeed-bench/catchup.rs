@@ -63,13 +63,13 @@ pub fn measure(figures: &mut Figures) -> Result<()> {
     Ok(())
 }
 
-struct Seen {
+struct Observations {
     per_second: f64,
     p50_ratio: f64,
     p99_ratio: f64,
 }
 
-fn play(stage: &mut Stage) -> Result<Seen> {
+fn play(stage: &mut Stage) -> Result<Observations> {
     stage.wait_rung(&["r1"], "multicast")?;
     let before = stage.settle()?;
     stage.seat_mut(LATE)?.kill()?;
@@ -133,7 +133,7 @@ fn play(stage: &mut Stage) -> Result<Seen> {
         median(quiet.clone()),
         p99(quiet.clone()),
     );
-    Ok(Seen {
+    Ok(Observations {
         per_second: caught_up / seconds,
         p50_ratio: median(busy.clone()) / median(quiet.clone()),
         p99_ratio: p99(busy) / p99(quiet),

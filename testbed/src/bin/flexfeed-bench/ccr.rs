@@ -3,7 +3,7 @@
 
 use anyhow::{Context, Result};
 use testbed::scenario::{CcrPlan, Failure, play_ccr};
-use testbed::urgent::Urgent;
+use testbed::urgent::RealTime;
 
 use crate::figures::{Figures, median};
 
@@ -43,7 +43,7 @@ pub fn measure(figures: &mut Figures) -> Result<()> {
         }
         let plan = CcrPlan::paper(fall_back_ms);
         // Both ends and all that is between them, as on machines that have nothing else to do.
-        let urgent = Urgent::begin(Urgent::MEASURED);
+        let urgent = RealTime::begin(RealTime::MEASURED);
         if let Err(error) = &urgent {
             eprintln!("what else this machine does will show in the figures: {error}");
         }

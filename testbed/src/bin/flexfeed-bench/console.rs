@@ -472,7 +472,7 @@ const WATCHED: [&str; 8] = [
 
 /// Events received by a page during the measurement.
 #[derive(Default)]
-struct Seen {
+struct Observations {
     deltas: AtomicU64,
     bytes: AtomicU64,
 }
@@ -491,7 +491,7 @@ async fn watch(console: &mut Console) -> Result<Watched> {
         );
         let mut stream = TcpStream::connect(&console.address).await?;
         stream.write_all(request.as_bytes()).await?;
-        let seen = Arc::new(Seen::default());
+        let seen = Arc::new(Observations::default());
         let reads = page(stream, Arc::clone(&counting), Arc::clone(&seen));
         pages.push((tokio::spawn(reads), seen));
     }
@@ -531,7 +531,7 @@ async fn watch(console: &mut Console) -> Result<Watched> {
 }
 
 /// Reads events until the measurement ends; their data has to be JSON.
-async fn page(stream: TcpStream, counting: Arc<AtomicBool>, seen: Arc<Seen>) -> Result<()> {
+async fn page(stream: TcpStream, counting: Arc<AtomicBool>, seen: Arc<Observations>) -> Result<()> {
     let mut lines = tokio::io::BufReader::new(stream).lines();
     let status = lines.next_line().await?.unwrap_or_default();
     ensure!(status.contains(" 200 "), "events: {status}");

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_asked_for_is_taken() {
+    fn only_requested_figures_are_measured() {
         let mut figures = Figures::new("gen_a".into());
         figures.take("gen_a_n1", 1.234, "ratio");
         figures.take("gen_b", 1.0, "ratio");

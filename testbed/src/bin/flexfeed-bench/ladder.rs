@@ -34,7 +34,7 @@ const CUT: Duration = Duration::from_secs(3);
 
 /// Result of one run.
 #[derive(Debug)]
-struct Seen {
+struct Observations {
     fallback_ms: f64,
     /// Moves beyond one down and one up, of any receiver.
     flaps: f64,
@@ -56,7 +56,7 @@ pub fn measure(figures: &mut Figures) -> Result<()> {
         eprintln!("cut receiver, run {run} of {RUNS}: {seen:.0?}");
         runs.push(seen);
     }
-    let taken = |value: fn(&Seen) -> f64| runs.iter().map(value).collect::<Vec<_>>();
+    let taken = |value: fn(&Observations) -> f64| runs.iter().map(value).collect::<Vec<_>>();
     let worst = |values: Vec<f64>| values.into_iter().fold(0.0, f64::max);
     let [fallback, flaps, gap, back] = NAMES;
     figures.take(fallback, median(taken(|s| s.fallback_ms)), "ms");
@@ -66,7 +66,7 @@ pub fn measure(figures: &mut Figures) -> Result<()> {
     Ok(())
 }
 
-fn play() -> Result<Seen> {
+fn play() -> Result<Observations> {
     let mut plan = Plan::new("bench-cut", None);
     plan.poll_interval = POLL_INTERVAL;
     plan.fall_back_ms = FALL_BACK_MS;
@@ -79,7 +79,7 @@ fn play() -> Result<Seen> {
     seen.context("the scenario ended without a result")
 }
 
-fn cut_and_restore(stage: &mut Stage) -> Result<Seen> {
+fn cut_and_restore(stage: &mut Stage) -> Result<Observations> {
     const ALL: [&str; 3] = ["r1", "r2", "r3"];
     stage.wait_rung(&ALL, "multicast")?;
     let before = stage.settle()?;
@@ -112,7 +112,7 @@ fn cut_and_restore(stage: &mut Stage) -> Result<Seen> {
     }
     // The first update of the stream ends a silence that is none.
     let gap = longest_gap_ms(&stage.seat("r1")?.deliveries()?, before + 1);
-    Ok(Seen {
+    Ok(Observations {
         fallback_ms: fallen_at - cut_at,
         flaps: (moves - 2) as f64,
         largest_gap_ms: gap,

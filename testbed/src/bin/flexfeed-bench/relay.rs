@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use serde::de::DeserializeOwned;
 use testbed::binaries::Binaries;
 use testbed::lab::{Lab, Node};
-use testbed::pump::{Drained, Sent};
+use testbed::pump::{DrainReport, SendReport};
 use testbed::run_dir::RunDir;
 use testbed::scenario::RelaySeat;
 use testbed::waiting::pause;
@@ -99,7 +99,12 @@ impl Machine {
 
     /// Receives as `drain` says while `send` sends for a time. Both are what was asked for, or it
     /// is an error.
-    pub fn pass(&mut self, drain: &[&str], send: &[&str], ms: u64) -> Result<(Sent, Drained)> {
+    pub fn pass(
+        &mut self,
+        drain: &[&str],
+        send: &[&str],
+        ms: u64,
+    ) -> Result<(SendReport, DrainReport)> {
         self.pass_to(GROUP, drain, send, ms)
     }
 
@@ -109,11 +114,11 @@ impl Machine {
         drain: &[&str],
         send: &[&str],
         ms: u64,
-    ) -> Result<(Sent, Drained)> {
+    ) -> Result<(SendReport, DrainReport)> {
         let drain = self.pump("drain", to, BEFORE + ms + AFTER, drain)?;
         pause(Duration::from_millis(BEFORE));
-        let sent: Sent = report_of(self.pump("send", to, ms, send)?)?;
-        let drained: Drained = report_of(drain)?;
+        let sent: SendReport = report_of(self.pump("send", to, ms, send)?)?;
+        let drained: DrainReport = report_of(drain)?;
         ensure!(
             drained.wrong == 0,
             "{} packets came changed, twice or too late",
@@ -226,8 +231,8 @@ fn measure_fanout(machine: &mut Machine) -> Result<(f64, f64, f64)> {
         )?;
         pause(Duration::from_millis(BEFORE));
         let args = ["--count", &count, "--size", &size, "--rate", "200"];
-        let sent: Sent = report_of(machine.pump("floor", &ports, 3000, &args)?)?;
-        let drained: Drained = report_of(drain)?;
+        let sent: SendReport = report_of(machine.pump("floor", &ports, 3000, &args)?)?;
+        let drained: DrainReport = report_of(drain)?;
         all_arrived(&sent, &drained)?;
         let floor = sent.cpu_ns as f64 / drained.total() as f64;
 
@@ -238,9 +243,9 @@ fn measure_fanout(machine: &mut Machine) -> Result<(f64, f64, f64)> {
             pause(Duration::from_millis(BEFORE));
             let before = machine.relay.running()?.cpu_time()?;
             let send = ["--rate", rate, "--train", train];
-            let sent: Sent = report_of(machine.pump("send", GROUP, 3000, &send)?)?;
+            let sent: SendReport = report_of(machine.pump("send", GROUP, 3000, &send)?)?;
             let spent = machine.relay.running()?.cpu_time()?.saturating_sub(before);
-            let drained: Drained = report_of(drain)?;
+            let drained: DrainReport = report_of(drain)?;
             all_arrived(&sent, &drained)?;
             costs.push(spent.as_nanos() as f64 / drained.total() as f64);
         }
@@ -259,7 +264,7 @@ fn measure_fanout(machine: &mut Machine) -> Result<(f64, f64, f64)> {
     Ok((floor, one, many))
 }
 
-fn all_arrived(sent: &Sent, drained: &Drained) -> Result<()> {
+fn all_arrived(sent: &SendReport, drained: &DrainReport) -> Result<()> {
     let due = sent.packets * u64::from(GATEWAYS);
     ensure!(
         drained.wrong == 0 && drained.total() == due,
@@ -284,8 +289,8 @@ fn measure_overload(machine: &mut Machine) -> Result<f64> {
         pause(Duration::from_millis(200));
         most = most.max(machine.relay.running()?.resident_kib()?);
     }
-    let sent: Sent = report_of(send)?;
-    let drained: Drained = report_of(drain)?;
+    let sent: SendReport = report_of(send)?;
+    let drained: DrainReport = report_of(drain)?;
     let passed = drained.total() as f64 / f64::from(GATEWAYS);
     let over = sent.packets as f64 / passed;
     let lost = machine.relay.status()?.lost;

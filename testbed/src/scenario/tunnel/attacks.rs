@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use super::site::Site;
 use crate::lab::Families;
 use crate::scenario::{Fault, SSM_GROUP};
-use crate::tunnel::{Attacked, Flooded, Forged, Seen, Wanted};
+use crate::tunnel::{AttackReport, FloodReport, ForgeReport, GatewaysReport, JoinPlan};
 use crate::waiting::pause;
 
 /// Bound on the growth of a relay's memory, in KiB.
@@ -34,7 +34,7 @@ const AS_SENT: RangeInclusive<u64> = 60..=750;
 ///
 /// # Errors
 /// One of these does not hold.
-pub fn who_forges_and_floods_gets_nothing(fault: Option<Fault>) -> Result<()> {
+pub fn forged_and_flooding_requests_get_nothing(fault: Option<Fault>) -> Result<()> {
     let relay = ["--max-gateways", "500", "--query-interval", "5s"];
     Site::play("attacks", Families::V4, &relay, fault, |site| {
         let home = site.add_far("home", 20)?;
@@ -44,7 +44,7 @@ pub fn who_forges_and_floods_gets_nothing(fault: Option<Fault>) -> Result<()> {
         let relay = site.relay.address(site.source.ip());
         let mut sender = site.send(SSM_GROUP, 100)?;
 
-        let attacked = site.tunnel::<Attacked>(&home, relay, wanted, &["attack"])?;
+        let attacked = site.tunnel::<AttackReport>(&home, relay, wanted, &["attack"])?;
         let attacked = attacked.finish()?;
         ensure!(
             attacked.honest > 0,
@@ -76,7 +76,7 @@ pub fn who_forges_and_floods_gets_nothing(fault: Option<Fault>) -> Result<()> {
             "--again-ms",
             "1500",
         ];
-        let there = site.tunnel::<Seen>(&home, relay, wanted, &there)?;
+        let there = site.tunnel::<GatewaysReport>(&home, relay, wanted, &there)?;
         pause(Duration::from_millis(500));
         let before = site.relay.running()?.resident_kib()?;
         for (wave, longest) in [
@@ -93,7 +93,7 @@ pub fn who_forges_and_floods_gets_nothing(fault: Option<Fault>) -> Result<()> {
                 "--addresses",
                 CROWD,
             ];
-            let flooded = site.tunnel::<Flooded>(&crowd, relay, wanted, &args)?;
+            let flooded = site.tunnel::<FloodReport>(&crowd, relay, wanted, &args)?;
             let flooded = flooded.finish()?;
             ensure!(
                 flooded.answers <= flooded.sent && flooded.longest <= longest,
@@ -103,7 +103,7 @@ pub fn who_forges_and_floods_gets_nothing(fault: Option<Fault>) -> Result<()> {
         }
         // From one address, much more than one may ask.
         let args = ["flood", "--wave", "request", "--first", "10.79.200.1"];
-        let flooded = site.tunnel::<Flooded>(
+        let flooded = site.tunnel::<FloodReport>(
             &crowd,
             relay,
             wanted,
@@ -178,7 +178,7 @@ fn open_ports(home: &crate::lab::Node) -> Result<Vec<u16>> {
 /// Returns the number of datagrams that a gateway forwards in [`COUNTED`]. A gateway that lost its
 /// relay in a flood, on a machine too busy for both, is given time to return: one that has stopped
 /// forwards nothing in three times that time either.
-fn passed_on(site: &mut Site, home: &crate::lab::Node, wanted: Wanted) -> Result<u64> {
+fn passed_on(site: &mut Site, home: &crate::lab::Node, wanted: JoinPlan) -> Result<u64> {
     let lo = std::net::IpAddr::from([127, 0, 0, 1]);
     let mut count = 0;
     for _ in 0..3 {
@@ -208,7 +208,7 @@ fn forged_flow_to_the_gateway(
     }
     let wanted = site.wanted(SSM_GROUP, false)?;
     let relay = site.relay.address(site.source.ip());
-    let forging = site.tunnel::<Forged>(crowd, relay, wanted, &args)?;
+    let forging = site.tunnel::<ForgeReport>(crowd, relay, wanted, &args)?;
     pause(Duration::from_millis(500));
     let count = passed_on(site, home, wanted)?;
     let forged = forging.finish()?;

@@ -12,7 +12,7 @@ use crate::process::Service;
 use crate::scenario::checks::{check_all_by_flow, check_outputs};
 use crate::scenario::plan::{Place, Plan};
 use crate::scenario::{Fault, PATIENCE, SSM_GROUP, Stage};
-use crate::tunnel::Wanted;
+use crate::tunnel::JoinPlan;
 use crate::until::Talker;
 
 const ALL: [&str; 3] = ["r1", "r2", "r3"];
@@ -59,7 +59,7 @@ pub fn relay_beside_the_source(fault: Option<Fault>) -> Result<()> {
 
         let relay = stage.relay(0)?.address(IpAddr::from([0; 4]));
         let group: SocketAddr = SSM_GROUP.parse().context("the group")?;
-        let wanted = Wanted {
+        let wanted = JoinPlan {
             source: Some(stage.source_node().ip()),
             group,
         };
@@ -101,7 +101,7 @@ pub fn relay_beside_the_source(fault: Option<Fault>) -> Result<()> {
     })
 }
 
-fn listen(stage: &Stage, node: &Node, wanted: Wanted) -> Result<Talker> {
+fn listen(stage: &Stage, node: &Node, wanted: JoinPlan) -> Result<Talker> {
     let mut command = node.service_command(&stage.bins().probe)?;
     command
         .args(["count", "--group", &wanted.group.to_string()])

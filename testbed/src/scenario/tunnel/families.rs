@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use super::site::{Pending, Site};
 use crate::lab::Families;
 use crate::scenario::{ASM_GROUP, ASM_GROUP6, Fault, PATIENCE, SSM_GROUP, SSM_GROUP6};
-use crate::tunnel::Seen;
+use crate::tunnel::GatewaysReport;
 use crate::waiting::pause;
 
 /// Datagrams that every gateway has to get.
@@ -25,7 +25,7 @@ pub fn all_families_and_any_source(fault: Option<Fault>) -> Result<()> {
         let probes = site.add_far("probes", 20)?;
         let groups = [SSM_GROUP, SSM_GROUP6, ASM_GROUP, ASM_GROUP6];
         let outer: [IpAddr; 2] = [site.source.address().into(), site.source.address6().into()];
-        let mut joined: Vec<(String, Pending<Seen>)> = Vec::new();
+        let mut joined: Vec<(String, Pending<GatewaysReport>)> = Vec::new();
         let mut counted: Vec<(String, Pending<u64>)> = Vec::new();
         let (enough, time) = (ENOUGH.to_string(), PATIENCE.as_millis().to_string());
         for group in groups {

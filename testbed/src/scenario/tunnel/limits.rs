@@ -5,7 +5,7 @@ use anyhow::{Context, Result, ensure};
 use super::site::{Pending, Site};
 use crate::lab::{Families, Node};
 use crate::scenario::{Fault, PATIENCE, SSM_GROUP};
-use crate::tunnel::Seen;
+use crate::tunnel::GatewaysReport;
 use crate::waiting::wait_for;
 
 /// r: gateways behind one translated address that leave by a Teardown, by a report or by silence
@@ -59,7 +59,7 @@ pub fn tunnels_end_and_are_limited(fault: Option<Fault>) -> Result<()> {
         }
 
         // The gateways stay until asked for their results.
-        let stay = |count: &str| -> Result<Pending<Seen>> {
+        let stay = |count: &str| -> Result<Pending<GatewaysReport>> {
             let args = ["join", "--until-closed", "--for-ms", "600000"];
             let relay = site.relay.address(site.source.ip());
             let wanted = site.wanted(SSM_GROUP, false)?;
@@ -105,7 +105,7 @@ pub fn tunnels_end_and_are_limited(fault: Option<Fault>) -> Result<()> {
     })
 }
 
-fn join(site: &Site, node: &Node, count: u32, ms: u32, more: &[&str]) -> Result<Seen> {
+fn join(site: &Site, node: &Node, count: u32, ms: u32, more: &[&str]) -> Result<GatewaysReport> {
     let (count, ms) = (count.to_string(), ms.to_string());
     let args = ["join", "--count", &count, "--for-ms", &ms];
     let relay = site.relay.address(site.source.ip());

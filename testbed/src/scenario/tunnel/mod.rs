@@ -10,7 +10,7 @@ mod narrow;
 mod relay;
 mod site;
 
-pub use attacks::who_forges_and_floods_gets_nothing;
+pub use attacks::forged_and_flooding_requests_get_nothing;
 pub use beside::relay_beside_the_source;
 pub use families::all_families_and_any_source;
 pub use home::{

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use super::site::Site;
 use crate::lab::Families;
 use crate::scenario::{Fault, PATIENCE, SSM_GROUP, SSM_GROUP6};
-use crate::tunnel::Seen;
+use crate::tunnel::GatewaysReport;
 
 /// t: over a path of 1,280 bytes, packets of the flow's size pass in all four combinations of
 /// families; larger IPv4 packets come as fragments inside the tunnel; larger IPv6 packets are
@@ -37,7 +37,7 @@ pub fn a_narrow_path(fault: Option<Fault>) -> Result<()> {
                         _ => &["join", "--for-ms", "2500"],
                     };
                     let what = format!("{size} bytes to {group} over {relay}");
-                    let pending = site.tunnel::<Seen>(&far, relay, wanted, args)?;
+                    let pending = site.tunnel::<GatewaysReport>(&far, relay, wanted, args)?;
                     joined.push((what, group, pending));
                 }
             }

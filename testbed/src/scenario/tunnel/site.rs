@@ -17,7 +17,7 @@ use crate::process::{Launch, Service};
 use crate::run_dir::RunDir;
 use crate::scenario::plan::switch;
 use crate::scenario::{Fault, PATIENCE, checks};
-use crate::tunnel::Wanted;
+use crate::tunnel::JoinPlan;
 
 /// The two networks and what runs in them.
 #[derive(Debug)]
@@ -132,13 +132,13 @@ impl Site {
     }
 
     /// Returns the join for this source, or for any, in the family of the group.
-    pub fn wanted(&self, group: &str, any_source: bool) -> Result<Wanted> {
+    pub fn wanted(&self, group: &str, any_source: bool) -> Result<JoinPlan> {
         let group: SocketAddr = group.parse().with_context(|| format!("{group:?}"))?;
         let source: IpAddr = match group {
             SocketAddr::V4(_) => self.source.address().into(),
             SocketAddr::V6(_) => self.source.address6().into(),
         };
-        Ok(Wanted {
+        Ok(JoinPlan {
             source: (!any_source).then_some(source),
             group,
         })
@@ -167,7 +167,7 @@ impl Site {
         &self,
         node: &Node,
         relay: SocketAddr,
-        wanted: Wanted,
+        wanted: JoinPlan,
         args: &[&str],
     ) -> Result<Pending<T>> {
         let mut command = node.service_command(&self.bins.tunnel)?;
@@ -241,7 +241,12 @@ impl Site {
     ///
     /// # Errors
     /// When it cannot be started.
-    pub fn start_gateway(&mut self, node: &Node, relay: SocketAddr, wanted: Wanted) -> Result<()> {
+    pub fn start_gateway(
+        &mut self,
+        node: &Node,
+        relay: SocketAddr,
+        wanted: JoinPlan,
+    ) -> Result<()> {
         let launch = gateway_launch(node, &self.bins, relay, wanted, self.fault);
         let service = Service::start(node, &launch, &self.logs())?;
         self.gateways.push(service);
@@ -270,7 +275,7 @@ pub(super) fn gateway_launch(
     node: &Node,
     bins: &Binaries,
     relay: SocketAddr,
-    wanted: Wanted,
+    wanted: JoinPlan,
     fault: Option<Fault>,
 ) -> Launch {
     let group = wanted.group;

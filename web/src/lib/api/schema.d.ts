@@ -801,14 +801,6 @@ export interface components {
             /** @description Cursor of the next page; null at the end. */
             next_cursor: string | null;
         };
-        /** @description A queued command. */
-        Asked: {
-            /**
-             * Format: int64
-             * @description Its number, as in `/api/v1/commands/{id}`.
-             */
-            command_id: number;
-        };
         /** @description A line of the audit log. */
         AuditLine: {
             /** @description The action, such as `receiver.disconnect`. */
@@ -970,6 +962,14 @@ export interface components {
             items: components["schemas"]["Channel"][];
             /** @description Cursor of the next page; null at the end. */
             next_cursor: string | null;
+        };
+        /** @description A queued command. */
+        CommandReceipt: {
+            /**
+             * Format: int64
+             * @description Its number, as in `/api/v1/commands/{id}`.
+             */
+            command_id: number;
         };
         /** @description A command to the source, and its state. */
         CommandStatus: {
@@ -2489,7 +2489,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Asked"];
+                    "application/json": components["schemas"]["CommandReceipt"];
                 };
             };
             /** @description Failed; the reason */
@@ -3002,7 +3002,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Asked"];
+                    "application/json": components["schemas"]["CommandReceipt"];
                 };
             };
             /** @description Failed; the reason */
@@ -3362,7 +3362,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Asked"];
+                    "application/json": components["schemas"]["CommandReceipt"];
                 };
             };
             /** @description Failed; the reason */
@@ -3682,7 +3682,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Asked"];
+                    "application/json": components["schemas"]["CommandReceipt"];
                 };
             };
             /** @description Failed; the reason */

@@ -63,7 +63,7 @@ fn the_least_slow_relay_wins() {
 }
 
 #[test]
-fn relay_discovery_goes_to_an_anycast_address_first() {
+fn relay_discovery_tries_an_anycast_address_first() {
     let mut found = ModelRelay {
         advertises: Some("198.51.100.1".parse().unwrap()),
         ..ModelRelay::default()

@@ -55,12 +55,12 @@ pub fn anycast(text: &str) -> Candidate {
 
 /// A group's state at the model relay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Heard {
+pub struct GroupState {
     pub any: bool,
     pub sources: BTreeSet<IpAddr>,
 }
 
-pub type Groups = BTreeMap<IpAddr, Heard>;
+pub type Groups = BTreeMap<IpAddr, GroupState>;
 
 /// Flag bits of a Request that a relay reads as P.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -280,7 +280,7 @@ fn apply(tunnel: &mut Groups, record: &Record) {
     tunnel.retain(|_, heard| heard.any || !heard.sources.is_empty());
 }
 
-struct Flying {
+struct InFlightPacket {
     at: Instant,
     from: SocketAddr,
     to: SocketAddr,
@@ -300,7 +300,7 @@ pub struct World {
     pub delay: Duration,
     /// Interval of lost messages of the gateway.
     pub lose_every: Option<usize>,
-    flying: Vec<Flying>,
+    flying: Vec<InFlightPacket>,
     sent: usize,
     pub data: Vec<Packet>,
     pub dropped: Vec<DropReason>,
@@ -366,7 +366,7 @@ impl World {
             if self.lose_every.is_some_and(|n| self.sent.is_multiple_of(n)) {
                 continue;
             }
-            self.flying.push(Flying {
+            self.flying.push(InFlightPacket {
                 at: self.now + self.delay,
                 from: self.here,
                 to,
@@ -381,7 +381,7 @@ impl World {
 
     /// Schedules the arrival of a datagram at the gateway.
     pub fn send(&mut self, from: &str, bytes: Vec<u8>) {
-        self.flying.push(Flying {
+        self.flying.push(InFlightPacket {
             at: self.now + self.delay,
             from: addr(from),
             to: self.here,
@@ -458,13 +458,13 @@ impl World {
         }
     }
 
-    fn arrive(&mut self, flying: Flying) {
-        let Flying {
+    fn arrive(&mut self, flying: InFlightPacket) {
+        let InFlightPacket {
             from, to, bytes, ..
         } = flying;
         if let Some(relay) = self.relays.get_mut(&to) {
             if let Some(answer) = relay.take(from, &bytes, self.now) {
-                self.flying.push(Flying {
+                self.flying.push(InFlightPacket {
                     at: self.now + self.delay,
                     from: to,
                     to: from,

@@ -22,16 +22,16 @@ impl Random {
 
 /// Sources of a group that a host wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Wish {
+enum SourceFilter {
     Only(BTreeSet<IpAddr>),
     AllBut(BTreeSet<IpAddr>),
 }
 
-impl Wish {
+impl SourceFilter {
     fn takes(&self, source: &IpAddr) -> bool {
         match self {
-            Wish::Only(sources) => sources.contains(source),
-            Wish::AllBut(sources) => !sources.contains(source),
+            SourceFilter::Only(sources) => sources.contains(source),
+            SourceFilter::AllBut(sources) => !sources.contains(source),
         }
     }
 }
@@ -39,7 +39,7 @@ impl Wish {
 /// A host: its groups, and the time until which the relay believes it.
 #[derive(Default)]
 struct Host {
-    wishes: BTreeMap<IpAddr, Wish>,
+    wishes: BTreeMap<IpAddr, SourceFilter>,
 }
 
 fn one_history(seed: u64) {
@@ -63,29 +63,29 @@ fn one_history(seed: u64) {
         let host = hosts.entry(end).or_default();
         let old = host.wishes.remove(&group);
         let (kind, new) = match (random.next(5), old) {
-            (0, _) => (RecordKind::ToEx, Wish::AllBut(some.clone())),
-            (1, Some(Wish::Only(mut old))) => {
+            (0, _) => (RecordKind::ToEx, SourceFilter::AllBut(some.clone())),
+            (1, Some(SourceFilter::Only(mut old))) => {
                 old.extend(&some);
-                (RecordKind::Allow, Wish::Only(old))
+                (RecordKind::Allow, SourceFilter::Only(old))
             }
-            (1, Some(Wish::AllBut(mut old))) => {
+            (1, Some(SourceFilter::AllBut(mut old))) => {
                 old.retain(|source| !some.contains(source));
-                (RecordKind::Allow, Wish::AllBut(old))
+                (RecordKind::Allow, SourceFilter::AllBut(old))
             }
-            (2, Some(Wish::Only(mut old))) => {
+            (2, Some(SourceFilter::Only(mut old))) => {
                 old.retain(|source| !some.contains(source));
-                (RecordKind::Block, Wish::Only(old))
+                (RecordKind::Block, SourceFilter::Only(old))
             }
-            (2, Some(Wish::AllBut(mut old))) => {
+            (2, Some(SourceFilter::AllBut(mut old))) => {
                 old.extend(&some);
-                (RecordKind::Block, Wish::AllBut(old))
+                (RecordKind::Block, SourceFilter::AllBut(old))
             }
-            (3, _) => (RecordKind::IsEx, Wish::AllBut(some.clone())),
-            (_, _) => (RecordKind::ToIn, Wish::Only(some.clone())),
+            (3, _) => (RecordKind::IsEx, SourceFilter::AllBut(some.clone())),
+            (_, _) => (RecordKind::ToIn, SourceFilter::Only(some.clone())),
         };
         host.wishes.insert(group, new);
         host.wishes
-            .retain(|_, wish| *wish != Wish::Only(BTreeSet::new()));
+            .retain(|_, wish| *wish != SourceFilter::Only(BTreeSet::new()));
         let record = Record {
             kind,
             group,
@@ -142,8 +142,8 @@ fn one_history(seed: u64) {
 fn current(host: &Host) -> Vec<Record> {
     let records = host.wishes.iter().map(|(group, wish)| {
         let (kind, sources) = match wish {
-            Wish::Only(sources) => (RecordKind::IsIn, sources),
-            Wish::AllBut(sources) => (RecordKind::IsEx, sources),
+            SourceFilter::Only(sources) => (RecordKind::IsIn, sources),
+            SourceFilter::AllBut(sources) => (RecordKind::IsEx, sources),
         };
         Record {
             kind,

@@ -45,7 +45,7 @@ struct Host {
     gone: bool,
 }
 
-struct Flying {
+struct InFlightPacket {
     at: Instant,
     from: SocketAddr,
     to: SocketAddr,
@@ -56,7 +56,7 @@ pub struct Network {
     now: Instant,
     relays: BTreeMap<SocketAddr, Relay>,
     hosts: Vec<Host>,
-    flying: Vec<Flying>,
+    flying: Vec<InFlightPacket>,
     refused: Vec<&'static str>,
     /// Loss of all messages, in tenths.
     pub loss: u64,
@@ -180,7 +180,7 @@ impl Network {
                 continue;
             };
             for recipient in recipients.all.iter() {
-                self.flying.push(Flying {
+                self.flying.push(InFlightPacket {
                     at: self.now + DELAY,
                     from: *at,
                     to: recipient.gateway,
@@ -202,7 +202,7 @@ impl Network {
     fn fly(&mut self, from: SocketAddr, to: SocketAddr, bytes: Vec<u8>) {
         if !self.is_lost() {
             let at = self.now + DELAY;
-            self.flying.push(Flying {
+            self.flying.push(InFlightPacket {
                 at,
                 from,
                 to,
@@ -260,8 +260,8 @@ impl Network {
         self.now = end;
     }
 
-    fn arrive(&mut self, flying: Flying) {
-        let Flying {
+    fn arrive(&mut self, flying: InFlightPacket) {
+        let InFlightPacket {
             from, to, bytes, ..
         } = flying;
         if let Some(relay) = self.relays.get_mut(&to) {

@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 
 use super::check::{check_intervals, check_title};
 use super::{Feed, find, unknown};
-use crate::api::commands::{Asked, ask};
+use crate::api::commands::{CommandReceipt, ask};
 use crate::api::extract::{Json as Body, Path};
 use crate::api::problem::Problem;
 use crate::auth::caller::Caller;
@@ -150,12 +150,12 @@ pub async fn remove_feed(
 #[utoipa::path(post, path = "/api/v1/feeds/{id}/refresh", tag = "feeds",
     operation_id = "refresh_feed",
     params(("id" = String, Path, description = "Identifier of the feed")),
-    responses((status = 202, body = Asked)))]
+    responses((status = 202, body = CommandReceipt)))]
 pub async fn refresh_feed(
     State(site): State<Arc<Site>>,
     caller: Caller,
     Path(id): Path<String>,
-) -> Result<(StatusCode, Json<Asked>), Problem> {
+) -> Result<(StatusCode, Json<CommandReceipt>), Problem> {
     caller
         .may_do(&site, Scope::Feeds, "feed.refresh", &id)
         .await?;

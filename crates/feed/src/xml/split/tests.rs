@@ -78,7 +78,7 @@ fn wrong_end_tags_and_ampersands_cost_nothing() {
 }
 
 #[test]
-fn a_cut_document_gives_what_is_whole() {
+fn truncated_documents_yield_their_whole_items() {
     let text = "<feed><entry>1</entry><entry>2</entry><entry><id>3";
     assert_eq!(
         entries(text),

@@ -194,7 +194,7 @@ impl Engine {
                     self.publish(channel, seq, encoded)
                 }
                 command = self.inbox.recv() => match command {
-                    None | Some(Command::Shutdown) => return self.say_goodbye(&mut buffer).await,
+                    None | Some(Command::Shutdown) => return self.close_gracefully(&mut buffer).await,
                     Some(command) => self.command(command),
                 },
                 Some(answer) = self.answers.1.recv() => self.answer(answer),
@@ -211,7 +211,7 @@ impl Engine {
             }
             self.drive(&mut buffer, now).await?;
             if self.has_drained(Instant::now()) {
-                return self.say_goodbye(&mut buffer).await;
+                return self.close_gracefully(&mut buffer).await;
             }
         }
     }
@@ -446,7 +446,7 @@ impl Engine {
         self.core.closed(session, now);
     }
 
-    async fn say_goodbye(mut self, buffer: &mut [u8]) -> Result<(), Error> {
+    async fn close_gracefully(mut self, buffer: &mut [u8]) -> Result<(), Error> {
         let now = Instant::now();
         let sessions: Vec<_> = self.peers.sessions().collect();
         info!(receivers = sessions.len(), "shutting down");

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_left_stays_left() {
+    fn a_left_flow_stays_left() {
         let mut participation = Participation::Left;
         assert!(!participation.set_held(true));
         participation.set_trusted(false);

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use flexicast::control::{Control, Credential, Endpoint, RelayHint, State};
 use flexicast::flow::FlowConfig;
 use flexicast::protect::FlowSecret;
-use flexicast::receiver::{Check, Distrust, Receiver, ReceiverConfig, Rungs};
+use flexicast::receiver::{Check, DistrustedUpdate, Receiver, ReceiverConfig, Rungs};
 use flexicast::source::{ChannelConfig, Limits, Source, SourceConfig, close};
 use flexicast::{Cause, Cursor, FlowId, Rung, Via};
 use rand::SeedableRng;
@@ -72,7 +72,7 @@ pub struct Node {
     /// Updates that were handed out and are not what was stored, where that is tolerated.
     pub forged: Vec<u64>,
     /// Updates that the flow brought wrong.
-    pub distrusted: Vec<Distrust>,
+    pub distrusted: Vec<DistrustedUpdate>,
     /// Requests of the state machine to connect again.
     pub reconnects: usize,
     must_reconnect: bool,

@@ -54,7 +54,7 @@ macro_rules! forgotten {
 }
 
 /// A read that goes on.
-struct Since {
+struct ChangesSince {
     session: Session,
     change: u64,
     limit: usize,
@@ -63,7 +63,7 @@ struct Since {
     more: bool,
 }
 
-impl Since {
+impl ChangesSince {
     /// The rows of one kind, with their changes. A change that does not fit as a whole comes next
     /// time, unless it is the first one.
     async fn rows<T>(&mut self, kind: Kind<T>) -> Result<Vec<(u64, T)>, StoreError> {
@@ -135,7 +135,7 @@ impl Records<'_> {
             session.rollback().await?;
             return Ok(changes);
         }
-        let mut since = Since {
+        let mut since = ChangesSince {
             session,
             change,
             limit: limit.clamp(1, MAX_ROWS),
@@ -208,7 +208,7 @@ impl Records<'_> {
     /// The database fails.
     pub async fn snapshot(self) -> Result<Changes, StoreError> {
         let mut session = self.store.database.snapshot("read all records").await?;
-        session.take_your_time().await?;
+        session.extend_timeout().await?;
         let (upto, epoch) = position(&mut session).await?;
         let mut changes = Changes {
             epoch,

@@ -82,7 +82,7 @@ impl Store {
         notify(&mut session, Topic::Changes).await?;
         let change = session.unsigned(change)?;
         session.commit().await?;
-        self.news.bell.ring(Topic::Changes);
+        self.news.notifier.ring(Topic::Changes);
         Ok(change)
     }
 }

@@ -28,7 +28,7 @@ pub struct Relay {
     pub addr: SocketAddr,
 }
 
-pub enum Heard {
+pub enum RelayEvent {
     Wants(SocketAddr, Vec<(RecordKind, String)>),
     Teardown,
 }
@@ -46,7 +46,7 @@ impl Relay {
     }
 
     /// Answers Requests until another message arrives.
-    pub fn hears(&self) -> Heard {
+    pub fn next_event(&self) -> RelayEvent {
         let mut buffer = [0; 2048];
         loop {
             let (len, from) = self.socket.recv_from(&mut buffer).expect("nothing came");
@@ -76,9 +76,9 @@ impl Relay {
                         let sources: Vec<_> = r.sources.iter().map(ToString::to_string).collect();
                         (r.kind, format!("{} {}", sources.join(","), r.group))
                     });
-                    return Heard::Wants(from, wants.collect());
+                    return RelayEvent::Wants(from, wants.collect());
                 }
-                Message::Teardown { .. } => return Heard::Teardown,
+                Message::Teardown { .. } => return RelayEvent::Teardown,
                 other => panic!("a relay got {other:?}"),
             }
         }

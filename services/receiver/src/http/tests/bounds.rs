@@ -92,7 +92,7 @@ async fn shutdown_does_not_wait_for_a_stalled_client() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn health_is_answered_whoever_takes_the_rest() {
+async fn health_is_answered_while_other_clients_hold_all_places() {
     let bounds = Bounds {
         connections: 12,
         answers: 6,

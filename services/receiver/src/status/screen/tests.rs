@@ -80,7 +80,12 @@ pub(in crate::status) fn status() -> Status {
 }
 
 /// The rows of a terminal of this size, and whether any cell has a colour.
-fn drawn(seen: Result<&Seen, &str>, rates: &Rates, size: (u16, u16), scroll: usize) -> Drawn {
+fn drawn(
+    seen: Result<&Observation, &str>,
+    rates: &Rates,
+    size: (u16, u16),
+    scroll: usize,
+) -> Drawn {
     let zone = TimeZone::UTC;
     let draw = |colour| {
         let mut terminal = Terminal::new(TestBackend::new(size.0, size.1)).unwrap();
@@ -135,10 +140,10 @@ impl Drawn {
     }
 }
 
-fn running(status: Status) -> Seen {
-    Seen {
+fn running(status: Status) -> Observation {
+    Observation {
         status,
-        life: Life::Running,
+        life: ProcessState::Running,
     }
 }
 
@@ -212,10 +217,10 @@ fn a_wide_screen_shows_all_columns_and_a_narrow_one_the_first() {
 }
 
 #[test]
-fn the_end_silence_and_restarts_are_told() {
+fn end_silence_and_restarts_are_shown() {
     let mut seen = running(status());
     seen.status.updated_ms = NOW - 180_000;
-    seen.life = Life::Ended;
+    seen.life = ProcessState::Ended;
     let text = drawn(Ok(&seen), &Rates::default(), (80, 24), 0).text();
     assert!(
         text.contains("NOT RUNNING: process 42 has ended, last word 3 min ago"),
@@ -228,11 +233,11 @@ fn the_end_silence_and_restarts_are_told() {
             .any(|line| line.starts_with("lore") && line.contains(" ? ")),
         "{text}"
     );
-    seen.life = Life::Silent;
+    seen.life = ProcessState::Silent;
     let text = drawn(Ok(&seen), &Rates::default(), (80, 24), 0).text();
     assert!(text.contains("HANGS?"), "{text}");
 
-    seen.life = Life::Running;
+    seen.life = ProcessState::Running;
     let mut rates = Rates::default();
     rates.see(&seen.status, NOW - 10_000);
     seen.status.pid = 43;

@@ -479,7 +479,7 @@ fn log_levels_are_directives() {
 }
 
 #[test]
-fn the_help_shows_how() {
+fn the_help_has_examples() {
     let help = command().render_long_help().to_string();
     assert!(help.contains("Examples:"), "{help}");
     assert!(help.contains("FLEXFEED_FEED"), "{help}");

@@ -1,14 +1,14 @@
 //! A store that fails.
 
 use axum::http::StatusCode;
-use store::{Failure, Fault, FaultRule, Faults, Holder, Leased};
+use store::{Failure, Fault, FaultRule, Faults, Holder, LeaseOutcome};
 
 use super::feed_server::{Post, post};
 use super::*;
 
 /// Fault of the store, as an ingest sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Trouble {
+pub(crate) enum StoreFault {
     /// The disk is full: nothing is written.
     Full,
     /// The disk is full after this number of appends.
@@ -19,7 +19,7 @@ pub(crate) enum Trouble {
     Unreadable,
 }
 
-impl Trouble {
+impl StoreFault {
     pub(crate) fn inject(self, faults: &Faults) {
         let full = FaultRule::new(Fault::Fail(Failure::DiskFull));
         faults.inject(match self {
@@ -51,7 +51,7 @@ async fn faulty(server: &FeedServer, database: &Database) -> (Faults, Life) {
 }
 
 /// Makes the store fail while entries come, and work again.
-async fn fail_and_recover(trouble: Trouble) {
+async fn fail_and_recover(trouble: StoreFault) {
     let (server, database) = (FeedServer::start().await, Database::new());
     server.give(&posts(&["a"]));
     let (faults, mut life) = faulty(&server, &database).await;
@@ -75,11 +75,11 @@ async fn fail_and_recover(trouble: Trouble) {
     life.polled(&server, 2).await;
     server.give(&posts(&["e", "f"]));
     life.polled(&server, 2).await;
-    if trouble != Trouble::LostReplies {
+    if trouble != StoreFault::LostReplies {
         assert_eq!(life.seqs(), [1]);
         let held = life.status.borrow().pending;
         // Without reads, the ingest cannot know that a is stored.
-        let a = usize::from(trouble == Trouble::Unreadable);
+        let a = usize::from(trouble == StoreFault::Unreadable);
         assert_eq!(held, 5 + a, "b to f, each once");
     }
 
@@ -99,17 +99,17 @@ async fn fail_and_recover(trouble: Trouble) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_delays_updates_and_loses_none() {
-    fail_and_recover(Trouble::Full).await;
+    fail_and_recover(StoreFault::Full).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_error_after_writing_stores_nothing_twice() {
-    fail_and_recover(Trouble::LostReplies).await;
+    fail_and_recover(StoreFault::LostReplies).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_cannot_be_read_delays_updates_and_loses_none() {
-    fail_and_recover(Trouble::Unreadable).await;
+    fail_and_recover(StoreFault::Unreadable).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -118,7 +118,7 @@ async fn pending_memory_is_bounded() {
     server.give(&posts(&["a"]));
     let (faults, life) = faulty(&server, &database).await;
     life.stored(1).await;
-    Trouble::Full.inject(&faults);
+    StoreFault::Full.inject(&faults);
     // Documents of almost a megabyte each, until no more are fetched.
     let text = "x".repeat((1 << 20) - 4096);
     let held = || life.status.borrow().pending;
@@ -152,7 +152,7 @@ async fn a_failing_store_does_not_keep_the_ingest_from_ending() {
     server.give(&posts(&["a"]));
     let (faults, mut life) = faulty(&server, &database).await;
     life.stored(1).await;
-    Trouble::Full.inject(&faults);
+    StoreFault::Full.inject(&faults);
     server.give(&posts(&["a", "b"]));
     life.shows("the failure", |s| s.store_failure.is_some())
         .await;
@@ -176,8 +176,8 @@ async fn an_ingest_ends_when_another_source_has_the_channel() {
             .await
             .unwrap()
         {
-            Leased::Held(lease) => break lease.fence,
-            Leased::Other { .. } => tokio::time::sleep(moment).await,
+            LeaseOutcome::Held(lease) => break lease.fence,
+            LeaseOutcome::Other { .. } => tokio::time::sleep(moment).await,
         }
     };
     server.give(&posts(&["a"]));
@@ -201,7 +201,7 @@ async fn a_gone_feeds_last_entries_are_stored_first() {
     server.give(&posts(&["a"]));
     let (faults, mut life) = faulty(&server, &database).await;
     life.stored(1).await;
-    Trouble::Full.inject(&faults);
+    StoreFault::Full.inject(&faults);
     server.give(&posts(&["a", "b"]));
     life.shows("the failure", |s| s.store_failure.is_some())
         .await;

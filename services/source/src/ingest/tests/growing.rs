@@ -2,7 +2,7 @@
 
 use feed::Kind;
 
-use super::faults::Trouble;
+use super::faults::StoreFault;
 use super::feed_server::{Post, post};
 use super::*;
 
@@ -135,7 +135,7 @@ async fn an_end_in_the_middle_of_a_document_loses_nothing() {
     let store = database.open().await;
     // The store takes the first part of the document and fails at the second one.
     let (faulty, faults) = database.open_with_faults().await;
-    Trouble::FullAfter(1).inject(&faults);
+    StoreFault::FullAfter(1).inject(&faults);
     let mut life = Life::apart(settings(server.url()), faulty, store.clone()).await;
     life.stored(64).await;
     let status = life.shows("failure", |s| s.store_failure.is_some()).await;

@@ -6,7 +6,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use super::archive_server::{ArchiveServer, WINDOW, mail_id};
-use super::faults::Trouble;
+use super::faults::StoreFault;
 use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -27,7 +27,7 @@ async fn run(seed: u64) {
     let inner = database.open().await;
     let (store, faults) = database.open_with_faults().await;
     let begin = async || Life::apart(settings(url.clone()), store.clone(), inner.clone()).await;
-    let trouble = |trouble: Trouble| {
+    let trouble = |trouble: StoreFault| {
         faults.clear();
         trouble.inject(&faults);
     };
@@ -40,8 +40,8 @@ async fn run(seed: u64) {
             0..=3 => count += rng.random_range(1..WINDOW),
             4..=5 => count += rng.random_range(WINDOW..6 * WINDOW),
             6 => server.edit(rng.random_range(0..count)),
-            7 => trouble(Trouble::Full),
-            8 => trouble([Trouble::LostReplies, Trouble::Unreadable][rng.random_range(0..2)]),
+            7 => trouble(StoreFault::Full),
+            8 => trouble([StoreFault::LostReplies, StoreFault::Unreadable][rng.random_range(0..2)]),
             _ => {
                 life.end().await;
                 life = begin().await;

@@ -17,14 +17,14 @@ use crate::transport::Transport;
 
 /// A transport to which things happen as the test says.
 #[derive(Default)]
-pub struct Made {
-    pub seen: Mutex<Seen>,
+pub struct FakeTransport {
+    pub seen: Mutex<TransportState>,
     pub latest: watch::Sender<u64>,
 }
 
 /// State shown by the fake transport.
 #[derive(Default)]
-pub struct Seen {
+pub struct TransportState {
     pub head: u64,
     receivers: Vec<ReceiverStatus>,
     pub history: Vec<HistoryEvent>,
@@ -36,8 +36,8 @@ pub fn id(n: usize) -> Uuid {
     Uuid::from_u128(n as u128 + 1)
 }
 
-impl Made {
-    fn add(&self, seen: &mut Seen, what: impl FnOnce(u64, u64) -> HistoryEventKind) {
+impl FakeTransport {
+    fn add(&self, seen: &mut TransportState, what: impl FnOnce(u64, u64) -> HistoryEventKind) {
         let number = seen.history.len() as u64 + 1;
         let at_ms = now_ms().unsigned_abs();
         seen.history.push(HistoryEvent {
@@ -144,7 +144,7 @@ impl Made {
 }
 
 #[async_trait]
-impl Transport for Made {
+impl Transport for FakeTransport {
     async fn publish(&self, _: &str, _: u64, _: Bytes) {}
 
     async fn set_first(&self, _: &str, _: u64) {}

@@ -74,7 +74,7 @@ fn moves(fleet: &mut Fleet, at: Instant) -> Vec<StateRow> {
 }
 
 #[test]
-fn how_far_receivers_are_is_written_within_a_budget() {
+fn receiver_progress_is_written_within_a_budget() {
     let mut fleet = Fleet::default();
     (0..5_000).for_each(|n| connected(&mut fleet, n));
     let start = Instant::now();

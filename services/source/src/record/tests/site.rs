@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use store::{
-    Failure, Fault, FaultRule, Faults, Holder, Leased, MoveFilter, MoveRow, SourceInfo, StateRow,
-    Store,
+    Failure, Fault, FaultRule, Faults, Holder, LeaseOutcome, MoveFilter, MoveRow, SourceInfo,
+    StateRow, Store,
 };
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::made::Made;
+use super::made::FakeTransport;
 use super::{CHANNEL, SOON};
 use crate::board::{Board, ChannelInfo};
 use crate::http::Sample;
@@ -40,7 +40,7 @@ pub struct Site {
 
 /// A source that records.
 pub struct Source {
-    pub made: Arc<Made>,
+    pub made: Arc<FakeTransport>,
     metrics: RecordMetrics,
     board: Arc<Board>,
     info: watch::Sender<SourceInfo>,
@@ -84,7 +84,7 @@ impl Site {
             .opened
             .leases()
             .take(CHANNEL, &holder, Duration::from_millis(1));
-        let Leased::Held(lease) = asked.await.unwrap() else {
+        let LeaseOutcome::Held(lease) = asked.await.unwrap() else {
             panic!("another source has it");
         };
         // The next one can have it at once.
@@ -110,7 +110,7 @@ impl Site {
     }
 
     fn begin(&self, holder: String, board: Arc<Board>) -> Source {
-        let made = Arc::new(Made::default());
+        let made = Arc::new(FakeTransport::default());
         let stop = CancellationToken::new();
         let metrics = RecordMetrics::default();
         let (polls, received) = mpsc::channel(16);
@@ -120,7 +120,7 @@ impl Site {
         });
         let parts = RecordParts {
             store: self.opened.clone(),
-            transport: Arc::<Made>::clone(&made),
+            transport: Arc::<FakeTransport>::clone(&made),
             samples: sampled(Arc::clone(&made), stop.clone()),
             latest: made.latest.subscribe(),
             board: Arc::clone(&board),
@@ -187,7 +187,7 @@ impl Source {
 }
 
 /// As the pages for operators' machines have them.
-fn sampled(made: Arc<Made>, stop: CancellationToken) -> watch::Receiver<Sample> {
+fn sampled(made: Arc<FakeTransport>, stop: CancellationToken) -> watch::Receiver<Sample> {
     let (samples, seen) = watch::channel(Sample::default());
     tokio::spawn(stop.run_until_cancelled_owned(async move {
         loop {

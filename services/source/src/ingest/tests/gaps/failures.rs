@@ -29,7 +29,11 @@ async fn a_failed_search_is_retried_while_polls_continue() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn entries_found_during_a_store_failure_are_stored_later() {
-    for trouble in [Trouble::Full, Trouble::FullAfter(1), Trouble::LostReplies] {
+    for trouble in [
+        StoreFault::Full,
+        StoreFault::FullAfter(1),
+        StoreFault::LostReplies,
+    ] {
         let scene = Scene::new().await;
         scene.server.post_up_to(40);
         let (store, faults) = scene.database.open_with_faults().await;
@@ -47,7 +51,7 @@ async fn entries_found_during_a_store_failure_are_stored_later() {
         // More than one attempt, and none of them counts as a success.
         scene.polled(3).await;
         // If everything is written in spite of the errors, that is found out at some time.
-        if trouble != Trouble::LostReplies {
+        if trouble != StoreFault::LostReplies {
             let gap = &scene.gaps().await[0];
             assert_eq!(gap.state, GapState::Suspected, "{trouble:?}");
         }

@@ -10,7 +10,7 @@ mod weblog;
 use store::{GapRecord, GapState};
 
 use super::archive_server::{ARCHIVE, ArchiveServer, Habit, WINDOW, mail_id, mail_ids};
-use super::faults::Trouble;
+use super::faults::StoreFault;
 use super::feed_server::post;
 use super::growing::{ids, posts};
 use super::*;

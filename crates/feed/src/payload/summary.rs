@@ -12,7 +12,7 @@ use super::{CREATED, PayloadError, UPDATED, bad, decode, numbers, plain};
 /// Update without its entry's content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Glance {
+pub struct UpdateSummary {
     /// Number of the update in the channel.
     pub seq: u64,
     /// Time of storing by the source, to the millisecond.
@@ -80,7 +80,7 @@ struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 ///
 /// # Errors
 /// As [`decode`].
-pub fn glance(encoded: &[u8]) -> Result<Glance, PayloadError> {
+pub fn summary(encoded: &[u8]) -> Result<UpdateSummary, PayloadError> {
     let json = plain(encoded)?;
     let mut head = Head::default();
     // The parser ends with an error at the stop.
@@ -97,7 +97,7 @@ pub fn glance(encoded: &[u8]) -> Result<Glance, PayloadError> {
     else {
         // Another order of members, one of them twice, or no event at all.
         let update = decode(encoded)?;
-        return Ok(Glance {
+        return Ok(UpdateSummary {
             seq: update.seq,
             time: update.time,
             entry_id: update.entry.id,
@@ -114,7 +114,7 @@ pub fn glance(encoded: &[u8]) -> Result<Glance, PayloadError> {
     if subject.is_empty() {
         return Err(bad("subject", &subject));
     }
-    Ok(Glance {
+    Ok(UpdateSummary {
         seq,
         time,
         entry_id: subject.into_owned(),
