@@ -480,7 +480,7 @@ impl Merge {
         if known {
             return;
         }
-        self.stats.distrusted += 1;
+        self.stats.refetched += 1;
         if self.source_answers {
             self.needs.insert(seq, reason);
         } else {

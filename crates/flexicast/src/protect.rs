@@ -454,7 +454,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn sealed_packets_open_and_others_do_not(pn in 0u64..1 << 40, behind in 0u64..1 << 30, frames in prop::collection::vec(any::<u8>(), 1..200),
+        fn sealed_packets_open_and_others_do_not(
+            pn in 0u64..1 << 40,
+            behind in 0u64..1 << 30,
+            frames in prop::collection::vec(any::<u8>(), 1..200),
             flip in any::<prop::sample::Index>(), bit in 0u8..8, chacha in any::<bool>()) {
             let algorithm = if chacha { Algorithm::ChaCha20Poly1305 } else { Algorithm::Aes128Gcm };
             let (mut key, packet) = sealed(algorithm, pn, &frames);

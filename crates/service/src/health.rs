@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use crate::ask::{self, Bounds};
+use crate::outcome::{Answer, Failure};
 use crate::peer_text::plain;
-use crate::program::{Answer, Failure};
 use crate::settings::Problems;
 use crate::values;
 

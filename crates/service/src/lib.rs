@@ -37,6 +37,7 @@ mod log_limit;
 pub mod logging;
 pub mod metrics;
 pub mod nearest;
+mod outcome;
 pub mod ownership;
 pub mod pages;
 pub mod peer_text;

@@ -12,7 +12,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::program::Failure;
+use crate::outcome::Failure;
 
 /// Largest delay until a signal is noticed.
 const TICK: Duration = Duration::from_millis(100);

@@ -15,23 +15,25 @@ use tracing::info;
 /// # Errors
 /// The system gives no signals.
 pub fn watch() -> Result<CancellationToken> {
-    let stop = stop_token("stopping; once more ends it at once", Stop::exit_code)?;
-    Ok(stop)
+    Ok(stop_token(
+        "stopping; once more ends it at once",
+        Stop::exit_code,
+    )?)
 }
 
-/// Tells of each SIGHUP from now on; without this, the first one ends the program.
+/// Returns a notification of each SIGHUP; without a handler, the first one ends the program.
 ///
 /// # Errors
 /// The system gives no signals.
 pub fn hangups() -> Result<Arc<Notify>> {
     let mut hangup = signal(SignalKind::hangup()).context("cannot listen for signals")?;
-    let told = Arc::new(Notify::new());
-    let tell = Arc::clone(&told);
+    let hangups = Arc::new(Notify::new());
+    let notifier = Arc::clone(&hangups);
     tokio::spawn(async move {
         while hangup.recv().await.is_some() {
             info!("SIGHUP: reloading the certificate");
-            tell.notify_one();
+            notifier.notify_one();
         }
     });
-    Ok(told)
+    Ok(hangups)
 }

@@ -142,7 +142,7 @@ fn updates_far_ahead_make_room_for_near_ones() {
         merge.add_flow(seq, 0, &right, Some(100));
         assert_eq!(pop(&mut merge).map(|d| d.via), Some(Via::Flow));
     }
-    assert_eq!((merge.stats.mismatches, merge.stats.distrusted), (1, 1));
+    assert_eq!((merge.stats.mismatches, merge.stats.refetched), (1, 1));
     assert_eq!(
         found(&mut merge),
         [(seq - 1, NeedReason::Contradicted, false)]
@@ -158,7 +158,7 @@ fn updates_far_ahead_make_room_for_near_ones() {
     }
     assert!(!merge.accepts(1, 0..9, false) && merge.is_crowded(1));
     assert_eq!(
-        (merge.buffered(), merge.stats.distrusted),
+        (merge.buffered(), merge.stats.refetched),
         (9 * body.len(), 0)
     );
 }
@@ -243,7 +243,7 @@ fn forged_bytes_ahead_of_the_true_ones_lose_nothing() {
     merge.add_unicast(1, 0, &right, 100);
     let got = pop(&mut merge).map(|d| (d.encoded, d.via));
     assert_eq!(got, Some((right.into(), Via::Unicast)));
-    assert_eq!((merge.stats.mismatches, merge.stats.distrusted), (1, 1));
+    assert_eq!((merge.stats.mismatches, merge.stats.refetched), (1, 1));
 }
 
 #[test]

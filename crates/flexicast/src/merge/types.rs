@@ -84,7 +84,7 @@ pub struct MergeStats {
     /// Times that bytes of an update contradicted each other.
     pub mismatches: u64,
     /// Updates whose flow bytes were dropped, to be had by the unicast path.
-    pub distrusted: u64,
+    pub refetched: u64,
     /// Those of them that the source, too, sent with these bytes: they only seemed to be invalid.
     pub cleared: u64,
 }

@@ -265,7 +265,7 @@ impl Receiver {
         let mut stats = channel.stats;
         stats.reception.duplicates += merge.duplicates;
         stats.reception.mismatches += merge.mismatches;
-        stats.reception.refetched += merge.distrusted;
+        stats.reception.refetched += merge.refetched;
         stats.head = stats.head.max(channel.merge.next() - 1);
         Some(stats)
     }

@@ -84,7 +84,8 @@ impl Hook<'_> {
 
     fn json(&self) -> Value {
         let mut value = json!({
-            "kind": self.kind, "name": self.name, "channels": self.channels, "timeout": shown_duration(self.timeout),
+            "kind": self.kind, "name": self.name, "channels": self.channels,
+            "timeout": shown_duration(self.timeout),
             "attempts": self.attempts, "concurrency": self.concurrency, "from": self.origin,
         });
         if let (Some((address, signs)), Some(value)) = (&self.address, value.as_object_mut()) {

@@ -34,7 +34,7 @@ export type ApiToken = Schemas["ApiToken"];
 export type CreatedApiToken = Schemas["CreatedApiToken"];
 export type AuditRow = Schemas["AuditLine"];
 export type Command = Schemas["CommandStatus"];
-export type Asked = Schemas["Asked"];
+export type CommandReceipt = Schemas["CommandReceipt"];
 /** The first message of the event stream, and the one after a gap. */
 export type Snapshot = Schemas["Snapshot"];
 /** What is different from the message before. */

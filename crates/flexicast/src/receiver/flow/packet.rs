@@ -180,12 +180,12 @@ impl FlowDriver<'_> {
             findings.key_sequence = sequence;
             findings.frames = crate::trace::frames(packet.frames);
         }
-        let before = self.channel.merge.stats().distrusted;
+        let before = self.channel.merge.stats().refetched;
         let tracker = self.flow.trackers.entry(arrival.path).or_default();
         if tracker.is_duplicate(packet.pn) {
             self.channel.stats.reception.duplicates += 1;
             self.merge_again(packet.frames);
-            self.count_distrusted(before, arrival.now);
+            self.count_refetched(before, arrival.now);
             return FlowInput::Duplicate;
         }
         let ack_eliciting = match self.check_frames(packet.frames) {
@@ -194,7 +194,7 @@ impl FlowDriver<'_> {
         };
         self.merge_frames(&packet);
         self.accepted(arrival, packet.pn, ack_eliciting);
-        self.count_distrusted(before, arrival.now);
+        self.count_refetched(before, arrival.now);
         FlowInput::Accepted
     }
 
@@ -347,11 +347,11 @@ impl FlowDriver<'_> {
 
     /// Counts each update that a packet made suspect like an invalid packet: a flow that does
     /// nothing else is left.
-    fn count_distrusted(&mut self, before: u64, now: Instant) {
+    fn count_refetched(&mut self, before: u64, now: Instant) {
         if self.channel.merge.has_need() && !self.timers.is_set(Timer::Need) {
             self.timers.set(Timer::Need, now);
         }
-        let found = self.channel.merge.stats().distrusted - before;
+        let found = self.channel.merge.stats().refetched - before;
         if found > 0 {
             self.count_invalid(found);
         }
