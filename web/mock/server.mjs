@@ -312,7 +312,7 @@ export async function startMock(options = {}) {
         return respond(204, null);
       case "GET updates": {
         // Numbers of updates are their channel's own.
-        if (!parts[1] && !query.get("channel") && world.overview().channels.length > 1) throw new Refusal(400, "The request cannot be understood", "say which channel; there are several");
+        if (!parts[1] && !query.get("channel") && world.overview().channels.length > 1) throw new Refusal(400, "The request cannot be understood", "there are several channels: name one");
         if (parts[1] === "export") return exportRows(world.updates.filter((one) => one.channel === query.get("channel")), query, respond);
         if (!parts[1]) return respond(200, paged(world.updates.filter((one) => !query.get("channel") || one.channel === query.get("channel")), query));
         const update = world.updates.find((one) => one.channel === parts[1] && String(one.seq) === parts[2]);

@@ -82,8 +82,8 @@ pub(crate) fn random_secret() -> Result<FlowSecret, Error> {
     Ok(secret)
 }
 
-/// The SHA-256 of a DER certificate's SubjectPublicKeyInfo: what enrolment links pin (design
-/// section 7). `None` if it is no certificate.
+/// The SHA-256 of a DER certificate's SubjectPublicKeyInfo: what enrolment links pin;
+/// `None` if it is no certificate.
 pub fn spki_pin(certificate: &[u8]) -> Option<[u8; 32]> {
     let (_, certificate) = x509_parser::parse_x509_certificate(certificate).ok()?;
     let digest = ring::digest::digest(&ring::digest::SHA256, certificate.public_key().raw);

@@ -28,7 +28,7 @@ impl fmt::Debug for FlowId {
     }
 }
 
-/// Path of a flow's packets to a receiver, best first (design: the delivery ladder).
+/// Path of a flow's packets to a receiver, best first: the delivery ladder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Rung {
     /// Native SSM or ASM join.
@@ -160,7 +160,7 @@ impl fmt::Display for Via {
     }
 }
 
-/// Progress of a receiver's outputs in a channel (design section 5).
+/// Progress of a receiver's outputs in a channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cursor {
     /// The channel's incarnation: another one after the store was restored or replaced.

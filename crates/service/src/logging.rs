@@ -48,8 +48,8 @@ impl LogSettings {
     pub const LEVEL: Setting = setting!(
         "log_level",
         "LEVEL",
-        "What to log: error, warn, info, debug, trace, or filters as in RUST_LOG, which counts \
-         where this is not given"
+        "Log filter: error, warn, info, debug, trace, or directives such as info,feed=debug; the \
+         variable RUST_LOG does the same"
     )
     .default("info");
 }

@@ -21,7 +21,7 @@ Examples:
   Behind a proxy with TLS on the same machine:
     flexfeed-console --public-url https://console.example.org --trusted-proxy 127.0.0.1
 
-  A new link for the first operator, if the first one was lost:
+  Recreate the setup link of the first operator:
     flexfeed-console setup-link
 
 Every flag is also a variable: FLEXFEED_CONSOLE_LISTEN and so on, DATABASE_URL for the database; and
@@ -134,7 +134,7 @@ fn definitions() -> Vec<Clap> {
         .value_name("ROLE")
         .value_parser(["viewer", "operator"])
         .default_value("viewer")
-        .help("Rights: look only (viewer), or look and act (operator)");
+        .help("Rights: read-only (viewer), or read and write (operator)");
     let user =
         |name: &'static str, about: &'static str| Clap::new(name).about(about).args(database());
     let setup_link = Clap::new("setup-link")

@@ -11,7 +11,7 @@ use clap::Parser;
 
 const ABOUT: &str = "\
 Receives multicast groups through an AMT relay (RFC 7450) where the network has no multicast, and
-sends them on to the same group and port on this machine, for programs that join groups as usual.";
+re-sends them to the same group and port on this machine, for programs that join groups as usual.";
 
 const MORE: &str = "\
 Examples:
@@ -25,7 +25,7 @@ Examples:
   A flow whose source publishes its relays in the DNS:
     flexfeed-gateway --dns --flow 192.0.2.10@232.1.1.1:5000
 
-How other programs receive what comes out:
+How local programs receive the packets:
   The packets come from the address of the out interface (127.0.0.1 on the loopback interface), not
   from the source: its address could be kept only by a program that may open raw sockets, which this
   one does not. So programs join the group from any source, or from that address, on that interface:
@@ -33,8 +33,8 @@ How other programs receive what comes out:
   IPv6 groups leave by the loopback interface only if it has a route for them:
     ip -6 route add local ff00::/8 dev lo
 
-Every option is also a variable: FLEXFEED_GATEWAY_RELAY, FLEXFEED_GATEWAY_FLOW and so on; several
-values are separated by commas. SIGTERM and Ctrl-C leave the groups and stop it.
+Every option but --group, --source and --port is also a variable: FLEXFEED_GATEWAY_RELAY,
+FLEXFEED_GATEWAY_FLOW and so on; several values are separated by commas. SIGTERM and Ctrl-C leave the groups and stop it.
 
 Exit codes:
   0  stopped by a signal
@@ -66,8 +66,8 @@ pub struct Options {
     #[arg(long, value_name = "ADDRESS", requires = "port")]
     pub group: Option<IpAddr>,
 
-    /// Source of the group: only its packets are received. Groups of 232.0.0.0/8 and
-    /// ff3x::/32 need it
+    /// Source of the group: only its packets are received. Required for groups of 232.0.0.0/8 and
+    /// ff3x::/32
     #[arg(long, value_name = "ADDRESS", requires = "group")]
     pub source: Option<IpAddr>,
 
@@ -105,8 +105,8 @@ pub struct Options {
     )]
     pub ttl: u8,
 
-    /// Local UDP port towards relays if it is free, for relays that serve one port of each
-    /// address, and for firewalls; of several tunnels (--dns), the first gets it
+    /// Preferred local UDP port towards relays, for relays that accept one port per address and for
+    /// firewalls; applies to the first of several tunnels (--dns)
     #[arg(
         long,
         value_name = "PORT",
@@ -116,11 +116,11 @@ pub struct Options {
     pub local_port: Option<u16>,
 
     /// Keep local ports and tunnels in this file for the next start, which continues from the same
-    /// ports or takes the old tunnels down
+    /// ports or tears down the old tunnels
     #[arg(long, value_name = "FILE", env = "FLEXFEED_GATEWAY_STATE_FILE")]
     pub state_file: Option<PathBuf>,
 
-    /// Log the status every so many seconds
+    /// Log the status every SECONDS
     #[arg(
         long,
         value_name = "SECONDS",
@@ -180,11 +180,11 @@ impl FromStr for Flow {
         };
         let group: SocketAddr = group
             .parse()
-            .map_err(|_| BadFlow(format!("{group:?} is no group with a port")))?;
+            .map_err(|_| BadFlow(format!("{group:?} is not GROUP:PORT")))?;
         let source = source.map(|source| {
             let bare = source.trim_start_matches('[').trim_end_matches(']');
             bare.parse()
-                .map_err(|_| BadFlow(format!("{source:?} is no address of a source")))
+                .map_err(|_| BadFlow(format!("{source:?} is not the address of a source")))
         });
         Ok(Flow(Subscription {
             source: source.transpose()?,

@@ -22,7 +22,7 @@ Examples:
     flexfeed-receiver status
     flexfeed-receiver status --watch
 
-  Find obstacles:
+  Diagnose connectivity problems:
     flexfeed-receiver doctor --link-file link.txt
 
 The entries are in DIR/CHANNEL.atom, which any feed reader opens. Every flag is also a variable:
@@ -32,7 +32,7 @@ names: link, link_file, data. Flags win over variables, variables over the file.
 const STATUS_HELP: &str = "\
 Exit codes:
   0  a receiver runs on the data folder, is connected and reports no problem
-  1  none runs there or ever has, or it is not connected or reports a problem
+  1  no receiver uses the data folder, or it is not connected or reports a problem
 
 In the live view, q or Ctrl-C quits, and the arrow keys scroll. NO_COLOR is respected.";
 
@@ -51,7 +51,7 @@ pub const PROGRAM: Program<Settings> = Program {
     cli: Cli {
         program: "flexfeed-receiver",
         version: env!("CARGO_PKG_VERSION"),
-        about: "Keeps a feed file up to date by a flexfeed source.",
+        about: "Receives updates from a flexfeed source and writes feed files.",
         examples: EXAMPLES,
         run: "run",
         run_about: "Run the receiver; this is the default",
@@ -123,7 +123,7 @@ fn retry_letters(given: &ArgMatches, environment: &Environment) -> Result<Answer
     let hook = given.get_one::<String>("hook").map_or("", String::as_str);
     let retried = dead_letters::retry(&loaded.settings, hook).map_err(Failure::other)?;
     let kept = &retried.kept;
-    let mut text = format!("{} taken, {} stay.\n", retried.taken, kept.len());
+    let mut text = format!("{} delivered, {} remain.\n", retried.taken, kept.len());
     for (seq, reason) in kept {
         text.push_str(&format!("  update {seq}: {reason}\n"));
     }
@@ -133,14 +133,14 @@ fn retry_letters(given: &ArgMatches, environment: &Environment) -> Result<Answer
 
 fn commands() -> Vec<Command> {
     let hook = || Arg::new("hook").value_name("HOOK");
-    let looking = || TABLE.options_of(&["data", "config"]);
+    let read_only = || TABLE.options_of(&["data", "config"]);
     let status = status_command(
         "Show the status of the receiver of a data folder",
         "Print the status file, with \"running\" added, instead of a text",
     );
-    let status = status.after_help(STATUS_HELP).args(looking());
+    let status = status.after_help(STATUS_HELP).args(read_only());
     let doctor = Command::new("doctor")
-        .about("Look for obstacles between the source and this receiver")
+        .about("Diagnose connectivity between the source and this receiver")
         .after_help(DOCTOR_HELP)
         .args(TABLE.options())
         .arg(json_flag("Print the findings as JSON, at the end"))
@@ -149,28 +149,28 @@ fn commands() -> Vec<Command> {
                 .long("join")
                 .action(ArgAction::SetTrue)
                 .help(
-                    "Also receive where this data folder is not enrolled yet, which counts as a \
-                     use of the link's token",
+                    "Enrol and receive even if this data folder is not enrolled yet, which uses \
+                     the link's token",
                 ),
         );
     let letters = Command::new("dead-letters")
-        .about("Manage updates that a webhook or command finally failed to take")
+        .about("Manage updates that could not be delivered to a webhook or command")
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommand(
             Command::new("list")
-                .about("List them, the oldest first")
+                .about("List dead letters, the oldest first")
                 .arg(hook().help("Only those of this webhook or command"))
-                .args(looking())
+                .args(read_only())
                 .arg(json_flag(
-                    "Print them with their events, a JSON object per line",
+                    "Print dead letters with their events, a JSON object per line",
                 )),
         )
         .subcommand(
             Command::new("retry")
                 .about(
-                    "Retry those of one webhook or command; failures stay. The receiver must not \
-                     run meanwhile",
+                    "Retry the dead letters of one webhook or command; failures remain. Stop the \
+                     receiver first",
                 )
                 .arg(hook().required(true).help("The webhook or command"))
                 .args(TABLE.options().filter(|arg| arg.get_id() != "link")),

@@ -30,7 +30,7 @@ Queries the relay that answers HTTP on --http.
 
 Exit codes:
   0  a relay answers and is ready
-  1  no relay answers, or it is about to stop
+  1  no relay answers, or it is shutting down
 
 In the live view, q or Ctrl-C quits, and the arrow keys scroll. NO_COLOR is respected.";
 
@@ -39,7 +39,7 @@ pub const PROGRAM: Program<Settings> = Program {
     cli: Cli {
         program: "flexfeed-relay",
         version: env!("CARGO_PKG_VERSION"),
-        about: "Brings multicast to networks without it: an AMT relay (RFC 7450).",
+        about: "AMT relay (RFC 7450): brings multicast to networks without multicast.",
         examples: EXAMPLES,
         run: "run",
         run_about: "Run the relay; this is the default",

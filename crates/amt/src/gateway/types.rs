@@ -18,7 +18,7 @@ pub const MAX_SOURCES_PER_GROUP: usize = 64;
 /// Durations and counts of the gateway. The defaults suit the Internet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// Pause before the next candidate is asked alongside the unanswered ones.
+    /// Pause before the next candidate is contacted in parallel with the unanswered ones.
     pub stagger: Duration,
     /// First wait for an answer from a relay of unknown round-trip time; doubles with each
     /// repetition.
@@ -38,12 +38,12 @@ pub struct Timing {
     /// Longest pause between two queries, whatever the relay's interval: NATs forget idle mappings.
     pub longest_query_interval: Duration,
     /// Time for which packets of an unresponsive relay are still accepted after the move to another
-    /// one, unless the new one brings all its flows earlier.
+    /// one, unless the new one delivers all its flows earlier.
     pub overlap: Duration,
     /// The same for a relay that was left although it answers. If it then still brings packets that
     /// the new one does not, it is used again.
     pub longest_overlap: Duration,
-    /// Time without packets after which a suspected relay is left for another one; doubles each
+    /// Time without packets after which a suspected relay is replaced by another one; doubles each
     /// time in a row (RFC 8777, section 2.5.4.1).
     pub silence: Duration,
     /// Longest such time.
@@ -70,7 +70,7 @@ impl Default for Timing {
     }
 }
 
-/// Source of knowledge of a relay.
+/// Discovery of a relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Origin {
@@ -102,7 +102,7 @@ pub struct Candidate {
     pub addr: SocketAddr,
     /// Whether Relay Discovery goes first to learn the relay's address, as with anycast addresses.
     pub discover: bool,
-    /// Source of knowledge of this relay.
+    /// Discovery of this relay.
     pub origin: Origin,
 }
 
@@ -160,7 +160,7 @@ pub enum SubscribeError {
     #[error("{0} cannot be the source of a flow; give the address that the sender sends from")]
     BadSource(IpAddr),
     /// The group is source-specific (RFC 4607), and no source was given.
-    #[error("{0} is a group of a single source (232.0.0.0/8, ff3x::/32): name its source")]
+    #[error("{0} is a group of a single source (232.0.0.0/8, ff3x::/32): give its source")]
     NeedsSource(IpAddr),
     /// Source and group are of different address families.
     #[error("source {sender} and group {group} are of different address families")]
@@ -282,8 +282,8 @@ impl fmt::Display for RelayFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             RelayFailure::Timeout => "it does not answer",
-            RelayFailure::Limited => "it is full",
-            RelayFailure::Unreachable => "nothing can be sent there",
+            RelayFailure::Limited => "it accepts no more gateways",
+            RelayFailure::Unreachable => "it is unreachable",
             RelayFailure::NoTraffic => "it answers, but brings no packets",
         })
     }
@@ -297,7 +297,7 @@ pub enum Event {
     Connected {
         /// Address of the relay.
         relay: SocketAddr,
-        /// Source of knowledge of this relay.
+        /// Discovery of this relay.
         origin: Origin,
         /// Time from the Request to its Query.
         rtt: Duration,
@@ -344,7 +344,7 @@ impl fmt::Display for Event {
             Event::Connected { relay, origin, rtt } => {
                 write!(f, "AMT relay {relay} ({origin}) answered within {rtt:.1?}")
             }
-            Event::Lost { relay, why } => write!(f, "AMT relay {relay} is given up: {why}"),
+            Event::Lost { relay, why } => write!(f, "AMT relay {relay} is abandoned: {why}"),
             Event::NoRelay { candidates: 0, .. } => f.write_str("no AMT relay is known"),
             Event::NoRelay { candidates, .. } => {
                 write!(
@@ -361,7 +361,9 @@ impl fmt::Display for Event {
                 "AMT relay {relay} does not answer for {}",
                 if *mld { "IPv6 groups" } else { "IPv4 groups" }
             ),
-            Event::Idle { relay } => write!(f, "AMT relay {relay} is left: no group is wanted"),
+            Event::Idle { relay } => {
+                write!(f, "AMT relay {relay} is disconnected: no subscriptions")
+            }
         }
     }
 }
@@ -417,7 +419,7 @@ pub struct Status {
 pub struct RelayStatus {
     /// Address of the relay.
     pub addr: SocketAddr,
-    /// Source of knowledge of this relay.
+    /// Discovery of this relay.
     pub origin: Origin,
     /// Start of its use.
     pub since: Instant,
@@ -431,7 +433,7 @@ pub struct RelayStatus {
     pub igmp: bool,
     /// Whether the relay answered for IPv6 groups.
     pub mld: bool,
-    /// Arrival of the last datagram from it.
+    /// Arrival of the last datagram from the relay.
     pub heard: Instant,
 }
 

@@ -33,18 +33,18 @@ pub fn fragment_v4(packet: &[u8], mtu: usize, mut each: impl FnMut(&[u8])) -> Re
     let (first_header, mut payload) = whole
         .split_at_checked(header.header_len)
         .ok_or(IpError::Length { what: "IPv4" })?;
-    // The first fragment carries all options; the header of the others is no longer.
+    // The first fragment carries all options; the later headers are at most as long.
     let room = mtu.saturating_sub(first_header.len()) & !7;
     if room == 0 {
         return Err(IpError::Mtu(mtu));
     }
-    let later_header = without_uncopied(first_header);
+    let later_header = header_of_later_fragments(first_header);
     let later_room = (mtu - later_header.len()) & !7;
     let mut offset = flags & OFFSET;
     let mut out = Vec::with_capacity(mtu);
     let (mut fragment_header, mut room) = (first_header, room);
     loop {
-        // A packet may itself be a fragment: its last piece keeps its flag.
+        // A packet may itself be a fragment: the last piece keeps the original MF flag.
         let (piece, rest) = payload.split_at_checked(room).unwrap_or((payload, &[]));
         let more = if rest.is_empty() { flags & MORE } else { MORE };
         out.clear();
@@ -64,7 +64,7 @@ pub fn fragment_v4(packet: &[u8], mtu: usize, mut each: impl FnMut(&[u8])) -> Re
 }
 
 /// Returns the header without the options that only the first fragment carries.
-fn without_uncopied(header: &[u8]) -> Vec<u8> {
+fn header_of_later_fragments(header: &[u8]) -> Vec<u8> {
     let (fixed, mut options) = header.split_at_checked(V4_HEADER).unwrap_or((header, &[]));
     let mut kept = fixed.to_vec();
     while let Some((&kind, rest)) = options.split_first() {

@@ -71,8 +71,8 @@ impl PartQuery {
     /// # Errors
     /// There is no such page.
     pub fn page(&self) -> Result<(Option<i64>, usize), Problem> {
-        let before = super::number_cursor(self.cursor.as_deref())?;
-        Ok((before, super::limit(self.limit, 100, super::moves::MOST)?))
+        let limit = super::limit(self.limit, 100, super::moves::MOST)?;
+        Ok((super::number_cursor(self.cursor.as_deref())?, limit))
     }
 }
 

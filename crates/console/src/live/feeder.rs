@@ -134,7 +134,7 @@ async fn look(
         let mut there = HashMap::new();
         let mut fleet = site.fleet_mut();
         for row in &channels {
-            // Without a source to expire commands each second.
+            // Also the heads of channels whose source does not report them each second.
             fleet.raise_head(&row.channel.name, row.channel.head);
             there.insert(&*row.channel.name, row.active);
         }

@@ -254,7 +254,7 @@ async fn the_source_is_asked(place: bench::TestDatabase) {
     let ttl = std::time::Duration::from_secs(60);
     let store = &bench.opened;
     let LeaseOutcome::Held(lease) = store.leases().take("lore", &holder, ttl).await.unwrap() else {
-        panic!("the name is taken");
+        panic!("the lease is taken");
     };
     let fence = Fence {
         channel: lease.channel,

@@ -224,7 +224,7 @@ async fn command_results_are_audited(place: bench::TestDatabase) {
     let ttl = std::time::Duration::from_secs(60);
     let store = &bench.opened;
     let LeaseOutcome::Held(lease) = store.leases().take("lore", &holder, ttl).await.unwrap() else {
-        panic!("the name is taken");
+        panic!("the lease is taken");
     };
     let held = [Fence {
         channel: lease.channel,

@@ -135,8 +135,7 @@ impl Source {
     }
 }
 
-/// A flow like no other: secret and Flow ID are fresh random for every flow and never stored
-/// (design section 5).
+/// A new flow: secret and Flow ID are fresh random for every flow and never stored.
 fn fresh_flow(config: &SourceConfig, flow: &FlowSettings) -> Result<FlowConfig, Error> {
     Ok(FlowConfig {
         rate: Some(flow.rate_bps),

@@ -8,7 +8,7 @@ use crate::protect::{Algorithm, FlowSecret, KeyError, PacketKey};
 /// An announced epoch begins after this time even if members have not confirmed it: a slow one must
 /// not keep the old key alive.
 pub const SWITCH_WITHIN: Duration = Duration::from_secs(1);
-/// Packet numbers that are left out at most where the flow is not paced.
+/// Largest gap in packet numbers before a new epoch; the gap itself on a flow without pacing.
 const UNPACED_LEAD: u64 = 1 << 17;
 
 /// One epoch.
@@ -35,7 +35,7 @@ impl Epochs {
     pub(super) fn new(algorithm: Algorithm, secret: FlowSecret) -> Result<Self, KeyError> {
         let key = PacketKey::new(algorithm, &secret)?;
         let current = Epoch {
-            // 0 is what a receiver says that holds no key.
+            // 0 is reserved: a receiver without a key reports it.
             sequence: 1,
             first_pn: 0,
             secret,

@@ -13,7 +13,7 @@ use crate::{Cause, PathId};
 
 /// RFC 9002 section 6.1.1.
 const PACKET_THRESHOLD: u64 = 3;
-/// Missed heartbeats that mean the flow is gone (design section 2).
+/// Missed heartbeats that mean the flow is gone.
 const HEARTBEATS: u32 = 3;
 
 /// By then members know an announced change, and acknowledgements delayed before have arrived.

@@ -92,8 +92,7 @@ pub enum FlowEvent {
     },
 }
 
-/// The cut at the end of a membership: what the receiver did not get from the flow (design section
-/// 2).
+/// The cut at the end of a membership: what the receiver did not get from the flow.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Departure {
     /// Ranges that it did not acknowledge, and the rest of an update that was only partly sent.

@@ -36,7 +36,7 @@ use timer::{FlowTimer, Timer, TimerTable};
 use trust::Trust;
 pub use types::{ChannelStats, ReceiverConfig, ReceiverEvent, ReceptionCounters, Rungs};
 
-/// Minimum interval between reports of cursors (design section 5).
+/// Minimum interval between reports of cursors.
 const CURSOR_EVERY: Duration = Duration::from_secs(1);
 /// Bytes of updates out of order from the unicast path that a receiver holds; a source sends what
 /// is next before it sends so much else.

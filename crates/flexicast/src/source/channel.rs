@@ -16,7 +16,7 @@ use crate::control::{Announce, Endpoint, RelayHint};
 use crate::flow::{FlowConfig, FlowSender};
 use crate::protect::KeyError;
 
-/// All members' acknowledgements together stay below this many a second (design section 5).
+/// All members' acknowledgements together stay below this many a second.
 const ACKS_PER_S: u64 = 20_000;
 
 /// One channel.

@@ -14,7 +14,7 @@ use crate::control::{Control, Key};
 use crate::flow::{Epoch, FlowSender};
 use crate::protect::FlowSecret;
 
-/// Time within which receivers that left are locked out together (design section 5).
+/// Time within which receivers that left are locked out together.
 const LEAVES_WITHIN: Duration = Duration::from_secs(10);
 
 fn key(flow: FlowId, algorithm: u64, epoch: &Epoch) -> Control {

@@ -1,5 +1,5 @@
-//! The rate of all unicast paths together: receivers that lose the flow at the same time take turns
-//! (design section 2).
+//! The rate of all unicast paths together: receivers that lose the flow at the same time take
+//! turns.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Instant;

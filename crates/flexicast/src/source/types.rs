@@ -17,10 +17,10 @@ pub type SessionId = u64;
 pub type ChannelIndex = usize;
 
 /// A receiver with more updates than this before it gets them on a catch-up stream and is not
-/// promoted (design section 5).
+/// promoted.
 pub const LIVE_WITHIN: u64 = 256;
 /// Without a cursor a receiver gets this many of the last updates, unless it asks for another
-/// number (design section 5).
+/// number.
 pub const FIRST_UPDATES: u64 = 100;
 
 /// Returns the number of a channel on the wire.

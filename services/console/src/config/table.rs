@@ -26,15 +26,15 @@ const SETTINGS: &[Setting] = &[
     setting!(
         "database_url_file",
         "FILE",
-        "File with the URL of the database, for one that holds a password; instead of the URL \
-         itself. DATABASE_URL_FILE does the same"
+        "File with the URL of the database, which keeps a password off the command line; instead \
+         of --database-url. DATABASE_URL_FILE does the same"
     )
     .path()
     .general_variable("DATABASE_URL_FILE"),
     setting!(
         "listen",
         "ADDRESS:PORT",
-        "HTTP address for browsers and programs. Beyond this machine, put a proxy with TLS in \
+        "HTTP address for browsers and programs. For remote access, put a proxy with TLS in \
          front and set --public-url"
     )
     .default("127.0.0.1:9470"),
@@ -42,13 +42,13 @@ const SETTINGS: &[Setting] = &[
         "public_url",
         "URL",
         "Address at which browsers reach the console, such as https://console.example.org: \
-         for links, cookies and the check of where requests come from"
+         for links, cookies and the check of the Origin header"
     ),
     setting!(
         "secure_cookies",
         "WHEN",
-        "Whether cookies are for https only: on, off, or auto: where the public URL is one of \
-         https, or a trusted proxy reports that the request was"
+        "Whether cookies are for https only: on, off, or auto: if the public URL, or the \
+         X-Forwarded-Proto of a trusted proxy, is https"
     )
     .default("auto"),
     setting!(
@@ -61,8 +61,8 @@ const SETTINGS: &[Setting] = &[
     setting!(
         "session_time",
         "TIME",
-        "Idle time after which a session ends (in seconds, or with s, m, h or d); at most 7 days \
-         in all"
+        "Idle time after which a session ends (in seconds, or with s, m, h or d); 7 days at \
+         most"
     )
     .default("12h"),
     setting!(

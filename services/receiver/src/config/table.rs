@@ -19,7 +19,7 @@ pub const TABLE: Table = Table {
     strict: false,
 };
 
-/// Returns the text in place of a command: commands have passwords in them, and are long.
+/// Returns the text in place of a command, which may contain secrets.
 fn command(_: &str) -> String {
     "(a command)".to_owned()
 }
@@ -59,14 +59,14 @@ const SETTINGS: &[Setting] = &[
         "keep_entries",
         "NUMBER",
         "Number of entries in each Atom and JSON Feed file, 1 to 10000; the oldest are dropped, \
-         also above 64 MiB"
+         also if a file exceeds 64 MiB"
     )
     .default("500"),
     setting!(
         "file_interval",
         "DURATION",
-        "Shortest time between two writes of a channel's feed files, which follow the journal \
-         within a budget of bytes; 0 to write them at each update"
+        "Shortest time between two writes of a channel's feed files, also limited by a budget of \
+         bytes; 0 to write them at each update"
     )
     .default("5s"),
     setting!(
@@ -107,20 +107,20 @@ const SETTINGS: &[Setting] = &[
     setting!(
         "history",
         "NUMBER",
-        "Number of a channel's last updates to start with where this data folder has none; all \
-         for everything that the source still keeps"
+        "Number of a channel's last updates to request at the first start; all for everything that \
+         the source has kept"
     )
     .default("100"),
     setting!(
         "journal_updates",
         "NUMBER",
-        "Most updates to keep for each channel, for events, webhooks and commands"
+        "Maximum number of updates in each channel's journal, for events, webhooks and commands"
     )
     .default("10000"),
     setting!(
         "journal_bytes",
         "SIZE",
-        "Most bytes of them (with K, M or G)"
+        "Maximum size of each channel's journal in bytes (with K, M or G)"
     )
     .default("64M"),
     setting!(
@@ -133,15 +133,15 @@ const SETTINGS: &[Setting] = &[
     setting!(
         "no_replicate",
         "",
-        "Never take replicated packets of the flow; with --no-multicast, everything comes on the \
-         receiver's own connection"
+        "Never take replicated packets of the flow; with --no-multicast and --no-amt, \
+         everything comes on the receiver's own connection"
     )
     .switch(),
     setting!(
         "amt_relay",
         "LIST",
         "AMT relays to try before those that the source announces, the preferred ones first: \
-         HOST or HOST:PORT each, with commas between; anycast for any relay near here; can be \
+         HOST or HOST:PORT each, with commas between; anycast for the nearest relay; can be \
          repeated"
     )
     .list()
@@ -149,10 +149,10 @@ const SETTINGS: &[Setting] = &[
     setting!(
         "amt_local_port",
         "PORT",
-        "Local UDP port towards AMT relays where it is free, for relays that serve one port of \
-         each address, and for firewalls"
+        "Preferred local UDP port towards AMT relays, for relays that accept one port per address \
+         and for firewalls"
     )
-    .default("that of the run before"),
+    .default("that of the previous run"),
     setting!(
         "no_amt",
         "",
@@ -168,21 +168,21 @@ const SETTINGS: &[Setting] = &[
     setting!(
         "ca_file",
         "FILE",
-        "Verify the source's certificate and name by the authorities in this PEM file, where \
-         the link has no pin"
+        "Verify the source's certificate and name against the CA certificates in this PEM file, \
+         if the link has no pin"
     )
     .path(),
     setting!(
         "insecure",
         "",
-        "Do not verify the source at all: any machine that answers learns the token; only for tests"
+        "Do not verify the source at all: an impostor can obtain the token; only for tests"
     )
     .switch(),
     setting!(
         "qlog",
         "DIR",
-        "Write qlog files of connections and flows to this folder; they grow without end and show \
-         what was received and when"
+        "Write qlog files of connections and flows to this folder; their size is unbounded, \
+         and they reveal what was received and when"
     )
     .path(),
     LogSettings::FORMAT,
@@ -216,13 +216,13 @@ const WEBHOOK_KEYS: &[Key] = &[
         "attempts",
         Form::Text,
         "20",
-        "Most attempts before the update goes to the dead-letter file",
+        "Maximum number of attempts before the update goes to the dead-letter file",
     ),
     Key::new(
         "max_age",
         Form::Text,
         "1d",
-        "Longest time before it goes there",
+        "Maximum age of an update before it goes there",
     ),
 ];
 
@@ -245,7 +245,7 @@ const EXEC_KEYS: &[Key] = &[
         "concurrency",
         Form::Text,
         "1",
-        "Most runs at a time; with more than one, they can overtake each other",
+        "Maximum number of concurrent runs; more than one can reorder updates",
     ),
     Key::new(
         "timeout",
@@ -257,6 +257,6 @@ const EXEC_KEYS: &[Key] = &[
         "attempts",
         Form::Text,
         "3",
-        "Most attempts before the update goes to the dead-letter file",
+        "Maximum number of attempts before the update goes to the dead-letter file",
     ),
 ];

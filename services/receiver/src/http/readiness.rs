@@ -86,7 +86,7 @@ impl Readiness {
             match seen.get(name) {
                 Some(at) if at.elapsed() < BEHIND => {}
                 _ if channel.cursor < channel.head => reasons.push(format!(
-                    "channel {name}: {} updates are missing",
+                    "channel {name}: {} updates behind the source",
                     channel.head - channel.cursor
                 )),
                 Some(_) => {}

@@ -370,7 +370,7 @@ async fn readiness_names_the_obstacle() {
     });
     let (code, why) = reasons(&bench).await;
     assert_eq!(code, 503);
-    assert!(why.contains("5 updates are missing"), "{why}");
+    assert!(why.contains("5 updates behind"), "{why}");
     bench.put("lore", 1..=5);
     bench.board.delivered(
         "lore",

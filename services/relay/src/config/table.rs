@@ -18,20 +18,20 @@ const SETTINGS: &[Setting] = &[
         "listen",
         "ADDRESS:PORT",
         "Address that gateways reach the relay at; can be repeated. :PORT means all addresses, \
-         IPv4 and IPv6. Gateways of other makes know port 2268 only"
+         IPv4 and IPv6. Third-party gateways use port 2268"
     )
     .list()
     .default(":2268"),
     setting!(
         "native_interface",
         "INTERFACE",
-        "Interface with the multicast, by name or by one of its addresses"
+        "Interface that receives native multicast, by name or by one of its addresses"
     )
     .default("by the routing table"),
     setting!(
         "udp_ports",
         "PORT",
-        "Receive multicast to these UDP ports by ordinary sockets and restore its IP headers; \
+        "Receive multicast to these UDP ports by ordinary sockets and rebuild its IP headers; \
          needs no privileges; can be repeated"
     )
     .list()
@@ -54,19 +54,19 @@ const SETTINGS: &[Setting] = &[
     setting!(
         "max_gateways",
         "NUMBER",
-        "Most gateways at once; others are sent to look for another relay"
+        "Maximum number of gateways; others are redirected by the L flag to another relay"
     )
     .default("10000"),
     setting!(
         "max_groups_per_gateway",
         "NUMBER",
-        "Most sources and groups of one gateway at once"
+        "Maximum number of sources and groups of one gateway"
     )
     .default("64"),
     setting!(
         "max_groups",
         "NUMBER",
-        "Most sources and groups of all gateways together at once"
+        "Maximum number of sources and groups of all gateways together"
     )
     .default("4096"),
     setting!(
@@ -83,7 +83,7 @@ const SETTINGS: &[Setting] = &[
         "Serve only gateways with these addresses; can be repeated"
     )
     .list()
-    .default("everybody"),
+    .default("all addresses"),
     setting!(
         "deny",
         "PREFIX",
@@ -93,15 +93,15 @@ const SETTINGS: &[Setting] = &[
     setting!(
         "query_interval",
         "TIME",
-        "Time between two reports of a gateway (in seconds, or with ms, s, m or h); one silent for \
-         twice as long is dropped"
+        "Time between two Membership Updates of a gateway (in seconds, or with ms, s, m or h); a \
+         gateway silent for twice as long is dropped"
     )
     .default("125s"),
     setting!(
         "gateway_address_in_query",
         "WHEN",
         "Whether a Query contains the gateway's own address: off, always, or until-unanswered: not \
-         to gateways that leave such a Query unanswered, as that of Linux does"
+         to gateways that leave such a Query unanswered, as the Linux kernel's does"
     )
     .default("off"),
     setting!(

@@ -11,7 +11,7 @@ use service::settings::table::CONFIG;
 use super::when;
 use crate::config::{self, Groups, Keep, TABLE, parse};
 
-/// The command that is no [`Action`]: being a source.
+/// The command that runs the source; all others are an [`Action`].
 pub(super) const RUN: &str = "run";
 
 /// Settings of all commands: those of the database.
@@ -23,19 +23,19 @@ const FOR_LINKS: [&str; 5] = ["public_address", "listen", "cert", "key", "next_p
 /// Everything but `run`.
 #[derive(Debug, Subcommand)]
 pub enum Action {
-    /// Enrolment tokens: credentials for new receivers
+    /// Manage enrolment tokens, the credentials of new receivers
     #[command(subcommand)]
     Token(Token),
-    /// Channels: sequences of updates, each on a flow of its own
+    /// Manage channels, the sequences of updates, each on a flow of its own
     #[command(subcommand)]
     Channel(Channel),
-    /// Feeds: origins of a channel's entries
+    /// Manage feeds, the origins of a channel's entries
     #[command(subcommand)]
     Feed(Feed),
-    /// Receivers that have enrolled
+    /// Manage enrolled receivers
     #[command(subcommand)]
     Receiver(Receiver),
-    /// Gaps: polls of a feed that shared no entry with the one before
+    /// List suspected gaps: polls of a feed without an entry of the previous one
     #[command(subcommand)]
     Gap(Gap),
     /// Save everything in the database to a file, also while the source runs
@@ -43,12 +43,12 @@ pub enum Action {
         /// File; an older backup of that name is replaced
         file: PathBuf,
     },
-    /// Fill an empty database from a backup, of SQLite or PostgreSQL; receivers start over
+    /// Fill an empty database, SQLite or PostgreSQL, from a backup; receivers resynchronise
     Restore {
         /// Backup
         file: PathBuf,
     },
-    /// Settings: from flags, environment and file
+    /// Check or show the settings of flags, environment and file
     #[command(subcommand)]
     Config(Settings),
 }
@@ -65,7 +65,7 @@ impl Action {
 pub enum Token {
     /// Create a token and print its enrolment link
     Create(NewToken),
-    /// List the tokens; the tokens themselves are stored nowhere
+    /// List the tokens, without their secrets, which are not stored
     List,
     /// Revoke an enrolment token; receivers enrolled with it stay
     Revoke {
@@ -77,7 +77,7 @@ pub enum Token {
 /// `token create`.
 #[derive(Debug, Args)]
 pub struct NewToken {
-    /// Label for people
+    /// Display label
     #[arg(
         long,
         value_name = "TEXT",
@@ -89,10 +89,10 @@ pub struct NewToken {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub limit: Option<u32>,
     /// End of its validity: a time from now such as 7d, a date such as 2027-01-31 (to its end,
-    /// UTC), or an RFC 3339 time [default: for ever]
+    /// UTC), or an RFC 3339 time [default: unlimited]
     #[arg(long, value_name = "WHEN", value_parser = when::later)]
     pub expires: Option<when::FutureTime>,
-    /// Make it a public token, which is not used up
+    /// Make it a public token: for any number of receivers
     #[arg(long, conflicts_with = "limit")]
     pub public: bool,
     /// Admit to this channel only; can be repeated [default: all channels]
@@ -144,13 +144,13 @@ pub struct ChannelArguments {
     /// Highest rate of the flow in bit/s: 500k, 10M, 1G [default: the source's --rate]
     #[arg(id = "flow-rate", long = "rate", value_name = "RATE", value_parser = parse::rate)]
     pub rate: Option<u64>,
-    /// Keep new members from decrypting earlier packets
+    /// Rotate the key at each join, so that new members cannot decrypt earlier packets
     #[arg(id = "is-private", long = "private", value_name = "true|false", num_args = 0..=1,
           require_equals = true, default_missing_value = "true")]
     pub private: Option<bool>,
     /// Updates to keep: a number, an age, or both: 100000, 30d, 100000,30d; or all, or default for
     /// the source's --retention and --retention-age
-    #[arg(long, value_name = "WHAT", value_parser = parse::keep)]
+    #[arg(long, value_name = "RETENTION", value_parser = parse::keep)]
     pub keep: Option<Keep>,
 }
 
@@ -176,7 +176,7 @@ pub enum Feed {
         #[arg(long)]
         all: bool,
     },
-    /// Stop polling a feed; its updates stay
+    /// Stop polling a feed; its updates are kept
     Remove {
         /// Channel
         #[arg(value_name = "CHANNEL")]
@@ -230,7 +230,7 @@ pub struct FeedArguments {
     /// Longest time between two polls [default: the source's --max-poll-interval]
     #[arg(long, value_name = "TIME", value_parser = parse::interval)]
     pub max_interval: Option<Duration>,
-    /// Title for people
+    /// Display title
     #[arg(long, value_name = "TEXT")]
     pub title: Option<String>,
 }
@@ -246,7 +246,7 @@ pub enum Receiver {
         #[arg(value_name = "RECEIVER")]
         who: String,
     },
-    /// Forget a receiver: it may enrol again, even if it was revoked
+    /// Delete the record of a receiver, which may then enrol again, even if it was revoked
     Forget {
         /// Id of the receiver, the beginning of the id, or the name
         #[arg(value_name = "RECEIVER")]
@@ -265,7 +265,7 @@ pub enum Gap {
         /// Only those of this channel
         #[arg(value_name = "CHANNEL")]
         of: Option<String>,
-        /// Most gaps of each channel
+        /// Maximum number of gaps of each channel
         #[arg(long, value_name = "N", default_value = "20",
               value_parser = clap::value_parser!(u32).range(1..=10_000))]
         last: u32,
@@ -275,7 +275,7 @@ pub enum Gap {
 /// `config …`.
 #[derive(Debug, Clone, Copy, Subcommand)]
 pub enum Settings {
-    /// Print what `run` would do with the settings, or every problem of them
+    /// Print what `run` would do with the settings, or all of their errors
     Check,
     /// Print every setting with its origin
     Show,

@@ -26,8 +26,8 @@ const SETTINGS: &[Setting] = &[
     setting!(
         "config",
         "FILE",
-        "Configuration file (TOML): its keys are the names of the variables in small letters \
-         without FLEXFEED_, and it may have [[channel]] and [[channel.feed]]"
+        "TOML file with settings, named as the variables are, in lower case and without FLEXFEED_, \
+         and with [[channel]] and [[channel.feed]] tables"
     )
     .path()
     .not_in_file(),
@@ -48,8 +48,8 @@ const SETTINGS: &[Setting] = &[
     setting!(
         "poll_interval",
         "TIME",
-        "Poll every feed this often, whatever it says and however often it changes: seconds, or \
-         with a unit: 500ms, 20s, 5m, 1h [default: by the feed's rate, within the next two]"
+        "Fixed time between two polls of each feed, in seconds or with a unit: 500ms, 20s, 5m, 1h; \
+         overrides the hints of the server [default: by the feed's rate, within the next two]"
     ),
     setting!(
         "min_poll_interval",
@@ -94,14 +94,14 @@ const SETTINGS: &[Setting] = &[
     setting!(
         "public_address",
         "HOST[:PORT]",
-        "Name or address of this machine in enrolment links, with a port if it differs from that \
-         of --listen [default: 127.0.0.1]"
+        "Public name or address of this machine for enrolment links, with a port if it differs \
+         from that of --listen [default: 127.0.0.1]"
     ),
     setting!(
         "channel",
         "NAME",
-        "Name of the first channel: letters, digits, '-', '_' and '.'. Without it and --feed there \
-         is no first channel"
+        "Name of the first channel: letters, digits, '-', '_' and '.'. The first channel exists only \
+         if this or --feed is given"
     )
     .default("lore"),
     setting!("channels", "", "Channels").tables("channel", CHANNEL_KEYS),
@@ -110,7 +110,7 @@ const SETTINGS: &[Setting] = &[
         "LIST",
         "Multicast groups of the first channel's flow: an IPv4 address and port, an IPv6 one in \
          brackets, or both separated by a comma; '' for no multicast. Channels without groups of \
-         their own get the next ones: 232.70.70.2 after 232.70.70.1"
+         their own get consecutive ones: 232.70.70.2 after 232.70.70.1"
     )
     .list()
     .or_empty()
@@ -118,8 +118,8 @@ const SETTINGS: &[Setting] = &[
     switch(setting!(
         "private",
         "",
-        "Keep receivers that join the first channel's flow from decrypting earlier packets: each \
-         join begins a new key"
+        "Rotate the key of the first channel's flow at each join, so that new members cannot \
+         decrypt earlier packets"
     )),
     setting!(
         "channel_spec",
@@ -141,13 +141,13 @@ const SETTINGS: &[Setting] = &[
     switch(setting!(
         "asm",
         "",
-        "Announce groups for any source, (*,G), instead of for this one, (S,G)"
+        "Announce any-source groups, (*,G), instead of source-specific ones, (S,G)"
     )),
     setting!(
         "multicast_ttl",
         "HOPS",
         "TTL of the packets of flows, in hops; 0 keeps multicast on this machine, as for an AMT \
-         relay on the same machine, which then needs --udp-ports and not --capture"
+         relay on the same machine, which must then use --udp-ports"
     )
     .default("64"),
     setting!(
@@ -164,7 +164,7 @@ const SETTINGS: &[Setting] = &[
         "no_replicate",
         "",
         "Send no copies of flows to receivers that multicast does not reach; they get everything \
-         on their own connections, which costs more per receiver"
+         on their own connections, which takes more bandwidth"
     )),
     setting!(
         "retention",
@@ -175,7 +175,7 @@ const SETTINGS: &[Setting] = &[
     setting!(
         "retention_age",
         "AGE",
-        "Keep updates of each channel for this long: 12h, 30d, 8w [default: for ever]"
+        "Keep updates of each channel for this long: 12h, 30d, 8w [default: unlimited]"
     ),
     setting!(
         "http",
@@ -213,8 +213,8 @@ const SETTINGS: &[Setting] = &[
     setting!(
         "unicast_rate",
         "RATE",
-        "Highest rate of the updates on all receivers' own connections together, for the moment \
-         when many lose a flow at once"
+        "Highest rate of the updates on all receivers' own connections together; bounds a mass \
+         fall-back"
     )
     .default("200M"),
     setting!(
@@ -240,7 +240,7 @@ const SETTINGS: &[Setting] = &[
     setting!(
         "fall_back_ms",
         "MS",
-        "Time in ms after which a receiver that owes acknowledgements gets its updates by unicast"
+        "Time without acknowledgements, in ms, after which a member falls back to unicast"
     )
     .default("150"),
     setting!(
@@ -252,7 +252,7 @@ const SETTINGS: &[Setting] = &[
     setting!(
         "drain_time",
         "TIME",
-        "Time at the end for receivers to acknowledge what is published, before connections are \
+        "Time at shutdown to wait for acknowledgements of what is published before connections are \
          closed; 0 for none"
     )
     .default("5s"),
@@ -264,8 +264,8 @@ const SETTINGS: &[Setting] = &[
     setting!(
         "qlog",
         "DIR",
-        "Write qlog files of connections and flows to this folder, for tools such as qvis; they \
-         grow without end, and show what was sent to each receiver and when"
+        "Write qlog files of connections and flows to this folder, for tools such as qvis; \
+         their size is unbounded, and they reveal what was sent to each receiver and when"
     )
     .path(),
     setting!(
@@ -289,13 +289,13 @@ const fn switch(setting: Setting) -> Setting {
 
 const CHANNEL_KEYS: &[Key] = &[
     Key::new("name", Form::Text, "", "Name"),
-    Key::new("groups", Form::List, "the next ones", "Multicast groups"),
+    Key::new("groups", Form::List, "consecutive ones", "Multicast groups"),
     Key::new("rate", Form::Text, "rate", "Highest rate of the flow"),
     Key::new(
         "private",
         Form::Switch,
         "false",
-        "Keep new members from decrypting earlier packets",
+        "Rotate the key at each join",
     ),
     Key::new("keep", Form::List, "retention", "Retention"),
     Key::new("feed", Form::Sections(FEED_KEYS), "", "Feeds"),
@@ -305,6 +305,16 @@ const FEED_KEYS: &[Key] = &[
     Key::new("url", Form::Text, "", "Address"),
     Key::new("local", Form::Switch, "false", "Allow private networks"),
     Key::new("interval", Form::Text, "", "Fixed time between two polls"),
-    Key::new("min_interval", Form::Text, "", "Shortest such time"),
-    Key::new("max_interval", Form::Text, "", "Longest such time"),
+    Key::new(
+        "min_interval",
+        Form::Text,
+        "",
+        "Shortest time between two polls",
+    ),
+    Key::new(
+        "max_interval",
+        Form::Text,
+        "",
+        "Longest time between two polls",
+    ),
 ];

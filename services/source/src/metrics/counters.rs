@@ -141,7 +141,6 @@ mod tests {
         let json = serde_json::to_string(&counters).unwrap();
         let both = "\"unicast_bytes\":3,\"invalid_acks\":1,";
         assert!(json.contains(both), "{json}");
-        let end = "\"gaps\":0,\"unicast_held\":2}";
-        assert!(json.ends_with(end), "{json}");
+        assert!(json.contains("\"unicast_held\":2"), "{json}");
     }
 }

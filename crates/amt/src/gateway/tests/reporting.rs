@@ -244,8 +244,8 @@ fn subscriptions_that_no_relay_could_serve_are_rejected() {
         (asm("224.0.0.251", 1), "single link"),
         (asm("ff02::fb", 1), "single link"),
         (asm("ff31::1", 1), "single link"),
-        (asm("232.1.1.1", 1), "name its source"),
-        (asm("ff3e::8000:1", 1), "name its source"),
+        (asm("232.1.1.1", 1), "give its source"),
+        (asm("ff3e::8000:1", 1), "give its source"),
         (
             ssm("2001:db8::1", "232.1.1.1", 1),
             "different address families",

@@ -13,20 +13,20 @@ use crate::train::{send_train, source_ip};
 const BATCH: usize = 40;
 
 impl Engine {
-    /// Sends what the flows have to send and pacing allows.
-    pub(super) async fn flow(&mut self, now: Instant) -> Result<(), Error> {
-        let (mut packet, mut of) = (Vec::with_capacity(2048), None);
+    /// Sends queued flow packets within pacing.
+    pub(super) async fn send_flows(&mut self, now: Instant) -> Result<(), Error> {
+        let (mut packet, mut current) = (Vec::with_capacity(2048), None);
         self.packets.clear();
         while let Some(channel) = self.core.poll_transmit(now, &mut packet) {
-            if let Some(before) = of
-                && (before != channel || self.packets.len() >= BATCH)
+            if let Some(previous) = current
+                && (previous != channel || self.packets.len() >= BATCH)
             {
-                self.send_flow(before, now).await?;
+                self.send_flow(previous, now).await?;
             }
-            of = Some(channel);
+            current = Some(channel);
             self.packets.push(&packet);
         }
-        match of {
+        match current {
             Some(channel) => self.send_flow(channel, now).await,
             None => Ok(()),
         }
@@ -38,8 +38,7 @@ impl Engine {
         }
         let (mut failed, mut copied) = (Vec::new(), 0);
         for session in self.core.replicas(channel) {
-            // Only where the receiver has shown that it receives: a source must not be made to
-            // flood others.
+            // Only to validated addresses: no peer can make the source flood another.
             let path = self.peers.get(*session).and_then(|p| p.path);
             let Some(path) = path.filter(|path| path.validated) else {
                 continue;
@@ -47,10 +46,10 @@ impl Engine {
             let from = source_ip(&self.socket, path.local);
             self.counters.copies += self.packets.len() as u64;
             for (train, segment) in self.packets.trains() {
-                let taken = send_train(&self.socket, path.peer, from, train, segment)
+                let sent = send_train(&self.socket, path.peer, from, train, segment)
                     .await
                     .map_err(Error::io("the QUIC socket failed"))?;
-                if !taken {
+                if !sent {
                     failed.push(*session);
                     break;
                 }

@@ -335,7 +335,7 @@ impl Engine {
             }
         }
         self.core.handle_timeout(now);
-        self.flow(now).await?;
+        self.send_flows(now).await?;
         self.events(now)?;
         while let Some(session) = self.core.poll_dirty() {
             self.touched.insert(session);
@@ -347,7 +347,7 @@ impl Engine {
             if served % FLOW_EVERY == 0 {
                 // Many sessions that need data at once, as after a correlated failure, do not hold
                 // up the members of the flow.
-                self.flow(Instant::now()).await?;
+                self.send_flows(Instant::now()).await?;
             }
         }
         // Filling a session can promote it.

@@ -6,15 +6,15 @@ use std::net::IpAddr;
 use crate::reset::Resets;
 use crate::source::peer::Peer;
 
-/// All connections, whose receivers are served or not yet.
+/// All connections, admitted or not.
 #[derive(Default)]
 pub(super) struct Peers {
     by_session: HashMap<u64, Peer>,
     by_id: HashMap<Vec<u8>, u64>,
     last_session: u64,
-    /// Connections whose receiver is served.
+    /// Admitted connections: WELCOME is sent.
     served: usize,
-    /// Those whose receiver is not served yet, by network.
+    /// Connections that are not admitted yet, by network.
     unserved_by: HashMap<IpAddr, usize>,
 }
 
@@ -23,12 +23,12 @@ impl Peers {
         self.by_session.len()
     }
 
-    /// Returns the number of connections whose receiver is not served yet.
+    /// Returns the number of connections that are not admitted yet.
     pub(super) fn unserved(&self) -> usize {
         self.by_session.len() - self.served
     }
 
-    /// Returns the number of those from one network.
+    /// Returns the number of connections from one network that are not admitted yet.
     pub(super) fn unserved_of(&self, network: IpAddr) -> usize {
         self.unserved_by.get(&network).copied().unwrap_or(0)
     }

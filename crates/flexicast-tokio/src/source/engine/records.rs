@@ -28,9 +28,9 @@ impl Records {
         }
     }
 
-    /// Records an event of the current time.
-    pub(super) fn add(&mut self, what: HistoryEventKind) {
-        self.events.add(unix_ms_now(), |_| what);
+    /// Records an event with the current time.
+    pub(super) fn add(&mut self, kind: HistoryEventKind) {
+        self.events.add(unix_ms_now(), |_| kind);
     }
 
     /// Records a move or a failed attempt, and numbers it.
@@ -47,8 +47,9 @@ impl Records {
 
     /// Records the cause of the last move of a receiver from a rung of a channel.
     pub(super) fn explain_move(&mut self, receiver: &str, channel: &str, from: &str, cause: Cause) {
-        let its = |m: &&mut Move| m.receiver == receiver && m.channel == channel && m.from == from;
-        let Some(last) = self.moves.iter_mut().rev().find(its) else {
+        let is_this =
+            |m: &&mut Move| m.receiver == receiver && m.channel == channel && m.from == from;
+        let Some(last) = self.moves.iter_mut().rev().find(is_this) else {
             return;
         };
         last.cause = cause.to_string();

@@ -220,7 +220,7 @@ impl Engine {
                         what broke between the source and them");
                     self.records.add_mass_fall_back(channel, members, cause);
                 }
-                // A new secret is random and owes nothing to the one before (design section 5).
+                // A new secret is random and owes nothing to the one before.
                 SourceEvent::SecretWanted { channel } => {
                     self.core.rekey(channel, random_secret()?, now);
                 }

@@ -144,13 +144,20 @@ impl ApiTokens<'_> {
     /// # Errors
     /// The database fails.
     pub async fn list(self, user_id: Option<i64>) -> Result<Vec<ApiTokenRow>, StoreError> {
-        let sql =
-            select_tokens!("WHERE t.user_id = COALESCE($1, t.user_id) ORDER BY t.id DESC LIMIT $2");
-        let values = values![user_id, rows(MAX_LIST)];
-        let mut found = self
-            .store
-            .list("list API tokens", sql, values, read_token)
-            .await?;
+        let operation = "list API tokens";
+        // A statement for each: a condition that holds for all users would not use the index.
+        let mut found = match user_id {
+            Some(user_id) => {
+                let sql = select_tokens!("WHERE t.user_id = $1 ORDER BY t.id DESC LIMIT $2");
+                let values = values![user_id, rows(MAX_LIST)];
+                self.store.list(operation, sql, values, read_token).await?
+            }
+            None => {
+                let sql = select_tokens!("ORDER BY t.id DESC LIMIT $1");
+                let values = values![rows(MAX_LIST)];
+                self.store.list(operation, sql, values, read_token).await?
+            }
+        };
         found.reverse();
         Ok(found)
     }
