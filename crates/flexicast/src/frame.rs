@@ -202,8 +202,7 @@ pub fn put_datagram(out: &mut Vec<u8>, limit: usize, data: &[u8]) -> bool {
 
 /// Appends a STREAM frame with as much of `data` as fits until `out` is `limit` bytes long; returns
 /// how many bytes of `data` went in, `None` if it is not worth a frame. `ends` says that the update
-/// ends with
-/// `data`; the FIN bit is set only if all of it fits.
+/// ends with `data`; the FIN bit is set only if all of it fits.
 pub fn put_stream(
     out: &mut Vec<u8>,
     limit: usize,

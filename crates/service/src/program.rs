@@ -158,7 +158,10 @@ pub fn block_on<T, E: From<io::Error>>(
     last_wait: Duration,
     main: impl Future<Output = Result<T, E>>,
 ) -> Result<T, E> {
-    let runtime = builder.enable_all().build()?;
+    let runtime = builder.enable_all().build().map_err(|error| {
+        let text = format!("cannot start the threads of this program: {error}");
+        io::Error::new(error.kind(), text)
+    })?;
     let result = runtime.block_on(main);
     runtime.shutdown_timeout(last_wait);
     result

@@ -16,8 +16,7 @@ use model::{CHANNELS, INCARNATIONS, Model, SESSIONS, content, endpoints};
 use uuid::Uuid;
 
 /// One thing that happens. Numbers are small, so that what follows from another is likely; `Raw`
-/// and
-/// `Ack` are not.
+/// and `Ack` are not.
 #[derive(Debug, Arbitrary)]
 enum Step<'a> {
     /// A receiver comes and does all that it should until it is a member, or all but the proof.

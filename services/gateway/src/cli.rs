@@ -223,9 +223,9 @@ mod tests {
             assert_eq!(text.parse::<Flow>().unwrap().to_string(), text);
         }
         for (text, why) in [
-            ("232.1.1.1", "no group with a port"),
-            ("ff3e::1:5000", "no group with a port"),
-            ("10.0.0@232.1.1.1:5000", "no address of a source"),
+            ("232.1.1.1", "is not GROUP:PORT"),
+            ("ff3e::1:5000", "is not GROUP:PORT"),
+            ("10.0.0@232.1.1.1:5000", "is not the address of a source"),
         ] {
             let error = text.parse::<Flow>().unwrap_err().to_string();
             assert!(

@@ -17,10 +17,17 @@ fn main() -> ExitCode {
         format: LogFormat::Text,
         level: Some(options.log_level.clone()),
     };
-    program::run(&log, "info", &[], || {
+    // The failure is printed whatever the log filter.
+    let mut failure = None;
+    let code = program::run(&log, "info", &[], || {
         // Packets are received and sent on one thread, which is enough for a handful of flows. The
         // exit does not wait for a pending name resolution.
         let mut builder = Builder::new_current_thread();
-        block_on(&mut builder, Duration::ZERO, run(&options)).map_err(Failure::other)
-    })
+        failure = block_on(&mut builder, Duration::ZERO, run(&options)).err();
+        Ok(())
+    });
+    match failure {
+        Some(error) => program::end(Err(Failure::Other(format!("error: {error:#}")))),
+        None => code,
+    }
 }

@@ -206,7 +206,7 @@ pub enum ReceiverEvent {
 pub struct ChannelStats {
     /// The largest `seq` that the source is known to have.
     pub head: u64,
-    /// The message.
+    /// Counters of the reception.
     pub reception: ReceptionCounters,
     /// Accepted flow packets that came replicated on the connection's own path.
     pub copied_packets: u64,

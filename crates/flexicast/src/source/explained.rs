@@ -1,6 +1,5 @@
 //! Causes that became known late, or for rungs that were only tried (protocol.md sections 8.1 and
-//! 8.5).
-//! They move no receiver.
+//! 8.5). They move no receiver.
 
 use super::scope::ChannelScope;
 use super::types::{SessionId, SourceEvent};

@@ -89,7 +89,7 @@ impl Table {
         let (variables, mut problems) = self.variables_layer(environment);
         let mut layers = Layers(vec![line, variables]);
         let named = layers.text(table::CONFIG);
-        if let Some((_, path)) = named.filter(|(_, path)| !path.is_empty()) {
+        if let Some((_, path)) = named.filter(|(_, path)| self.strict || !path.is_empty()) {
             let (layer, more) = self.file_layer(Path::new(path));
             problems.extend(more);
             layers.0.push(layer);

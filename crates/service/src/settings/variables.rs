@@ -41,8 +41,14 @@ impl Environment {
     }
 
     /// Returns the text of a setting in the variable `name`, or in the file that the variable with
-    /// `_FILE` names, and its origin; an empty variable is none.
-    fn text(&self, setting: &Setting, name: &str) -> Result<Option<(Origin, String)>, Problem> {
+    /// `_FILE` names, and its origin; an empty variable is none, and so is a blank one unless the
+    /// table is `strict`.
+    fn text(
+        &self,
+        setting: &Setting,
+        name: &str,
+        strict: bool,
+    ) -> Result<Option<(Origin, String)>, Problem> {
         let file_name = format!("{name}{IN_A_FILE}");
         let given = |name: &str| self.0.get(name).filter(|value| !value.is_empty());
         let value = self.0.get(name).filter(|_| setting.empty).or(given(name));
@@ -52,7 +58,7 @@ impl Environment {
             what,
         };
         let found = |name: &str, text: String| {
-            let blank = text.trim().is_empty() && !setting.empty;
+            let blank = text.trim().is_empty() && !setting.empty && !strict;
             (!blank).then(|| (Origin::Variable(name.to_owned()), text))
         };
         match (value, file) {
@@ -105,7 +111,8 @@ impl Table {
             let own = self.variable(setting);
             let general = setting.general_variable.map(str::to_owned);
             let mut names = std::iter::once(own).chain(general);
-            let texts = names.find_map(|name| environment.text(setting, &name).transpose());
+            let text = |name: String| environment.text(setting, &name, self.strict).transpose();
+            let texts = names.find_map(text);
             match texts {
                 Some(Ok((origin, text))) => {
                     let texts = match setting.words {

@@ -153,6 +153,7 @@ impl Command {
             format: set.map_or(LogFormat::Text, |log| log.format),
             level: set
                 .and_then(|log| log.level.clone())
+                .filter(|level| !level.trim().is_empty())
                 .or_else(|| Some(QUIET.to_owned())),
         }
     }

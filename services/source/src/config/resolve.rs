@@ -37,8 +37,7 @@ pub struct Resolved {
 /// Returns the settings of the command line, the environment and the file that either names.
 pub fn resolve(matches: &ArgMatches, environment: &Environment) -> Resolved {
     let (layers, problems) = TABLE.gather(TABLE.line_layer(matches), environment);
-    let named = layers.text(CONFIG).filter(|(_, path)| !path.is_empty());
-    let file = named.map(|(_, path)| PathBuf::from(path));
+    let file = layers.text(CONFIG).map(|(_, path)| PathBuf::from(path));
     let mut warnings = TABLE.warnings(environment);
     // The file is the last layer.
     let in_file = file.iter().zip(layers.0.get(2));

@@ -4,7 +4,7 @@ use flexicast_tokio::source::Counters;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::raise;
+use service::metrics::raise;
 
 use super::registered;
 

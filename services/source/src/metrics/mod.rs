@@ -191,8 +191,3 @@ where
 fn whole(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
-
-/// Raises a counter to the transport's value; counters never decrease.
-fn raise(counter: &Counter, to: u64) {
-    counter.inner().fetch_max(to, Ordering::Relaxed);
-}
