@@ -130,7 +130,12 @@ impl Context {
         let tools = self.target.join("tools");
         let build = tools.join("build");
         let result = retry(|| {
-            let mut command = self.cargo(&["install", "--locked", "--debug", "--force", "--root"]);
+            // Other steps run meanwhile, and some of them watch clocks.
+            let mut command = self.command("nice");
+            command.args([
+                "-n", "19", "cargo", "install", "--locked", "--debug", "--force",
+            ]);
+            command.arg("--root");
             command.arg(&tools).arg(format!("{name}@{version}"));
             // Without optimisation and debug information: it runs for seconds and is built sooner.
             command.env("CARGO_TARGET_DIR", &build);

@@ -7,7 +7,9 @@ use std::thread;
 use anyhow::{Context as _, Result};
 
 use crate::context::{Context, judge, run, step};
-use crate::{fuzz, tarball, tested, tools};
+use crate::failure::Failure;
+use crate::tested::{self, Lane};
+use crate::{fuzz, tarball, tools};
 
 /// A build in the background, which ends with this program.
 struct Build(Child);
@@ -72,24 +74,64 @@ pub fn run_all(context: &mut Context, decoder: &str, browser: &str) -> Result<()
     // First: the console has it inside.
     run(context.command("./dev").arg("web"))?;
     let build = Build::start(context)?;
+    tools::name_peer(context);
+    let shared = &*context;
+    let tested = thread::scope(|scope| {
+        // A minute of compiling, which scenarios need.
+        scope.spawn(|| tools::build_peer(shared));
+        test_while_building(shared, decoder)
+    });
+    tested?;
+    build.finish(context)?;
+    let programs = context.target.join("debug");
+    context.set("FLEXFEED_BIN_DIR", programs);
+    step("Testing: units, documentation examples, and the scenarios in virtual networks");
+    let shared = &*context;
+    let scenarios = SCENARIOS.start(shared)?;
+    let (others, programs) = thread::scope(|scope| {
+        let programs = scope.spawn(|| test_programs(shared));
+        let others = OTHERS.run(shared);
+        (others, join(programs))
+    });
+    step("Testing: the scenarios, which ran alongside");
+    let scenarios = scenarios.finish()?;
+    programs?;
+    tested::settle(shared, &[], &[others?, scenarios])
+}
+
+/// The scenarios, which mostly wait for clocks.
+const SCENARIOS: Lane = Lane {
+    name: "scenarios",
+    selection: &["--test", "it"],
+    filters: &["scenarios::"],
+};
+
+/// All other tests; `.ci/run` starts what runs alongside when its log shows that they run.
+const OTHERS: Lane = Lane {
+    name: "tests",
+    selection: &[],
+    filters: &["--skip", "scenarios::"],
+};
+
+/// Tests what needs none of the programs.
+fn test_while_building(context: &Context, decoder: &str) -> Result<()> {
     step("Decoding the recorded flow by docs/protocol.md alone");
     for script in ["docs/decode_flow.py", "docs/decode_flow_test.py"] {
         run(context.command(decoder).arg(script))?;
     }
-    test_web(context)?;
-    build.finish(context)?;
-    tools::name_peer(context);
-    let shared = &*context;
-    thread::scope(|scope| {
-        // A minute of compiling, while the others wait for programs that they start.
-        scope.spawn(|| tools::build_peer(shared));
-        tarball::test_units(shared)?;
-        fuzz::run_api(shared, None)
-    })?;
-    step("Testing: units, documentation examples, and the scenarios in virtual networks");
-    let programs = context.target.join("debug");
-    context.set("FLEXFEED_BIN_DIR", programs);
-    tested::run(context, &[], &[])
+    test_web(context)
+}
+
+/// Tests the built programs by what is not written in Rust.
+fn test_programs(context: &Context) -> Result<()> {
+    tarball::test_units(context)?;
+    fuzz::run_api(context, None)
+}
+
+/// Waits for a thread.
+fn join(thread: thread::ScopedJoinHandle<'_, Result<()>>) -> Result<()> {
+    let panicked = |_| Err(Failure::broken("a step panicked"));
+    thread.join().unwrap_or_else(panicked)
 }
 
 /// Runs the dashboard's own checks and tests, in a real browser.

@@ -1,8 +1,12 @@
 //! Runs of `cargo test`, with a second attempt for a few tests that fail.
 
 use std::fmt::Write as _;
-use std::fs::{self, OpenOptions};
-use std::io::Write as _;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
@@ -12,8 +16,114 @@ use crate::failure::Failure;
 /// Number of tests that may fail at their first attempt: more are not bad luck.
 const MOST_UNSTABLE: usize = 5;
 
-/// Runs the tests of the programs that `selection` selects (all if empty), or those that match a
-/// filter.
+/// Time between looks into a log.
+const LOOK_PAUSE: Duration = Duration::from_millis(50);
+
+/// Tests that are run by one `cargo test`: those of all programs that `selection` selects (all if
+/// empty), without those that `filters` leave out.
+#[derive(Debug, Clone, Copy)]
+pub struct Lane<'a> {
+    /// Name of the log in the target folder, without its ending.
+    pub name: &'a str,
+    /// Options of Cargo that select test programs.
+    pub selection: &'a [&'a str],
+    /// Options of the test programs that select tests.
+    pub filters: &'a [&'a str],
+}
+
+/// The end of a lane, and the tests that failed if its log names all of them.
+#[derive(Debug)]
+pub struct Outcome {
+    status: ExitStatus,
+    failed: Option<Vec<String>>,
+}
+
+impl Lane<'_> {
+    fn command(&self, context: &Context) -> Command {
+        let mut command = context.cargo(&["test", "--locked", "--workspace", "--no-fail-fast"]);
+        command.args(self.selection).arg("--").args(self.filters);
+        command
+    }
+
+    fn log(&self, context: &Context) -> PathBuf {
+        context.target.join(format!("{}.log", self.name))
+    }
+
+    /// Runs the tests and shows what they print.
+    ///
+    /// # Errors
+    ///
+    /// Cargo could not be started, or the log not be written or read.
+    pub fn run(&self, context: &Context) -> Result<Outcome> {
+        let log = self.log(context);
+        let status = run_logged(&mut self.command(context), &log)?;
+        Outcome::read(status, &log)
+    }
+
+    /// Starts the tests, and waits until the first ones run: Cargo then needs its lock no longer,
+    /// for which it would have to wait while something else is compiled.
+    ///
+    /// # Errors
+    ///
+    /// Cargo could not be started, or the log not be written or read.
+    pub fn start(&self, context: &Context) -> Result<Started> {
+        let log = self.log(context);
+        fs::create_dir_all(&context.target).context("target")?;
+        let file = File::create(&log).with_context(|| log.display().to_string())?;
+        // If something kills this program, the kernel ends Cargo.
+        let mut command = context.command("setpriv");
+        command.args(["--pdeathsig", "TERM", "cargo"]);
+        command.args(self.command(context).get_args());
+        command.stdout(file.try_clone()?).stderr(file);
+        let mut started = Started {
+            cargo: command.stdin(Stdio::null()).spawn().context("cargo")?,
+            log,
+        };
+        while started.cargo.try_wait()?.is_none() {
+            let text = fs::read(&started.log)?;
+            if String::from_utf8_lossy(&text).contains("  Running ") {
+                break;
+            }
+            thread::sleep(LOOK_PAUSE);
+        }
+        Ok(started)
+    }
+}
+
+/// A lane that runs in the background.
+#[derive(Debug)]
+pub struct Started {
+    cargo: Child,
+    log: PathBuf,
+}
+
+impl Started {
+    /// Waits for the end and shows what the tests printed.
+    ///
+    /// # Errors
+    ///
+    /// The log could not be read.
+    pub fn finish(mut self) -> Result<Outcome> {
+        let status = self.cargo.wait()?;
+        let text = fs::read(&self.log).with_context(|| self.log.display().to_string())?;
+        // The reader may be gone.
+        let _ = io::stdout().write_all(&text);
+        Outcome::read(status, &self.log)
+    }
+}
+
+impl Outcome {
+    fn read(status: ExitStatus, log: &Path) -> Result<Self> {
+        let text = fs::read(log).with_context(|| log.display().to_string())?;
+        let failed = match status.success() {
+            true => Some(Vec::new()),
+            false => failed_tests(&String::from_utf8_lossy(&text)),
+        };
+        Ok(Self { status, failed })
+    }
+}
+
+/// Judges the tests of several lanes with one selection of test programs.
 ///
 /// Tests work against the clock, on machines that others use, too: those that fail are run once
 /// more, one after the other. What fails twice has failed; what failed once is listed in
@@ -23,19 +133,22 @@ const MOST_UNSTABLE: usize = 5;
 /// # Errors
 ///
 /// A test failed.
-pub fn run(context: &Context, selection: &[&str], filters: &[&str]) -> Result<()> {
-    let log = context.target.join("tests.log");
-    let mut command = context.cargo(&["test", "--locked", "--workspace", "--no-fail-fast"]);
-    command.args(selection).arg("--").args(filters);
-    let first = run_logged(&mut command, &log)?;
-    if first.success() {
+pub fn settle(context: &Context, selection: &[&str], outcomes: &[Outcome]) -> Result<()> {
+    let Some(first) = outcomes.iter().find(|outcome| !outcome.status.success()) else {
         return Ok(());
-    }
-    let text = fs::read(&log).with_context(|| log.display().to_string())?;
-    let failed = failed_tests(&String::from_utf8_lossy(&text)).unwrap_or_default();
+    };
+    // A lane that failed without a name cannot be run again in parts.
+    let nameless = |outcome: &Outcome| {
+        let names = outcome.failed.as_ref();
+        !outcome.status.success() && names.is_none_or(Vec::is_empty)
+    };
+    let failed: Vec<String> = outcomes
+        .iter()
+        .flat_map(|outcome| outcome.failed.iter().flatten().cloned())
+        .collect();
     let is_strict = context.variable("FLEXFEED_STRICT").is_some();
-    if is_strict || failed.is_empty() || failed.len() > MOST_UNSTABLE {
-        return judge(first);
+    if is_strict || outcomes.iter().any(nameless) || failed.len() > MOST_UNSTABLE {
+        return judge(first.status);
     }
     step(format!(
         "Trying once more what failed: {}",
@@ -79,8 +192,8 @@ fn again(context: &Context, selection: &[&str], names: &[String]) -> Result<()> 
         .args(names);
     if !run_logged(&mut command, &log)?.success() {
         return Err(Failure::broken(format!(
-            "failed twice: see above and, for the first time, {}",
-            context.target.join("tests.log").display()
+            "failed twice: see above and, for the first time, the logs in {}",
+            context.target.display()
         )));
     }
     let text = fs::read(&log).with_context(|| log.display().to_string())?;

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 
 use crate::context::{Context, judge, output, retry, run, say, step};
 use crate::failure::Failure;
-use crate::tested;
+use crate::tested::{self, Lane};
 
 /// Programs of the earlier version that the scenarios run.
 const OLDER: [&str; 2] = ["flexfeed-source", "flexfeed-receiver"];
@@ -79,7 +79,13 @@ pub fn run_tests(context: &mut Context, arguments: &[&str]) -> Result<()> {
     context.set("FLEXFEED_PREVIOUS", previous);
     let programs = context.target.join("debug");
     context.set("FLEXFEED_BIN_DIR", programs);
-    tested::run(context, &["--test", "it"], &["up1_", "up2_"])
+    let scenarios = Lane {
+        name: "upgrade",
+        selection: &["--test", "it"],
+        filters: &["up1_", "up2_"],
+    };
+    let outcome = scenarios.run(context)?;
+    tested::settle(context, scenarios.selection, &[outcome])
 }
 
 /// Returns the newest commit before this one (or before what is not committed yet) whose programs
@@ -170,7 +176,29 @@ fn prepare(context: &Context, source: &Path) -> Result<()> {
     fs::copy(context.root.join(toolchain), source.join(toolchain)).context(toolchain)?;
     let manifest = source.join("Cargo.toml");
     let text = fs::read_to_string(&manifest).with_context(|| manifest.display().to_string())?;
-    fs::write(&manifest, renumbered(&text)).with_context(|| manifest.display().to_string())
+    let ours = fs::read_to_string(context.root.join("Cargo.toml")).context("Cargo.toml")?;
+    let text = with_profiles(&renumbered(&text), &ours);
+    fs::write(&manifest, text).with_context(|| manifest.display().to_string())
+}
+
+/// Replaces the profiles of a workspace by those of another one: crates of others are shared only
+/// where both build them alike.
+fn with_profiles(manifest: &str, other: &str) -> String {
+    let sections = |text: &str, of_profiles: bool| {
+        let mut is_wanted = !of_profiles;
+        let mut lines = String::new();
+        for line in text.lines() {
+            if line.starts_with('[') {
+                is_wanted = line.starts_with("[profile.") == of_profiles;
+            }
+            if is_wanted {
+                lines.push_str(line);
+                lines.push('\n');
+            }
+        }
+        lines
+    };
+    sections(manifest, false) + &sections(other, true)
 }
 
 /// Gives a workspace another version number. Cargo takes crates of the same name, version and place
@@ -219,6 +247,18 @@ mod tests {
             "[workspace.package]\nversion = \"0.1.0-previous\"\nedition = \"2024\"\n\n\
              [workspace.dependencies]\nnetio = { path = \"crates/netio\", package = \"n\" }\n\
              version-sync = { version = \"1\" }\nboring = \"5.4\"\n"
+        );
+    }
+
+    #[test]
+    fn profiles_are_those_of_this_version() {
+        let older = "[workspace]\nmembers = []\n\n[profile.dev]\ndebug = 1\n\n\
+                     [workspace.lints.rust]\nmissing_docs = \"warn\"\n";
+        let ours = "[workspace]\nmembers = [\"x\"]\n\n[profile.dev.package.\"*\"]\nopt-level = 1\n";
+        assert_eq!(
+            with_profiles(older, ours),
+            "[workspace]\nmembers = []\n\n[workspace.lints.rust]\nmissing_docs = \"warn\"\n\
+             [profile.dev.package.\"*\"]\nopt-level = 1\n"
         );
     }
 }

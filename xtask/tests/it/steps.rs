@@ -20,6 +20,7 @@ fn cargo_tests(machine: &Machine, first: &str, second: &str) {
         "cargo",
         &format!(
             "case $* in\nbuild*) echo it is built ;;\n*--exact*) {second} ;;\n\
+             *'-- scenarios::') echo '     Running them'; echo the scenarios passed ;;\n\
              test*) {first} ;;\nesac"
         ),
     );
@@ -59,7 +60,9 @@ fn all_tests_run_after_everything_is_built() {
         .says_not(&["once more", "UNSTABLE"])
         .called("cargo build --locked --workspace --bins --tests --examples")
         .called("npm run --silent e2e")
-        .called("cargo test --locked --workspace --no-fail-fast --");
+        .says(&["the scenarios passed"])
+        .called("cargo test --locked --workspace --no-fail-fast --test it -- scenarios::")
+        .called("cargo test --locked --workspace --no-fail-fast -- --skip scenarios::");
 }
 
 #[test]
@@ -118,6 +121,53 @@ fn too_many_or_unnamed_failures_are_final() {
         );
         machine.run(&TEST).ends(101).says_not(&["once more"]);
     }
+}
+
+#[test]
+fn scenarios_that_fail_get_a_second_attempt_too() {
+    let machine = complete_machine();
+    let scenario = failing(1, 1, &["scenarios::a"]);
+    let other = failing(1, 1, &["b"]);
+    let script = |second: &str| {
+        format!(
+            "case $* in\nbuild*) ;;\n*--exact*) {second} ;;\n\
+             *'--skip scenarios::') {other} ;;\ntest*) {scenario} ;;\nesac"
+        )
+    };
+    machine.stand_in(
+        "cargo",
+        &script("echo 'test result: ok. 2 passed; 0 failed'"),
+    );
+    let test = machine.run(&TEST);
+    test.ends(0)
+        .says(&[
+            "once more what failed: b scenarios::a",
+            "!!!   scenarios::a",
+        ])
+        .called("--exact --test-threads=1 b scenarios::a");
+    machine.stand_in(
+        "cargo",
+        &script("echo 'test result: ok. 1 passed; 0 failed'"),
+    );
+    machine.run(&TEST).ends(1).says(&["1 were found again"]);
+}
+
+#[test]
+fn scenarios_that_do_not_start_fail() {
+    let machine = complete_machine();
+    machine.stand_in(
+        "cargo",
+        "case $* in\n*'-- scenarios::') echo no lock; exit 101 ;;\nesac",
+    );
+    machine.run(&TEST).ends(101).says(&["no lock"]);
+}
+
+#[test]
+fn programs_that_fail_their_tests_fail() {
+    let machine = complete_machine();
+    cargo_tests(&machine, "echo all is well", "exit 1");
+    machine.script("services/console/fuzz-api.sh", "echo a 500; exit 4");
+    machine.run(&TEST).ends(4).says(&["all is well", "a 500"]);
 }
 
 #[test]
