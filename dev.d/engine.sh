@@ -82,7 +82,7 @@ find_compose() {
 		go mod init compose
 		thrice go get "github.com/docker/compose/v2/cmd@v$compose_version"
 		mkdir -p "$target/tools/bin"
-		thrice env CGO_ENABLED=0 go build -mod=mod -trimpath -ldflags "-s -w -X github.com/docker/compose/v2/internal.Version=$compose_version" \
+		thrice env CGO_ENABLED=0 go build -mod=mod -trimpath -gcflags=all=-dwarf=false -ldflags "-s -w -X github.com/docker/compose/v2/internal.Version=$compose_version" \
 			-o "$FLEXFEED_COMPOSE" github.com/docker/compose/v2/cmd
 	) || say '!!! It could not be built; the reason is above.'
 	rm -rf "$scratch"

@@ -43,7 +43,7 @@ look_for_chart() {
 find_helm() {
 	! has_helm || return 0
 	step "Building Helm $helm_version into $target/tools (once; some minutes)"
-	(cd / && thrice env CGO_ENABLED=0 GOBIN="$target/tools/bin" go install -trimpath -ldflags "-s -w -X helm.sh/helm/v3/internal/version.version=v$helm_version" \
+	(cd / && thrice env CGO_ENABLED=0 GOBIN="$target/tools/bin" go install -trimpath -gcflags=all=-dwarf=false -ldflags "-s -w -X helm.sh/helm/v3/internal/version.version=v$helm_version" \
 		"helm.sh/helm/v3/cmd/helm@v$helm_version") || fail 1 'Helm could not be built; the reason is above'
 	has_helm || fail 1 "$target/tools/bin/helm was built and does not work"
 }

@@ -86,7 +86,11 @@ fn deny(context: &Context) -> Result<()> {
 
 /// Returns all shell scripts of the repository, sorted.
 fn shell_scripts(root: &Path) -> Result<Vec<PathBuf>> {
-    let mut scripts = vec![root.join("dev"), root.join(".ci/run")];
+    let mut scripts = vec![
+        root.join("dev"),
+        root.join(".ci/run"),
+        root.join(".ci/compile"),
+    ];
     let mut open = vec![root.to_owned()];
     while let Some(folder) = open.pop() {
         for entry in fs::read_dir(&folder).with_context(|| folder.display().to_string())? {
@@ -129,6 +133,9 @@ mod tests {
                     .to_string()
             })
             .collect();
-        assert_eq!(names, [".ci/run", "deploy/docker/a.sh", "dev"]);
+        assert_eq!(
+            names,
+            [".ci/compile", ".ci/run", "deploy/docker/a.sh", "dev"]
+        );
     }
 }
