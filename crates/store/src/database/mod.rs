@@ -13,6 +13,7 @@ mod faults;
 #[path = "no_faults.rs"]
 mod faults;
 mod listen;
+mod migrations;
 mod postgres;
 mod session;
 mod sql;

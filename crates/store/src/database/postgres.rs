@@ -2,16 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use sqlx::migrate::Migrator;
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use sqlx::{ConnectOptions, Connection, PgConnection};
 
+use super::migrations::POSTGRES as MIGRATIONS;
 use super::session::PostgresLink;
 use crate::StoreError;
 use crate::error::is_lost;
 use crate::location::PostgresServer;
-
-static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/postgres");
 
 /// Connections at the same time. A source needs few: its channels write in short transactions.
 const CONNECTIONS: u32 = 10;

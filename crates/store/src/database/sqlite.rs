@@ -2,17 +2,15 @@
 
 use std::time::Duration;
 
-use sqlx::migrate::Migrator;
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
 };
 use sqlx::{ConnectOptions, Connection, SqliteConnection};
 
+use super::migrations::SQLITE as MIGRATIONS;
 use crate::StoreError;
 use crate::error::is_busy;
 use crate::location::SqliteFile;
-
-static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/sqlite");
 
 /// Application id that the first migration gives the file: "flxf".
 const APPLICATION_ID: i64 = 0x666c_7866;

@@ -1,4 +1,5 @@
 //! Databases of every earlier version, of later ones, of other programs, and empty ones.
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use sqlx::migrate::Migrator;
@@ -25,10 +26,16 @@ on_both! {
     the_database_of_another_program_is_refused,
 }
 
-static SQLITE: Migrator = sqlx::migrate!("../../migrations/sqlite");
-static POSTGRES: Migrator = sqlx::migrate!("../../migrations/postgres");
+/// The folder of migrations, read independently of how the store embeds them.
+const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../migrations");
 
 const INCARNATION: &str = "6f0e2a54-9d9c-4b54-8a35-0c7e8e1c0d11";
+
+async fn migrations(database: &str) -> Migrator {
+    Migrator::new(Path::new(FOLDER).join(database))
+        .await
+        .unwrap()
+}
 
 /// A bare connection to either.
 pub enum Raw {
@@ -74,8 +81,14 @@ impl Raw {
 
     async fn migrate_to(&mut self, version: i64) {
         match self {
-            Self::Sqlite(connection) => SQLITE.run_to(version, connection).await.unwrap(),
-            Self::Postgres(connection) => POSTGRES.run_to(version, connection).await.unwrap(),
+            Self::Sqlite(connection) => {
+                let migrator = migrations("sqlite").await;
+                migrator.run_to(version, connection).await.unwrap();
+            }
+            Self::Postgres(connection) => {
+                let migrator = migrations("postgres").await;
+                migrator.run_to(version, connection).await.unwrap();
+            }
         }
     }
 
@@ -370,7 +383,8 @@ async fn a_newer_database_is_refused_and_left_alone(site: Site) {
         "{error:?}"
     );
     assert!(error.to_string().contains("upgrade the program"), "{error}");
-    let known = i64::try_from(SQLITE.iter().count()).unwrap();
+    let known = migrations("sqlite").await.iter().count();
+    let known = i64::try_from(known).unwrap();
     let count = raw.count("SELECT COUNT(*) FROM _sqlx_migrations").await;
     assert_eq!(count, known + 1);
     assert_eq!(raw.count("SELECT COUNT(*) FROM channels").await, 1);

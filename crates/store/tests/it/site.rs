@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use kit::postgres::Postgres;
+use kit::postgres::{Options, Postgres};
 use store::{Draft, Kind, NewToken, Retention, Store, StoredUpdate, Validators};
 use tempfile::TempDir;
 
@@ -69,10 +69,10 @@ impl Site {
     }
 }
 
-/// The server that all tests share. It ends with the process.
+/// The server that all tests share, which no test stops. It ends with the process.
 fn server() -> &'static Postgres {
     static SERVER: OnceLock<Postgres> = OnceLock::new();
-    SERVER.get_or_init(|| Postgres::start().unwrap())
+    SERVER.get_or_init(|| Postgres::start_with(&Options::unsynced()).unwrap())
 }
 
 /// Makes a test of each function for either database.
