@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
-use kit::postgres::Postgres;
+use kit::postgres::{Options, Postgres};
 use serde_json::{Value, json};
 use store::{
     Applicant, Batch, MoveRow, NewToken, NewUser, PulseRow, ReceiverCounts, Role, SentBytes,
@@ -35,7 +35,7 @@ pub(super) struct TestDatabase {
 
 fn server() -> &'static Mutex<Postgres> {
     static SERVER: LazyLock<Mutex<Postgres>> =
-        LazyLock::new(|| Mutex::new(Postgres::start().unwrap()));
+        LazyLock::new(|| Mutex::new(Postgres::start_with(&Options::unsynced()).unwrap()));
     &SERVER
 }
 

@@ -1,9 +1,9 @@
 //! A throw-away PostgreSQL server, a real one, for tests and benchmarks.
 //!
 //! [`Postgres::start`] makes a new cluster in a folder of its own and runs a server on it, on a
-//! Unix socket and on a port of the loopback interface. It syncs to disk as in production. The
-//! server and its folder go when the value is dropped, and also when the process that has it is
-//! killed.
+//! Unix socket and on a port of the loopback interface. It syncs to disk as in production, unless
+//! its options say otherwise. The server and its folder go when the value is dropped, and also when
+//! the process that has it is killed.
 
 mod programs;
 
@@ -55,6 +55,18 @@ pub struct Options {
     pub settings: Vec<String>,
     /// Files for the data folder, readable by the server only.
     pub files: Vec<(String, Vec<u8>)>,
+}
+
+impl Options {
+    /// Options of a server that does not wait for the disk: its data survives the end of any
+    /// process, not that of the machine.
+    #[must_use]
+    pub fn unsynced() -> Self {
+        Self {
+            settings: vec!["fsync = off".to_owned()],
+            ..Self::default()
+        }
+    }
 }
 
 /// A running (or stopped) server.
