@@ -17,7 +17,7 @@ use crate::tools;
 /// A broken promise was not noticed, or something could not be built.
 pub fn run_all(context: &mut Context) -> Result<()> {
     step("Building the services with fault injection, and the scenarios");
-    context.announce_first_build("debug", "15 to 20");
+    context.announce_first_build("debug", "7 to 10");
     let features = PROGRAMS.map(|program| format!("{program}/{FAULT_INJECTION}"));
     let features = features.join(",");
     let mut build = context.cargo(&["build", "--locked"]);

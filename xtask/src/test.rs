@@ -22,7 +22,7 @@ impl Build {
             "Building programs and tests in the background; its output is kept in {}",
             log.display()
         ));
-        context.announce_first_build("debug", "15 to 20");
+        context.announce_first_build("debug", "7 to 10");
         fs::create_dir_all(&context.target).context("target")?;
         let file = fs::File::create(&log).with_context(|| log.display().to_string())?;
         // If something kills this program, the kernel ends the build.

@@ -117,7 +117,7 @@ fn build_previous(context: &Context, commit: &str) -> Result<()> {
     show.args(["log", "-1", "--format=%h of %cs, \"%s\"", commit]);
     let name = output(&mut show).unwrap_or_else(|| commit.to_owned());
     step(format!("Building the programs of {name}"));
-    context.announce_first_build("debug", "15 to 20");
+    context.announce_first_build("debug", "7 to 10");
     let source = previous.join("source");
     let _ = fs::remove_dir_all(&source);
     let _ = fs::remove_file(&done);
