@@ -22,9 +22,11 @@ fn main() -> io::Result<()> {
 /// Returns an expression for the migrations in a folder, whose files are named
 /// `VERSION_DESCRIPTION.sql`.
 fn list(folder: &Path) -> io::Result<String> {
+    let entries = fs::read_dir(folder)?.map(|entry| Ok(entry?.path()));
+    let mut paths = entries.collect::<io::Result<Vec<PathBuf>>>()?;
+    paths.sort();
     let mut code = String::from("[\n");
-    for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
+    for path in paths {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let (version, description) = name
             .strip_suffix(".sql")
