@@ -66,6 +66,7 @@ impl Lane<'_> {
     /// # Errors
     ///
     /// Cargo could not be started, or the log not be written or read.
+    #[expect(clippy::disallowed_methods, reason = "a program without async tasks")]
     pub fn start(&self, context: &Context) -> Result<Started> {
         let log = self.log(context);
         fs::create_dir_all(&context.target).context("target")?;
