@@ -63,6 +63,7 @@ pub mod merge;
 pub mod pace;
 pub mod protect;
 pub mod range;
+pub mod rate;
 pub mod receiver;
 mod rtt;
 pub mod source;

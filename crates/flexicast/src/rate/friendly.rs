@@ -1,0 +1,156 @@
+//! The TCP-friendly rate of a member: from its loss events over a long time, and from a CUBIC
+//! controller of its own while its losses are far beyond what they were.
+
+use std::time::{Duration, Instant};
+
+use super::controller::Controller;
+use super::loss_intervals::{LossIntervals, deviation};
+use super::loss_window::Tally;
+
+/// Round trips in which losses of one member count as one sudden change.
+const ROUNDS: usize = 8;
+
+/// Returns the packets a second that CUBIC sends on average where it meets loss events with
+/// probability `p` (RFC 9438 section 5.2 for its own region; section 4.3 and RFC 5348 section 3.1
+/// for the Reno-friendly one).
+pub(super) fn response(p: f64, rtt: f64) -> f64 {
+    if p <= 0.0 {
+        return f64::INFINITY;
+    }
+    let reno = (1.5 / p).sqrt();
+    let cubic = 1.054 * (rtt / p).powf(0.75);
+    reno.max(cubic) / rtt
+}
+
+/// Loss among all members: what is typical, and from where on a member is not.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Population {
+    events: f64,
+    packets: f64,
+    members: usize,
+}
+
+impl Population {
+    /// Adds the sample of a member.
+    pub(super) fn add(&mut self, (events, packets): (f64, f64)) {
+        self.events += events;
+        self.packets += packets;
+        self.members += 1;
+    }
+
+    /// The typical probability of a loss event.
+    pub(super) fn loss(&self) -> f64 {
+        self.events / self.packets.max(1.0)
+    }
+
+    /// Standard deviations by which the extreme one of so many equal members differs.
+    fn significance(&self) -> f64 {
+        (2.0 * (self.members.max(1) as f64).ln()).sqrt().max(2.0)
+    }
+
+    /// Returns the probability of a loss event that a member is taken to have: the typical one
+    /// unless its own sample differs significantly, and its own where that is beyond doubt. Without
+    /// this the flow would follow whichever of many equal members had bad luck.
+    pub(super) fn estimate(&self, (events, packets): (f64, f64)) -> f64 {
+        let typical = self.loss();
+        let z = self.significance();
+        let off = deviation(events, typical * packets).abs();
+        let weight = ((off - z) / z).clamp(0.0, 1.0);
+        if weight == 0.0 || packets < 1.0 {
+            return typical;
+        }
+        let own = events / packets;
+        (typical.sqrt() * (1.0 - weight) + own.sqrt() * weight).powi(2)
+    }
+}
+
+/// Reports and losses of the last round trips.
+#[derive(Debug, Clone, Default)]
+struct RecentLosses {
+    /// Newest first: packets, and loss events among them.
+    rounds: [(Tally, u8); ROUNDS],
+    began: Option<Instant>,
+}
+
+impl RecentLosses {
+    fn add(&mut self, reported: u64, lost: u64, events: u8, round: Duration, now: Instant) {
+        let began = *self.began.get_or_insert(now);
+        let elapsed = now.saturating_duration_since(began);
+        if elapsed >= round {
+            let passed = elapsed.as_nanos() / round.as_nanos().max(1);
+            let passed = passed.min(ROUNDS as u128) as usize;
+            self.rounds.rotate_right(passed.min(ROUNDS - 1));
+            self.rounds[..passed].fill_with(Default::default);
+            self.began = Some(now);
+        }
+        self.rounds[0].0.add(reported, lost);
+        self.rounds[0].1 = self.rounds[0].1.saturating_add(events);
+    }
+
+    /// Returns the loss events of the last rounds, if more was lost in them than any chance
+    /// explains where `p` is usual.
+    fn excess(&self, p: f64) -> Option<usize> {
+        let (mut total, mut events) = (Tally::default(), 0);
+        for (tally, more) in &self.rounds {
+            total.add(tally.reported.into(), tally.lost.into());
+            events += usize::from(*more);
+            let expected = p * f64::from(total.reported);
+            let spread = (expected * (1.0 - p).max(0.0)).sqrt();
+            if f64::from(total.lost) > expected + 5.0 * spread + 5.0 {
+                return Some(events);
+            }
+        }
+        None
+    }
+}
+
+/// A member's own congestion control.
+#[derive(Debug, Clone)]
+pub(super) struct Congestion {
+    pub(super) controller: Controller,
+    pub(super) began: Instant,
+}
+
+/// Loss history of a member.
+#[derive(Debug, Clone)]
+pub(super) struct LossHistory {
+    pub(super) intervals: LossIntervals,
+    recent: RecentLosses,
+    /// Since a sudden change, until it does not limit the flow any more.
+    pub(super) congestion: Option<Box<Congestion>>,
+}
+
+impl LossHistory {
+    /// No losses before the packet with this ordinal.
+    pub(super) fn new(start: u64) -> Self {
+        LossHistory {
+            intervals: LossIntervals::new(start),
+            recent: RecentLosses::default(),
+            congestion: None,
+        }
+    }
+
+    /// Takes a report; `events` are the loss events that it begins, `usual` is the probability of
+    /// one so far. Returns whether the member meets a sudden change, of which all loss events are
+    /// one then.
+    pub(super) fn on_report(
+        &mut self,
+        report: (u64, u64, u8),
+        usual: f64,
+        round: Duration,
+        now: Instant,
+        is_shared: impl Fn(u64) -> bool,
+    ) -> bool {
+        let (reported, lost, events) = report;
+        self.recent.add(reported, lost, events, round, now);
+        if lost == 0 {
+            return false;
+        }
+        let Some(events) = self.recent.excess(usual) else {
+            return false;
+        };
+        self.intervals.join(events, is_shared);
+        self.recent = RecentLosses::default();
+        true
+    }
+}

@@ -1,0 +1,177 @@
+//! Loss intervals of a member (RFC 5348 section 5), many more of them than TFRC keeps.
+//!
+//! A sender that follows the slowest of many estimates needs exact ones: the least of a thousand
+//! averages over 8 intervals is a third of each. All intervals weigh the same, which of all
+//! weightings has the least variance; among [`INTERVALS`] none moves the average by much when it
+//! leaves. In exchange, changes have to be found out ([`LossIntervals::adapt`]).
+
+use std::time::{Duration, Instant};
+
+/// Intervals that are kept.
+pub(super) const INTERVALS: usize = 128;
+/// Length of the newest intervals that are compared with the rest.
+const RECENT: [usize; 3] = [8, 16, 32];
+/// Standard deviations beyond which the newest intervals are taken for a change: by chance once in
+/// a million losses.
+const CHANGE: f64 = 4.5;
+/// An open interval of so many averages leaves 8 of the closed ones, one of twice that leaves 4.
+const DISCOUNT: f64 = 96.0;
+
+/// A loss event that may still turn out to be shared by most members, and not this member's own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct LossEvent {
+    pub(super) pn: u64,
+    /// Packets sent before it.
+    ordinal: u64,
+    at: Instant,
+}
+
+/// Numbers of packets between the loss events of a member.
+#[derive(Debug, Clone)]
+pub(super) struct LossIntervals {
+    /// A ring.
+    closed: [u32; INTERVALS],
+    len: u16,
+    next: u16,
+    /// Sum of all closed intervals.
+    sum: u64,
+    /// Ordinal of the packet at which the open interval began.
+    start: u64,
+    /// The newest event, while it is not known to be this member's own.
+    pending: Option<LossEvent>,
+    /// Packets sent before this moment belong to the last event.
+    event_until: Option<Instant>,
+}
+
+impl LossIntervals {
+    /// No losses before the packet with this ordinal.
+    pub(super) fn new(start: u64) -> Self {
+        LossIntervals {
+            closed: [0; INTERVALS],
+            len: 0,
+            next: 0,
+            sum: 0,
+            start,
+            pending: None,
+            event_until: None,
+        }
+    }
+
+    /// Takes a lost packet: losses within one round trip are one event (RFC 5348 section 5.2).
+    /// Returns whether it begins another one.
+    pub(super) fn on_lost(
+        &mut self,
+        pn: u64,
+        ordinal: u64,
+        at: Instant,
+        rtt: Duration,
+        is_shared: impl Fn(u64) -> bool,
+    ) -> bool {
+        if self.event_until.is_some_and(|until| at < until) || ordinal < self.start {
+            return false;
+        }
+        self.settle(is_shared);
+        self.pending = Some(LossEvent { pn, ordinal, at });
+        self.event_until = Some(at + rtt);
+        true
+    }
+
+    /// The event that is not settled yet, if it is older than `age`.
+    pub(super) fn unsettled(&self, age: Duration, now: Instant) -> bool {
+        let is_old = |event: LossEvent| now.saturating_duration_since(event.at) > age;
+        self.pending.is_some_and(is_old)
+    }
+
+    /// Closes an interval with the pending event, unless most members share its loss.
+    pub(super) fn settle(&mut self, is_shared: impl Fn(u64) -> bool) {
+        if let Some(event) = self.pending.take()
+            && !is_shared(event.pn)
+        {
+            self.push(event.ordinal.saturating_sub(self.start));
+            self.start = event.ordinal;
+            self.adapt();
+        }
+    }
+
+    fn push(&mut self, interval: u64) {
+        let interval = interval.clamp(1, u64::from(u32::MAX)) as u32;
+        let next = usize::from(self.next);
+        if usize::from(self.len) == INTERVALS {
+            self.sum -= u64::from(self.closed[next]);
+        } else {
+            self.len += 1;
+        }
+        self.closed[next] = interval;
+        self.sum += u64::from(interval);
+        self.next = ((next + 1) % INTERVALS) as u16;
+    }
+
+    /// The closed intervals, newest first.
+    fn newest(&self) -> impl Iterator<Item = u64> + '_ {
+        let (next, len) = (usize::from(self.next), usize::from(self.len));
+        (1..=len).map(move |i| u64::from(self.closed[(next + INTERVALS - i) % INTERVALS]))
+    }
+
+    /// Forgets all but the newest intervals.
+    fn truncate(&mut self, len: usize) {
+        if len < usize::from(self.len) {
+            self.sum = self.newest().take(len).sum();
+            self.len = len as u16;
+        }
+    }
+
+    /// Forgets older intervals that the newest are too different from, whether longer or shorter.
+    fn adapt(&mut self) {
+        let len = usize::from(self.len);
+        for recent in RECENT {
+            if len < recent * 2 {
+                return;
+            }
+            let sum: u64 = self.newest().take(recent).sum();
+            let older = (self.sum - sum) as f64 / (len - recent) as f64;
+            let expected = sum as f64 / older.max(1.0);
+            if deviation(recent as f64, expected).abs() > CHANGE {
+                return self.truncate(recent);
+            }
+        }
+    }
+
+    /// Discounts the history while a long interval without loss goes on (RFC 5348 section 5.5).
+    /// `ordinal` is that of the newest packet about which the member reported.
+    pub(super) fn discount(&mut self, ordinal: u64) {
+        let open = ordinal.saturating_sub(self.start) as f64;
+        let len = f64::from(self.len);
+        if len > 0.0 && open * len > 12.0 * self.sum as f64 {
+            let averages = open * len / self.sum.max(1) as f64;
+            self.truncate(((DISCOUNT / averages) as usize).max(1));
+        }
+    }
+
+    /// Joins the newest `events` events to one: a single congestion, which the member alone could
+    /// not end because the flow went on.
+    pub(super) fn join(&mut self, events: usize, is_shared: impl Fn(u64) -> bool) {
+        self.settle(is_shared);
+        for _ in 1..events.min(usize::from(self.len)) {
+            let next = (usize::from(self.next) + INTERVALS - 1) % INTERVALS;
+            let interval = u64::from(self.closed[next]);
+            self.next = next as u16;
+            self.len -= 1;
+            self.sum -= interval;
+            self.start = self.start.saturating_sub(interval);
+        }
+    }
+
+    /// Loss events, and packets in which they happened; `ordinal` as in [`Self::discount`]. An event
+    /// that is not settled counts.
+    pub(super) fn sample(&self, ordinal: u64) -> (f64, f64) {
+        let open = ordinal.saturating_sub(self.start);
+        let events = u64::from(self.len) + u64::from(self.pending.is_some());
+        (events as f64, (self.sum + open) as f64)
+    }
+}
+
+/// Standard deviations between a number of events and the expected one: the square root of a
+/// Poisson number has the same variance of a quarter whatever its mean.
+pub(super) fn deviation(events: f64, expected: f64) -> f64 {
+    2.0 * (events.sqrt() - expected.sqrt())
+}

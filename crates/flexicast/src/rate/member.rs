@@ -1,0 +1,134 @@
+//! A member as the rate controller sees it.
+
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use super::controller::Controller;
+use super::cubic::Cubic;
+use super::friendly::LossHistory;
+use super::loss_window::{LossWindow, Tally};
+use super::sent::{Amount, SentLog};
+use super::{MAX_RTT, MIN_RTT, NEWCOMER_ROUNDS};
+
+/// Estimate of what a member's path takes.
+#[derive(Debug)]
+pub(super) enum Estimator {
+    None,
+    Cubic(Box<Controller>),
+    History(Box<LossHistory>),
+}
+
+impl Estimator {
+    /// A controller that inherits a window.
+    pub(super) fn cubic(window: f64, slow_start: bool) -> Self {
+        let cubic = Cubic::with_window(window, slow_start);
+        Estimator::Cubic(Box::new(Controller::new(cubic)))
+    }
+
+    /// No losses before the packet with this ordinal.
+    pub(super) fn history(start: u64) -> Self {
+        Estimator::History(Box::new(LossHistory::new(start)))
+    }
+}
+
+/// New packets in an acknowledgement.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Report {
+    pub(super) acked: Amount,
+    pub(super) lost: Amount,
+    /// One past the largest lost packet number.
+    pub(super) lost_end: u64,
+}
+
+/// A member of the flow.
+#[derive(Debug)]
+pub(super) struct Member {
+    pub(super) rtt: Duration,
+    admitted: Instant,
+    /// Packets below are not its own.
+    cut: u64,
+    /// Packets below this number are reported or lost.
+    pub(super) reported_to: u64,
+    /// Whether it may limit the flow.
+    pub(super) counts: bool,
+    /// Whether its eviction was reported.
+    pub(super) evicted: bool,
+    /// Bytes a second that its path takes; infinite while nothing limits it.
+    pub(super) rate: f64,
+    /// Busy time since which it holds the flow below the minimum rate.
+    pub(super) slow_since: Option<f64>,
+    pub(super) loss: LossWindow,
+    /// For the circuit breaker.
+    pub(super) measured: Tally,
+    pub(super) estimator: Estimator,
+}
+
+impl Member {
+    pub(super) fn new(rtt: Duration, cut: u64, now: Instant, estimator: Estimator) -> Self {
+        Member {
+            rtt,
+            admitted: now,
+            cut,
+            reported_to: cut,
+            counts: false,
+            evicted: false,
+            rate: f64::INFINITY,
+            slow_since: None,
+            loss: LossWindow::default(),
+            measured: Tally::default(),
+            estimator,
+        }
+    }
+
+    /// Whether it has been a member for some round trips.
+    pub(super) fn is_old(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.admitted) >= self.rtt * NEWCOMER_ROUNDS
+    }
+
+    /// Its own CUBIC controller, if the policy gives it one.
+    pub(super) fn cubic(&self) -> Option<&Cubic> {
+        match &self.estimator {
+            Estimator::Cubic(controller) => Some(&controller.cubic),
+            _ => None,
+        }
+    }
+
+    /// Reduces windows that were not used for long.
+    pub(super) fn on_idle(&mut self) {
+        if let Estimator::Cubic(controller) = &mut self.estimator {
+            controller.cubic.on_idle();
+        }
+    }
+
+    /// Sums up an acknowledgement.
+    pub(super) fn take_report(
+        &mut self,
+        acked: &[Range<u64>],
+        lost: &[Range<u64>],
+        rtt: Duration,
+        sent: &SentLog,
+    ) -> Report {
+        self.rtt = rtt.clamp(MIN_RTT, MAX_RTT);
+        let next = sent.next_pn();
+        for range in acked.iter().chain(lost) {
+            self.reported_to = self.reported_to.max(range.end.min(next));
+        }
+        let lost_end = lost.iter().map(|range| range.end.min(next)).max();
+        Report {
+            acked: sum(acked, self.cut, sent),
+            lost: sum(lost, self.cut, sent),
+            lost_end: lost_end.unwrap_or(0),
+        }
+    }
+}
+
+/// Returns what was sent in these ranges from `from` on.
+pub(super) fn sum(ranges: &[Range<u64>], from: u64, sent: &SentLog) -> Amount {
+    let mut total = Amount::default();
+    for range in ranges {
+        let amount = sent.amount(range.start.max(from)..range.end);
+        total.packets += amount.packets;
+        total.bytes += amount.bytes;
+    }
+    total
+}

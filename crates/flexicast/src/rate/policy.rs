@@ -1,0 +1,321 @@
+//! The policies: what reports mean for the windows, and how the rate follows from them.
+
+use super::*;
+use crate::rate::friendly::{Congestion, response};
+use crate::rate::member::{Report, sum};
+
+/// Share above the flow's rate from which on a member with a controller of its own limits nothing.
+const RECOVERED: f64 = 1.2;
+
+impl RateController {
+    fn usage(&self, rtt: f64) -> Usage {
+        Usage {
+            used: self.target() * rtt / self.payload(),
+            idle: self.clock.is_idle(),
+            next_pn: self.sent.next_pn(),
+        }
+    }
+
+    /// The rate of the shared controller.
+    pub(super) fn shared_rate(&self) -> f64 {
+        match self.config.policy {
+            RatePolicy::TcpFriendly => self.shared.cubic.window() * self.payload() / self.rtt,
+            _ => f64::INFINITY,
+        }
+    }
+
+    /// The rate without the members' own limits.
+    pub(super) fn unlimited_rate(&self) -> f64 {
+        self.bound(self.shared_rate())
+    }
+
+    /// The rate that the windows allow.
+    fn target(&self) -> f64 {
+        let slowest = self.slowest.rate();
+        if slowest.is_infinite() && self.config.policy == RatePolicy::CubicMin {
+            // Nobody counts yet.
+            return self.rate;
+        }
+        self.bound(slowest.min(self.shared_rate()))
+    }
+
+    /// Moves the rate towards its target: down at once, up at most by doubling per round trip.
+    pub(super) fn update_rate(&mut self, now: Instant) {
+        let last = self.updated.replace(now).unwrap_or(now);
+        let elapsed = now.saturating_duration_since(last).as_secs_f64();
+        let target = self.target();
+        let most = self.rate * (elapsed / self.rtt).min(64.0).exp2();
+        self.rate = if target > self.rate {
+            target.min(most)
+        } else {
+            target
+        };
+    }
+
+    /// Policy `CubicMin`.
+    pub(super) fn on_cubic_report(
+        &mut self,
+        id: MemberId,
+        acked: &[Range<u64>],
+        report: &Report,
+        now: Instant,
+    ) {
+        let (payload, busy, target) = (self.payload(), self.clock.seconds(now), self.target());
+        let Some(member) = self.members.get(&id) else {
+            return;
+        };
+        let usage = self.usage(member.rtt.as_secs_f64());
+        let Some(member) = self.members.get_mut(&id) else {
+            return;
+        };
+        let Estimator::Cubic(controller) = &mut member.estimator else {
+            return;
+        };
+        let rtt = member.rtt.as_secs_f64();
+        let losses = Losses {
+            packets: report.lost.packets,
+            end: report.lost_end,
+        };
+        controller.on_lost(losses, usage);
+        let cubic = &mut controller.cubic;
+        let rate = |cubic: &Cubic| cubic.window() * payload / rtt;
+        if usage.idle || rate(cubic) > target * VALIDATED {
+            cubic.on_unused(busy);
+        } else {
+            let grown = sum(acked, cubic.recovery(), &self.sent).bytes;
+            cubic.on_acked(grown as f64 / payload, rtt, busy);
+        }
+        member.rate = rate(cubic);
+        if member.counts {
+            self.slowest.update(id, member.rate);
+        }
+        if self.members.len() == 1 {
+            self.rtt = rtt;
+        }
+    }
+
+    /// Policy `TcpFriendly`.
+    pub(super) fn on_friendly_report(
+        &mut self,
+        id: MemberId,
+        acked: &[Range<u64>],
+        lost: &[Range<u64>],
+        report: &Report,
+        now: Instant,
+    ) {
+        let count = self.members.len();
+        let Some(member) = self.members.get_mut(&id) else {
+            return;
+        };
+        let rtt = member.rtt;
+        if count == 1 {
+            self.rtt = rtt.as_secs_f64();
+        }
+        let Estimator::History(history) = &mut member.estimator else {
+            return;
+        };
+        // Losses: each packet is the member's own or shared by most.
+        let (mut shared, mut own) = (Losses { packets: 0, end: 0 }, 0);
+        let (mut shared_at, mut events) = (None, 0u8);
+        let mut fresh = Vec::new();
+        for range in lost {
+            let mut ordinal = self.sent.ordinal(range.start);
+            self.sent.lose(range.clone(), |packet| {
+                if packet.is_lost_by_most(count) {
+                    shared.packets += 1;
+                    shared.end = packet.pn + 1;
+                    shared_at.get_or_insert(packet.at);
+                } else {
+                    own += 1;
+                }
+                fresh.push((packet.pn, ordinal, packet.at));
+                ordinal += 1;
+            });
+        }
+        let sent = &self.sent;
+        let is_shared = |pn| count > 1 && sent.get(pn).is_some_and(|p| p.is_lost_by_most(count));
+        let is_congested = history.congestion.is_some();
+        for (pn, ordinal, at) in fresh {
+            let begins = !is_congested
+                && !is_shared(pn)
+                && history.intervals.on_lost(pn, ordinal, at, rtt, is_shared);
+            events = events.saturating_add(u8::from(begins));
+        }
+        let round = rtt.max(self.config.ack_delay);
+        let sample = history.intervals.sample(sent.ordinal(member.reported_to));
+        let usual = self.population.estimate(sample).max(self.population.loss());
+        let reported = report.acked.packets + report.lost.packets;
+        let sudden = history.on_report((reported, own, events), usual, round, now, is_shared);
+        if count > 1 && (sudden || is_congested) {
+            self.on_congestion(id, acked, report, own, sudden, now);
+        }
+        self.on_shared_losses(shared, shared_at, now);
+        self.grow_shared(acked, shared, now);
+    }
+
+    /// Drives a member's own controller, which begins with a sudden change.
+    fn on_congestion(
+        &mut self,
+        id: MemberId,
+        acked: &[Range<u64>],
+        report: &Report,
+        own: u64,
+        sudden: bool,
+        now: Instant,
+    ) {
+        let (payload, busy, target) = (self.payload(), self.clock.seconds(now), self.target());
+        let Some(rtt) = self.members.get(&id).map(|member| member.rtt.as_secs_f64()) else {
+            return;
+        };
+        let usage = self.usage(rtt);
+        let Some(member) = self.members.get_mut(&id) else {
+            return;
+        };
+        let Estimator::History(history) = &mut member.estimator else {
+            return;
+        };
+        if sudden && history.congestion.is_none() {
+            let cubic = Cubic::with_window(usage.used, false);
+            history.congestion = Some(Box::new(Congestion {
+                controller: Controller::new(cubic),
+                began: now,
+            }));
+        }
+        let Some(congestion) = &mut history.congestion else {
+            return;
+        };
+        let controller = &mut congestion.controller;
+        let losses = Losses {
+            packets: own,
+            end: report.lost_end,
+        };
+        controller.on_lost(losses, usage);
+        let cubic = &controller.cubic;
+        let after = sum(acked, cubic.recovery(), &self.sent);
+        controller.on_reported(report.acked.packets - after.packets + own, own);
+        let cubic = &mut controller.cubic;
+        let rate = |cubic: &Cubic| cubic.window() * payload / rtt;
+        if usage.idle || rate(cubic) > target * VALIDATED {
+            cubic.on_unused(busy);
+        } else {
+            cubic.on_acked(after.bytes as f64 / payload, rtt, busy);
+        }
+        member.rate = rate(cubic);
+        self.slowest.update(id, member.rate);
+    }
+
+    /// Reduces the flow for losses that most members share.
+    fn on_shared_losses(&mut self, shared: Losses, at: Option<Instant>, now: Instant) {
+        let is_event = shared.packets > 0 && shared.end > self.shared.cubic.recovery();
+        let Some(at) = at.filter(|_| is_event) else {
+            return;
+        };
+        // The first members that reported these losses could not know that others share them.
+        let mut any = false;
+        for member in self.members.values_mut() {
+            if let Estimator::History(history) = &mut member.estimator
+                && history.congestion.take_if(|own| own.began >= at).is_some()
+            {
+                any = true;
+            }
+        }
+        if any {
+            self.scan(now);
+        }
+        let usage = self.usage(self.rtt);
+        self.shared.on_lost(shared, usage);
+    }
+
+    /// Grows the shared window by what is reported for the first time, if it is what limits the
+    /// flow.
+    fn grow_shared(&mut self, acked: &[Range<u64>], shared: Losses, now: Instant) {
+        let (payload, busy) = (self.payload(), self.clock.seconds(now));
+        let recovery = self.shared.cubic.recovery();
+        let fresh = sum(acked, self.progress, &self.sent);
+        let after = sum(acked, self.progress.max(recovery), &self.sent);
+        let before = fresh.packets - after.packets;
+        self.shared
+            .on_reported(before + shared.packets, shared.packets);
+        let end = acked.iter().map(|range| range.end).max().unwrap_or(0);
+        self.progress = self.progress.max(end.min(self.sent.next_pn()));
+        let others = self.bound(self.slowest.rate());
+        if self.clock.is_idle() || self.shared_rate() > others * VALIDATED {
+            if !self.clock.is_idle() {
+                self.shared.cubic.end_slow_start();
+            }
+            self.shared.cubic.on_unused(busy);
+        } else {
+            let grown = after.bytes as f64 / payload;
+            self.shared.cubic.on_acked(grown, self.rtt, busy);
+        }
+    }
+
+    /// Scans all members: who counts, what is typical, who is slowest.
+    pub(super) fn scan(&mut self, now: Instant) {
+        let any = self.members.values().any(|member| member.counts);
+        let count = self.members.len();
+        let age = Duration::from_secs_f64(self.rtt * 1.5) + self.config.ack_delay * 2;
+        let (mut rtt, mut population) = (0.0f64, Population::default());
+        for member in self.members.values_mut() {
+            member.counts |= !any || member.is_old(now);
+            if member.counts {
+                rtt = rtt.max(member.rtt.as_secs_f64());
+            }
+            if let Estimator::History(history) = &mut member.estimator {
+                let intervals = &mut history.intervals;
+                let sent = &self.sent;
+                if intervals.unsettled(age, now) {
+                    let most = |pn| sent.get(pn).is_some_and(|p| p.is_lost_by_most(count));
+                    intervals.settle(|pn| count > 1 && most(pn));
+                }
+                let ordinal = sent.ordinal(member.reported_to);
+                intervals.discount(ordinal);
+                population.add(intervals.sample(ordinal));
+            }
+        }
+        if rtt > 0.0 {
+            self.rtt = rtt;
+        }
+        self.population = population;
+        self.rescan_rates();
+    }
+
+    fn rescan_rates(&mut self) {
+        let (payload, count) = (self.payload(), self.members.len());
+        let mut slowest = Slowest::default();
+        for (id, member) in &mut self.members {
+            let rtt = member.rtt.as_secs_f64();
+            match &mut member.estimator {
+                Estimator::None => continue,
+                Estimator::Cubic(controller) => {
+                    member.rate = controller.cubic.window() * payload / rtt;
+                }
+                // Nobody else can lose a packet: the shared controller sees all losses.
+                Estimator::History(history) if count == 1 => {
+                    history.congestion = None;
+                    member.rate = f64::INFINITY;
+                }
+                Estimator::History(history) => {
+                    let sample = history
+                        .intervals
+                        .sample(self.sent.ordinal(member.reported_to));
+                    let loss = self.population.estimate(sample);
+                    let mut rate = response(loss, rtt) * payload;
+                    if let Some(own) = &history.congestion {
+                        let own = own.controller.cubic.window() * payload / rtt;
+                        if own > self.rate * RECOVERED {
+                            history.congestion = None;
+                        } else {
+                            rate = rate.min(own);
+                        }
+                    }
+                    member.rate = rate;
+                }
+            }
+            if member.counts {
+                slowest.update(*id, member.rate);
+            }
+        }
+        self.slowest = slowest;
+    }
+}
