@@ -153,4 +153,13 @@ impl LossHistory {
         self.recent = RecentLosses::default();
         true
     }
+
+    /// Takes the losses since `at` for what most members share. Returns whether that ends the
+    /// member's own congestion control.
+    pub(super) fn share_losses(&mut self, at: Instant) -> bool {
+        self.recent = RecentLosses::default();
+        self.intervals.share_losses(at);
+        let own = self.congestion.take_if(|own| own.began >= at);
+        own.is_some()
+    }
 }

@@ -93,6 +93,11 @@ impl LossIntervals {
         }
     }
 
+    /// Drops the pending event if it began at `at` or later, when most members lost packets.
+    pub(super) fn share_losses(&mut self, at: Instant) {
+        self.pending.take_if(|event| event.at >= at);
+    }
+
     fn push(&mut self, interval: u64) {
         let interval = interval.clamp(1, u64::from(u32::MAX)) as u32;
         let next = usize::from(self.next);

@@ -71,8 +71,17 @@ impl LossWindow {
         self.total().share()
     }
 
+    /// Whether more than this share is lost: surely in the whole window, and still in its last two
+    /// seconds. The end of slow start, when much is lost at once, is neither.
+    pub(super) fn is_above(&self, limit: f64) -> bool {
+        let mut recent = self.slots[self.newest as usize % SLOTS];
+        let previous = self.slots[(self.newest as usize + SLOTS - 1) % SLOTS];
+        recent.add(previous.reported.into(), previous.lost.into());
+        recent.share() > limit && self.lower_bound() > limit
+    }
+
     /// The least share that the sample allows for (Wilson's score interval); 0 for too few packets.
-    pub(super) fn lower_bound(&self) -> f64 {
+    fn lower_bound(&self) -> f64 {
         let total = self.total();
         if u64::from(total.reported) < MIN_PACKETS {
             return 0.0;
@@ -105,12 +114,23 @@ mod tests {
     }
 
     #[test]
+    fn losses_of_a_moment_are_not_above_the_limit() {
+        let mut window = window(100, 50);
+        assert!(window.is_above(0.1));
+        window.add(20, 0, Duration::from_secs(101));
+        assert!(window.is_above(0.1));
+        window.add(20, 0, Duration::from_secs(102));
+        assert!(window.lower_bound() > 0.1 && !window.is_above(0.1));
+    }
+
+    #[test]
     fn seconds_pass_out_of_the_window() {
         let mut window = window(100, 50);
         window.add(100, 0, Duration::from_secs(104));
         assert_eq!(window.share(), 0.25);
         window.expire(Duration::from_secs(105));
         assert_eq!(window.share(), 0.0);
+        assert!(!window.is_above(0.1));
         window.add(10, 10, Duration::from_secs(1000));
         assert_eq!(window.share(), 1.0);
     }

@@ -31,6 +31,33 @@ impl Estimator {
     }
 }
 
+/// Seconds for which a reason to evict a member has to last.
+const EVICT_AFTER: f64 = 2.0;
+
+/// A reason to evict a member.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Condition {
+    since: Option<f64>,
+    is_due: bool,
+}
+
+impl Condition {
+    /// Takes whether it holds at `now`, which is in seconds; returns the same.
+    pub(super) fn observe(&mut self, holds: bool, now: f64) -> bool {
+        let since = *self.since.get_or_insert(now);
+        self.is_due = holds && now - since >= EVICT_AFTER;
+        if !holds {
+            self.since = None;
+        }
+        holds
+    }
+
+    /// Whether it has held long enough.
+    pub(super) fn is_due(&self) -> bool {
+        self.is_due
+    }
+}
+
 /// New packets in an acknowledgement.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Report {
@@ -55,8 +82,10 @@ pub(super) struct Member {
     pub(super) evicted: bool,
     /// Bytes a second that its path takes; infinite while nothing limits it.
     pub(super) rate: f64,
-    /// Busy time since which it holds the flow below the minimum rate.
-    pub(super) slow_since: Option<f64>,
+    /// Whether it holds the flow below the minimum rate.
+    pub(super) slow: Condition,
+    /// Whether it loses more than it may.
+    pub(super) lossy: Condition,
     pub(super) loss: LossWindow,
     /// For the circuit breaker.
     pub(super) measured: Tally,
@@ -73,7 +102,8 @@ impl Member {
             counts: false,
             evicted: false,
             rate: f64::INFINITY,
-            slow_since: None,
+            slow: Condition::default(),
+            lossy: Condition::default(),
             loss: LossWindow::default(),
             measured: Tally::default(),
             estimator,

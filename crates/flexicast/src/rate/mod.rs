@@ -63,8 +63,6 @@ const NEWCOMER_ROUNDS: u32 = 3;
 const NON_VALIDATED: Duration = Duration::from_secs(300);
 /// A window of so many times what the flow uses does not grow (RFC 7661 section 4.3).
 const VALIDATED: f64 = 2.0;
-/// Busy seconds for which a member may hold the flow below the minimum rate.
-const SLOW_FOR: f64 = 2.0;
 /// Packets a second while an open breaker probes.
 const PROBE_PACKETS: f64 = 10.0;
 
@@ -137,6 +135,8 @@ pub struct RateController {
     shared: Controller,
     /// Packets below this number have been reported by some member.
     progress: u64,
+    /// Packets below this number were sent before the last reduction of the flow.
+    answered: u64,
     /// Round trip of the shared controller, in seconds.
     rtt: f64,
     population: Population,
@@ -160,6 +160,7 @@ impl RateController {
             clock: BusyClock::default(),
             shared: Controller::new(Cubic::new()),
             progress: 0,
+            answered: 0,
             rtt: UNKNOWN_RTT.as_secs_f64(),
             population: Population::default(),
             slowest: Slowest::default(),
@@ -361,36 +362,29 @@ impl RateController {
         let (elapsed, busy) = (self.clock.elapsed(now), self.clock.seconds(now));
         let minimum = self.minimum_rate();
         let holds = self.rate < minimum && self.config.policy != RatePolicy::Fixed;
-        let most = |count: usize, members: usize| members > 2 && count * 2 > members;
-        let count = self.members.len();
-        let slow = |m: &Member| holds && m.counts && m.rate < minimum;
-        let lossy = |m: &Member, limit: f64| m.loss.lower_bound() > limit;
-        let limit = self.config.max_loss;
-        self.members
-            .values_mut()
-            .for_each(|member| member.loss.expire(elapsed));
-        let all = || self.members.values();
-        let spare_slow = most(all().filter(|m| slow(m)).count(), count);
-        let spare_lossy = most(all().filter(|m| lossy(m, limit)).count(), count);
+        let is_broken = self.breaker.cap(0.0).is_finite();
+        let (limit, count) = (self.config.max_loss, self.members.len());
+        let (mut slow, mut lossy) = (0, 0);
+        for member in self.members.values_mut() {
+            member.loss.expire(elapsed);
+            let is_slow = holds && member.counts && member.rate < minimum;
+            let is_lossy = member.loss.is_above(limit);
+            slow += usize::from(member.slow.observe(is_slow, busy));
+            lossy += usize::from(member.lossy.observe(is_lossy, elapsed.as_secs_f64()));
+        }
+        let most = |few: usize| is_broken || (count > 1 && few * 2 > count);
+        let (spare_slow, spare_lossy) = (most(slow), most(lossy));
         for (id, member) in &mut self.members {
-            let is_slow = slow(member) && !spare_slow;
-            let since = match member.slow_since {
-                Some(since) if is_slow => since,
-                _ => busy,
-            };
-            member.slow_since = is_slow.then_some(since);
-            if member.evicted {
-                continue;
-            }
-            let event = if lossy(member, limit) && !spare_lossy {
+            let event = if member.lossy.is_due() && !spare_lossy {
                 RateEvent::LossTooHigh(*id)
-            } else if is_slow && busy - since >= SLOW_FOR {
+            } else if member.slow.is_due() && !spare_slow {
                 RateEvent::TooSlow(*id)
             } else {
                 continue;
             };
-            member.evicted = true;
-            self.events.push_back(event);
+            if !std::mem::replace(&mut member.evicted, true) {
+                self.events.push_back(event);
+            }
         }
     }
 

@@ -71,6 +71,11 @@ impl RateController {
         let Estimator::Cubic(controller) = &mut member.estimator else {
             return;
         };
+        let usage = Usage {
+            // A larger window was not validated (RFC 7661 section 4.3).
+            used: usage.used * VALIDATED,
+            ..usage
+        };
         let rtt = member.rtt.as_secs_f64();
         let losses = Losses {
             packets: report.lost.packets,
@@ -116,8 +121,9 @@ impl RateController {
         };
         // Losses: each packet is the member's own or shared by most.
         let (mut shared, mut own) = (Losses { packets: 0, end: 0 }, 0);
-        let (mut shared_at, mut events) = (None, 0u8);
+        let (mut shared_at, mut unanswered, mut events) = (None, 0, 0u8);
         let mut fresh = Vec::new();
+        let answered = self.answered;
         for range in lost {
             let mut ordinal = self.sent.ordinal(range.start);
             self.sent.lose(range.clone(), |packet| {
@@ -127,6 +133,7 @@ impl RateController {
                     shared_at.get_or_insert(packet.at);
                 } else {
                     own += 1;
+                    unanswered += u64::from(packet.pn >= answered);
                 }
                 fresh.push((packet.pn, ordinal, packet.at));
                 ordinal += 1;
@@ -144,8 +151,10 @@ impl RateController {
         let round = rtt.max(self.config.ack_delay);
         let sample = history.intervals.sample(sent.ordinal(member.reported_to));
         let usual = self.population.estimate(sample).max(self.population.loss());
-        let reported = report.acked.packets + report.lost.packets;
-        let sudden = history.on_report((reported, own, events), usual, round, now, is_shared);
+        // Packets from before the last reduction of the flow ask for no other one.
+        let reported = sum(acked, answered, sent).packets + unanswered;
+        let report_since = (reported, unanswered, events);
+        let sudden = history.on_report(report_since, usual, round, now, is_shared);
         if count > 1 && (sudden || is_congested) {
             self.on_congestion(id, acked, report, own, sudden, now);
         }
@@ -176,6 +185,7 @@ impl RateController {
         };
         if sudden && history.congestion.is_none() {
             let cubic = Cubic::with_window(usage.used, false);
+            self.answered = usage.next_pn;
             history.congestion = Some(Box::new(Congestion {
                 controller: Controller::new(cubic),
                 began: now,
@@ -213,10 +223,8 @@ impl RateController {
         // The first members that reported these losses could not know that others share them.
         let mut any = false;
         for member in self.members.values_mut() {
-            if let Estimator::History(history) = &mut member.estimator
-                && history.congestion.take_if(|own| own.began >= at).is_some()
-            {
-                any = true;
+            if let Estimator::History(history) = &mut member.estimator {
+                any |= history.share_losses(at);
             }
         }
         if any {
@@ -224,6 +232,7 @@ impl RateController {
         }
         let usage = self.usage(self.rtt);
         self.shared.on_lost(shared, usage);
+        self.answered = usage.next_pn;
     }
 
     /// Grows the shared window by what is reported for the first time, if it is what limits the
