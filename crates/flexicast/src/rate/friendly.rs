@@ -28,7 +28,12 @@ pub(super) struct Population {
     events: f64,
     packets: f64,
     members: usize,
+    /// Packets per loss event before the first one, as the rate at that time suggests.
+    first: f64,
 }
+
+/// Loss events after which the rate at the first one is forgotten.
+const FIRST_EVENTS: f64 = 16.0;
 
 impl Population {
     /// Adds the sample of a member.
@@ -38,9 +43,24 @@ impl Population {
         self.members += 1;
     }
 
+    /// Completes the sample: with its first loss events the flow goes on at about half its rate,
+    /// which is in packets per round trip and went up by slow start (RFC 5348 section 6.3.1).
+    pub(super) fn complete(&mut self, before: &Population, window: f64) {
+        if self.events > 0.0 {
+            self.first = match before.events > 0.0 {
+                true => before.first,
+                false => (window / 2.0).powi(2) / 1.5,
+            };
+        }
+    }
+
     /// The typical probability of a loss event.
     pub(super) fn loss(&self) -> f64 {
-        self.events / self.packets.max(1.0)
+        if self.events == 0.0 {
+            return 0.0;
+        }
+        let weight = (1.0 - self.events / FIRST_EVENTS).max(0.0);
+        (self.events + weight) / (self.packets + weight * self.first).max(1.0)
     }
 
     /// Standard deviations by which the extreme one of so many equal members differs.

@@ -285,6 +285,8 @@ impl RateController {
         if rtt > 0.0 {
             self.rtt = rtt;
         }
+        let window = self.rate * self.rtt / self.payload();
+        population.complete(&self.population, window);
         self.population = population;
         self.rescan_rates();
     }
