@@ -71,9 +71,11 @@ impl Cubic {
         self.window < self.slow_start_threshold
     }
 
-    /// Ends slow start: something else than this window limits the flow.
+    /// Ends slow start, because something else than this window limits the flow. What the last
+    /// round trip added is not proven.
     pub(super) fn end_slow_start(&mut self) {
         if self.is_in_slow_start() {
+            self.window = (self.window / 2.0).max(MIN_WINDOW);
             self.slow_start_threshold = self.window;
         }
     }

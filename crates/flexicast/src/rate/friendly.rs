@@ -183,3 +183,81 @@ impl LossHistory {
         own.is_some()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn population(members: usize, sample: (f64, f64)) -> Population {
+        let mut population = Population::default();
+        (0..members).for_each(|_| population.add(sample));
+        population
+    }
+
+    /// RFC 9438 section 5: CUBIC's own region needs a long round trip and few losses.
+    #[test]
+    fn the_response_is_the_faster_of_reno_and_cubic() {
+        assert_eq!(response(0.0, 0.1), f64::INFINITY);
+        let reno = response(0.01, 0.01) * 0.01;
+        assert!((reno - 12.25).abs() < 0.01, "{reno}");
+        let cubic = response(1e-6, 0.1) * 0.1;
+        assert!(
+            (cubic / (1.054 * 1e5f64.powf(0.75)) - 1.0).abs() < 0.001,
+            "{cubic}"
+        );
+    }
+
+    #[test]
+    fn bad_luck_is_not_significant_and_a_bad_path_is() {
+        let all = population(1000, (100.0, 10_000.0));
+        assert_eq!(all.estimate((130.0, 10_000.0)), 0.01, "3 deviations of 3.7");
+        let doubtful = all.estimate((150.0, 10_000.0));
+        assert!((0.0101..0.014).contains(&doubtful), "{doubtful}");
+        assert_eq!(all.estimate((300.0, 10_000.0)), 0.03);
+        assert_eq!(all.estimate((0.0, 10_000.0)), 0.0);
+        assert_eq!(all.estimate((0.0, 0.0)), 0.01, "nothing known");
+        let few = population(2, (100.0, 10_000.0));
+        assert!(
+            few.estimate((130.0, 10_000.0)) > 0.0101,
+            "few have no bad luck"
+        );
+    }
+
+    #[test]
+    fn the_first_losses_leave_half_of_the_rate() {
+        let mut first = population(2, (0.5, 1_000.0));
+        first.complete(&Population::default(), 400.0);
+        let window = response(first.loss(), 0.01) * 0.01;
+        assert!((190.0..280.0).contains(&window), "{window}");
+        let mut later = population(2, (50.0, 1_000.0));
+        later.complete(&first, 400.0);
+        assert_eq!(later.loss(), 0.05);
+    }
+
+    #[test]
+    fn far_too_many_losses_are_a_sudden_change() {
+        let (start, round) = (Instant::now(), Duration::from_millis(100));
+        let at = |i: u32| start + round * i;
+        let mut history = LossHistory::new(0);
+        for i in 0..50 {
+            let usual = history.on_report((100, 1, 1), 0.01, round, at(i), |_| false);
+            assert!(!usual);
+        }
+        assert!(history.on_report((100, 9, 1), 0.01, round, at(50), |_| false));
+        // Three per round are within chance for one round, not for eight.
+        let mut history = LossHistory::new(0);
+        let reports = (0..8).map(|i| history.on_report((100, 3, 1), 0.0, round, at(i), |_| false));
+        let reports: Vec<bool> = reports.collect();
+        assert_eq!(reports[..3], [false, true, false], "{reports:?}");
+    }
+
+    #[test]
+    fn old_rounds_do_not_count() {
+        let (start, round) = (Instant::now(), Duration::from_millis(100));
+        let mut history = LossHistory::new(0);
+        for i in 0..20 {
+            let at = start + round * 8 * i;
+            assert!(!history.on_report((100, 5, 1), 0.0, round, at, |_| false));
+        }
+    }
+}

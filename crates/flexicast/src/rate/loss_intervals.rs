@@ -180,3 +180,90 @@ impl LossIntervals {
 pub(super) fn deviation(events: f64, expected: f64) -> f64 {
     2.0 * (events.sqrt() - expected.sqrt())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RTT: Duration = Duration::from_millis(100);
+
+    /// Losses with these distances, a packet per millisecond.
+    fn intervals(start: Instant, distances: &[u64]) -> (LossIntervals, u64) {
+        let (mut intervals, mut pn) = (LossIntervals::new(0), 0);
+        for distance in distances {
+            pn += distance;
+            let at = start + Duration::from_millis(pn);
+            intervals.on_lost(pn, pn, at, RTT, |_| false);
+        }
+        intervals.settle(|_| false);
+        (intervals, pn)
+    }
+
+    #[test]
+    fn losses_of_one_round_trip_are_one_event() {
+        let (all, pn) = intervals(Instant::now(), &[500, 50, 49, 1, 400]);
+        assert_eq!(all.sample(pn), (3.0, 1000.0));
+    }
+
+    #[test]
+    fn the_newest_intervals_are_kept() {
+        let distances: Vec<u64> = (0..300).map(|i| 1000 + i).collect();
+        let (all, pn) = intervals(Instant::now(), &distances);
+        let expected: u64 = (172..300).map(|i| 1000 + i).sum();
+        assert_eq!(all.sample(pn + 7), (128.0, (expected + 7) as f64));
+    }
+
+    #[test]
+    fn shared_losses_close_no_interval() {
+        let start = Instant::now();
+        let at = |pn| start + Duration::from_millis(pn);
+        let mut all = LossIntervals::new(0);
+        all.on_lost(1000, 1000, at(1000), RTT, |_| false);
+        assert_eq!(all.sample(1000).0, 1.0, "until that is known");
+        assert!(!all.unsettled(RTT, at(1050)) && all.unsettled(RTT, at(1200)));
+        all.settle(|pn| pn == 1000);
+        assert_eq!(all.sample(2000), (0.0, 2000.0));
+        all.on_lost(3000, 3000, at(3000), RTT, |_| false);
+        all.share_losses(at(3001));
+        assert_eq!(all.sample(3000).0, 1.0, "before the others' losses");
+        all.share_losses(at(2900));
+        assert_eq!(all.sample(4000), (0.0, 4000.0));
+    }
+
+    #[test]
+    fn a_change_for_worse_or_better_forgets_what_was() {
+        let mut distances = vec![10_000; 60];
+        distances.extend([200; 8]);
+        let (all, pn) = intervals(Instant::now(), &distances);
+        assert_eq!(all.sample(pn), (8.0, 1600.0));
+        let mut distances = vec![200; 60];
+        distances.extend([2_000; 8]);
+        let (all, pn) = intervals(Instant::now(), &distances);
+        assert_eq!(all.sample(pn), (8.0, 16_000.0));
+        let mut distances = vec![200; 60];
+        distances.extend([300; 8]);
+        let (all, pn) = intervals(Instant::now(), &distances);
+        assert_eq!(all.sample(pn).0, 68.0, "chance");
+    }
+
+    #[test]
+    fn a_long_interval_discounts_the_history() {
+        let (mut all, pn) = intervals(Instant::now(), &[200; 100]);
+        all.discount(pn + 2_000);
+        assert_eq!(all.sample(pn).0, 100.0);
+        all.discount(pn + 200 * 24);
+        assert_eq!(all.sample(pn).0, 4.0);
+        all.discount(pn + 200 * 1000);
+        assert_eq!(all.sample(pn).0, 1.0);
+    }
+
+    #[test]
+    fn the_events_of_one_congestion_are_joined() {
+        let (mut all, pn) = intervals(Instant::now(), &[5000, 150, 150, 150]);
+        all.join(4, |_| false);
+        assert_eq!(all.sample(pn + 100), (1.0, 5550.0));
+        let (mut none, _) = intervals(Instant::now(), &[]);
+        none.join(9, |_| false);
+        assert_eq!(none.sample(10), (0.0, 10.0));
+    }
+}

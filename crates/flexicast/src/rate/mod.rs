@@ -51,6 +51,8 @@ use crate::rtt::MAX_RTT;
 
 /// Shortest round trip that is believed: below it, timers and not the network count.
 const MIN_RTT: Duration = Duration::from_micros(100);
+/// Longest acknowledgement delay that is reckoned with.
+const MAX_ACK_DELAY: Duration = Duration::from_secs(10);
 /// Round trip of a flow without members.
 const UNKNOWN_RTT: Duration = Duration::from_millis(100);
 /// Time between two scans of all members, unless a round trip takes longer.
@@ -153,7 +155,8 @@ pub struct RateController {
 
 impl RateController {
     /// A controller of a flow without members.
-    pub fn new(config: RateConfig) -> Self {
+    pub fn new(mut config: RateConfig) -> Self {
+        config.ack_delay = config.ack_delay.min(MAX_ACK_DELAY);
         let mut controller = RateController {
             members: BTreeMap::new(),
             sent: SentLog::default(),
@@ -178,7 +181,7 @@ impl RateController {
 
     /// Sets the maximum acknowledgement delay of members.
     pub fn set_ack_delay(&mut self, delay: Duration) {
-        self.config.ack_delay = delay;
+        self.config.ack_delay = delay.min(MAX_ACK_DELAY);
     }
 
     /// Sets the UDP payload of a full packet.

@@ -202,7 +202,8 @@ impl RateController {
         controller.on_lost(losses, usage);
         let cubic = &controller.cubic;
         let after = sum(acked, cubic.recovery(), &self.sent);
-        controller.on_reported(report.acked.packets - after.packets + own, own);
+        let before = report.acked.packets.saturating_sub(after.packets);
+        controller.on_reported(before + own, own);
         let cubic = &mut controller.cubic;
         let rate = |cubic: &Cubic| cubic.window() * payload / rtt;
         if usage.idle || rate(cubic) > target * VALIDATED {
