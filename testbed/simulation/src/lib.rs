@@ -6,6 +6,8 @@
 //! promises of flexicast. [`run`] plays one seed, [`runner::run`] many. A seed that breaks a
 //! promise breaks it every time: [`Violation`] prints the line that reproduces it.
 //!
+//! [`rate`] is apart from that: a rate controller alone, with a thousand receivers.
+//!
 //! `flexicast` is real: its source and receivers, with real packets and keys. QUIC is modelled (its
 //! promises about streams and datagrams, not its packets), and so are the network, the store and
 //! the applications.
@@ -19,6 +21,7 @@ mod network;
 mod node;
 mod origin;
 mod path;
+pub mod rate;
 mod receiver_host;
 mod relays;
 pub mod runner;

@@ -60,7 +60,7 @@ impl Population {
             return 0.0;
         }
         let weight = (1.0 - self.events / FIRST_EVENTS).max(0.0);
-        (self.events + weight) / (self.packets + weight * self.first).max(1.0)
+        self.events / (self.packets + weight * self.first).max(1.0)
     }
 
     /// Standard deviations by which the extreme one of so many equal members differs.
@@ -243,7 +243,7 @@ mod tests {
             let usual = history.on_report((100, 1, 1), 0.01, round, at(i), |_| false);
             assert!(!usual);
         }
-        assert!(history.on_report((100, 9, 1), 0.01, round, at(50), |_| false));
+        assert!(history.on_report((100, 15, 1), 0.01, round, at(50), |_| false));
         // Three per round are within chance for one round, not for eight.
         let mut history = LossHistory::new(0);
         let reports = (0..8).map(|i| history.on_report((100, 3, 1), 0.0, round, at(i), |_| false));

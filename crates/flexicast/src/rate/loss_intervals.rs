@@ -239,7 +239,7 @@ mod tests {
         let mut distances = vec![200; 60];
         distances.extend([2_000; 8]);
         let (all, pn) = intervals(Instant::now(), &distances);
-        assert_eq!(all.sample(pn), (8.0, 16_000.0));
+        assert_eq!(all.sample(pn), (14.0, 17_200.0), "already before the last");
         let mut distances = vec![200; 60];
         distances.extend([300; 8]);
         let (all, pn) = intervals(Instant::now(), &distances);

@@ -187,6 +187,7 @@ impl RateController {
     /// Sets the UDP payload of a full packet.
     pub fn set_udp_payload(&mut self, bytes: usize) {
         self.config.udp_payload = bytes;
+        self.rate = self.bound(self.rate);
     }
 
     fn payload(&self) -> f64 {
@@ -219,6 +220,7 @@ impl RateController {
     pub fn admit(&mut self, member: MemberId, rtt: Duration, cut: u64, now: Instant) {
         let rtt = rtt.clamp(MIN_RTT, MAX_RTT);
         let first = self.members.is_empty();
+        self.updated.get_or_insert(now);
         if first && self.sent.total().packets == 0 {
             self.rtt = rtt.as_secs_f64();
             self.rate = self.bound(self.initial_rate());

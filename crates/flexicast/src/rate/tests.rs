@@ -264,10 +264,8 @@ fn members_that_lose_too_much_leave_unless_most_do() {
     };
     let mut rounds = Rounds::new(fixed.clone(), MEMBERS);
     let events = rounds.run(60, |member, pn| member < 2 && sometimes(5)(member, pn));
-    assert_eq!(
-        events,
-        [RateEvent::LossTooHigh(0), RateEvent::LossTooHigh(1)]
-    );
+    let evicted = |member| events.contains(&RateEvent::LossTooHigh(member));
+    assert!(evicted(0) && evicted(1) && events.len() == 2, "{events:?}");
     assert!((0.15..0.25).contains(&rounds.controller.member_loss(0)));
     assert_eq!(rounds.controller.member_loss(5), 0.0);
     let mut rounds = Rounds::new(fixed.clone(), MEMBERS);

@@ -4,6 +4,7 @@
 //! [`RateController`] is real. A packet costs each receiver nothing unless it is lost, and an
 //! acknowledgement costs what it costs the source: a thousand receivers over minutes take seconds.
 
+mod figures;
 mod path;
 
 use std::cmp::Reverse;
@@ -14,6 +15,9 @@ use flexicast::rate::{RateConfig, RateController, RateEvent};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
+pub use figures::{
+    Comparison, MIXED_PATHS, compare, join_dip, recovery_after_eviction, shared_loss_halving, worst,
+};
 pub use path::{Bottleneck, Path};
 use path::{Queue, Receiver};
 
@@ -50,6 +54,8 @@ pub struct RateSimulation {
     pub shared: Option<Bottleneck>,
     /// Whether members whose eviction is requested leave.
     pub evicts: bool,
+    /// When the shared bottleneck first dropped a packet since this was last reset.
+    pub first_drop: Option<Duration>,
     /// What the controller requested, and when.
     pub events: Vec<(Duration, RateEvent)>,
     timing: AckTiming,
@@ -76,6 +82,7 @@ impl RateSimulation {
             controller: RateController::new(config),
             shared: None,
             evicts: false,
+            first_drop: None,
             events: Vec::new(),
             timing,
             origin: Instant::now(),
@@ -196,6 +203,7 @@ impl RateSimulation {
         };
         if left.is_none() {
             self.dropped.push_back(pn);
+            self.first_drop.get_or_insert(self.now);
         }
         self.packets.push_back(Packet {
             sent: self.now,
@@ -257,7 +265,10 @@ impl RateSimulation {
             let last = (end - 1 - self.first_pn) as usize;
             let waited = match &receiver.own {
                 Some(own) => own.waited(),
-                None => self.packets.get(last).map_or(Duration::ZERO, |p| p.left - p.sent),
+                None => self
+                    .packets
+                    .get(last)
+                    .map_or(Duration::ZERO, |p| p.left - p.sent),
             };
             receiver.sample_rtt(waited);
         }
@@ -265,7 +276,8 @@ impl RateSimulation {
         let (rtt, next) = (receiver.smoothed_rtt, receiver.next);
         if !acked.is_empty() || !lost.is_empty() {
             let now = self.instant(self.now);
-            self.controller.on_ack(index as u64, &acked, &lost, rtt, now);
+            self.controller
+                .on_ack(index as u64, &acked, &lost, rtt, now);
             self.take_events();
         }
         if let AckTiming::Delayed(_) = self.timing {
@@ -279,7 +291,9 @@ impl RateSimulation {
         let arrival = match &receiver.own {
             Some(own) => own.next_arrival(),
             None => {
-                let packet = self.packets.get(next.saturating_sub(self.first_pn) as usize);
+                let packet = self
+                    .packets
+                    .get(next.saturating_sub(self.first_pn) as usize);
                 packet.map(|packet| packet.left + receiver.path.rtt / 2)
             }
         };
@@ -298,7 +312,10 @@ impl RateSimulation {
             return;
         }
         let members = self.receivers.iter().filter(|r| r.is_member);
-        let oldest = members.map(Receiver::oldest).min().unwrap_or(self.next_pn());
+        let oldest = members
+            .map(Receiver::oldest)
+            .min()
+            .unwrap_or(self.next_pn());
         while self.first_pn < oldest && self.packets.pop_front().is_some() {
             self.first_pn += 1;
         }

@@ -27,6 +27,17 @@ pub struct Path {
     pub bottleneck: Option<Bottleneck>,
 }
 
+impl Path {
+    /// A path that only loses packets; its round trip is in ms.
+    pub const fn lossy(rtt_ms: u64, loss: f64) -> Self {
+        Path {
+            rtt: Duration::from_millis(rtt_ms),
+            loss,
+            bottleneck: None,
+        }
+    }
+}
+
 /// The queue of a bottleneck.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Queue {
@@ -166,7 +177,11 @@ impl Receiver {
 
     /// The oldest packet that is still looked at.
     pub(super) fn oldest(&self) -> u64 {
-        self.missing.front().copied().unwrap_or(self.next).min(self.next)
+        self.missing
+            .front()
+            .copied()
+            .unwrap_or(self.next)
+            .min(self.next)
     }
 
     /// Takes everything up to `end` into an acknowledgement: what arrived, and what the source then
