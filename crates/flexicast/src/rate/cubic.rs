@@ -272,6 +272,15 @@ mod tests {
     }
 
     #[test]
+    fn slow_start_that_something_else_ends_keeps_what_is_proven() {
+        let mut cubic = Cubic::with_window(100.0, true);
+        cubic.end_slow_start();
+        cubic.end_slow_start();
+        assert_eq!(cubic.window(), 50.0);
+        assert!(!cubic.is_in_slow_start());
+    }
+
+    #[test]
     fn idleness_halves_once_and_keeps_the_initial_window() {
         let mut cubic = Cubic::with_window(100.0, false);
         cubic.on_idle();

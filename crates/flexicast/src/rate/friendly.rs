@@ -217,6 +217,7 @@ mod tests {
         assert_eq!(all.estimate((0.0, 10_000.0)), 0.0);
         assert_eq!(all.estimate((0.0, 0.0)), 0.01, "nothing known");
         let few = population(2, (100.0, 10_000.0));
+        assert_eq!(few.estimate((115.0, 10_000.0)), 0.01, "1.4 deviations");
         assert!(
             few.estimate((130.0, 10_000.0)) > 0.0101,
             "few have no bad luck"
@@ -249,6 +250,19 @@ mod tests {
         let reports = (0..8).map(|i| history.on_report((100, 3, 1), 0.0, round, at(i), |_| false));
         let reports: Vec<bool> = reports.collect();
         assert_eq!(reports[..3], [false, true, false], "{reports:?}");
+    }
+
+    #[test]
+    fn a_sudden_change_is_one_loss_event() {
+        let (start, round) = (Instant::now(), Duration::from_millis(100));
+        let mut history = LossHistory::new(0);
+        for (i, expected) in [(1, 1.0), (2, 2.0), (3, 1.0), (4, 2.0)] {
+            let (pn, at) = (i * 100, start + round * i as u32);
+            let begins = history.intervals.on_lost(pn, pn, at, round, |_| false);
+            let sudden = history.on_report((100, 2, begins.into()), 0.0, round, at, |_| false);
+            assert_eq!(sudden, i == 3);
+            assert_eq!(history.intervals.sample(400).0, expected);
+        }
     }
 
     #[test]

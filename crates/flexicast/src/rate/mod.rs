@@ -366,7 +366,7 @@ impl RateController {
     fn evict(&mut self, now: Instant) {
         let (elapsed, busy) = (self.clock.elapsed(now), self.clock.seconds(now));
         let minimum = self.minimum_rate();
-        let holds = self.rate < minimum && self.config.policy != RatePolicy::Fixed;
+        let holds = self.rate < minimum;
         let is_broken = self.breaker.cap(0.0).is_finite();
         let (limit, count) = (self.config.max_loss, self.members.len());
         let (mut slow, mut lossy) = (0, 0);

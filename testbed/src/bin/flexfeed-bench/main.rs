@@ -17,6 +17,7 @@ mod ladder;
 mod pair;
 mod parcel;
 mod processor;
+mod rate;
 mod reading;
 mod receiver;
 mod relay;
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
         &generation::NAMES[..],
         &ladder::NAMES,
         &ccr::NAMES,
+        &rate::NAMES,
         &reading::NAMES,
         &intake::NAMES,
         &catchup::NAMES,
@@ -61,6 +63,7 @@ fn main() -> ExitCode {
     let reading = reading::measure(&mut figures);
     let ladder = ladder::measure(&mut figures);
     let ccr = ccr::measure(&mut figures);
+    let rate = rate::measure(&mut figures);
     let relay = relay::measure(&mut figures);
     let gateway = gateway::measure(&mut figures);
     let console = console::measure(&mut figures);
@@ -72,6 +75,7 @@ fn main() -> ExitCode {
         reading,
         ladder,
         ccr,
+        rate,
         relay,
         gateway,
         console,
