@@ -34,6 +34,7 @@
 //! - [`source::Source`]: all channels of a source, its sessions and flows.
 //! - [`receiver::Receiver`]: the receiving end, across connections.
 //! - [`flow::FlowSender`]: the sending end of one flow: members, acknowledgements, losses, keys.
+//! - [`rate::RateController`]: the rate that the paths of a flow's members take.
 //! - [`merge::Merge`]: where the bytes of both paths meet.
 //! - [`control`], [`unicast`], [`frame`], [`ack`]: the codecs.
 //! - [`protect`]: packet protection (RFC 9001 with a key per epoch of the flow).

@@ -11,13 +11,13 @@ const MAX_CUT: f64 = 0.5;
 /// Newly lost packets as a controller takes them.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Losses {
-    /// How many.
+    /// Number of packets.
     pub(super) packets: u64,
     /// One past the largest packet number.
     pub(super) end: u64,
 }
 
-/// What the flow does while a report is taken.
+/// The flow's activity while a report is taken.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Usage {
     /// Part of the window that the flow uses, in packets.
@@ -34,7 +34,7 @@ pub(super) struct Controller {
     pub(super) cubic: Cubic,
     /// Packets reported since the last congestion event that were sent before the reduction.
     episode: u64,
-    /// How many of them were lost.
+    /// The lost ones among them.
     episode_lost: u64,
 }
 

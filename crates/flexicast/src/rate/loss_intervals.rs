@@ -166,8 +166,8 @@ impl LossIntervals {
         }
     }
 
-    /// Loss events, and packets in which they happened; `ordinal` as in [`Self::discount`]. An event
-    /// that is not settled counts.
+    /// Loss events, and packets in which these happened; `ordinal` as in [`Self::discount`]. An
+    /// event that is not settled counts.
     pub(super) fn sample(&self, ordinal: u64) -> (f64, f64) {
         let open = ordinal.saturating_sub(self.start);
         let events = u64::from(self.len) + u64::from(self.pending.is_some());

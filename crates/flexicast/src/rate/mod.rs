@@ -16,7 +16,19 @@
 //!   other losses of a member limit the flow to the average rate that CUBIC would have with them
 //!   (RFC 5348), over so many loss intervals that the slowest of a thousand equal members is no
 //!   slower than the others. Sudden losses of a member give it a CUBIC controller of its own. With
-//!   one member all of this is unicast CUBIC.
+//!   one member all of this is unicast CUBIC, but that an event in which more than 30 % of a round
+//!   trip's packets are lost reduces the window to what arrived, at least to half.
+//!
+//! # Application-limited flows
+//!
+//! A window grows only while it is used ([`RateController::on_app_limited`]), stays for five idle
+//! minutes, and is halved once after that (RFC 7661).
+//!
+//! # Cost
+//!
+//! A report costs O(its ranges and lost packets). All members are scanned at most once per round
+//! trip and per 50 ms. A member takes less than a kilobyte, and the record of sent packets is
+//! bounded.
 
 mod breaker;
 mod busy;

@@ -33,7 +33,7 @@ impl RateController {
     fn target(&self) -> f64 {
         let slowest = self.slowest.rate();
         if slowest.is_infinite() && self.config.policy == RatePolicy::CubicMin {
-            // Nobody counts yet.
+            // No member counts yet.
             return self.rate;
         }
         self.bound(slowest.min(self.shared_rate()))
@@ -140,7 +140,7 @@ impl RateController {
             });
         }
         let sent = &self.sent;
-        let is_shared = |pn| count > 1 && sent.get(pn).is_some_and(|p| p.is_lost_by_most(count));
+        let is_shared = |pn| sent.get(pn).is_some_and(|p| p.is_lost_by_most(count));
         let is_congested = history.congestion.is_some();
         for (pn, ordinal, at) in fresh {
             let begins = !is_congested
@@ -276,7 +276,7 @@ impl RateController {
                 let sent = &self.sent;
                 if intervals.unsettled(age, now) {
                     let most = |pn| sent.get(pn).is_some_and(|p| p.is_lost_by_most(count));
-                    intervals.settle(|pn| count > 1 && most(pn));
+                    intervals.settle(most);
                 }
                 let ordinal = sent.ordinal(member.reported_to);
                 intervals.discount(ordinal);
@@ -302,7 +302,7 @@ impl RateController {
                 Estimator::Cubic(controller) => {
                     member.rate = controller.cubic.window() * payload / rtt;
                 }
-                // Nobody else can lose a packet: the shared controller sees all losses.
+                // All losses of a single member are shared ones.
                 Estimator::History(history) if count == 1 => {
                     history.congestion = None;
                     member.rate = f64::INFINITY;

@@ -59,7 +59,7 @@ impl SentLog {
         self.bytes = self.bytes.saturating_add(bytes as u64);
     }
 
-    /// Forgets packets that nobody will acknowledge any more.
+    /// Forgets packets whose acknowledgements are no longer waited for.
     pub(super) fn prune(&mut self, now: Instant) {
         while let Some(front) = self.packets.front()
             && now.saturating_duration_since(front.at) > KEPT

@@ -145,7 +145,7 @@ fn with_one_member_the_flow_is_unicast_cubic() {
     let rates = [RatePolicy::TcpFriendly, RatePolicy::CubicMin].map(|policy| {
         let mut rounds = Rounds::new(config(policy), 1);
         let loses = sometimes(200);
-        (0..2000)
+        (0..500)
             .map(|_| {
                 rounds.run(1, &loses);
                 rounds.controller.rate()
@@ -154,6 +154,16 @@ fn with_one_member_the_flow_is_unicast_cubic() {
     });
     assert_eq!(rates[0], rates[1]);
     assert!(rates[0].iter().max() > rates[0].last(), "some were lost");
+}
+
+#[test]
+fn the_last_member_is_not_held_to_its_average() {
+    let mut rounds = Rounds::friendly(2);
+    rounds.run(300, sometimes(50));
+    assert!(rounds.controller.member_rate(0).is_some());
+    rounds.remove(1);
+    rounds.run(2, nothing);
+    assert_eq!(rounds.controller.member_rate(0), None);
 }
 
 #[test]

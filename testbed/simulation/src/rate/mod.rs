@@ -56,7 +56,7 @@ pub struct RateSimulation {
     pub evicts: bool,
     /// When the shared bottleneck first dropped a packet since this was last reset.
     pub first_drop: Option<Duration>,
-    /// What the controller requested, and when.
+    /// Requests of the controller, with their times.
     pub events: Vec<(Duration, RateEvent)>,
     timing: AckTiming,
     payload: usize,

@@ -32,7 +32,7 @@ const SOME: usize = 100;
 ///
 /// # Errors
 ///
-/// What a figure is about does not happen in its scenario.
+/// A figure's event does not happen in its scenario.
 pub fn measure(figures: &mut Figures) -> Result<()> {
     let (comparisons, scenarios) = NAMES.split_at(2 * MEMBERS.len());
     let policies = [RatePolicy::TcpFriendly, RatePolicy::CubicMin];
