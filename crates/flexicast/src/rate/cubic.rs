@@ -80,6 +80,20 @@ impl Cubic {
         }
     }
 
+    /// Goes on with a round trip that is longer by this factor: what was proven is the rate.
+    pub(super) fn rescale(&mut self, factor: f64) {
+        for packets in [
+            &mut self.window,
+            &mut self.slow_start_threshold,
+            &mut self.w_max,
+            &mut self.prior,
+        ] {
+            *packets *= factor;
+        }
+        self.window = self.window.clamp(MIN_WINDOW, MAX_WINDOW);
+        self.epoch = None;
+    }
+
     /// The first packet number whose loss is another congestion event.
     pub(super) fn recovery(&self) -> u64 {
         self.recovery

@@ -151,8 +151,10 @@ pub struct RateController {
     progress: u64,
     /// Packets below this number were sent before the last reduction of the flow.
     answered: u64,
-    /// Round trip of the shared controller, in seconds.
+    /// Round trip of the shared controller, in seconds: the longest one.
     rtt: f64,
+    /// The member that has it.
+    rtt_of: Option<MemberId>,
     population: Population,
     slowest: Slowest,
     breaker: Breaker,
@@ -177,6 +179,7 @@ impl RateController {
             progress: 0,
             answered: 0,
             rtt: UNKNOWN_RTT.as_secs_f64(),
+            rtt_of: None,
             population: Population::default(),
             slowest: Slowest::default(),
             breaker: Breaker::new(),
@@ -233,12 +236,11 @@ impl RateController {
         let rtt = rtt.clamp(MIN_RTT, MAX_RTT);
         let first = self.members.is_empty();
         self.updated.get_or_insert(now);
-        if first && self.sent.total().packets == 0 {
-            self.rtt = rtt.as_secs_f64();
-            self.rate = self.bound(self.initial_rate());
-        } else if first {
-            // The rate was found with another round trip.
-            self.rtt = rtt.as_secs_f64();
+        if first {
+            self.set_rtt(member, rtt);
+            if self.sent.total().packets == 0 {
+                self.rate = self.bound(self.initial_rate());
+            }
         }
         let estimator = match self.config.policy {
             RatePolicy::Fixed => Estimator::None,
@@ -253,6 +255,17 @@ impl RateController {
         new.counts = self.members.is_empty();
         self.members.insert(member, new);
         self.plan_tick(now);
+    }
+
+    /// Sets the longest round trip. When another member has it now, the rate stays and the window
+    /// changes.
+    fn set_rtt(&mut self, member: MemberId, rtt: Duration) {
+        let rtt = rtt.as_secs_f64();
+        let before = self.rtt_of.replace(member);
+        if before.is_some_and(|before| before != member) {
+            self.shared.cubic.rescale(rtt / self.rtt);
+        }
+        self.rtt = rtt;
     }
 
     /// Whether the rate has never met a limit.

@@ -94,8 +94,9 @@ impl RateController {
         if member.counts {
             self.slowest.update(id, member.rate);
         }
+        let rtt = member.rtt;
         if self.members.len() == 1 {
-            self.rtt = rtt;
+            self.set_rtt(id, rtt);
         }
     }
 
@@ -113,9 +114,6 @@ impl RateController {
             return;
         };
         let rtt = member.rtt;
-        if count == 1 {
-            self.rtt = rtt.as_secs_f64();
-        }
         let Estimator::History(history) = &mut member.estimator else {
             return;
         };
@@ -157,6 +155,9 @@ impl RateController {
         let sudden = history.on_report(report_since, usual, round, now, is_shared);
         if count > 1 && (sudden || is_congested) {
             self.on_congestion(id, acked, report, own, sudden, now);
+        }
+        if count == 1 {
+            self.set_rtt(id, rtt);
         }
         self.on_shared_losses(shared, shared_at, now);
         self.grow_shared(acked, shared, now);
@@ -265,11 +266,12 @@ impl RateController {
         let any = self.members.values().any(|member| member.counts);
         let count = self.members.len();
         let age = Duration::from_secs_f64(self.rtt * 1.5) + self.config.ack_delay * 2;
-        let (mut rtt, mut population) = (0.0f64, Population::default());
-        for member in self.members.values_mut() {
+        let (mut longest, mut population) = (None, Population::default());
+        for (id, member) in &mut self.members {
             member.counts |= !any || member.is_old(now);
             if member.counts {
-                rtt = rtt.max(member.rtt.as_secs_f64());
+                // Among equals the one that has it keeps it.
+                longest = longest.max(Some((member.rtt, self.rtt_of == Some(*id), *id)));
             }
             if let Estimator::History(history) = &mut member.estimator {
                 let intervals = &mut history.intervals;
@@ -283,8 +285,8 @@ impl RateController {
                 population.add(intervals.sample(ordinal));
             }
         }
-        if rtt > 0.0 {
-            self.rtt = rtt;
+        if let Some((rtt, _, member)) = longest {
+            self.set_rtt(member, rtt);
         }
         let window = self.rate * self.rtt / self.payload();
         population.complete(&self.population, window);

@@ -326,7 +326,7 @@ fn a_newcomer_inherits_the_rate_and_counts_later() {
         let before = rounds.rate();
         rounds.admit(99);
         // It has a much longer round trip.
-        for round in 0..3 {
+        for round in 0..12 {
             let sent = rounds.send(rounds.window());
             for member in 0..MEMBERS {
                 rounds.report(member, sent.clone(), |_| false);
@@ -338,6 +338,21 @@ fn a_newcomer_inherits_the_rate_and_counts_later() {
             assert!(rounds.rate() >= 0.9 * before, "{policy:?}, round {round}");
         }
     }
+}
+
+#[test]
+fn the_rate_stays_when_the_longest_round_trip_leaves() {
+    let mut rounds = Rounds::friendly(2);
+    rounds.run(5, nothing);
+    rounds.run(1, |_, pn| pn % 20 == 0);
+    rounds.controller.admit(99, RTT * 10, rounds.pn, rounds.now);
+    rounds.run(40, nothing);
+    assert_eq!(rounds.controller.rtt, 1.0);
+    let before = rounds.rate();
+    rounds.controller.remove(99);
+    rounds.run(2, nothing);
+    assert_eq!(rounds.controller.rtt, 0.1);
+    assert!((rounds.rate() / before - 1.0).abs() < 0.1);
 }
 
 #[test]
