@@ -137,6 +137,9 @@ pub fn shared_loss_halving(members: usize) -> Option<f64> {
     }
     flow.shared = Some(capacity(10_000_000));
     flow.first_drop = None;
+    while flow.first_drop.is_none() {
+        flow.run(MS);
+    }
     let before = flow.controller.rate()?;
     for _ in 0..3_000 {
         flow.run(MS);
