@@ -78,6 +78,8 @@ pub(super) struct Member {
     pub(super) reported_to: u64,
     /// Whether it may limit the flow.
     pub(super) counts: bool,
+    /// Whether a scan has found that it counts.
+    pub(super) was_scanned: bool,
     /// Whether its eviction was reported.
     pub(super) evicted: bool,
     /// Bytes a second that its path takes; infinite while nothing limits it.
@@ -100,6 +102,7 @@ impl Member {
             cut,
             reported_to: cut,
             counts: false,
+            was_scanned: false,
             evicted: false,
             rate: f64::INFINITY,
             slow: Condition::default(),

@@ -237,7 +237,7 @@ impl RateController {
         let first = self.members.is_empty();
         self.updated.get_or_insert(now);
         if first {
-            self.set_rtt(member, rtt);
+            self.set_rtt(member, rtt, false);
             if self.sent.total().packets == 0 {
                 self.rate = self.bound(self.initial_rate());
             }
@@ -257,12 +257,13 @@ impl RateController {
         self.plan_tick(now);
     }
 
-    /// Sets the longest round trip. When another member has it now, the rate stays and the window
-    /// changes.
-    fn set_rtt(&mut self, member: MemberId, rtt: Duration) {
+    /// Sets the longest round trip. When it changes because a member has come or gone, the rate stays
+    /// and the window changes; when queues change it, the window stays.
+    fn set_rtt(&mut self, member: MemberId, rtt: Duration, is_new: bool) {
         let rtt = rtt.as_secs_f64();
         let before = self.rtt_of.replace(member);
-        if before.is_some_and(|before| before != member) {
+        let is_gone = |before| before != member && !self.members.contains_key(&before);
+        if before.is_some_and(|before| is_new || is_gone(before)) {
             self.shared.cubic.rescale(rtt / self.rtt);
         }
         self.rtt = rtt;

@@ -96,7 +96,7 @@ impl RateController {
         }
         let rtt = member.rtt;
         if self.members.len() == 1 {
-            self.set_rtt(id, rtt);
+            self.set_rtt(id, rtt, false);
         }
     }
 
@@ -157,7 +157,7 @@ impl RateController {
             self.on_congestion(id, acked, report, own, sudden, now);
         }
         if count == 1 {
-            self.set_rtt(id, rtt);
+            self.set_rtt(id, rtt, false);
         }
         self.on_shared_losses(shared, shared_at, now);
         self.grow_shared(acked, shared, now);
@@ -271,7 +271,9 @@ impl RateController {
             member.counts |= !any || member.is_old(now);
             if member.counts {
                 // Among equals the one that has it keeps it.
-                longest = longest.max(Some((member.rtt, self.rtt_of == Some(*id), *id)));
+                let is_new = !std::mem::replace(&mut member.was_scanned, true);
+                let keeps = self.rtt_of == Some(*id);
+                longest = longest.max(Some((member.rtt, keeps, *id, is_new)));
             }
             if let Estimator::History(history) = &mut member.estimator {
                 let intervals = &mut history.intervals;
@@ -285,8 +287,8 @@ impl RateController {
                 population.add(intervals.sample(ordinal));
             }
         }
-        if let Some((rtt, _, member)) = longest {
-            self.set_rtt(member, rtt);
+        if let Some((rtt, keeps, member, is_new)) = longest {
+            self.set_rtt(member, rtt, is_new && !keeps);
         }
         let window = self.rate * self.rtt / self.payload();
         population.complete(&self.population, window);

@@ -356,6 +356,28 @@ fn the_rate_stays_when_the_longest_round_trip_leaves() {
 }
 
 #[test]
+fn a_round_trip_that_a_queue_makes_longer_slows_the_flow() {
+    let mut rounds = Rounds::friendly(MEMBERS);
+    rounds.run(5, nothing);
+    rounds.run(1, |_, pn| pn % 20 == 0);
+    rounds.run(2, nothing);
+    let before = rounds.rate();
+    for queue in 1..=10 {
+        let sent = rounds.send(rounds.window());
+        for member in 0..MEMBERS {
+            // Not always the same member has the longest one.
+            let rtt = RTT + MS * (queue * 10 + (member as u32 + queue) % 10);
+            let acked = std::slice::from_ref(&sent);
+            rounds
+                .controller
+                .on_ack(member, acked, &[], rtt, rounds.now);
+        }
+        rounds.controller.handle_timeout(rounds.now);
+    }
+    assert!(rounds.rate() < 0.7 * before, "{} {before}", rounds.rate());
+}
+
+#[test]
 fn a_newcomer_counts_from_its_first_loss() {
     let mut rounds = at_the_ceiling();
     rounds.admit(99);

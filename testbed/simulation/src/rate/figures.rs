@@ -143,7 +143,7 @@ pub fn shared_loss_halving(members: usize) -> Option<f64> {
     let before = flow.controller.rate()?;
     for _ in 0..3_000 {
         flow.run(MS);
-        if flow.controller.rate()? * 2 <= before {
+        if flow.controller.rate()? as f64 <= before as f64 * 0.51 {
             let took = flow.now() - flow.first_drop?;
             return Some((took.as_secs_f64() - ACK_DELAY.as_secs_f64()) / RTT.as_secs_f64());
         }
