@@ -257,8 +257,8 @@ impl RateController {
         self.plan_tick(now);
     }
 
-    /// Sets the longest round trip. When it changes because a member has come or gone, the rate stays
-    /// and the window changes; when queues change it, the window stays.
+    /// Sets the longest round trip. When it changes because a member has come or gone, the rate
+    /// stays and the window changes; when queues change it, the window stays.
     fn set_rtt(&mut self, member: MemberId, rtt: Duration, is_new: bool) {
         let rtt = rtt.as_secs_f64();
         let before = self.rtt_of.replace(member);
