@@ -18,7 +18,7 @@ use bytes::Bytes;
 use flexicast_tokio::receiver::{Event, Receiver, ReceiverConfig, Verify};
 use flexicast_tokio::source::{
     Admission, AdmissionError, Backlog, BoxError, ChannelConfig, FlowEndpoint, FlowSettings,
-    Source, SourceConfig, SourceHandle,
+    RateControl, Source, SourceConfig, SourceHandle,
 };
 use flexicast_tokio::{Cursor, Rung};
 use store::{Draft, Kind, Store};
@@ -311,6 +311,7 @@ async fn main() {
                 }],
                 replicate: false,
                 rate_bps: 10_000_000,
+                control: RateControl::default(),
             }),
         }],
         rate_bps: settings.rate,

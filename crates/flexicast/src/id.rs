@@ -120,10 +120,10 @@ causes! {
     HeartbeatLost = 4 "heartbeat-lost",
     /// The AMT relay stopped answering.
     RelayLost = 5 "relay-lost",
-    /// Reserved: more loss than the channel allows.
+    /// Lost more packets than the channel allows.
     LossTooHigh = 6 "loss-too-high",
-    /// Grants the flow too little, or does not take what it is owed by unicast. Reserved for a
-    /// minimum rate, too.
+    /// Held the flow below its minimum rate, granted it too little, or did not take what it was owed
+    /// by unicast.
     TooSlow = 7 "too-slow",
     /// Too many packets of the flow were invalid for it, or the flow was replaced.
     FlowInvalid = 8 "flow-invalid",

@@ -36,6 +36,8 @@ pub enum Fault {
     RepairOff,
     /// Source: silent members stay on the flow.
     FallbackOff,
+    /// Source: slow and lossy members stay on the flow.
+    EvictionOff,
     /// Source: a database that was set back is served without a new incarnation.
     RenewalOff,
     /// Source: a lost lease does not end publishing.
@@ -74,7 +76,7 @@ impl Fault {
 }
 
 /// All faults, with their names in [`VARIABLE`].
-const NAMES: [(Fault, &str); 23] = [
+const NAMES: [(Fault, &str); 24] = [
     (Fault::DedupeOff, "dedupe-off"),
     (Fault::CursorFirst, "cursor-first"),
     (Fault::JournalAfterCursor, "journal-after-cursor"),
@@ -85,6 +87,7 @@ const NAMES: [(Fault, &str); 23] = [
     (Fault::RebindUnnoticed, "rebind-unnoticed"),
     (Fault::RepairOff, "repair-off"),
     (Fault::FallbackOff, "fallback-off"),
+    (Fault::EvictionOff, "eviction-off"),
     (Fault::RenewalOff, "renewal-off"),
     (Fault::FenceOff, "fence-off"),
     (Fault::RevocationOff, "revocation-off"),

@@ -27,6 +27,7 @@ pub fn of_transport() -> Faults {
     Faults {
         repair_off: Fault::RepairOff.is_injected(),
         fall_back_off: Fault::FallbackOff.is_injected(),
+        eviction_off: Fault::EvictionOff.is_injected(),
         other_version: Fault::VersionOther.is_injected(),
     }
 }

@@ -141,6 +141,10 @@ impl World {
                 self.count("many at once");
                 self.say(|| format!("{members} fall back in channel {channel}: {cause}"));
             }
+            SourceEvent::Breaker { channel, state } => {
+                self.count(format!("breaker {state:?}"));
+                self.say(|| format!("circuit breaker of channel {channel}: {state:?}"));
+            }
             SourceEvent::SecretWanted { channel } => {
                 if self.fault != Some(Fault::NoRekey) {
                     let secret = secret(&mut self.rng);

@@ -219,6 +219,27 @@ impl Lab {
         self.set_port(node, port)
     }
 
+    /// Limits what goes to a node to `kbit_per_s`, with a queue of a third of a second; `None` for no
+    /// limit.
+    ///
+    /// # Errors
+    /// When tc refuses.
+    pub fn set_bandwidth(&self, node: &Node, kbit_per_s: Option<u32>) -> Result<()> {
+        let mut command = self.switch.command(&Tools::find()?.tc)?;
+        let port = port_name(&node.name);
+        match kbit_per_s {
+            Some(rate) => {
+                command.args(["qdisc", "replace", "dev", &port, "root", "tbf"]);
+                let rate = format!("{rate}kbit");
+                command.args(["rate", &rate, "burst", "4kb", "latency", "300ms"]);
+            }
+            None => {
+                command.args(["qdisc", "del", "dev", &port, "root"]);
+            }
+        }
+        output_of(command, "tc", "").map(|_| ())
+    }
+
     /// Pulls (or plugs in again) the whole cable of a node, unicast too.
     ///
     /// # Errors

@@ -21,6 +21,8 @@ pub struct Tools {
     pub ip: PathBuf,
     /// `nft`: cuts and loses multicast.
     pub nft: PathBuf,
+    /// `tc` of iproute2: limits rates.
+    pub tc: PathBuf,
     /// `cat`: a process that lives until its input ends.
     pub cat: PathBuf,
 }
@@ -45,6 +47,7 @@ impl Tools {
             setpriv: locate("setpriv", "util-linux")?,
             ip: locate("ip", "iproute2")?,
             nft: locate("nft", "nftables")?,
+            tc: locate("tc", "iproute2")?,
             cat: locate("cat", "coreutils")?,
         })
     }

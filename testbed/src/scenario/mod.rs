@@ -8,6 +8,7 @@
 mod away;
 mod bad_input;
 mod blocked;
+mod bottleneck;
 mod ccr;
 mod ccr_figures;
 mod checks;
@@ -32,6 +33,7 @@ mod watch;
 pub use away::away_for_thousands_of_updates;
 pub use bad_input::bad_input_disturbs_nothing;
 pub use blocked::a_blocked_receiver_gets_all_by_unicast;
+pub use bottleneck::a_slow_receiver_holds_up_only_itself;
 pub use ccr::{CcrPlan, links_fail_in_turn, play as play_ccr};
 pub use ccr_figures::{Cut, Failure, Observations as CcrObservations};
 pub use checks::{check_outputs, require_no_panic};
@@ -79,6 +81,8 @@ pub enum Fault {
     RepairOff,
     /// The source leaves members on a flow that does not reach them.
     FallbackOff,
+    /// The source leaves slow and lossy members on the flow.
+    EvictionOff,
     /// Receivers say nothing of updates that are gone for good.
     GapsUntold,
     /// The source serves a database that was set back as if nothing had happened.
@@ -116,11 +120,12 @@ pub enum Fault {
 
 impl Fault {
     /// Every one.
-    pub const ALL: [Fault; 20] = [
+    pub const ALL: [Fault; 21] = [
         Fault::DedupeOff,
         Fault::CursorFirst,
         Fault::RepairOff,
         Fault::FallbackOff,
+        Fault::EvictionOff,
         Fault::GapsUntold,
         Fault::RenewalOff,
         Fault::GapFillOff,
@@ -146,6 +151,7 @@ impl Fault {
             Fault::CursorFirst => "cursor-first",
             Fault::RepairOff => "repair-off",
             Fault::FallbackOff => "fallback-off",
+            Fault::EvictionOff => "eviction-off",
             Fault::GapsUntold => "gaps-untold",
             Fault::RenewalOff => "renewal-off",
             Fault::GapFillOff => "gap-fill-off",
@@ -171,6 +177,7 @@ impl Fault {
             Fault::FlowLeaves => return false,
             Fault::RepairOff
             | Fault::FallbackOff
+            | Fault::EvictionOff
             | Fault::RenewalOff
             | Fault::GapFillOff
             | Fault::VersionOther => Side::Source,

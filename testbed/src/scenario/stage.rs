@@ -212,6 +212,15 @@ impl Stage {
         self.lab.set_multicast(self.seat(name)?.node(), multicast)
     }
 
+    /// Limits the line to a receiver to so many kbit/s.
+    ///
+    /// # Errors
+    /// When there is no such receiver or tc refuses.
+    pub fn set_bandwidth(&self, name: &str, kbit_per_s: Option<u32>) -> Result<()> {
+        let node = self.seat(name)?.node();
+        self.lab.set_bandwidth(node, kbit_per_s)
+    }
+
     /// Changes what a relay's port on the switch does with multicast.
     ///
     /// # Errors

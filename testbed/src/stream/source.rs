@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use flexicast_tokio::source::{
     Admission, AdmissionError, Backlog, BoxError, ChannelConfig, Credential, Faults, FlowEndpoint,
-    FlowSettings, ReceiverStatus, Source, SourceConfig, SourceHandle, SourceStatus,
+    FlowSettings, RateControl, ReceiverStatus, Source, SourceConfig, SourceHandle, SourceStatus,
 };
 use tokio::time::{Instant, sleep, sleep_until};
 use uuid::Uuid;
@@ -113,6 +113,7 @@ pub async fn publish(settings: SourceSettings) -> Result<()> {
                 }],
                 replicate: settings.replicate,
                 rate_bps: settings.pace_bps,
+                control: RateControl::fixed(),
             }),
         }],
         rate_bps: settings.pace_bps,

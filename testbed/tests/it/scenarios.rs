@@ -57,6 +57,11 @@ fn c_loss_is_repaired() {
 }
 
 #[test]
+fn c2_a_slow_receiver_holds_up_only_itself() {
+    require(scenario::a_slow_receiver_holds_up_only_itself(None));
+}
+
+#[test]
 fn d_a_blocked_receiver_gets_all_by_unicast() {
     require(scenario::a_blocked_receiver_gets_all_by_unicast(None));
 }

@@ -79,11 +79,11 @@ export const CAUSES: Readonly<Record<string, CauseWords>> = {
   },
   "loss-too-high": {
     short: "too many packets were lost",
-    text: "It lost more of the flow's packets than the channel allows. Reserved: no source gives this cause yet.",
+    text: "It lost more of the flow's packets than the channel allows (--max-loss, 10 % by default), or most members did and the flow stopped. It may return after a back-off, when its own connection keeps up.",
   },
   "too-slow": {
     short: "it could not keep up",
-    text: "Its window for the flow is too small, or it reads its unicast updates too slowly. It would have slowed down all others.",
+    text: "It held the flow below the channel's minimum rate (--min-rate, by default half of what the other members could get), its window for the flow is too small, or it reads its unicast updates too slowly. It would have slowed down all others. It may return after a back-off, when its own connection keeps up.",
   },
   "flow-invalid": {
     short: "the flow was replaced, or packets were not valid",
@@ -183,6 +183,7 @@ export const DEFINITIONS = {
   offline: "Enrolled receivers without a connection. They get everything they missed when they come back.",
   updates_per_min: "Updates a minute that were published on the channel, as the mean of the last hour. An update is one version of one entry.",
   head: "The number of the channel's newest update. Updates are numbered without gaps.",
+  flow_rate: "Rate at which the flow may be sent now: what its members' paths sustain, but no more than the channel's maximum. A member that holds it below the minimum rate, or loses too much, is moved to unicast.",
   flow_bytes: "Bytes sent on the flow: sealed and sent once, for all receivers on multicast and amt together.",
   copy_bytes: "Bytes of the flow's packets replicated to receivers on rung replicated. They are sealed once.",
   unicast_bytes: "Bytes of updates sent to single receivers on their own connections, because the flow does not reach them or they are catching up.",

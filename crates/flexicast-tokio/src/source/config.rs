@@ -7,6 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use flexicast::control::Credential;
+use flexicast::flow::RateControl;
 use uuid::Uuid;
 
 /// Errors of the owner's own making that only need to be shown.
@@ -101,8 +102,10 @@ pub struct FlowSettings {
     pub endpoints: Vec<FlowEndpoint>,
     /// Copy the flow's packets to receivers that multicast does not reach (rung 3).
     pub replicate: bool,
-    /// Pacing of the flow in bit/s.
+    /// Highest rate of the flow in bit/s.
     pub rate_bps: u64,
+    /// Rate control within that.
+    pub control: RateControl,
 }
 
 /// A multicast group to send a flow to.
@@ -126,6 +129,8 @@ pub struct Faults {
     pub repair_off: bool,
     /// Whether silent members stay on the flow.
     pub fall_back_off: bool,
+    /// Whether slow and lossy members stay on the flow.
+    pub eviction_off: bool,
     /// Whether the source speaks another version of the protocol than its receivers.
     pub other_version: bool,
 }

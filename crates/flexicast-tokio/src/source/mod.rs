@@ -35,6 +35,8 @@ pub use config::{
 pub use counters::Counters;
 use engine::{Command, Engine, EngineChannel, EngineParts};
 pub use flexicast::control::Credential;
+pub use flexicast::flow::{BreakerState, RateControl};
+pub use flexicast::rate::RatePolicy;
 pub use flexicast::source::Absence;
 use history::EventLog;
 pub use history::{History, HistoryEvent, HistoryEventKind};
@@ -139,6 +141,7 @@ impl Source {
 fn fresh_flow(config: &SourceConfig, flow: &FlowSettings) -> Result<FlowConfig, Error> {
     Ok(FlowConfig {
         rate: Some(flow.rate_bps),
+        control: flow.control,
         ack_delay: config.ack_delay,
         fall_back: config.fall_back,
         heartbeat: config.heartbeat,

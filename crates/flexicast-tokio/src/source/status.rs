@@ -1,5 +1,6 @@
 //! Status of a running source.
 
+use flexicast::flow::BreakerState;
 use flexicast::source::Traffic;
 use serde::Serialize;
 
@@ -86,6 +87,12 @@ pub struct FlowStatus {
     pub bytes: u64,
     /// Packets that some member still owes an acknowledgement for.
     pub outstanding: usize,
+    /// Current rate in bit/s; `None` for no limit.
+    pub rate_bps: Option<u64>,
+    /// Id of the receiver that alone limits the rate.
+    pub limited_by: Option<String>,
+    /// State of the circuit breaker: `closed`, `halved` or `open`.
+    pub breaker: BreakerState,
 }
 
 /// One receiver.

@@ -85,6 +85,26 @@ pub(crate) struct TimerCheck {
     pub(crate) waiting: bool,
 }
 
+/// What an acknowledgement or a check settles of a member's packets.
+#[derive(Debug, Default)]
+pub(crate) struct Resolution {
+    /// Packets newly acknowledged, in no particular order.
+    pub(crate) acked: Vec<Range<u64>>,
+    /// Packets newly found to be lost, in order.
+    pub(crate) lost: Vec<Range<u64>>,
+    /// Bytes of packets that were lost, or stayed unacknowledged for too long.
+    pub(crate) repairs: Vec<StreamRange>,
+}
+
+impl Resolution {
+    /// Forgets everything, and keeps the memory.
+    pub(crate) fn clear(&mut self) {
+        self.acked.clear();
+        self.lost.clear();
+        self.repairs.clear();
+    }
+}
+
 /// Appends the stream ranges of a lost packet, joined with the last ones where they continue them.
 fn collect(lost: &mut Vec<StreamRange>, ranges: &[StreamRange]) {
     for range in ranges {
@@ -129,10 +149,18 @@ impl Member {
         self.largest
     }
 
-    /// Owes nothing of `range` any more. Returns whether it owed anything of it.
-    fn resolve(&mut self, range: Range<u64>, ledger: &mut Ledger) -> bool {
+    /// Owes nothing of `range` any more. Calls `settled` with each part of it that was owed.
+    fn resolve_with(
+        &mut self,
+        range: Range<u64>,
+        ledger: &mut Ledger,
+        mut settled: impl FnMut(Range<u64>),
+    ) {
         let range = range.start.max(self.low)..range.end;
-        let any = self.resolved.insert_with(range, |new| ledger.settle(new));
+        self.resolved.insert_with(range, |new| {
+            ledger.settle(new.clone());
+            settled(new);
+        });
         let contiguous = self
             .resolved
             .iter()
@@ -143,18 +171,22 @@ impl Member {
             self.low = end;
             self.resolved.remove_below(end);
         }
-        any
     }
 
-    /// Takes an acknowledgement whose largest packet number was really sent. Adds what it shows to
-    /// be lost to `lost`.
+    /// Owes nothing of `range` any more.
+    fn resolve(&mut self, range: Range<u64>, ledger: &mut Ledger) {
+        self.resolve_with(range, ledger, |_| {});
+    }
+
+    /// Takes an acknowledgement whose largest packet number was really sent. Adds what it settles to
+    /// `out`.
     pub(crate) fn on_ack(
         &mut self,
         ack: &PathAck,
         delays: &Delays,
         ledger: &mut Ledger,
         now: Instant,
-        lost: &mut Vec<StreamRange>,
+        out: &mut Resolution,
     ) {
         let largest = ack.largest();
         let progress = largest >= self.low
@@ -168,53 +200,54 @@ impl Member {
             );
         }
         for range in ack.ranges.iter().rev() {
-            self.resolve(range.clone(), ledger);
+            self.resolve_with(range.clone(), ledger, |new| out.acked.push(new));
         }
         if self.largest.is_none_or(|known| largest > known) && largest + 1 >= self.low {
             self.largest = Some(largest);
             self.silent_since = None;
         }
-        self.detect_loss(ledger, now, lost);
+        self.detect_loss(ledger, now, out);
     }
 
     /// RFC 9002 section 6.1: what lies below the largest acknowledged packet and is late by three
     /// packets or by the time threshold is lost.
-    fn detect_loss(&mut self, ledger: &mut Ledger, now: Instant, lost: &mut Vec<StreamRange>) {
+    fn detect_loss(&mut self, ledger: &mut Ledger, now: Instant, out: &mut Resolution) {
         self.loss_at = None;
         let Some(largest) = self.largest else { return };
         let delay = self.rtt.loss_delay();
-        let mut gone: Vec<Range<u64>> = Vec::new();
+        let first = out.lost.len();
         'gaps: for gap in self.resolved.gaps(self.low..largest) {
             for pn in gap.clone() {
                 let Some(sent) = ledger.get(pn) else { continue };
                 if ledger.sent_between(pn, largest) < PACKET_THRESHOLD && sent.at + delay > now {
                     self.loss_at = Some(sent.at + delay);
                     if pn > gap.start {
-                        gone.push(gap.start..pn);
+                        out.lost.push(gap.start..pn);
                     }
                     // Later packets were sent later and are nearer to the largest: none of them is
                     // lost either.
                     break 'gaps;
                 }
-                collect(lost, sent.contents.ranges());
+                collect(&mut out.repairs, sent.contents.ranges());
             }
-            gone.push(gap);
+            out.lost.push(gap);
         }
-        for range in gone {
-            self.resolve(range, ledger);
+        for range in &out.lost[first..] {
+            self.resolve(range.clone(), ledger);
         }
     }
 
-    /// Looks at the timers. `lost` gets what is repaired because it stayed unacknowledged.
+    /// Looks at the timers. `settled` gets what is lost, and what is repaired because it stayed
+    /// unacknowledged.
     pub(crate) fn check(
         &mut self,
         delays: &Delays,
         ledger: &mut Ledger,
         now: Instant,
-        lost: &mut Vec<StreamRange>,
+        settled: &mut Resolution,
     ) -> TimerCheck {
         if self.loss_at.is_some_and(|at| at <= now) {
-            self.detect_loss(ledger, now, lost);
+            self.detect_loss(ledger, now, settled);
         }
         let mut out = TimerCheck {
             next: self.loss_at,
@@ -241,7 +274,7 @@ impl Member {
                     due(sent.at + tail_delay);
                     break 'tail;
                 }
-                collect(lost, sent.contents.ranges());
+                collect(&mut settled.repairs, sent.contents.ranges());
                 repaired.push(pn..pn + 1);
             }
         }

@@ -11,6 +11,7 @@ mod epoch;
 mod grants;
 pub mod ledger;
 pub mod member;
+mod pacer;
 mod pings;
 mod queue;
 mod rekey;
@@ -20,4 +21,5 @@ mod windows;
 
 pub use epoch::{Epoch, SWITCH_WITHIN};
 pub use grants::INITIAL_WINDOW;
+pub use pacer::{BreakerState, FlowRate, RateControl};
 pub use sender::{AckError, Departure, FlowConfig, FlowEvent, FlowSender, FlowStats, MemberId};

@@ -9,12 +9,13 @@ use super::checks::MemberChecks;
 use super::epoch::Epochs;
 use super::grants::Window;
 use super::ledger::{Ledger, StreamRange};
-use super::member::{Delays, Member};
+use super::member::{Delays, Member, Resolution};
+use super::pacer::{BreakerState, FlowRate, Pacer, RateControl};
 use super::pings::{MIN_TAIL_PROBE, Pings};
 use super::queue::SendQueue;
 use crate::ack::PathAck;
-use crate::pace::TokenBucket;
 use crate::protect::{Algorithm, FlowSecret, KeyError, MAX_PACKETS};
+use crate::rate::RateEvent;
 use crate::trace::TracedFrame;
 use crate::{Cause, DEFAULT_UDP_PAYLOAD, FlowId, PathId};
 
@@ -37,8 +38,10 @@ pub struct FlowConfig {
     /// UDP payload of a full packet in bytes, at most: its frames end on a multiple of
     /// [`crate::protect::BLOCK_LEN`].
     pub udp_payload: usize,
-    /// Pacing in bit/s of UDP payload; `None` sends as fast as it is polled.
+    /// Highest rate in bit/s of UDP payload; `None` for no limit of its own.
     pub rate: Option<u64>,
+    /// Rate control within that.
+    pub control: RateControl,
     /// Maximum acknowledgement delay of members.
     pub ack_delay: Duration,
     /// `D_fb`: data unacknowledged for so long moves a member to unicast.
@@ -58,6 +61,7 @@ impl FlowConfig {
             algorithm: Algorithm::default(),
             udp_payload: DEFAULT_UDP_PAYLOAD,
             rate: Some(10_000_000),
+            control: RateControl::default(),
             ack_delay: Duration::from_millis(25),
             fall_back: Duration::from_millis(150),
             heartbeat: Duration::from_secs(1),
@@ -90,6 +94,8 @@ pub enum FlowEvent {
         /// Its sequence.
         sequence: u64,
     },
+    /// The circuit breaker changed its state (RFC 8084).
+    Breaker(BreakerState),
 }
 
 /// The cut at the end of a membership: what the receiver did not get from the flow.
@@ -148,7 +154,7 @@ pub struct FlowSender {
     pub(super) window: Window,
     /// Receivers that listen, members or not: while there is none, nothing is sent.
     listeners: usize,
-    pub(super) bucket: TokenBucket,
+    pub(super) pacer: Pacer,
     pub(super) pings: Pings,
     pub(super) checks: MemberChecks,
     /// Newest packet with data.
@@ -159,6 +165,8 @@ pub struct FlowSender {
     pub(super) stats: FlowStats,
     /// The stream ranges of the packet in the making.
     pub(super) scratch: Vec<StreamRange>,
+    /// What the acknowledgement or check in progress settles.
+    settled: Resolution,
     /// The last packet's frames, while they are traced.
     pub(super) traced: Option<Vec<TracedFrame>>,
     /// Whether silent members stay members.
@@ -172,13 +180,6 @@ impl FlowSender {
         // The secret's only home is its epoch, which erases it at its end.
         let secret = std::mem::take(&mut config.secret);
         let epochs = Epochs::new(config.algorithm, secret)?;
-        let rate = config.rate.unwrap_or(u64::MAX);
-        // A few packets of burst: enough for the timers' grain, little enough for the smallest
-        // router.
-        let bucket = TokenBucket::new(
-            rate,
-            (config.udp_payload * 8).max((rate / 8 / 1000).min(1 << 20) as usize),
-        );
         let delays = Delays::new(config.ack_delay, config.fall_back, config.heartbeat);
         Ok(FlowSender {
             pings: Pings::new(config.ack_delay * 2),
@@ -190,7 +191,7 @@ impl FlowSender {
             members: BTreeMap::new(),
             window: Window::unlimited(),
             listeners: 0,
-            bucket,
+            pacer: Pacer::new(&config),
             checks: MemberChecks::default(),
             last_data: None,
             waiting: false,
@@ -200,6 +201,7 @@ impl FlowSender {
                 ..FlowStats::default()
             },
             scratch: Vec::new(),
+            settled: Resolution::default(),
             traced: None,
             #[cfg(feature = "fault-injection")]
             fall_back_off: false,
@@ -216,6 +218,12 @@ impl FlowSender {
     #[cfg(feature = "fault-injection")]
     pub fn set_fall_back_off(&mut self, off: bool) {
         self.fall_back_off = off;
+    }
+
+    /// Keeps slow and lossy members on the flow, a fault for tests that must notice.
+    #[cfg(feature = "fault-injection")]
+    pub fn set_eviction_off(&mut self, off: bool) {
+        self.pacer.eviction_off = off;
     }
 
     /// The next packet number.
@@ -236,6 +244,11 @@ impl FlowSender {
     /// Counters since the beginning.
     pub fn stats(&self) -> FlowStats {
         self.stats
+    }
+
+    /// Returns its rate, and what limits it.
+    pub fn rate(&self) -> FlowRate {
+        self.pacer.status()
     }
 
     /// The number of members.
@@ -270,15 +283,13 @@ impl FlowSender {
         }
         self.listeners = listeners;
         if listeners == 0 {
-            self.queue.clear();
-            self.window.unblock();
-            self.pings.stop();
+            self.silence();
         }
     }
 
     /// Queues an encoded update, whose `seq` must be larger than all before it.
     pub fn push(&mut self, seq: u64, bytes: Bytes) {
-        let listens = self.listeners > 0 || !self.members.is_empty();
+        let listens = self.is_heard() || !self.members.is_empty();
         self.queue.push(seq, bytes, listens);
     }
 
@@ -292,14 +303,14 @@ impl FlowSender {
         self.traced.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Whether any receiver listens.
+    /// Whether any receiver listens, and the circuit breaker lets the flow send.
     pub(super) fn is_heard(&self) -> bool {
-        self.listeners > 0
+        self.listeners > 0 && self.pacer.breaker() != BreakerState::Open
     }
 
     /// PINGs come quickly for a while.
     pub(super) fn probe_from(&mut self, now: Instant) {
-        if self.listeners > 0 {
+        if self.is_heard() {
             self.pings.probe_from(now);
         }
     }
@@ -308,19 +319,29 @@ impl FlowSender {
     pub fn set_ack_delay(&mut self, delay: Duration, now: Instant) {
         self.config.ack_delay = delay;
         self.delays.set_ack(delay, now);
+        self.pacer.set_ack_delay(self.delays.ack);
     }
 
     /// Makes a receiver that has confirmed key epoch `confirmed` a member from the next packet on
     /// (the cut), which is returned.
-    pub fn admit(&mut self, member: MemberId, path: PathId, rtt: Duration, confirmed: u64) -> u64 {
+    pub fn admit(
+        &mut self,
+        member: MemberId,
+        path: PathId,
+        rtt: Duration,
+        confirmed: u64,
+        now: Instant,
+    ) -> u64 {
         let cut = self.next_pn();
         let granted = self.queue.pushed() + self.initial_window();
         let new = Member::new(path, cut, rtt, confirmed, granted);
         if let Some(before) = self.members.insert(member, new) {
             before.leave(&mut self.ledger);
+            self.pacer.remove(member);
             self.ledger.sweep();
             self.regrant();
         }
+        self.pacer.admit(member, rtt, cut, now);
         if granted < self.window.limit() || self.members.len() == 1 {
             self.regrant();
         }
@@ -331,6 +352,7 @@ impl FlowSender {
     /// unicast path, if it still has one.
     pub fn dismiss(&mut self, member: MemberId) -> Option<Departure> {
         let gone = self.members.remove(&member)?;
+        self.pacer.remove(member);
         let lowest = self.window.is_lowest(&gone.grant);
         let mut owed = gone.leave(&mut self.ledger);
         self.ledger.sweep();
@@ -370,18 +392,24 @@ impl FlowSender {
                 next,
             });
         }
-        let mut lost = Vec::new();
-        member.on_ack(ack, &self.delays, &mut self.ledger, now, &mut lost);
+        let settled = &mut self.settled;
+        settled.clear();
+        member.on_ack(ack, &self.delays, &mut self.ledger, now, settled);
         self.pings.raise_tail_delay(member.rtt.pto(self.delays.ack));
         let next = member
-            .check(&self.delays, &mut self.ledger, now, &mut lost)
+            .check(&self.delays, &mut self.ledger, now, settled)
             .next;
+        let rtt = member.rtt.smoothed();
         self.ledger.sweep();
+        self.pacer.on_resolution(id, settled, rtt, now);
         self.events.extend(
-            lost.into_iter()
+            settled
+                .repairs
+                .drain(..)
                 .map(|range| FlowEvent::Repair { member: id, range }),
         );
         self.checks.plan(next);
+        self.follow_rate_control();
         Ok(())
     }
 
@@ -401,7 +429,7 @@ impl FlowSender {
     /// Whether there is something to send apart from pacing.
     pub(super) fn wants_to_send(&self, now: Instant) -> bool {
         let first = self.pings.last_sent().is_none();
-        self.listeners > 0
+        self.is_heard()
             && (first
                 || self.queue.has_frames(self.window.is_blocked())
                 || self.ping_at().is_some_and(|at| at <= now))
@@ -410,25 +438,26 @@ impl FlowSender {
     /// When a PING is due: a heartbeat, a newcomer's proof, or a probe after data.
     pub(super) fn ping_at(&self) -> Option<Instant> {
         let pings = self.pings.next_timeout(self.config.heartbeat);
-        pings.filter(|_| self.listeners > 0)
+        pings.filter(|_| self.is_heard())
     }
 
     /// When to call [`FlowSender::handle_timeout`] and then [`FlowSender::poll_transmit`] again.
     pub fn poll_timeout(&mut self, now: Instant) -> Option<Instant> {
-        let send_at = if self.listeners == 0 || (self.is_spent() && self.epochs.next.is_none()) {
+        let send_at = if !self.is_heard() || (self.is_spent() && self.epochs.next.is_none()) {
             None
         } else if self.queue.has_frames(self.window.is_blocked()) {
-            Some(self.bucket.ready_at(now))
+            Some(self.pacer.ready_at(now))
         } else {
             // The very first packet of a flow has no predecessor to be timed from.
             self.ping_at()
                 .or(Some(now))
-                .map(|at| at.max(self.bucket.ready_at(now)))
+                .map(|at| at.max(self.pacer.ready_at(now)))
         };
         let switch = self.epochs.next.as_ref().map(|(_, by)| *by);
         [
             send_at,
             self.checks.next_timeout(),
+            self.pacer.next_timeout(),
             switch,
             self.blocked_until(),
         ]
@@ -442,20 +471,36 @@ impl FlowSender {
         self.delays.handle_timeout(now);
         self.switch_if_due(now);
         self.drop_blocking(now);
-        if !self.checks.take_due(now) {
-            return;
+        if self.checks.take_due(now) {
+            self.check_members(now);
         }
+        let stopped = !self.is_heard();
+        self.pacer.handle_timeout(now);
+        if stopped {
+            // The breaker lets the flow try again: receivers prove that it reaches them.
+            self.probe_from(now);
+        }
+        self.follow_rate_control();
+    }
+
+    /// Checks the members' timers.
+    fn check_members(&mut self, now: Instant) {
         self.waiting = false;
         let (mut next, mut pto) = (None, MIN_TAIL_PROBE);
         let mut gone = Vec::new();
         for (id, member) in &mut self.members {
-            let mut lost = Vec::new();
-            let checked = member.check(&self.delays, &mut self.ledger, now, &mut lost);
+            let settled = &mut self.settled;
+            settled.clear();
+            let checked = member.check(&self.delays, &mut self.ledger, now, settled);
+            let rtt = member.rtt.smoothed();
+            self.pacer.on_resolution(*id, settled, rtt, now);
             let fall_back = checked.fall_back;
             #[cfg(feature = "fault-injection")]
             let fall_back = fall_back.filter(|_| !self.fall_back_off);
             self.events.extend(
-                lost.into_iter()
+                settled
+                    .repairs
+                    .drain(..)
                     .map(|range| FlowEvent::Repair { member: *id, range }),
             );
             self.waiting |= checked.waiting;
@@ -471,6 +516,38 @@ impl FlowSender {
         }
         self.ledger.sweep();
         self.checks.plan(next);
+    }
+
+    /// Does what the rate controller has decided: members that are too slow or lose too much leave,
+    /// and a flow whose circuit breaker is open has no members.
+    fn follow_rate_control(&mut self) {
+        while let Some(event) = self.pacer.poll_event() {
+            match event {
+                RateEvent::TooSlow(member) => self.drop_member(member, Cause::TooSlow),
+                RateEvent::LossTooHigh(member) => self.drop_member(member, Cause::LossTooHigh),
+                RateEvent::BreakerHalved => self.on_breaker(BreakerState::Halved),
+                RateEvent::BreakerOpen => {
+                    let members: Vec<_> = self.members.keys().copied().collect();
+                    for member in members {
+                        self.drop_member(member, Cause::LossTooHigh);
+                    }
+                    self.silence();
+                    self.on_breaker(BreakerState::Open);
+                }
+                RateEvent::BreakerClosed => self.on_breaker(BreakerState::Closed),
+            }
+        }
+    }
+
+    fn on_breaker(&mut self, state: BreakerState) {
+        self.events.push_back(FlowEvent::Breaker(state));
+    }
+
+    /// Drops everything that waits to be sent: all receivers get it on their unicast paths.
+    fn silence(&mut self) {
+        self.queue.clear();
+        self.window.unblock();
+        self.pings.stop();
     }
 
     /// Takes a member off the flow and reports it.

@@ -49,7 +49,10 @@ impl FlowSender {
     /// whether it did.
     pub fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
         out.clear();
-        if !self.wants_to_send(now) || self.bucket.ready_at(now) > now {
+        if !self.queue.has_frames(self.window.is_blocked()) {
+            self.pacer.on_app_limited(now);
+        }
+        if !self.wants_to_send(now) || self.pacer.ready_at(now) > now {
             return false;
         }
         self.switch_if_due(now);
@@ -93,7 +96,7 @@ impl FlowSender {
             out.clear();
             return false;
         }
-        self.bucket.take(out.len());
+        self.pacer.on_sent(pn, out.len(), now);
         self.note_sent(pn, contents, now, out.len());
         true
     }

@@ -19,12 +19,13 @@ enum State {
     Closed,
     /// The flow has at most this many bytes a second.
     Halved(f64),
-    /// The flow is stopped.
+    /// The flow is stopped, and is tried again with at most `cap` bytes a second.
     Open {
         until: Instant,
+        cap: f64,
     },
-    /// A few packets a second find out whether the network has recovered.
-    Probing,
+    /// Whether the network has recovered is found out with at most this many bytes a second.
+    Probing(f64),
 }
 
 /// Outcome of a measurement over all members.
@@ -59,13 +60,12 @@ impl Breaker {
         }
     }
 
-    /// Bytes a second that the flow may send at most; `probe` while it is only tried.
-    pub(super) fn cap(&self, probe: f64) -> f64 {
+    /// Bytes a second that the flow may send at most; `least` where it sends at all.
+    pub(super) fn cap(&self, least: f64) -> f64 {
         match self.state {
             State::Closed => f64::INFINITY,
-            State::Halved(cap) => cap,
+            State::Halved(cap) | State::Probing(cap) => cap.max(least),
             State::Open { .. } => 0.0,
-            State::Probing => probe,
         }
     }
 
@@ -73,18 +73,24 @@ impl Breaker {
         matches!(self.state, State::Open { .. })
     }
 
+    pub(super) fn is_closed(&self) -> bool {
+        self.state == State::Closed
+    }
+
     /// When the flow is tried again.
     pub(super) fn next_timeout(&self) -> Option<Instant> {
         match self.state {
-            State::Open { until } => Some(until),
+            State::Open { until, .. } => Some(until),
             _ => None,
         }
     }
 
     /// Starts to probe when the back-off is over.
     pub(super) fn handle_timeout(&mut self, now: Instant) {
-        if self.next_timeout().is_some_and(|until| until <= now) {
-            self.state = State::Probing;
+        if let State::Open { until, cap } = self.state
+            && until <= now
+        {
+            self.state = State::Probing(cap);
             self.begin();
         }
     }
@@ -128,9 +134,9 @@ impl Breaker {
                 self.state = State::Halved(rate / 2.0);
                 RateEvent::BreakerHalved
             }
-            State::Halved(_) if self.bad >= MEASUREMENTS => self.open(now),
-            State::Probing if self.bad > 0 => self.open(now),
-            State::Halved(_) | State::Probing if self.good >= MEASUREMENTS => {
+            State::Halved(cap) if self.bad >= MEASUREMENTS => self.open(cap / 2.0, now),
+            State::Probing(cap) if self.bad > 0 => self.open(cap / 2.0, now),
+            State::Halved(_) | State::Probing(_) if self.good >= MEASUREMENTS => {
                 self.state = State::Closed;
                 self.back_off = FIRST_BACK_OFF;
                 RateEvent::BreakerClosed
@@ -142,10 +148,10 @@ impl Breaker {
         true
     }
 
-    fn open(&mut self, now: Instant) -> RateEvent {
+    fn open(&mut self, cap: f64, now: Instant) -> RateEvent {
         let until = now + self.back_off;
         self.back_off = (self.back_off * 2).min(LAST_BACK_OFF);
-        self.state = State::Open { until };
+        self.state = State::Open { until, cap };
         RateEvent::BreakerOpen
     }
 }
@@ -217,6 +223,7 @@ mod tests {
     fn probes_come_after_a_back_off_that_doubles() {
         let mut bench = bench();
         bench.measure(&[BAD; 6]);
+        let mut cap = 250.0;
         for expected in [10, 20, 40, 80, 160, 320, 320] {
             let until = bench.breaker.next_timeout().unwrap();
             assert_eq!(until - bench.now, Duration::from_secs(expected));
@@ -224,8 +231,9 @@ mod tests {
             assert!(bench.breaker.is_open(), "not before");
             bench.now = until;
             bench.breaker.handle_timeout(bench.now);
-            assert_eq!(bench.breaker.cap(7.0), 7.0);
+            assert_eq!(bench.breaker.cap(7.0), f64::max(cap, 7.0));
             assert_eq!(bench.measure(&[BAD]), [RateEvent::BreakerOpen]);
+            cap /= 2.0;
         }
         bench.now = bench.breaker.next_timeout().unwrap();
         bench.breaker.handle_timeout(bench.now);

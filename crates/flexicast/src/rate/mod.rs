@@ -77,7 +77,7 @@ const NEWCOMER_ROUNDS: u32 = 3;
 const NON_VALIDATED: Duration = Duration::from_secs(300);
 /// A window of so many times what the flow uses does not grow (RFC 7661 section 4.3).
 const VALIDATED: f64 = 2.0;
-/// Packets a second while an open breaker probes.
+/// Packets a second that a tripped breaker allows at least, unless it has stopped the flow.
 const PROBE_PACKETS: f64 = 10.0;
 
 /// Choice of the rate.
@@ -447,6 +447,16 @@ impl RateController {
 
     fn probe_rate(&self) -> f64 {
         (PROBE_PACKETS * self.payload()).min(self.ceiling())
+    }
+
+    /// Whether the circuit breaker has stopped the flow.
+    pub fn is_stopped(&self) -> bool {
+        self.breaker.is_open()
+    }
+
+    /// Whether the circuit breaker limits the flow, or has stopped it.
+    pub fn is_tripped(&self) -> bool {
+        !self.breaker.is_closed()
     }
 
     /// Bytes that may be in flight: the window, and what is sent while an acknowledgement is

@@ -453,7 +453,7 @@ fn the_circuit_breaker_halves_stops_and_probes() {
     assert_eq!(events, [RateEvent::BreakerHalved, RateEvent::BreakerOpen]);
     rounds.now = rounds.controller.next_timeout().unwrap() + Duration::from_secs(10);
     rounds.controller.handle_timeout(rounds.now);
-    assert_eq!(rounds.controller.rate(), Some(10 * 1180 * 8), "a probe");
+    assert!((1.0..1.5).contains(&rounds.rate()), "half of the half");
     assert_eq!(rounds.run(300, nothing), [RateEvent::BreakerClosed]);
     assert_eq!(rounds.rate(), 5.0);
 }

@@ -20,6 +20,9 @@ const PROVED: Duration = Duration::from_secs(12);
 const FLAP: Duration = Duration::from_secs(10);
 const BACKOFF_FIRST: Duration = Duration::from_secs(1);
 const BACKOFF_MAX: Duration = Duration::from_secs(300);
+/// First back-off of a member that the flow evicted, and the time for which its unicast path has to
+/// keep up before it returns.
+pub(super) const EVICTED: Duration = Duration::from_secs(10);
 /// Time limit for a receiver to prove that replicated packets arrive: the source reflects nothing
 /// at third parties.
 const REPLICATION_UNPROVED: Duration = Duration::from_secs(2);
@@ -27,10 +30,17 @@ const REPLICATION_UNPROVED: Duration = Duration::from_secs(2);
 /// unless the receiver proves it again.
 const REPLICATION_PROVED: Duration = Duration::from_secs(12);
 
-/// Returns the back-off, without jitter, of a rung after its `count`th consecutive failure.
-fn backoff(count: u32) -> Duration {
+/// Returns the back-off, without jitter, of a rung after its `count`th consecutive failure; the
+/// first one takes `first`.
+fn backoff(first: Duration, count: u32) -> Duration {
     let doubled = 1 << count.saturating_sub(1).min(16);
-    BACKOFF_FIRST.saturating_mul(doubled).min(BACKOFF_MAX)
+    first.saturating_mul(doubled).min(BACKOFF_MAX)
+}
+
+/// Whether a member that left for this cause held the flow up for the others, or lost too much of
+/// it.
+fn is_eviction(cause: Cause) -> bool {
+    matches!(cause, Cause::TooSlow | Cause::LossTooHigh)
 }
 
 /// Rung of a receiver, with the data that only this rung has.
@@ -149,6 +159,17 @@ impl NewestSequence {
     }
 }
 
+/// Result of [`Ladder::end_backoff`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum BackoffEnd {
+    /// The back-off was over before, or goes on.
+    Running,
+    /// The receiver may prove the rung again.
+    Over,
+    /// The receiver has to wait until then.
+    Extended(Instant),
+}
+
 /// Move of a receiver to its unicast path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FallBack {
@@ -169,6 +190,8 @@ pub(super) struct Ladder {
     native: bool,
     /// Whether the receiver listens through an AMT relay.
     relay: bool,
+    /// Whether the receiver was too slow and does without the flow until its back-off is over.
+    paused: bool,
     pub(super) key: KeyState,
     /// Best proof, until the receiver is promoted.
     proof: Option<Proof>,
@@ -190,6 +213,7 @@ impl Ladder {
             cause: None,
             native: false,
             relay: false,
+            paused: false,
             key: KeyState::None,
             proof: None,
             records: RungRecords::default(),
@@ -241,6 +265,11 @@ impl Ladder {
             Rung::Replicated => self.is_replicated(),
             Rung::Unicast => false,
         }
+    }
+
+    /// Whether the receiver does without the flow until its back-off is over.
+    pub(super) fn is_paused(&self) -> bool {
+        self.paused
     }
 
     /// Whether the receiver listens to the flow on any path.
@@ -305,7 +334,7 @@ impl Ladder {
         *replication = Replication::Off;
         if let Some(record) = self.records.get_mut(Rung::Replicated) {
             record.fail();
-            record.backoff_until = Some(now + backoff(record.failures));
+            record.backoff_until = Some(now + backoff(BACKOFF_FIRST, record.failures));
         }
         true
     }
@@ -401,6 +430,7 @@ impl Ladder {
             cut_head,
         });
         self.proof = None;
+        self.paused = false;
         if let Some(record) = self.records.get_mut(proof.rung) {
             record.tried = false;
         }
@@ -429,15 +459,22 @@ impl Ladder {
             let own = !matches!(cause, Cause::RekeyMissed | Cause::Held);
             let again = record.returned && lasted < FLAP && own;
             record.returned = true;
-            // A member that blocks the flow for all is kept off it for a while even the first time.
-            if again || cause == Cause::TooSlow {
+            // An evicted member is kept off the flow for a while even the first time, however long
+            // it was on it.
+            let first = if is_eviction(cause) {
+                EVICTED
+            } else {
+                BACKOFF_FIRST
+            };
+            if again || is_eviction(cause) {
                 record.fail();
-                backoff_until = Some(now + backoff(record.failures).mul_f64(jitter()));
+                backoff_until = Some(now + backoff(first, record.failures).mul_f64(jitter()));
             } else {
                 record.failures = 0;
             }
             record.backoff_until = backoff_until;
         }
+        self.paused = cause == Cause::TooSlow;
         self.since = now;
         self.cause = Some(cause);
         self.last_fall_back = LastFallBack {
@@ -450,16 +487,26 @@ impl Ladder {
         })
     }
 
-    /// Ends the back-off of a rung, if it is over; returns whether it was.
-    pub(super) fn end_backoff(&mut self, rung: Rung, now: Instant) -> bool {
-        let Some(record) = self.records.get_mut(rung) else {
-            return false;
+    /// Ends the back-off of a rung, if it is over; returns whether it was. That of an evicted
+    /// receiver is extended to the time returned with it as long as its unicast path does not keep
+    /// up.
+    pub(super) fn end_backoff(&mut self, rung: Rung, keeps_up: bool, now: Instant) -> BackoffEnd {
+        let evicted = !self.is_member() && is_eviction(self.last_fall_back.cause);
+        let record = self.records.get_mut(rung);
+        let Some(until) =
+            record.and_then(|record| record.backoff_until.as_mut().filter(|until| **until <= now))
+        else {
+            return BackoffEnd::Running;
         };
-        let is_over = record.backoff_until.is_some_and(|until| until <= now);
-        if is_over {
+        if evicted && !keeps_up {
+            *until = now + EVICTED;
+            return BackoffEnd::Extended(*until);
+        }
+        if let Some(record) = self.records.get_mut(rung) {
             record.backoff_until = None;
         }
-        is_over
+        self.paused = false;
+        BackoffEnd::Over
     }
 
     /// Notes that a better rung was tried and brought nothing. Returns whether that is new.
@@ -521,7 +568,7 @@ impl Ladder {
         self.position = Position::Unicast {
             replication: Replication::Off,
         };
-        (self.native, self.relay) = (false, false);
+        (self.native, self.relay, self.paused) = (false, false, false);
         self.key = KeyState::None;
         self.proof = None;
         for record in &mut self.records.0 {

@@ -5,13 +5,13 @@ use std::time::Instant;
 
 use rand::RngExt;
 
-use super::ladder::{KeyState, Membership, ProofOutcome};
+use super::ladder::{BackoffEnd, KeyState, Membership, ProofOutcome};
 use super::scope::ChannelScope;
 use super::timer::ReceiverTimer;
 use super::types::{LIVE_WITHIN, SessionId, SourceEvent};
 use crate::ack::PathAck;
 use crate::control::{Action, Anchor, Control, State};
-use crate::flow::{Departure, FlowEvent, FlowSender};
+use crate::flow::{BreakerState, Departure, FlowEvent, FlowSender};
 use crate::{Cause, PathId, Rung};
 
 /// Bound on the pieces that a member may owe on its unicast path; beyond it, the receiver is no
@@ -262,7 +262,7 @@ impl ChannelScope<'_> {
             seq: channel.head + 1,
             offset: flow.anchor().offset,
         };
-        let cut = flow.admit(id, proof.path, rtt, confirmed);
+        let cut = flow.admit(id, proof.path, rtt, confirmed, now);
         ladder.promote(proof, channel.head, now);
         delivery.backlog.set_live(false);
         let (flow, anchor) = (flow.config().flow, Some(anchor));
@@ -318,6 +318,8 @@ impl ChannelScope<'_> {
         session.say(&Control::Rung(notice));
         self.out.counters.fall_backs += 1;
         self.out.counters.rekeys_missed += u64::from(cause == Cause::RekeyMissed);
+        self.out.counters.evicted_too_slow += u64::from(cause == Cause::TooSlow);
+        self.out.counters.evicted_lossy += u64::from(cause == Cause::LossTooHigh);
         self.out.mark_dirty(id);
         self.out.push(SourceEvent::Moved {
             session: id,
@@ -361,6 +363,13 @@ impl ChannelScope<'_> {
                     self.count_fall_back(cause, now);
                     self.end_membership(member, cause, departure, now);
                 }
+                FlowEvent::Breaker(state) => {
+                    self.out.counters.breaker_trips += u64::from(state == BreakerState::Open);
+                    self.out.push(SourceEvent::Breaker {
+                        channel: self.index,
+                        state,
+                    });
+                }
                 FlowEvent::Switched { .. } => {
                     if self.channel.rekeying.switched() {
                         self.want_secret();
@@ -381,9 +390,15 @@ impl ChannelScope<'_> {
         let Some(subscription) = session.subscription(self.index) else {
             return;
         };
+        let keeps_up = subscription.keeps_up(self.channel.head);
         let ladder = &mut subscription.ladder;
-        if !ladder.end_backoff(rung, now) {
-            return;
+        match ladder.end_backoff(rung, keeps_up, now) {
+            BackoffEnd::Running => return,
+            BackoffEnd::Extended(until) => {
+                let timer = ReceiverTimer::Backoff(rung);
+                return self.timers.add(id, self.index, timer, until);
+            }
+            BackoffEnd::Over => {}
         }
         // A member by another rung says by itself, now and then, that a better one works.
         if !ladder.is_member() && !held {
@@ -392,6 +407,7 @@ impl ChannelScope<'_> {
             let notice = ladder.notice(flow, PathId::UNICAST, next, cause, None);
             session.say(&Control::Rung(notice));
             self.out.mark_dirty(id);
+            self.recount(id);
         }
     }
 }

@@ -153,8 +153,10 @@ impl Source {
     #[cfg(feature = "fault-injection")]
     pub fn inject_faults(&mut self, faults: Faults) {
         self.faults = faults;
-        self.flows_mut()
-            .for_each(|f| f.set_fall_back_off(faults.fall_back_off));
+        self.flows_mut().for_each(|flow| {
+            flow.set_fall_back_off(faults.fall_back_off);
+            flow.set_eviction_off(faults.eviction_off);
+        });
     }
 
     fn flows_mut(&mut self) -> impl Iterator<Item = &mut FlowSender> {

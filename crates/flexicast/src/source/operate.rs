@@ -99,7 +99,10 @@ impl Source {
         if let Some(flow) = channel.and_then(|c| c.flow.as_mut()) {
             flow.set_tracing(self.tracer.is_on());
             #[cfg(feature = "fault-injection")]
-            flow.set_fall_back_off(self.faults.fall_back_off);
+            {
+                flow.set_fall_back_off(self.faults.fall_back_off);
+                flow.set_eviction_off(self.faults.eviction_off);
+            }
         }
     }
 

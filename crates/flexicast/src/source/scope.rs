@@ -80,7 +80,7 @@ impl ChannelScope<'_> {
         };
         // Nothing is sent for the sake of a receiver that takes nothing from the flow.
         let is = Reception {
-            listens: !held && subscription.ladder.listens(),
+            listens: !held && !subscription.ladder.is_paused() && subscription.ladder.listens(),
             replicated: !held && reachable && subscription.ladder.is_replicated(),
         };
         let was = std::mem::replace(&mut subscription.counted, is);

@@ -6,7 +6,7 @@ use super::audience::Reception;
 use super::delivery::Delivery;
 use super::ladder::Ladder;
 use super::outputs::Outputs;
-use super::types::ChannelIndex;
+use super::types::{ChannelIndex, LIVE_WITHIN};
 
 /// A receiver's subscription to a channel.
 #[derive(Debug)]
@@ -31,5 +31,12 @@ impl Subscription {
             outputs,
             counted: Reception::default(),
         }
+    }
+
+    /// Whether the receiver's unicast path carries as much as is published: nothing waits for it,
+    /// and the outputs are near the head.
+    pub(super) fn keeps_up(&self, head: u64) -> bool {
+        let at = self.outputs.cursor().map_or(0, |cursor| cursor.seq);
+        self.delivery.backlog.is_empty() && at.saturating_add(LIVE_WITHIN) >= head
     }
 }

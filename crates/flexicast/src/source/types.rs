@@ -6,7 +6,7 @@ use bytes::Bytes;
 use uuid::Uuid;
 
 use crate::control::{Endpoint, Hello};
-use crate::flow::FlowConfig;
+use crate::flow::{BreakerState, FlowConfig};
 use crate::{Cause, Cursor, Rung};
 
 /// The caller's number for a unicast session.
@@ -50,6 +50,8 @@ pub struct Faults {
     pub repair_off: bool,
     /// Whether silent members stay on the flow.
     pub fall_back_off: bool,
+    /// Whether slow and lossy members stay on the flow.
+    pub eviction_off: bool,
 }
 
 /// One channel.
@@ -149,6 +151,12 @@ pub struct SourceCounters {
     pub rekeys: u64,
     /// Members that fell back because they did not confirm a key in time.
     pub rekeys_missed: u64,
+    /// Members that fell back because they held the flow up.
+    pub evicted_too_slow: u64,
+    /// Members that fell back because they lost too many packets.
+    pub evicted_lossy: u64,
+    /// Times that a flow's circuit breaker stopped it.
+    pub breaker_trips: u64,
     /// Receivers notified that updates are gone for good.
     pub gaps: u64,
     /// Times that updates on unicast paths had to wait for the rate of all of them together.
@@ -234,6 +242,13 @@ pub enum SourceEvent {
         members: usize,
         /// The cause of the first of them.
         cause: Cause,
+    },
+    /// The circuit breaker of a channel's flow changed its state.
+    Breaker {
+        /// The channel.
+        channel: ChannelIndex,
+        /// New state.
+        state: BreakerState,
     },
     /// Another key epoch is due: call [`super::Source::rekey`] with a fresh random secret.
     SecretWanted {

@@ -17,5 +17,6 @@ mod needs;
 mod offer;
 mod overdue;
 mod pair;
+mod rate;
 mod recorded;
 mod vectors;

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use async_trait::async_trait;
 use bytes::Bytes;
 use flexicast_tokio::source::{
-    ChannelBytes, ChannelStatus, Counters, FlowStatus, History, HistoryEvent, HistoryEventKind,
-    MassFallBack, Move, ReceiverChannel, ReceiverStatus,
+    BreakerState, ChannelBytes, ChannelStatus, Counters, FlowStatus, History, HistoryEvent,
+    HistoryEventKind, MassFallBack, Move, ReceiverChannel, ReceiverStatus,
 };
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -86,6 +86,9 @@ fn seen() -> SourceStatus {
                     packets: 12,
                     bytes: 1200,
                     outstanding: 0,
+                    rate_bps: Some(2_000_000),
+                    limited_by: None,
+                    breaker: BreakerState::Closed,
                 }),
                 bytes: ChannelBytes::default(),
             },

@@ -77,6 +77,11 @@ const KNOWN: &[Known] = table! {
     "rekeys": protocol.rekeys, "Key epochs of flows after the first";
     "rekeys_missed": protocol.rekeys_missed,
         "Fall-backs of receivers that did not confirm a key in time";
+    "evicted_too_slow": protocol.evicted_too_slow,
+        "Fall-backs of receivers that held a flow up";
+    "evicted_lossy": protocol.evicted_lossy,
+        "Fall-backs of receivers that lost too many packets of a flow";
+    "breaker_trips": protocol.breaker_trips, "Times that a flow's circuit breaker stopped it";
     "receiver_gaps": protocol.gaps, "Notifications of receivers that updates are gone for good";
     "unicast_held": protocol.unicast_held,
         "Waits of updates for the rate limit of all unicast paths together";

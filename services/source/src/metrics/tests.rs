@@ -6,8 +6,8 @@ use crate::status::{
     ChannelView, DatabaseState, FeedState, FeedView, IngestStatus, Phase, RelayView, Role,
 };
 use flexicast_tokio::source::{
-    ChannelBytes, ChannelStatus, Counters, FlowStatus, History, HistoryEvent, HistoryEventKind,
-    Move, ReceiverChannel, ReceiverStatus,
+    BreakerState, ChannelBytes, ChannelStatus, Counters, FlowStatus, History, HistoryEvent,
+    HistoryEventKind, Move, ReceiverChannel, ReceiverStatus,
 };
 
 /// Returns one channel with one feed.
@@ -116,6 +116,9 @@ fn everything() -> SourceStatus {
                     packets: 7,
                     bytes: 700,
                     outstanding: 1,
+                    rate_bps: Some(2_000_000),
+                    limited_by: None,
+                    breaker: BreakerState::Closed,
                 }),
                 bytes: ChannelBytes::default(),
             },

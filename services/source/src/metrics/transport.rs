@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use flexicast_tokio::Rung;
 use flexicast_tokio::source::{
-    FlowStatus, History, HistoryEventKind, ReceiverChannel, SourceStatus,
+    BreakerState, FlowStatus, History, HistoryEventKind, ReceiverChannel, SourceStatus,
 };
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -49,6 +49,12 @@ metrics! {
         outstanding: Gauges = "flow_outstanding_packets",
             "Flow packets with an acknowledgement outstanding";
         key_sequence: Gauges = "flow_key_sequence", "Key epoch in use on the flow";
+        rate: Gauges = "flow_rate_bytes_per_second",
+            "Rate at which the flow may be sent now; absent without a limit";
+        limited: Gauges = "flow_rate_limited",
+            "Whether one receiver alone limits the rate of the flow";
+        breaker: Gauges = "flow_breaker",
+            "State of the flow's circuit breaker: 0 closed, 1 halved, 2 open";
     }
 }
 
@@ -148,6 +154,9 @@ impl Flows {
             &self.replicas,
             &self.outstanding,
             &self.key_sequence,
+            &self.rate,
+            &self.limited,
+            &self.breaker,
         ] {
             gauges.clear();
         }
@@ -162,6 +171,16 @@ impl Flows {
         set(&self.replicas, flow.replicas as u64);
         set(&self.outstanding, flow.outstanding as u64);
         set(&self.key_sequence, flow.key_sequence);
+        if let Some(rate) = flow.rate_bps {
+            set(&self.rate, rate / 8);
+        }
+        set(&self.limited, flow.limited_by.is_some().into());
+        let breaker = match flow.breaker {
+            BreakerState::Closed => 0,
+            BreakerState::Halved => 1,
+            BreakerState::Open => 2,
+        };
+        set(&self.breaker, breaker);
         raise(&self.packets.get_or_create(&labels), flow.packets);
         raise(&self.bytes.get_or_create(&labels), flow.bytes);
     }

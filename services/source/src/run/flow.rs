@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use flexicast_tokio::source::{FlowEndpoint, FlowSettings};
+use flexicast_tokio::source::{FlowEndpoint, FlowSettings, RateControl};
 use store::{ChannelSettings, Retention};
 
 use crate::clock::millis;
@@ -63,6 +63,7 @@ impl FlowParameters {
             endpoints: endpoints.collect::<Result<_>>()?,
             replicate: config.flows.replicate,
             rate_bps: self.rate_bps,
+            control: RateControl::default(),
         }))
     }
 }

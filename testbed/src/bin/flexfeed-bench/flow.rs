@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use flexicast::ack::PathAck;
-use flexicast::flow::{FlowConfig, FlowSender};
+use flexicast::flow::{FlowConfig, FlowSender, RateControl};
 use flexicast::frame::{Frame, Frames};
 use flexicast::protect::{Algorithm, FlowSecret, PacketKey};
 use flexicast::{FlowId, PathId, Rung};
@@ -57,12 +57,19 @@ pub fn deliver(mut pairs: Vec<Pair>, algorithm: Algorithm, parcel: &Parcel) -> R
         algorithm,
         udp_payload: UDP_PAYLOAD,
         rate: None,
+        control: RateControl::fixed(),
         ..FlowConfig::new(id, secret)
     })?;
     let path = PathId::new(1, Rung::Multicast);
     flow.set_listeners(pairs.len(), now);
     for member in 0..pairs.len() {
-        flow.admit(member as u64, path, Duration::from_millis(10), FIRST_KEY);
+        flow.admit(
+            member as u64,
+            path,
+            Duration::from_millis(10),
+            FIRST_KEY,
+            now,
+        );
         // One small frame per MiB would not show in these figures.
         flow.on_window(member as u64, u64::MAX);
     }

@@ -165,6 +165,7 @@ impl Engine {
         self.core.inject_faults(flexicast::source::Faults {
             repair_off: faults.repair_off,
             fall_back_off: faults.fall_back_off,
+            eviction_off: faults.eviction_off,
         });
         Ok(())
     }

@@ -111,6 +111,8 @@ impl Engine {
             .map_or(&[][..], |f| &f.endpoints);
         let source = |e: &FlowEndpoint| (!e.asm).then(|| e.interface.to_string());
         let first = endpoints.first();
+        let rate = flow.rate();
+        let limiting = rate.limited_by.and_then(|id| self.core.hello(id));
         Some(FlowStatus {
             id: flow.config().flow.to_string(),
             endpoints: endpoints
@@ -129,6 +131,9 @@ impl Engine {
             packets: flow.stats().packets,
             bytes: flow.stats().bytes,
             outstanding: flow.outstanding(),
+            rate_bps: rate.bits_per_s,
+            limited_by: limiting.map(|hello| hello.receiver.to_string()),
+            breaker: rate.breaker,
         })
     }
 }

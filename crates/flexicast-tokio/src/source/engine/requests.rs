@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use flexicast::control::{Hello, Refusal};
+use flexicast::flow::BreakerState;
 use flexicast::source::{ChannelIndex, SessionId, SourceEvent, close};
 use flexicast::{Cause, Rung};
 use tracing::{info, warn};
@@ -219,6 +220,16 @@ impl Engine {
                     info!(channel, members, %cause, "many receivers fell back at once; look for \
                         what broke between the source and them");
                     self.records.add_mass_fall_back(channel, members, cause);
+                }
+                SourceEvent::Breaker { channel, state } => {
+                    let channel = self.core.channel_name(channel);
+                    match state {
+                        BreakerState::Closed => info!(channel, "circuit breaker closed"),
+                        BreakerState::Halved => {
+                            warn!(channel, "most members lose most packets; flow halved");
+                        }
+                        BreakerState::Open => warn!(channel, "circuit breaker open; flow stopped"),
+                    }
                 }
                 // A new secret is random and owes nothing to the one before.
                 SourceEvent::SecretWanted { channel } => {

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use flexicast_tokio::receiver::{Event, Receiver, ReceiverConfig, ReceiverHandle, Verify};
 use flexicast_tokio::source::{
     Admission, AdmissionError, Backlog, BoxError, ChannelConfig, Credential, FlowEndpoint,
-    FlowSettings, Source, SourceConfig, SourceHandle, SourceStatus,
+    FlowSettings, RateControl, Source, SourceConfig, SourceHandle, SourceStatus,
 };
 use flexicast_tokio::{Cursor, Rung, Via, spki_pin};
 use tokio::sync::mpsc;
@@ -172,6 +172,7 @@ impl Site {
                 }],
                 replicate: true,
                 rate_bps: 50_000_000,
+                control: RateControl::default(),
             }),
         }
     }

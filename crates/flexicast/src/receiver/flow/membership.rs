@@ -187,7 +187,9 @@ impl FlowDriver<'_> {
             Rung::Unicast => self.dismissed(notice.first_pn, jitter, now),
             _ => self.promoted(notice, hold, now),
         }
-        let held = rung == Rung::Unicast && notice.cause == Cause::Held;
+        // A member that was too slow leaves its path to the unicast updates until the next FC_RUNG.
+        let too_slow = notice.cause == Cause::TooSlow && was.is_some();
+        let held = rung == Rung::Unicast && (notice.cause == Cause::Held || too_slow);
         self.set_held(held, now);
         self.tunnel_after_move(was_on, now);
         if was != self.flow.membership.path() {

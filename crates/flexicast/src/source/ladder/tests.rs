@@ -56,13 +56,53 @@ fn a_member_that_blocks_the_flow_backs_off_at_once() {
     let mut ladder = listening(now);
     promote(&mut ladder, Rung::Amt, now);
     let delay = fall_back(&mut ladder, Cause::TooSlow, now);
-    assert_eq!(delay, Some(BACKOFF_FIRST));
+    assert_eq!(delay, Some(EVICTED));
+    assert!(ladder.is_paused());
     let again = ladder.prove(path(Rung::Amt), Rung::Amt, EPOCH, now);
     assert_eq!(again, ProofOutcome::Ignored);
-    assert!(!ladder.end_backoff(Rung::Amt, now));
-    let later = now + BACKOFF_FIRST;
-    assert!(ladder.end_backoff(Rung::Amt, later));
+    let running = ladder.end_backoff(Rung::Amt, true, now);
+    assert_eq!(running, BackoffEnd::Running);
+    let later = now + EVICTED;
+    let over = ladder.end_backoff(Rung::Amt, true, later);
+    assert_eq!(over, BackoffEnd::Over);
+    assert!(!ladder.is_paused());
     promote(&mut ladder, Rung::Amt, later);
+}
+
+#[test]
+fn an_evicted_member_returns_only_when_its_unicast_path_keeps_up() {
+    let mut now = Instant::now();
+    let mut ladder = listening(now);
+    promote(&mut ladder, Rung::Multicast, now);
+    fall_back(&mut ladder, Cause::LossTooHigh, now);
+    assert!(!ladder.is_paused(), "another rung may lose less");
+    for _ in 0..3 {
+        now += EVICTED;
+        let end = ladder.end_backoff(Rung::Multicast, false, now);
+        assert_eq!(end, BackoffEnd::Extended(now + EVICTED));
+        let proof = ladder.prove(path(Rung::Multicast), Rung::Multicast, EPOCH, now);
+        assert_eq!(proof, ProofOutcome::Ignored);
+    }
+    now += EVICTED;
+    let end = ladder.end_backoff(Rung::Multicast, true, now);
+    assert_eq!(end, BackoffEnd::Over);
+    promote(&mut ladder, Rung::Multicast, now);
+}
+
+#[test]
+fn evictions_count_as_flaps_however_long_the_membership_was() {
+    let mut now = Instant::now();
+    let mut ladder = listening(now);
+    let mut delays = Vec::new();
+    for _ in 0..3 {
+        promote(&mut ladder, Rung::Multicast, now);
+        now += FLAP * 10;
+        let delay = fall_back(&mut ladder, Cause::TooSlow, now).unwrap();
+        delays.push(delay);
+        now += delay;
+        ladder.end_backoff(Rung::Multicast, true, now);
+    }
+    assert_eq!(delays, [EVICTED, EVICTED * 2, EVICTED * 4]);
 }
 
 #[test]

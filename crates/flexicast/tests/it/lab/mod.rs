@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use flexicast::control::{Control, Credential, Endpoint, RelayHint, State};
-use flexicast::flow::FlowConfig;
+use flexicast::flow::{BreakerState, FlowConfig};
 use flexicast::protect::FlowSecret;
 use flexicast::receiver::{Check, DistrustedUpdate, Receiver, ReceiverConfig, Rungs};
 use flexicast::source::{ChannelConfig, Limits, Source, SourceConfig, close};
@@ -55,6 +55,8 @@ pub struct Node {
     pub asked: Vec<(Duration, Asked)>,
     /// Of flow packets, in percent.
     pub loss: u32,
+    /// The last link to the receiver, if it is slower than the others.
+    pub bottleneck: Option<Bottleneck>,
     pub got: Vec<(u64, Via, Duration)>,
     pub moves: Vec<(Duration, Rung, Cause)>,
     /// Rungs that do not hold, its rung meanwhile, and the causes.
@@ -83,6 +85,39 @@ pub struct Node {
     catch_up: Option<u64>,
 }
 
+/// A link with a rate and a queue each for flow packets and for unicast streams, as a router with
+/// fair queues has them.
+pub struct Bottleneck {
+    bits_per_s: u64,
+    /// Bytes that may wait; flow packets beyond are dropped, and streams wait as QUIC's would.
+    queue: u64,
+    /// When the link has sent all flow packets, and all bytes of streams.
+    free_at: [Option<Instant>; 2],
+}
+
+impl Bottleneck {
+    pub fn new(bits_per_s: u64, queue: u64) -> Self {
+        Bottleneck {
+            bits_per_s,
+            queue,
+            free_at: [None; 2],
+        }
+    }
+
+    /// Returns when a packet has passed the link; `None` if the queue is full.
+    fn pass(&mut self, now: Instant, bytes: usize, droppable: bool) -> Option<Instant> {
+        let span =
+            |bytes: u64| Duration::from_secs_f64(bytes as f64 * 8.0 / self.bits_per_s as f64);
+        let free_at = &mut self.free_at[usize::from(droppable)];
+        let free = free_at.map_or(now, |at| at.max(now));
+        if droppable && free - now > span(self.queue) {
+            return None;
+        }
+        *free_at = Some(free + span(bytes as u64));
+        *free_at
+    }
+}
+
 /// A receiver's relay request to its owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Asked {
@@ -106,6 +141,8 @@ pub struct Lab {
     pub flow_packets: u64,
     /// Fall-backs of many at once: how many, and why.
     pub mass: Vec<(usize, Cause)>,
+    /// States of the flow's circuit breaker, in order.
+    pub breakers: Vec<BreakerState>,
     /// Acknowledgements that all receivers have sent.
     pub acks: u64,
     /// The same as reported by the source.
@@ -186,6 +223,7 @@ impl Lab {
             jitter: Duration::from_micros(200),
             flow_packets: 0,
             mass: Vec::new(),
+            breakers: Vec::new(),
             acks: 0,
             explained: Vec::new(),
             datagram_loss: 0,
@@ -228,6 +266,7 @@ impl Lab {
             relay: false,
             asked: Vec::new(),
             loss: 0,
+            bottleneck: None,
             got: Vec::new(),
             moves: Vec::new(),
             explained: Vec::new(),
@@ -275,6 +314,11 @@ impl Lab {
         node.connected = false;
         node.life += 1;
         node.core.disconnected();
+    }
+
+    /// Whether the receiver listens to the flow's group.
+    pub fn is_joined(&self, i: usize) -> bool {
+        self.nodes[i].joined
     }
 
     fn session(&self, i: usize) -> u64 {

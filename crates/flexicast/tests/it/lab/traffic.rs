@@ -13,7 +13,12 @@ use super::{Asked, CHANNEL, Down, Event, INCARNATION, Lab, Up, VIOLATION};
 
 impl Lab {
     pub(super) fn send_down(&mut self, i: usize, what: Down) {
-        let (at, life) = (self.now + self.delay, self.nodes[i].life);
+        let node = &mut self.nodes[i];
+        let passed = match (&mut node.bottleneck, &what) {
+            (Some(link), Down::Stream { bytes, .. }) => link.pass(self.now, bytes.len(), false),
+            _ => Some(self.now),
+        };
+        let (at, life) = (passed.unwrap_or(self.now) + self.delay, node.life);
         self.schedule(
             at,
             Event::ToReceiver {
@@ -52,6 +57,7 @@ impl Lab {
                     SourceEvent::MassFallBack { members, cause, .. } => {
                         self.mass.push((members, cause));
                     }
+                    SourceEvent::Breaker { state, .. } => self.breakers.push(state),
                     SourceEvent::Ahead { .. }
                     | SourceEvent::Moved { .. }
                     | SourceEvent::Probe { .. } => {}
@@ -104,9 +110,16 @@ impl Lab {
             let jitter = self.jitter.mul_f64(self.rng.random_range(0.0..1.0));
             let node = &self.nodes[i];
             let lost = node.loss > 0 && self.rng.random_range(0..100) < node.loss;
-            let (at, life) = (self.now + self.delay + jitter, node.life);
             let native = node.joined && node.multicast;
             let relayed = node.tunnel && node.relay;
+            let node = &mut self.nodes[i];
+            // A native path and a relay's share the last link; no test has both.
+            let passed = match &mut node.bottleneck {
+                Some(link) if native || relayed => link.pass(self.now, packet.len(), true),
+                _ => Some(self.now),
+            };
+            let Some(passed) = passed else { continue };
+            let (at, life) = (passed + self.delay + jitter, node.life);
             let ways = [(native, Rung::Multicast), (relayed, Rung::Amt)];
             for (_, rung) in ways.into_iter().filter(|(on, _)| *on && !lost) {
                 let what = Down::Flow(rung, packet.to_vec());

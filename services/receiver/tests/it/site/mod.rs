@@ -14,7 +14,7 @@ use feed::{Entry, Kind};
 use flexfeed_receiver::link::Pin;
 use flexicast_tokio::source::{
     Admission, AdmissionError, Backlog, BoxError, ChannelConfig, Credential, FlowEndpoint,
-    FlowSettings, Source, SourceConfig, SourceHandle,
+    FlowSettings, RateControl, Source, SourceConfig, SourceHandle,
 };
 use flexicast_tokio::spki_pin;
 use tempfile::TempDir;
@@ -177,6 +177,7 @@ impl Site {
                     endpoints: self.groups.clone(),
                     replicate: self.copies,
                     rate_bps: 50_000_000,
+                    control: RateControl::default(),
                 }),
             }
         });

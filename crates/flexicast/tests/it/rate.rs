@@ -1,0 +1,129 @@
+//! Rate control between a source and its receivers: slow and lossy members leave, the others go on,
+//! and the circuit breaker stops a flow that hardly anybody receives.
+
+use std::time::Duration;
+
+use flexicast::flow::BreakerState;
+use flexicast::{Cause, Rung};
+
+use super::lab::{Bottleneck, Lab, flow_config};
+
+const SECOND: Duration = Duration::from_secs(1);
+/// Bytes of an update.
+const UPDATE: usize = 2_500;
+
+/// Publishes at `bits_per_s` for a time.
+fn publish_for(lab: &mut Lab, bits_per_s: u64, span: Duration) {
+    let gap = Duration::from_secs_f64(UPDATE as f64 * 8.0 / bits_per_s as f64);
+    let end = lab.elapsed() + span;
+    while lab.elapsed() < end {
+        lab.publish(UPDATE);
+        lab.run(gap);
+    }
+}
+
+/// A source with receivers that are members by multicast.
+fn members(seed: u64, nodes: usize) -> Lab {
+    let mut lab = Lab::with_config(seed, nodes, flow_config(seed));
+    (0..nodes).for_each(|i| lab.connect(i));
+    lab.run(SECOND * 3);
+    for node in &lab.nodes {
+        assert_eq!(node.moves.last().map(|m| m.1), Some(Rung::Multicast));
+    }
+    lab
+}
+
+fn falls(lab: &Lab, i: usize, cause: Cause) -> usize {
+    let fell = |m: &&(Duration, Rung, Cause)| m.1 == Rung::Unicast && m.2 == cause;
+    lab.nodes[i].moves.iter().filter(fell).count()
+}
+
+/// Every receiver has every update once, in order.
+fn assert_complete(lab: &Lab) {
+    for (i, node) in lab.nodes.iter().enumerate() {
+        let seqs: Vec<u64> = node.got.iter().map(|(seq, ..)| *seq).collect();
+        let all: Vec<u64> = (1..=lab.store.len() as u64).collect();
+        assert_eq!(seqs, all, "receiver {i}");
+    }
+}
+
+#[test]
+fn a_slow_member_leaves_and_returns_when_it_can_keep_up() {
+    let mut lab = members(1, 10);
+    lab.nodes[0].bottleneck = Some(Bottleneck::new(600_000, 2_400));
+    publish_for(&mut lab, 2_000_000, SECOND * 8);
+    let evictions = falls(&lab, 0, Cause::TooSlow) + falls(&lab, 0, Cause::LossTooHigh);
+    assert_eq!(evictions, 1, "{:?}", lab.nodes[0].moves);
+    for i in 1..10 {
+        assert_eq!(lab.nodes[i].moves.len(), 1, "receiver {i} stayed a member");
+    }
+    let rate = lab.source.flow(0).unwrap().rate();
+    assert!(
+        rate.bits_per_s.is_none_or(|rate| rate >= 2_000_000),
+        "the flow has not recovered: {rate:?}"
+    );
+    // As long as its unicast path lags, it stays there, and its link has only that to carry.
+    publish_for(&mut lab, 2_000_000, SECOND * 12);
+    assert_eq!(lab.nodes[0].moves.last().map(|m| m.1), Some(Rung::Unicast));
+    if falls(&lab, 0, Cause::TooSlow) > 0 {
+        assert!(!lab.is_joined(0), "the group loads the slow link");
+    }
+    lab.nodes[0].bottleneck = None;
+    publish_for(&mut lab, 400_000, SECOND * 120);
+    assert_eq!(
+        lab.nodes[0].moves.last().map(|m| m.1),
+        Some(Rung::Multicast),
+        "{:?}",
+        lab.nodes[0].moves
+    );
+    lab.run(SECOND * 5);
+    assert_complete(&lab);
+}
+
+#[test]
+fn a_lossy_member_leaves_and_the_flow_is_not_slowed() {
+    let mut lab = members(2, 10);
+    lab.nodes[3].loss = 40;
+    publish_for(&mut lab, 2_000_000, SECOND * 10);
+    let evictions = falls(&lab, 3, Cause::LossTooHigh) + falls(&lab, 3, Cause::TooSlow);
+    assert!(evictions >= 1, "{:?}", lab.nodes[3].moves);
+    let rate = lab.source.flow(0).unwrap().rate();
+    assert!(
+        rate.bits_per_s.is_none_or(|rate| rate >= 2_000_000),
+        "{rate:?}"
+    );
+    lab.nodes[3].loss = 0;
+    lab.run(SECOND * 5);
+    assert_complete(&lab);
+}
+
+#[test]
+fn a_flow_that_most_members_lose_stops_and_resumes() {
+    let mut lab = members(3, 10);
+    for node in &mut lab.nodes[..8] {
+        node.loss = 60;
+    }
+    publish_for(&mut lab, 2_000_000, SECOND * 20);
+    assert!(
+        lab.breakers.contains(&BreakerState::Open),
+        "{:?}; {:?}",
+        lab.breakers,
+        lab.nodes.iter().map(|node| &node.moves).collect::<Vec<_>>()
+    );
+    for node in &mut lab.nodes {
+        node.loss = 0;
+    }
+    publish_for(&mut lab, 500_000, SECOND * 120);
+    assert_eq!(lab.breakers.last(), Some(&BreakerState::Closed));
+    for (i, node) in lab.nodes.iter().enumerate() {
+        let last = node.moves.last().map(|m| m.1);
+        assert_eq!(
+            last,
+            Some(Rung::Multicast),
+            "receiver {i}: {:?}",
+            node.moves
+        );
+    }
+    lab.run(SECOND * 5);
+    assert_complete(&lab);
+}

@@ -1,0 +1,20 @@
+// What a source reports of a channel's flow beside the fields that the API describes.
+
+export interface FlowRate {
+  /** Bit/s at which the flow may be sent now; null where it is not known. */
+  bps: number | null;
+  /** Id of the receiver that alone limits the rate. */
+  limitedBy: string | null;
+  breaker: "closed" | "halved" | "open";
+}
+
+/** The rate of a flow, from what its source reports. Sources of before rate control report none. */
+export function rateOf(flow: unknown): FlowRate {
+  const report: Record<string, unknown> = typeof flow === "object" && flow !== null ? { ...flow } : {};
+  const { rate_bps: bps, limited_by: limitedBy, breaker } = report;
+  return {
+    bps: typeof bps === "number" ? bps : null,
+    limitedBy: typeof limitedBy === "string" ? limitedBy : null,
+    breaker: breaker === "open" || breaker === "halved" ? breaker : "closed",
+  };
+}

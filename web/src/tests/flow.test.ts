@@ -1,0 +1,14 @@
+import { describe, expect, it } from "vitest";
+import { rateOf } from "../lib/flow";
+
+describe("the rate of a flow", () => {
+  it("is read from what the source reports", () => {
+    const report = { rate_bps: 2_000_000, limited_by: "5f1e0c1a-6b1d-4c8e-9a53-0d4b7c2e8f10", breaker: "halved", members: 3 };
+    expect(rateOf(report)).toEqual({ bps: 2_000_000, limitedBy: report.limited_by, breaker: "halved" });
+  });
+
+  it("is unknown in a report without one, or of another form", () => {
+    const nothing = { bps: null, limitedBy: null, breaker: "closed" };
+    for (const report of [undefined, null, "x", {}, { rate_bps: "fast", limited_by: 3, breaker: "ajar" }]) expect(rateOf(report)).toEqual(nothing);
+  });
+});
