@@ -64,6 +64,8 @@ pub enum Fault {
     FragmentOuter,
     /// Console: rungs of receivers stay as they were at the start.
     RungsFrozen,
+    /// Swarm: its first receiver loses every fifth update.
+    UpdateLost,
 }
 
 impl Fault {
@@ -101,6 +103,7 @@ const NAMES: [(Fault, &str); 24] = [
     (Fault::NonceOther, "nonce-other"),
     (Fault::FragmentOuter, "fragment-outer"),
     (Fault::RungsFrozen, "rungs-frozen"),
+    (Fault::UpdateLost, "update-lost"),
 ];
 
 /// Unknown name in [`VARIABLE`].

@@ -17,6 +17,7 @@
 //!   [`metrics`] and their formats, [`exposition`].
 //! - [`ask`]: requests to a running program; [`health`]: the command made of that; `screen`: a
 //!   status live on a terminal (feature `screen`).
+//! - [`link`]: enrolment links.
 //! - [`peer_text`]: text of peers made fit for a log line or a terminal.
 //!
 //! With the feature `fault-injection`, which no released program has, `faults` reads the faults
@@ -32,6 +33,7 @@ pub mod exposition;
 pub mod faults;
 pub mod health;
 pub mod host;
+pub mod link;
 pub mod listen;
 mod log_limit;
 pub mod logging;

@@ -1,13 +1,13 @@
 //! The flexfeed receiver: connects to a source by an enrolment link and keeps feed files up to
 //! date.
 //!
-//! `cli`, `config` and `link` are its settings; `data` is the data folder, with the receiver's
-//! `credential` and its `admission`. `run` connects the transport (`flexicast-tokio`, through
-//! `transport`) to the outputs: `receive` is the loop between the two, `deliver` the order of steps
-//! for one batch, `sink` the files of a channel (with `cursor` and `delivery_log`), `journal` the
-//! log from which `http` serves clients and `hooks` serves webhooks and commands. `board` and
-//! `status` are the observable state, `notify` the systemd notifications, `memory` the allocator's
-//! limits, `doctor` the diagnosis.
+//! `cli` and `config` are its settings, with the enrolment `link`; `data` is the data folder, with
+//! the receiver's `credential` and its `admission`. `run` connects the transport
+//! (`flexicast-tokio`, through `transport`) to the outputs: `receive` is the loop between the two,
+//! `deliver` the order of steps for one batch, `sink` the files of a channel (with `cursor` and
+//! `delivery_log`), `journal` the log from which `http` serves clients and `hooks` serves webhooks
+//! and commands. `board` and `status` are the observable state, `notify` the systemd notifications,
+//! `memory` the allocator's limits, `doctor` the diagnosis.
 
 pub mod admission;
 pub mod board;
@@ -29,7 +29,6 @@ pub mod hooks;
 pub mod http;
 pub mod journal;
 pub mod latency;
-pub mod link;
 pub mod memory;
 pub mod notify;
 pub mod receive;
@@ -37,3 +36,5 @@ pub mod run;
 pub mod sink;
 pub mod status;
 pub mod transport;
+
+pub use service::link;

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use flexicast_tokio::receiver::{ReceiverConfig, Relays, Validity};
+use flexicast_tokio::receiver::{ReceiverConfig, Relays, Validity, Verify};
+use service::link::Link;
 use service::program::{LAST_WAIT, block_on};
 use service::{listen, signals, startup};
 use tokio::net::TcpListener;
@@ -46,6 +47,26 @@ pub fn run(settings: &Settings) -> anyhow::Result<()> {
     let mut builder = Builder::new_multi_thread();
     builder.worker_threads(2).thread_name("receiver");
     block_on(&mut builder, LAST_WAIT, serve(settings, &data))
+}
+
+/// Returns how the source is authenticated, for the log.
+fn proof(link: &Link, verify: &Verify) -> String {
+    match verify {
+        Verify::Pins(_) => {
+            let pins: Vec<String> = link.pins.iter().map(ToString::to_string).collect();
+            format!("which must show a key with {}", pins.join(" or "))
+        }
+        Verify::Roots => format!(
+            "which must show a certificate for {} of an authority trusted by this system",
+            link.host
+        ),
+        Verify::CaFile(path) => format!(
+            "which must show a certificate for {} of an authority in {}",
+            link.host,
+            path.display()
+        ),
+        Verify::Insecure => "which is NOT VERIFIED".to_owned(),
+    }
 }
 
 /// Whether the outputs can take these encoded bytes as this update.
@@ -142,7 +163,7 @@ async fn serve(settings: &Settings, data: &DataFolder) -> anyhow::Result<()> {
     info!(
         "receiver {name} (id {}) connects to {source}, {}",
         data.receiver_id(),
-        link.proof(&settings.verify)
+        proof(link, &settings.verify)
     );
     let config = ReceiverConfig {
         server: source.clone(),

@@ -7,10 +7,11 @@ use data_encoding::BASE64URL_NOPAD;
 use flexicast::Rung;
 use flexicast::receiver::Receiver as Core;
 use flexicast::source::close;
-use netio::{RecvBatch, UdpSocket};
+use netio::{Datagram, UdpSocket};
 use tracing::debug;
 use zeroize::Zeroize;
 
+use super::batch::with_batch;
 use super::{ReceiverConfig, Verify};
 use crate::Error;
 use crate::config::{ACTIVE_IDS, CID_LEN, CONTROL_STREAM, random, spki_pin};
@@ -136,12 +137,11 @@ impl Connection {
     /// authenticated. Returns whether that is so.
     pub(super) async fn handshake(
         &mut self,
-        batch: &mut RecvBatch,
         config: &ReceiverConfig,
         now: Instant,
     ) -> Result<bool, CloseReason> {
         self.on_timeout();
-        self.receive_datagrams(batch, None, now)?;
+        self.receive_datagrams(None, now)?;
         if self.link.conn.is_established() {
             self.verify(config)?;
             return Ok(true);
@@ -173,44 +173,43 @@ impl Connection {
     /// Reads the socket, then quiche, into the state machine. An error ends the connection.
     pub(super) fn receive(
         &mut self,
-        batch: &mut RecvBatch,
         core: &mut Core,
         now: Instant,
     ) -> Result<bool, CloseReason> {
-        self.receive_datagrams(batch, Some(core), now)?;
+        self.receive_datagrams(Some(core), now)?;
         self.read(core, now)
     }
 
     /// Reads the socket: packets of flows into the state machine, all others into quiche.
     fn receive_datagrams(
         &mut self,
-        batch: &mut RecvBatch,
         mut core: Option<&mut Core>,
         now: Instant,
     ) -> Result<(), CloseReason> {
         let (conn, peer, local) = (&mut self.link.conn, self.peer, self.local);
         let (mut heard, before) = (false, conn.stats().recv);
+        let mut take = |datagram: Datagram<'_>| {
+            if datagram.from != peer {
+                return;
+            }
+            if let Some(core) = &mut core
+                && core.knows_flow(datagram.data)
+            {
+                core.on_flow_datagram(Rung::Replicated, datagram.data, now);
+                return;
+            }
+            heard = true;
+            let info = quiche::RecvInfo {
+                from: peer,
+                to: local,
+            };
+            if let Err(error) = conn.recv(datagram.data, info) {
+                debug!(%error, "a packet was not taken");
+            }
+        };
         // The rest is read in the next round: a flood does not delay acknowledgements and timers.
         for _ in 0..BATCHES {
-            let read = self.socket.try_recv(batch, |datagram| {
-                if datagram.from != peer {
-                    return;
-                }
-                if let Some(core) = &mut core
-                    && core.knows_flow(datagram.data)
-                {
-                    core.on_flow_datagram(Rung::Replicated, datagram.data, now);
-                    return;
-                }
-                heard = true;
-                let info = quiche::RecvInfo {
-                    from: peer,
-                    to: local,
-                };
-                if let Err(error) = conn.recv(datagram.data, info) {
-                    debug!(%error, "a packet was not taken");
-                }
-            });
+            let read = with_batch(|batch| self.socket.try_recv(batch, &mut take));
             match read {
                 Ok(_) => {}
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,

@@ -9,7 +9,6 @@ use flexicast::control::Credential;
 use flexicast::receiver::{FlowInput, Receiver as Core, ReceiverConfig as CoreConfig, Rungs};
 use flexicast::source::close;
 use flexicast::{Cursor, Rung};
-use netio::RecvBatch;
 use rand::RngExt;
 use tokio::sync::{mpsc, watch};
 use tracing::{debug, info};
@@ -20,6 +19,7 @@ use super::groups::Groups;
 use super::race::{Race, RaceState};
 use super::reconnection::Reconnection;
 use super::route::Route;
+use super::shared_groups::SharedGroups;
 use super::stall::Stall;
 use super::tunnels::Tunnels;
 use super::{Event, ReceiverConfig};
@@ -100,7 +100,7 @@ impl Engine {
         let now = Instant::now();
         Engine {
             core,
-            groups: Groups::new(config.interface),
+            groups: Groups::new(config.interface, None),
             tunnels: Tunnels::new(config.amt.clone()),
             connection: None,
             race: None,
@@ -118,6 +118,11 @@ impl Engine {
         }
     }
 
+    /// Takes multicast by groups that other receivers of this process take, too.
+    pub(super) fn share_groups(&mut self, shared: SharedGroups) {
+        self.groups = Groups::new(self.config.interface, Some(shared));
+    }
+
     #[cfg(feature = "fault-injection")]
     pub(super) fn inject_faults(&mut self, faults: super::Faults) {
         self.core.set_dedupe_off(faults.dedupe_off);
@@ -125,7 +130,6 @@ impl Engine {
     }
 
     pub(super) async fn run(mut self) {
-        let mut batch = RecvBatch::new();
         loop {
             let deadline = self.deadline();
             let (blocked, room) = (self.delivery.is_blocked(), self.delivery.room_later());
@@ -153,10 +157,10 @@ impl Engine {
             // source is blamed for being silent; and the flow before the unicast path, so that a
             // repair is mostly not taken before what it repairs. Not always: the runtime may not
             // have noticed yet that the flow's socket can be read.
-            self.receive_flow(&mut batch);
-            let statuses = self.tunnels.receive(&mut batch, &mut self.core);
+            self.receive_flow();
+            let statuses = self.tunnels.receive(&mut self.core);
             self.report_relays(statuses);
-            self.receive(&mut batch);
+            self.receive();
             // The source is judged by this time: should the process pause from here on, the next
             // round detects that it did.
             let now = Instant::now();
@@ -166,7 +170,7 @@ impl Engine {
                     connection.grant_grace(&self.core, now);
                 }
             }
-            self.drive(&mut batch, now).await;
+            self.drive(now).await;
         }
     }
 
@@ -197,27 +201,27 @@ impl Engine {
             .fold(self.tick_at, Instant::min)
     }
 
-    fn receive(&mut self, batch: &mut RecvBatch) {
+    fn receive(&mut self) {
         let Some(connection) = &mut self.connection else {
             return;
         };
         let now = Instant::now();
-        match connection.receive(batch, &mut self.core, now) {
+        match connection.receive(&mut self.core, now) {
             Ok(true) => self.stall.reset(now),
             Ok(false) => {}
             Err(end) => self.disconnected(end),
         }
     }
 
-    fn receive_flow(&mut self, batch: &mut RecvBatch) {
+    fn receive_flow(&mut self) {
         let (now, core) = (Instant::now(), &mut self.core);
         let (mut failed, mut works) = (Vec::new(), Vec::new());
-        for (flow, place, socket) in self.groups.sockets() {
+        for (flow, place, intake) in self.groups.intakes() {
             let mut taken = false;
-            let read = socket.try_recv(batch, |datagram| {
-                let input = core.on_flow_datagram(Rung::Multicast, datagram.data, now);
+            let read = intake.receive(|from, data| {
+                let input = core.on_flow_datagram(Rung::Multicast, data, now);
                 taken |= input == FlowInput::Accepted;
-                debug!(from = %datagram.from, ?input, "flow datagram");
+                debug!(%from, ?input, "flow datagram");
             });
             match read {
                 Err(error) if error.kind() != std::io::ErrorKind::WouldBlock => {
@@ -238,7 +242,7 @@ impl Engine {
         }
     }
 
-    async fn drive(&mut self, batch: &mut RecvBatch, now: Instant) {
+    async fn drive(&mut self, now: Instant) {
         if self.reconnection.next_timeout().is_some_and(|at| at <= now) {
             if self.delivery.is_crowded() {
                 // Each connection brings a few events: an application that reads none gets no
@@ -249,7 +253,7 @@ impl Engine {
                 self.race = Some(Race::begin(&self.config.server, shunned, now));
             }
         }
-        self.run_race(batch, now).await;
+        self.run_race(now).await;
         if let Some(connection) = &mut self.connection {
             connection.on_timeout();
             self.core.handle_timeout(now);
@@ -290,10 +294,10 @@ impl Engine {
         }
     }
 
-    async fn run_race(&mut self, batch: &mut RecvBatch, now: Instant) {
+    async fn run_race(&mut self, now: Instant) {
         let Some(race) = &mut self.race else { return };
         let state = race
-            .drive(batch, &self.config, self.qlog.as_ref(), now)
+            .drive(&self.config, self.qlog.as_ref(), now)
             .await;
         for (connection, end) in race.take_over() {
             self.leaving.push((connection, end.say, end.reason));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::task::Poll;
 
@@ -12,9 +12,48 @@ use flexicast::control::Endpoint;
 use netio::UdpSocket;
 use tracing::{debug, info, warn};
 
+use super::batch::with_batch;
+use super::shared_groups::{SharedGroups, Subscription};
+
+/// Where a group's packets come from.
+pub(super) enum Intake {
+    /// A socket of this receiver's own.
+    Socket(UdpSocket),
+    /// A socket that other receivers of this process have, too.
+    Shared(Subscription),
+}
+
+impl Intake {
+    /// Waits until there may be packets. An error is one that the next attempt to read finds, too.
+    async fn readable(&self) {
+        match self {
+            Intake::Socket(socket) => drop(socket.readable().await),
+            Intake::Shared(subscription) => subscription.readable().await,
+        }
+    }
+
+    /// Calls `each` with the sender and the bytes of packets that are there; not of all if they are
+    /// many.
+    ///
+    /// # Errors
+    /// `WouldBlock` if there is none; any other error means that nothing comes by this any more.
+    pub(super) fn receive(
+        &mut self,
+        mut each: impl FnMut(SocketAddr, &mut [u8]),
+    ) -> io::Result<()> {
+        match self {
+            Intake::Socket(socket) => {
+                let take = |datagram: netio::Datagram<'_>| each(datagram.from, datagram.data);
+                with_batch(|batch| socket.try_recv(batch, take)).map(|_| ())
+            }
+            Intake::Shared(subscription) => subscription.receive(each),
+        }
+    }
+}
+
 struct JoinedGroup {
     endpoint: Endpoint,
-    socket: UdpSocket,
+    intake: Intake,
 }
 
 struct Group {
@@ -27,13 +66,16 @@ struct Group {
 #[derive(Default)]
 pub(super) struct Groups {
     interface: Option<IpAddr>,
+    shared: Option<SharedGroups>,
     groups: BTreeMap<FlowId, Group>,
 }
 
 impl Groups {
-    pub(super) fn new(interface: Option<IpAddr>) -> Self {
+    /// `shared` has the sockets; without it, they are this receiver's own.
+    pub(super) fn new(interface: Option<IpAddr>, shared: Option<SharedGroups>) -> Self {
         Groups {
             interface,
+            shared,
             groups: BTreeMap::new(),
         }
     }
@@ -41,6 +83,20 @@ impl Groups {
     /// Listens to the first endpoint of each address family that works: which of them packets
     /// arrive by is not known yet, and what arrives twice is dropped.
     pub(super) fn join(&mut self, flow: FlowId, endpoints: Vec<Endpoint>) {
+        self.listen(flow, endpoints, false);
+    }
+
+    fn open(&self, endpoint: &Endpoint, again: bool) -> io::Result<Intake> {
+        match &self.shared {
+            Some(shared) => shared
+                .join(*endpoint, self.interface, again)
+                .map(Intake::Shared),
+            None => netio::join(endpoint.group, endpoint.source, self.interface)
+                .map(Intake::Socket),
+        }
+    }
+
+    fn listen(&mut self, flow: FlowId, endpoints: Vec<Endpoint>, again: bool) {
         let mut group = Group {
             endpoints,
             joined: Vec::new(),
@@ -49,11 +105,11 @@ impl Groups {
         for v4 in [false, true] {
             let of_family = group.endpoints.iter().filter(|e| e.group.is_ipv4() == v4);
             for endpoint in of_family {
-                match netio::join(endpoint.group, endpoint.source, self.interface) {
-                    Ok(socket) => {
+                match self.open(endpoint, again) {
+                    Ok(intake) => {
                         info!(%flow, "listening to {}", name(endpoint));
                         let endpoint = *endpoint;
-                        group.joined.push(JoinedGroup { endpoint, socket });
+                        group.joined.push(JoinedGroup { endpoint, intake });
                         break;
                     }
                     Err(error) => failures.push(format!("{}: {error}", name(endpoint))),
@@ -77,7 +133,7 @@ impl Groups {
     pub(super) fn rejoin(&mut self, flow: FlowId) {
         if let Some(group) = self.groups.remove(&flow) {
             drop(group.joined);
-            self.join(flow, group.endpoints);
+            self.listen(flow, group.endpoints, true);
         }
     }
 
@@ -89,11 +145,11 @@ impl Groups {
         self.groups.clear();
     }
 
-    /// The sockets, each with the flow and its place there.
-    pub(super) fn sockets(&self) -> impl Iterator<Item = (FlowId, usize, &UdpSocket)> {
-        self.groups.iter().flat_map(|(flow, group)| {
-            let sockets = group.joined.iter().enumerate();
-            sockets.map(|(place, joined)| (*flow, place, &joined.socket))
+    /// The intakes, each with the flow and its place there.
+    pub(super) fn intakes(&mut self) -> impl Iterator<Item = (FlowId, usize, &mut Intake)> {
+        self.groups.iter_mut().flat_map(|(flow, group)| {
+            let intakes = group.joined.iter_mut().enumerate();
+            intakes.map(|(place, joined)| (*flow, place, &mut joined.intake))
         })
     }
 
@@ -124,22 +180,19 @@ impl Groups {
         }
     }
 
-    /// Waits until one of the sockets has something; for ever if there is none.
+    /// Waits until one of the groups has something; for ever if there is none.
     pub(super) async fn readable(&self) {
-        let mut sockets = self.sockets().map(|(_, _, socket)| socket);
+        let groups = self.groups.values();
+        let mut intakes = groups.flat_map(|group| group.joined.iter().map(|joined| &joined.intake));
         // Most receivers have one flow: then nothing is put together for each wait.
-        let (first, second) = match (sockets.next(), sockets.next()) {
+        let (first, second) = match (intakes.next(), intakes.next()) {
             (None, _) => return std::future::pending().await,
-            (Some(only), None) => {
-                // An error here is one that the next attempt to read finds, too.
-                let _ = only.readable().await;
-                return;
-            }
+            (Some(only), None) => return only.readable().await,
             (Some(first), Some(second)) => (first, second),
         };
-        let mut waits: Vec<Pin<Box<dyn Future<Output = io::Result<()>> + Send + '_>>> = Vec::new();
-        for socket in [first, second].into_iter().chain(sockets) {
-            waits.push(Box::pin(socket.readable()));
+        let mut waits: Vec<Pin<Box<dyn Future<Output = ()> + Send + '_>>> = Vec::new();
+        for intake in [first, second].into_iter().chain(intakes) {
+            waits.push(Box::pin(intake.readable()));
         }
         std::future::poll_fn(|cx| {
             let any = waits.iter_mut().any(|w| w.as_mut().poll(cx).is_ready());

@@ -1,6 +1,7 @@
 //! A receiver over real sockets: one connection to a source that is kept alive, the flow beside it,
 //! and the updates that come out.
 
+mod batch;
 mod connection;
 mod delivery;
 mod engine;
@@ -9,6 +10,7 @@ pub mod probe;
 mod race;
 mod reconnection;
 mod route;
+mod shared_groups;
 mod stall;
 mod tunnels;
 
@@ -24,6 +26,7 @@ use tokio::sync::{mpsc, watch};
 use uuid::Uuid;
 
 use engine::{Cursors, Engine};
+pub use shared_groups::{FlowLoss, SharedGroups};
 
 /// Bound on events waiting for the application; beyond it, the receiver reads no more from the
 /// network. Large, so that an application far behind can write many updates at once.
@@ -287,6 +290,16 @@ impl Receiver {
     /// read them stops the transport, and loses nothing.
     pub fn start(config: ReceiverConfig) -> (ReceiverHandle, mpsc::Receiver<Event>) {
         Self::spawn(config, |_| ())
+    }
+
+    /// Starts a receiver like [`Receiver::start`] that takes multicast by the groups that all
+    /// receivers started with `groups` share. A process with thousands of receivers joins each
+    /// group once, and gets each of its packets once.
+    pub fn start_sharing(
+        config: ReceiverConfig,
+        groups: &SharedGroups,
+    ) -> (ReceiverHandle, mpsc::Receiver<Event>) {
+        Self::spawn(config, |engine| engine.share_groups(groups.clone()))
     }
 
     /// Starts a receiver like [`Receiver::start`] that leaves protections out, for tests that must

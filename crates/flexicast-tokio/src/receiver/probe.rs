@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use flexicast::source::close;
-use netio::RecvBatch;
 use x509_parser::extensions::GeneralName;
 
 use super::connection::{CloseReason, Connection};
@@ -73,14 +72,10 @@ pub async fn probe(config: &ReceiverConfig, peer: SocketAddr) -> Result<ProbeRes
 }
 
 async fn connect(config: &ReceiverConfig, peer: SocketAddr) -> Result<Connection, String> {
-    let mut batch = RecvBatch::new();
     let mut connection = Connection::open(config, peer, None, Instant::now())
         .map_err(|error| format!("{peer}: {error}"))?;
     loop {
-        match connection
-            .handshake(&mut batch, config, Instant::now())
-            .await
-        {
+        match connection.handshake(config, Instant::now()).await {
             Ok(true) => return Ok(connection),
             Ok(false) => {}
             Err(CloseReason { reason, .. }) => return Err(reason),

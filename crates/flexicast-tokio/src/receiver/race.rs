@@ -8,7 +8,6 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use netio::RecvBatch;
 use tokio::task::JoinHandle;
 use tracing::debug;
 
@@ -121,7 +120,6 @@ impl Race {
     /// Does what can be done now.
     pub(super) async fn drive(
         &mut self,
-        batch: &mut RecvBatch,
         config: &ReceiverConfig,
         qlog: Option<&Qlog>,
         now: Instant,
@@ -131,7 +129,7 @@ impl Race {
         }
         let mut at = 0;
         while let Some(connection) = self.running.get_mut(at) {
-            match connection.handshake(batch, config, now).await {
+            match connection.handshake(config, now).await {
                 Ok(true) => {
                     let winner = self.running.swap_remove(at);
                     let losers = std::mem::take(&mut self.running);
@@ -152,7 +150,7 @@ impl Race {
                 break;
             };
             let begun = match Connection::open(config, peer, qlog, now) {
-                Ok(mut connection) => match connection.handshake(batch, config, now).await {
+                Ok(mut connection) => match connection.handshake(config, now).await {
                     Ok(_) => Ok(connection),
                     Err(end) => Err(end),
                 },

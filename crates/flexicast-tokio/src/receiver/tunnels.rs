@@ -11,14 +11,14 @@ use std::task::Poll;
 use std::time::Instant;
 
 use amt::gateway::{Event as Happened, RelayFailure, Subscription, SubscriptionId};
-use amt_tokio::{Config, Gateway, Hint, Lookup, MemoryFile};
+use amt_tokio::{Config, Gateway, Hint, Lookup, MemoryFile, Packet};
 use flexicast::control::{Endpoint, RelayAddress, RelayHint};
 use flexicast::receiver::Receiver as Core;
 use flexicast::{FlowId, Rung};
-use netio::RecvBatch;
 use tracing::{debug, warn};
 
 use super::Relays;
+use super::batch::with_batch;
 
 /// Bound on gateways: a source that announces ever new addresses gets no more.
 const MAX_PLACES: usize = 32;
@@ -303,14 +303,14 @@ impl Tunnels {
     }
 
     /// Takes packets from relays and the gateways' findings. Returns the findings to report.
-    pub(super) fn receive(&mut self, batch: &mut RecvBatch, core: &mut Core) -> Vec<RelayStatus> {
+    pub(super) fn receive(&mut self, core: &mut Core) -> Vec<RelayStatus> {
         let now = Instant::now();
         let fails_over = self.fails_over();
         let mut statuses = Vec::new();
         for (source, slot) in &mut self.slots {
             let (abandoned, heard) = (slot.abandoned, &mut slot.heard);
             let mut last = None;
-            let read = slot.gateway.receive(batch, |packet| {
+            let mut take = |packet: Packet<'_>| {
                 if abandoned {
                     return;
                 }
@@ -318,7 +318,8 @@ impl Tunnels {
                     heard.insert(packet.subscription);
                 }
                 core.on_flow_datagram(Rung::Amt, packet.data, now);
-            });
+            };
+            let read = with_batch(|batch| slot.gateway.receive(batch, &mut take));
             if let Err(error) = read {
                 warn!(%error, "the socket towards AMT relays failed");
             }

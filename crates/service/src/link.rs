@@ -10,11 +10,10 @@ use std::fmt;
 use std::net::Ipv6Addr;
 
 use data_encoding::BASE64URL_NOPAD;
-use flexicast_tokio::receiver::Verify;
 use thiserror::Error;
 use url::Url;
 
-use service::peer_text::plain;
+use crate::peer_text::plain;
 
 /// Port of a link that names none.
 pub const DEFAULT_PORT: u16 = 4433;
@@ -239,27 +238,6 @@ impl Link {
             format!("[{}]:{}", self.host, self.port)
         } else {
             format!("{}:{}", self.host, self.port)
-        }
-    }
-
-    /// Returns how the source is authenticated, for a log.
-    #[must_use]
-    pub fn proof(&self, verify: &Verify) -> String {
-        match verify {
-            Verify::Pins(_) => {
-                let pins: Vec<String> = self.pins.iter().map(ToString::to_string).collect();
-                format!("which must show a key with {}", pins.join(" or "))
-            }
-            Verify::Roots => format!(
-                "which must show a certificate for {} of an authority trusted by this system",
-                self.host
-            ),
-            Verify::CaFile(path) => format!(
-                "which must show a certificate for {} of an authority in {}",
-                self.host,
-                path.display()
-            ),
-            Verify::Insecure => "which is NOT VERIFIED".to_owned(),
         }
     }
 
