@@ -13,7 +13,7 @@ import unittest
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 ROOT = os.path.realpath(os.path.join(HERE, "..", ".."))
-PROGRAMS = ("source", "relay", "receiver", "console", "gateway")
+PROGRAMS = ("source", "relay", "receiver", "console", "gateway", "swarm")
 
 # Libraries that a program may need: glibc, and GCC's that are on every Debian.
 C_LIBRARY = re.compile(r"^(linux-vdso\.so\.1|libc\.so\.6|libm\.so\.6|ld-linux-[\w-]+\.so\.\d|libgcc_s\.so\.1|libstdc\+\+\.so\.6)$")

@@ -22,6 +22,8 @@ pub struct Binaries {
     pub gateway: PathBuf,
     /// `flexfeed-console`, the service under test.
     pub console: PathBuf,
+    /// `flexfeed-swarm`, the service under test.
+    pub swarm: PathBuf,
     /// `flexfeed-lore`, the feed generator.
     pub lore: PathBuf,
     /// `flexfeed-probe`, which sends and counts datagrams.
@@ -60,6 +62,7 @@ impl Binaries {
             relay: required(&services, "flexfeed-relay")?,
             gateway: required(&services, "flexfeed-gateway")?,
             console: required(&services, "flexfeed-console")?,
+            swarm: required(&services, "flexfeed-swarm")?,
             ..Binaries::of_testbed()?
         })
     }
@@ -125,6 +128,7 @@ impl Binaries {
             relay: place(&self.relay)?,
             gateway: place(&self.gateway)?,
             console: place(&self.console)?,
+            swarm: place(&self.swarm)?,
             lore: place(&self.lore)?,
             probe: place(&self.probe)?,
             delay: place(&self.delay)?,
@@ -199,6 +203,8 @@ fn build_once(own: &Path) -> Result<()> {
                 "flexfeed-gateway",
                 "-p",
                 "flexfeed-console",
+                "-p",
+                "flexfeed-swarm",
             ])
             .current_dir(env!("CARGO_MANIFEST_DIR"));
         if own.ends_with("release") {

@@ -4,14 +4,15 @@ use anyhow::{Result, bail, ensure};
 
 use crate::binaries::Binaries;
 use crate::scenario::{
-    Fault, a_cut_receiver_falls_back_and_returns, a_deaf_relay_is_left,
+    _only, Fault, a_cut_receiver_falls_back_and_returns, a_deaf_relay_is_left,
     a_draining_relay_costs_nothing, a_narrow_path, a_restored_backup_is_noticed,
-    a_slow_receiver_holds_up_only_itself, all_families_and_any_source, an_hour_of_a_busy_archive,
-    away_for_thousands_of_updates, crashes_lose_nothing_and_repeat_nothing, dual_stack,
-    flapping_backs_off, forged_and_flooding_requests_get_nothing, ipv6_only, links_fail_in_turn,
-    loss_is_repaired, nat_rebinding, older_receivers_are_served, relay_beside_the_source,
-    relays_fail_in_turn, relays_fail_to_copies, the_console_shows_the_real_rungs,
-    three_behind_one_address, translations_change, tunnels_end_and_are_limited, works_with_others,
+    a_slow_receiver_holds_up_only_itself, a_thousand_receivers_get_every_update,
+    all_families_and_any_source, an_hour_of_a_busy_archive, away_for_thousands_of_updates,
+    crashes_lose_nothing_and_repeat_nothing, dual_stack, flapping_backs_off,
+    forged_and_flooding_requests_get_nothing, ipv, links_fail_in_turn, loss_is_repaired,
+    nat_rebinding, older_receivers_are_served, relay_beside_the_source, relays_fail_in_turn,
+    relays_fail_to_copies, the_console_shows_the_real_rungs, three_behind_one_address,
+    translations_change, tunnels_end_and_are_limited, works_with_others,
 };
 use crate::tunnel::Peer;
 
@@ -28,7 +29,7 @@ struct Claim {
 }
 
 /// Every promise at least once; every scenario of a network of another kind at least once.
-const CLAIMS: [Claim; 30] = [
+const CLAIMS: [Claim; 31] = [
     // While a return is held back, a receiver gets every update by both paths.
     Claim {
         fault: Fault::DedupeOff,
@@ -218,6 +219,12 @@ const CLAIMS: [Claim; 30] = [
         name: "z: the console",
         scenario: |fault| the_console_shows_the_real_rungs(fault).map(|_| ()),
         reasons: &["the page does not show it"],
+    },
+    Claim {
+        fault: Fault::UpdateLost,
+        name: "sw: a thousand receivers",
+        scenario: a_thousand_receivers_get_every_update,
+        reasons: &["updates left out without a word"],
     },
     Claim {
         fault: Fault::FlowLeaves,

@@ -1,4 +1,4 @@
-//! The five programs, and fault injection, which the released ones must not have.
+//! The released programs, and fault injection, which the released ones must not have.
 
 use std::fs;
 use std::path::Path;
@@ -10,12 +10,13 @@ use crate::context::{Context, output};
 use crate::failure::Failure;
 
 /// The released programs, which are packages of the same names.
-pub const PROGRAMS: [&str; 5] = [
+pub const PROGRAMS: [&str; 6] = [
     "flexfeed-source",
     "flexfeed-receiver",
     "flexfeed-relay",
     "flexfeed-gateway",
     "flexfeed-console",
+    "flexfeed-swarm",
 ];
 
 /// The Cargo feature by which tests take protections off.

@@ -1,4 +1,4 @@
-//! What is known about all receivers, in one place.
+//! State of all receivers.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -50,7 +50,7 @@ struct Channel {
     last: AtomicU64,
 }
 
-/// What happened, by number of times.
+/// Events of all receivers, by number of times.
 #[derive(Debug, Default, Clone)]
 pub struct Events {
     /// Moves to a worse rung, by rungs and cause.
@@ -81,8 +81,6 @@ pub struct Totals {
     pub served: u64,
     /// Receivers that were refused for good.
     pub refused: u64,
-    /// Receivers that are away by intention.
-    pub away: u64,
     /// Receivers that are served, by channel and rung.
     pub rungs: BTreeMap<(String, Rung), u64>,
     /// Updates delivered, by path.
@@ -92,6 +90,12 @@ pub struct Totals {
 }
 
 impl Totals {
+    /// Returns the number of receivers that are served, or will never be.
+    #[must_use]
+    pub fn settled(&self) -> u64 {
+        self.served + self.refused
+    }
+
     /// Returns the number of updates delivered.
     #[must_use]
     pub fn delivered(&self) -> u64 {
@@ -208,7 +212,7 @@ impl Board {
             return;
         };
         position.measured += 1;
-        // What a receiver missed while it was away is late on purpose.
+        // Updates that a receiver missed while it was away are late on purpose.
         if position.is_live(seq) {
             drop(member);
             // The source's clock may be ahead.
@@ -216,7 +220,7 @@ impl Board {
         }
     }
 
-    /// A receiver was told that updates are gone.
+    /// A receiver got the report that updates are gone.
     pub fn gap(&self, index: usize, channel: &str, from: u64, to: u64) {
         if let (Some(at), Some(mut member)) = (self.position_of(channel), self.member(index)) {
             member.positions[at].gap(from, to);
@@ -280,8 +284,7 @@ impl Board {
             match member.connection {
                 Connection::Served => totals.served += 1,
                 Connection::Refused => totals.refused += 1,
-                Connection::Away => totals.away += 1,
-                Connection::None => {}
+                Connection::Away | Connection::None => {}
             }
             for (channel, position) in self.channels.iter().zip(&member.positions) {
                 if member.connection == Connection::Served {

@@ -102,7 +102,7 @@ pub struct Options {
     pub loss: f64,
 
     /// Seed of the receivers' ids and credentials, of losses and of churn: the same one is the same
-    /// receivers. Whoever knows it can be one of them [default: random]
+    /// receivers. It is a secret as long as they are enrolled [default: random]
     #[arg(long, value_name = "N", env = "FLEXFEED_SWARM_SEED")]
     pub seed: Option<u64>,
 

@@ -225,7 +225,6 @@ mod tests {
         let totals = Totals {
             served: 9,
             refused: 1,
-            away: 0,
             rungs: [(("lore".to_owned(), Rung::Multicast), 8)].into(),
             via: ViaCounts {
                 flow: 3,

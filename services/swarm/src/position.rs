@@ -213,7 +213,9 @@ mod tests {
         ];
         for (seqs, missing, repeated) in cases {
             let mut position = welcomed(5);
-            seqs.iter().for_each(|seq| drop(position.take(*seq, Via::Flow)));
+            for seq in seqs {
+                position.take(*seq, Via::Flow);
+            }
             let found = position.violations;
             assert_eq!((found.missing, found.repeated), (missing, repeated), "{seqs:?}");
             assert_eq!(found.total(), missing + repeated);

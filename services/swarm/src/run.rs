@@ -58,7 +58,8 @@ pub async fn run(options: &Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Plays all phases; a signal ends the present one, and skips those before the summary.
+/// Plays all phases; a signal ends the present one, and skips those up to the end of the
+/// measurement.
 async fn play(
     options: &Options,
     fleet: &mut Fleet,
@@ -87,14 +88,16 @@ async fn play(
     }
     board.end_measurement();
     let (time, last) = (begun.elapsed(), Usage::now());
+    let started = u64::from(fleet.started());
     let settled = async {
-        while board.behind() > 0 || board.totals().away > 0 {
+        loop {
+            if board.behind() == 0 && board.totals().settled() >= started {
+                return;
+            }
             tokio::time::sleep(LOOK).await;
         }
     };
-    if ready {
-        let _ = tokio::time::timeout(SETTLED_WITHIN, settled).await;
-    }
+    let _ = tokio::time::timeout(SETTLED_WITHIN, settled).await;
     Measurement {
         time,
         cpu: last.cpu.saturating_sub(first.cpu),
@@ -107,8 +110,7 @@ async fn play(
 async fn served(board: &Board, receivers: u32) {
     let all = async {
         loop {
-            let totals = board.totals();
-            if totals.served + totals.refused >= u64::from(receivers) {
+            if board.totals().settled() >= u64::from(receivers) {
                 return;
             }
             tokio::time::sleep(LOOK).await;

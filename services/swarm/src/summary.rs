@@ -10,7 +10,7 @@ use crate::board::Board;
 use crate::latency::Percentiles;
 use crate::position::{ViaCounts, Violations};
 
-/// What was measured of the process.
+/// Measured use of the process.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Measurement {
     /// Time of the measurement.
@@ -69,7 +69,7 @@ pub struct Cost {
 /// Outcome of a run.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Summary {
-    /// What is wrong; empty if every receiver got every update once, in order.
+    /// Reasons for exit code 1; none if every receiver got every update once, in order.
     pub failures: Vec<String>,
     /// Seed of the run.
     pub seed: u64,

@@ -1,4 +1,4 @@
-//! What the process uses of its machine.
+//! The process's use of its machine.
 
 use std::time::Duration;
 

@@ -26,6 +26,7 @@ mod plan;
 mod restored;
 mod seat;
 mod stage;
+mod swarm;
 mod tunnel;
 mod upgrade;
 mod watch;
@@ -53,6 +54,7 @@ pub use plan::{
 pub use restored::a_restored_backup_is_noticed;
 pub use seat::{Seat, now_ms};
 pub use stage::Stage;
+pub use swarm::a_thousand_receivers_get_every_update;
 pub use tunnel::{
     RelaySeat, RelayStatus, a_deaf_relay_is_left, a_draining_relay_costs_nothing, a_narrow_path,
     all_families_and_any_source, by_a_relay_of_others, forged_and_flooding_requests_get_nothing,
@@ -113,6 +115,8 @@ pub enum Fault {
     NonceOther,
     /// The relay lets the network fragment what it sends.
     FragmentOuter,
+    /// One receiver of the swarm loses updates silently.
+    UpdateLost,
     /// The source's multicast goes where it could be heard, although a relay beside it is all that
     /// needs it: a setting, not a switch.
     FlowLeaves,
@@ -120,7 +124,7 @@ pub enum Fault {
 
 impl Fault {
     /// Every one.
-    pub const ALL: [Fault; 21] = [
+    pub const ALL: [Fault; 22] = [
         Fault::DedupeOff,
         Fault::CursorFirst,
         Fault::RepairOff,
@@ -141,6 +145,7 @@ impl Fault {
         Fault::TeardownUnchecked,
         Fault::NonceOther,
         Fault::FragmentOuter,
+        Fault::UpdateLost,
         Fault::FlowLeaves,
     ];
 
@@ -167,6 +172,7 @@ impl Fault {
             Fault::TeardownUnchecked => "teardown-unchecked",
             Fault::NonceOther => "nonce-other",
             Fault::FragmentOuter => "fragment-outer",
+            Fault::UpdateLost => "update-lost",
             Fault::FlowLeaves => "flow-leaves",
         }
     }
@@ -188,6 +194,7 @@ impl Fault {
             | Fault::RelayCheckOff
             | Fault::RebindUnnoticed => Side::Receiver,
             Fault::ConsoleBlind => Side::Console,
+            Fault::UpdateLost => Side::Swarm,
             Fault::MacCheckOff
             | Fault::NatByAddress
             | Fault::ExpiryOff
@@ -211,6 +218,8 @@ pub enum Side {
     Relay,
     /// The console's.
     Console,
+    /// The swarm's.
+    Swarm,
 }
 
 /// The recorded feed that some scenarios use when it is there, beside the repository.

@@ -193,6 +193,11 @@ fn z_the_console_shows_the_real_rungs() {
 }
 
 #[test]
+fn sw_a_thousand_receivers_get_every_update() {
+    require(scenario::a_thousand_receivers_get_every_update(None));
+}
+
+#[test]
 fn w_relay_beside_the_source() {
     require(scenario::relay_beside_the_source(None));
 }

@@ -244,9 +244,9 @@ impl Machine {
         )
     }
 
-    /// Puts stand-ins of all five programs into a folder of build results.
+    /// Puts stand-ins of all programs into a folder of build results.
     pub fn programs(&self, folder: &str, script: &str) -> PathBuf {
-        for part in ["source", "receiver", "relay", "gateway", "console"] {
+        for part in ["source", "receiver", "relay", "gateway", "console", "swarm"] {
             let path = self.target(folder).join(format!("flexfeed-{part}"));
             self.stand_in_at(&path, script);
         }

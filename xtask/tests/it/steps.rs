@@ -464,7 +464,8 @@ fn the_api_is_fuzzed_or_the_omission_is_loud() {
 /// Puts everything that lint calls on the machine; `deny` is the script of cargo-deny.
 fn lint_machine(deny: &str) -> Machine {
     let machine = Machine::for_steps();
-    let tree = "flexfeed-source flexfeed-receiver flexfeed-relay flexfeed-gateway flexfeed-console";
+    let tree = "flexfeed-source flexfeed-receiver flexfeed-relay flexfeed-gateway flexfeed-console \
+                flexfeed-swarm";
     machine.stand_in(
         "cargo",
         &format!(
@@ -509,7 +510,8 @@ fn lint_fails_for_advisories_and_without_cargo_deny() {
 #[test]
 fn lint_refuses_fault_injection_in_released_programs() {
     let machine = lint_machine("echo cargo-deny 9.0.0");
-    let tree = "flexfeed-source flexfeed-receiver flexfeed-relay flexfeed-gateway flexfeed-console";
+    let tree = "flexfeed-source flexfeed-receiver flexfeed-relay flexfeed-gateway flexfeed-console \
+                flexfeed-swarm";
     machine.stand_in(
         "cargo",
         &format!(

@@ -180,10 +180,14 @@ impl Groups {
         }
     }
 
+    fn all(&self) -> impl Iterator<Item = &Intake> {
+        let joined = self.groups.values().flat_map(|group| &group.joined);
+        joined.map(|joined| &joined.intake)
+    }
+
     /// Waits until one of the groups has something; for ever if there is none.
     pub(super) async fn readable(&self) {
-        let groups = self.groups.values();
-        let mut intakes = groups.flat_map(|group| group.joined.iter().map(|joined| &joined.intake));
+        let mut intakes = self.all();
         // Most receivers have one flow: then nothing is put together for each wait.
         let (first, second) = match (intakes.next(), intakes.next()) {
             (None, _) => return std::future::pending().await,

@@ -303,7 +303,7 @@ mod tests {
             subscription.readable().await;
             let _ = subscription.receive(|_, data| {
                 taken.push(data.to_vec());
-                // What one receiver does to a packet is not seen by another.
+                // Decryption in place is not seen by another receiver.
                 data.fill(0);
             });
         }
