@@ -10,7 +10,7 @@ use flexicast::{Cause, Rung, Via};
 use uuid::Uuid;
 
 use crate::latency::Latencies;
-use crate::ledger::{Comparison, Ledger, digest_of};
+use crate::ledger::{Comparison, Ledger};
 use crate::position::{Position, ViaCounts, Violations};
 
 /// Different texts that are counted; peers choose them.
@@ -158,7 +158,9 @@ impl Board {
         let Some(at) = self.position_of(channel) else {
             return;
         };
-        self.channels[at].head.fetch_max(welcome.head, Ordering::Relaxed);
+        self.channels[at]
+            .head
+            .fetch_max(welcome.head, Ordering::Relaxed);
         if let Some(mut member) = self.member(index) {
             member.connection = Connection::Served;
             let Welcome {
@@ -191,8 +193,7 @@ impl Board {
         } = *update;
         let known = &self.channels[at];
         known.head.fetch_max(seq, Ordering::Relaxed);
-        let digest = digest_of(encoded);
-        let comparison = lock(&known.ledger).compare(incarnation, seq, &digest, encoded);
+        let comparison = lock(&known.ledger).compare(incarnation, seq, encoded);
         let Some(mut member) = self.member(index) else {
             return;
         };

@@ -206,7 +206,12 @@ mod tests {
         let options = parse("--duration 90 --churn 1/s --loss 1").unwrap();
         assert_eq!(options.duration, Some(Duration::from_secs(90)));
         assert_eq!((options.churn, options.loss), (Some(Rate(1.0)), 1.0));
-        for wrong in ["--receivers 0", "--receivers 20001", "--ramp 0", "--duration 0"] {
+        for wrong in [
+            "--receivers 0",
+            "--receivers 20001",
+            "--ramp 0",
+            "--duration 0",
+        ] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
     }

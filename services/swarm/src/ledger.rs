@@ -2,27 +2,18 @@
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
 use feed::payload::{PayloadError, decode};
-use ring::digest::{SHA256, digest};
 use uuid::Uuid;
 
 /// Updates that are remembered, the newest.
-const KEPT: usize = 65_536;
-
-/// SHA-256 of an update's bytes.
-pub type Digest = [u8; 32];
-
-/// Returns the digest of an update.
-#[must_use]
-pub fn digest_of(encoded: &[u8]) -> Digest {
-    let mut bytes = [0; 32];
-    bytes.copy_from_slice(digest(&SHA256, encoded).as_ref());
-    bytes
-}
+const KEPT: usize = 8192;
+/// Bytes of such updates.
+const KEPT_BYTES: usize = 64 << 20;
 
 #[derive(Debug)]
 struct Entry {
-    digest: Digest,
+    encoded: Bytes,
     stored_ms: Option<u64>,
     valid: bool,
 }
@@ -43,20 +34,15 @@ pub enum Comparison {
 #[derive(Debug, Default)]
 pub struct Ledger {
     entries: BTreeMap<(Uuid, u64), Entry>,
+    bytes: usize,
     /// Lowest number that can be compared, by incarnation.
     floor: BTreeMap<Uuid, u64>,
 }
 
 impl Ledger {
-    /// Compares an update that has this digest. The first one of its number is decoded, as every
-    /// receiver that writes files does.
-    pub fn compare(
-        &mut self,
-        incarnation: Uuid,
-        seq: u64,
-        digest: &Digest,
-        encoded: &[u8],
-    ) -> Comparison {
+    /// Compares an update with the first one of its number, which is decoded, as every receiver that
+    /// writes files does.
+    pub fn compare(&mut self, incarnation: Uuid, seq: u64, encoded: &Bytes) -> Comparison {
         let floor = self.floor.get(&incarnation).copied().unwrap_or_default();
         if seq < floor {
             return Comparison::Forgotten;
@@ -71,20 +57,23 @@ impl Ledger {
                 Err(PayloadError::UnknownEncoding(_)) => (true, None),
                 Err(_) => (false, None),
             };
+            self.bytes += encoded.len();
             Entry {
-                digest: *digest,
+                encoded: encoded.clone(),
                 stored_ms,
                 valid,
             }
         });
-        let comparison = match entry.valid && entry.digest == *digest {
+        let comparison = match entry.valid && entry.encoded == *encoded {
             true => Comparison::Same(entry.stored_ms),
             false => Comparison::Wrong,
         };
-        while self.entries.len() > KEPT {
-            if let Some(((incarnation, seq), _)) = self.entries.pop_first() {
-                self.floor.insert(incarnation, seq + 1);
-            }
+        while self.entries.len() > KEPT || self.bytes > KEPT_BYTES {
+            let Some(((incarnation, seq), oldest)) = self.entries.pop_first() else {
+                break;
+            };
+            self.bytes -= oldest.encoded.len();
+            self.floor.insert(incarnation, seq + 1);
         }
         comparison
     }
@@ -111,7 +100,7 @@ mod tests {
     }
 
     fn compare(ledger: &mut Ledger, seq: u64, encoded: &[u8]) -> Comparison {
-        ledger.compare(A, seq, &digest_of(encoded), encoded)
+        ledger.compare(A, seq, &Bytes::copy_from_slice(encoded))
     }
 
     #[test]
@@ -119,7 +108,10 @@ mod tests {
         let mut ledger = Ledger::default();
         let (one, other) = (update(1, "one"), update(1, "other"));
         for _ in 0..2 {
-            assert_eq!(compare(&mut ledger, 1, &one), Comparison::Same(Some(1_234_567)));
+            assert_eq!(
+                compare(&mut ledger, 1, &one),
+                Comparison::Same(Some(1_234_567))
+            );
         }
         assert_eq!(compare(&mut ledger, 1, &other), Comparison::Wrong);
     }
@@ -142,5 +134,8 @@ mod tests {
         assert_eq!(ledger.entries.len(), KEPT);
         assert_eq!(compare(&mut ledger, 3, &[250, 2]), Comparison::Forgotten);
         assert_eq!(compare(&mut ledger, 4, &[250, 2]), Comparison::Wrong);
+        let large = vec![250; KEPT_BYTES];
+        compare(&mut ledger, 1 << 40, &large);
+        assert_eq!((ledger.entries.len(), ledger.bytes), (1, KEPT_BYTES));
     }
 }

@@ -217,7 +217,11 @@ mod tests {
                 position.take(*seq, Via::Flow);
             }
             let found = position.violations;
-            assert_eq!((found.missing, found.repeated), (missing, repeated), "{seqs:?}");
+            assert_eq!(
+                (found.missing, found.repeated),
+                (missing, repeated),
+                "{seqs:?}"
+            );
             assert_eq!(found.total(), missing + repeated);
         }
     }
@@ -234,7 +238,10 @@ mod tests {
         assert_eq!(position.violations, gone);
         // Not where it belongs.
         position.gap(13, 13);
-        assert_eq!((position.violations.missing, position.violations.gone), (2, 6));
+        assert_eq!(
+            (position.violations.missing, position.violations.gone),
+            (2, 6)
+        );
     }
 
     #[test]

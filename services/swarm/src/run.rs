@@ -137,7 +137,11 @@ async fn until(stop: &CancellationToken, done: impl Future<Output = ()>) -> bool
 /// Reports progress on standard error, for ever.
 async fn report(board: Arc<Board>, receivers: u32) {
     let [terminal, log] = PROGRESS;
-    let every = if stderr().is_terminal() { terminal } else { log };
+    let every = if stderr().is_terminal() {
+        terminal
+    } else {
+        log
+    };
     let begun = Instant::now();
     let (mut before, mut since) = (Usage::now().cpu, begun);
     loop {
@@ -154,7 +158,11 @@ fn line(board: &Board, receivers: u32, cores: f64) -> String {
     let totals = board.totals();
     let rungs = totals.rungs.iter().map(|((channel, rung), count)| {
         let several = board.channels().count() > 1;
-        let of = if several { format!("{channel} ") } else { String::new() };
+        let of = if several {
+            format!("{channel} ")
+        } else {
+            String::new()
+        };
         format!(", {count} {of}{rung}")
     });
     let rungs: String = rungs.collect();

@@ -126,7 +126,9 @@ impl Summary {
         };
         let count = f64::from(started).max(1.0);
         let cpu = measurement.cpu.as_secs_f64();
-        let grown = measurement.resident.saturating_sub(measurement.resident_before);
+        let grown = measurement
+            .resident
+            .saturating_sub(measurement.resident_before);
         let cost = Cost {
             measured_s: measurement.time.as_secs_f64(),
             cpu_s: cpu,
@@ -301,7 +303,10 @@ mod tests {
         assert_eq!((cost.cores, cost.cpu_s_per_receiver), (0.5, 1.25));
         assert_eq!(cost.resident_bytes_per_receiver, 2 << 20);
         let text = summary.to_string();
-        assert!(text.contains("memory       9.0 MiB, 2.0 MiB per receiver"), "{text}");
+        assert!(
+            text.contains("memory       9.0 MiB, 2.0 MiB per receiver"),
+            "{text}"
+        );
         assert!(text.contains("4 started, 0 served"), "{text}");
     }
 }

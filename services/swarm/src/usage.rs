@@ -58,7 +58,9 @@ impl Usage {
 }
 
 fn resident(status: &str) -> Option<u64> {
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))?;
     let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
     Some(kib * 1024)
 }
@@ -74,7 +76,10 @@ mod tests {
         let filled = vec![1u8; 64 << 20];
         let after = Usage::now();
         assert!(filled.iter().all(|byte| *byte == 1));
-        assert!(after.resident >= before.resident + (60 << 20), "{before:?} {after:?}");
+        assert!(
+            after.resident >= before.resident + (60 << 20),
+            "{before:?} {after:?}"
+        );
         assert!(Usage::now().cpu > before.cpu);
         assert_eq!(resident("VmPeak:\t9 kB\nVmRSS:\t  12 kB\n"), Some(12 << 10));
     }
@@ -82,7 +87,10 @@ mod tests {
     #[test]
     fn more_receivers_than_the_system_allows_are_refused() {
         allow_sockets(1).unwrap();
-        if getrlimit(Resource::Nofile).maximum.is_some_and(|max| max < u64::from(u32::MAX)) {
+        if getrlimit(Resource::Nofile)
+            .maximum
+            .is_some_and(|max| max < u64::from(u32::MAX))
+        {
             let error = allow_sockets(u32::MAX).unwrap_err().to_string();
             assert!(error.contains("ulimit -n"), "{error}");
         }

@@ -171,11 +171,7 @@ impl Connection {
     }
 
     /// Reads the socket, then quiche, into the state machine. An error ends the connection.
-    pub(super) fn receive(
-        &mut self,
-        core: &mut Core,
-        now: Instant,
-    ) -> Result<bool, CloseReason> {
+    pub(super) fn receive(&mut self, core: &mut Core, now: Instant) -> Result<bool, CloseReason> {
         self.receive_datagrams(Some(core), now)?;
         self.read(core, now)
     }

@@ -296,9 +296,7 @@ impl Engine {
 
     async fn run_race(&mut self, now: Instant) {
         let Some(race) = &mut self.race else { return };
-        let state = race
-            .drive(&self.config, self.qlog.as_ref(), now)
-            .await;
+        let state = race.drive(&self.config, self.qlog.as_ref(), now).await;
         for (connection, end) in race.take_over() {
             self.leaving.push((connection, end.say, end.reason));
         }

@@ -91,8 +91,9 @@ impl Groups {
             Some(shared) => shared
                 .join(*endpoint, self.interface, again)
                 .map(Intake::Shared),
-            None => netio::join(endpoint.group, endpoint.source, self.interface)
-                .map(Intake::Socket),
+            None => {
+                netio::join(endpoint.group, endpoint.source, self.interface).map(Intake::Socket)
+            }
         }
     }
 

@@ -19,8 +19,6 @@ use super::batch::with_batch;
 
 /// Packets that wait for one receiver; the oldest are lost beyond, as in a socket's buffer.
 const MAX_WAITING: usize = 1024;
-/// Packets that a receiver takes before it does anything else.
-const AT_ONCE: usize = 64;
 /// A group is left and joined again at most once in this time, however many receivers ask for it.
 const REJOIN_EVERY: Duration = Duration::from_secs(1);
 
@@ -143,6 +141,7 @@ impl SharedGroups {
                 let seed = loss.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
                 (loss.part, SmallRng::seed_from_u64(seed))
             }),
+            taken: VecDeque::new(),
             packet: Vec::new(),
             sharing: self.sharing.clone(),
         })
@@ -166,7 +165,10 @@ async fn read(socket: UdpSocket, key: Key, sharing: Arc<Mutex<Sharing>>) {
             return;
         };
         match read {
-            Ok(_) => shared.queues.values().for_each(|queue| queue.push(&packets)),
+            Ok(_) => shared
+                .queues
+                .values()
+                .for_each(|queue| queue.push(&packets)),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return sharing.fail(&key, &error),
         }
@@ -212,7 +214,9 @@ pub(super) struct Subscription {
     queue: Arc<Queue>,
     /// Part of the packets that is lost.
     loss: Option<(f64, SmallRng)>,
-    /// The packet that is being taken: packets are decrypted in place.
+    /// Packets taken from the queue; empty between two calls.
+    taken: VecDeque<Packet>,
+    /// The packet that is being handed out: packets are decrypted in place.
     packet: Vec<u8>,
     sharing: Arc<Mutex<Sharing>>,
 }
@@ -223,7 +227,7 @@ impl Subscription {
         self.queue.filled.notified().await;
     }
 
-    /// Calls `each` with the sender and the bytes of the packets that wait, 64 at most.
+    /// Calls `each` with the sender and the bytes of the packets that wait.
     ///
     /// # Errors
     /// `WouldBlock` if there is none; any other error means that the group's socket failed.
@@ -232,19 +236,18 @@ impl Subscription {
         mut each: impl FnMut(SocketAddr, &mut [u8]),
     ) -> io::Result<()> {
         let mut waiting = lock(&self.queue.waiting);
-        let count = waiting.packets.len().min(AT_ONCE);
-        let packets: Vec<Packet> = waiting.packets.drain(..count).collect();
-        if packets.is_empty() {
+        std::mem::swap(&mut waiting.packets, &mut self.taken);
+        if self.taken.is_empty() {
             return Err(match waiting.failure.take() {
                 Some((kind, text)) => io::Error::new(kind, text),
                 None => io::ErrorKind::WouldBlock.into(),
             });
         }
-        if !waiting.packets.is_empty() || waiting.failure.is_some() {
+        if waiting.failure.is_some() {
             self.queue.filled.notify_one();
         }
         drop(waiting);
-        for (from, packet) in packets {
+        while let Some((from, packet)) = self.taken.pop_front() {
             if let Some((part, random)) = &mut self.loss
                 && random.random_bool(*part)
             {
@@ -342,7 +345,11 @@ mod tests {
         drop(groups.join(endpoint, LOOPBACK, true).unwrap());
         assert_eq!(age(), before, "joined just now");
         let long_ago = before.checked_sub(REJOIN_EVERY).unwrap();
-        lock(&groups.sharing).groups.get_mut(&key).unwrap().joined_at = long_ago;
+        lock(&groups.sharing)
+            .groups
+            .get_mut(&key)
+            .unwrap()
+            .joined_at = long_ago;
         let second = groups.join(endpoint, LOOPBACK, true).unwrap();
         assert!(age() > long_ago);
         sender.send_to(b"after", endpoint.group).unwrap();
@@ -380,7 +387,10 @@ mod tests {
             }
             receivers.each_mut().map(|receiver| {
                 let mut taken = Vec::new();
-                while receiver.receive(|_, data| taken.push(data.to_vec())).is_ok() {}
+                while receiver
+                    .receive(|_, data| taken.push(data.to_vec()))
+                    .is_ok()
+                {}
                 taken
             })
         };

@@ -66,8 +66,16 @@ async fn the_same_seed_is_the_same_receivers() {
         let arguments = ["--receivers=5", "--seed=7", "--warm-up=1s", "--duration=1s"];
         let ended = beside(&site, swarm(&[&[&*link], &arguments[..]].concat())).await;
         assert_eq!(ended.code(), Some(0), "{}{}", ended.printed, ended.log);
-        assert!(ended.printed.contains("5 started, 5 served"), "{}", ended.printed);
-        assert!(ended.printed.contains("seed         7\n"), "{}", ended.printed);
+        assert!(
+            ended.printed.contains("5 started, 5 served"),
+            "{}",
+            ended.printed
+        );
+        assert!(
+            ended.printed.contains("seed         7\n"),
+            "{}",
+            ended.printed
+        );
         assert_eq!(site.enrolled(), enrolled);
     }
 }
@@ -79,12 +87,21 @@ async fn a_signal_ends_the_run_with_a_summary_and_closed_connections() {
     let link = site.link();
     let program = Program::start(&mut swarm(&[&link, "--receivers=20", "--http", &http]));
     kit::wait::until("all receivers", || site.connected() == 20);
-    let metrics = std::thread::spawn(move || get(&http, "/metrics")).join().unwrap();
-    assert!(metrics.contains("\nflexfeed_swarm_served_receivers 20\n"), "{metrics}");
+    let metrics = std::thread::spawn(move || get(&http, "/metrics"))
+        .join()
+        .unwrap();
+    assert!(
+        metrics.contains("\nflexfeed_swarm_served_receivers 20\n"),
+        "{metrics}"
+    );
     program.signal(Signal::TERM);
     let ended = tokio::task::spawn_blocking(|| program.end()).await.unwrap();
     assert_eq!(ended.code(), Some(0), "{}", ended.log);
-    assert!(ended.printed.contains("20 started, 20 served"), "{}", ended.printed);
+    assert!(
+        ended.printed.contains("20 started, 20 served"),
+        "{}",
+        ended.printed
+    );
     kit::wait::until("the end of all connections", || site.connected() == 0);
 }
 
@@ -105,7 +122,11 @@ async fn receivers_that_are_refused_are_a_failure() {
     let command = swarm(&[&link, "--receivers=3", "--warm-up=10ms", "--duration=10ms"]);
     let ended = beside(&site, command).await;
     assert_eq!(ended.code(), Some(1));
-    assert!(ended.log.contains("0 of 3 receivers are served"), "{}", ended.log);
+    assert!(
+        ended.log.contains("0 of 3 receivers are served"),
+        "{}",
+        ended.log
+    );
     let refused = "refusals     3 × there is no such token";
     assert!(ended.printed.contains(refused), "{}", ended.printed);
     assert!(!ended.log.contains("another-token"), "{}", ended.log);
