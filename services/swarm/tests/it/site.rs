@@ -141,9 +141,8 @@ impl Site {
             let (url, now) = ("https://example.org/feed", jiff::Timestamp::now());
             let encoded = payload::encode(&entry, Kind::Created, url, INCARNATION, seq, now);
             let encoded = Bytes::from(encoded);
-            let mut updates = self.store.updates.lock().unwrap();
-            updates.insert(seq, encoded.clone());
-            drop(updates);
+            let stored = encoded.clone();
+            self.store.updates.lock().unwrap().insert(seq, stored);
             self.handle.publish(CHANNEL, seq, encoded).await;
             tokio::time::sleep(EVERY).await;
         }
