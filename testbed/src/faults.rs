@@ -4,12 +4,12 @@ use anyhow::{Result, bail, ensure};
 
 use crate::binaries::Binaries;
 use crate::scenario::{
-    _only, Fault, a_cut_receiver_falls_back_and_returns, a_deaf_relay_is_left,
+    Fault, a_cut_receiver_falls_back_and_returns, a_deaf_relay_is_left,
     a_draining_relay_costs_nothing, a_narrow_path, a_restored_backup_is_noticed,
     a_slow_receiver_holds_up_only_itself, a_thousand_receivers_get_every_update,
     all_families_and_any_source, an_hour_of_a_busy_archive, away_for_thousands_of_updates,
     crashes_lose_nothing_and_repeat_nothing, dual_stack, flapping_backs_off,
-    forged_and_flooding_requests_get_nothing, ipv, links_fail_in_turn, loss_is_repaired,
+    forged_and_flooding_requests_get_nothing, ipv6_only, links_fail_in_turn, loss_is_repaired,
     nat_rebinding, older_receivers_are_served, relay_beside_the_source, relays_fail_in_turn,
     relays_fail_to_copies, the_console_shows_the_real_rungs, three_behind_one_address,
     translations_change, tunnels_end_and_are_limited, works_with_others,
