@@ -19,6 +19,7 @@
 //!   or any-source.
 //! - [`route_source`], [`is_routable`], [`find_interface`]: local addresses of routes, reachability
 //!   of addresses, interfaces by name.
+//! - [`Packets`]: packets on their way out, which it cuts into trains.
 //! - [`direct`]: sockets for a thread of its own, without a runtime, such as a relay's packet loop.
 
 mod address;
@@ -33,6 +34,7 @@ mod join;
 mod loss;
 #[cfg(feature = "tokio")]
 mod multicast;
+mod packets;
 #[cfg(feature = "tokio")]
 mod udp;
 
@@ -46,6 +48,7 @@ pub use join::join;
 pub use loss::Counters;
 #[cfg(feature = "tokio")]
 pub use multicast::MulticastSender;
+pub use packets::Packets;
 #[cfg(feature = "tokio")]
 pub use udp::{BindOptions, UdpSocket};
 

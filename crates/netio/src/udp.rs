@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use quinn_udp::{Transmit, UdpSockRef, UdpSocketState};
@@ -11,16 +12,11 @@ use tokio::io::Interest;
 use crate::batch::{Datagram, RecvBatch};
 use crate::error::context;
 use crate::loss::{Counters, Losses, concerns_one_datagram, may_refuse_segmentation};
+use crate::packets::most_segments;
 
 /// Requested size of both kernel buffers. The kernel grants at most `net.core.rmem_max` and
 /// `wmem_max`; less works, with more loss in bursts.
 const KERNEL_BUFFER_BYTES: usize = 4 << 20;
-
-/// Most segments of one train that every kernel with GSO takes (`UDP_MAX_SEGMENTS`).
-const MAX_TRAIN_SEGMENTS: usize = 64;
-
-/// Most payload bytes of one train: a UDP payload over IPv6, the smaller of the two families.
-const MAX_TRAIN_BYTES: usize = 65_487;
 
 /// Trains sent one by one after the kernel refused to segment one, before it is asked again: the
 /// refusal may be due to one route (IPsec, a tunnel), while others support it.
@@ -221,7 +217,7 @@ impl UdpSocket {
             Some(size) if size < payload.len() => size,
             _ => return self.send_train(to, from, payload, None),
         };
-        let train_bytes = segment * (MAX_TRAIN_BYTES / segment).clamp(1, MAX_TRAIN_SEGMENTS);
+        let train_bytes = segment * most_segments(segment);
         let mut sent = 0;
         for train in payload.chunks(train_bytes) {
             match self.send_train(to, from, train, Some(segment)) {
@@ -365,6 +361,12 @@ impl UdpSocket {
     fn lost(&self, datagrams: usize, error: &io::Error) {
         self.losses
             .lost(datagrams as u64, error.raw_os_error().unwrap_or_default());
+    }
+}
+
+impl AsFd for UdpSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.io.as_fd()
     }
 }
 

@@ -2,22 +2,18 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use super::port::{UdpPort, raw};
 use super::sys::{Control, RawAddress, check};
+use crate::packets::most_segments;
 
 /// Messages per system call.
-const MESSAGES: usize = 128;
+pub(super) const MESSAGES: usize = 128;
 
 /// Room for the control messages: a source address and a segment size.
 const CONTROL_BYTES: usize = 80;
-
-/// Most segments of one train that every kernel with GSO takes (`UDP_MAX_SEGMENTS`).
-const MOST_SEGMENTS: usize = 64;
-
-/// Most payload bytes of one train over IPv6, the smaller of the two families.
-const MOST_BYTES: usize = 65_487;
 
 /// Trains sent one by one after the kernel refused to segment one.
 const TRAINS_WITHOUT_GSO: u32 = 1024;
@@ -45,6 +41,34 @@ pub enum SendFailure {
     },
 }
 
+impl SendFailure {
+    /// Returns the last error, as `errno`.
+    #[must_use]
+    pub fn errno(self) -> i32 {
+        match self {
+            Self::TooLarge => libc::EMSGSIZE,
+            Self::Lost { errno, .. } => errno,
+        }
+    }
+
+    /// Returns this failure together with an `earlier` one of the same train.
+    fn after(self, earlier: Option<Self>) -> Self {
+        match (self, earlier) {
+            (
+                Self::Lost { datagrams, errno },
+                Some(Self::Lost {
+                    datagrams: before, ..
+                }),
+            ) => Self::Lost {
+                datagrams: datagrams + before,
+                errno,
+            },
+            (Self::TooLarge, _) | (_, Some(Self::TooLarge)) => Self::TooLarge,
+            (failure, None) => failure,
+        }
+    }
+}
+
 /// Remaining time for waiting for room in send buffers.
 #[derive(Debug)]
 struct Patience(Duration);
@@ -56,7 +80,7 @@ impl Patience {
     }
 
     /// Waits until a socket can send again or the patience is used up; returns whether it waited.
-    fn wait(&mut self, socket: &UdpPort) -> bool {
+    fn wait(&mut self, socket: &impl AsFd) -> bool {
         // `poll` counts in milliseconds.
         let most = libc::c_int::try_from(self.0.as_millis()).unwrap_or(1);
         if most == 0 {
@@ -127,7 +151,7 @@ impl Fanout {
     /// Sends one datagram, with the remaining patience; returns the failure, if it was not sent.
     pub fn send_one(
         &mut self,
-        socket: &UdpPort,
+        socket: &impl AsFd,
         payload: &[u8],
         target: Target,
     ) -> Option<SendFailure> {
@@ -138,19 +162,18 @@ impl Fanout {
     /// Returns the number of datagrams of `segment` bytes in the longest train.
     #[must_use]
     pub fn train_len(segment: usize) -> usize {
-        (MOST_BYTES / segment.max(1)).clamp(1, MOST_SEGMENTS)
+        most_segments(segment)
     }
 
     /// Sends `train`, at most [`train_len`](Self::train_len) datagrams of `segment` bytes of which
     /// the last may be shorter, to each of `targets`. Calls `failed` with the index of each target
     /// that did not get everything.
     ///
-    /// The kernel segments the train if it can; else the datagrams are sent one by one. A
-    /// destination that fails does not keep the train from the others. destination that fails does
-    /// not keep the train from the others.
+    /// The kernel segments the train if it can; else one datagram after the other is sent to all
+    /// destinations. A destination that fails does not keep the train from the others.
     pub fn send(
         &mut self,
-        socket: &UdpPort,
+        socket: &impl AsFd,
         train: &[u8],
         segment: usize,
         targets: impl Iterator<Item = Target>,
@@ -172,20 +195,40 @@ impl Fanout {
                 *entry = (number, Some(target));
                 filled += 1;
                 *address = RawAddress::new(target.to);
-                fill(header, address, control, target, several.then_some(segment));
+                let size = (several && whole).then_some(segment);
+                fill(header, address, control, target, size);
             }
             let batch = batch.get(..filled).unwrap_or_default();
             if whole {
                 self.send_batch(socket, train, segment, batch, &mut failed);
             } else {
-                for (number, target) in batch {
-                    if let Some(target) = target
-                        && let Some(what) =
-                            one_by_one(socket, train, segment, *target, &mut self.patience)
-                    {
-                        failed(*number, what);
-                    }
+                self.send_in_pieces(socket, train, segment, batch, &mut failed);
+            }
+        }
+    }
+
+    /// Sends the prepared messages without the kernel's segmentation: a batch for each datagram.
+    fn send_in_pieces(
+        &mut self,
+        socket: &impl AsFd,
+        train: &[u8],
+        segment: usize,
+        batch: &[(usize, Option<Target>)],
+        failed: &mut impl FnMut(usize, SendFailure),
+    ) {
+        let mut failures = [None; MESSAGES];
+        let first = batch.first().map_or(0, |(number, _)| *number);
+        for datagram in train.chunks(segment) {
+            self.send_batch(socket, datagram, segment, batch, &mut |number, what| {
+                // Targets are numbered in order.
+                if let Some(failure) = failures.get_mut(number - first) {
+                    *failure = Some(what.after(*failure));
                 }
+            });
+        }
+        for ((number, _), failure) in batch.iter().zip(failures) {
+            if let Some(what) = failure {
+                failed(*number, what);
             }
         }
     }
@@ -193,7 +236,7 @@ impl Fanout {
     /// Sends the prepared messages.
     fn send_batch(
         &mut self,
-        socket: &UdpPort,
+        socket: &impl AsFd,
         train: &[u8],
         segment: usize,
         batch: &[(usize, Option<Target>)],
@@ -248,7 +291,7 @@ impl Fanout {
     /// Handles the error of one destination.
     fn refused(
         &mut self,
-        socket: &UdpPort,
+        socket: &impl AsFd,
         train: &[u8],
         segment: usize,
         target: Target,
@@ -300,7 +343,7 @@ impl UdpPort {
 
 /// Sends a train without the kernel's segmentation.
 fn one_by_one(
-    socket: &UdpPort,
+    socket: &impl AsFd,
     train: &[u8],
     segment: usize,
     target: Target,
@@ -327,7 +370,7 @@ fn one_by_one(
 
 /// Sends one datagram, and waits for room while there is patience.
 fn send_one(
-    socket: &UdpPort,
+    socket: &impl AsFd,
     payload: &[u8],
     to: SocketAddr,
     from: Option<IpAddr>,

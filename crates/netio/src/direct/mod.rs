@@ -5,6 +5,7 @@
 //! - [`GroupPort`] receives multicast groups; [`Memberships`] joins groups without receiving them.
 //! - [`Inbox`] receives many datagrams, or trains of them, in one system call.
 //! - [`Fanout`] sends one train to many destinations in one system call.
+//! - [`Replicator`] does so from threads of its own.
 //! - [`Capture`] returns the raw multicast packets of an interface, including those of this host.
 //! - [`route_interface`] and [`interface_state`] find the interface of a route and its state.
 //! - [`IcmpPort`] sends ICMP messages to senders of packets that are too large.
@@ -20,6 +21,7 @@ mod icmp;
 mod inbox;
 mod poll;
 mod port;
+mod replicator;
 mod route;
 mod sys;
 
@@ -31,5 +33,6 @@ pub use icmp::IcmpPort;
 pub use inbox::{Inbox, Message};
 pub use poll::{Poller, Readiness, Waker};
 pub use port::UdpPort;
+pub use replicator::{Destination, Destinations, ReplicationFailure, Replicator};
 pub use route::{InterfaceState, interface_state, route_interface};
 pub use sys::raise_descriptor_limit;

@@ -4,4 +4,5 @@
 mod direct;
 mod multicast;
 mod multicast6;
+mod replicator;
 mod udp;

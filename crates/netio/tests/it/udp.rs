@@ -278,7 +278,7 @@ fn outside_a_runtime_binding_is_an_error_and_no_panic() {
 }
 
 /// The kernel does not segment for a socket without UDP checksums.
-fn refuse_segmentation(socket: &std::net::UdpSocket) {
+pub fn refuse_segmentation(socket: &std::net::UdpSocket) {
     let on: libc::c_int = 1;
     // SAFETY: the descriptor is open, and the option's value is a live int of the size given.
     let result = unsafe {
