@@ -292,10 +292,6 @@ async fn main() {
     }
     let group = SocketAddr::from((Ipv4Addr::new(232, 71, 7, 1), 24_343));
     let config = SourceConfig {
-        listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-        cert,
-        key,
-        reset_key: [5; 32],
         channels: vec![ChannelConfig {
             name: CHANNEL.into(),
             incarnation,
@@ -316,10 +312,14 @@ async fn main() {
         }],
         rate_bps: settings.rate,
         unicast_rate_bps: settings.unicast_rate,
-        ack_delay: Duration::from_millis(25),
         fall_back: Duration::from_millis(500),
         heartbeat: Duration::from_secs(1),
-        qlog: None,
+        ..SourceConfig::new(
+            SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            cert,
+            key,
+            [5; 32],
+        )
     };
     let source = Source::bind(config, shelf.clone()).await.unwrap();
     let (handle, addr) = (source.handle(), source.local_addr());

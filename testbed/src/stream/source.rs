@@ -94,10 +94,6 @@ pub async fn publish(settings: SourceSettings) -> Result<()> {
     std::fs::write(&key, made.signing_key.serialize_pem())?;
     let messages = Arc::new(Messages::new(settings.size));
     let config = SourceConfig {
-        listen: settings.listen,
-        cert,
-        key,
-        reset_key: rand::random(),
         channels: vec![ChannelConfig {
             name: STREAM.to_owned(),
             incarnation: Uuid::new_v4(),
@@ -122,6 +118,7 @@ pub async fn publish(settings: SourceSettings) -> Result<()> {
         fall_back: settings.fall_back,
         heartbeat: Duration::from_secs(1),
         qlog: settings.qlog.clone(),
+        ..SourceConfig::new(settings.listen, cert, key, rand::random())
     };
     let mut source = Source::bind(config, Arc::new(Store(messages.clone()))).await?;
     source.inject_faults(Faults {

@@ -1,6 +1,7 @@
 //! Configuration of a source, and its interface to the store.
 
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use flexicast::control::Credential;
 use flexicast::flow::RateControl;
+use flexicast::source::Limits;
 use uuid::Uuid;
 
 /// Errors of the owner's own making that only need to be shown.
@@ -34,6 +36,10 @@ pub struct SourceConfig {
     /// Pacing of the updates to all receivers' own connections together, in bit/s; `None` for no
     /// limit.
     pub unicast_rate_bps: Option<u64>,
+    /// Receivers that flow packets are replicated to at once (rung 3), for each channel.
+    pub max_replicas: usize,
+    /// Threads that send replicated packets; the receivers are divided among them.
+    pub replication_threads: NonZeroUsize,
     /// Maximum acknowledgement delay of receivers.
     pub ack_delay: Duration,
     /// Time without acknowledgements after which a member falls back (`D_fb`).
@@ -56,6 +62,8 @@ impl SourceConfig {
             channels: Vec::new(),
             rate_bps: 10_000_000,
             unicast_rate_bps: Some(200_000_000),
+            max_replicas: Limits::default().replicas,
+            replication_threads: NonZeroUsize::MIN,
             ack_delay: Duration::from_millis(25),
             fall_back: Duration::from_millis(150),
             heartbeat: Duration::from_secs(1),

@@ -44,8 +44,11 @@ pub struct Counters {
     /// Copies of flow packets that were to be sent to receivers (rung 3), those that the kernel
     /// refused included.
     pub copies: u64,
-    /// Copies that the kernel refused to send.
+    /// Receivers to which the kernel refused to send copies.
     pub copy_errors: u64,
+    /// Copies that were dropped because the queue of a sending thread or the socket's buffer was
+    /// full; they are repaired as losses.
+    pub copies_dropped: u64,
     /// Bytes of updates that were handed to unicast sessions, repairs included.
     pub unicast_bytes: u64,
     /// Counters of the state machine, each a member of this object.

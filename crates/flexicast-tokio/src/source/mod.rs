@@ -6,6 +6,7 @@ mod engine;
 mod history;
 mod outlets;
 mod peer;
+mod replication;
 mod status;
 mod wall_clock;
 
@@ -82,7 +83,10 @@ impl Source {
         let core = core::Source::new(core::SourceConfig {
             channels,
             unicast_rate: config.unicast_rate_bps,
-            limits: core::Limits::default(),
+            limits: core::Limits {
+                replicas: config.max_replicas,
+                ..core::Limits::default()
+            },
             seed: u64::from_le_bytes(random()?),
         })?;
         let (commands, inbox) = mpsc::channel(COMMANDS);

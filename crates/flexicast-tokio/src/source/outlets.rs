@@ -3,12 +3,12 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use netio::MulticastSender;
+use netio::{MulticastSender, Packets};
 use tracing::{info, warn};
 
 use super::FlowEndpoint;
 use crate::Error;
-use crate::train::{Packets, send_train};
+use crate::train::send_train;
 
 /// An interface that takes nothing for so long is stuck: what it should send is lost, as on the
 /// wire, and the other groups and the receivers' own connections go on.

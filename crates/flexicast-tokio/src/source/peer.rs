@@ -62,6 +62,8 @@ pub(super) struct PeerRequest {
 pub(super) struct PathChanges {
     pub(super) migrations: u64,
     pub(super) failed: u64,
+    /// Whether another path is in use, or the same one was validated.
+    pub(super) switched: bool,
 }
 
 /// Connection IDs that lead to a peer from now on, and those that do not any more.
@@ -158,6 +160,7 @@ impl Peer {
         if self.known && path != self.path {
             core.set_validated(session, path.is_some_and(|p| p.validated), now);
             self.path = path;
+            changes.switched = true;
         }
         changes
     }

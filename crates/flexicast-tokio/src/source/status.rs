@@ -17,6 +17,8 @@ pub struct SourceStatus {
     pub moves: Vec<Move>,
     /// The last times that many receivers fell back at once, oldest first.
     pub mass_fall_backs: Vec<MassFallBack>,
+    /// Flow packets that wait for the thread with the longest queue, to be replicated.
+    pub replication_queue: usize,
     /// Counters since the start.
     pub counters: Counters,
 }

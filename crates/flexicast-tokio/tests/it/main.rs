@@ -13,4 +13,5 @@ mod operator;
 mod paths;
 mod records;
 mod relays;
+mod replication;
 mod site;

@@ -12,20 +12,13 @@ use tokio::time::timeout;
 use crate::site::proxy::Nat;
 use crate::site::{Probe, Running, Site, any_port};
 
-/// A receiver that only copies reach.
-fn behind(site: &Site, server: SocketAddr) -> Probe {
-    let mut config = site.receiver_config(server);
-    (config.multicast, config.replicated) = (false, true);
-    site.start_receiver(config)
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replicated_packets_reach_receivers_without_multicast() {
     let site = Site::new();
     let source = site.source().await;
     let nat = Nat::new(source.addr).await;
     let mut member = site.receiver(source.addr);
-    let mut far = behind(&site, nat.addr);
+    let mut far = site.behind(nat.addr);
     member.until_rung(Rung::Multicast).await;
     far.until_rung(Rung::Replicated).await;
     site.publish(&source.handle, 300).await;
@@ -48,7 +41,7 @@ async fn without_any_group_a_flow_lives_by_copies() {
         flow.endpoints.clear();
     }
     let source = site.start(config).await;
-    let mut probe = behind(&site, source.addr);
+    let mut probe = site.behind(source.addr);
     probe.until_rung(Rung::Replicated).await;
     site.publish(&source.handle, 100).await;
     probe.until_seq(100).await;
@@ -62,7 +55,7 @@ async fn a_nat_that_changes_its_port_loses_nothing() {
     let site = Site::new();
     let source = site.source().await;
     let nat = Nat::new(source.addr).await;
-    let mut probe = behind(&site, nat.addr);
+    let mut probe = site.behind(nat.addr);
     probe.until_rung(Rung::Replicated).await;
     for round in 1..=8 {
         let before = source.status().await.receivers[0].addr.clone();
@@ -137,7 +130,7 @@ async fn copies_stop_when_nothing_comes_back() {
     let site = Site::new();
     let source = site.lively_source().await;
     let nat = Nat::new(source.addr).await;
-    let mut probe = behind(&site, nat.addr);
+    let mut probe = site.behind(nat.addr);
     probe.until_rung(Rung::Replicated).await;
     nat.cut.store(true, Ordering::Relaxed);
     let replicas =
@@ -165,7 +158,7 @@ async fn spoofed_packets_gain_little() {
     let site = Site::new();
     let source = site.source().await;
     let mut nat = Nat::new(source.addr).await;
-    let mut probe = behind(&site, nat.addr);
+    let mut probe = site.behind(nat.addr);
     probe.until_rung(Rung::Replicated).await;
     let (thief, sent) = nat.steal().await;
     site.publish(&source.handle, 200).await;
@@ -284,7 +277,7 @@ async fn copies_by_both_families() {
     let port = source.addr.port();
     for server in ["[fd00:1::1]", "10.1.0.1"] {
         let addr = format!("{server}:{port}").parse().unwrap();
-        let mut probe = behind(&site, addr);
+        let mut probe = site.behind(addr);
         probe.until_rung(Rung::Replicated).await;
         let head = site.store.head("lore");
         site.publish(&source.handle, 50).await;

@@ -20,6 +20,8 @@ pub(super) struct Reception {
 pub(super) struct Audience {
     listeners: usize,
     replicas: Vec<SessionId>,
+    /// Changes of `replicas`.
+    generation: u64,
     /// Sessions whose reception may have changed.
     stale: BTreeSet<SessionId>,
 }
@@ -33,6 +35,19 @@ impl Audience {
     /// Returns the receivers of replicated packets.
     pub(super) fn replicas(&self) -> &[SessionId] {
         &self.replicas
+    }
+
+    /// Returns a number that grows with each change of the receivers of replicated packets.
+    pub(super) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Removes all receivers.
+    pub(super) fn clear(&mut self) {
+        *self = Audience {
+            generation: self.generation + 1,
+            ..Audience::default()
+        };
     }
 
     /// Notes that the reception of a session may have changed.
@@ -49,6 +64,7 @@ impl Audience {
     pub(super) fn count(&mut self, id: SessionId, was: Reception, is: Reception) {
         let listeners = self.listeners + usize::from(is.listens);
         self.listeners = listeners.saturating_sub(usize::from(was.listens));
+        self.generation += u64::from(was.replicated != is.replicated);
         match (was.replicated, is.replicated) {
             (false, true) => self.replicas.push(id),
             (true, false) => self.replicas.retain(|other| *other != id),
@@ -83,6 +99,29 @@ mod tests {
         audience.count(2, replicated, nowhere);
         audience.count(1, replicated, native);
         assert_eq!((audience.listeners(), audience.replicas()), (1, &[][..]));
+    }
+
+    #[test]
+    fn each_change_of_replication_is_a_generation() {
+        let (nowhere, native) = (
+            Reception::default(),
+            Reception {
+                listens: true,
+                replicated: false,
+            },
+        );
+        let replicated = Reception {
+            listens: true,
+            replicated: true,
+        };
+        let mut audience = Audience::default();
+        audience.count(1, nowhere, native);
+        assert_eq!(audience.generation(), 0);
+        audience.count(1, native, replicated);
+        audience.count(1, replicated, replicated);
+        assert_eq!(audience.generation(), 1);
+        audience.clear();
+        assert_eq!((audience.replicas(), audience.generation()), (&[][..], 2));
     }
 
     #[test]

@@ -91,7 +91,7 @@ impl Channel {
     pub(super) fn drop_flow(&mut self) {
         self.traffic = self.traffic();
         self.flow = None;
-        self.audience = Audience::default();
+        self.audience.clear();
         self.rekeying = Rekeying::default();
     }
 

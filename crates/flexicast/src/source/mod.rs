@@ -473,6 +473,13 @@ impl Source {
             .map_or(&[], |c| c.audience.replicas())
     }
 
+    /// Returns a number that grows whenever [`Source::replicas`] of the channel change.
+    pub fn replicas_generation(&self, channel: ChannelIndex) -> u64 {
+        self.channels
+            .get(channel)
+            .map_or(0, |c| c.audience.generation())
+    }
+
     /// When to call [`Source::handle_timeout`] and [`Source::poll_transmit`] next.
     pub fn poll_timeout(&mut self, now: Instant) -> Option<Instant> {
         self.settle(now);

@@ -13,7 +13,7 @@ use super::fanout::{Fanout, MESSAGES, SendFailure, Target};
 use crate::packets::Packets;
 
 /// Packets that wait for one thread, those being sent included.
-const QUEUE: usize = 512;
+const QUEUE: usize = 256;
 
 /// Packets that a thread joins to trains when it is late.
 const JOINED: usize = 64;
@@ -98,7 +98,8 @@ pub struct ReplicationFailure {
 }
 
 /// Threads that send packets to many destinations each, from a socket that others may use as well.
-/// What they have no time or no room for is dropped and counted; nobody waits for them.
+/// Packets without room in a thread's queue or in the socket's buffer are dropped and counted; the
+/// caller never waits.
 #[derive(Debug)]
 pub struct Replicator {
     lanes: Vec<Lane>,
@@ -287,6 +288,10 @@ impl Queue {
         self.packets.load(Ordering::Relaxed)
     }
 
+    fn is_closed(&self) -> bool {
+        self.lock().closed
+    }
+
     fn close(&self) {
         self.lock().closed = true;
         self.changed.notify_one();
@@ -315,6 +320,9 @@ impl<F: Fn(ReplicationFailure)> Sender<F> {
     /// Sends packets to the open destinations of a batch.
     fn send(&mut self, packets: &Packets, batch: &Batch) {
         for (train, segment) in packets.trains() {
+            if self.queue.is_closed() {
+                return;
+            }
             self.fanout.set_patience(PATIENCE);
             self.send_train(train, segment.unwrap_or(train.len()), batch);
         }

@@ -134,6 +134,7 @@ fn seen() -> SourceStatus {
             to: "multicast".into(),
             cause: "joined".into(),
         }],
+        replication_queue: 0,
         mass_fall_backs: vec![MassFallBack {
             at_ms: 5,
             channel: "lore".into(),

@@ -45,7 +45,10 @@ const KNOWN: &[Known] = table! {
     "send_errors": send_errors, "Datagrams of connections that the kernel refused to send";
     "multicast_errors": multicast_errors, "Flow packets that the kernel refused to send to a group";
     "copies": copies, "Flow packets replicated to single receivers, unsent ones included";
-    "copy_errors": copy_errors, "Replicated flow packets that the kernel refused to send";
+    "copy_errors": copy_errors,
+        "Receivers to whose address the kernel refused to send replicated packets";
+    "copies_dropped": copies_dropped,
+        "Replicated flow packets dropped because a sending queue or the socket's buffer was full";
     "invalid_acks": protocol.invalid_acks, "Acknowledgements of flow packets that were never sent";
     "needs": protocol.needs,
         "NEED requests of receivers, for bytes that were wrong on the flow or are not published";

@@ -137,8 +137,10 @@ fn everything() -> SourceStatus {
         ],
         moves: vec![step(1, "multicast")],
         mass_fall_backs: vec![],
+        replication_queue: 12,
         counters: Counters {
             refused: 3,
+            copies_dropped: 8,
             unicast_bytes: 9,
             ..Counters::default()
         },
@@ -185,6 +187,8 @@ fn the_transport_status_is_shown() {
         ("flow_replicas{channel=\"lore\"}", 1.0),
         ("flow_key_sequence{channel=\"lore\"}", 3.0),
         ("refused_total", 3.0),
+        ("copies_dropped_total", 8.0),
+        ("replication_queue_packets", 12.0),
         ("unicast_bytes_total", 9.0),
         ("feeds{channel=\"lore\",state=\"not-a-feed\"}", 1.0),
         ("feeds{channel=\"lore\",state=\"ok\"}", 0.0),

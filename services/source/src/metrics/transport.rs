@@ -43,6 +43,8 @@ metrics! {
     /// Metrics of the channels' flows.
     struct Flows {
         members: Gauges = "flow_members", "Receivers that owe acknowledgements on the flow";
+        replication_queue: Gauge = "replication_queue_packets",
+            "Flow packets that wait to be replicated, for the thread with the longest queue";
         replicas: Gauges = "flow_replicas", "Receivers that the flow's packets are replicated to";
         packets: Counters = "flow_packets", "Packets sent on the flow, each counted once";
         bytes: Counters = "flow" in Bytes, "UDP payload sent on the flow, each packet counted once";
@@ -89,6 +91,8 @@ impl TransportMetrics {
         self.receivers
             .connected
             .set(whole(status.receivers.len() as u64));
+        let waiting = status.replication_queue as u64;
+        self.flows.replication_queue.set(whole(waiting));
         self.counters.observe(&status.counters);
     }
 

@@ -246,11 +246,8 @@ fn terms(config: &Config) -> LeaseTerms {
 }
 
 async fn bind(config: &Config, identity: &Identity, backlog: StoreBacklog) -> Result<Source> {
+    let (cert, key) = (&identity.files.cert, &identity.files.key);
     let settings = SourceConfig {
-        listen: config.listen,
-        cert: identity.files.cert.clone(),
-        key: identity.files.key.clone(),
-        reset_key: identity.reset_key,
         channels: Vec::new(),
         rate_bps: config.flows.rate_bps,
         unicast_rate_bps: Some(config.unicast_rate_bps),
@@ -258,6 +255,7 @@ async fn bind(config: &Config, identity: &Identity, backlog: StoreBacklog) -> Re
         fall_back: config.flows.fall_back,
         heartbeat: config.flows.heartbeat,
         qlog: config.qlog.clone(),
+        ..SourceConfig::new(config.listen, cert.clone(), key.clone(), identity.reset_key)
     };
     let source = Source::bind(settings, Arc::new(backlog))
         .await

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use anyhow::{Context, Result, bail};
 use rustix::time::{ClockId, clock_gettime};
 
 fn thread_time() -> Duration {
@@ -11,6 +12,22 @@ fn thread_time() -> Duration {
         time.tv_sec.try_into().unwrap_or(0),
         time.tv_nsec.try_into().unwrap_or(0),
     )
+}
+
+/// Returns the CPU time of this process's thread with that name.
+///
+/// # Errors
+/// When there is none, or the kernel does not say.
+pub fn thread_time_of(name: &str) -> Result<Duration> {
+    for entry in std::fs::read_dir("/proc/self/task")? {
+        let path = entry?.path();
+        if std::fs::read_to_string(path.join("comm"))?.trim() == name {
+            let text = std::fs::read_to_string(path.join("schedstat"))?;
+            let ns = text.split(' ').next().context("an empty schedstat")?;
+            return Ok(Duration::from_nanos(ns.parse()?));
+        }
+    }
+    bail!("there is no thread {name}")
 }
 
 /// Adds up the CPU time of pieces of work.

@@ -21,6 +21,7 @@ mod rate;
 mod reading;
 mod receiver;
 mod relay;
+mod replicated;
 mod unicast;
 
 use std::process::ExitCode;
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
     let prefix = Arguments::parse().prefix;
     let names = [
         &generation::NAMES[..],
+        &replicated::NAMES,
         &ladder::NAMES,
         &ccr::NAMES,
         &rate::NAMES,
@@ -61,6 +63,7 @@ fn main() -> ExitCode {
     let mut figures = Figures::new(prefix);
     let generation = generation::measure(&mut figures);
     let reading = reading::measure(&mut figures);
+    let replicated = replicated::measure(&mut figures);
     let ladder = ladder::measure(&mut figures);
     let ccr = ccr::measure(&mut figures);
     let rate = rate::measure(&mut figures);
@@ -72,6 +75,7 @@ fn main() -> ExitCode {
     let receiver = receiver::measure(&mut figures);
     let failed = [
         generation,
+        replicated,
         reading,
         ladder,
         ccr,

@@ -46,7 +46,7 @@ impl Maker {
         config.set_max_send_udp_payload_size(UDP_PAYLOAD);
         config.set_initial_max_data(WIDE_OPEN);
         config.set_initial_max_stream_data_uni(WIDE_OPEN);
-        config.set_initial_max_streams_uni(1);
+        config.set_initial_max_streams_uni(1 << 20);
         config.set_initial_congestion_window_packets(WIDE_OPEN_PACKETS);
         config.enable_pacing(false);
         config.enable_hystart(false);

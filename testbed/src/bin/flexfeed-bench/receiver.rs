@@ -257,10 +257,6 @@ async fn source(folder: &Path) -> Result<(SourceHandle, String)> {
     std::fs::write(&key, made.signing_key.serialize_pem())?;
     let pin = flexicast_tokio::spki_pin(made.cert.der()).context("a certificate without a key")?;
     let config = SourceConfig {
-        listen: ([127, 0, 0, 1], 0).into(),
-        cert,
-        key,
-        reset_key: rand::random(),
         channels: vec![ChannelConfig {
             name: CHANNEL.to_owned(),
             incarnation: INCARNATION,
@@ -271,10 +267,9 @@ async fn source(folder: &Path) -> Result<(SourceHandle, String)> {
         }],
         rate_bps: 1_000_000_000,
         unicast_rate_bps: None,
-        ack_delay: Duration::from_millis(25),
         fall_back: Duration::from_millis(150),
         heartbeat: Duration::from_secs(1),
-        qlog: None,
+        ..SourceConfig::new(([127, 0, 0, 1], 0).into(), cert, key, rand::random())
     };
     let source = Source::bind(config, Arc::new(Store(Updates::new()))).await?;
     let (handle, address) = (source.handle(), source.local_addr());

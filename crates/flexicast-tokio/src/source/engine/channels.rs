@@ -7,12 +7,14 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use flexicast::source::{ChannelIndex, Source as Core};
+use netio::Packets;
 use tokio::sync::mpsc;
 use tracing::{debug, info, warn};
 
 use super::Engine;
 use crate::Error;
 use crate::source::outlets::Outlets;
+use crate::source::replication::Replicas;
 use crate::source::{Absence, ChannelConfig, Senders, Updates, core_channel, fresh_flow};
 
 /// Updates of each channel that wait for the engine.
@@ -25,8 +27,10 @@ pub(in crate::source) struct EngineChannel {
     pub(super) outlets: Outlets,
     /// Taken only while the channel has room.
     pub(super) updates: Updates,
-    /// Bytes of copies of its flow's packets.
-    pub(super) copied: u64,
+    /// Packets of its flow on their way out.
+    pub(super) packets: Packets,
+    /// Receivers that they are replicated to.
+    pub(super) replicas: Replicas,
 }
 
 impl EngineChannel {
@@ -41,7 +45,8 @@ impl EngineChannel {
             config,
             outlets,
             updates,
-            copied: 0,
+            packets: Packets::default(),
+            replicas: Replicas::default(),
         })
     }
 }
@@ -60,6 +65,11 @@ impl EngineChannels {
             by_index: channels.into_iter().map(Some).collect(),
             turn: 0,
         }
+    }
+
+    /// Returns the index after the last channel.
+    pub(super) fn end(&self) -> ChannelIndex {
+        self.by_index.len()
     }
 
     pub(super) fn get(&self, index: ChannelIndex) -> Option<&EngineChannel> {

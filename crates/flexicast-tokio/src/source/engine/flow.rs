@@ -1,69 +1,98 @@
-//! Flow packets on their way out: once to each group, and as copies to the receivers that multicast
-//! does not reach.
+//! Flow packets on their way out: once to each group, and replicated to the receivers without
+//! multicast.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use flexicast::source::ChannelIndex;
+use netio::direct::{ReplicationFailure, Target};
+use tracing::debug;
 
 use super::Engine;
-use crate::Error;
-use crate::train::{send_train, source_ip};
+use crate::train::source_ip;
 
-/// Packets that are collected before they are sent.
-const BATCH: usize = 40;
+/// Packets of one channel that are collected before they are sent.
+const BATCH: usize = 64;
 
 impl Engine {
-    /// Sends queued flow packets within pacing.
-    pub(super) async fn send_flows(&mut self, now: Instant) -> Result<(), Error> {
-        let (mut packet, mut current) = (Vec::with_capacity(2048), None);
-        self.packets.clear();
+    /// Sends queued flow packets within pacing. None of them waits for the next turn.
+    pub(super) async fn send_flows(&mut self, now: Instant) {
+        let mut packet = Vec::with_capacity(2048);
         while let Some(channel) = self.core.poll_transmit(now, &mut packet) {
-            if let Some(previous) = current
-                && (previous != channel || self.packets.len() >= BATCH)
-            {
-                self.send_flow(previous, now).await?;
+            let Some(opened) = self.channels.get_mut(channel) else {
+                continue;
+            };
+            opened.packets.push(&packet);
+            if opened.packets.len() >= BATCH {
+                self.send_flow(channel).await;
             }
-            current = Some(channel);
-            self.packets.push(&packet);
         }
-        match current {
-            Some(channel) => self.send_flow(channel, now).await,
-            None => Ok(()),
+        for channel in 0..self.channels.end() {
+            self.send_flow(channel).await;
         }
     }
 
-    async fn send_flow(&mut self, channel: ChannelIndex, now: Instant) -> Result<(), Error> {
-        if let Some(opened) = self.channels.get_mut(channel) {
-            self.counters.multicast_errors += opened.outlets.send(&self.packets).await;
+    /// Sends the collected packets of a channel.
+    async fn send_flow(&mut self, channel: ChannelIndex) {
+        self.follow_replicas_of(channel);
+        let Some(opened) = self.channels.get_mut(channel) else {
+            return;
+        };
+        if opened.packets.is_empty() {
+            return;
         }
-        let (mut failed, mut copied) = (Vec::new(), 0);
-        for session in self.core.replicas(channel) {
+        let packets = Arc::new(std::mem::take(&mut opened.packets));
+        // First: an interface that is stuck does not hold them up.
+        self.counters.copies += self.replication.send(&packets, &opened.replicas);
+        self.counters.multicast_errors += opened.outlets.send(&packets).await;
+        if let Ok(mut packets) = Arc::try_unwrap(packets) {
+            packets.clear();
+            opened.packets = packets;
+        }
+    }
+
+    /// Brings the destinations of all channels' replicated packets up to date.
+    pub(super) fn follow_replicas(&mut self) {
+        for channel in 0..self.channels.end() {
+            self.follow_replicas_of(channel);
+        }
+    }
+
+    fn follow_replicas_of(&mut self, channel: ChannelIndex) {
+        let version = (
+            self.core.replicas_generation(channel),
+            self.peers.switches(),
+        );
+        let Some(opened) = self.channels.get_mut(channel) else {
+            return;
+        };
+        if opened.replicas.is_at(version) {
+            return;
+        }
+        let wanted = self.core.replicas(channel).iter().filter_map(|session| {
             // Only to validated addresses: no peer can make the source flood another.
-            let path = self.peers.get(*session).and_then(|p| p.path);
-            let Some(path) = path.filter(|path| path.validated) else {
-                continue;
-            };
+            let path = self
+                .peers
+                .get(*session)?
+                .path
+                .filter(|path| path.validated)?;
             let from = source_ip(&self.socket, path.local);
-            self.counters.copies += self.packets.len() as u64;
-            for (train, segment) in self.packets.trains() {
-                let sent = send_train(&self.socket, path.peer, from, train, segment)
-                    .await
-                    .map_err(Error::io("the QUIC socket failed"))?;
-                if !sent {
-                    failed.push(*session);
-                    break;
-                }
-                copied += train.len() as u64;
+            let to = path.peer;
+            Some((*session, Target { to, from }))
+        });
+        self.replication
+            .assign(&mut opened.replicas, version, wanted);
+    }
+
+    /// Ends replication to a receiver that the kernel does not send to.
+    pub(super) fn end_replication(&mut self, failure: ReplicationFailure, now: Instant) {
+        let ReplicationFailure { id: session, errno } = failure;
+        debug!(session, errno, "replicated packets cannot be sent");
+        self.counters.copy_errors += 1;
+        for channel in 0..self.core.channels() {
+            if self.core.replicas(channel).contains(&session) {
+                self.core.replica_failed(session, channel, now);
             }
         }
-        if let Some(opened) = self.channels.get_mut(channel) {
-            opened.copied += copied;
-        }
-        for session in failed {
-            self.counters.copy_errors += 1;
-            self.core.replica_failed(session, channel, now);
-        }
-        self.packets.clear();
-        Ok(())
     }
 }

@@ -24,6 +24,7 @@ use uuid::Uuid;
 
 use super::history::{EventLog, History, HistoryEventKind};
 use super::peer::HELLO_WITHIN;
+use super::replication::Replication;
 use super::{Absence, Backlog, ChannelConfig, Counters, Senders, SourceConfig, SourceStatus};
 pub(super) use channels::EngineChannel;
 use channels::EngineChannels;
@@ -40,7 +41,6 @@ use crate::qlog::{LocalEnd, Qlog};
 use crate::reset::Resets;
 use crate::retry::Retries;
 use crate::timers::{Timers, away};
-use crate::train::Packets;
 
 /// Answers of the store that wait for the engine.
 const ANSWERS: usize = 256;
@@ -104,8 +104,7 @@ pub(super) struct Engine {
     /// Connections that were read from or written to in this round.
     touched: BTreeSet<u64>,
     timers: Timers,
-    /// Flow packets on their way out.
-    packets: Packets,
+    replication: Replication,
     records: Records,
     counters: Counters,
     /// The source is on its way out.
@@ -133,6 +132,7 @@ impl Engine {
         Ok(Engine {
             resets: Resets::new(&config.reset_key, 0),
             retries: Retries::new(Instant::now())?,
+            replication: Replication::start(&socket, config.replication_threads)?,
             local: socket.local_addr(),
             config,
             quic,
@@ -146,7 +146,6 @@ impl Engine {
             peers: Peers::default(),
             touched: BTreeSet::new(),
             timers: Timers::default(),
-            packets: Packets::default(),
             records: Records::new(event_log),
             counters: Counters::default(),
             draining: None,
@@ -187,6 +186,8 @@ impl Engine {
                 .flatten()
                 .min();
             let wake = wake.unwrap_or(now + Duration::from_secs(60));
+            // Nothing more is written to an address whose receiver has gone in the last turn.
+            self.follow_replicas();
             tokio::select! {
                 ready = self.socket.readable() => {
                     ready.map_err(Error::io("the QUIC socket failed"))?
@@ -199,6 +200,9 @@ impl Engine {
                     Some(command) => self.command(command),
                 },
                 Some(answer) = self.answers.1.recv() => self.answer(answer),
+                Some(failure) = self.replication.next_failure() => {
+                    self.end_replication(failure, Instant::now())
+                }
                 () = tokio::time::sleep_until(wake.into()) => {}
             }
             // Which branch was taken is chance. What has come is read before any receiver is
@@ -305,6 +309,9 @@ impl Engine {
             let name = self.core.receiver(session).map(|(_, name)| name);
             info!(receiver = name, to = %peer.address(), "moved to another address");
         }
+        if paths.switched {
+            self.peers.note_switch();
+        }
         self.counters.migrations += paths.migrations;
         self.counters.failed_paths += paths.failed;
         self.peers.renew_ids(session, &self.resets);
@@ -336,7 +343,7 @@ impl Engine {
             }
         }
         self.core.handle_timeout(now);
-        self.send_flows(now).await?;
+        self.send_flows(now).await;
         self.events(now)?;
         while let Some(session) = self.core.poll_dirty() {
             self.touched.insert(session);
@@ -348,7 +355,7 @@ impl Engine {
             if served % FLOW_EVERY == 0 {
                 // Many sessions that need data at once, as after a correlated failure, do not hold
                 // up the members of the flow.
-                self.send_flows(Instant::now()).await?;
+                self.send_flows(Instant::now()).await;
             }
         }
         // Filling a session can promote it.

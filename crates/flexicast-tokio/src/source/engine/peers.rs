@@ -16,6 +16,8 @@ pub(super) struct Peers {
     served: usize,
     /// Connections that are not admitted yet, by network.
     unserved_by: HashMap<IpAddr, usize>,
+    /// Changes of the paths that connections use.
+    switches: u64,
 }
 
 impl Peers {
@@ -31,6 +33,16 @@ impl Peers {
     /// Returns the number of connections from one network that are not admitted yet.
     pub(super) fn unserved_of(&self, network: IpAddr) -> usize {
         self.unserved_by.get(&network).copied().unwrap_or(0)
+    }
+
+    /// Returns a number that grows whenever a connection uses another path.
+    pub(super) fn switches(&self) -> u64 {
+        self.switches
+    }
+
+    /// Notes that a connection uses another path.
+    pub(super) fn note_switch(&mut self) {
+        self.switches += 1;
     }
 
     pub(super) fn session_of(&self, id: &[u8]) -> Option<u64> {

@@ -85,7 +85,9 @@ impl Engine {
             receivers,
             moves: self.records.moves.iter().cloned().collect(),
             mass_fall_backs: self.records.mass_fall_backs.iter().cloned().collect(),
+            replication_queue: self.replication.queued(),
             counters: Counters {
+                copies_dropped: self.replication.dropped(),
                 protocol: self.core.counters(),
                 ..self.counters
             },
@@ -100,7 +102,10 @@ impl Engine {
             // Its packets exist as copies only.
             traffic.flow = 0;
         }
-        ChannelBytes::of(traffic, opened.map_or(0, |opened| opened.copied))
+        ChannelBytes::of(
+            traffic,
+            opened.map_or(0, |opened| opened.replicas.sent_bytes()),
+        )
     }
 
     fn flow_status(&self, channel: ChannelIndex) -> Option<FlowStatus> {

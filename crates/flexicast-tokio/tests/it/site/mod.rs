@@ -179,21 +179,17 @@ impl Site {
 
     /// A source of the channel "lore".
     pub fn config(&self, listen: SocketAddr) -> SourceConfig {
+        let [cert, key] = ["cert.pem", "key.pem"].map(|name| self.path(name));
         SourceConfig {
-            listen,
-            cert: self.folder.path().join("cert.pem"),
-            key: self.folder.path().join("key.pem"),
-            reset_key: [5; 32],
             channels: vec![self.channel("lore", 0)],
             rate_bps: 50_000_000,
             unicast_rate_bps: None,
-            ack_delay: Duration::from_millis(25),
             // Generous: a busy machine is no reason to leave the flow, or the connection. Three
             // heartbeats that are not acknowledged are one, so they have to be further apart than a
             // third of this.
             fall_back: Duration::from_secs(4),
             heartbeat: Duration::from_secs(3),
-            qlog: None,
+            ..SourceConfig::new(listen, cert, key, [5; 32])
         }
     }
 
@@ -270,6 +266,13 @@ impl Site {
 
     pub fn receiver(&self, server: SocketAddr) -> Probe {
         self.start_receiver(self.receiver_config(server))
+    }
+
+    /// A receiver that only replicated packets reach.
+    pub fn behind(&self, server: SocketAddr) -> Probe {
+        let mut config = self.receiver_config(server);
+        (config.multicast, config.replicated) = (false, true);
+        self.start_receiver(config)
     }
 
     pub fn cursor(&self, seq: u64) -> Option<Cursor> {

@@ -181,20 +181,16 @@ impl Site {
                 }),
             }
         });
+        let [cert, key] = ["cert.pem", "key.pem"].map(|name| self.folder.path().join(name));
         let config = SourceConfig {
-            listen: self.address,
-            cert: self.folder.path().join("cert.pem"),
-            key: self.folder.path().join("key.pem"),
-            reset_key: [5; 32],
             channels: channels.collect(),
             rate_bps: 50_000_000,
             unicast_rate_bps: None,
-            ack_delay: Duration::from_millis(25),
             // No test waits for a fall-back, and a busy machine may stand still for some seconds.
             // Three heartbeats that are not acknowledged are a fall-back too.
             fall_back: Duration::from_secs(10),
             heartbeat: self.heartbeat,
-            qlog: None,
+            ..SourceConfig::new(self.address, cert, key, [5; 32])
         };
         // The previous owner may take a moment to release it.
         for _ in 0..500 {

@@ -161,6 +161,7 @@ impl Transport for FakeTransport {
             receivers: seen.receivers.clone(),
             moves: Vec::new(),
             mass_fall_backs: Vec::new(),
+            replication_queue: 0,
             counters: Counters::default(),
         })
     }
