@@ -90,23 +90,16 @@ pub(crate) struct TimerCheck {
 pub(crate) struct Resolution {
     /// Packets newly acknowledged, in no particular order.
     pub(crate) acked: Vec<Range<u64>>,
-    /// Packets newly found to be lost, in order.
+    /// Packets newly found to be lost, ascending.
     pub(crate) lost: Vec<Range<u64>>,
-    /// Bytes of packets that were lost, or stayed unacknowledged for too long.
-    pub(crate) repairs: Vec<StreamRange>,
-}
-
-impl Resolution {
-    /// Forgets everything, and keeps the memory.
-    pub(crate) fn clear(&mut self) {
-        self.acked.clear();
-        self.lost.clear();
-        self.repairs.clear();
-    }
+    /// Those of the lost packets that carried data.
+    pub(crate) gaps: Vec<u64>,
+    /// Data packets after which nothing was acknowledged in time, ascending.
+    pub(crate) tail: Vec<u64>,
 }
 
 /// Appends the stream ranges of a lost packet, joined with the last ones where they continue them.
-fn collect(lost: &mut Vec<StreamRange>, ranges: &[StreamRange]) {
+pub(crate) fn collect(lost: &mut Vec<StreamRange>, ranges: &[StreamRange]) {
     for range in ranges {
         match lost.last_mut() {
             Some(last) if last.seq == range.seq && last.range.end == range.range.start => {
@@ -228,7 +221,9 @@ impl Member {
                     // lost either.
                     break 'gaps;
                 }
-                collect(&mut out.repairs, sent.contents.ranges());
+                if sent.contents.is_data() {
+                    out.gaps.push(pn);
+                }
             }
             out.lost.push(gap);
         }
@@ -274,7 +269,7 @@ impl Member {
                     due(sent.at + tail_delay);
                     break 'tail;
                 }
-                collect(&mut settled.repairs, sent.contents.ranges());
+                settled.tail.push(pn);
                 repaired.push(pn..pn + 1);
             }
         }
@@ -306,9 +301,10 @@ impl Member {
     /// The lowest update of which it owes a packet.
     pub(crate) fn lowest_owed(&self, ledger: &Ledger) -> Option<u64> {
         let gaps = self.resolved.gaps(self.low..ledger.next_pn());
-        let mut owed = gaps.flatten().filter_map(|pn| ledger.get(pn));
-        // Updates are sent in order.
-        owed.find_map(|sent| Some(sent.contents.ranges().first()?.seq))
+        let owed = gaps.flatten().filter_map(|pn| ledger.get(pn));
+        // Updates are sent in order, but what many members missed is sent again later.
+        owed.filter_map(|sent| Some(sent.contents.ranges().first()?.seq))
+            .min()
     }
 
     /// `D_fb`: never below the acknowledgement delay (with its jitter) plus two round trips.

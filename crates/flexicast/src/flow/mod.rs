@@ -3,8 +3,9 @@
 //!
 //! [`FlowSender`] cuts updates into packets and paces them. It is composed of parts with a state
 //! each: [`ledger`] tracks packets that some member still owes an acknowledgement for; [`member`]
-//! is the state of one receiver: round-trip time, losses, and silence; the queue, the window, the
-//! key epochs, the PINGs and the checks of members are the others.
+//! is the state of one receiver: round-trip time, losses, and silence; `shared_repairs` sends again
+//! what many of them miss; the queue, the window, the key epochs, the PINGs and the checks of
+//! members are the others.
 
 mod checks;
 mod epoch;
@@ -16,6 +17,7 @@ mod pings;
 mod queue;
 mod rekey;
 mod sender;
+mod shared_repairs;
 mod transmit;
 mod windows;
 

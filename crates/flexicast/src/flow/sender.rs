@@ -13,6 +13,7 @@ use super::member::{Delays, Member, Resolution};
 use super::pacer::{BreakerState, FlowRate, Pacer, RateControl};
 use super::pings::{MIN_TAIL_PROBE, Pings};
 use super::queue::SendQueue;
+use super::shared_repairs::SharedRepairs;
 use crate::ack::PathAck;
 use crate::protect::{Algorithm, FlowSecret, KeyError, MAX_PACKETS};
 use crate::rate::RateEvent;
@@ -79,6 +80,14 @@ pub enum FlowEvent {
         member: MemberId,
         /// Missing bytes.
         range: StreamRange,
+    },
+    /// Many members miss these bytes: call [`FlowSender::provide`] with the updates that they
+    /// belong to.
+    Wanted {
+        /// Packet that carried them.
+        packet: u64,
+        /// Missing bytes.
+        ranges: Vec<StreamRange>,
     },
     /// The member is off the flow.
     FellBack {
@@ -150,6 +159,7 @@ pub struct FlowSender {
     pub(super) unconfirmed: MemberId,
     pub(super) queue: SendQueue,
     pub(super) ledger: Ledger,
+    pub(super) shared: SharedRepairs,
     pub(super) members: BTreeMap<MemberId, Member>,
     pub(super) window: Window,
     /// Receivers that listen, members or not: while there is none, nothing is sent.
@@ -165,8 +175,6 @@ pub struct FlowSender {
     pub(super) stats: FlowStats,
     /// The stream ranges of the packet in the making.
     pub(super) scratch: Vec<StreamRange>,
-    /// What the acknowledgement or check in progress settles.
-    settled: Resolution,
     /// The last packet's frames, while they are traced.
     pub(super) traced: Option<Vec<TracedFrame>>,
     /// Whether silent members stay members.
@@ -188,6 +196,7 @@ impl FlowSender {
             unconfirmed: 0,
             queue: SendQueue::new(),
             ledger: Ledger::new(0),
+            shared: SharedRepairs::default(),
             members: BTreeMap::new(),
             window: Window::unlimited(),
             listeners: 0,
@@ -201,7 +210,6 @@ impl FlowSender {
                 ..FlowStats::default()
             },
             scratch: Vec::new(),
-            settled: Resolution::default(),
             traced: None,
             #[cfg(feature = "fault-injection")]
             fall_back_off: false,
@@ -238,7 +246,7 @@ impl FlowSender {
 
     /// Bytes that wait to be sent.
     pub fn queued_bytes(&self) -> usize {
-        self.queue.bytes()
+        self.queue.bytes() + self.shared.queued_bytes()
     }
 
     /// Counters since the beginning.
@@ -361,6 +369,7 @@ impl FlowSender {
         }
         let (rest, resume) = self.queue.cut();
         owed.extend(rest);
+        owed.extend(self.shared.leave(member));
         Some(Departure { owed, resume })
     }
 
@@ -373,10 +382,10 @@ impl FlowSender {
 
     /// The lowest update not sent to the end, or of which the member owes a packet.
     pub fn unsettled(&self, member: MemberId) -> Option<u64> {
-        let member = self.members.get(&member)?;
+        let owed = self.members.get(&member)?.lowest_owed(&self.ledger);
         let queued = self.queue.updates.front().map(|outgoing| outgoing.seq);
-        let owed = member.lowest_owed(&self.ledger);
-        [queued, owed].into_iter().flatten().min()
+        let again = self.shared.lowest_unsent(member);
+        [queued, owed, again].into_iter().flatten().min()
     }
 
     /// Takes an acknowledgement. One from a receiver that is no member, or for a path by which it
@@ -392,22 +401,16 @@ impl FlowSender {
                 next,
             });
         }
-        let settled = &mut self.settled;
-        settled.clear();
-        member.on_ack(ack, &self.delays, &mut self.ledger, now, settled);
+        let mut settled = Resolution::default();
+        member.on_ack(ack, &self.delays, &mut self.ledger, now, &mut settled);
         self.pings.raise_tail_delay(member.rtt.pto(self.delays.ack));
         let next = member
-            .check(&self.delays, &mut self.ledger, now, settled)
+            .check(&self.delays, &mut self.ledger, now, &mut settled)
             .next;
         let rtt = member.rtt.smoothed();
+        self.repair(id, &settled);
         self.ledger.sweep();
-        self.pacer.on_resolution(id, settled, rtt, now);
-        self.events.extend(
-            settled
-                .repairs
-                .drain(..)
-                .map(|range| FlowEvent::Repair { member: id, range }),
-        );
+        self.pacer.on_resolution(id, &settled, rtt, now);
         self.checks.plan(next);
         self.follow_rate_control();
         Ok(())
@@ -430,9 +433,12 @@ impl FlowSender {
     pub(super) fn wants_to_send(&self, now: Instant) -> bool {
         let first = self.pings.last_sent().is_none();
         self.is_heard()
-            && (first
-                || self.queue.has_frames(self.window.is_blocked())
-                || self.ping_at().is_some_and(|at| at <= now))
+            && (first || self.has_frames() || self.ping_at().is_some_and(|at| at <= now))
+    }
+
+    /// Whether there is more to send than a PING.
+    pub(super) fn has_frames(&self) -> bool {
+        self.shared.has_frames() || self.queue.has_frames(self.window.is_blocked())
     }
 
     /// When a PING is due: a heartbeat, a newcomer's proof, or a probe after data.
@@ -445,7 +451,7 @@ impl FlowSender {
     pub fn poll_timeout(&mut self, now: Instant) -> Option<Instant> {
         let send_at = if !self.is_heard() || (self.is_spent() && self.epochs.next.is_none()) {
             None
-        } else if self.queue.has_frames(self.window.is_blocked()) {
+        } else if self.has_frames() {
             Some(self.pacer.ready_at(now))
         } else {
             // The very first packet of a flow has no predecessor to be timed from.
@@ -487,22 +493,16 @@ impl FlowSender {
     fn check_members(&mut self, now: Instant) {
         self.waiting = false;
         let (mut next, mut pto) = (None, MIN_TAIL_PROBE);
-        let mut gone = Vec::new();
+        let (mut gone, mut losses) = (Vec::new(), Vec::new());
         for (id, member) in &mut self.members {
-            let settled = &mut self.settled;
-            settled.clear();
-            let checked = member.check(&self.delays, &mut self.ledger, now, settled);
+            let mut settled = Resolution::default();
+            let checked = member.check(&self.delays, &mut self.ledger, now, &mut settled);
             let rtt = member.rtt.smoothed();
-            self.pacer.on_resolution(*id, settled, rtt, now);
+            self.pacer.on_resolution(*id, &settled, rtt, now);
             let fall_back = checked.fall_back;
             #[cfg(feature = "fault-injection")]
             let fall_back = fall_back.filter(|_| !self.fall_back_off);
-            self.events.extend(
-                settled
-                    .repairs
-                    .drain(..)
-                    .map(|range| FlowEvent::Repair { member: *id, range }),
-            );
+            losses.push((*id, settled));
             self.waiting |= checked.waiting;
             pto = pto.max(member.rtt.pto(self.delays.ack));
             match fall_back {
@@ -511,6 +511,9 @@ impl FlowSender {
             }
         }
         self.pings.set_tail_delay(pto);
+        for (member, settled) in losses {
+            self.repair(member, &settled);
+        }
         for (member, cause) in gone {
             self.drop_member(member, cause);
         }
@@ -546,6 +549,7 @@ impl FlowSender {
     /// Drops everything that waits to be sent: all receivers get it on their unicast paths.
     fn silence(&mut self) {
         self.queue.clear();
+        self.shared.clear();
         self.window.unblock();
         self.pings.stop();
     }

@@ -49,7 +49,7 @@ impl FlowSender {
     /// whether it did.
     pub fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
         out.clear();
-        if !self.queue.has_frames(self.window.is_blocked()) {
+        if !self.has_frames() {
             self.pacer.on_app_limited(now);
         }
         if !self.wants_to_send(now) || self.pacer.ready_at(now) > now {
@@ -116,6 +116,9 @@ impl FlowSender {
             self.queue.datagrams.pop_front();
             self.stats.datagrams += 1;
         }
+        if self.put_shared_repairs(out, limit) {
+            return;
+        }
         while let Some(front) = self.queue.updates.front() {
             let granted = self.window.limit().saturating_sub(front.start) as usize;
             let len = front.bytes.len();
@@ -157,6 +160,7 @@ impl FlowSender {
             let is_owed = |last| self.ledger.len() > 0 && self.ledger.base() <= last;
             self.waiting || self.last_data.is_some_and(is_owed)
         };
+        self.shared.note_sent(pn);
         self.pings.note_sent(now, probe, self.config.fall_back);
         self.ledger.push(now, contents, self.members.len());
         if self.ledger.len() > 0 {

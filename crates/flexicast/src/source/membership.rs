@@ -11,6 +11,7 @@ use super::timer::ReceiverTimer;
 use super::types::{LIVE_WITHIN, SessionId, SourceEvent};
 use crate::ack::PathAck;
 use crate::control::{Action, Anchor, Control, State};
+use crate::flow::ledger::StreamRange;
 use crate::flow::{BreakerState, Departure, FlowEvent, FlowSender};
 use crate::{Cause, PathId, Rung};
 
@@ -355,6 +356,7 @@ impl ChannelScope<'_> {
                         self.end_membership(member, Cause::TooSlow, departure, now);
                     }
                 }
+                FlowEvent::Wanted { packet, ranges } => self.send_again(packet, &ranges),
                 FlowEvent::FellBack {
                     member,
                     cause,
@@ -376,6 +378,18 @@ impl ChannelScope<'_> {
                     }
                 }
             }
+        }
+    }
+
+    /// Sends ranges that many members miss again on the flow, if their updates are at hand.
+    fn send_again(&mut self, packet: u64, ranges: &[StreamRange]) {
+        let recent = &self.channel.recent;
+        let updates = ranges.iter().map(|range| recent.get(range.seq).cloned());
+        let updates = updates.collect();
+        if let Some(flow) = &mut self.channel.flow
+            && flow.provide(packet, updates)
+        {
+            self.out.counters.shared_repairs += 1;
         }
     }
 

@@ -139,6 +139,8 @@ pub struct SourceCounters {
     pub proofs_ignored: u64,
     /// Ranges of updates that were repaired on unicast paths.
     pub repairs: u64,
+    /// Flow packets whose updates were sent again on the flow because many members missed them.
+    pub shared_repairs: u64,
     /// Updates that were sent again because the receiver's cursor stayed before them.
     pub resent_updates: u64,
     /// Moves to a better rung.

@@ -19,4 +19,5 @@ mod overdue;
 mod pair;
 mod rate;
 mod recorded;
+mod shared_repairs;
 mod vectors;

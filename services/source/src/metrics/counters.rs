@@ -72,6 +72,8 @@ const KNOWN: &[Known] = table! {
     "proofs_ignored": protocol.proofs_ignored,
         "Proofs of reception not accepted: of another flow, an old key or a rung not served";
     "repairs": protocol.repairs, "Ranges of updates repaired on receivers' own connections";
+    "shared_repairs": protocol.shared_repairs,
+        "Flow packets whose updates were sent again on the flow because many members missed them";
     "resent_updates": protocol.resent_updates,
         "Updates sent again because they were acknowledged but the cursor stayed before them";
     "promotions": protocol.promotions, "Moves to a better rung";

@@ -139,6 +139,10 @@ pub struct Lab {
     pub delay: Duration,
     pub jitter: Duration,
     pub flow_packets: u64,
+    /// Every so many flow packets, one is lost on the way that all receivers share; 0 for none.
+    pub shared_loss: u64,
+    /// Bytes that were lost there.
+    pub lost_bytes: u64,
     /// Fall-backs of many at once: how many, and why.
     pub mass: Vec<(usize, Cause)>,
     /// States of the flow's circuit breaker, in order.
@@ -222,6 +226,8 @@ impl Lab {
             delay: Duration::from_millis(5),
             jitter: Duration::from_micros(200),
             flow_packets: 0,
+            shared_loss: 0,
+            lost_bytes: 0,
             mass: Vec::new(),
             breakers: Vec::new(),
             acks: 0,

@@ -106,6 +106,10 @@ impl Lab {
         if self.recording {
             self.recorded.push(packet.to_vec());
         }
+        if self.shared_loss > 0 && self.flow_packets.is_multiple_of(self.shared_loss) {
+            self.lost_bytes += packet.len() as u64;
+            return;
+        }
         for i in 0..self.nodes.len() {
             let jitter = self.jitter.mul_f64(self.rng.random_range(0.0..1.0));
             let node = &self.nodes[i];
