@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::num::NonZeroUsize;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ fn loopback() -> SocketAddr {
 }
 
 fn start(socket: &UdpSocket, threads: usize) -> (Replicator, Receiver<ReplicationFailure>) {
-    let (report, failures) = channel();
+    let (report, failures) = sync_channel(1000);
     let report = Mutex::new(report);
     let threads = NonZeroUsize::new(threads).unwrap();
     let failed = move |failure| report.lock().unwrap().send(failure).unwrap();
@@ -70,11 +70,11 @@ fn is_empty(sink: &std::net::UdpSocket) -> bool {
     sink.recv(&mut [0; 10]).is_err()
 }
 
-fn wait_until_sent(replicator: &Replicator) {
+async fn wait_until_sent(replicator: &Replicator) {
     let begun = Instant::now();
     while replicator.queued() > 0 {
         assert!(begun.elapsed() < PATIENCE, "{}", replicator.queued());
-        std::thread::sleep(Duration::from_millis(1));
+        tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
 
@@ -102,7 +102,7 @@ async fn every_destination_gets_every_packet_in_order() {
         let batch = packets(first..first + count);
         bytes += batch.trains().map(|(train, _)| train.len()).sum::<usize>();
         replicator.send(&batch, &set);
-        wait_until_sent(&replicator);
+        wait_until_sent(&replicator).await;
         for sink in &sinks {
             let got = take(sink, count as usize);
             assert!(
@@ -135,13 +135,13 @@ async fn changes_of_the_destinations_are_in_order_with_the_packets() {
         [Arc::clone(&stays), Arc::clone(&leaves)].into_iter(),
     );
     replicator.send(&packets(0..20), &set);
-    wait_until_sent(&replicator);
+    wait_until_sent(&replicator).await;
     leaves.close();
     // Not even while the set is still the old one.
     replicator.send(&packets(20..25), &set);
     replicator.assign(&mut set, [stays, destination(9, at(2))].into_iter());
     replicator.send(&packets(25..40), &set);
-    wait_until_sent(&replicator);
+    wait_until_sent(&replicator).await;
     let numbers = |sink, count| -> Vec<u32> {
         let got = take(sink, count).into_iter();
         got.map(|(number, _)| number).collect()
@@ -177,7 +177,7 @@ async fn a_refused_destination_is_reported_once_and_the_others_get_everything() 
     replicator.send(&packets(10..20), &set);
     let failure = failures.recv_timeout(PATIENCE).unwrap();
     assert_eq!((failure.id, failure.errno), (150, libc::EACCES));
-    wait_until_sent(&replicator);
+    wait_until_sent(&replicator).await;
     assert!(failures.try_recv().is_err() && !all[150].is_open());
     for (number, sink) in sinks.iter().enumerate().filter(|(n, _)| *n != 150) {
         assert_eq!(take(sink, 20).len(), 20, "{number}");
@@ -200,7 +200,7 @@ async fn without_segmentation_all_packets_arrive_in_order() {
     replicator.assign(&mut set, all);
     for first in [0, 20] {
         replicator.send(&packets(first..first + 20), &set);
-        wait_until_sent(&replicator);
+        wait_until_sent(&replicator).await;
     }
     for sink in &sinks {
         let got = take(sink, 40);
@@ -262,7 +262,7 @@ async fn packets_that_wait_together_leave_as_trains() {
     let mut equal = Packets::default();
     (0..60).for_each(|_| equal.push(&[3; 1000]));
     replicator.send(&Arc::new(equal), &set);
-    wait_until_sent(&replicator);
+    wait_until_sent(&replicator).await;
     let mut inbox = Inbox::new(8);
     let mut messages = Vec::new();
     let begun = Instant::now();

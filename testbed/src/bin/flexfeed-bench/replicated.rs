@@ -37,6 +37,10 @@ const SMALL: usize = 2_000;
 /// Receivers of the figures that are not of a certain number of them.
 const USUAL: usize = 200;
 
+/// Receivers that are sent to before their packets are taken: packets that wait by the megabyte are
+/// no longer in the caches, and on other machines they do not wait.
+const BATCH: usize = 50;
+
 /// Updates of one size to a number of receivers.
 #[derive(Debug, Clone, Copy)]
 struct Load {

@@ -1,7 +1,6 @@
 //! The two rungs that are compared.
 
 use std::sync::Arc;
-use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -13,10 +12,11 @@ use flexicast::{FlowId, PathId, Rung};
 use netio::direct::{Destination, Destinations, Replicator, Target};
 use netio::{Packets, UdpSocket};
 use rand::RngExt;
+use testbed::waiting::pause;
 use tokio::runtime::Runtime;
 
 use super::receivers::Receivers;
-use super::{Cost, Load, Updates};
+use super::{BATCH, Cost, Load, Updates};
 use crate::cpu::{Stopwatch, thread_time_of};
 use crate::pair::{Pair, send, to_client, to_server};
 use crate::parcel::UDP_PAYLOAD;
@@ -55,13 +55,19 @@ pub fn replicate(load: Load, algorithm: Algorithm, receivers: &mut Receivers) ->
     }
     let socket = UdpSocket::bind(([127, 0, 0, 1], 0).into())?;
     let replicator = Replicator::new(&socket, THREADS, |_| {})?;
-    let mut set = Destinations::default();
-    let destinations = (0..).zip(receivers.addresses());
-    let destinations = destinations.map(|(id, to)| {
-        let target = Target { to, from: None };
-        Arc::new(Destination::new(id, target))
-    });
-    replicator.assign(&mut set, destinations);
+    let sets: Vec<Destinations> = (0..receivers.len())
+        .step_by(BATCH)
+        .map(|first| {
+            let mut set = Destinations::default();
+            let destinations = (0..).zip(receivers.addresses()).skip(first).take(BATCH);
+            let destinations = destinations.map(|(id, to)| {
+                let target = Target { to, from: None };
+                Arc::new(Destination::new(id, target))
+            });
+            replicator.assign(&mut set, destinations);
+            set
+        })
+        .collect();
     let mut updates = Updates::of(load);
     let (mut generation, mut handover) = (Stopwatch::new(), Stopwatch::new());
     let (mut packet, mut wire) = (Vec::new(), Vec::new());
@@ -80,15 +86,17 @@ pub fn replicate(load: Load, algorithm: Algorithm, receivers: &mut Receivers) ->
         });
         ensure!(flow.queued_bytes() == 0, "the flow has stopped sending");
         let packets = Arc::new(packets);
-        handover.time(|| replicator.send(&packets, &set));
-        while replicator.queued() > 0 {
-            sleep(Duration::from_micros(100));
-        }
         wire.clear();
         packets
             .trains()
             .for_each(|(train, _)| wire.extend_from_slice(train));
-        receivers.take_from_all(&wire)?;
+        for (set, first) in sets.iter().zip((0..).step_by(BATCH)) {
+            handover.time(|| replicator.send(&packets, set));
+            while replicator.queued() > 0 {
+                pause(Duration::from_micros(100));
+            }
+            receivers.take_from(first..first + set.len(), &wire)?;
+        }
         let mut got = Vec::new();
         for (train, segment) in packets.trains() {
             for packet in train.chunks(segment.unwrap_or(train.len())) {
