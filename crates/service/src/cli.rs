@@ -1,13 +1,11 @@
-//! The part of the command line that programs with a table of settings share: running, `health`
-//! and `config check`.
+//! The part of the command line that programs share: running, `health` and `config check`.
 
-use clap::{ArgMatches, Command};
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, Subcommand};
 
 use crate::health::{self, Question};
-use crate::settings::line::wants_json;
 use crate::settings::{Layer, Table};
 
-/// A program's command line, before its own commands.
+/// A program's command line.
 #[derive(Debug, Clone, Copy)]
 pub struct Cli {
     /// Name of the program.
@@ -20,12 +18,12 @@ pub struct Cli {
     pub examples: &'static str,
     /// Name of the command that runs the program, and is the default.
     pub run: &'static str,
-    /// Help of that command.
-    pub run_about: &'static str,
     /// Settings.
     pub table: Table,
     /// Setting with the HTTP address.
     pub http: &'static str,
+    /// Whether one of the program's own commands, by its words, takes a setting.
+    pub takes: fn(&str, &str) -> bool,
 }
 
 /// A command that all programs have.
@@ -49,57 +47,126 @@ pub enum Request {
     },
 }
 
+/// Check settings
+#[derive(Debug, Subcommand)]
+#[command(name = "config")]
+enum Config {
+    /// Print every problem of the settings, or every setting with its origin
+    Check(Json),
+}
+
+/// Form of an answer.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct Json {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
 impl Cli {
-    /// Returns the definition of the command line; `own` are the program's own commands.
+    /// Returns the definition of the command line, with the program's own commands; `more` may add
+    /// an argument to a command, by its words.
     #[must_use]
-    pub fn command(&self, own: impl IntoIterator<Item = Command>) -> Command {
-        Command::new(self.program)
+    pub fn command<C: Subcommand>(&self, more: &dyn Fn(&str) -> Option<Arg>) -> Command {
+        let check = format!(
+            "Takes all options of '{run}', and reads the environment and the file as it does.\n\n\
+             Exit codes:\n  \
+             0  the settings are valid; all are shown, each with its origin, without secrets\n  \
+             2  they are not; each problem is shown with its origin",
+            run = self.run
+        );
+        let config = Config::augment_subcommands(Command::new("config").about("Check settings"))
+            .subcommand_required(true)
+            .arg_required_else_help(true)
+            .mut_subcommand("check", |command| command.after_help(check));
+        let program = self.program.trim_start_matches("flexfeed-");
+        let run = format!("Run the {program}; this is the default");
+        let run = Command::new(self.run).about(run);
+        let root = Command::new(self.program)
             .version(self.version)
-            .about(self.about)
             .after_help(self.examples)
             .max_term_width(100)
             .args_conflicts_with_subcommands(true)
-            .args(self.table.options())
-            .subcommand(
-                Command::new(self.run)
-                    .about(self.run_about)
-                    .args(self.table.options()),
-            )
-            .subcommands(own)
-            .subcommand(health::command(
-                self.table.options_of(&["config", self.http]),
-            ))
-            .subcommand(self.table.config_command(self.run))
+            .subcommand(run);
+        let mut root = C::augment_subcommands(root)
+            .about(self.about)
+            .subcommand_required(false)
+            .subcommand(health::command([]))
+            .args(self.table.options(|_| true));
+        if !C::has_subcommand("config") {
+            root = root.subcommand(config);
+        }
+        self.with_settings(root, "", more)
+    }
+
+    /// Adds the settings that they take to the commands within the command at `path`.
+    fn with_settings(
+        &self,
+        mut command: Command,
+        path: &str,
+        more: &dyn Fn(&str) -> Option<Arg>,
+    ) -> Command {
+        let inner = command.get_subcommands().map(Command::get_name);
+        let inner: Vec<String> = inner.map(str::to_owned).collect();
+        if inner.is_empty() {
+            let options = self.table.options(|setting| match path {
+                "config check" => true,
+                _ if path == self.run => true,
+                health::NAME => setting == "config" || setting == self.http,
+                _ => (self.takes)(path, setting),
+            });
+            return command.args(more(path)).args(options);
+        }
+        for name in inner {
+            let path = format!("{path} {name}");
+            let path = path.trim_start();
+            command = command.mut_subcommand(&name, |one| self.with_settings(one, path, more));
+        }
+        command
     }
 
     /// Returns the request of a command line that names none of the program's own commands.
     #[must_use]
     pub fn request(&self, given: &ArgMatches) -> Request {
+        let line = self.table.line_layer(given);
         match given.subcommand() {
-            Some((health::NAME, given)) => Request::Health {
-                line: self.table.line_layer(given),
-                question: Question::of(given),
-            },
-            Some(("config", given)) => match given.subcommand() {
-                Some((_, given)) => Request::ConfigCheck {
-                    line: self.table.line_layer(given),
-                    json: wants_json(given),
-                },
-                // Clap requires a subcommand.
-                None => Request::Run(Layer::default()),
-            },
-            Some((_, given)) => Request::Run(self.table.line_layer(given)),
-            None => Request::Run(self.table.line_layer(given)),
+            Some((health::NAME, given)) => {
+                let question = Question::of(given);
+                Request::Health { line, question }
+            }
+            Some(("config", given)) => {
+                let config = Config::from_arg_matches(given);
+                let json = matches!(config, Ok(Config::Check(Json { json: true })));
+                Request::ConfigCheck { line, json }
+            }
+            _ => Request::Run(line),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::unwrap_used, missing_docs)]
+    use std::path::PathBuf;
+
     use super::*;
-    use crate::setting;
-    use crate::settings::Setting;
+    use crate::settings::Keys;
+
+    #[derive(Debug, Args)]
+    struct Settings {
+        #[arg(long)]
+        config: Option<PathBuf>,
+        #[arg(long)]
+        listen: Option<String>,
+        #[arg(long, default_value = ".")]
+        data_folder: PathBuf,
+    }
+
+    #[derive(Debug, Subcommand)]
+    enum Own {
+        /// Show the status
+        Status(Json),
+    }
 
     const CLI: Cli = Cli {
         program: "x",
@@ -107,29 +174,24 @@ mod tests {
         about: "",
         examples: "",
         run: "serve",
-        run_about: "",
         table: Table {
             prefix: "FLEXFEED_",
-            settings: &[
-                Setting::CONFIG,
-                setting!("listen", "ADDRESS:PORT", ""),
-                setting!("data_folder", "DIR", "").path().default("."),
-            ],
-            other_variables: &[],
-            strict: false,
+            keys: Keys::of::<Settings>(&[]),
+            ..Table::EMPTY
         },
         http: "listen",
+        takes: |path, setting| path == "status" && setting == "config",
     };
 
     fn read(words: &[&str]) -> Result<Request, clap::Error> {
         let line = std::iter::once(&"x").chain(words);
-        let given = CLI.command([]).try_get_matches_from(line)?;
+        let given = CLI.command::<Own>(&|_| None).try_get_matches_from(line)?;
         Ok(CLI.request(&given))
     }
 
     #[test]
     fn running_is_the_default() {
-        CLI.command([]).debug_assert();
+        CLI.command::<Own>(&|_| None).debug_assert();
         for words in [
             &["--data-folder", "d"][..],
             &["serve", "--data-folder", "d"],
@@ -144,10 +206,12 @@ mod tests {
     }
 
     #[test]
-    fn common_commands_take_the_settings_that_they_need() {
+    fn commands_take_the_settings_that_they_need() {
         let health = read(&["health", "--ready", "--listen", ":1"]).unwrap();
         assert!(matches!(health, Request::Health { question, .. } if question.ready));
         assert!(read(&["health", "--data-folder", "d"]).is_err());
+        assert!(read(&["status", "--config", "c"]).is_ok());
+        assert!(read(&["status", "--listen", ":1"]).is_err());
         let check = read(&["config", "check", "--data-folder", "d", "--json"]).unwrap();
         let Request::ConfigCheck { line, json: true } = check else {
             panic!("{check:?}");

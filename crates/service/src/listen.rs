@@ -8,6 +8,8 @@ use rustix::net::sockopt::set_ipv6_v6only;
 use tokio::net::{TcpListener, TcpSocket};
 use tracing::warn;
 
+use crate::values;
+
 /// Connections that the system queues until they are accepted.
 const QUEUE: u32 = 1024;
 
@@ -18,6 +20,15 @@ pub struct HttpSettings {
     pub addr: SocketAddr,
     /// Whether the address was given: a failure to bind it is then an error.
     pub explicit: bool,
+}
+
+/// Returns a parser of an address, or `off` for none; `port` is for the example in errors.
+pub fn http(port: u16) -> impl Fn(&str) -> Result<Option<HttpSettings>, String> + Clone {
+    let given = |addr| HttpSettings {
+        addr,
+        explicit: true,
+    };
+    move |text| values::listen_or_off(text, port).map(|addr| addr.map(given))
 }
 
 /// Binds the address. `None`, with a warning, if that fails for a default address; `variable` sets

@@ -3,13 +3,13 @@
 use std::io::{IsTerminal, stderr};
 use std::sync::OnceLock;
 
+use clap::Args;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, fmt};
 
 use crate::log_limit::LogLimit;
-use crate::setting;
-use crate::settings::Setting;
+use crate::values::one_of;
 
 /// Variable with the filter if no setting has one.
 const VARIABLE: &str = EnvFilter::DEFAULT_ENV;
@@ -27,31 +27,27 @@ pub enum LogFormat {
 }
 
 /// Settings of the log.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct LogSettings {
-    /// Format of the lines.
+    /// Format of the log on standard error: text or json
+    #[arg(
+        id = "log_format",
+        long = "log-format",
+        value_name = "FORM",
+        default_value = "text"
+    )]
+    #[arg(value_parser = one_of(&[("text", LogFormat::Text), ("json", LogFormat::Json)]))]
     pub format: LogFormat,
-    /// Filter; `None` for that of `RUST_LOG`.
+    /// Log filter: error, warn, info, debug, trace, or directives such as info,feed=debug; the
+    /// variable RUST_LOG does the same [default: info]
+    #[arg(id = "log_level", long = "log-level", value_name = "LEVEL", value_parser = level)]
     pub level: Option<String>,
 }
 
-impl LogSettings {
-    /// Setting of the format, for the tables of programs.
-    pub const FORMAT: Setting = setting!(
-        "log_format",
-        "FORM",
-        "Format of the log on standard error: text or json"
-    )
-    .default("text");
-
-    /// Setting of the filter.
-    pub const LEVEL: Setting = setting!(
-        "log_level",
-        "LEVEL",
-        "Log filter: error, warn, info, debug, trace, or directives such as info,feed=debug; the \
-         variable RUST_LOG does the same"
-    )
-    .default("info");
+/// Parses a filter, to be parsed again when the log begins.
+fn level(text: &str) -> Result<String, String> {
+    let wrong = |what: String| what.trim_start().to_owned();
+    filter("", text).map(|_| text.to_owned()).map_err(wrong)
 }
 
 /// Begins logging at the level that is set, or that of the variable `RUST_LOG`, or `default`. An

@@ -2,18 +2,16 @@
 
 use std::future::Future;
 use std::io::{self, Write};
-use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{Args, Command, Subcommand};
 use serde_json::Value as Json;
 use tokio::runtime::Builder;
 
 use crate::cli::{Cli, Request};
 use crate::health::{self, Target};
 use crate::logging::{self, LogSettings};
-use crate::settings::line::json_flag;
 use crate::settings::{Environment, Layer, Loaded, Problems};
 
 pub use crate::outcome::{Answer, FAILURE, Failure, USAGE};
@@ -22,23 +20,19 @@ pub use crate::outcome::{Answer, FAILURE, Failure, USAGE};
 /// program up.
 pub const LAST_WAIT: Duration = Duration::from_secs(1);
 
-/// Special parts of a program.
+/// Special parts of a program with the settings `S` and the commands `C`.
 #[derive(Debug)]
-pub struct Program<S> {
-    /// Common part of the command line.
+pub struct Program<S, C> {
+    /// Command line.
     pub cli: Cli,
     /// Default log filter.
     pub level: &'static str,
-    /// Definitions of its own commands.
-    pub commands: fn() -> Vec<Command>,
-    /// Carries out one of its own commands; `None` for any other.
-    pub carry_out: fn(&ArgMatches, &Environment) -> Option<Result<Answer, Failure>>,
+    /// Carries out one of its own commands.
+    pub carry_out: fn(C, Layer, &Environment) -> Result<Answer, Failure>,
     /// Removes secrets from a message about the command line.
     pub redact: fn(&str) -> String,
     /// Reads the settings.
     pub load: fn(Layer, &Environment) -> Result<Loaded<S>, Problems>,
-    /// Reads the HTTP address alone.
-    pub http: fn(Layer, &Environment) -> Result<Option<SocketAddr>, Problems>,
     /// Returns the settings of the log.
     pub log: fn(&S) -> &LogSettings,
     /// Formats the settings for people.
@@ -49,11 +43,11 @@ pub struct Program<S> {
     pub run: fn(&S) -> Result<(), Failure>,
 }
 
-impl<S> Program<S> {
+impl<S, C: Subcommand> Program<S, C> {
     /// Returns the definition of the command line.
     #[must_use]
     pub fn command(&self) -> Command {
-        self.cli.command((self.commands)())
+        self.cli.command::<C>(&|_| None)
     }
 
     /// Carries out the command line of the process.
@@ -72,8 +66,10 @@ impl<S> Program<S> {
             }
         };
         let environment = Environment::of_process();
-        if let Some(done) = (self.carry_out)(&given, &environment) {
-            return end(done);
+        if given.subcommand_name().is_some_and(C::has_subcommand) {
+            let command = C::from_arg_matches(&given).map_err(Failure::other);
+            let line = self.cli.table.line_layer(&given);
+            return end(command.and_then(|own| (self.carry_out)(own, line, &environment)));
         }
         match self.cli.request(&given) {
             Request::Run(line) => match (self.load)(line, &environment) {
@@ -90,7 +86,7 @@ impl<S> Program<S> {
                     setting: self.cli.http,
                 };
                 end(health::answer(target, question, || {
-                    (self.http)(line, &environment)
+                    self.cli.table.http(self.cli.http, line, &environment)
                 }))
             }
             Request::ConfigCheck { line, json } => {
@@ -106,18 +102,15 @@ impl<S> Program<S> {
     }
 }
 
-/// Returns a command `status` with the flags `--json`, of help `json`, and `--watch`.
-#[must_use]
-pub fn status_command(about: &'static str, json: &'static str) -> Command {
-    let watch = Arg::new("watch")
-        .long("watch")
-        .action(ArgAction::SetTrue)
-        .conflicts_with("json")
-        .help("Show it live on the terminal");
-    Command::new("status")
-        .about(about)
-        .arg(json_flag(json))
-        .arg(watch)
+/// Flags of a command `status`.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct StatusFlags {
+    /// Print the answer as JSON
+    #[arg(long, conflicts_with = "watch")]
+    pub json: bool,
+    /// Show it live on the terminal
+    #[arg(long)]
+    pub watch: bool,
 }
 
 /// Starts the log at its level or at `level`, logs the warnings, runs the program, and logs its

@@ -2,9 +2,8 @@
 //! a quotation of the text.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::time::Duration;
-
-use crate::logging::LogFormat;
 
 /// True or false, in the ways in which people write it.
 ///
@@ -15,18 +14,6 @@ pub fn switch(text: &str) -> Result<bool, String> {
         "1" | "true" | "yes" | "on" | "y" | "t" => Ok(true),
         "0" | "false" | "no" | "off" | "n" | "f" => Ok(false),
         _ => Err("is neither true nor false".into()),
-    }
-}
-
-/// The form of the log.
-///
-/// # Errors
-/// The text is none.
-pub fn log_format(text: &str) -> Result<LogFormat, String> {
-    match text.trim() {
-        "text" => Ok(LogFormat::Text),
-        "json" => Ok(LogFormat::Json),
-        _ => Err("is neither text nor json".into()),
     }
 }
 
@@ -73,15 +60,38 @@ pub fn listen_or_off(text: &str, port: u16) -> Result<Option<SocketAddr>, String
     }
 }
 
-/// A whole number from 1 to `most`.
-///
-/// # Errors
-/// The text is none.
-pub fn count(text: &str, most: u32) -> Result<u32, String> {
-    let number = text.trim().parse().ok();
-    number
-        .filter(|number| (1..=most).contains(number))
-        .ok_or_else(|| format!("is no whole number from 1 to {most}"))
+/// Returns a parser of whole numbers within `range`.
+pub fn whole<T>(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<T, String> + Clone
+where
+    T: TryFrom<u64>,
+{
+    move |text| {
+        let number = text
+            .trim()
+            .parse()
+            .ok()
+            .filter(|number| range.contains(number));
+        number
+            .and_then(|number| T::try_from(number).ok())
+            .ok_or_else(|| {
+                let (least, most) = (range.start(), range.end());
+                match *most {
+                    u64::MAX => format!("is no whole number from {least} on"),
+                    _ => format!("is no whole number from {least} to {most}"),
+                }
+            })
+    }
+}
+
+/// Returns a parser of one of the words, for what it means.
+pub fn one_of<T: Copy>(words: &'static [(&str, T)]) -> impl Fn(&str) -> Result<T, String> + Clone {
+    move |text| {
+        let named = words.iter().find(|(word, _)| *word == text.trim());
+        named.map(|(_, value)| *value).ok_or_else(|| {
+            let words: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+            format!("is neither {}", words.join(" nor "))
+        })
+    }
 }
 
 /// A number of bytes, with K, M or G for 1,024 and so on.
@@ -213,8 +223,10 @@ mod tests {
         for wrong in ["", "M", "0", "1T", "99999999999999G", "ä"] {
             assert!(size(wrong).is_err(), "{wrong}");
         }
-        assert!(count("0", 9).is_err() && count("x", 9).is_err() && count("10", 9).is_err());
-        assert_eq!(count("7", 9), Ok(7));
+        let digit = |text| whole::<u32>(1..=9)(text);
+        assert!(digit("0").is_err() && digit("x").is_err() && digit("10").is_err());
+        assert_eq!(digit("7"), Ok(7));
+        assert!(whole::<u8>(0..=u64::MAX)("256").is_err());
     }
 
     #[test]
@@ -246,7 +258,8 @@ mod tests {
     fn words() {
         assert_eq!((switch(" Yes "), switch("0")), (Ok(true), Ok(false)));
         assert!(switch("perhaps").is_err());
-        assert_eq!(log_format("json"), Ok(LogFormat::Json));
-        assert!(log_format("xml").is_err());
+        let format = |text| one_of(&[("text", 1), ("json", 2)])(text);
+        assert_eq!(format(" json"), Ok(2));
+        assert_eq!(format("xml"), Err("is neither text nor json".to_owned()));
     }
 }

@@ -1,17 +1,15 @@
-//! The command line. The options of `serve` come from [`crate::config::table`].
+//! The command line. The options of `serve` come from [`Settings`].
 
 use std::path::PathBuf;
 
-use clap::{Arg, ArgMatches, Command as Clap, value_parser};
-use service::cli::Cli;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, Subcommand};
+use service::cli::{Cli, Json};
 use service::program::{Answer, Failure, Program};
-use service::settings::Environment;
-use service::settings::line::{json_flag, wants_json};
 use store::Role;
 
-use crate::commands::{self, Command, Password};
-use crate::config::{Settings, TABLE, load, load_listen};
-use crate::run;
+use crate::config::{Settings, TABLE, load};
+use crate::{commands, run};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -33,140 +31,100 @@ The password is read from the terminal. Without one, it is the first line of sta
 the file that --password-file names.";
 
 /// The program.
-pub const PROGRAM: Program<Settings> = Program {
+pub const PROGRAM: Program<Settings, Command> = Program {
     cli: Cli {
         program: "flexfeed-console",
         version: env!("CARGO_PKG_VERSION"),
         about: "The operator's console of flexfeed: an API, live events and a dashboard.",
         examples: EXAMPLES,
         run: "serve",
-        run_about: "Run the console; this is the default",
         table: TABLE,
         http: "listen",
+        takes: |path, setting| match setting {
+            "listen" => path == "setup-link",
+            _ => matches!(
+                setting,
+                "config" | "database_url" | "database_url_file" | "public_url"
+            ),
+        },
     },
     level: "info",
-    commands: definitions,
-    carry_out,
+    carry_out: |command, line, environment| {
+        commands::run(line, environment, &command).map(Answer::from)
+    },
     redact: str::to_owned,
     load,
-    http: |line, environment| load_listen(line, environment).map(Some),
     log: |settings| &settings.log,
     as_text: |loaded| TABLE.check_text(loaded),
     as_json: |loaded| TABLE.check_json(loaded),
     run: |settings| run::run(settings).map_err(Failure::other),
 };
 
-fn carry_out(given: &ArgMatches, environment: &Environment) -> Option<Result<Answer, Failure>> {
-    let (given, command) = command(given)?;
-    let done = commands::run(TABLE.line_layer(given), environment, &command);
-    Some(done.map(Answer::from))
+/// A command on the database.
+#[derive(Debug, Clone, Subcommand)]
+pub enum Command {
+    /// Make a new setup link for the first operator; the previous one is revoked
+    SetupLink,
+    /// Manage users of the console
+    #[command(subcommand)]
+    User(User),
 }
 
-/// Returns the command on the database, with its arguments.
-fn command(given: &ArgMatches) -> Option<(&ArgMatches, Command)> {
-    match given.subcommand()? {
-        ("setup-link", given) => Some((given, Command::SetupLink)),
-        ("user", given) => {
-            let (name, given) = given.subcommand()?;
-            Some((given, user(name, given)))
-        }
-        _ => None,
-    }
+/// `user …`.
+#[derive(Debug, Clone, Subcommand)]
+pub enum User {
+    /// Add a user
+    #[command(after_help = PASSWORD_HELP)]
+    Add {
+        /// Name to sign in with
+        name: String,
+        /// Rights: read-only (viewer), or read and write (operator)
+        #[arg(long, value_name = "ROLE", default_value = "viewer", value_parser = role())]
+        role: Role,
+        #[command(flatten)]
+        password: Password,
+    },
+    /// Change a user's password
+    #[command(after_help = PASSWORD_HELP)]
+    Passwd {
+        /// Name to sign in with
+        name: String,
+        #[command(flatten)]
+        password: Password,
+    },
+    /// List users
+    List(Json),
+    /// Disable a user
+    Disable {
+        /// Name to sign in with
+        name: String,
+    },
+    /// Enable a user
+    Enable {
+        /// Name to sign in with
+        name: String,
+    },
 }
 
-/// Returns the user command.
-fn user(what: &str, given: &ArgMatches) -> Command {
-    let text = |id: &str| {
-        let found = given.try_get_one::<String>(id).ok().flatten();
-        found.cloned().unwrap_or_default()
-    };
-    let name = || text("name");
-    let password = || match given.get_one::<PathBuf>("password_file") {
-        Some(path) => Password::File(path.clone()),
-        None => Password::Prompted,
-    };
-    match what {
-        "add" => Command::AddUser {
-            name: name(),
-            role: match text("role").as_str() {
-                "operator" => Role::Operator,
-                _ => Role::Viewer,
-            },
-            password: password(),
-        },
-        "passwd" => Command::SetPassword {
-            name: name(),
-            password: password(),
-        },
-        "disable" => Command::SetDisabled {
-            name: name(),
-            disabled: true,
-        },
-        "enable" => Command::SetDisabled {
-            name: name(),
-            disabled: false,
-        },
-        _ => Command::ListUsers {
-            json: wants_json(given),
-        },
-    }
+/// Origin of a password; without a file, the terminal, or standard input where that is none.
+#[derive(Debug, Clone, Args)]
+pub struct Password {
+    /// File with the password in its first line
+    #[arg(id = "password_file", long = "password-file", value_name = "FILE")]
+    pub file: Option<PathBuf>,
 }
 
-/// Returns the definitions of the commands on the database.
-fn definitions() -> Vec<Clap> {
-    let database =
-        || TABLE.options_of(&["config", "database_url", "database_url_file", "public_url"]);
-    let name = || {
-        Arg::new("name")
-            .value_name("NAME")
-            .required(true)
-            .help("Name to sign in with")
-    };
-    let password_file = || {
-        Arg::new("password_file")
-            .long("password-file")
-            .value_name("FILE")
-            .value_parser(value_parser!(PathBuf))
-            .help("File with the password in its first line")
-    };
-    let role = Arg::new("role")
-        .long("role")
-        .value_name("ROLE")
-        .value_parser(["viewer", "operator"])
-        .default_value("viewer")
-        .help("Rights: read-only (viewer), or read and write (operator)");
-    let user =
-        |name: &'static str, about: &'static str| Clap::new(name).about(about).args(database());
-    let setup_link = Clap::new("setup-link")
-        .about("Make a new setup link for the first operator; the previous one is revoked")
-        .args(database())
-        .args(TABLE.options_of(&["listen"]));
-    let user = Clap::new("user")
-        .about("Manage users of the console")
-        .subcommand_required(true)
-        .arg_required_else_help(true)
-        .subcommand(
-            user("add", "Add a user")
-                .after_help(PASSWORD_HELP)
-                .arg(name())
-                .arg(role)
-                .arg(password_file()),
-        )
-        .subcommand(
-            user("passwd", "Change a user's password")
-                .after_help(PASSWORD_HELP)
-                .arg(name())
-                .arg(password_file()),
-        )
-        .subcommand(user("list", "List users").arg(json_flag("Print JSON")))
-        .subcommand(user("disable", "Disable a user").arg(name()))
-        .subcommand(user("enable", "Enable a user").arg(name()));
-    vec![setup_link, user]
+fn role() -> impl TypedValueParser<Value = Role> {
+    PossibleValuesParser::new(["viewer", "operator"]).map(|role| match role.as_str() {
+        "operator" => Role::Operator,
+        _ => Role::Viewer,
+    })
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use clap::{ArgMatches, FromArgMatches};
     use service::cli::Request;
 
     use super::*;
@@ -179,46 +137,42 @@ mod tests {
     #[test]
     fn help_names_every_setting() {
         let help = PROGRAM.command().render_long_help().to_string();
-        for setting in TABLE.settings {
-            assert!(help.contains(&format!("--{}", setting.flag)), "{help}");
+        for setting in TABLE.settings() {
+            assert!(help.contains(&format!("--{}", setting.flag())), "{help}");
         }
     }
 
     #[test]
     fn commands_are_distinguished() {
         PROGRAM.command().debug_assert();
-        let command = |line: &[&str]| super::command(&read(line).unwrap()).unwrap().1;
+        let command = |line: &[&str]| Command::from_arg_matches(&read(line).unwrap()).unwrap();
         assert!(matches!(command(&["setup-link"]), Command::SetupLink));
         // The link names the console that listens there.
         let link = command(&["setup-link", "--listen", ":1"]);
-        assert_eq!(link, Command::SetupLink);
-        let add = command(&["user", "add", "ann", "--role", "operator"]);
-        let Command::AddUser {
+        assert!(matches!(link, Command::SetupLink));
+        let user = |line: &[&str]| match command(&[&["user"], line].concat()) {
+            Command::User(user) => user,
+            Command::SetupLink => panic!("{line:?}"),
+        };
+        let add = user(&["add", "ann", "--role", "operator"]);
+        let User::Add {
             name,
             role,
-            password: Password::Prompted,
+            password: Password { file: None },
         } = add
         else {
             panic!("{add:?}");
         };
         assert_eq!((name.as_str(), role), ("ann", Role::Operator));
-        let passwd = command(&["user", "passwd", "ann", "--password-file", "x"]);
+        let passwd = user(&["passwd", "ann", "--password-file", "x"]);
         assert!(matches!(
             passwd,
-            Command::SetPassword {
-                password: Password::File(_),
-                ..
-            }
+            User::Passwd { password, .. } if password.file.is_some()
         ));
-        assert!(matches!(
-            command(&["user", "list", "--json"]),
-            Command::ListUsers { json: true }
-        ));
-        let disable = command(&["user", "disable", "ann", "--database-url", "sqlite://x"]);
-        assert!(matches!(
-            disable,
-            Command::SetDisabled { disabled: true, .. }
-        ));
+        let list = user(&["list", "--json"]);
+        assert!(matches!(list, User::List(Json { json: true })));
+        let disable = user(&["disable", "ann", "--database-url", "sqlite://x"]);
+        assert!(matches!(disable, User::Disable { .. }));
         for bad in [
             &["user"][..],
             &["user", "add"],
@@ -232,7 +186,7 @@ mod tests {
         }
         assert!(read(&["health", "--public-url", "x"]).is_err());
         let serve = read(&["serve", "--listen", ":1"]).unwrap();
-        assert!(super::command(&serve).is_none());
+        assert!(!Command::has_subcommand("serve"));
         assert!(matches!(PROGRAM.cli.request(&serve), Request::Run(_)));
     }
 }

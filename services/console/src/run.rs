@@ -38,14 +38,14 @@ async fn serve(settings: &Settings) -> Result<()> {
              FLEXFEED_CONSOLE_LISTEN"
         )
     })?;
-    let open = async || store::open(&settings.database.0).await;
+    let open = async || store::open(&settings.database.url).await;
     let store = tokio::select! {
         store = open_database(open, StoreError::is_unavailable) => store?,
         () = stop.cancelled() => return Ok(()),
     };
     let console = console::mount(Parts {
         store: store.clone(),
-        settings: settings.site.clone(),
+        settings: settings.site(),
         stop: stop.clone(),
     });
     let done = CancellationToken::new();

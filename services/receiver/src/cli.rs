@@ -1,12 +1,11 @@
-//! The command line. The options of `run` come from [`crate::config::table`].
+//! The command line. The options of `run` come from [`Settings`].
 
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::Subcommand;
 use service::cli::Cli;
-use service::program::{Answer, Failure, Program, status_command};
-use service::settings::Environment;
-use service::settings::line::{json_flag, wants_json};
+use service::program::{Answer, Failure, Program, StatusFlags};
+use service::settings::{Environment, Layer};
 
-use crate::config::{Settings, TABLE, check, data_folder, http_address, load, load_or};
+use crate::config::{Settings, TABLE, check, data_folder, load, load_or};
 use crate::link::redact;
 use crate::{dead_letters, doctor, run, status};
 
@@ -47,142 +46,120 @@ Exit codes:
   2  invalid settings";
 
 /// The program.
-pub const PROGRAM: Program<Settings> = Program {
+pub const PROGRAM: Program<Settings, Command> = Program {
     cli: Cli {
         program: "flexfeed-receiver",
         version: env!("CARGO_PKG_VERSION"),
         about: "Receives updates from a flexfeed source and writes feed files.",
         examples: EXAMPLES,
         run: "run",
-        run_about: "Run the receiver; this is the default",
         table: TABLE,
         http: "http",
+        takes: |path, setting| match path {
+            "doctor" => true,
+            "dead-letters retry" => setting != "link",
+            _ => matches!(setting, "data" | "config"),
+        },
     },
     // The QUIC library logs ordinary events at `info` and above.
     level: "info,quiche=warn",
-    commands,
     carry_out,
     redact,
     load,
-    http: http_address,
     log: |settings| &settings.log,
     as_text: check::text,
     as_json: check::as_json,
     run: |settings| run::run(settings).map_err(|error| Failure::Other(error.to_string())),
 };
 
-fn carry_out(given: &ArgMatches, environment: &Environment) -> Option<Result<Answer, Failure>> {
-    Some(match given.subcommand()? {
-        ("status", given) => show_status(given, environment),
-        ("doctor", given) => examine(given, environment),
-        ("dead-letters", given) => match given.subcommand()? {
-            ("retry", given) => retry_letters(given, environment),
-            (_, given) => list_letters(given, environment),
-        },
-        _ => return None,
-    })
+/// A command of the receiver.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Show the status of the receiver of a data folder
+    #[command(after_help = STATUS_HELP)]
+    Status(StatusFlags),
+    /// Diagnose connectivity between the source and this receiver
+    #[command(after_help = DOCTOR_HELP)]
+    Doctor {
+        /// Print the findings as JSON, at the end
+        #[arg(long)]
+        json: bool,
+        /// Enrol and receive even if this data folder is not enrolled yet, which uses the link's
+        /// token
+        #[arg(long)]
+        join: bool,
+    },
+    /// Manage updates that could not be delivered to a webhook or command
+    #[command(subcommand)]
+    DeadLetters(DeadLetters),
 }
 
-fn show_status(given: &ArgMatches, environment: &Environment) -> Result<Answer, Failure> {
-    let data = data_folder(TABLE.line_layer(given), environment)?;
-    match given.get_flag("watch") {
-        true => status::watch::watch(data).map(|()| Answer::from(String::new())),
-        false => {
-            let answer = status::command::status(&data, wants_json(given));
-            answer.map_err(|error| Failure::Other(error.to_string()))
+/// `dead-letters …`.
+#[derive(Debug, Subcommand)]
+pub enum DeadLetters {
+    /// List dead letters, the oldest first
+    List {
+        /// Only those of this webhook or command
+        hook: Option<String>,
+        /// Print dead letters with their events, a JSON object per line
+        #[arg(long)]
+        json: bool,
+    },
+    /// Retry the dead letters of one webhook or command; failures remain. Stop the receiver first
+    Retry {
+        /// The webhook or command
+        hook: String,
+    },
+}
+
+fn carry_out(command: Command, line: Layer, environment: &Environment) -> Result<Answer, Failure> {
+    match command {
+        Command::Status(StatusFlags { json, watch }) => {
+            let data = data_folder(line, environment)?;
+            match watch {
+                true => status::watch::watch(data).map(|()| Answer::from(String::new())),
+                false => status::command::status(&data, json)
+                    .map_err(|error| Failure::Other(error.to_string())),
+            }
+        }
+        Command::Doctor { json, join } => {
+            let loaded = load_or(line, environment, doctor::link_of);
+            let (loaded, no_link) =
+                loaded.map_err(|problems| Failure::of_settings(problems, json))?;
+            let options = doctor::Options {
+                json,
+                join,
+                no_link,
+            };
+            let well = doctor::run(&loaded, options).map_err(Failure::other)?;
+            let text = String::new();
+            Ok(Answer { text, well })
+        }
+        Command::DeadLetters(DeadLetters::List { hook, json }) => {
+            let data = data_folder(line, environment)?;
+            let listed = dead_letters::list(&data, hook.as_deref(), json);
+            let text = listed.map_err(|error| Failure::Other(error.to_string()))?;
+            Ok(text.into())
+        }
+        Command::DeadLetters(DeadLetters::Retry { hook }) => {
+            let settings = load(line, environment)?.settings;
+            let retried = dead_letters::retry(&settings, &hook).map_err(Failure::other)?;
+            let kept = &retried.kept;
+            let mut text = format!("{} delivered, {} remain.\n", retried.taken, kept.len());
+            for (seq, reason) in kept {
+                text.push_str(&format!("  update {seq}: {reason}\n"));
+            }
+            let well = kept.is_empty();
+            Ok(Answer { text, well })
         }
     }
-}
-
-fn examine(given: &ArgMatches, environment: &Environment) -> Result<Answer, Failure> {
-    let json = wants_json(given);
-    let loaded = load_or(TABLE.line_layer(given), environment, doctor::link_of);
-    let (loaded, no_link) = loaded.map_err(|problems| Failure::of_settings(problems, json))?;
-    let options = doctor::Options {
-        json,
-        join: given.get_flag("join"),
-        no_link,
-    };
-    let well = doctor::run(&loaded, options).map_err(Failure::other)?;
-    Ok(Answer {
-        text: String::new(),
-        well,
-    })
-}
-
-fn list_letters(given: &ArgMatches, environment: &Environment) -> Result<Answer, Failure> {
-    let data = data_folder(TABLE.line_layer(given), environment)?;
-    let hook = given.get_one::<String>("hook").map(String::as_str);
-    let listed = dead_letters::list(&data, hook, wants_json(given));
-    let text = listed.map_err(|error| Failure::Other(error.to_string()))?;
-    Ok(text.into())
-}
-
-fn retry_letters(given: &ArgMatches, environment: &Environment) -> Result<Answer, Failure> {
-    let loaded = load(TABLE.line_layer(given), environment)?;
-    let hook = given.get_one::<String>("hook").map_or("", String::as_str);
-    let retried = dead_letters::retry(&loaded.settings, hook).map_err(Failure::other)?;
-    let kept = &retried.kept;
-    let mut text = format!("{} delivered, {} remain.\n", retried.taken, kept.len());
-    for (seq, reason) in kept {
-        text.push_str(&format!("  update {seq}: {reason}\n"));
-    }
-    let well = kept.is_empty();
-    Ok(Answer { text, well })
-}
-
-fn commands() -> Vec<Command> {
-    let hook = || Arg::new("hook").value_name("HOOK");
-    let read_only = || TABLE.options_of(&["data", "config"]);
-    let status = status_command(
-        "Show the status of the receiver of a data folder",
-        "Print the status file, with \"running\" added, instead of a text",
-    );
-    let status = status.after_help(STATUS_HELP).args(read_only());
-    let doctor = Command::new("doctor")
-        .about("Diagnose connectivity between the source and this receiver")
-        .after_help(DOCTOR_HELP)
-        .args(TABLE.options())
-        .arg(json_flag("Print the findings as JSON, at the end"))
-        .arg(
-            Arg::new("join")
-                .long("join")
-                .action(ArgAction::SetTrue)
-                .help(
-                    "Enrol and receive even if this data folder is not enrolled yet, which uses \
-                     the link's token",
-                ),
-        );
-    let letters = Command::new("dead-letters")
-        .about("Manage updates that could not be delivered to a webhook or command")
-        .subcommand_required(true)
-        .arg_required_else_help(true)
-        .subcommand(
-            Command::new("list")
-                .about("List dead letters, the oldest first")
-                .arg(hook().help("Only those of this webhook or command"))
-                .args(read_only())
-                .arg(json_flag(
-                    "Print dead letters with their events, a JSON object per line",
-                )),
-        )
-        .subcommand(
-            Command::new("retry")
-                .about(
-                    "Retry the dead letters of one webhook or command; failures remain. Stop the \
-                     receiver first",
-                )
-                .arg(hook().required(true).help("The webhook or command"))
-                .args(TABLE.options().filter(|arg| arg.get_id() != "link")),
-        );
-    vec![status, doctor, letters]
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use clap::{ArgMatches, FromArgMatches};
     use service::cli::Request;
-    use service::settings::Layer;
 
     use super::*;
 
@@ -208,8 +185,14 @@ mod tests {
         let layer = run(&["x", "--data", "d"]);
         assert_eq!(text(&layer, "link").as_deref(), Some("x"));
         let given = read(&["status", "--data", "d", "--json"]).unwrap();
-        let status = given.subcommand_matches("status").unwrap();
-        assert!(wants_json(status) && !status.get_flag("watch"));
+        let status = Command::from_arg_matches(&given).unwrap();
+        assert!(matches!(
+            status,
+            Command::Status(StatusFlags {
+                json: true,
+                watch: false
+            })
+        ));
         assert!(read(&["status", "--json", "--watch"]).is_err());
         assert!(read(&["health", "--data", "d"]).is_err());
         let check = read(&["config", "check", "x", "--json"]).unwrap();
@@ -224,23 +207,22 @@ mod tests {
     fn dead_letters_are_of_a_hook() {
         let letters = |words: &[&str]| {
             let given = read(&[&["dead-letters"], words].concat())?;
-            let (name, given) = given
-                .subcommand_matches("dead-letters")
-                .unwrap()
-                .subcommand()
-                .unwrap();
-            let hook = given.get_one::<String>("hook").cloned();
-            Ok::<_, clap::Error>((
-                name.to_owned(),
-                hook,
-                wants_json(given),
-                TABLE.line_layer(given),
-            ))
+            let line = TABLE.line_layer(&given);
+            match Command::from_arg_matches(&given)? {
+                Command::DeadLetters(letters) => Ok::<_, clap::Error>((letters, line)),
+                other => panic!("{other:?}"),
+            }
         };
-        let list = letters(&["list", "--data", "d"]).unwrap();
-        assert_eq!((list.0.as_str(), list.1, list.2), ("list", None, false));
-        let (name, hook, _, line) = letters(&["retry", "search", "--config", "c"]).unwrap();
-        assert_eq!((name.as_str(), hook.as_deref()), ("retry", Some("search")));
+        let (list, _) = letters(&["list", "--data", "d"]).unwrap();
+        assert!(matches!(
+            list,
+            DeadLetters::List {
+                hook: None,
+                json: false
+            }
+        ));
+        let (retry, line) = letters(&["retry", "search", "--config", "c"]).unwrap();
+        assert!(matches!(retry, DeadLetters::Retry { hook } if hook == "search"));
         assert_eq!(text(&line, "config").as_deref(), Some("c"));
         assert!(letters(&["retry"]).is_err());
         assert!(letters(&[]).is_err());
@@ -260,7 +242,11 @@ mod tests {
         assert_eq!(text(&layer, "no_json").as_deref(), Some("true"));
         assert_eq!(text(&layer, "no_multicast").as_deref(), Some("false"));
         assert_eq!(text(&layer, "link").as_deref(), Some("x"));
-        assert_eq!(layer.0["exec"].texts(), ["a b", "c"]);
+        let commands = layer.0["exec"].sections().iter();
+        let commands: Vec<_> = commands
+            .map(|exec| exec.keys.text("command").unwrap().1)
+            .collect();
+        assert_eq!(commands, ["a b", "c"]);
     }
 
     #[test]

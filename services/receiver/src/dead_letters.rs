@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::board::now_ms;
-use crate::config::Settings;
+use crate::config::{self, Settings};
 use crate::data::DataFolder;
 use crate::durable::{FileError, replace, sync_folder_of};
 use crate::hooks::Event;
@@ -134,10 +134,12 @@ pub fn retry(settings: &Settings, hook: &str) -> anyhow::Result<RetryReport> {
         .enable_all()
         .build()?;
     let webhook = settings
-        .webhooks
+        .outputs
+        .webhook
         .iter()
-        .find(|webhook| webhook.name == hook);
-    let exec = settings.exec.iter().find(|exec| exec.name == hook);
+        .find(|webhook| webhook.name() == hook);
+    let mut exec = settings.outputs.exec.iter();
+    let exec = exec.find(|exec| exec.name() == hook);
     match (webhook, exec) {
         (Some(webhook), _) => {
             let key = webhook
@@ -153,12 +155,9 @@ pub fn retry(settings: &Settings, hook: &str) -> anyhow::Result<RetryReport> {
             runtime.block_on(retry_by(data.path(), hook, &target))
         }
         (None, None) => {
-            let webhooks = settings
-                .webhooks
-                .iter()
-                .map(|webhook| webhook.name.as_str());
-            let known = webhooks.chain(settings.exec.iter().map(|exec| exec.name.as_str()));
-            let known: Vec<&str> = known.collect();
+            let webhooks = settings.outputs.webhook.iter().map(config::Webhook::name);
+            let known = webhooks.chain(settings.outputs.exec.iter().map(config::Exec::name));
+            let known: Vec<String> = known.collect();
             bail!(
                 "the settings have no webhook or command {hook}; they have: {}",
                 known.join(", ")

@@ -93,16 +93,16 @@ async fn serve(settings: &Settings, data: &DataFolder) -> anyhow::Result<()> {
         data: data.path(),
         state: &state,
         source: &source,
-        delivery_log: settings.delivery_log.as_deref(),
-        json: settings.json,
-        keep: settings.keep_entries,
+        delivery_log: settings.outputs.delivery_log.as_deref(),
+        json: settings.outputs.json,
+        keep: settings.outputs.keep_entries,
         // A wildcard address leads nowhere.
         served: address.filter(|address| !address.ip().is_unspecified()),
         journal: Limits {
             updates: settings.journal.updates,
             bytes: settings.journal.bytes,
         },
-        file_interval: settings.file_interval,
+        file_interval: settings.outputs.file_interval,
     };
     let (mut outlets, mut channels) = (Vec::new(), Vec::new());
     let (mut readers, mut served) = (Vec::new(), Vec::new());
@@ -146,7 +146,7 @@ async fn serve(settings: &Settings, data: &DataFolder) -> anyhow::Result<()> {
     let ending = CancellationToken::new();
     let site = Arc::new(Site::new(
         data.path(),
-        settings.json,
+        settings.outputs.json,
         served,
         Arc::clone(&board),
         hooks.stats(),
@@ -174,10 +174,10 @@ async fn serve(settings: &Settings, data: &DataFolder) -> anyhow::Result<()> {
         name,
         software: concat!("flexfeed-receiver ", env!("CARGO_PKG_VERSION")).to_owned(),
         channels,
-        interface: settings.interface,
-        multicast: settings.multicast,
-        replicated: settings.replicate,
-        amt: settings.amt.clone().map(|amt| Relays {
+        interface: settings.network.interface,
+        multicast: settings.network.multicast,
+        replicated: settings.network.replicate,
+        amt: settings.network.amt().map(|amt| Relays {
             memory: Some(data.amt_path()),
             ..amt
         }),
@@ -267,7 +267,7 @@ fn start_hooks(
     tapes: &[(String, Arc<JournalReader>)],
 ) -> anyhow::Result<Hooks> {
     let mut hooks = Hooks::default();
-    for webhook in &settings.webhooks {
+    for webhook in &settings.outputs.webhook {
         let key = webhook
             .secret
             .as_ref()
@@ -276,7 +276,7 @@ fn start_hooks(
         let key = key.filter(|_| !service::faults::Fault::SignatureOff.is_injected());
         let target = Webhook::new(webhook.url.clone(), key, webhook.timeout);
         let how = hooks::Settings {
-            name: webhook.name.clone(),
+            name: webhook.name(),
             channels: webhook.channels.clone(),
             patience: RetryLimits {
                 attempts: webhook.attempts,
@@ -289,9 +289,9 @@ fn start_hooks(
         let target = target.map_err(anyhow::Error::msg)?;
         hooks.add(data.path(), how, target, tapes)?;
     }
-    for exec in &settings.exec {
+    for exec in &settings.outputs.exec {
         let how = hooks::Settings {
-            name: exec.name.clone(),
+            name: exec.name(),
             channels: exec.channels.clone(),
             patience: RetryLimits {
                 attempts: exec.attempts,

@@ -1,12 +1,11 @@
-//! The command line. The options of `run` come from [`crate::config::table`].
+//! The command line. The options of `run` come from [`Settings`].
 
-use clap::{ArgMatches, Command};
+use clap::Subcommand;
 use service::cli::Cli;
-use service::program::{Answer, Failure, Program, status_command};
-use service::settings::Environment;
-use service::settings::line::wants_json;
+use service::program::{Answer, Failure, Program, StatusFlags};
+use service::settings::{Environment, Layer};
 
-use crate::config::{Settings, TABLE, http_address, load};
+use crate::config::{Settings, TABLE, load};
 use crate::{run, status};
 
 const EXAMPLES: &str = "\
@@ -35,64 +34,59 @@ Exit codes:
 In the live view, q or Ctrl-C quits, and the arrow keys scroll. NO_COLOR is respected.";
 
 /// The program.
-pub const PROGRAM: Program<Settings> = Program {
+pub const PROGRAM: Program<Settings, Command> = Program {
     cli: Cli {
         program: "flexfeed-relay",
         version: env!("CARGO_PKG_VERSION"),
         about: "AMT relay (RFC 7450): brings multicast to networks without multicast.",
         examples: EXAMPLES,
         run: "run",
-        run_about: "Run the relay; this is the default",
         table: TABLE,
         http: "http",
+        takes: |_, setting| matches!(setting, "http" | "config"),
     },
     level: "info",
-    commands,
     carry_out,
     redact: str::to_owned,
     load,
-    http: http_address,
     log: |settings| &settings.log,
     as_text: |loaded| TABLE.check_text(loaded),
     as_json: |loaded| TABLE.check_json(loaded),
     run: |settings| run::run(settings).map_err(Failure::other),
 };
 
-fn commands() -> Vec<Command> {
-    let status = status_command(
-        "Show a running relay: gateways, groups, packets",
-        "Print the relay's answer as JSON",
-    );
-    vec![
-        status
-            .after_help(STATUS_HELP)
-            .args(TABLE.options_of(&["http", "config"])),
-    ]
+/// A command of the relay.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Show a running relay: gateways, groups, packets
+    #[command(after_help = STATUS_HELP)]
+    Status(StatusFlags),
 }
 
-fn carry_out(given: &ArgMatches, environment: &Environment) -> Option<Result<Answer, Failure>> {
-    let given = given.subcommand_matches("status")?;
-    Some(show_status(given, environment))
-}
-
-fn show_status(given: &ArgMatches, environment: &Environment) -> Result<Answer, Failure> {
-    let Some(address) = http_address(TABLE.line_layer(given), environment)? else {
+fn carry_out(
+    Command::Status(flags): Command,
+    line: Layer,
+    environment: &Environment,
+) -> Result<Answer, Failure> {
+    let Some(address) = TABLE.http("http", line, environment)? else {
         return Err(Failure::Usage(
             "the relay does not answer HTTP (http is off); name another address with --http"
                 .to_owned(),
         ));
     };
-    match given.get_flag("watch") {
+    match flags.watch {
         true => status::watch::watch(address).map(|()| Answer::from(String::new())),
-        false => status::command::status(address, wants_json(given)).map_err(Failure::other),
+        false => status::command::status(address, flags.json).map_err(Failure::other),
     }
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::*;
+    use clap::FromArgMatches;
     use service::cli::Request;
+
+    use super::*;
 
     #[test]
     fn commands_are_distinguished() {
@@ -102,8 +96,8 @@ mod tests {
             PROGRAM.command().try_get_matches_from(line)
         };
         let given = read(&["status", "--http", "127.0.0.1:1", "--json"]).unwrap();
-        let status = given.subcommand_matches("status").unwrap();
-        assert!(wants_json(status) && !status.get_flag("watch"));
+        let Command::Status(flags) = Command::from_arg_matches(&given).unwrap();
+        assert!(flags.json && !flags.watch);
         assert!(read(&["status", "--json", "--watch"]).is_err());
         assert!(read(&["status", "--mtu", "1280"]).is_err());
         for words in [&["--mtu", "1280"][..], &["run", "--mtu", "1280"]] {

@@ -45,16 +45,16 @@ async fn serve(settings: &Settings) -> anyhow::Result<()> {
         .map(|port| port.local_addr().to_string())
         .collect();
     let engine = Engine::start(Setup {
-        relay: settings.relay.clone(),
+        relay: settings.relay(),
         ports,
-        receive: settings.receive.clone(),
-        interface: settings.interface.clone(),
+        receive: settings.receive(),
+        interface: settings.native_interface.clone(),
     })?;
     let engine = Arc::new(engine);
     info!(
         "gateways reach this relay at {}; {}",
         addresses.join(" and "),
-        match &settings.receive {
+        match settings.receive() {
             Receive::Capture => "multicast to any port is captured".to_owned(),
             Receive::Ports(ports) => {
                 let ports: Vec<String> = ports.iter().map(u16::to_string).collect();

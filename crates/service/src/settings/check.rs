@@ -5,14 +5,15 @@ use std::fmt::Write;
 use serde_json::{Value as Json, json};
 
 use super::Loaded;
-use super::layer::{Layers, Value};
-use super::table::{Form, Setting, Table};
+use super::layer::{Layers, Origin, Value};
+use super::setting::{Form, Setting, Table};
+use crate::peer_text::plain;
 
 /// A setting as shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shown {
     /// Name.
-    pub name: &'static str,
+    pub name: String,
     /// Value without its secrets; empty where it is not set and has no default.
     pub value: String,
     /// Origin; `None` for the default.
@@ -35,32 +36,52 @@ impl Table {
     /// Returns every setting with its value and origin.
     #[must_use]
     pub fn shown(&self, layers: &Layers) -> Vec<Shown> {
-        let settings = self.settings.iter().filter(|setting| setting.in_variable());
+        let settings = self.settings().into_iter().filter(Setting::in_variable);
         let all = settings.map(|setting| {
-            let given = layers.given(setting.name);
-            let value = given.map(|given| value(setting, &given.value));
+            let given = layers.given(&setting.name);
             Shown {
-                name: setting.name,
-                value: value.unwrap_or_else(|| setting.default.to_owned()),
+                value: match given {
+                    Some(given) => self.value(&setting, &given.value),
+                    // A strict table shows no default in words.
+                    None if self.strict && setting.form() == Form::Switch => String::new(),
+                    None if self.strict => setting.default(),
+                    None => Some(setting.default())
+                        .filter(|text| !text.is_empty())
+                        .unwrap_or_else(|| setting.help().1),
+                },
                 origin: given.map(|given| given.origin.to_string()),
+                name: setting.name,
             }
         });
         all.collect()
     }
-}
 
-fn value(setting: &Setting, value: &Value) -> String {
-    let separator = match setting.form {
-        Form::List => ",",
-        _ => " ",
-    };
-    match value {
-        Value::Texts(_) if setting.secret => (setting.shown)(""),
-        Value::Texts(texts) => {
-            let texts: Vec<String> = texts.iter().map(|text| (setting.shown)(text)).collect();
-            texts.join(separator)
+    fn value(&self, setting: &Setting, value: &Value) -> String {
+        let separator = match setting.form() {
+            Form::List => ",",
+            _ => " ",
+        };
+        let shown = |text: &String| match setting.is_secret() {
+            true => (self.hidden)(&setting.name, text),
+            false => plain(text),
+        };
+        match value {
+            Value::Texts(texts) => {
+                let texts: Vec<String> = texts.iter().map(shown).collect();
+                texts.join(separator)
+            }
+            Value::Sections(sections) => {
+                let texts = sections.iter().filter_map(|section| match section.origin {
+                    Origin::File { .. } => None,
+                    _ => section.keys.0.values().next()?.texts().first().map(shown),
+                });
+                let texts: Vec<String> = texts.collect();
+                match texts.is_empty() {
+                    true => format!("{} of them", sections.len()),
+                    false => texts.join(separator),
+                }
+            }
         }
-        Value::Sections(sections) => format!("{} of them", sections.len()),
     }
 }
 

@@ -1,16 +1,14 @@
 //! Reading a TOML file into a layer.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
 use toml::Spanned;
 use toml::de::{DeInteger, DeTable, DeValue};
 
 use super::layer::{Given, Layer, Origin, Problem, Section, Value};
-use super::table::{CONFIG, Form, Key, Setting, Table};
+use super::setting::{CONFIG, Form, Keys, Setting, Table};
+use super::variables::read;
 use crate::nearest::nearest;
 use crate::peer_text::plain;
 
@@ -21,20 +19,12 @@ impl Table {
     /// Returns the settings of a file, and their problems.
     #[must_use]
     pub fn file_layer(&self, path: &Path) -> (Layer, Vec<Problem>) {
-        let mut bytes = Vec::new();
-        let read =
-            File::open(path).and_then(|file| file.take(MAX_FILE + 1).read_to_end(&mut bytes));
-        let shown = path.display();
-        let wrong = |what: String| (Layer::default(), vec![what.into()]);
-        if let Err(error) = read {
-            return wrong(format!("cannot read the settings in {shown}: {error}"));
-        }
-        if bytes.len() as u64 > MAX_FILE {
-            return wrong(format!("{shown} is longer than {MAX_FILE} bytes"));
-        }
-        match String::from_utf8(bytes) {
+        match read(path, MAX_FILE) {
             Ok(text) => self.text_layer(path, &text),
-            Err(_) => wrong(format!("{shown} is not UTF-8 text, as TOML is")),
+            Err(what) => {
+                let what = format!("cannot read the settings in {}: {what}", path.display());
+                (Layer::default(), vec![what.into()])
+            }
         }
     }
 
@@ -42,26 +32,23 @@ impl Table {
     #[must_use]
     pub fn text_layer(&self, path: &Path, text: &str) -> (Layer, Vec<Problem>) {
         let mut reader = Reader {
-            table: self,
             path,
             text,
             problems: Vec::new(),
         };
-        let mut layer = Layer::default();
         let (table, errors) = DeTable::parse_recoverable(text);
         for error in errors {
             let origin = reader.origin(error.span().map_or(0, |span| span.start), "");
-            reader.wrong(origin, plain(error.message()));
+            reader
+                .problems
+                .push(Problem::at(&origin, plain(error.message())));
         }
-        for (key, value) in table.get_ref() {
-            reader.setting(&mut layer, key, value.get_ref());
-        }
+        let layer = reader.layer(&self.keys, table.get_ref());
         (layer, reader.problems)
     }
 }
 
 struct Reader<'a> {
-    table: &'a Table,
     path: &'a Path,
     text: &'a str,
     problems: Vec<Problem>,
@@ -77,52 +64,73 @@ impl Reader<'_> {
         }
     }
 
-    fn wrong(&mut self, origin: Origin, what: String) {
-        let origin = Some(origin);
-        self.problems.push(Problem { origin, what });
-    }
-
-    fn setting(&mut self, layer: &mut Layer, key: &Spanned<Cow<'_, str>>, value: &DeValue<'_>) {
-        let origin = self.origin(key.span().start, key.get_ref());
-        let name = canonical(key.get_ref());
-        let known = || self.table.settings.iter().filter(|s| s.in_file());
-        let named = || known().filter(|setting| setting.key == name);
-        // A key may have tables besides a value of another form.
-        let has_tables = |setting: &&Setting| matches!(setting.form, Form::Sections(_));
-        let tables = named().find(|setting| has_tables(setting) == value.is_array());
-        let Some(setting) = tables.or_else(|| named().next()) else {
-            let what = match name == CONFIG {
-                true => "a file cannot name another one".to_owned(),
-                false => unknown(&name, known().map(|setting| setting.key)),
-            };
-            return self.wrong(origin, what);
-        };
-        if self.table.strict && layer.0.contains_key(setting.name) {
-            self.wrong(origin, "is given twice".to_owned());
-        } else if let Some(value) = self.value(setting.key, setting.form, &origin, value) {
-            layer.put(setting, origin, value);
+    fn layer(&mut self, keys: &Keys, table: &DeTable<'_>) -> Layer {
+        let mut known = keys.settings();
+        known.retain(Setting::in_file);
+        let mut layer = Layer::default();
+        for (key, value) in table {
+            let origin = self.origin(key.span().start, key.get_ref());
+            match self.value(&known, key, value.get_ref()) {
+                Ok((name, _)) if layer.0.contains_key(name) => {
+                    self.problems.push(Problem::at(&origin, "is given twice"));
+                }
+                Ok((name, value)) => {
+                    layer.0.insert(name.to_owned(), Given { origin, value });
+                }
+                Err(what) => self.problems.push(Problem::at(&origin, what)),
+            }
         }
+        layer
     }
 
-    /// Returns the value of a setting or a key, or notes its problem.
-    fn value(
+    /// Returns the setting of a key, and its value.
+    fn value<'k>(
         &mut self,
-        name: &'static str,
-        form: Form,
-        origin: &Origin,
+        known: &'k [Setting],
+        key: &Spanned<Cow<'_, str>>,
         value: &DeValue<'_>,
-    ) -> Option<Value> {
-        let result = match form {
-            Form::Sections(keys) => self.sections(name, keys, value).map(Value::Sections),
-            _ => self.texts(form, value).map(Value::Texts),
+    ) -> Result<(&'k str, Value), String> {
+        // Hyphens are as good.
+        let name = key.get_ref().replace('-', "_");
+        let named = || known.iter().filter(|setting| setting.key() == name);
+        // A key may have tables besides a value of another form.
+        let fits = |setting: &&Setting| setting.tables.is_some() == value.is_array();
+        let Some(setting) = named().find(fits).or_else(|| named().next()) else {
+            return Err(
+                match (
+                    name.as_str(),
+                    nearest(&name, known.iter().map(Setting::key)),
+                ) {
+                    (CONFIG, _) => "a file cannot name another one".to_owned(),
+                    (_, Some(meant)) => format!("there is no such setting; is {meant} meant?"),
+                    (_, None) => "there is no such setting".to_owned(),
+                },
+            );
         };
-        result.map_err(|what| self.wrong(origin.clone(), what)).ok()
+        let value = match setting.tables {
+            Some(tables) => {
+                let sections = value.as_array().and_then(|array| {
+                    let sections = array.iter().map(|entry| {
+                        let keys = entry.get_ref().as_table()?;
+                        let origin = self.origin(entry.span().start, tables.key);
+                        let keys = self.layer(&tables.keys, keys);
+                        Some(Section { origin, keys })
+                    });
+                    sections.collect()
+                });
+                Value::Sections(sections.ok_or_else(|| {
+                    format!("each needs a table of its own, which begins with [[{name}]]")
+                })?)
+            }
+            None => Value::Texts(self.texts(setting.form(), value)?),
+        };
+        Ok((&setting.name, value))
     }
 
     /// Returns the texts of a value that is no table.
     fn texts(&self, form: Form, value: &DeValue<'_>) -> Result<Vec<String>, String> {
         let one = |value: &DeValue<'_>| match (form, value) {
-            (Form::Switch | Form::Optional(_), DeValue::Boolean(on)) => Some(on.to_string()),
+            (Form::Switch | Form::Optional, DeValue::Boolean(on)) => Some(on.to_string()),
             (Form::Switch, _) => None,
             (_, DeValue::String(text)) => Some(self.placed(form, text.to_string())),
             (_, DeValue::Integer(number)) => Some(self.placed(form, decimal(number))),
@@ -138,50 +146,12 @@ impl Reader<'_> {
         texts.ok_or_else(|| {
             let wanted = match form {
                 Form::Switch => "true or false",
-                Form::Optional(_) => "true, false or a text in quotation marks",
+                Form::Optional => "true, false or a text in quotation marks",
                 Form::List => "a list of texts or numbers, or one of them",
                 _ => "a text in quotation marks or a number",
             };
             format!("takes {wanted}, not a TOML {}", value.type_str())
         })
-    }
-
-    /// Returns the `[[name]]` tables of a setting or a key.
-    fn sections(
-        &mut self,
-        name: &'static str,
-        keys: &'static [Key],
-        value: &DeValue<'_>,
-    ) -> Result<Vec<Section>, String> {
-        let array = value.as_array().into_iter().flatten();
-        let tables: Option<Vec<_>> = array
-            .map(|entry| Some((entry.span().start, entry.get_ref().as_table()?)))
-            .collect();
-        let Some(tables) = tables.filter(|_| value.is_array()) else {
-            return Err(format!(
-                "each needs a table of its own, which begins with [[{name}]]"
-            ));
-        };
-        let sections = tables.into_iter();
-        Ok(sections
-            .map(|(start, table)| self.section(keys, self.origin(start, name), table))
-            .collect())
-    }
-
-    fn section(&mut self, known: &'static [Key], origin: Origin, table: &DeTable<'_>) -> Section {
-        let mut keys = BTreeMap::new();
-        for (key, value) in table {
-            let origin = self.origin(key.span().start, key.get_ref());
-            let name = canonical(key.get_ref());
-            let Some(key) = known.iter().find(|known| known.name == name) else {
-                self.wrong(origin, unknown(&name, known.iter().map(|known| known.name)));
-                continue;
-            };
-            if let Some(value) = self.value(key.name, key.form, &origin, value.get_ref()) {
-                keys.insert(key.name, Given { origin, value });
-            }
-        }
-        Section { origin, keys }
     }
 
     /// Returns a path as one relative to the file's folder, wherever the program was started.
@@ -192,18 +162,6 @@ impl Reader<'_> {
             }
             _ => text,
         }
-    }
-}
-
-/// Returns a key with underscores: hyphens are as good.
-fn canonical(key: &str) -> String {
-    key.replace('-', "_")
-}
-
-fn unknown<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
-    match nearest(name, known) {
-        Some(meant) => format!("there is no such setting; is {meant} meant?"),
-        None => "there is no such setting".to_owned(),
     }
 }
 

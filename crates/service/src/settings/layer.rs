@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
-use super::table::Setting;
+use super::setting::Setting;
 
 /// Origin of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,14 +27,10 @@ pub enum Origin {
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Origin::Line(flag) => f.write_str(flag),
-            Origin::Variable(name) => f.write_str(name),
+            Origin::Line(name) | Origin::Variable(name) => f.write_str(name),
             Origin::File { path, line, key } => {
-                write!(f, "{} line {line}", path.display())?;
-                match key.as_str() {
-                    "" => Ok(()),
-                    key => write!(f, ": {key}"),
-                }
+                let colon = if key.is_empty() { "" } else { ": " };
+                write!(f, "{} line {line}{colon}{key}", path.display())
             }
         }
     }
@@ -50,6 +46,15 @@ pub struct Problem {
 }
 
 impl Problem {
+    /// Returns a problem of what is given there.
+    #[must_use]
+    pub fn at(origin: &Origin, what: impl Into<String>) -> Self {
+        Self {
+            origin: Some(origin.clone()),
+            what: what.into(),
+        }
+    }
+
     /// Returns the line in a file; the greatest number for other origins, which sort after it.
     #[must_use]
     pub fn line(&self) -> usize {
@@ -84,6 +89,24 @@ pub struct Given {
     pub value: Value,
 }
 
+/// Unparsed value of a setting. Has no `Debug`: it may be a secret.
+#[derive(Clone)]
+pub enum Value {
+    /// One text, or several for a setting that can be repeated.
+    Texts(Vec<String>),
+    /// Tables.
+    Sections(Vec<Section>),
+}
+
+/// A `[[name]]` table of a TOML file, or the first key of one as given elsewhere.
+#[derive(Clone)]
+pub struct Section {
+    /// Origin of its header.
+    pub origin: Origin,
+    /// Keys as given.
+    pub keys: Layer,
+}
+
 impl Given {
     /// Returns its texts; none where it has tables.
     #[must_use]
@@ -91,15 +114,6 @@ impl Given {
         match &self.value {
             Value::Texts(texts) => texts,
             Value::Sections(_) => &[],
-        }
-    }
-
-    /// Returns its text: all of a list, separated by commas. None where it has tables.
-    #[must_use]
-    pub fn text(&self) -> Option<String> {
-        match &self.value {
-            Value::Texts(texts) => Some(texts.join(",")),
-            Value::Sections(_) => None,
         }
     }
 
@@ -113,42 +127,9 @@ impl Given {
     }
 }
 
-/// Unparsed value of a setting. Has no `Debug`: it may be a secret.
-#[derive(Clone)]
-pub enum Value {
-    /// One text, or several for a setting that can be repeated.
-    Texts(Vec<String>),
-    /// Tables of a TOML file.
-    Sections(Vec<Section>),
-}
-
-/// A `[[name]]` table of a TOML file.
-#[derive(Clone)]
-pub struct Section {
-    /// Origin of its header.
-    pub origin: Origin,
-    /// Keys as given.
-    pub keys: BTreeMap<&'static str, Given>,
-}
-
-impl Section {
-    /// Returns a key as one text.
-    #[must_use]
-    pub fn text(&self, key: &str) -> Option<(&Origin, String)> {
-        let given = self.keys.get(key)?;
-        Some((&given.origin, given.text()?))
-    }
-
-    /// Returns the tables within it that have this name.
-    #[must_use]
-    pub fn sections(&self, key: &str) -> &[Section] {
-        self.keys.get(key).map_or(&[], Given::sections)
-    }
-}
-
 /// Settings of one place, by name.
 #[derive(Clone, Default)]
-pub struct Layer(pub BTreeMap<&'static str, Given>);
+pub struct Layer(pub BTreeMap<String, Given>);
 
 impl fmt::Debug for Layer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -158,9 +139,25 @@ impl fmt::Debug for Layer {
 }
 
 impl Layer {
-    /// Sets a setting.
-    pub fn put(&mut self, setting: &'static Setting, origin: Origin, value: Value) {
-        self.0.insert(setting.name, Given { origin, value });
+    /// Sets a setting; one that is tables has the first key of each.
+    pub fn put(&mut self, setting: &Setting, origin: Origin, texts: Vec<String>) {
+        let value = match setting.tables.map(|tables| tables.keys.settings()) {
+            Some(keys) => {
+                let section = |text: String| {
+                    let mut layer = Layer::default();
+                    if let Some(first) = keys.first() {
+                        layer.put(first, origin.clone(), vec![text]);
+                    }
+                    let (origin, keys) = (origin.clone(), layer);
+                    Section { origin, keys }
+                };
+                let items = setting.items(&texts).into_iter();
+                let items = items.filter(|text| !text.trim().is_empty());
+                Value::Sections(items.map(section).collect())
+            }
+            None => Value::Texts(texts),
+        };
+        self.0.insert(setting.name.clone(), Given { origin, value });
     }
 
     /// Returns a setting as one text: the last one of several.
@@ -180,32 +177,25 @@ impl Layers {
     /// Returns the setting of the strongest layer that has it.
     #[must_use]
     pub fn given(&self, name: &str) -> Option<&Given> {
-        self.all(name).next()
+        self.0.iter().find_map(|layer| layer.0.get(name))
     }
 
-    /// Returns the setting of every layer that has it, the strongest first.
-    pub fn all(&self, name: &str) -> impl Iterator<Item = &Given> {
-        self.0.iter().filter_map(move |layer| layer.0.get(name))
-    }
-
-    /// Returns the number of layers stronger than the one that has the setting.
+    /// Returns the origin of a setting in words.
     #[must_use]
-    pub fn stronger(&self, name: &str) -> usize {
-        let mut layers = self.0.iter();
-        let at = layers.position(|layer| layer.0.contains_key(name));
-        at.unwrap_or(self.0.len())
+    pub fn origin(&self, name: &str) -> String {
+        let given = self.given(name);
+        given.map_or_else(|| "default".to_owned(), |given| given.origin.to_string())
+    }
+
+    /// Returns the tables of the strongest layer that has them.
+    #[must_use]
+    pub fn sections(&self, name: &str) -> &[Section] {
+        self.given(name).map_or(&[], Given::sections)
     }
 
     /// Returns the same as one text.
     #[must_use]
     pub fn text(&self, name: &str) -> Option<(&Origin, &str)> {
-        self.with_any(&[name])?.text(name)
-    }
-
-    /// Returns the strongest layer that has one of `names`.
-    #[must_use]
-    pub fn with_any(&self, names: &[&str]) -> Option<&Layer> {
-        let has = |layer: &&Layer| names.iter().any(|name| layer.0.contains_key(name));
-        self.0.iter().find(has)
+        self.0.iter().find_map(|layer| layer.text(name))
     }
 }

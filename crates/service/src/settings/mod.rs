@@ -1,31 +1,49 @@
 //! Settings of a program: by flags, by the environment, by a TOML file, in that order.
 //!
-//! 1. A program declares every setting once, in a [`Table`]. Flags and help ([`mod@line`]),
-//!    variables ([`variables`]), keys of the file ([`mod@file`]) and `config check` ([`check`])
-//!    follow from it.
-//! 2. Each of the three places makes a [`Layer`]: texts with their origins. A default is in no
-//!    layer: it overrides nothing. [`Table::gather`] collects the layers.
-//! 3. A [`Taker`] takes each setting from the first layer that has it, parses it, and collects all
-//!    problems, so that the operator sees them at once. [`Table::load`] does all of it.
+//! A program declares each setting once, as a field of a struct that derives [`clap::Args`]. The
+//! environment, the file and its tables are other ways to write that command line.
+//!
+//! | declaration | meaning |
+//! |---|---|
+//! | doc comment | help; `[default: …]` at its end is a default in words |
+//! | `long` | name: flag `--udp-ports`, variable `PREFIX_UDP_PORTS`, key `udp_ports` |
+//! | `default_value`, `value_parser` | default as text, and type; no default and no `Option`: required |
+//! | `bool` | switch: the flag alone is true, `--x=false` overrides weaker places |
+//! | `PathBuf` | path: in the file, a relative one counts from the file's folder |
+//! | `Vec` | list: separated by the `value_delimiter`, the flag repeated, or an array in the file |
+//! | `value_name = "LIST"` | the same, but parsed as one text with commas |
+//! | `num_args = 0..=1` | value that may be left out: true or false in the file, too |
+//! | `conflicts_with` | of two, the stronger place counts; both in one place are a problem |
+//! | `env` | another variable, without the prefix, read where its own is not set |
+//! | `hide_env_values` | secret: never shown, and read from the file that `NAME_FILE` names, too |
+//! | `hide` | no flag: it would be visible in the list of processes |
+//! | `value_parser = table::<T>` | `[[name]]` tables, declared as [`Tables`]; `T` derives `Args` |
+//!
+//! Each place makes a [`Layer`]: texts with their origins. [`Table::gather`] collects the layers;
+//! [`Table::load`] parses the strongest text of each setting and reports all problems at once.
 
 pub mod check;
 pub mod file;
 pub mod layer;
 pub mod line;
-pub mod table;
-pub mod take;
+pub mod parse;
+pub mod setting;
 pub mod variables;
 
 #[cfg(test)]
 mod tests;
 
+use std::net::SocketAddr;
 use std::path::Path;
 
+use clap::FromArgMatches;
 use thiserror::Error;
 
+use crate::listen::HttpSettings;
+
 pub use layer::{Given, Layer, Layers, Origin, Problem, Section, Value};
-pub use table::{Form, Key, Place, Setting, Table};
-pub use take::{Taker, quoting};
+pub use parse::{Check, table};
+pub use setting::{Form, Keys, Setting, Table, Tables};
 pub use variables::Environment;
 
 /// All problems of the settings, a line each, in words for the operator. Quotes no secret.
@@ -46,40 +64,37 @@ pub struct Loaded<S> {
 
 impl Table {
     /// Returns the settings of the command line, the environment and the TOML file that either
-    /// names, as `take` reads them.
+    /// names. `check` sees them even if there are problems with some, which have their defaults.
     ///
     /// # Errors
     /// All problems of the settings.
-    pub fn load<S>(
+    pub fn load<S: FromArgMatches>(
         &self,
         line: Layer,
         environment: &Environment,
-        take: impl FnOnce(&mut Taker<'_>) -> S,
+        check: impl FnOnce(&mut S, &mut Check<'_>),
     ) -> Result<Loaded<S>, Problems> {
         let (layers, problems) = self.gather(line, environment);
-        let mut taker = Taker::new(self, &layers, problems);
-        let settings = take(&mut taker);
-        Ok(Loaded {
-            settings: taker.finish(settings)?,
-            warnings: self.warnings(environment),
-            layers,
-        })
+        let warnings = self.warnings(environment);
+        self.resolve(layers, problems, warnings, check)
     }
 
-    /// Returns only some of the settings, for a command that needs no others.
+    /// Returns only the address of the setting `name`, an HTTP listener; `None` for none.
     ///
     /// # Errors
-    /// The problems of these settings, and of all places of settings.
-    pub fn load_some<T>(
+    /// The settings that could name it cannot be read.
+    pub fn http(
         &self,
+        name: &str,
         line: Layer,
         environment: &Environment,
-        take: impl FnOnce(&mut Taker<'_>) -> T,
-    ) -> Result<T, Problems> {
-        let (layers, problems) = self.gather(line, environment);
-        let mut taker = Taker::new(self, &layers, problems);
-        let taken = take(&mut taker);
-        taker.finish(taken)
+    ) -> Result<Option<SocketAddr>, Problems> {
+        let given = self.load_some(line, environment, &[name])?;
+        let optional = given.try_get_one::<Option<HttpSettings>>(name);
+        Ok(match optional.ok().flatten() {
+            Some(http) => http.map(|http| http.addr),
+            None => given.try_get_one(name).ok().flatten().copied(),
+        })
     }
 
     /// Collects the layers of the command line, the environment and the TOML file that either
@@ -88,11 +103,14 @@ impl Table {
     pub fn gather(&self, line: Layer, environment: &Environment) -> (Layers, Vec<Problem>) {
         let (variables, mut problems) = self.variables_layer(environment);
         let mut layers = Layers(vec![line, variables]);
-        let named = layers.text(table::CONFIG);
+        let named = layers.text(setting::CONFIG);
         if let Some((_, path)) = named.filter(|(_, path)| self.strict || !path.is_empty()) {
             let (layer, more) = self.file_layer(Path::new(path));
             problems.extend(more);
             layers.0.push(layer);
+        }
+        for layer in &mut layers.0 {
+            variables::open_files(&self.keys, layer, &mut problems);
         }
         (layers, problems)
     }

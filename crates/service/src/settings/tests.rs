@@ -4,40 +4,56 @@
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use clap::Command;
+use clap::{Args, Command};
 
-use super::table::hidden;
 use super::*;
-use crate::setting;
+use crate::values::{one_of, whole};
 
-const HOOK_KEYS: &[Key] = &[
-    Key::new("url", Form::Text, "", ""),
-    Key::new("secret_file", Form::Path, "", ""),
-    Key::new("channels", Form::List, "", ""),
-];
+#[derive(Debug, Clone, PartialEq, Args)]
+struct Hook {
+    #[arg(long)]
+    url: String,
+    #[arg(long, hide_env_values = true)]
+    secret: Option<String>,
+    #[arg(long)]
+    secret_file: Option<PathBuf>,
+    #[arg(long, value_delimiter = ',')]
+    channels: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+struct Settings {
+    #[arg(long)]
+    config: Option<PathBuf>,
+    #[arg(value_name = "LINK", hide_env_values = true)]
+    link: Option<String>,
+    #[arg(long, default_value = "./x", env = "DATA")]
+    data: PathBuf,
+    #[arg(long, visible_alias = "ports", value_delimiter = ',', value_parser = whole::<u16>(1..=9))]
+    udp_ports: Vec<u16>,
+    #[arg(long)]
+    capture: bool,
+    #[arg(long, value_delimiter = ' ', value_parser = table::<Hook>)]
+    hook: Vec<Hook>,
+    #[arg(long, hide = true)]
+    secret: Option<String>,
+}
 
 const TABLE: Table = Table {
     prefix: "FLEXFEED_",
+    keys: Keys::of::<Settings>(&[Tables {
+        setting: "hook",
+        key: "hook",
+        keys: Keys::of::<Hook>(&[]),
+    }]),
     other_variables: &["FLEXFEED_FAULTS"],
-    strict: false,
-    settings: &[
-        setting!("config", "", "").path().not_in_file(),
-        setting!("link", "LINK", "").argument().shown(hidden),
-        setting!("data", "", "")
-            .path()
-            .default("./x")
-            .general_variable("DATA"),
-        setting!("udp_ports", "", "").list().alias("ports"),
-        setting!("capture", "", "").switch(),
-        setting!("hook", "", "").sections(HOOK_KEYS).words(),
-        setting!("secret", "", "").not_as_flag(),
-    ],
+    ..Table::EMPTY
 };
 
 fn line(words: &[&str]) -> Layer {
-    let command = Command::new("x").args(TABLE.options());
+    let command = Command::new("x").args(TABLE.options(|_| true));
     let matches = command.try_get_matches_from(std::iter::once(&"x").chain(words));
     TABLE.line_layer(&matches.unwrap())
 }
@@ -46,6 +62,14 @@ fn gathered(words: &[&str], variables: &[(&str, &str)]) -> Layers {
     let (layers, problems) = TABLE.gather(line(words), &Environment::with(variables.to_vec()));
     assert_eq!(problems, Vec::<Problem>::new());
     layers
+}
+
+/// Returns the typed settings of layers, or their problems.
+fn resolved(table: &Table, layers: Layers) -> Result<Settings, Vec<String>> {
+    let loaded = table.resolve::<Settings>(layers, Vec::new(), Vec::new(), |_, _| ());
+    loaded
+        .map(|loaded| loaded.settings)
+        .map_err(|problems| problems.0)
 }
 
 fn texts(problems: &[Problem]) -> Vec<String> {
@@ -92,11 +116,7 @@ fn the_strongest_place_wins_and_an_empty_variable_is_none() {
             vec!["1".into(), "2".into()]
         )
     );
-    let mut taker = Taker::new(&TABLE, &layers, Vec::new());
-    let ports = taker.list("udp_ports", |text| {
-        text.parse::<u16>().map_err(|e| e.to_string())
-    });
-    assert_eq!(taker.finish(ports), Ok(Some(vec![1, 2])));
+    assert_eq!(resolved(&TABLE, layers).unwrap().udp_ports, [1, 2]);
 }
 
 #[test]
@@ -114,20 +134,23 @@ fn flags_arguments_and_variables_are_understood() {
     let texts = |name| said(&layers, name).unwrap().1;
     assert_eq!(texts("udp_ports"), ["1,2", "3"]);
     assert_eq!(texts("capture"), ["true"]);
-    assert_eq!(texts("hook"), ["a b", "c"]);
+    let hooks = |layers: Layers| {
+        let hooks = resolved(&TABLE, layers).unwrap().hook.into_iter();
+        hooks.map(|hook| hook.url).collect::<Vec<_>>()
+    };
     assert_eq!(
         said(&layers, "link"),
         Some(("LINK".into(), vec!["l".into()]))
     );
+    assert_eq!(hooks(layers), ["a", "b", "c"]);
     let layers = gathered(&["--capture=no"], &[("FLEXFEED_HOOK", " a  b ")]);
-    assert_eq!(said(&layers, "hook").unwrap().1, ["a", "b"]);
-    let mut taker = Taker::new(&TABLE, &layers, Vec::new());
-    assert!(!taker.is_on("capture"));
+    assert_eq!(hooks(layers.clone()), ["a", "b"]);
+    assert!(!resolved(&TABLE, layers).unwrap().capture);
     // A secret has no flag, which would be visible in the list of processes.
-    let command = Command::new("x").args(TABLE.options());
+    let command = Command::new("x").args(TABLE.options(|_| true));
     assert!(command.try_get_matches_from(["x", "--secret=x"]).is_err());
-    assert_eq!(TABLE.options_of(&["data", "secret"]).count(), 1);
-    TABLE.config_command("run").debug_assert();
+    let some = |name: &str| ["data", "secret"].contains(&name);
+    assert_eq!(TABLE.options(some).count(), 1);
 }
 
 #[test]
@@ -145,10 +168,8 @@ channels = true
 ulr = \"u\"
 ";
     let (layer, problems) = TABLE.text_layer(Path::new("/etc/f.toml"), text);
-    let layers = Layers(vec![layer.clone()]);
-    let Problems(problems) = Taker::new(&TABLE, &layers, problems)
-        .finish(())
-        .unwrap_err();
+    let layers = Layers(vec![layer]);
+    let Problems(problems) = Problems::of(problems);
     assert_eq!(
         problems,
         [
@@ -162,11 +183,9 @@ ulr = \"u\"
             "/etc/f.toml line 10: ulr: there is no such setting; is url meant?",
         ]
     );
-    let Some(Value::Sections(hooks)) = layer.0.get("hook").map(|given| &given.value) else {
-        panic!("{layer:?}");
-    };
-    let (_, file) = hooks[0].text("secret_file").unwrap();
-    assert_eq!((hooks.len(), file.as_str()), (2, "/etc/s"));
+    let hooks = layers.sections("hook");
+    let (_, file) = hooks[0].keys.text("secret_file").unwrap();
+    assert_eq!((hooks.len(), file), (2, "/etc/s"));
     assert_eq!(hooks[1].origin.to_string(), "/etc/f.toml line 9: hook");
     let (_, problems) = TABLE.text_layer(Path::new("f"), "hook = \"u\"");
     let problems = texts(&problems);
@@ -178,12 +197,47 @@ ulr = \"u\"
     let problems = texts(&problems);
     assert!(problems[0].contains("cannot read the settings in /does/not/exist"));
 
-    let layers = gathered(&["--udp-ports=x"], &[]);
-    let mut taker = Taker::new(&TABLE, &layers, Vec::new());
-    let wrong = |_: &str| Err::<u16, _>("is no port".to_owned());
-    assert_eq!(taker.list("udp_ports", wrong), None);
-    let Problems(problems) = taker.finish(()).unwrap_err();
-    assert_eq!(problems, ["--udp-ports: \"x\" is no port"]);
+    let layers = gathered(&["--udp-ports=x,1"], &[]);
+    let problems = resolved(&TABLE, layers).unwrap_err();
+    assert_eq!(
+        problems,
+        ["--udp-ports: \"x\" is no whole number from 1 to 9"]
+    );
+    // What is valid alone is checked together, too.
+    let environment = Environment::with([("FLEXFEED_UDP_PORTS", "x")]);
+    let loaded = TABLE.load::<Settings>(line(&["--data=d"]), &environment, |settings, check| {
+        assert!(settings.udp_ports.is_empty());
+        check.wrong_setting("data", "is odd");
+    });
+    let Problems(problems) = loaded.unwrap_err();
+    assert_eq!(problems.len(), 2, "{problems:?}");
+    assert_eq!(problems[1], "--data: is odd");
+}
+
+#[test]
+fn tables_have_their_own_secrets() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("f.toml");
+    std::fs::write(folder.path().join("s"), " hidden\n").unwrap();
+    let toml = "[[hook]]\nurl = \"u\"\nsecret_file = \"s\"\nchannels = [\"a\", \"b\"]\n";
+    std::fs::write(&path, toml).unwrap();
+    let path = path.to_str().unwrap();
+    let hook = resolved(&TABLE, gathered(&["--config", path], &[]))
+        .unwrap()
+        .hook;
+    assert_eq!(hook[0].secret.as_deref(), Some("hidden"));
+    assert_eq!(hook[0].channels, ["a", "b"]);
+    std::fs::write(path, toml.replace("url", "secret")).unwrap();
+    let (layers, problems) = TABLE.gather(line(&["--config", path]), &Environment::default());
+    let problems = [texts(&problems), resolved(&TABLE, layers).unwrap_err()].concat();
+    assert!(
+        problems[0].contains("leave one of them out"),
+        "{problems:?}"
+    );
+    assert!(
+        problems[1].contains("line 1: hook: has no url"),
+        "{problems:?}"
+    );
 }
 
 /// A replacement would name another folder.
@@ -235,7 +289,7 @@ fn a_check_shows_every_setting_and_no_secret() {
     let json = check::as_json(&shown, &[]);
     assert_eq!(
         json["settings"].as_array().unwrap().len(),
-        TABLE.settings.len()
+        TABLE.settings().len()
     );
     assert!(!format!("{text}{json}{layers:?}").contains("s3cret"));
 }
@@ -243,43 +297,78 @@ fn a_check_shows_every_setting_and_no_secret() {
 #[test]
 fn loading_reports_warnings_and_shows_every_setting() {
     let environment = Environment::with([("FLEXFEED_LINKS", "x"), ("FLEXFEED_CAPTURE", "true")]);
-    let loaded = TABLE.load(line(&[]), &environment, |_| ()).unwrap();
+    let loaded = TABLE
+        .load::<Settings>(line(&[]), &environment, |_, _| ())
+        .unwrap();
     let [warning] = loaded.warnings.as_slice() else {
         panic!("{:?}", loaded.warnings);
     };
     assert!(warning.contains("FLEXFEED_LINKS"), "{warning}");
     let text = TABLE.check_text(&loaded);
     let json = TABLE.check_json(&loaded).to_string();
-    for setting in TABLE.settings {
-        assert!(text.contains(setting.name), "{text}");
+    for setting in TABLE.settings() {
+        assert!(text.contains(&setting.name), "{text}");
         assert!(json.contains(&format!("\"{}\"", setting.name)), "{json}");
     }
 }
 
-const FEED_KEYS: &[Key] = &[Key::new("url", Form::Text, "", "")];
+#[derive(Debug, Clone, Args)]
+struct Feed {
+    #[arg(long)]
+    url: String,
+}
 
-const CHANNEL_KEYS: &[Key] = &[
-    Key::new("name", Form::Text, "", ""),
-    Key::new("private", Form::Switch, "", ""),
-    Key::new("feed", Form::Sections(FEED_KEYS), "", ""),
-];
+#[derive(Debug, Clone, Args)]
+struct Channel {
+    #[arg(long)]
+    name: String,
+    #[arg(long)]
+    private: bool,
+    #[arg(long, value_parser = table::<Feed>)]
+    feed: Vec<Feed>,
+}
+
+#[derive(Debug, Args)]
+struct StrictSettings {
+    #[arg(long)]
+    config: Option<PathBuf>,
+    #[arg(long, default_value = "7", value_parser = whole::<u32>(0..=99))]
+    rate: u32,
+    #[arg(long, value_name = "LIST")]
+    group: Option<String>,
+    #[arg(long, conflicts_with = "group")]
+    no_group: Option<String>,
+    #[arg(long, hide_env_values = true, env = "URL")]
+    url: Option<String>,
+    #[arg(long, num_args = 0..=1, default_missing_value = "1")]
+    #[arg(value_parser = one_of(&[("1", 1_u32), ("off", 0), ("true", 2)]))]
+    web: Option<u32>,
+    #[arg(long)]
+    channel: Option<String>,
+    #[arg(long, hide = true, value_parser = table::<Channel>)]
+    channels: Vec<Channel>,
+}
 
 const STRICT: Table = Table {
     strict: true,
-    settings: &[
-        Setting::CONFIG,
-        setting!("rate", "", "").default("7"),
-        setting!("group", "", "").list().or_empty(),
-        setting!("url", "", "").secret().general_variable("URL"),
-        setting!("web", "", "").optional("1"),
-        setting!("channel", "", ""),
-        setting!("channels", "", "").tables("channel", CHANNEL_KEYS),
-    ],
+    empty: "group",
+    keys: Keys::of::<StrictSettings>(&[Tables {
+        setting: "channels",
+        key: "channel",
+        keys: Keys::of::<Channel>(&[Tables {
+            setting: "feed",
+            key: "feed",
+            keys: Keys::of::<Feed>(&[]),
+        }]),
+    }]),
     ..TABLE
 };
 
-fn number(text: &str) -> Result<u32, String> {
-    text.parse().map_err(|_| "is no number".to_owned())
+fn strict(layers: Layers, problems: Vec<Problem>) -> Result<StrictSettings, Vec<String>> {
+    let loaded = STRICT.resolve::<StrictSettings>(layers, problems, Vec::new(), |_, _| ());
+    loaded
+        .map(|loaded| loaded.settings)
+        .map_err(|problems| problems.0)
 }
 
 #[test]
@@ -292,23 +381,46 @@ fn a_strict_table_wants_every_value_valid() {
     let layers = Layers(vec![variables, file]);
     // An empty variable is a value of this setting.
     assert_eq!(said(&layers, "group").unwrap().0, "FLEXFEED_GROUP");
-    assert_eq!((layers.stronger("group"), layers.stronger("web")), (0, 2));
-    let mut taker = Taker::new(&STRICT, &layers, Vec::new());
-    // The default, for neither of the others is valid.
-    assert_eq!(taker.or_default("rate", quoting(number)), Some(7));
-    let Problems(problems) = taker.finish(()).unwrap_err();
+    let problems = strict(layers.clone(), Vec::new()).unwrap_err();
     let expected = [
-        "f line 2: rate: \"\" is no number",
-        "FLEXFEED_RATE: \"x\" is no number",
+        "f line 2: rate: \"\" is no whole number from 0 to 99",
+        "FLEXFEED_RATE: \"x\" is no whole number from 0 to 99",
     ];
     assert_eq!(problems, expected);
     let (_, problems) = STRICT.text_layer(Path::new("f"), "channel = 1\n[[channel]]\n");
     assert_eq!(problems.len(), 1, "{problems:?}");
+    let (_, problems) = STRICT.text_layer(Path::new("f"), "no-group = 1\nno_group = 2\n");
+    assert!(
+        texts(&problems)[0].contains("is given twice"),
+        "{problems:?}"
+    );
     // Other tables take the strongest value without a look at the rest.
-    let mut taker = Taker::new(&TABLE, &layers, Vec::new());
-    assert_eq!(taker.value("rate", number), None);
-    let Problems(problems) = taker.finish(()).unwrap_err();
-    assert_eq!(problems, expected[1..]);
+    let lenient = Table {
+        strict: false,
+        ..STRICT
+    };
+    let loaded = lenient.resolve::<StrictSettings>(layers, Vec::new(), Vec::new(), |_, _| ());
+    assert_eq!(loaded.unwrap_err().0, expected[1..]);
+}
+
+#[test]
+fn of_two_that_exclude_each_other_the_stronger_place_counts() {
+    let layer = |text: &str| STRICT.text_layer(Path::new("f"), text).0;
+    let groups = |layers: Vec<Layer>| {
+        let settings = strict(Layers(layers), Vec::new())?;
+        Ok::<_, Vec<String>>((settings.group, settings.no_group))
+    };
+    let (a, b) = (|| layer("group = \"a\""), || layer("no_group = \"b\""));
+    assert_eq!(groups(vec![a(), b()]), Ok((Some("a".to_owned()), None)));
+    assert_eq!(groups(vec![b(), a()]), Ok((None, Some("b".to_owned()))));
+    let both = groups(vec![layer("group = 1\nno_group = 2")]).unwrap_err();
+    assert_eq!(
+        both,
+        [
+            "f line 2: no_group: has no effect together with f line 1: group; leave one of them \
+             out"
+        ]
+    );
 }
 
 #[test]
@@ -320,8 +432,9 @@ fn secrets_come_from_files_and_are_not_shown() {
         path.to_str().unwrap().to_owned()
     };
     let read = |variables: &[(&str, &str)]| {
-        let (layer, problems) = STRICT.variables_layer(&Environment::with(variables.to_vec()));
-        (Layers(vec![layer]), texts(&problems))
+        let environment = Environment::with(variables.to_vec());
+        let (layers, problems) = STRICT.gather(Layer::default(), &environment);
+        (layers, texts(&problems))
     };
     let path = file("secret", "hidden\r\n");
     for name in ["FLEXFEED_URL_FILE", "URL_FILE"] {
@@ -337,7 +450,7 @@ fn secrets_come_from_files_and_are_not_shown() {
     for (path, what) in [
         (file("empty", " \n"), "is empty"),
         (file("long", &"x".repeat(70_000)), "is longer than"),
-        ("/does/not/exist".to_owned(), "cannot be read"),
+        ("/does/not/exist".to_owned(), "cannot read the secret in"),
     ] {
         let (_, problems) = read(&[("URL_FILE", &path)]);
         assert!(problems[0].starts_with("URL_FILE: "), "{problems:?}");
@@ -345,7 +458,7 @@ fn secrets_come_from_files_and_are_not_shown() {
     }
     let (_, problems) = read(&[("URL_FILE", &path), ("URL", "x")]);
     assert!(
-        problems[0].contains("URL_FILE is set as well"),
+        problems[0].contains("both URL and URL_FILE are given"),
         "{problems:?}"
     );
 }
@@ -363,30 +476,33 @@ url = \"u\"
 urk = 1
 ";
     let (layer, problems) = STRICT.text_layer(Path::new("f"), text);
+    assert!(!layer.0.contains_key("channel"));
+    let problems = strict(Layers(vec![layer]), problems).unwrap_err();
     assert_eq!(
-        texts(&problems),
+        problems,
         [
-            "f line 8: urk: there is no such setting; is url meant?",
             "f line 4: private: takes true or false, not a TOML integer",
+            "f line 7: feed: has no url",
+            "f line 8: urk: there is no such setting; is url meant?",
         ]
     );
-    assert!(!layer.0.contains_key("channel"));
-    let channels = layer.0["channels"].sections();
-    let feeds = channels[0].sections("feed");
-    let layers = Layers(vec![layer.clone()]);
-    let mut taker = Taker::new(&STRICT, &layers, Vec::new());
-    assert_eq!(
-        taker.key(&feeds[0], "url", |t| Ok(t.to_owned())),
-        Some("u".into())
-    );
-    taker.require(&feeds[1], "url");
-    let Problems(problems) = taker.finish(()).unwrap_err();
-    assert_eq!(problems, ["f line 7: feed: has no url"]);
+    let text = text
+        .replace("private = 1", "private = true")
+        .replace("urk", "url");
+    let (layer, _) = STRICT.text_layer(Path::new("f"), &text);
+    let settings = strict(Layers(vec![layer]), Vec::new()).unwrap();
+    let urls: Vec<_> = settings.channels[0]
+        .feed
+        .iter()
+        .map(|feed| feed.url.as_str())
+        .collect();
+    assert_eq!(urls, ["u", "1"]);
+    assert!(settings.channels[0].private && settings.web == Some(2));
     let (layer, _) = STRICT.text_layer(Path::new("f"), "channel = \"a\"");
     assert_eq!(layer.text("channel").map(|(_, text)| text), Some("a"));
 
     let line = |words: &[&str]| {
-        let options = || Command::new("x").args(STRICT.options());
+        let options = || Command::new("x").args(STRICT.options(|_| true));
         let command = options().subcommand(options().name("y"));
         let matches = command.try_get_matches_from(std::iter::once(&"x").chain(words));
         STRICT.line_layer(&matches.unwrap())

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::Path;
 
 use super::layer::{Layer, Origin, Problem, Value};
-use super::table::{Setting, Table};
+use super::setting::{Keys, Setting, Table};
 use crate::environment::is_meant_for;
 use crate::nearest::nearest;
+use crate::ownership::remedy_to_read;
 use crate::peer_text::plain;
 
 /// End of a variable that names a file with a secret.
@@ -40,89 +41,110 @@ impl Environment {
         Self(variables.into_iter().map(owned).collect())
     }
 
-    /// Returns the text of a setting in the variable `name`, or in the file that the variable with
-    /// `_FILE` names, and its origin; an empty variable is none, and so is a blank one unless the
-    /// table is `strict`.
-    fn text(
-        &self,
-        setting: &Setting,
-        name: &str,
-        strict: bool,
-    ) -> Result<Option<(Origin, String)>, Problem> {
-        let file_name = format!("{name}{IN_A_FILE}");
-        let given = |name: &str| self.0.get(name).filter(|value| !value.is_empty());
-        let value = self.0.get(name).filter(|_| setting.empty).or(given(name));
-        let file = given(&file_name).filter(|_| setting.secret);
-        let wrong = |name: &str, what: String| Problem {
+    /// Returns the text of a variable; `None` for an empty or missing one.
+    fn text(&self, name: &str, or_empty: bool) -> Option<Result<String, Problem>> {
+        let value = self
+            .0
+            .get(name)
+            .filter(|value| or_empty || !value.is_empty())?;
+        // A replacement of other bytes would be another text: another folder, above all.
+        let text = value.to_str().map(str::to_owned).ok_or_else(|| Problem {
             origin: Some(Origin::Variable(name.to_owned())),
-            what,
-        };
-        let found = |name: &str, text: String| {
-            let blank = text.trim().is_empty() && !setting.empty && !strict;
-            (!blank).then(|| (Origin::Variable(name.to_owned()), text))
-        };
-        match (value, file) {
-            (None, None) => Ok(None),
-            (Some(_), Some(_)) => Err(wrong(
-                name,
-                format!("{file_name} is set as well; leave one of them out"),
-            )),
-            // A replacement of other bytes would be another text: another folder, above all.
-            (Some(value), None) => match value.to_str() {
-                Some(text) => Ok(found(name, text.to_owned())),
-                None => Err(wrong(
-                    name,
-                    "is not UTF-8 text, as every setting has to be".to_owned(),
-                )),
-            },
-            (None, Some(path)) => {
-                let path = Path::new(path);
-                match read_secret(path) {
-                    Ok(text) => Ok(found(&file_name, text)),
-                    Err(what) => Err(wrong(&file_name, format!("{}: {what}", path.display()))),
-                }
+            what: "is not UTF-8 text, as every setting has to be".to_owned(),
+        });
+        Some(text)
+    }
+}
+
+/// Reads a text file of at most `most` bytes.
+pub(super) fn read(path: &Path, most: u64) -> Result<String, String> {
+    let mut bytes = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(most + 1).read_to_end(&mut bytes))
+        .map_err(|error| match error.kind() {
+            ErrorKind::PermissionDenied => format!("{error}; {}", remedy_to_read(path)),
+            _ => error.to_string(),
+        })?;
+    match String::from_utf8(bytes) {
+        Ok(text) if text.len() as u64 <= most => Ok(text),
+        Ok(_) => Err(format!("it is longer than {most} bytes")),
+        Err(_) => Err("it is not UTF-8 text".to_owned()),
+    }
+}
+
+/// Takes the secrets that are in files from there.
+pub(super) fn open_files(keys: &Keys, layer: &mut Layer, problems: &mut Vec<Problem>) {
+    for setting in keys.settings() {
+        if let (Some(tables), Some(given)) = (setting.tables, layer.0.get_mut(&setting.name))
+            && let Value::Sections(sections) = &mut given.value
+        {
+            for section in sections {
+                open_files(&tables.keys, &mut section.keys, problems);
             }
+        }
+        let file = layer
+            .text(&file_of(&setting))
+            .filter(|_| setting.is_secret());
+        let Some((origin, path)) = file.filter(|(_, path)| !path.trim().is_empty()) else {
+            continue;
+        };
+        let text = match layer.text(&setting.name) {
+            Some((own, _)) => Err(Problem::from(format!(
+                "both {own} and {origin} are given; leave one of them out"
+            ))),
+            None => match read(Path::new(path), MAX_SECRET) {
+                Ok(text) if text.trim().is_empty() => Err(format!("{path} is empty")),
+                Ok(text) => Ok(text.trim().to_owned()),
+                Err(what) => Err(format!("cannot read the secret in {path}: {what}")),
+            }
+            .map_err(|what| Problem::at(origin, what)),
+        };
+        match (origin.clone(), text) {
+            (origin, Ok(text)) => layer.put(&setting, origin, vec![text]),
+            (_, Err(problem)) => problems.push(problem),
         }
     }
 }
 
-/// Reads a file with a secret: its text without the end of the line.
-fn read_secret(path: &Path) -> Result<String, String> {
-    let mut text = String::new();
-    File::open(path)
-        .and_then(|file| file.take(MAX_SECRET + 1).read_to_string(&mut text))
-        .map_err(|error| format!("cannot be read: {error}"))?;
-    if text.len() as u64 > MAX_SECRET {
-        return Err(format!("is longer than {MAX_SECRET} bytes"));
-    }
-    match text.trim().is_empty() {
-        true => Err("is empty".to_owned()),
-        false => Ok(text.trim_end_matches(['\n', '\r']).to_owned()),
-    }
+/// Returns the name under which a file with a secret is given.
+pub(super) fn file_of(setting: &Setting) -> String {
+    format!("{}_file", setting.name)
 }
 
 impl Table {
     /// Returns the settings of the environment, and their problems.
     #[must_use]
     pub fn variables_layer(&self, environment: &Environment) -> (Layer, Vec<Problem>) {
-        let mut layer = Layer::default();
-        let mut problems = Vec::new();
-        for setting in self.settings.iter().filter(|setting| setting.in_variable()) {
-            let own = self.variable(setting);
-            let general = setting.general_variable.map(str::to_owned);
-            let mut names = std::iter::once(own).chain(general);
-            let text = |name: String| environment.text(setting, &name, self.strict).transpose();
-            let texts = names.find_map(text);
-            match texts {
-                Some(Ok((origin, text))) => {
-                    let texts = match setting.words {
-                        true => text.split_whitespace().map(str::to_owned).collect(),
-                        false => vec![text],
-                    };
-                    layer.put(setting, origin, Value::Texts(texts));
+        let (mut layer, mut problems) = (Layer::default(), Vec::new());
+        let mut take = |setting: &Setting, name: &str| {
+            let or_empty = setting.name == self.empty;
+            let text = environment.text(name, or_empty)?;
+            let given = text.map(|text| {
+                // As templates make them of unset ones.
+                if or_empty || self.strict || !text.trim().is_empty() {
+                    layer.put(setting, Origin::Variable(name.to_owned()), vec![text]);
                 }
-                Some(Err(problem)) => problems.push(problem),
-                None => {}
+            });
+            Some(given.map_err(|problem| problems.push(problem)))
+        };
+        let settings = self.settings();
+        for setting in settings.iter().filter(|setting| setting.in_variable()) {
+            let general = setting
+                .arg
+                .get_env()
+                .map(|name| name.to_string_lossy().into_owned());
+            let is_declared = settings.iter().any(|other| other.name == file_of(setting));
+            for name in std::iter::once(self.variable(setting)).chain(general) {
+                let own = take(setting, &name).is_some();
+                let file = Setting {
+                    name: file_of(setting),
+                    tables: None,
+                    ..setting.clone()
+                };
+                let by_file = setting.is_secret() && !is_declared;
+                if own | (by_file && take(&file, &format!("{name}{IN_A_FILE}")).is_some()) {
+                    break;
+                }
             }
         }
         (layer, problems)
@@ -132,10 +154,15 @@ impl Table {
     /// unknown to this build.
     #[must_use]
     pub fn unknown_variables(&self, environment: &Environment) -> Vec<String> {
-        let settings = || self.settings.iter().filter(|setting| setting.in_variable());
-        let mut known: Vec<String> = settings().map(|s| self.variable(s)).collect();
-        let secrets = settings().filter(|setting| setting.secret);
-        known.extend(secrets.map(|s| format!("{}{IN_A_FILE}", self.variable(s))));
+        let settings = self.settings();
+        let settings = settings.iter().filter(|setting| setting.in_variable());
+        let known: Vec<String> = settings
+            .flat_map(|setting| {
+                let own = self.variable(setting);
+                let file = setting.is_secret().then(|| format!("{own}{IN_A_FILE}"));
+                file.into_iter().chain([own])
+            })
+            .collect();
         // Without the prefix, which makes all names similar.
         let own = |name: &str| name.get(self.prefix.len()..).unwrap_or_default().to_owned();
         let known_own: Vec<String> = known.iter().map(|name| own(name)).collect();

@@ -5,72 +5,28 @@ mod password;
 #[cfg(test)]
 mod tests;
 
-use std::path::PathBuf;
-
 use console::api::users::check_name;
 use console::auth::password as passwords;
 use console::setup;
 use serde_json::json;
+use service::cli::Json;
 use service::program::{Failure, LAST_WAIT, block_on};
 use service::settings::{Environment, Layer};
 use store::{NewAudit, NewUser, Role, Store, UserChange, UserEdit, UserRow};
 use tokio::runtime::Builder;
 
+use crate::cli::{Command, User};
 use crate::config::load_database;
-
-/// A user command.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Command {
-    /// Make a new link for the first operator.
-    SetupLink,
-    /// Add a user.
-    AddUser {
-        /// Name to sign in with.
-        name: String,
-        /// Role.
-        role: Role,
-        /// Origin of the password.
-        password: Password,
-    },
-    /// Change a user's password.
-    SetPassword {
-        /// Name.
-        name: String,
-        /// Origin of the password.
-        password: Password,
-    },
-    /// List users.
-    ListUsers {
-        /// Whether to print JSON.
-        json: bool,
-    },
-    /// Disable or enable a user.
-    SetDisabled {
-        /// Name.
-        name: String,
-        /// Whether to disable the user.
-        disabled: bool,
-    },
-}
-
-/// Origin of a password.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Password {
-    /// The terminal, or standard input where that is none.
-    Prompted,
-    /// The first line of a file.
-    File(PathBuf),
-}
 
 /// Runs the command; returns its output.
 ///
 /// # Errors
 /// The command failed.
 pub fn run(line: Layer, environment: &Environment, command: &Command) -> Result<String, Failure> {
-    let (url, settings, listen) = load_database(line, environment)?;
+    let settings = load_database(line, environment)?;
     // Before the database is opened: people take their time.
     let password = match command {
-        Command::AddUser { name, password, .. } | Command::SetPassword { name, password } => {
+        Command::User(User::Add { name, password, .. } | User::Passwd { name, password }) => {
             let password = password::read(password).map_err(Failure::Other)?;
             if let Some(weak) = passwords::weakness(&password, name) {
                 return Err(Failure::Usage(weak));
@@ -81,8 +37,10 @@ pub fn run(line: Layer, environment: &Environment, command: &Command) -> Result<
         _ => None,
     };
     block_on(&mut Builder::new_current_thread(), LAST_WAIT, async {
-        let store = store::open(&url.0).await.map_err(Failure::other)?;
-        let base = setup::base(&settings, listen);
+        let store = store::open(&settings.database.url)
+            .await
+            .map_err(Failure::other)?;
+        let base = setup::base(&settings.site(), settings.listen);
         let done = carry_out(&store, command, password, &base).await;
         store.close().await;
         done
@@ -110,7 +68,7 @@ async fn carry_out(
             note(store, "setup.link", "", json!({}), &done).await?;
             Ok(format!("Set up the first operator at\n\n  {}\n", done?))
         }
-        Command::AddUser { name, role, .. } => {
+        Command::User(User::Add { name, role, .. }) => {
             let name = check_name(name).map_err(|problem| Failure::Usage(problem.detail))?;
             let user = NewUser {
                 name: name.clone(),
@@ -126,7 +84,7 @@ async fn carry_out(
             let user = done?;
             Ok(format!("Added {} as {}.\n", user.name, user.role))
         }
-        Command::SetPassword { name, .. } => {
+        Command::User(User::Passwd { name, .. }) => {
             let edit = UserEdit {
                 password,
                 ..UserEdit::default()
@@ -140,21 +98,19 @@ async fn carry_out(
                 user.name
             ))
         }
-        Command::SetDisabled { name, disabled } => {
+        Command::User(user @ (User::Disable { name } | User::Enable { name })) => {
+            let disabled = matches!(user, User::Disable { .. });
             let edit = UserEdit {
-                disabled: Some(*disabled),
+                disabled: Some(disabled),
                 ..UserEdit::default()
             };
             let done = edited(store, name, &edit).await;
             let detail = json!({"disabled": disabled});
             note(store, "user.edit", name, detail, &done).await?;
-            let user = done?;
-            Ok(match disabled {
-                true => format!("Disabled {}.\n", user.name),
-                false => format!("Enabled {}.\n", user.name),
-            })
+            let what = if disabled { "Disabled" } else { "Enabled" };
+            Ok(format!("{what} {}.\n", done?.name))
         }
-        Command::ListUsers { json } => {
+        Command::User(User::List(Json { json })) => {
             let users = store.users().list().await.map_err(Failure::other)?;
             Ok(match json {
                 true => as_json(&users),

@@ -7,27 +7,27 @@ use console::auth::password::MOST;
 use crossterm::event::{Event, KeyCode, KeyEventKind, KeyModifiers, read as next};
 use crossterm::terminal::{disable_raw_mode, enable_raw_mode};
 
-use super::Password;
+use crate::cli::Password;
 
 /// Reads the password.
 ///
 /// # Errors
 /// The password cannot be read; in words for the operator.
 pub(super) fn read(from: &Password) -> Result<String, String> {
-    match from {
-        Password::File(path) => {
+    match &from.file {
+        Some(path) => {
             let file = File::open(path);
             let file = file.map_err(|error| format!("cannot read {}: {error}", path.display()))?;
             first_line(file)
         }
-        Password::Prompted if stdin().is_terminal() => {
+        None if stdin().is_terminal() => {
             let once = ask("Password: ")?;
             match ask("Once more: ")? == once {
                 true => Ok(once),
                 false => Err("the two passwords differ".to_owned()),
             }
         }
-        Password::Prompted => first_line(stdin()),
+        None => first_line(stdin()),
     }
 }
 

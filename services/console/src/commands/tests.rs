@@ -2,6 +2,7 @@
 use store::AuditFilter;
 
 use super::*;
+use crate::cli::Password;
 
 /// Returns the audited outcomes, newest first.
 async fn outcomes(store: &Store) -> Vec<(String, String)> {
@@ -19,11 +20,11 @@ async fn failures_are_not_audited_as_successes() {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("sqlite://{}/console.db", folder.path().display());
     let store = &store::open(&url).await.unwrap();
-    let add = Command::AddUser {
+    let add = Command::User(User::Add {
         name: "ann".to_owned(),
         role: Role::Operator,
-        password: Password::Prompted,
-    };
+        password: Password { file: None },
+    });
     let hash = || Some("a hash".to_owned());
     let setup = async || carry_out(store, &Command::SetupLink, None, "http://h/").await;
     let link = setup().await.unwrap();
@@ -37,10 +38,9 @@ async fn failures_are_not_audited_as_successes() {
     let Failure::Other(taken) = taken.unwrap_err() else {
         panic!("not a failed operation");
     };
-    let disable = Command::SetDisabled {
+    let disable = Command::User(User::Disable {
         name: "ann".to_owned(),
-        disabled: true,
-    };
+    });
     let last = carry_out(store, &disable, None, "http://h/").await;
     let Failure::Other(last) = last.unwrap_err() else {
         panic!("not a failed operation");

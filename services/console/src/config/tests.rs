@@ -2,11 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use std::time::Duration;
-
-use console::config::SecureCookies;
 use service::cli::Request;
-use service::settings::{Environment, Form, Layer, Layers, Origin, Problem, Problems};
+use service::settings::{Form, Layers, Origin, Problem};
 
 use super::*;
 use crate::cli::PROGRAM;
@@ -75,10 +72,10 @@ fn gathered(arguments: &[&str], variables: &[(&str, &str)]) -> (Layers, Vec<Prob
 fn without_a_word_it_answers_this_machine_only() {
     let settings = settings(&[]);
     assert_eq!(settings.listen.to_string(), "127.0.0.1:9470");
-    assert_eq!(settings.database, DatabaseUrl("sqlite://x.db".into()));
-    assert_eq!(settings.site.secure_cookies, SecureCookies::Auto);
-    assert_eq!(settings.site.session_time, Duration::from_secs(12 * 3600));
-    assert!(!settings.site.allow_private_feeds);
+    assert_eq!(settings.database.url, "sqlite://x.db");
+    assert_eq!(settings.secure_cookies, SecureCookies::Auto);
+    assert_eq!(settings.session_time, Duration::from_secs(12 * 3600));
+    assert!(!settings.allow_private_feeds);
     let Problems(problems) = loaded(&[], &[]).unwrap_err();
     assert!(problems[0].contains("give --database-url"), "{problems:?}");
 }
@@ -88,7 +85,7 @@ fn a_database_is_named_once_and_not_shown() {
     let own = ("FLEXFEED_CONSOLE_DATABASE_URL", "postgres://u:secret@h/own");
     let general = ("DATABASE_URL", "postgres://u:secret@h/general");
     let loaded_of = |variables: &[(&str, &str)]| loaded(&[], variables);
-    let url = |variables: &[(&str, &str)]| loaded_of(variables).unwrap().settings.database.0;
+    let url = |variables: &[(&str, &str)]| loaded_of(variables).unwrap().settings.database.url;
     assert_eq!(url(&[own, general]), own.1);
     assert_eq!(url(&[general]), general.1);
     let loaded = loaded_of(&[general]).unwrap();
@@ -122,14 +119,13 @@ fn values_are_understood_or_explained() {
     ]);
     assert_eq!(settings.listen.to_string(), "[::]:80");
     let nets: Vec<String> = settings
-        .site
-        .trusted_proxies
+        .trusted_proxy
         .iter()
         .map(ToString::to_string)
         .collect();
     assert_eq!(nets, ["10.0.0.0/8", "2001:db8::1/128"]);
-    assert_eq!(settings.site.session_time, Duration::from_secs(2 * 86_400));
-    assert!(settings.site.allow_private_feeds);
+    assert_eq!(settings.session_time, Duration::from_secs(2 * 86_400));
+    assert!(settings.allow_private_feeds);
     for (wrong, says) in [
         ("--listen=x", "no address with a port"),
         ("--public-url=console.example.org", "no address of a site"),
@@ -162,10 +158,10 @@ fn warnings_are_reported() {
 #[test]
 fn for_every_setting_flags_win_over_variables_and_variables_over_the_file() {
     let folder = tempfile::tempdir().unwrap();
-    for setting in TABLE.settings.iter().filter(|setting| setting.in_file()) {
+    for setting in TABLE.settings().iter().filter(|setting| setting.in_file()) {
         let examples = EXAMPLES.iter().find(|(name, _)| *name == setting.name);
-        let [by_flag, by_variable, by_file] = examples.expect(setting.name).1;
-        let toml = match setting.form {
+        let [by_flag, by_variable, by_file] = examples.expect(&setting.name).1;
+        let toml = match setting.form() {
             Form::Switch => by_file.to_owned(),
             _ => format!("{by_file:?}"),
         };
@@ -173,7 +169,7 @@ fn for_every_setting_flags_win_over_variables_and_variables_over_the_file() {
         std::fs::write(&path, format!("{} = {toml}\n", setting.name)).unwrap();
         let path = path.to_str().unwrap();
         let variable = TABLE.variable(setting);
-        let flag = format!("--{}={by_flag}", setting.flag);
+        let flag = format!("--{}={by_flag}", setting.flag());
         let file = format!("--config={path}");
         let winner = |arguments: &[&str], variables: &[(&str, &str)]| {
             // Not one of the two ways to name the database beside the other.
@@ -183,7 +179,7 @@ fn for_every_setting_flags_win_over_variables_and_variables_over_the_file() {
             }
             let (layers, problems) = gathered(arguments, &variables);
             assert_eq!(problems, []);
-            let given = layers.given(setting.name).unwrap();
+            let given = layers.given(&setting.name).unwrap();
             (given.origin.clone(), given.texts().join(","))
         };
         let (origin, text) = winner(&[&flag, &file], &[(&variable, by_variable)]);
@@ -196,7 +192,7 @@ fn for_every_setting_flags_win_over_variables_and_variables_over_the_file() {
         );
         let (origin, text) = winner(&[&file], &[]);
         assert!(matches!(origin, Origin::File { line: 1, .. }), "{origin:?}");
-        match setting.form {
+        match setting.form() {
             // Relative to the file's folder.
             Form::Path => {
                 let beside = folder.path().join(by_file);

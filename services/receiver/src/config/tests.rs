@@ -1,12 +1,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
-use std::time::Duration;
 
 use service::cli::Request;
 use service::logging::LogFormat;
-use service::settings::{Environment, Form, Layer, Place, Problems, Setting};
+use service::settings::{Form, Setting};
 
 use super::*;
 use crate::cli::PROGRAM;
@@ -71,7 +69,7 @@ impl Given {
     /// An example of a setting as it is written: where it is a file, there is one.
     fn example(&self, setting: &Setting, number: usize) -> String {
         let examples = EXAMPLES.iter().find(|(name, _)| *name == setting.name);
-        let text = examples.expect(setting.name).1[number];
+        let text = examples.expect(&setting.name).1[number];
         match text.strip_prefix('@') {
             Some(content) => {
                 let path = self.folder.path().join(format!("{}{number}", setting.name));
@@ -83,18 +81,18 @@ impl Given {
     }
 
     fn on_line(&mut self, setting: &Setting, text: &str) {
-        match setting.form {
-            _ if setting.place == Place::Argument => self.line.push(text.into()),
-            Form::Switch => self.line.push(format!("--{}={text}", setting.flag)),
+        match setting.form() {
+            _ if setting.arg.is_positional() => self.line.push(text.into()),
+            Form::Switch => self.line.push(format!("--{}={text}", setting.flag())),
             _ => self
                 .line
-                .extend([format!("--{}", setting.flag), text.into()]),
+                .extend([format!("--{}", setting.flag()), text.into()]),
         }
     }
 
     fn in_file(&mut self, setting: &Setting, text: &str) {
-        let name = setting.name;
-        let line = match (setting.form, name) {
+        let name = setting.name.as_str();
+        let line = match (setting.form(), name) {
             (Form::Switch, _) => format!("{name} = {text}\n"),
             (_, "webhook") => format!("[[webhook]]\nurl = \"{text}\"\n"),
             (_, "exec") => format!("[[exec]]\ncommand = \"{text}\"\n"),
@@ -108,10 +106,10 @@ impl Given {
 fn outcome(given: &Given, setting: &Setting) -> String {
     let loaded = given.load().unwrap();
     let settings = &loaded.settings;
-    match setting.name {
+    match setting.name.as_str() {
         "link" | "link_file" => settings.link.to_secret_text(),
         "webhook_secret" | "webhook_secret_file" => {
-            let secret = settings.webhooks[0].secret.clone();
+            let secret = settings.outputs.webhook[0].secret.clone();
             String::from_utf8(secret.map_or(Vec::new(), |s| s.as_bytes().to_vec())).unwrap()
         }
         "ca_file" => match &settings.verify {
@@ -126,7 +124,7 @@ fn outcome(given: &Given, setting: &Setting) -> String {
 fn with(setting: &Setting) -> Given {
     let mut given = Given::nothing();
     if !setting.name.starts_with("link") {
-        let link = match setting.name {
+        let link = match setting.name.as_str() {
             "ca_file" => "flexfeed://s3cret@h?ch=lore",
             _ => LINK,
         };
@@ -147,7 +145,7 @@ fn with(setting: &Setting) -> Given {
 /// over defaults, for each setting.
 #[test]
 fn flags_win_over_variables_and_variables_over_the_file() {
-    for setting in TABLE.settings.iter().filter(|setting| setting.in_file()) {
+    for setting in TABLE.settings().iter().filter(|setting| setting.in_file()) {
         // What each of the three comes to alone.
         let [line, variable, file] = [0, 1, 2].map(|number| {
             let mut given = with(setting);
@@ -155,7 +153,7 @@ fn flags_win_over_variables_and_variables_over_the_file() {
             given.in_file(setting, &text);
             outcome(&given, setting)
         });
-        let name = setting.name;
+        let name = &setting.name;
         assert!(
             line != variable && variable != file,
             "{name}: no test, {line}"
@@ -201,9 +199,9 @@ fn defaults_apply_to_settings_that_are_not_given() {
         (http.addr, http.explicit),
         ("127.0.0.1:8080".parse().unwrap(), false)
     );
-    assert_eq!(settings.keep_entries, 500);
-    assert_eq!(settings.file_interval, Duration::from_secs(5));
-    assert!(settings.json && settings.multicast && settings.replicate);
+    assert_eq!(settings.outputs.keep_entries, 500);
+    assert_eq!(settings.outputs.file_interval, Duration::from_secs(5));
+    assert!(settings.outputs.json && settings.network.multicast && settings.network.replicate);
     assert_eq!(settings.log.format, LogFormat::Text);
     assert_eq!(
         settings.journal,
@@ -212,7 +210,7 @@ fn defaults_apply_to_settings_that_are_not_given() {
             bytes: 64 << 20
         }
     );
-    assert!(settings.webhooks.is_empty() && settings.exec.is_empty());
+    assert!(settings.outputs.webhook.is_empty() && settings.outputs.exec.is_empty());
     assert!(matches!(settings.verify, Verify::Pins(pins) if pins.len() == 1));
 }
 
@@ -257,13 +255,13 @@ concurrency = 4
     assert_eq!(settings.data, folder.join("data"));
     assert_eq!(settings.link.channels, ["lore", "net"]);
     assert_eq!(settings.http.unwrap().addr, "[::]:8081".parse().unwrap());
-    assert_eq!(settings.keep_entries, 2000);
+    assert_eq!(settings.outputs.keep_entries, 2000);
     assert_eq!(settings.journal.updates, 5000);
-    assert!(!settings.multicast);
-    let [first, second] = &settings.webhooks[..] else {
-        panic!("{:?}", settings.webhooks);
+    assert!(!settings.network.multicast);
+    let [first, second] = &settings.outputs.webhook[..] else {
+        panic!("{:?}", settings.outputs.webhook);
     };
-    assert!(first.name.starts_with("a-example-"), "{first:?}");
+    assert!(first.name().starts_with("a-example-"), "{first:?}");
     assert_eq!(
         first.secret.as_ref().unwrap().as_bytes(),
         b"0123456789abcdef"
@@ -274,7 +272,7 @@ concurrency = 4
         (Duration::from_secs(3), 16)
     );
     assert_eq!(first.max_age, Duration::from_secs(7200));
-    assert_eq!(second.name, "second");
+    assert_eq!(second.name(), "second");
     assert_eq!(
         second.secret.as_ref().unwrap().as_bytes(),
         b"another secret of the file"
@@ -283,9 +281,9 @@ concurrency = 4
         (second.timeout, second.attempts),
         (Duration::from_secs(10), 20)
     );
-    let exec = &settings.exec[0];
+    let exec = &settings.outputs.exec[0];
     assert_eq!((exec.concurrency, exec.attempts), (4, 3));
-    assert!(exec.name.starts_with("exec-"));
+    assert!(exec.name().starts_with("exec-"));
     let loaded = given.load().unwrap();
     let text = check::text(&loaded);
     assert!(text.contains("receiver.toml line 4: http"), "{text}");
@@ -294,7 +292,7 @@ concurrency = 4
         text.contains("log_format           text   (default)"),
         "{text}"
     );
-    let names = [&first.name, &second.name, &settings.exec[0].name];
+    let names = [&first.name, &second.name(), &settings.outputs.exec[0].name];
     for name in names {
         assert!(text.contains(&format!(" {name}: ")), "{name}: {text}");
     }
@@ -309,7 +307,7 @@ concurrency = 4
     assert_eq!(json["hooks"][2]["concurrency"], 4);
     assert_eq!(
         json["settings"].as_array().unwrap().len(),
-        TABLE.settings.len()
+        TABLE.settings().len()
     );
     let json = json.to_string();
     assert!(!json.contains("another secret") && !json.contains("s3cret"));
@@ -325,8 +323,8 @@ concurrency = 4
         .line
         .extend(["--webhook".into(), "https://b.example".into()]);
     let settings = given.settings();
-    assert_eq!(settings.webhooks.len(), 1);
-    assert_eq!(settings.exec.len(), 1);
+    assert_eq!(settings.outputs.webhook.len(), 1);
+    assert_eq!(settings.outputs.exec.len(), 1);
 }
 
 #[test]
@@ -401,7 +399,7 @@ fn a_mistake_in_the_file_is_named_with_its_line() {
         ("[[exec]]\ncommand = \" \"", "is empty"),
         (
             "[[exec]]\ncommand = \"a\"\nconcurrency = 1000",
-            "more than 256",
+            "no whole number from 1 to 256",
         ),
         (
             "[[exec]]\ncommand = \"a\"\nname = \"../x\"",
@@ -475,7 +473,12 @@ fn two_ways_to_say_the_same_are_refused_and_a_stronger_one_counts() {
     );
     given.line.push("flexfeed://x@other?ch=a".into());
     assert_eq!(given.settings().link.host, "other");
-    for content in [&b""[..], b"# nothing\n", b"\xff", &[b'x'; 70_000]] {
+    for (content, what) in [
+        (&b""[..], "is empty"),
+        (b"# nothing\n", "the link is empty"),
+        (b"\xff", "it is not UTF-8 text"),
+        (&[b'x'; 70_000], "it is longer than"),
+    ] {
         fs::write(&file, content).unwrap();
         given.line = vec![
             "flexfeed-receiver".into(),
@@ -483,10 +486,9 @@ fn two_ways_to_say_the_same_are_refused_and_a_stronger_one_counts() {
             file.clone(),
         ];
         let problem = given.problem();
-        assert!(
-            problem.contains("no file with an enrolment link"),
-            "{problem}"
-        );
+        assert!(problem.starts_with("--link-file: "), "{problem}");
+        assert!(problem.contains(what), "{problem}");
+        assert!(!problem.contains('\n'), "{problem}");
     }
 }
 

@@ -1,11 +1,17 @@
-//! Texts to the typed values that only a receiver has; every error says what would be right.
+//! Parsers of values that only a receiver has.
 
+use std::fs::File;
+use std::io::Read;
 use std::net::IpAddr;
+use std::path::Path;
 use std::time::Duration;
 
 use flexicast_tokio::receiver::{RelayName, Relays};
-use service::values::duration;
+use service::values::{duration, size};
 use url::Url;
+
+use crate::durable::FileError;
+use crate::link::Link;
 
 /// The longest name for people, in bytes: what a HELLO can carry.
 const MAX_NAME: usize = 255;
@@ -15,6 +21,49 @@ const MAX_HOOK_NAME: usize = 64;
 
 /// The most relays that are tried.
 const MAX_RELAYS: usize = 16;
+
+/// The least size of a journal that leaves room to work in.
+const MIN_JOURNAL: u64 = 64 << 10;
+
+/// All authorities of the web are less, in bytes.
+const MAX_CA_FILE: u64 = 4 << 20;
+
+/// Parses a link, or the first line with one of a file, whose comments begin with #.
+pub fn link(text: &str) -> Result<Link, String> {
+    let mut lines = text.lines().map(str::trim);
+    let link = lines.find(|line| !line.is_empty() && !line.starts_with('#'));
+    let parsed = Link::parse(link.unwrap_or_default()).map_err(|error| error.to_string());
+    parsed.map(|(link, _)| link)
+}
+
+/// Returns this machine's name.
+pub fn machine_name() -> String {
+    let system = rustix::system::uname();
+    let name = name(&system.nodename().to_string_lossy()).ok();
+    let name = name.filter(|name| !name.is_empty());
+    name.unwrap_or_else(|| "receiver".to_owned())
+}
+
+/// Checks that a file has certificates; the transport reads it.
+pub fn has_certificate(path: &Path) -> Result<(), String> {
+    let mut bytes = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(MAX_CA_FILE).read_to_end(&mut bytes))
+        .map_err(FileError::of("read the authorities in", path))
+        .map_err(|error| error.to_string())?;
+    match String::from_utf8_lossy(&bytes).contains("-----BEGIN CERTIFICATE-----") {
+        true => Ok(()),
+        false => Err(format!("{} has no certificate in PEM form", path.display())),
+    }
+}
+
+/// Parses the size of a journal.
+pub fn journal_size(text: &str) -> Result<u64, String> {
+    match size(text)? {
+        bytes if bytes < MIN_JOURNAL => Err(format!("is less than {MIN_JOURNAL}")),
+        bytes => Ok(bytes),
+    }
+}
 
 pub fn name(text: &str) -> Result<String, String> {
     let text = text.trim();
@@ -43,12 +92,6 @@ pub fn relays(text: &str) -> Result<Relays, String> {
         return Err(format!("names more than {MAX_RELAYS} relays"));
     }
     Ok(relays)
-}
-
-/// A UDP port that this machine can be asked for.
-pub fn port(text: &str) -> Result<u16, String> {
-    let port = text.trim().parse().ok().filter(|port| *port > 0);
-    port.ok_or_else(|| "is no port: give a number from 1 to 65535".to_owned())
 }
 
 pub fn interface(text: &str) -> Result<IpAddr, String> {

@@ -170,7 +170,7 @@ pub(super) async fn receive(
             Event::Disconnected { reason, .. } => lost = Some(plain(&reason)),
             _ => {}
         }
-        let best = if settings.multicast {
+        let best = if settings.network.multicast {
             Rung::Multicast
         } else {
             Rung::Replicated
@@ -292,7 +292,9 @@ fn examine_channel(channel: &str, seen: &ChannelProbe, settings: &Settings, repo
             let what = format!("channel {name}: the flow's packets arrive by {rung}");
             report.add("delivery", Verdict::Ok, &what, "");
         }
-        Some(Rung::Unicast) | None if !settings.multicast && !settings.replicate => {
+        Some(Rung::Unicast) | None
+            if !settings.network.multicast && !settings.network.replicate =>
+        {
             let what = format!("channel {name}: by unicast, as the settings want it");
             report.add("delivery", Verdict::Ok, &what, "");
         }
@@ -323,7 +325,7 @@ fn multicast(
     after: &Counters,
     report: &mut Report,
 ) {
-    if !settings.multicast {
+    if !settings.network.multicast {
         return report.add(
             "multicast",
             Verdict::Skipped,
@@ -405,7 +407,7 @@ pub(super) async fn beside(settings: &Settings, report: &mut Report) {
         .channels
         .iter()
         .any(|channel| channel.rung != "multicast");
-    if settings.multicast && second.connected && away {
+    if settings.network.multicast && second.connected && away {
         let joined = machine.memberships();
         if joined.is_empty() {
             let what = "this machine has joined no group";
@@ -434,7 +436,7 @@ fn running(settings: &Settings, first: &Status, second: &Status, report: &mut Re
             plain(&channel.rung),
             APART.as_secs()
         );
-        let wanted = settings.multicast || settings.replicate;
+        let wanted = settings.network.multicast || settings.network.replicate;
         let (verdict, advice) = match channel.rung.as_str() {
             "unicast" if wanted => (
                 Verdict::Warn,

@@ -15,7 +15,7 @@ const WITHIN: Duration = Duration::from_secs(2);
 /// Requests a Query (RFC 7450) from each configured relay, which leaves no state there, and reports
 /// the relay status of a running receiver.
 pub(super) async fn examine(settings: &Settings, running: bool, report: &mut Report) {
-    let Some(relays) = &settings.amt else {
+    let Some(relays) = settings.network.amt() else {
         let what = "not tested: relays are disabled (no_amt)";
         report.add("relay", Verdict::Skipped, what, "");
         return;

@@ -1,47 +1,240 @@
 //! Settings of the relay: from flags, the environment and a TOML file, in that order.
 //!
-//! The mechanism is common to all programs: see `service::settings`. `table` declares every setting
-//! once, `resolve` gives each its type.
-
-mod resolve;
-pub mod table;
-mod values;
+//! The mechanism is common to all programs: see `service::settings`.
 
 #[cfg(test)]
 mod tests;
 
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use service::listen::HttpSettings;
+use amt::relay::{self, GatewayAddress, Prefix};
+use clap::Args;
+use service::listen::{HttpSettings, http};
 use service::logging::LogSettings;
-
-pub use resolve::{http_address, load};
-pub use table::TABLE;
-pub use values::Listen;
+use service::settings::{Environment, Keys, Layer, Problems, Table};
+use service::values::{duration_or_seconds, one_of, whole};
 
 use crate::engine::Receive;
 
-/// Default time for which gateways are served after a stop request.
-const DRAIN_TIME: Duration = Duration::from_secs(2);
+/// Values of `--gateway-address-in-query`.
+const IN_QUERY: &[(&str, GatewayAddress)] = &[
+    ("off", GatewayAddress::Off),
+    ("until-unanswered", GatewayAddress::UntilUnanswered),
+    ("always", GatewayAddress::Always),
+];
 
-/// All settings of a relay, with defaults.
-#[derive(Debug, Clone)]
+/// All settings of a relay. The descriptions are the help.
+#[derive(Debug, Clone, Args)]
 pub struct Settings {
-    /// Addresses at which gateways reach it.
+    /// A TOML file with settings
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Address that gateways reach the relay at; can be repeated. :PORT means all addresses, IPv4
+    /// and IPv6. Third-party gateways use port 2268
+    #[arg(
+        long,
+        value_name = "ADDRESS:PORT",
+        value_delimiter = ',',
+        default_value = ":2268"
+    )]
+    #[arg(value_parser = listen)]
     pub listen: Vec<Listen>,
-    /// Interface with the multicast, by name or address; `None` for that of the routing table.
-    pub interface: Option<String>,
-    /// Reception of multicast.
-    pub receive: Receive,
-    /// Settings of the protocol.
-    pub relay: amt::relay::Config,
-    /// Time for which gateways are served after a stop request.
+    /// Interface that receives native multicast, by name or by one of its addresses [default: by
+    /// the routing table]
+    #[arg(long, value_name = "INTERFACE", value_parser = interface)]
+    pub native_interface: Option<String>,
+    /// Receive multicast to these UDP ports by ordinary sockets and rebuild its IP headers; needs
+    /// no privileges; can be repeated
+    #[arg(
+        long,
+        value_name = "PORT",
+        value_delimiter = ',',
+        default_value = "4434"
+    )]
+    #[arg(value_parser = whole::<u16>(1..=65_535))]
+    pub udp_ports: Vec<u16>,
+    /// Capture multicast to any port on the interface instead; needs CAP_NET_RAW; packets of a
+    /// source with --multicast-ttl 0 are not seen
+    #[arg(long)]
+    pub capture: bool,
+    /// Address to announce to gateways that look for a relay by an anycast address; one for IPv4
+    /// and one for IPv6 [default: the address that a Discovery was sent to]
+    #[arg(long, value_name = "IP", value_delimiter = ',', value_parser = address)]
+    pub advertise: Vec<IpAddr>,
+    /// Maximum number of gateways; others are redirected by the L flag to another relay
+    #[arg(long, value_name = "NUMBER", default_value = "10000")]
+    #[arg(value_parser = whole::<usize>(1..=1_000_000))]
+    pub max_gateways: usize,
+    /// Maximum number of sources and groups of one gateway
+    #[arg(long, value_name = "NUMBER", default_value = "64")]
+    #[arg(value_parser = whole::<usize>(1..=1_000_000))]
+    pub max_groups_per_gateway: usize,
+    /// Maximum number of sources and groups of all gateways together
+    #[arg(long, value_name = "NUMBER", default_value = "4096")]
+    #[arg(value_parser = whole::<usize>(1..=1_000_000))]
+    pub max_groups: usize,
+    /// Discoveries and Requests of one address (IPv6: of one /64) that are answered each second;
+    /// all gateways behind a NAT have one address, and each that is served may ask four times a
+    /// second in addition
+    #[arg(long, value_name = "NUMBER", default_value = "1000")]
+    #[arg(value_parser = whole::<u32>(1..=1_000_000))]
+    pub requests_per_second_per_address: u32,
+    /// Serve only gateways with these addresses; can be repeated [default: all addresses]
+    #[arg(long, value_name = "PREFIX", value_delimiter = ',')]
+    pub allow: Vec<Prefix>,
+    /// Serve no gateways with these addresses, whatever --allow says; can be repeated
+    #[arg(long, value_name = "PREFIX", value_delimiter = ',')]
+    pub deny: Vec<Prefix>,
+    /// Time between two Membership Updates of a gateway (in seconds, or with ms, s, m or h); a
+    /// gateway silent for twice as long is dropped
+    #[arg(long, value_name = "TIME", default_value = "125s", value_parser = query_interval)]
+    pub query_interval: Duration,
+    /// Whether a Query contains the gateway's own address: off, always, or until-unanswered: not to
+    /// gateways that leave such a Query unanswered, as the Linux kernel's does
+    #[arg(long, value_name = "WHEN", default_value = "off", value_parser = one_of(IN_QUERY))]
+    pub gateway_address_in_query: GatewayAddress,
+    /// Largest packet towards gateways, IP header included, until the network reports that a path
+    /// takes less; never fragmented
+    #[arg(long, value_name = "BYTES", default_value = "1500")]
+    #[arg(value_parser = whole::<u16>(576..=65_535))]
+    pub mtu: u16,
+    /// Time to serve gateways after SIGTERM, without accepting new ones
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = duration_or_seconds)]
     pub drain_time: Duration,
-    /// HTTP address; `None` for no HTTP.
-    pub http: Option<HttpSettings>,
-    /// Log.
+    /// HTTP address of status, health and metrics; off for none
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8091")]
+    #[arg(value_parser = http(8091))]
+    pub http: std::option::Option<HttpSettings>,
+    /// The log.
+    #[command(flatten)]
     pub log: LogSettings,
 }
 
 /// Settings with their origins and warnings.
 pub type Loaded = service::settings::Loaded<Settings>;
+
+/// The settings of all places.
+pub const TABLE: Table = Table {
+    prefix: "FLEXFEED_RELAY_",
+    keys: Keys::of::<Settings>(&[]),
+    ..Table::EMPTY
+};
+
+impl Settings {
+    /// Returns the ports that multicast is received on, or that it is captured.
+    #[must_use]
+    pub fn receive(&self) -> Receive {
+        let mut ports = self.udp_ports.clone();
+        ports.sort_unstable();
+        ports.dedup();
+        match self.capture {
+            true => Receive::Capture,
+            false => Receive::Ports(ports),
+        }
+    }
+
+    /// Returns the settings of the protocol.
+    #[must_use]
+    pub fn relay(&self) -> relay::Config {
+        let default = relay::Config::default();
+        let v4 = |ip: &IpAddr| match ip {
+            IpAddr::V4(ip) => Some(*ip),
+            IpAddr::V6(_) => None,
+        };
+        let v6 = |ip: &IpAddr| match ip {
+            IpAddr::V4(_) => None,
+            IpAddr::V6(ip) => Some(*ip),
+        };
+        relay::Config {
+            max_gateways: self.max_gateways,
+            max_groups_per_gateway: self.max_groups_per_gateway,
+            max_joins: self.max_groups,
+            requests_per_second: self.requests_per_second_per_address,
+            query_interval: self.query_interval,
+            // A host has to answer before the next Query.
+            max_response: default.max_response.min(self.query_interval / 2),
+            gateway_address: self.gateway_address_in_query,
+            advertise_v4: self.advertise.iter().find_map(v4),
+            advertise_v6: self.advertise.iter().find_map(v6),
+            allow: self.allow.clone(),
+            deny: self.deny.clone(),
+            mtu: self.mtu,
+            ..default
+        }
+    }
+}
+
+/// Returns the settings of the command line, the environment and the TOML file that either names.
+///
+/// # Errors
+/// All problems of the settings.
+pub fn load(line: Layer, environment: &Environment) -> Result<Loaded, Problems> {
+    TABLE.load(line, environment, |settings: &mut Settings, check| {
+        check.explicit("http", &mut settings.http);
+        if settings.capture {
+            let what = "has no effect together with capture, which receives all ports; leave one \
+                        of them out";
+            check.wrong_setting("udp_ports", what);
+        }
+        let v4 = settings.advertise.iter().filter(|ip| ip.is_ipv4()).count();
+        if v4 > 1 || settings.advertise.len() - v4 > 1 {
+            let what = "has two addresses of one family; leave one of them out";
+            check.wrong_setting("advertise", what);
+        }
+    })
+}
+
+/// Address at which gateways reach the relay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Listen {
+    /// An address.
+    At(SocketAddr),
+    /// All addresses of both families.
+    All(u16),
+}
+
+fn listen(text: &str) -> Result<Listen, String> {
+    let listen = match text.trim().strip_prefix(':') {
+        Some(port) => port.parse().ok().map(Listen::All),
+        None => text.trim().parse().ok().map(Listen::At),
+    };
+    listen.ok_or_else(|| {
+        "is no address with a port, such as 192.0.2.1:2268, [2001:db8::1]:2268 or :2268 (all \
+         addresses of this machine)"
+            .to_owned()
+    })
+}
+
+/// Parses an interface's name or address, which only the running relay looks up.
+fn interface(text: &str) -> Result<String, String> {
+    let text = text.trim();
+    let ip: Option<IpAddr> = text.parse().ok();
+    let no_interface = ip.is_some_and(|ip| ip.is_multicast() || ip.is_unspecified());
+    // The longest name that Linux allows has 15 bytes.
+    let no_name = ip.is_none() && (text.len() > 15 || text.contains(['/', ' ', ':']));
+    match no_interface || no_name {
+        true => {
+            Err("is neither an interface's name, such as eth0, nor one of its addresses".into())
+        }
+        false => Ok(text.to_owned()),
+    }
+}
+
+fn address(text: &str) -> Result<IpAddr, String> {
+    let ip: Option<IpAddr> = text.trim().parse().ok();
+    ip.filter(|ip| !ip.is_multicast() && !ip.is_unspecified())
+        .ok_or_else(|| "is no address of a host, such as 192.0.2.7 or 2001:db8::7".to_owned())
+}
+
+/// Parses the interval of Queries: one that a Query can express.
+fn query_interval(text: &str) -> Result<Duration, String> {
+    // The largest value of the code (RFC 3376, section 4.1.7).
+    const MOST: Duration = Duration::from_secs(31_744);
+    let interval = duration_or_seconds(text)?;
+    match (Duration::from_secs(1)..=MOST).contains(&interval) {
+        true => Ok(interval),
+        false => Err(format!("is not within 1s and {}s", MOST.as_secs())),
+    }
+}

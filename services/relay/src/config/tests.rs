@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use service::cli::Request;
-use service::settings::{Environment, Form, Layer, Layers, Origin, Problems};
+use service::settings::{Form, Layers, Origin};
 
 use super::*;
 use crate::cli::PROGRAM;
@@ -69,8 +69,8 @@ fn settings(arguments: &[&str]) -> Settings {
 fn without_a_word_it_relays_a_sources_flow_beside_it() {
     let settings = settings(&[]);
     assert_eq!(settings.listen, [Listen::All(2268)]);
-    assert_eq!(settings.receive, Receive::Ports(vec![4434]));
-    assert_eq!(settings.relay.query_interval, Duration::from_secs(125));
+    assert_eq!(settings.receive(), Receive::Ports(vec![4434]));
+    assert_eq!(settings.relay().query_interval, Duration::from_secs(125));
     assert_eq!(
         settings.http.map(|http| http.addr.to_string()).as_deref(),
         Some("127.0.0.1:8091")
@@ -80,10 +80,10 @@ fn without_a_word_it_relays_a_sources_flow_beside_it() {
 #[test]
 fn for_every_setting_flags_win_over_variables_and_variables_over_the_file() {
     let folder = tempfile::tempdir().unwrap();
-    for setting in TABLE.settings.iter().filter(|setting| setting.in_file()) {
+    for setting in TABLE.settings().iter().filter(|setting| setting.in_file()) {
         let examples = EXAMPLES.iter().find(|(name, _)| *name == setting.name);
-        let [by_flag, by_variable, by_file] = examples.expect(setting.name).1;
-        let toml = match setting.form {
+        let [by_flag, by_variable, by_file] = examples.expect(&setting.name).1;
+        let toml = match setting.form() {
             Form::Switch => by_file.to_owned(),
             _ => format!("{by_file:?}"),
         };
@@ -91,11 +91,11 @@ fn for_every_setting_flags_win_over_variables_and_variables_over_the_file() {
         std::fs::write(&path, format!("{} = {toml}\n", setting.name)).unwrap();
         let path = path.to_str().unwrap();
         let variable = TABLE.variable(setting);
-        let flag = format!("--{}={by_flag}", setting.flag);
+        let flag = format!("--{}={by_flag}", setting.flag());
         let file = format!("--config={path}");
         let winner = |arguments: &[&str], variables: &[(&str, &str)]| {
             let loaded = loaded(arguments, variables).unwrap();
-            let given = loaded.layers.given(setting.name).unwrap();
+            let given = loaded.layers.given(&setting.name).unwrap();
             (given.origin.clone(), given.texts().join(","))
         };
         let (origin, text) = winner(&[&flag, &file], &[(&variable, by_variable)]);
@@ -114,7 +114,7 @@ fn for_every_setting_flags_win_over_variables_and_variables_over_the_file() {
 
 #[test]
 fn lists_are_given_in_many_ways() {
-    let ports = |arguments: &[&str]| match settings(arguments).receive {
+    let ports = |arguments: &[&str]| match settings(arguments).receive() {
         Receive::Ports(ports) => ports,
         Receive::Capture => panic!(),
     };
@@ -127,7 +127,7 @@ fn lists_are_given_in_many_ways() {
         layers.given("udp_ports").unwrap().texts(),
         ["1", "2", "3,4"]
     );
-    let relay = settings(&["--allow", "10.0.0.0/8,2001:db8::/32", "--deny=10.1.2.3"]).relay;
+    let relay = settings(&["--allow", "10.0.0.0/8,2001:db8::/32", "--deny=10.1.2.3"]).relay();
     assert_eq!((relay.allow.len(), relay.deny.len()), (2, 1));
     assert_eq!(
         settings(&["--listen", "127.0.0.1:1", "--listen=:2"]).listen,
@@ -140,7 +140,7 @@ fn problems_name_their_place() {
     for (arguments, text) in [
         (
             &["--udp-ports", "0"][..],
-            "--udp-ports: \"0\" is no UDP port",
+            "--udp-ports: \"0\" is no whole number from 1 to 65535",
         ),
         (
             &["--listen", "localhost"],
@@ -152,7 +152,10 @@ fn problems_name_their_place() {
             "--query-interval: \"0\" is no duration",
         ),
         (&["--query-interval", "10h"], "is not within 1s and 31744s"),
-        (&["--mtu", "100"], "--mtu: \"100\" is no number of bytes"),
+        (
+            &["--mtu", "100"],
+            "--mtu: \"100\" is no whole number from 576",
+        ),
         (&["--max-gateways", "0"], "is no whole number from 1 to"),
         (
             &["--capture", "--udp-ports", "1"],

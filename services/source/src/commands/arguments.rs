@@ -1,21 +1,41 @@
 //! Command line of the commands.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
-use clap::{ArgMatches, Args, Command, Subcommand};
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, Subcommand};
+use service::cli::Cli;
 use service::health;
-use service::settings::line::{self, json_flag};
-use service::settings::table::CONFIG;
 
 use super::when;
-use crate::config::{self, Groups, Keep, TABLE, parse};
+use crate::config::{ChannelArguments, FeedArguments, TABLE, parse};
+
+const EXAMPLES: &str = "\
+Examples:
+  Push the Linux kernel's lists to receivers on this machine:
+    flexfeed-source --feed https://lore.kernel.org/all/new.atom
+
+  Serve receivers elsewhere, which reach this machine as feeds.example.org, UDP port 4433:
+    flexfeed-source --feed https://example.org/feed.atom --public-address feeds.example.org
+
+  By IPv4 and IPv6 multicast, and a second channel:
+    flexfeed-source --feed https://example.org/feed.atom --group '232.1.1.1:4434,[ff3e::1]:4434' \\
+      --channel-spec 'news,feed=https://example.org/news.atom,rate=5M'
+
+  Without multicast and copies, every receiver on its own connection:
+    flexfeed-source --feed https://example.org/feed.atom --group '' --no-replicate
+
+Flags win over FLEXFEED_… variables, those over the configuration file, and that over the defaults.
+The first start makes a certificate and prints an enrolment link for receivers. It stays in
+DIR/enrolment-link.";
+
+/// The flag for an answer in JSON.
+const JSON: &str = "json";
 
 /// The command that runs the source; all others are an [`Action`].
 pub(super) const RUN: &str = "run";
 
 /// Settings of all commands: those of the database.
-const FOR_ALL: [&str; 3] = [CONFIG, "data", "database_url"];
+const FOR_ALL: [&str; 3] = ["config", "data", "database_url"];
 
 /// Settings of an enrolment link.
 const FOR_LINKS: [&str; 5] = ["public_address", "listen", "cert", "key", "next_pin"];
@@ -135,25 +155,6 @@ pub enum Channel {
     },
 }
 
-/// Settings of a channel.
-#[derive(Debug, Args)]
-pub struct ChannelArguments {
-    /// Multicast groups, as those of --group; '' for no multicast [default: the next free ones]
-    #[arg(long, value_name = "LIST", value_parser = parse::groups)]
-    pub groups: Option<Groups>,
-    /// Highest rate of the flow in bit/s: 500k, 10M, 1G [default: the source's --rate]
-    #[arg(id = "flow-rate", long = "rate", value_name = "RATE", value_parser = parse::rate)]
-    pub rate: Option<u64>,
-    /// Rotate the key at each join, so that new members cannot decrypt earlier packets
-    #[arg(id = "is-private", long = "private", value_name = "true|false", num_args = 0..=1,
-          require_equals = true, default_missing_value = "true")]
-    pub private: Option<bool>,
-    /// Updates to keep: a number, an age, or both: 100000, 30d, 100000,30d; or all, or default for
-    /// the source's --retention and --retention-age
-    #[arg(long, value_name = "RETENTION", value_parser = parse::keep)]
-    pub keep: Option<Keep>,
-}
-
 /// `feed …`.
 #[derive(Debug, Subcommand)]
 pub enum Feed {
@@ -166,6 +167,9 @@ pub enum Feed {
         url: String,
         #[command(flatten)]
         settings: FeedArguments,
+        /// Display title
+        #[arg(long, value_name = "TEXT")]
+        title: Option<String>,
     },
     /// List the feeds
     List {
@@ -214,27 +218,6 @@ pub enum Feed {
     },
 }
 
-/// Settings of a feed.
-#[derive(Debug, Args)]
-pub struct FeedArguments {
-    /// Allow an address in a private network
-    #[arg(long)]
-    pub local: bool,
-    /// Fixed time between two polls: 20, 500ms, 5m
-    #[arg(long, value_name = "TIME", value_parser = parse::interval,
-          conflicts_with_all = ["min_interval", "max_interval"])]
-    pub interval: Option<Duration>,
-    /// Shortest time between two polls [default: the source's --min-poll-interval]
-    #[arg(long, value_name = "TIME", value_parser = parse::interval)]
-    pub min_interval: Option<Duration>,
-    /// Longest time between two polls [default: the source's --max-poll-interval]
-    #[arg(long, value_name = "TIME", value_parser = parse::interval)]
-    pub max_interval: Option<Duration>,
-    /// Display title
-    #[arg(long, value_name = "TEXT")]
-    pub title: Option<String>,
-}
-
 /// `receiver …`.
 #[derive(Debug, Subcommand)]
 pub enum Receiver {
@@ -281,52 +264,40 @@ pub enum Settings {
     Show,
 }
 
+/// The command line.
+const CLI: Cli = Cli {
+    program: "flexfeed-source",
+    version: env!("CARGO_PKG_VERSION"),
+    about: "Reads feeds and pushes every new entry to all receivers at once",
+    examples: EXAMPLES,
+    run: RUN,
+    table: TABLE,
+    http: "http",
+    takes: |path, setting| match path {
+        "config check" | "config show" => true,
+        "token create" if FOR_LINKS.contains(&setting) => true,
+        "channel add" if setting == "group" => true,
+        _ => FOR_ALL.contains(&setting),
+    },
+};
+
 /// Returns the definition of the command line.
 pub fn command() -> Command {
-    let mut root = config::command();
-    let about = root.get_about().cloned().unwrap_or_default();
-    root = Action::augment_subcommands(root)
-        .subcommand_required(false)
-        .about(about)
-        .subcommand(health::command(TABLE.options_of(&[CONFIG, "http"])));
-    // `run` and `health` are there with their settings already.
-    let names: Vec<String> = root
-        .get_subcommands()
-        .map(|command| command.get_name().to_owned())
-        .filter(|name| ![RUN, health::NAME].contains(&name.as_str()))
-        .collect();
-    for name in names {
-        root = root.mut_subcommand(&name, |command| with_common(command, &name));
-    }
-    root
-}
-
-/// Adds `--json` and the settings that it needs to each command that does something.
-fn with_common(command: Command, path: &str) -> Command {
-    let inner: Vec<String> = command
-        .get_subcommands()
-        .map(|command| command.get_name().to_owned())
-        .collect();
-    if inner.is_empty() {
-        let command = command.arg(json_flag("Print one JSON object, for programs"));
-        let more = match path {
-            "config check" | "config show" => return command.args(TABLE.options()),
-            "token create" => &FOR_LINKS[..],
-            "channel add" => &["group"],
-            _ => &[],
-        };
-        return command.args(TABLE.options_of(&[&FOR_ALL[..], more].concat()));
-    }
-    inner.into_iter().fold(command, |command, name| {
-        let path = format!("{path} {name}");
-        command.mut_subcommand(&name, |command| with_common(command, &path))
+    let json = Arg::new(JSON)
+        .long(JSON)
+        .action(ArgAction::SetTrue)
+        .help("Print one JSON object, for programs");
+    CLI.command::<Action>(&|path| match path {
+        RUN | health::NAME => None,
+        _ => Some(json.clone()),
     })
+    .args_conflicts_with_subcommands(false)
 }
 
 /// Whether `--json` is given.
 pub(super) fn wants_json(matches: &ArgMatches) -> bool {
     match matches.subcommand() {
         Some((_, inner)) => wants_json(inner),
-        None => line::wants_json(matches),
+        None => matches!(matches.try_get_one(JSON), Ok(Some(true))),
     }
 }

@@ -4,10 +4,11 @@ use serde_json::{Value, json};
 use store::{NewAudit, Store};
 use tracing::warn;
 
-use super::arguments::{Channel, ChannelArguments, Feed, Receiver, Token};
+use super::arguments::{Channel, Feed, Receiver, Token};
 use super::text::hidden;
 use super::{CommandOutput, Failure};
 use crate::clock::{millis, now_ms};
+use crate::config::ChannelArguments;
 
 /// Access path to the database, in the audit log.
 const VIA: &str = "command line";
@@ -108,10 +109,15 @@ impl Feed {
     /// Returns the audit entry; `None` for a command that only reads.
     pub(super) fn note(&self) -> Option<AuditEntry> {
         match self {
-            Feed::Add { to, url, settings } => {
+            Feed::Add {
+                to,
+                url,
+                settings,
+                title,
+            } => {
                 let detail = json!({
                     "channel": to,
-                    "title": settings.title,
+                    "title": title,
                     "local": settings.local,
                 });
                 Some(AuditEntry::new("feed.add", hidden(url), detail))

@@ -6,14 +6,14 @@ use std::net::SocketAddr;
 use serde_json::json;
 use store::{ChannelRow, ChannelSettings, Origin, Retention, Store};
 
-use super::arguments::{Channel, ChannelArguments};
+use super::arguments::Channel;
 use super::confirm::confirm;
 use super::database::check_origin;
 use super::progress::with_progress;
 use super::table::{Column, number, table_or, whole, words};
 use super::text::count;
 use super::{CommandOutput, Failure, rows, when};
-use crate::config::{self, Config, Groups, Keep, MAX_CHANNELS};
+use crate::config::{self, ChannelArguments, Config, Groups, Keep, MAX_CHANNELS};
 
 const COLUMNS: [Column; 7] = [
     words("NAME", 12),
@@ -90,7 +90,7 @@ pub(super) async fn make(
             free(groups, &taken)?;
             groups.clone()
         }
-        None => next_groups(&config.first_groups, &taken)?,
+        None => next_groups(&config.given.group, &taken)?,
     };
     let settings = ChannelSettings {
         groups: Some(groups.to_string()),

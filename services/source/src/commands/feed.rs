@@ -5,7 +5,7 @@ use feed::parse::parse_served;
 use serde_json::json;
 use store::{FeedSettings, Origin, Store};
 
-use super::arguments::{Feed, FeedArguments};
+use super::arguments::Feed;
 use super::channel::existing;
 use super::database::{check_origin, with_database};
 use super::progress::with_progress;
@@ -13,7 +13,7 @@ use super::table::{Column, WIDTH, table_or, whole, words};
 use super::text::{count, cut, plain, wrap};
 use super::{CommandOutput, Failure, outlines, rows, when};
 use crate::clock::millis;
-use crate::config::{Config, FeedAddress};
+use crate::config::{Config, FeedAddress, FeedArguments};
 
 const COLUMNS: [Column; 5] = [
     words("CHANNEL", 10),
@@ -33,8 +33,14 @@ pub(super) async fn answer(config: &Config, action: &Feed) -> Result<CommandOutp
     match action {
         Feed::Check { url, local } => check(config, url, *local).await,
         Feed::Import { .. } | Feed::Export { .. } => outlines::answer(config, action).await,
-        Feed::Add { to, url, settings } => {
-            let work = async |store: &Store| add(config, store, to, url, settings).await;
+        Feed::Add {
+            to,
+            url,
+            settings,
+            title,
+        } => {
+            let title = title.as_ref();
+            let work = async |store: &Store| add(config, store, to, url, settings, title).await;
             with_database(config, action.note(), work).await
         }
         Feed::List { of, all } => {
@@ -54,15 +60,10 @@ async fn add(
     to: &str,
     url: &str,
     arguments: &FeedArguments,
+    title: Option<&String>,
 ) -> Result<CommandOutput, Failure> {
     let address = FeedAddress::parse(url).map_err(Failure::Usage)?;
-    if let (Some(min), Some(max)) = (arguments.min_interval, arguments.max_interval)
-        && min > max
-    {
-        return Err(Failure::usage(
-            "--min-interval is longer than --max-interval",
-        ));
-    }
+    let (min, max) = arguments.bounds().map_err(Failure::Usage)?;
     let local = arguments.local;
     // The source would not fetch an address of which no fetcher can be made.
     fetcher(config, &address, local)?;
@@ -76,10 +77,6 @@ async fn add(
             format_args!("feed {shown}"),
         )?;
     }
-    let (min, max) = match arguments.interval {
-        Some(fixed) => (Some(fixed), Some(fixed)),
-        None => (arguments.min_interval, arguments.max_interval),
-    };
     let old_title = || known.as_ref()?.settings.title.clone();
     let fresh = FeedSettings {
         url: address.shown.clone(),
@@ -87,7 +84,7 @@ async fn add(
         local,
         min_interval_ms: min.map(millis),
         max_interval_ms: max.map(millis),
-        title: arguments.title.clone().or_else(old_title),
+        title: title.cloned().or_else(old_title),
         origin: Origin::Managed,
     };
     let row = store.feeds().put(&channel, &fresh).await?;

@@ -104,8 +104,8 @@ fn saved_address(data: &Path) -> Option<String> {
 }
 
 fn present_pin(config: &Config) -> Result<[u8; 32], Failure> {
-    let path = match &config.certificate {
-        Some(own) => own.cert.clone(),
+    let path = match config.certificate.cert.as_deref() {
+        Some(own) => own.to_owned(),
         None => config.data.join(CERT),
     };
     let shown = path.display();

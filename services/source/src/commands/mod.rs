@@ -40,7 +40,7 @@ use service::settings::Environment;
 use store::Store;
 
 use crate::config::{self, Config, Resolved};
-pub use arguments::Action;
+pub use arguments::{Action, command};
 use database::with_database;
 pub use failure::Failure;
 

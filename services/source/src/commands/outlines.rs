@@ -11,13 +11,13 @@ use jiff::Timestamp;
 use serde_json::json;
 use store::{FeedSettings, Origin, Store};
 
-use super::arguments::{ChannelArguments, Feed};
+use super::arguments::Feed;
 use super::channel::{existing, make};
 use super::database::with_database;
 use super::progress::with_progress;
 use super::text::{count, cut, hidden, plain};
 use super::{CommandOutput, Failure};
-use crate::config::{Config, FeedAddress, parse};
+use crate::config::{ChannelArguments, Config, FeedAddress, parse};
 
 /// Number of refused feeds that are shown.
 const SHOWN: usize = 10;
@@ -101,12 +101,7 @@ impl Import<'_> {
             }
             if channels.insert(channel.clone()) {
                 if !self.dry_run {
-                    let like_others = ChannelArguments {
-                        groups: None,
-                        rate: None,
-                        private: None,
-                        keep: None,
-                    };
+                    let like_others = ChannelArguments::default();
                     make(self.config, store, &channel, &like_others).await?;
                 }
                 made.push(channel.clone());

@@ -49,7 +49,7 @@ pub(super) fn answer(action: &Action, resolved: &Resolved) -> (CommandOutput, Re
         .iter()
         .filter(|shown| all || shown.origin.is_some())
         .map(|shown| {
-            let (name, value) = (shown.name.to_owned(), shown.value.clone());
+            let (name, value) = (shown.name.clone(), shown.value.clone());
             vec![name, value, from(shown).to_owned()]
         })
         .collect();
@@ -120,7 +120,8 @@ fn plan(config: &Config) -> String {
         let private = if channel.private { ", private" } else { "" };
         text.push_str(&format!("Channel {}: {groups}{private}\n", channel.name));
         for feed in &channel.feeds {
-            let every = config.feeds.intervals(feed.min_interval, feed.max_interval);
+            let (min, max) = feed.polls.bounds().unwrap_or_default();
+            let every = config.feeds.intervals(min, max);
             let every = every_words(every);
             text.push_str(&format!("  {} {every}\n", feed.address.redacted()));
         }
@@ -143,7 +144,8 @@ fn every_words(every: Intervals) -> String {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
-    use crate::config::{command, resolve};
+    use crate::commands::arguments::command;
+    use crate::config::resolve;
     use service::settings::Environment;
 
     const FEED: &str = "https://ann:s3cret@example.org/feed?channel=5&key=s3cret";

@@ -1,11 +1,12 @@
-//! Settings of a channel: its feed, its flow, and the one-line form of both.
+//! Channels and feeds: of the file, of one line, and as commands take them.
 
 use std::collections::HashSet;
 use std::fmt;
 use std::time::Duration;
 
-use service::settings::{Section, Taker};
-use service::values::switch;
+use clap::Args;
+use serde_json::json;
+use service::settings::table;
 use url::Url;
 
 use super::groups::{Groups, groups};
@@ -19,7 +20,7 @@ const FORM: &str = "write NAME,feed=URL and then, separated by commas, what diff
                     channel: group=LIST, rate=RATE, private. For example: \
                     news,feed=https://example.org/feed.atom,group=232.70.70.9:4434,rate=5M";
 
-/// A channel as it is asked for.
+/// A channel with its settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChannelSettings {
     /// Its name.
@@ -36,97 +37,161 @@ pub struct ChannelSettings {
     pub keep: Keep,
 }
 
-/// A feed as it is asked for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FeedSettings {
-    /// Address.
-    pub address: FeedAddress,
-    /// Whether it may lead to a private network.
-    pub local: bool,
-    /// Polled no more often than this; `None` for what holds for all.
-    pub min_interval: Option<Duration>,
-    /// Polled at least this often; `None` for what holds for all.
-    pub max_interval: Option<Duration>,
+/// The keys of `[[channel]]`.
+#[derive(Debug, Clone, Args)]
+pub struct ChannelTable {
+    /// Name
+    #[arg(long, value_parser = values::channel)]
+    name: String,
+    #[command(flatten)]
+    settings: ChannelArguments,
+    /// Feeds
+    #[arg(long, value_parser = table::<FeedSettings>)]
+    feed: Vec<FeedSettings>,
 }
 
-impl From<FeedAddress> for FeedSettings {
-    fn from(address: FeedAddress) -> Self {
-        Self {
-            address,
-            local: false,
-            min_interval: None,
-            max_interval: None,
+/// Settings of a channel, in the file and of commands.
+#[derive(Debug, Clone, Default, Args)]
+pub struct ChannelArguments {
+    /// Multicast groups, as those of --group; '' for no multicast [default: the next free ones]
+    #[arg(long, value_name = "LIST", value_parser = groups)]
+    pub groups: Option<Groups>,
+    /// Highest rate of the flow in bit/s: 500k, 10M, 1G [default: the source's --rate]
+    #[arg(id = "flow-rate", long = "rate", value_name = "RATE", value_parser = values::rate)]
+    pub rate: Option<u64>,
+    /// Rotate the key at each join, so that new members cannot decrypt earlier packets
+    #[arg(id = "is-private", long = "private", value_name = "true|false", num_args = 0..=1)]
+    #[arg(require_equals = true, default_missing_value = "true")]
+    pub private: Option<bool>,
+    /// Updates to keep: a number, an age, or both: 100000, 30d, 100000,30d; or all, or default for
+    /// the source's --retention and --retention-age
+    #[arg(long, value_name = "LIST", value_parser = values::keep)]
+    pub keep: Option<Keep>,
+}
+
+/// A feed with its settings: the keys of `[[channel.feed]]`.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct FeedSettings {
+    /// Address
+    #[arg(long = "url", hide_env_values = true, value_parser = FeedAddress::parse)]
+    pub address: FeedAddress,
+    /// Its polls.
+    #[command(flatten)]
+    pub polls: FeedArguments,
+}
+
+/// Settings of a feed, in the file and of commands.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
+pub struct FeedArguments {
+    /// Allow an address in a private network
+    #[arg(long)]
+    pub local: bool,
+    /// Fixed time between two polls: 20, 500ms, 5m
+    #[arg(long, value_name = "TIME", value_parser = values::interval)]
+    #[arg(conflicts_with_all = ["min_interval", "max_interval"])]
+    interval: Option<Duration>,
+    /// Shortest time between two polls [default: the source's --min-poll-interval]
+    #[arg(long, value_name = "TIME", value_parser = values::interval)]
+    min_interval: Option<Duration>,
+    /// Longest time between two polls [default: the source's --max-poll-interval]
+    #[arg(long, value_name = "TIME", value_parser = values::interval)]
+    max_interval: Option<Duration>,
+}
+
+impl FeedArguments {
+    /// Returns the shortest and the longest time between two polls; `None` for the source's.
+    ///
+    /// # Errors
+    /// The shortest is longer than the longest.
+    pub fn bounds(&self) -> Result<(Option<Duration>, Option<Duration>), String> {
+        let (min, max) = (
+            self.interval.or(self.min_interval),
+            self.interval.or(self.max_interval),
+        );
+        match min.zip(max) {
+            Some((min, max)) if min > max => Err("min-interval is longer than max-interval".into()),
+            _ => Ok((min, max)),
         }
     }
 }
 
-/// Returns the channel of a `[[channel]]` table, the `number`th channel, counted from 0, which is
-/// like the first where it says nothing; `None` after noting a problem.
-pub(super) fn of_table(
-    taker: &mut Taker<'_>,
-    table: &Section,
-    number: usize,
-    first: &ChannelSettings,
-) -> Option<ChannelSettings> {
-    taker.require(table, "name");
-    let name = taker.key(table, "name", values::channel);
-    let own = taker.key(table, "groups", groups);
-    let rate_bps = taker.key(table, "rate", values::rate);
-    let private = taker.key(table, "private", switch);
-    let keep = taker.key(table, "keep", values::keep);
-    let feeds = table.sections("feed").iter();
-    let feeds: Vec<_> = feeds.filter_map(|feed| feed_of(taker, feed)).collect();
-    let name = name?;
-    let mut seen = HashSet::new();
-    if let Some(twice) = feeds.iter().find(|feed| !seen.insert(&feed.address.shown)) {
-        let url = twice.address.redacted();
-        let what = format!("channel {name:?} has the feed {url} twice");
-        taker.wrong(&table.origin, &what);
+impl ChannelTable {
+    /// Returns the channel, the `number`th, counted from 0, which is like the first where nothing
+    /// else is given.
+    pub(super) fn channel(
+        &self,
+        number: usize,
+        first: &ChannelSettings,
+    ) -> Result<ChannelSettings, String> {
+        let (name, settings) = (&self.name, &self.settings);
+        let mut seen = HashSet::new();
+        for feed in &self.feed {
+            let url = feed.address.redacted();
+            if !seen.insert(&feed.address.shown) {
+                return Err(format!("channel {name:?} has the feed {url} twice"));
+            }
+            let bounds = feed.polls.bounds();
+            bounds.map_err(|what| format!("channel {name:?}, feed {url}: {what}"))?;
+        }
+        // Beyond this there are no groups in any case.
+        let number = u8::try_from(number).unwrap_or(u8::MAX);
+        let own = settings.groups.clone().map(Ok);
+        let groups = own.unwrap_or_else(|| first.groups.following(number));
+        Ok(ChannelSettings {
+            groups: groups.map_err(|why| {
+                format!(
+                    "channel {name:?}: {why}: give it its own with group=LIST or groups = \"LIST\""
+                )
+            })?,
+            rate_bps: settings.rate.unwrap_or(first.rate_bps),
+            private: settings.private == Some(true),
+            keep: settings.keep.unwrap_or(first.keep),
+            feeds: self.feed.clone(),
+            name: name.clone(),
+        })
     }
-    let next = || first.groups.following(count(number));
-    let groups = own
-        .map_or_else(next, Ok)
-        .map_err(|why| format!("channel {name:?}: {why}: give it its own with groups"));
-    Some(ChannelSettings {
-        groups: taker.take(&table.origin, groups)?,
-        rate_bps: rate_bps.unwrap_or(first.rate_bps),
-        private: private.unwrap_or(false),
-        keep: keep.unwrap_or(first.keep),
-        feeds,
-        name,
-    })
 }
 
-/// Returns the feed of a `[[channel.feed]]` table.
-fn feed_of(taker: &mut Taker<'_>, table: &Section) -> Option<FeedSettings> {
-    taker.require(table, "url");
-    let address = taker.key(table, "url", FeedAddress::parse);
-    let local = taker.key(table, "local", switch);
-    let [fixed, min, max] = ["interval", "min_interval", "max_interval"]
-        .map(|key| taker.key(table, key, values::interval));
-    if fixed.is_some() && (min.is_some() || max.is_some()) {
-        taker.wrong(
-            &table.origin,
-            "interval is for feeds that are polled at fixed times: leave it out, or min_interval \
-             and max_interval",
-        );
+/// Parses a channel of one line. Errors repeat its name at most.
+pub(super) fn spec(text: &str) -> Result<ChannelTable, String> {
+    let mut parts = text.split(',');
+    let name = parts.next().unwrap_or_default().trim();
+    // A text without a name may begin with the feed's address, and so with a password.
+    let name = values::channel(name).map_err(|error| format!("its name: {error}. {FORM}"))?;
+    let wrong = |why: &str| format!("channel {name:?}: {why}");
+    let mut given: Vec<(&str, String)> = Vec::new();
+    for part in parts {
+        let (key, value) = part.split_once('=').unwrap_or((part, "true"));
+        let flag = match key {
+            "feed" | "rate" if part != key => Some(key),
+            "group" if part != key => Some("groups"),
+            "private" if part == key => Some(key),
+            _ => None,
+        };
+        match (flag, given.last_mut()) {
+            (Some(flag), _) => given.push((flag, value.to_owned())),
+            // Addresses and lists have commas.
+            (None, Some((_, last))) => last.extend([",", part]),
+            // The part may be of an address.
+            (None, None) => {
+                return Err(wrong(&format!(
+                    "what follows the name is no setting. {FORM}"
+                )));
+            }
+        }
     }
-    if let (Some(min), Some(max)) = (min, max)
-        && min > max
-    {
-        taker.wrong(&table.origin, "min_interval is longer than max_interval");
+    let feeds = given.iter().filter(|(flag, _)| *flag == "feed").count();
+    match feeds {
+        0 => return Err(wrong(&format!("feed=URL is missing. {FORM}"))),
+        1 => {}
+        _ => return Err(wrong("feed= is given twice")),
     }
-    Some(FeedSettings {
-        address: address?,
-        local: local.unwrap_or(false),
-        min_interval: fixed.or(min),
-        max_interval: fixed.or(max),
-    })
-}
-
-/// The number of a channel; beyond this there are no groups in any case.
-fn count(number: usize) -> u8 {
-    u8::try_from(number).unwrap_or(u8::MAX)
+    let words = given.into_iter().map(|(flag, value)| match flag {
+        "feed" => format!("--feed={}", json!([format!("--url={value}")])),
+        _ => format!("--{flag}={value}"),
+    });
+    let words: Vec<String> = words.chain([format!("--name={name}")]).collect();
+    table(&json!(words).to_string()).map_err(|what| wrong(&what))
 }
 
 /// A feed's address, in the form that is asked for and in the one that may be seen by everybody.
@@ -156,7 +221,7 @@ impl FeedAddress {
         redacted(&self.shown)
     }
 
-    /// Reads one.
+    /// Parses one.
     ///
     /// # Errors
     /// The text is no address of a feed. The error does not repeat it: it may hold a password.
@@ -180,93 +245,6 @@ impl FeedAddress {
             secret: url.into(),
             shown: shown.into(),
         })
-    }
-}
-
-/// Reads the `number`th channel, counted from 0, which is like the first where it says nothing.
-/// Errors repeat its name at most.
-pub(super) fn further(
-    text: &str,
-    number: usize,
-    first: &ChannelSettings,
-) -> Result<ChannelSettings, String> {
-    let mut parts = text.split(',');
-    let name = parts.next().unwrap_or_default().trim();
-    // A text without a name may begin with the feed's address, and so with a password.
-    let name = values::channel(name).map_err(|error| format!("its name: {error}. {FORM}"))?;
-    let wrong = |why: String| format!("channel {name:?}: {why}");
-    let mut given = Given::default();
-    // A part that begins no setting goes on with the one before: addresses and lists have commas.
-    let mut settings: Vec<String> = Vec::new();
-    for part in parts {
-        let begins = SETTINGS.iter().any(|setting| part.starts_with(setting));
-        match settings.last_mut() {
-            Some(last) if !begins && part != PRIVATE => {
-                last.push(',');
-                last.push_str(part);
-            }
-            _ => settings.push(part.to_owned()),
-        }
-    }
-    for setting in &settings {
-        given.take(setting).map_err(&wrong)?;
-    }
-    let Some(feed) = given.feed else {
-        return Err(wrong(format!("feed=URL is missing. {FORM}")));
-    };
-    let groups = match given.groups {
-        Some(groups) => groups,
-        None => first
-            .groups
-            .following(count(number))
-            .map_err(|why| wrong(format!("{why}: give it its own with group=LIST")))?,
-    };
-    Ok(ChannelSettings {
-        feeds: vec![feed.into()],
-        groups,
-        rate_bps: given.rate_bps.unwrap_or(first.rate_bps),
-        private: given.private,
-        keep: first.keep,
-        name,
-    })
-}
-
-const FEED: &str = "feed=";
-const GROUP: &str = "group=";
-const RATE: &str = "rate=";
-const PRIVATE: &str = "private";
-const SETTINGS: [&str; 3] = [FEED, GROUP, RATE];
-
-#[derive(Default)]
-struct Given {
-    feed: Option<FeedAddress>,
-    groups: Option<Groups>,
-    rate_bps: Option<u64>,
-    private: bool,
-}
-
-impl Given {
-    fn take(&mut self, setting: &str) -> Result<(), String> {
-        let twice = |is: bool, name: &str| match is {
-            true => Err(format!("{name} is given twice")),
-            false => Ok(()),
-        };
-        if let Some(url) = setting.strip_prefix(FEED) {
-            twice(self.feed.is_some(), FEED)?;
-            self.feed = Some(FeedAddress::parse(url)?);
-        } else if let Some(list) = setting.strip_prefix(GROUP) {
-            twice(self.groups.is_some(), GROUP)?;
-            self.groups = Some(groups(list)?);
-        } else if let Some(rate) = setting.strip_prefix(RATE) {
-            twice(self.rate_bps.is_some(), RATE)?;
-            self.rate_bps = Some(values::rate(rate).map_err(|why| format!("{RATE}: {why}"))?);
-        } else if setting == PRIVATE {
-            self.private = true;
-        } else {
-            // What it is may be a part of an address.
-            return Err(format!("what follows the name is no setting. {FORM}"));
-        }
-        Ok(())
     }
 }
 

@@ -1,15 +1,12 @@
 //! Settings of the source: from flags, the environment and a TOML file, in that order.
 //!
-//! The mechanism is common to all programs: see `service::settings`. `table` declares every setting
-//! once, `resolve` gives each its type, `channels` reads those of flags and file.
+//! The mechanism is common to all programs: see `service::settings`. `channels` has channels and
+//! feeds, `values`, `groups` and `relays` the parsers, `resolve` what is checked together.
 
 mod channels;
-mod command_line;
 mod groups;
-mod pins;
 mod relays;
 mod resolve;
-mod table;
 mod values;
 
 #[cfg(test)]
@@ -19,23 +16,259 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::{ArgAction, Args};
+use console::config::{prefix, public_url};
 use ipnet::IpNet;
 use service::logging::LogSettings;
+use service::settings::{Keys, Table, Tables, table};
+use service::values::{listen, whole};
 use url::Url;
 
-pub use channels::{ChannelSettings, FeedAddress, MAX_CHANNELS, redacted};
-pub use command_line::command;
+pub use channels::{
+    ChannelArguments, ChannelSettings, FeedAddress, FeedArguments, FeedSettings, MAX_CHANNELS,
+    redacted,
+};
 pub use groups::{FlowSources, Groups};
-pub use pins::show as show_pin;
 pub use relays::Relay;
 pub use resolve::{Resolved, resolve};
-pub use table::TABLE;
-pub use values::PublicAddress;
+pub use values::{PublicAddress, show_pin};
+
+use channels::ChannelTable;
 
 /// Parsers of single values, also for commands.
 pub mod parse {
     pub use super::groups::groups;
-    pub use super::values::{age, channel, interval, keep, rate};
+    pub use super::values::{age, channel};
+}
+
+/// Default address of the console.
+const CONSOLE: &str = "127.0.0.1:9470";
+
+/// Settings of the source, checked as far as possible without the system. The descriptions are the
+/// help.
+#[derive(Debug, Clone, Args)]
+pub struct Config {
+    /// TOML file with settings, named as the variables are, in lower case and without FLEXFEED_,
+    /// and with [[channel]] and [[channel.feed]] tables
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Channels as they are given.
+    #[command(flatten)]
+    pub given: GivenChannels,
+    /// Channels of flags, environment and file; there may be more in the database, and none here.
+    #[arg(skip)]
+    pub channels: Vec<ChannelSettings>,
+    /// Settings of feeds.
+    #[command(flatten)]
+    pub feeds: FeedDefaults,
+    /// Folder of the certificate, the keys, the database and the enrolment link
+    #[arg(long, value_name = "DIR", default_value = "./flexfeed-source")]
+    pub data: PathBuf,
+    /// Database: sqlite://PATH or postgresql://USER:PASSWORD@HOST/NAME; the variable DATABASE_URL
+    /// does the same [default: sqlite://DIR/flexfeed.db]
+    #[arg(long, value_name = "URL", env = "DATABASE_URL", hide_env_values = true)]
+    #[arg(value_parser = values::database_url)]
+    pub database_url: Option<String>,
+    /// UDP address and port that receivers connect to
+    #[arg(long, value_name = "IP:PORT", default_value = "0.0.0.0:4433")]
+    #[arg(value_parser = |text: &str| listen(text, 4433))]
+    pub listen: SocketAddr,
+    /// Public name or address of this machine for enrolment links, with a port if it differs from
+    /// that of --listen [default: 127.0.0.1]
+    #[arg(long, value_name = "HOST[:PORT]", value_parser = values::public_address)]
+    pub public_address: Option<PublicAddress>,
+    /// Settings of flows.
+    #[command(flatten)]
+    pub flows: FlowDefaults,
+    /// Retention of channels that have none of their own.
+    #[command(flatten)]
+    pub keep: Keep,
+    /// Address and port of /healthz, /readyz, /metrics and /status.json
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:8090")]
+    #[arg(value_parser = |text: &str| listen(text, 8090))]
+    pub http: SocketAddr,
+    /// Console in this process.
+    #[command(flatten)]
+    pub console: Console,
+    /// Certificate; that in the data folder where none is given.
+    #[command(flatten)]
+    pub certificate: OwnCertificate,
+    /// Pin of the key that will be used next, sha256:…: added to enrolment links, so that receivers
+    /// know both keys before the change
+    #[arg(long, value_name = "PIN", value_parser = values::pin)]
+    pub next_pin: Option<[u8; 32]>,
+    /// Time at shutdown to wait for acknowledgements of what is published before connections are
+    /// closed; 0 for none
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = values::drain_time)]
+    pub drain_time: Duration,
+    /// Name of this source where several share one database [default: this machine's name]
+    #[arg(long, value_name = "NAME", value_parser = values::holder_name)]
+    holder_name: Option<String>,
+    /// Write qlog files of connections and flows to this folder, for tools such as qvis; their size
+    /// is unbounded, and they reveal what was sent to each receiver and when
+    #[arg(long, value_name = "DIR")]
+    pub qlog: Option<PathBuf>,
+    /// Log.
+    #[command(flatten)]
+    pub log: LogSettings,
+    /// Warnings about settings that are valid but probably not meant.
+    #[arg(skip)]
+    pub warnings: Vec<String>,
+}
+
+/// Channels as they are given.
+#[derive(Debug, Clone, Args)]
+pub struct GivenChannels {
+    /// Feed of the first channel: Atom, RSS or JSON Feed, by http or https. Its address is shown to
+    /// receivers with its query, which must hold no secret; a user name and password are left out.
+    /// More feeds come from the configuration file, or with `flexfeed-source feed add`
+    #[arg(long, value_name = "URL", hide_env_values = true, value_parser = FeedAddress::parse)]
+    feed: Option<FeedAddress>,
+    /// Name of the first channel: letters, digits, '-', '_' and '.'. The first channel exists only
+    /// if this or --feed is given
+    #[arg(long, value_name = "NAME", default_value = "lore", value_parser = values::channel)]
+    channel: String,
+    /// Multicast groups of the first channel's flow: an IPv4 address and port, an IPv6 one in
+    /// brackets, or both separated by a comma; '' for no multicast. Channels without groups of
+    /// their own get consecutive ones: 232.70.70.2 after 232.70.70.1
+    #[arg(long, value_name = "LIST", default_value = "232.70.70.1:4434")]
+    #[arg(value_parser = groups::groups)]
+    pub group: Groups,
+    /// Rotate the key of the first channel's flow at each join, so that new members cannot decrypt
+    /// earlier packets
+    #[arg(long)]
+    private: bool,
+    /// Further channel with its own feed and flow: NAME,feed=URL, then ,group=LIST, ,rate=RATE and
+    /// ,private as needed. Can be repeated; the variable separates channels by white space
+    #[arg(
+        long,
+        value_name = "SPEC",
+        hide_env_values = true,
+        value_delimiter = ' '
+    )]
+    #[arg(value_parser = channels::spec)]
+    channel_spec: Vec<ChannelTable>,
+    /// Channels of the file.
+    #[arg(long, hide = true, value_parser = table::<ChannelTable>)]
+    channels: Vec<ChannelTable>,
+}
+
+/// Settings of feeds.
+#[derive(Debug, Clone, Args)]
+pub struct FeedDefaults {
+    /// Allow all feeds to be in private, loopback and similar networks
+    #[arg(long = "allow-private-feed")]
+    pub allow_private: bool,
+    /// Fixed time between two polls of each feed, in seconds or with a unit: 500ms, 20s, 5m, 1h;
+    /// overrides the hints of the server [default: by the feed's rate, within the next two]
+    #[arg(long, value_name = "TIME", value_parser = values::interval)]
+    #[arg(conflicts_with_all = ["min_poll_interval", "max_poll_interval"])]
+    poll_interval: Option<Duration>,
+    /// Shortest time between two polls of a feed, also after a suspected gap
+    #[arg(long, value_name = "TIME", default_value = "20s", value_parser = values::interval)]
+    min_poll_interval: Duration,
+    /// Longest time between two polls of a feed, unless its server asks for more
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = values::interval)]
+    max_poll_interval: Duration,
+    /// Contact URL sent in the User-Agent header, for the operators of feeds: a page, or
+    /// mailto:NAME@HOST
+    #[arg(long, value_name = "URL", value_parser = values::contact)]
+    pub contact: Option<String>,
+}
+
+/// Settings of flows.
+#[derive(Debug, Clone, Args)]
+pub struct FlowDefaults {
+    /// Addresses of the interfaces that flows leave by: IPv4, IPv6, or both separated by a comma
+    /// [default: by the route to the group]
+    #[arg(long = "flow-source", value_name = "LIST", value_parser = groups::flow_sources)]
+    sources: Option<FlowSources>,
+    /// Announce any-source groups, (*,G), instead of source-specific ones, (S,G)
+    #[arg(long)]
+    pub asm: bool,
+    /// TTL of the packets of flows, in hops; 0 keeps multicast on this machine, as for an AMT relay
+    /// on the same machine, which must then use --udp-ports
+    #[arg(long = "multicast-ttl", value_name = "HOPS", default_value = "64")]
+    #[arg(value_parser = whole::<u32>(0..=255))]
+    pub ttl: u32,
+    /// AMT relays announced to receivers, the preferred ones first: HOST or HOST:PORT as receivers
+    /// reach them, followed by =HOST:PORT if this machine reaches them elsewhere. A | separates
+    /// relays of equal preference, which receivers share. Each is probed every 5 s, and only those
+    /// that answer are announced
+    #[arg(long = "amt-relay", visible_alias = "relay", value_name = "LIST")]
+    #[arg(value_parser = relays::relays)]
+    relays: Option<std::vec::Vec<Relay>>,
+    /// Send no copies of flows to receivers that multicast does not reach; they get everything on
+    /// their own connections, which takes more bandwidth
+    #[arg(long = "no-replicate", action = ArgAction::SetFalse)]
+    pub replicate: bool,
+    /// Highest rate of a flow, and of each receiver's own connection, in bit/s: 500k, 10M, 1G
+    #[arg(long = "rate", value_name = "RATE", default_value = "10M", value_parser = values::rate)]
+    pub rate_bps: u64,
+    /// Highest rate of the updates on all receivers' own connections together; bounds a mass
+    /// fall-back
+    #[arg(long = "unicast-rate", value_name = "RATE", default_value = "200M")]
+    #[arg(value_parser = values::rate)]
+    pub unicast_rate_bps: u64,
+    /// Longest delay of receivers' acknowledgements, in ms
+    #[arg(long = "ack-delay-ms", value_name = "MS", default_value = "25")]
+    #[arg(value_parser = values::ms(1..=1000))]
+    pub ack_delay: Duration,
+    /// Time without acknowledgements, in ms, after which a member falls back to unicast
+    #[arg(long = "fall-back-ms", value_name = "MS", default_value = "150")]
+    #[arg(value_parser = values::ms(10..=60_000))]
+    pub fall_back: Duration,
+    /// Time between heartbeats of an idle flow, in ms
+    #[arg(long = "heartbeat-ms", value_name = "MS", default_value = "1000")]
+    #[arg(value_parser = values::ms(50..=60_000))]
+    pub heartbeat: Duration,
+}
+
+/// Retention of a channel's updates; `None` is no limit, and of two the stricter one holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Args)]
+pub struct Keep {
+    /// Keep the last N updates of each channel for receivers that were away; 0 keeps all
+    #[arg(long = "retention", value_name = "N", default_value = "0", value_parser = values::count)]
+    pub count: std::option::Option<u64>,
+    /// Keep updates of each channel for this long: 12h, 30d, 8w [default: unlimited]
+    #[arg(long = "retention-age", value_name = "AGE", value_parser = values::age)]
+    pub age: Option<Duration>,
+}
+
+/// A console in this process.
+#[derive(Debug, Clone, Args)]
+pub struct Console {
+    /// Serve the operators' console in this process: an API and a dashboard for browsers, at
+    /// 127.0.0.1:9470 or the address given. Keep it on this machine unless a proxy with https is in
+    /// front
+    #[arg(long = "console", value_name = "IP:PORT", num_args = 0..=1)]
+    #[arg(default_missing_value = CONSOLE, value_parser = values::console)]
+    listen: Option<std::option::Option<SocketAddr>>,
+    /// Address at which browsers reach the console of --console behind a proxy:
+    /// https://console.example.org
+    #[arg(long = "console-public-url", value_name = "URL", value_parser = public_url)]
+    pub public_url: Option<Url>,
+    /// Proxies in front of the console of --console, as addresses or prefixes, whose
+    /// X-Forwarded-For and X-Forwarded-Proto headers are trusted
+    #[arg(
+        long = "console-trusted-proxy",
+        value_name = "LIST",
+        value_delimiter = ','
+    )]
+    #[arg(value_parser = prefix)]
+    pub trusted_proxies: Vec<IpNet>,
+}
+
+/// Files of an own certificate: both, or none.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct OwnCertificate {
+    /// Certificate of your own (PEM, with its chain); read again when it changes and on SIGHUP
+    /// [default: DIR/cert.pem, made at the first start]
+    #[arg(long, value_name = "FILE")]
+    pub cert: Option<PathBuf>,
+    /// Private key of --cert (PEM)
+    #[arg(long, value_name = "FILE")]
+    pub key: Option<PathBuf>,
 }
 
 /// The times between two polls of a feed; both the same if they do not adapt.
@@ -47,13 +280,40 @@ pub struct Intervals {
     pub max: Duration,
 }
 
-/// Retention of a channel's updates; `None` is no limit, and of two the stricter one holds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Keep {
-    /// The last so many.
-    pub count: Option<u64>,
-    /// Those of this time.
-    pub age: Option<Duration>,
+/// The settings of all places.
+pub const TABLE: Table = Table {
+    prefix: "FLEXFEED_",
+    keys: Keys::of::<Config>(&[Tables {
+        setting: "channels",
+        key: "channel",
+        keys: Keys::of::<ChannelTable>(&[Tables {
+            setting: "feed",
+            key: "feed",
+            keys: Keys::of::<FeedSettings>(&[]),
+        }]),
+    }]),
+    hidden: |_, _| "***".to_owned(),
+    empty: "group",
+    other_variables: &[
+        #[cfg(feature = "fault-injection")]
+        crate::faults::VARIABLE,
+    ],
+    strict: true,
+    ..Table::EMPTY
+};
+
+impl Config {
+    /// Returns the name of this source among several on one database.
+    pub fn holder_name(&self) -> String {
+        self.holder_name.clone().unwrap_or_else(values::host_name)
+    }
+}
+
+impl OwnCertificate {
+    /// Returns the files of certificate and key; `None` for those in the data folder.
+    pub fn files(&self) -> Option<(PathBuf, PathBuf)> {
+        self.cert.clone().zip(self.key.clone())
+    }
 }
 
 impl Keep {
@@ -61,121 +321,47 @@ impl Keep {
     pub const ALL: u64 = i64::MAX as u64;
 }
 
-/// Files of an own certificate.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OwnCertificate {
-    /// PEM, with its chain.
-    pub cert: PathBuf,
-    /// PEM.
-    pub key: PathBuf,
+impl Console {
+    /// Returns its HTTP address; `None` for no console.
+    pub fn listen(&self) -> Option<SocketAddr> {
+        self.listen.flatten()
+    }
 }
 
-/// Configuration of the source, checked as far as possible without the system.
-#[derive(Debug, Clone)]
-pub struct Config {
-    /// Channels of flags, environment and file; there may be more in the database, and none here.
-    pub channels: Vec<ChannelSettings>,
-    /// Groups from which those of channels without groups of their own are counted.
-    pub first_groups: Groups,
-    /// Retention of channels that have none of their own.
-    pub keep: Keep,
-    /// Settings of feeds.
-    pub feeds: FeedDefaults,
-    /// Settings of flows.
-    pub flows: FlowDefaults,
-    /// Data folder.
-    pub data: PathBuf,
-    /// Database; `None` for the one in the data folder.
-    pub database_url: Option<String>,
-    /// Address that receivers connect to.
-    pub listen: SocketAddr,
-    /// Address in enrolment links; `None` if it was not given.
-    pub public_address: Option<PublicAddress>,
-    /// Rate of all receivers' own connections together, in bit/s.
-    pub unicast_rate_bps: u64,
-    /// Certificate; `None` for the one in the data folder.
-    pub certificate: Option<OwnCertificate>,
-    /// A second pin for enrolment links.
-    pub next_pin: Option<[u8; 32]>,
-    /// Address of the status pages.
-    pub http: SocketAddr,
-    /// Console in this process.
-    pub console: Option<Console>,
-    /// Time limit for the farewell.
-    pub drain_time: Duration,
-    /// Name of this source among several on one database.
-    pub holder_name: String,
-    /// A folder for qlog files.
-    pub qlog: Option<PathBuf>,
-    /// Log.
-    pub log: LogSettings,
-    /// Warnings about settings that are valid but probably not meant.
-    pub warnings: Vec<String>,
-}
+impl FlowDefaults {
+    /// Returns the source addresses.
+    pub fn sources(&self) -> FlowSources {
+        self.sources.unwrap_or_default()
+    }
 
-/// Settings of feeds.
-#[derive(Debug, Clone)]
-pub struct FeedDefaults {
-    /// Whether all feeds' addresses may lead to private networks.
-    pub allow_private: bool,
-    /// Times between polls of feeds that have none of their own.
-    pub poll: Intervals,
-    /// Contact URL or address in the User-Agent header.
-    pub contact: Option<String>,
-}
-
-/// Settings of flows.
-#[derive(Debug, Clone)]
-pub struct FlowDefaults {
-    /// Source addresses.
-    pub sources: FlowSources,
-    /// Whether groups are announced as (*,G), not as (S,G).
-    pub asm: bool,
-    /// TTL of the packets, in hops; with 0 they do not leave this machine.
-    pub ttl: u32,
-    /// AMT relays announced to receivers.
-    pub relays: Vec<Relay>,
-    /// Whether flows are copied to single receivers that ask for it.
-    pub replicate: bool,
-    /// Rate of each receiver's own connection, and of flows that have none of their own, in bit/s.
-    pub rate_bps: u64,
-    /// Longest delay of receivers' acknowledgements.
-    pub ack_delay: Duration,
-    /// `D_fb`.
-    pub fall_back: Duration,
-    /// Heartbeat of an idle flow.
-    pub heartbeat: Duration,
-}
-
-/// A console in this process.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Console {
-    /// HTTP address.
-    pub listen: SocketAddr,
-    /// Address at which browsers reach it.
-    pub public_url: Option<Url>,
-    /// Proxies whose X-Forwarded-For and X-Forwarded-Proto headers are trusted.
-    pub trusted_proxies: Vec<IpNet>,
+    /// Returns the AMT relays announced to receivers.
+    pub fn relays(&self) -> &[Relay] {
+        self.relays.as_deref().unwrap_or_default()
+    }
 }
 
 impl FeedDefaults {
+    /// Returns the intervals of feeds that have none of their own.
+    pub fn poll(&self) -> Intervals {
+        let (min, max) = (self.min_poll_interval, self.max_poll_interval);
+        Intervals {
+            min: self.poll_interval.unwrap_or(min),
+            max: self.poll_interval.unwrap_or(max),
+        }
+    }
+
     /// Returns the intervals of a feed that asks for these. One that asks for less than everything
     /// else does gets it.
     pub fn intervals(&self, min: Option<Duration>, max: Option<Duration>) -> Intervals {
-        match (min, max) {
-            (Some(min), Some(max)) => Intervals {
-                min,
-                max: max.max(min),
-            },
-            (Some(min), None) => Intervals {
-                min,
-                max: self.poll.max.max(min),
-            },
-            (None, Some(max)) => Intervals {
-                min: self.poll.min.min(max),
-                max,
-            },
-            (None, None) => self.poll,
+        let poll = self.poll();
+        let (least, most) = match (min, max) {
+            (Some(min), max) => (min, max.unwrap_or(poll.max).max(min)),
+            (None, Some(max)) => (poll.min.min(max), max),
+            (None, None) => (poll.min, poll.max),
+        };
+        Intervals {
+            min: least,
+            max: most,
         }
     }
 }

@@ -2,11 +2,13 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use service::values::{number, time};
+use data_encoding::BASE64URL_NOPAD;
+use service::values::{listen, number, switch, time, whole};
 
-use super::Keep;
+use super::{CONSOLE, Keep};
 
 /// Longest name of a channel, in bytes: it is also a file name at the receivers, with endings.
 const MAX_CHANNEL: usize = 100;
@@ -27,6 +29,9 @@ const MAX_AGE: Duration = Duration::from_secs(3650 * 86_400);
 
 /// Longest name of a source among several, in bytes.
 const MAX_HOLDER: usize = 255;
+
+/// Beginning of a pin, by which receivers recognise the source's key.
+const SHA256: &str = "sha256:";
 
 const KEEP_FORM: &str = "write how many updates to keep, for how long, or both: 100000, 30d or \
                          100000,30d; or `all`, or `default` for what holds for all channels";
@@ -262,11 +267,53 @@ pub(super) fn host_name() -> String {
     }
 }
 
-pub(super) fn log_level(text: &str) -> Result<String, String> {
-    match text.parse::<tracing_subscriber::EnvFilter>() {
-        Ok(_) => Ok(text.to_owned()),
-        Err(error) => Err(format!("{text:?}: {error}")),
+/// Returns a parser of times in whole milliseconds.
+pub(super) fn ms(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<Duration, String> + Clone {
+    let whole = whole::<u64>(range);
+    move |text| whole(text).map(Duration::from_millis)
+}
+
+/// Parses a number of updates; `None` for 0.
+pub(super) fn count(text: &str) -> Result<Option<u64>, String> {
+    whole(0..=u64::MAX)(text).map(|count| Some(count).filter(|&count| count > 0))
+}
+
+/// Parses the console's address; `None` for no console.
+pub(super) fn console(text: &str) -> Result<Option<SocketAddr>, String> {
+    match switch(text) {
+        Ok(true) => listen(CONSOLE, 0).map(Some),
+        Ok(false) => Ok(None),
+        Err(_) => listen(text, 9470)
+            .map(Some)
+            .map_err(|what| format!("{what}, and neither true nor false")),
     }
+}
+
+pub(super) fn database_url(text: &str) -> Result<String, String> {
+    let checked = store::check_url(text).map_err(|error| error.to_string());
+    checked.map(|()| text.to_owned())
+}
+
+pub(super) fn contact(text: &str) -> Result<String, String> {
+    feed::fetch::check_contact(text).map(|()| text.to_owned())
+}
+
+/// Returns a pin as a link has it.
+pub fn show_pin(pin: &[u8; 32]) -> String {
+    format!("{SHA256}{}", BASE64URL_NOPAD.encode(pin))
+}
+
+/// Parses a pin as a link has it.
+pub(super) fn pin(text: &str) -> Result<[u8; 32], String> {
+    let encoded = text.strip_prefix(SHA256).unwrap_or_default();
+    let bytes = BASE64URL_NOPAD.decode(encoded.as_bytes()).ok();
+    bytes
+        .and_then(|bytes| bytes.try_into().ok())
+        .ok_or_else(|| {
+            "write a pin as enrolment links have it: sha256: and 43 characters, the SHA-256 of the \
+         key's SubjectPublicKeyInfo in base64url"
+                .to_owned()
+        })
 }
 
 /// A rate in bit/s.

@@ -12,7 +12,6 @@ use tracing::{info, warn};
 use x509_parser::pem::Pem;
 
 use super::{DataFolder, PRIVATE, PUBLIC, check_private, random, read};
-use crate::config::OwnCertificate;
 
 /// File of the certificate that is made in the data folder.
 pub const CERT: &str = "cert.pem";
@@ -52,12 +51,12 @@ impl Identity {
     pub fn load_or_make(
         folder: &DataFolder,
         host: &str,
-        own: Option<&OwnCertificate>,
+        own: Option<(PathBuf, PathBuf)>,
     ) -> Result<Self> {
         let files = match own {
-            Some(own) => Files {
-                cert: own.cert.clone(),
-                key: own.key.clone(),
+            Some((cert, key)) => Files {
+                cert,
+                key,
                 is_own: true,
             },
             None => {

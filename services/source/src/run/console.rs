@@ -1,5 +1,6 @@
 //! The operator's console in this process: with a database in a file, one program suffices.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
@@ -15,8 +16,8 @@ use crate::config::Console;
 ///
 /// # Errors
 /// The address is taken, or not one of this machine.
-pub(super) async fn listen(console: Option<&Console>) -> Result<Option<TcpListener>> {
-    let Some(Console { listen, .. }) = console else {
+pub(super) async fn listen(console: &Console) -> Result<Option<TcpListener>> {
+    let Some(listen) = console.listen() else {
         return Ok(None);
     };
     let listener = TcpListener::bind(listen).await.with_context(|| {
@@ -28,10 +29,9 @@ pub(super) async fn listen(console: Option<&Console>) -> Result<Option<TcpListen
 /// Serves the console until `stop`, from the source's own database.
 pub(super) async fn serve(listener: TcpListener, context: Arc<Context>, stop: CancellationToken) {
     let config = &context.config;
-    let Some(console) = &config.console else {
-        return;
-    };
-    if !service::host::is_own(console.listen.ip()) && console.public_url.is_none() {
+    let console = &config.console;
+    let beyond = |listen: SocketAddr| !service::host::is_own(listen.ip());
+    if console.listen().is_some_and(beyond) && console.public_url.is_none() {
         warn!(
             "--console answers at an address that other machines reach, and --console-public-url \
              is not set: passwords would cross the network unencrypted; put a proxy with TLS \

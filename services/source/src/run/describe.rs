@@ -28,7 +28,7 @@ pub(super) fn describe(
     let others = others.filter(|warning| !warning.contains("--public-address"));
     warnings.extend(others.cloned());
     SourceInfo {
-        holder: config.holder_name.clone(),
+        holder: config.holder_name(),
         software: concat!("flexfeed-source ", env!("CARGO_PKG_VERSION")).to_owned(),
         started_ms: jiff::Timestamp::now().as_millisecond(),
         public_address: vec![address.to_owned()],

@@ -87,7 +87,7 @@ impl From<Keep> for Retention {
 
 /// Returns the local address that sends the flow to a group.
 fn interface(config: &Config, group: SocketAddr) -> Result<IpAddr> {
-    if let Some(ip) = config.flows.sources.towards(group) {
+    if let Some(ip) = config.flows.sources().towards(group) {
         return Ok(ip);
     }
     let remedy = "name its address with --flow-source, or leave the group out of --group";

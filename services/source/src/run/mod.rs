@@ -86,13 +86,13 @@ async fn start(config: Config, stop: CancellationToken) -> Result<RunningParts> 
     let folder = DataFolder::open(&config.data)?;
     let public = config.public_address.clone();
     let public = public.unwrap_or_else(PublicAddress::local);
-    let own = config.certificate.as_ref();
+    let own = config.certificate.files();
     let identity = Identity::load_or_make(&folder, &public.host_name(), own)?;
     ::service::startup::make_qlog_folder(config.qlog.as_deref()).map_err(Error::msg)?;
     let store = startup::open_store(&config, &folder).await?;
     let holder = Holder {
         id: folder.holder()?,
-        name: config.holder_name.clone(),
+        name: config.holder_name(),
     };
     let is_withheld =
         startup::put_settings(&config, &store, &holder, startup::SetupPhase::Start).await?;
@@ -102,7 +102,7 @@ async fn start(config: Config, stop: CancellationToken) -> Result<RunningParts> 
     let backlog = backlog.counting(metrics.admissions.clone());
     let source = bind(&config, &identity, backlog).await?;
     let listener = listen(config.http)?;
-    let console = console::listen(config.console.as_ref()).await?;
+    let console = console::listen(&config.console).await?;
     let (local, http) = (
         source.local_addr(),
         listener.local_addr().context("no address")?,
@@ -171,7 +171,7 @@ async fn start(config: Config, stop: CancellationToken) -> Result<RunningParts> 
         metrics: Arc::clone(&context.metrics),
     });
     parts.spawn(relays::watch(
-        context.config.flows.relays.clone(),
+        context.config.flows.relays().to_vec(),
         context.handle.clone(),
         Arc::clone(&context.board),
         stop.clone(),
@@ -250,7 +250,7 @@ async fn bind(config: &Config, identity: &Identity, backlog: StoreBacklog) -> Re
     let settings = SourceConfig {
         channels: Vec::new(),
         rate_bps: config.flows.rate_bps,
-        unicast_rate_bps: Some(config.unicast_rate_bps),
+        unicast_rate_bps: Some(config.flows.unicast_rate_bps),
         ack_delay: config.flows.ack_delay,
         fall_back: config.flows.fall_back,
         heartbeat: config.flows.heartbeat,

@@ -197,12 +197,14 @@ impl Changes {
             let url = &feed.address.shown;
             given.insert(url.as_str());
             let row = rows.iter().find(|row| row.settings.url == *url);
+            // Checked with the settings.
+            let (min, max) = feed.polls.bounds().unwrap_or_default();
             let wanted = FeedSettings {
                 url: url.clone(),
                 address: feed.address.secret.clone(),
-                local: feed.local || config.feeds.allow_private,
-                min_interval_ms: feed.min_interval.map(millis),
-                max_interval_ms: feed.max_interval.map(millis),
+                local: feed.polls.local || config.feeds.allow_private,
+                min_interval_ms: min.map(millis),
+                max_interval_ms: max.map(millis),
                 title: row.and_then(|row| row.settings.title.clone()),
                 origin: Origin::Flags,
             };

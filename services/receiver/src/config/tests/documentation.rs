@@ -7,36 +7,39 @@ fn documented() -> String {
     let mut text = String::from(
         "| flag | variable | key of the file | default | what it is |\n|---|---|---|---|---|\n",
     );
-    for setting in TABLE.settings {
-        let line = match (setting.on_line(), setting.place, setting.form) {
-            (false, ..) => "–".to_owned(),
-            (_, Place::Argument, _) => format!("`{}`", setting.value),
-            (_, _, Form::Switch) => format!("`--{}`", setting.flag),
-            _ => format!("`--{} {}`", setting.flag, setting.value),
+    let default = |setting: &Setting| match setting.help() {
+        (help, words) if words.is_empty() => (help, setting.default()),
+        documented => documented,
+    };
+    for setting in &TABLE.settings() {
+        let (name, form) = (&setting.name, setting.form());
+        let line = match form {
+            _ if !setting.on_line() => "–".to_owned(),
+            _ if setting.arg.is_positional() => format!("`{}`", setting.value_name()),
+            Form::Switch => format!("`--{}`", setting.flag()),
+            _ => format!("`--{} {}`", setting.flag(), setting.value_name()),
         };
-        let key = match (setting.in_file(), setting.form) {
-            (false, _) => "–".to_owned(),
-            (_, Form::Sections(_)) => format!("`[[{}]]`", setting.name),
-            _ => format!("`{}`", setting.name),
+        let key = match form {
+            _ if !setting.in_file() => "–".to_owned(),
+            Form::Tables => format!("`[[{name}]]`"),
+            _ => format!("`{name}`"),
         };
-        let (variable, default, help) = (TABLE.variable(setting), setting.default, setting.help);
+        let (variable, (help, default)) = (TABLE.variable(setting), default(setting));
         text.push_str(&format!(
             "| {line} | `{variable}` | {key} | {default} | {help} |\n"
         ));
     }
-    for setting in TABLE.settings {
-        let Form::Sections(keys) = setting.form else {
+    for setting in TABLE.settings() {
+        let Some(tables) = setting.tables else {
             continue;
         };
-        let name = setting.name;
         text.push_str(&format!(
-            "\n| key of `[[{name}]]` | default | what it is |\n|---|---|---|\n"
+            "\n| key of `[[{}]]` | default | what it is |\n|---|---|---|\n",
+            tables.key
         ));
-        for key in keys {
-            text.push_str(&format!(
-                "| `{}` | {} | {} |\n",
-                key.name, key.default, key.help
-            ));
+        for key in tables.keys.settings() {
+            let (help, default) = default(&key);
+            text.push_str(&format!("| `{}` | {default} | {help} |\n", key.name));
         }
     }
     text

@@ -67,18 +67,18 @@ fn channels_and_feeds() {
     assert_eq!(first.address.shown, "https://lore.example/all/new.atom");
     assert!(first.address.secret.contains("hidden"));
     assert_eq!(
-        (first.min_interval, first.local),
-        (Some(Duration::from_secs(30)), false)
+        first.polls.bounds(),
+        Ok((Some(Duration::from_secs(30)), Some(Duration::from_secs(30))))
     );
-    assert_eq!(first.max_interval, first.min_interval);
-    assert!(second.local);
-    assert_eq!(second.max_interval, Some(Duration::from_secs(60)));
+    assert!(second.polls.local && !first.polls.local);
+    let bounds = second.polls.bounds().unwrap();
+    assert_eq!(bounds.1, Some(Duration::from_secs(60)));
     assert_eq!(news.groups.to_string(), "232.70.70.2:4434");
     assert_eq!((news.rate_bps, news.keep.count), (1_000_000, Some(7)));
     assert_eq!(news.feeds, []);
     assert!(quiet.groups.all().is_empty());
     assert_eq!(quiet.keep, Keep::default());
-    assert_eq!(config.feeds.poll.min, Duration::from_secs(10));
+    assert_eq!(config.feeds.poll().min, Duration::from_secs(10));
     // Paths count from the file's folder.
     assert!(
         config.data.is_absolute() && config.data.ends_with("state"),
@@ -157,11 +157,11 @@ port = 1
         "source.toml line 15: feed: has no url",
         "source.toml line 16: urk: there is no such setting; is url meant?",
         "source.toml line 17: local: takes true or false",
-        "source.toml line 18: feed: interval is for",
+        "source.toml line 20: interval: has no effect together with source.toml line 21: max_interval",
         "source.toml line 22: channel: has no name",
         "source.toml line 23: keep: ",
         "source.toml line 24: server: there is no such setting",
-        "--heartbeat-ms: write a whole number from 50 to 60000",
+        "--heartbeat-ms: \"1\" is no whole number from 50 to 60000",
     ] {
         assert!(text.contains(expected), "{expected}\nis not in\n{text}");
     }

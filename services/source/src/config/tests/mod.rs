@@ -7,6 +7,7 @@ use service::logging::LogFormat;
 use service::settings::Environment;
 
 use super::*;
+use crate::commands::command;
 
 const FEED: &str = "https://example.org/feed.atom";
 
@@ -51,7 +52,7 @@ fn defaults() {
         min: Duration::from_secs(min),
         max: Duration::from_secs(max),
     };
-    assert_eq!(config.feeds.poll, poll(20, 3600));
+    assert_eq!(config.feeds.poll(), poll(20, 3600));
     assert_eq!(config.flows.rate_bps, 10_000_000);
     assert_eq!(config.flows.ack_delay, Duration::from_millis(25));
     assert_eq!(config.flows.fall_back, Duration::from_millis(150));
@@ -60,10 +61,10 @@ fn defaults() {
     let group = "232.70.70.1:4434".parse().unwrap();
     assert_eq!(config.channels[0].groups.all(), [group]);
     assert!(!config.channels[0].private);
-    assert_eq!(config.flows.sources, FlowSources::default());
+    assert_eq!(config.flows.sources(), FlowSources::default());
     assert_eq!((config.flows.asm, config.flows.replicate), (false, true));
     assert_eq!((config.keep, config.qlog), (Keep::default(), None));
-    assert_eq!(config.unicast_rate_bps, 200_000_000);
+    assert_eq!(config.flows.unicast_rate_bps, 200_000_000);
     assert_eq!(config.public_address, None);
     assert!(config.warnings[0].contains("--public-address"));
     // The word is allowed and changes nothing.
@@ -93,7 +94,7 @@ fn without_a_feed_there_is_no_channel_unless_it_is_named() {
 #[test]
 fn polls_are_at_fixed_times_or_within_bounds() {
     let seconds = |arguments: &[&str], variables: &[(&str, &str)]| {
-        let poll = read(arguments, variables).unwrap().feeds.poll;
+        let poll = read(arguments, variables).unwrap().feeds.poll();
         (poll.min.as_secs(), poll.max.as_secs())
     };
     assert_eq!(seconds(&["--poll-interval", "7"], &[]), (7, 7));
@@ -129,11 +130,7 @@ fn own_certificates_come_with_their_keys_and_pins_are_pins() {
     let own = config(&["--cert", "a.pem", "--key", "b.pem"])
         .unwrap()
         .certificate;
-    let expected = OwnCertificate {
-        cert: "a.pem".into(),
-        key: "b.pem".into(),
-    };
-    assert_eq!(own, Some(expected));
+    assert_eq!(own.files(), Some(("a.pem".into(), "b.pem".into())));
     assert!(refused(&["--cert", "a.pem"]).contains("--key"));
     assert!(refused(&["--key", "a.pem"]).contains("--cert"));
     let pin = show_pin(&[7; 32]);
@@ -200,7 +197,7 @@ fn rates_and_times_have_units() {
         ("1h", 3_600_000),
     ] {
         let config = with_feed(&["--poll-interval", text]).unwrap();
-        assert_eq!(config.feeds.poll.min.as_millis(), ms, "{text}");
+        assert_eq!(config.feeds.poll().min.as_millis(), ms, "{text}");
     }
     for bad in ["", "fast", "10X", "-1M", "0", "1e3M", "NaN", "1000G"] {
         refused(&["--rate", bad]);
@@ -268,7 +265,7 @@ fn groups_are_multicast_of_either_kind() {
         v4: Some("10.1.2.3".parse().unwrap()),
         v6: Some("2001:db8::3".parse().unwrap()),
     };
-    assert_eq!(config.flows.sources, sources);
+    assert_eq!(config.flows.sources(), sources);
     assert_eq!(sources.towards(both[0]), Some("10.1.2.3".parse().unwrap()));
     assert_eq!(
         sources.towards(both[1]),
@@ -373,7 +370,7 @@ fn retention_and_rate_are_as_configured() {
     ])
     .unwrap();
     assert_eq!(
-        (config.keep.count, config.unicast_rate_bps),
+        (config.keep.count, config.flows.unicast_rate_bps),
         (Some(5000), 1_000_000_000)
     );
     assert_eq!(

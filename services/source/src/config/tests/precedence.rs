@@ -12,7 +12,7 @@ use super::*;
 
 /// Three values for a setting, none of them the default, as flags and variables have them.
 fn values(setting: &Setting) -> [&'static str; 3] {
-    match setting.name {
+    match setting.name.as_str() {
         "feed" => [
             "https://a.example/",
             "https://b.example/",
@@ -61,14 +61,14 @@ fn values(setting: &Setting) -> [&'static str; 3] {
         "drain_time" => ["0", "1s", "1m"],
         "log_format" => ["json", "text", "json"],
         "log_level" => ["warn", "debug", "info,feed=debug"],
-        _ if setting.form == Form::Switch => ["true", "false", "true"],
+        _ if setting.form() == Form::Switch => ["true", "false", "true"],
         other => panic!("the setting {other} needs three values here"),
     }
 }
 
 /// Returns the flags that a setting needs.
 fn company(setting: &Setting) -> &'static [&'static str] {
-    match setting.name {
+    match setting.name.as_str() {
         "cert" => &["--key=/k"],
         "key" => &["--cert=/c"],
         "console_public_url" | "console_trusted_proxy" => &["--console"],
@@ -79,9 +79,17 @@ fn company(setting: &Setting) -> &'static [&'static str] {
 }
 
 /// All settings but the one that names the file, and tables of the file.
-fn all() -> impl Iterator<Item = &'static Setting> {
-    let settings = TABLE.settings.iter();
+fn all() -> impl Iterator<Item = Setting> {
+    let settings = TABLE.settings().into_iter();
     settings.filter(|setting| setting.in_variable() && setting.in_file())
+}
+
+/// Returns the default as shown; a switch shows none.
+fn default(setting: &Setting) -> String {
+    match setting.form() {
+        Form::Switch => String::new(),
+        _ => setting.default(),
+    }
 }
 
 /// Whether a value is of a file's first line.
@@ -114,17 +122,17 @@ impl Site {
         key: Option<&str>,
     ) -> (Shown, String) {
         let mut arguments = vec!["flexfeed-source".to_owned()];
-        if [flag, variable, secret, key].iter().any(Option::is_some) || !setting.default.is_empty()
+        if [flag, variable, secret, key].iter().any(Option::is_some) || !default(setting).is_empty()
         {
             arguments.extend(company(setting).iter().map(|a| (*a).to_owned()));
         }
-        arguments.extend(flag.map(|value| format!("--{}={value}", setting.flag)));
+        arguments.extend(flag.map(|value| format!("--{}={value}", setting.flag())));
         let mut variables = Vec::new();
         let name = TABLE.variable(setting);
         variables.extend(variable.map(|value| (name.clone(), value.to_owned())));
         variables.extend(secret.map(|value| (format!("{name}_FILE"), self.file("secret", value))));
         if let Some(value) = key {
-            let value = match setting.form {
+            let value = match setting.form() {
                 Form::Switch => value.to_owned(),
                 _ => format!("{value:?}"),
             };
@@ -149,31 +157,31 @@ fn flags_win_over_variables_over_the_file_over_defaults() {
     let site = Site {
         folder: tempfile::tempdir().unwrap(),
     };
-    for setting in all() {
+    for setting in &all().collect::<Vec<_>>() {
         let [a, b, c] = values(setting);
-        let name = setting.name;
-        assert_ne!(c, setting.default, "{name}");
+        let name = &setting.name;
+        assert_ne!(c, default(setting), "{name}");
         // The three come to something different, so that they tell where they are from.
         let alone = |text| site.resolve(setting, Some(text), None, None, None).1;
         assert_ne!(alone(a), alone(b), "{name}");
         assert_ne!(alone(b), alone(c), "{name}");
 
-        let default = site.resolve(setting, None, None, None, None);
+        let by_default = site.resolve(setting, None, None, None, None);
         let file = site.resolve(setting, None, None, None, Some(c));
         let variable = site.resolve(setting, None, Some(b), None, Some(c));
         let flag = site.resolve(setting, Some(a), Some(b), None, Some(c));
-        let stars = |text: &'static str| if setting.secret { "***" } else { text };
+        let stars = |text: &'static str| if setting.is_secret() { "***" } else { text };
         assert_eq!(flag.0.value, stars(a), "--{name}");
-        assert_eq!(flag.0.origin, Some(format!("--{}", setting.flag)));
+        assert_eq!(flag.0.origin, Some(format!("--{}", setting.flag())));
         assert_eq!(variable.0.value, stars(b), "{name}");
         assert_eq!(variable.0.origin, Some(TABLE.variable(setting)));
         assert_eq!(file.0.value, stars(c), "{name}");
         assert!(is_of_file(&file.0), "{name}: {:?}", file.0.origin);
-        assert_eq!(default.0.origin, None, "{name}");
-        assert_eq!(default.0.value, setting.default, "{name}");
+        assert_eq!(by_default.0.origin, None, "{name}");
+        assert_eq!(by_default.0.value, default(setting), "{name}");
 
         // It is not only shown so: the configuration is another one with each.
-        let all = [&default.1, &file.1, &variable.1, &flag.1];
+        let all = [&by_default.1, &file.1, &variable.1, &flag.1];
         for (weaker, stronger) in all.iter().zip(&all[1..]) {
             assert_ne!(weaker, stronger, "{name}");
         }
@@ -185,14 +193,15 @@ fn a_default_never_overrides_the_file() {
     let site = Site {
         folder: tempfile::tempdir().unwrap(),
     };
-    for setting in all() {
+    for setting in &all().collect::<Vec<_>>() {
         let [a, ..] = values(setting);
         let (shown, _) = site.resolve(setting, None, None, None, Some(a));
         assert!(is_of_file(&shown), "{}", setting.name);
         // And a flag with the default's value hides it, for somebody has said so.
-        if !setting.default.is_empty() {
-            let (shown, _) = site.resolve(setting, Some(setting.default), None, None, Some(a));
-            assert_eq!(shown.value, setting.default, "{}", setting.name);
+        let default = default(setting);
+        if !default.is_empty() {
+            let (shown, _) = site.resolve(setting, Some(&default), None, None, Some(a));
+            assert_eq!(shown.value, default, "{}", setting.name);
         }
     }
 }
@@ -202,13 +211,13 @@ fn secrets_from_files_stand_where_their_variables_stand() {
     let site = Site {
         folder: tempfile::tempdir().unwrap(),
     };
-    for setting in all().filter(|setting| setting.secret) {
+    for setting in &all().filter(Setting::is_secret).collect::<Vec<_>>() {
         let [a, b, c] = values(setting);
         let (shown, _) = site.resolve(setting, None, None, Some(b), Some(c));
         let variable = format!("{}_FILE", TABLE.variable(setting));
         assert_eq!(shown.origin, Some(variable));
         let (shown, _) = site.resolve(setting, Some(a), None, Some(b), Some(c));
-        assert_eq!(shown.origin, Some(format!("--{}", setting.flag)));
+        assert_eq!(shown.origin, Some(format!("--{}", setting.flag())));
     }
 }
 
@@ -217,10 +226,15 @@ fn an_empty_variable_is_none_except_where_empty_says_something() {
     let site = Site {
         folder: tempfile::tempdir().unwrap(),
     };
-    for setting in all() {
+    for setting in &all().collect::<Vec<_>>() {
         let [a, ..] = values(setting);
         let (shown, _) = site.resolve(setting, None, Some(""), None, Some(a));
-        assert_eq!(is_of_file(&shown), !setting.empty, "{}", setting.name);
+        assert_eq!(
+            is_of_file(&shown),
+            setting.name != TABLE.empty,
+            "{}",
+            setting.name
+        );
     }
 }
 
@@ -229,17 +243,17 @@ fn every_setting_has_its_flag_and_they_are_documented() {
     let help = command().render_long_help().to_string();
     let document = include_str!("../../../../../docs/operations.md");
     for setting in all() {
-        let (flag, variable) = (format!("--{}", setting.flag), TABLE.variable(setting));
+        let (flag, variable) = (format!("--{}", setting.flag()), TABLE.variable(&setting));
         assert!(help.contains(&flag) && help.contains(&variable), "{flag}");
         // A default that follows from other settings is a part of the help.
-        let (help, default) = match setting.help.rsplit_once(" [default: ") {
-            Some((help, default)) => (help, default.trim_end_matches(']').to_owned()),
-            None if setting.form == Form::Switch => (setting.help, "off".to_owned()),
-            None if matches!(setting.form, Form::Optional(_)) => (setting.help, "off".to_owned()),
-            None if setting.default.is_empty() => (setting.help, String::new()),
-            None => (setting.help, format!("`{}`", setting.default)),
+        let default = match setting.help() {
+            (_, words) if !words.is_empty() => words,
+            _ if matches!(setting.form(), Form::Switch | Form::Optional) => "off".to_owned(),
+            _ if setting.default().is_empty() => String::new(),
+            _ => format!("`{}`", setting.default()),
         };
-        let (name, help) = (setting.name, help.replace('|', "\\|"));
+        let help = setting.help().0;
+        let (name, help) = (&setting.name, help.replace('|', "\\|"));
         let row = format!("| `{flag}` | `{variable}` | `{name}` | {default} | {help} |");
         assert!(document.contains(&row), "docs/operations.md lacks: {row}");
     }

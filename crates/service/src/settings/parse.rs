@@ -1,0 +1,289 @@
+//! From layers to typed settings.
+
+use std::error::Error;
+
+use clap::error::{ContextKind, ErrorKind};
+use clap::{ArgMatches, Args, Command, FromArgMatches};
+
+use super::layer::{Given, Layer, Layers, Origin, Problem, Section, Value};
+use super::setting::{Keys, Setting, Table};
+use super::{Environment, Loaded, Problems, variables};
+use crate::listen::HttpSettings;
+use crate::peer_text::plain;
+
+/// Beginnings of errors that go on after a quotation of the text.
+const VERBS: [&str; 4] = ["is ", "has ", "names ", "cannot "];
+
+/// Findings about settings that are valid one by one.
+#[derive(Debug)]
+pub struct Check<'l> {
+    /// Layers, the strongest first.
+    pub layers: &'l Layers,
+    /// Warnings.
+    pub warnings: Vec<String>,
+    problems: Vec<Problem>,
+}
+
+impl Check<'_> {
+    /// Notes a problem.
+    pub fn problem(&mut self, what: String) {
+        self.problems.push(what.into());
+    }
+
+    /// Notes a problem of what is given there.
+    pub fn wrong(&mut self, origin: &Origin, what: impl Into<String>) {
+        self.problems.push(Problem::at(origin, what));
+    }
+
+    /// Notes whether the HTTP address was given in the setting `name`.
+    pub fn explicit(&self, name: &str, http: &mut Option<HttpSettings>) {
+        if let Some(http) = http {
+            http.explicit = self.layers.given(name).is_some();
+        }
+    }
+
+    /// Notes a problem of a setting, if it is given.
+    pub fn wrong_setting(&mut self, name: &str, what: impl Into<String>) {
+        if let Some(given) = self.layers.given(name) {
+            self.problems.push(Problem::at(&given.origin, what));
+        }
+    }
+}
+
+impl Table {
+    /// Returns the settings of the layers; see [`load`](Table::load).
+    ///
+    /// # Errors
+    /// All problems: those of the file in its order, then the others.
+    pub fn resolve<S: FromArgMatches>(
+        &self,
+        layers: Layers,
+        problems: Vec<Problem>,
+        warnings: Vec<String>,
+        check: impl FnOnce(&mut S, &mut Check<'_>),
+    ) -> Result<Loaded<S>, Problems> {
+        let mut found = Check {
+            layers: &layers,
+            warnings,
+            problems,
+        };
+        let matches = self.matches(&layers, |_| true, &mut found.problems);
+        let settings = matches.and_then(|given| {
+            let mut settings = S::from_arg_matches(&given).ok()?;
+            check(&mut settings, &mut found);
+            Some(settings)
+        });
+        let Check {
+            warnings, problems, ..
+        } = found;
+        match settings.filter(|_| problems.is_empty()) {
+            Some(settings) => Ok(Loaded {
+                settings,
+                warnings,
+                layers,
+            }),
+            None => Err(Problems::of(problems)),
+        }
+    }
+
+    /// Returns only the settings with these names, for a command that needs no others.
+    ///
+    /// # Errors
+    /// The problems of these settings, and of all places of settings.
+    pub fn load_some(
+        &self,
+        line: Layer,
+        environment: &Environment,
+        names: &[&str],
+    ) -> Result<ArgMatches, Problems> {
+        let (layers, mut problems) = self.gather(line, environment);
+        let matches = self.matches(&layers, |name| names.contains(&name), &mut problems);
+        let matches = matches.filter(|_| problems.is_empty());
+        matches.ok_or_else(|| Problems::of(problems))
+    }
+
+    /// Parses the `wanted` settings; `None` after noting a problem that leaves nothing to parse.
+    fn matches(
+        &self,
+        layers: &Layers,
+        wanted: impl Fn(&str) -> bool,
+        problems: &mut Vec<Problem>,
+    ) -> Option<ArgMatches> {
+        let all: Vec<&Layer> = layers.0.iter().collect();
+        let (words, missing) = self.words(&self.keys, &all, &wanted, problems);
+        if !missing.is_empty() {
+            problems.push(self.missing.to_owned().into());
+            return None;
+        }
+        let matches = self.keys.command().try_get_matches_from(words);
+        matches
+            .map_err(|e| problems.push(e.to_string().into()))
+            .ok()
+    }
+
+    /// Returns the words of a command line with the valid settings of `layers`, the strongest
+    /// first, and the names of those that are required and missing.
+    fn words(
+        &self,
+        keys: &Keys,
+        layers: &[&Layer],
+        wanted: &dyn Fn(&str) -> bool,
+        problems: &mut Vec<Problem>,
+    ) -> (Vec<String>, Vec<String>) {
+        let command = keys.command();
+        let settings = keys.settings();
+        let (mut words, mut missing) = (Vec::new(), Vec::new());
+        for setting in settings.iter().filter(|setting| wanted(&setting.name)) {
+            let (mut own, before) = (None, problems.len());
+            for given in layers.iter().filter_map(|layer| layer.0.get(&setting.name)) {
+                if own.is_none() || self.strict {
+                    let valid = self.valid(&command, setting, given, problems);
+                    own.get_or_insert(valid);
+                }
+            }
+            let is_missing = || {
+                let file = variables::file_of(setting);
+                own.as_ref().is_none_or(Vec::is_empty)
+                    && problems.len() == before
+                    && layers.iter().all(|layer| layer.text(&file).is_none())
+            };
+            if setting.arg.is_required_set() && is_missing() {
+                missing.push(setting.name.clone());
+            }
+            if !is_excluded(&command, &settings, setting, layers, problems) {
+                words.extend(own.into_iter().flatten());
+            }
+        }
+        (words, missing)
+    }
+
+    /// Returns the words of what is given of a setting, as far as it is valid.
+    fn valid(
+        &self,
+        command: &Command,
+        setting: &Setting,
+        given: &Given,
+        problems: &mut Vec<Problem>,
+    ) -> Vec<String> {
+        let flag = setting.arg.get_long().unwrap_or(&setting.name);
+        let word = |text: &str| format!("--{flag}={text}");
+        match &given.value {
+            Value::Sections(sections) => {
+                let tables = sections.iter().filter_map(|section| {
+                    let text = self.section(setting, section, problems)?;
+                    Some(word(&text))
+                });
+                tables.collect()
+            }
+            Value::Texts(texts) => {
+                let mut items = setting.items(texts);
+                if !self.strict {
+                    items.retain(|item| !item.trim().is_empty());
+                }
+                items.retain(|item| {
+                    let wrong = command.clone().try_get_matches_from([word(item)]).err();
+                    problems.extend(wrong.iter().map(|error| {
+                        Problem::at(&given.origin, self.explain(setting, item, error))
+                    }));
+                    wrong.is_none()
+                });
+                items.iter().map(|item| word(item)).collect()
+            }
+        }
+    }
+
+    /// Returns a table as the text that [`table`] reads; `None` if it lacks a key.
+    fn section(
+        &self,
+        setting: &Setting,
+        section: &Section,
+        problems: &mut Vec<Problem>,
+    ) -> Option<String> {
+        let keys = &setting.tables?.keys;
+        let before = problems.len();
+        let (words, missing) = self.words(keys, &[&section.keys], &|_| true, problems);
+        let lacks = |key| Problem::at(&section.origin, format!("has no {key}"));
+        problems.extend(missing.iter().map(lacks));
+        let whole = problems.len() == before;
+        whole.then(|| serde_json::Value::from(words).to_string())
+    }
+
+    /// Returns an error in words for the operator, which quote no secret.
+    fn explain(&self, setting: &Setting, text: &str, error: &clap::Error) -> String {
+        let what = reason(error);
+        let quoted = match setting.is_secret() {
+            true => (self.hidden)(&setting.name, text),
+            false => format!("{:?}", plain(text)),
+        };
+        match VERBS.iter().any(|verb| what.starts_with(verb)) {
+            true => format!("{quoted} {what}"),
+            false => what,
+        }
+    }
+}
+
+impl Problems {
+    /// Returns the problems of the file in its order, then the others.
+    pub(super) fn of(mut problems: Vec<Problem>) -> Self {
+        problems.sort_by_key(Problem::line);
+        Self(problems.iter().map(Problem::to_string).collect())
+    }
+}
+
+/// Whether a setting has no effect because of another one that excludes it in a stronger layer.
+/// Notes a problem if both are in one.
+fn is_excluded(
+    command: &Command,
+    settings: &[Setting],
+    setting: &Setting,
+    layers: &[&Layer],
+    problems: &mut Vec<Problem>,
+) -> bool {
+    let given = |name: &str| {
+        let mut layers = layers.iter().zip(0..);
+        layers.find_map(|(layer, rank)| Some((rank, &layer.0.get(name)?.origin)))
+    };
+    let Some((rank, origin)) = given(&setting.name) else {
+        return false;
+    };
+    let excludes = |one: &Setting, other: &Setting| {
+        let others = command.get_arg_conflicts_with(&one.arg);
+        others.iter().any(|arg| arg.get_id() == other.arg.get_id())
+    };
+    let mut is_excluded = false;
+    for other in settings {
+        let declared = excludes(setting, other);
+        let excluded = declared || excludes(other, setting);
+        let Some((of_other, at)) = given(&other.name).filter(|_| excluded) else {
+            continue;
+        };
+        if of_other == rank && declared {
+            let what = format!("has no effect together with {at}; leave one of them out");
+            problems.push(Problem::at(origin, what));
+        }
+        is_excluded |= of_other < rank || (of_other == rank && declared);
+    }
+    is_excluded
+}
+
+/// Reads a `[[name]]` table; the `value_parser` of settings that are tables.
+///
+/// # Errors
+/// The text is no table.
+pub fn table<T: Args>(text: &str) -> Result<T, String> {
+    let words: Vec<String> = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let matches = Keys::of::<T>(&[]).command().try_get_matches_from(words);
+    let table = matches.and_then(|given| T::from_arg_matches(&given));
+    table.map_err(|error| reason(&error))
+}
+
+/// Returns the error of a parser, without the text, which may be a secret.
+fn reason(error: &clap::Error) -> String {
+    match (error.source(), error.get(ContextKind::InvalidArg)) {
+        (Some(source), _) => source.to_string(),
+        (None, Some(arg)) if error.kind() == ErrorKind::ArgumentConflict => {
+            format!("{arg} is given twice")
+        }
+        _ => "needs a value".to_owned(),
+    }
+}

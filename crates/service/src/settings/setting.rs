@@ -1,0 +1,273 @@
+//! Settings of a program, as they are declared.
+
+use std::any::TypeId;
+use std::path::PathBuf;
+
+use clap::builder::Resettable::Reset;
+use clap::{Arg, ArgAction, Args, Command};
+
+use crate::values;
+
+/// Setting that names the TOML file; every program has it, and the file itself cannot.
+pub const CONFIG: &str = "config";
+
+/// Placeholder of a list that is parsed as one text.
+const LIST: &str = "LIST";
+
+/// All settings of a program.
+#[derive(Debug, Clone, Copy)]
+pub struct Table {
+    /// Prefix of its variables.
+    pub prefix: &'static str,
+    /// Declared settings.
+    pub keys: Keys,
+    /// Returns the part of a secret that may be shown, by the setting's name and the text.
+    pub hidden: fn(&str, &str) -> String,
+    /// Problem where a required setting is not given.
+    pub missing: &'static str,
+    /// Setting of which an empty variable is a value; otherwise it is none.
+    pub empty: &'static str,
+    /// Variables with the prefix that something else in the program reads.
+    pub other_variables: &'static [&'static str],
+    /// Whether a value has to be valid although a stronger layer overrides it, or although it is
+    /// empty.
+    pub strict: bool,
+}
+
+/// Declared settings, or keys of a `[[name]]` table.
+#[derive(Debug, Clone, Copy)]
+pub struct Keys {
+    arguments: fn(Command) -> Command,
+    tables: &'static [Tables],
+}
+
+/// A setting or key that is tables of the TOML file. A flag or variable gives each only its first
+/// key.
+#[derive(Debug, Clone, Copy)]
+pub struct Tables {
+    /// Name of the setting.
+    pub setting: &'static str,
+    /// Key in the file. If it is not the setting's name, only the file can have it.
+    pub key: &'static str,
+    /// Keys of each table.
+    pub keys: Keys,
+}
+
+/// Form of a setting's value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// A text; in a TOML file, a number as well.
+    Text,
+    /// A file or folder; in a TOML file, a relative one counts from that file's folder.
+    Path,
+    /// True or false; the flag alone means true.
+    Switch,
+    /// A text that can be left out; in a TOML file, true or false as well.
+    Optional,
+    /// Several texts.
+    List,
+    /// Tables.
+    Tables,
+}
+
+/// A setting, or a key of a table.
+#[derive(Debug, Clone)]
+pub struct Setting {
+    /// Name, with underscores.
+    pub name: String,
+    /// Declaration.
+    pub arg: Arg,
+    /// Tables, if it is some.
+    pub tables: Option<&'static Tables>,
+}
+
+impl Keys {
+    /// Returns the settings that `S` declares; `tables` are those that are tables.
+    #[must_use]
+    pub const fn of<S: Args>(tables: &'static [Tables]) -> Self {
+        let arguments = S::augment_args;
+        Self { arguments, tables }
+    }
+
+    /// Returns the settings in the order of their declaration.
+    #[must_use]
+    pub fn settings(&self) -> Vec<Setting> {
+        let command = (self.arguments)(Command::new(""));
+        let settings = command.get_arguments().map(|arg| {
+            let name = arg.get_long().unwrap_or(arg.get_id().as_str());
+            let name = name.replace('-', "_");
+            Setting {
+                tables: self.tables.iter().find(|tables| tables.setting == name),
+                arg: arg.clone(),
+                name,
+            }
+        });
+        settings.collect()
+    }
+
+    /// Returns the command line that the settings of all places are parsed as. Each has a flag, and
+    /// none is required: who requires it can say more.
+    pub(super) fn command(&self) -> Command {
+        let command = Command::new("settings").no_binary_name(true);
+        (self.arguments)(command).mut_args(|arg| {
+            let flag = arg.get_id().clone();
+            let arg = match arg.get_long() {
+                Some(_) => arg,
+                None => arg.long(flag),
+            };
+            let arg = arg.required(false).env(Reset).value_delimiter(Reset);
+            switch(arg)
+        })
+    }
+}
+
+impl Table {
+    /// A program without settings or secrets, to be completed.
+    pub const EMPTY: Self = Self {
+        prefix: "",
+        keys: Keys {
+            arguments: |command| command,
+            tables: &[],
+        },
+        hidden: |_, _| "(secret)".to_owned(),
+        missing: "",
+        empty: "",
+        other_variables: &[],
+        strict: false,
+    };
+
+    /// Returns the settings in the order of the help.
+    #[must_use]
+    pub fn settings(&self) -> Vec<Setting> {
+        self.keys.settings()
+    }
+
+    /// Returns the environment variable of a setting.
+    #[must_use]
+    pub fn variable(&self, setting: &Setting) -> String {
+        format!("{}{}", self.prefix, setting.name.to_ascii_uppercase())
+    }
+}
+
+impl Setting {
+    /// Returns the flag without the two hyphens in front.
+    #[must_use]
+    pub fn flag(&self) -> &str {
+        self.arg.get_long().unwrap_or_default()
+    }
+
+    /// Returns the key in the file.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        self.tables.map_or(&self.name, |tables| tables.key)
+    }
+
+    /// Returns the placeholder of the value.
+    #[must_use]
+    pub fn value_name(&self) -> &str {
+        let names = self.arg.get_value_names().unwrap_or_default();
+        names.first().map_or("", |name| name.as_str())
+    }
+
+    /// Returns the form of the value.
+    #[must_use]
+    pub fn form(&self) -> Form {
+        let value = self.arg.get_value_parser().type_id();
+        if self.tables.is_some() {
+            Form::Tables
+        } else if value == TypeId::of::<bool>() {
+            Form::Switch
+        } else if value == TypeId::of::<PathBuf>() {
+            Form::Path
+        } else if matches!(self.arg.get_action(), ArgAction::Append) || self.value_name() == LIST {
+            Form::List
+        } else if (self.arg.get_num_args()).is_some_and(|number| number.min_values() == 0) {
+            Form::Optional
+        } else {
+            Form::Text
+        }
+    }
+
+    /// Whether the value is hidden, and can be in a file that the variable with `_FILE` names.
+    #[must_use]
+    pub fn is_secret(&self) -> bool {
+        self.arg.is_hide_env_values_set()
+    }
+
+    /// Whether it can be on the command line.
+    #[must_use]
+    pub fn on_line(&self) -> bool {
+        !self.arg.is_hide_set()
+    }
+
+    /// Whether it can be in a variable.
+    #[must_use]
+    pub fn in_variable(&self) -> bool {
+        self.key() == self.name
+    }
+
+    /// Whether it can be in the file.
+    #[must_use]
+    pub fn in_file(&self) -> bool {
+        self.name != CONFIG
+    }
+
+    /// Returns the help, and the default in words.
+    #[must_use]
+    pub fn help(&self) -> (String, String) {
+        let help = self.arg.get_help().map(ToString::to_string);
+        let help = help.unwrap_or_default();
+        match help.split_once(" [default: ") {
+            Some((help, words)) => (help.to_owned(), words.trim_end_matches(']').to_owned()),
+            None => (help, String::new()),
+        }
+    }
+
+    /// Returns the default as text; empty for none.
+    #[must_use]
+    pub fn default(&self) -> String {
+        if self.form() == Form::Switch {
+            return "false".to_owned();
+        }
+        let defaults = self.arg.get_default_values().iter();
+        let defaults: Vec<_> = defaults.map(|text| text.to_string_lossy()).collect();
+        defaults.join(",")
+    }
+
+    /// Returns the texts of several texts of one place: a list's items, or the last one.
+    #[must_use]
+    pub fn items(&self, texts: &[String]) -> Vec<String> {
+        let items: Vec<&str> = match (self.arg.get_value_delimiter(), self.form()) {
+            (Some(delimiter), _) => {
+                let fits = |c: char| c == delimiter || (delimiter == ' ' && c.is_whitespace());
+                let items = texts
+                    .iter()
+                    .flat_map(|text| text.split(fits))
+                    .map(str::trim);
+                items.filter(|item| !item.is_empty()).collect()
+            }
+            (None, _) if self.value_name() == LIST => return vec![texts.join(",")],
+            (None, Form::List | Form::Tables) => texts.iter().map(String::as_str).collect(),
+            _ => texts.last().map(String::as_str).into_iter().collect(),
+        };
+        items.into_iter().map(str::to_owned).collect()
+    }
+}
+
+/// Makes a flag without a value one that can have one: `--capture=false` overrides a variable. One
+/// with `SetFalse` is the opposite of its field: `no-json` of `json`.
+pub(super) fn switch(arg: Arg) -> Arg {
+    let opposite = match arg.get_action() {
+        ArgAction::SetTrue => false,
+        ArgAction::SetFalse => true,
+        _ => return arg,
+    };
+    arg.action(ArgAction::Set)
+        .value_parser(move |text: &str| values::switch(text).map(|on| on != opposite))
+        .value_name("true|false")
+        .num_args(0..=1)
+        .require_equals(true)
+        .default_value("false")
+        .hide_default_value(true)
+        .default_missing_value("true")
+}
