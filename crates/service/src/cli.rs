@@ -1,9 +1,9 @@
 //! The part of the command line that programs share: running, `health` and `config check`.
 
-use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, Subcommand};
+use clap::{Arg, Args, Command, Subcommand};
 
-use crate::health::{self, Question};
-use crate::settings::{Layer, Table};
+use crate::health;
+use crate::settings::Table;
 
 /// A program's command line.
 #[derive(Debug, Clone, Copy)]
@@ -26,31 +26,9 @@ pub struct Cli {
     pub takes: fn(&str, &str) -> bool,
 }
 
-/// A command that all programs have.
-#[derive(Debug)]
-pub enum Request {
-    /// Run the program.
-    Run(Layer),
-    /// Ask a running program for its health.
-    Health {
-        /// Settings of the command line.
-        line: Layer,
-        /// Question to ask.
-        question: Question,
-    },
-    /// Check the settings.
-    ConfigCheck {
-        /// Settings of the command line.
-        line: Layer,
-        /// Whether to answer in JSON.
-        json: bool,
-    },
-}
-
-/// Check settings
+/// `config …`.
 #[derive(Debug, Subcommand)]
-#[command(name = "config")]
-enum Config {
+pub(crate) enum Config {
     /// Print every problem of the settings, or every setting with its origin
     Check(Json),
 }
@@ -124,24 +102,6 @@ impl Cli {
         }
         command
     }
-
-    /// Returns the request of a command line that names none of the program's own commands.
-    #[must_use]
-    pub fn request(&self, given: &ArgMatches) -> Request {
-        let line = self.table.line_layer(given);
-        match given.subcommand() {
-            Some((health::NAME, given)) => {
-                let question = Question::of(given);
-                Request::Health { line, question }
-            }
-            Some(("config", given)) => {
-                let config = Config::from_arg_matches(given);
-                let json = matches!(config, Ok(Config::Check(Json { json: true })));
-                Request::ConfigCheck { line, json }
-            }
-            _ => Request::Run(line),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -150,7 +110,7 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use crate::settings::Keys;
+    use crate::settings::{Keys, Layer};
 
     #[derive(Debug, Args)]
     struct Settings {
@@ -183,10 +143,12 @@ mod tests {
         takes: |path, setting| path == "status" && setting == "config",
     };
 
-    fn read(words: &[&str]) -> Result<Request, clap::Error> {
+    /// Returns the name of the command, and the settings of the command line.
+    fn read(words: &[&str]) -> Result<(Option<String>, Layer), clap::Error> {
         let line = std::iter::once(&"x").chain(words);
         let given = CLI.command::<Own>(&|_| None).try_get_matches_from(line)?;
-        Ok(CLI.request(&given))
+        let name = given.subcommand_name().map(str::to_owned);
+        Ok((name, CLI.table.line_layer(&given)))
     }
 
     #[test]
@@ -196,9 +158,7 @@ mod tests {
             &["--data-folder", "d"][..],
             &["serve", "--data-folder", "d"],
         ] {
-            let Ok(Request::Run(layer)) = read(words) else {
-                panic!("{words:?}");
-            };
+            let (_, layer) = read(words).unwrap();
             assert_eq!(layer.text("data_folder").map(|(_, text)| text), Some("d"));
             // An absent flag is absent, whatever its default.
             assert_eq!(layer.0.len(), 1);
@@ -207,15 +167,12 @@ mod tests {
 
     #[test]
     fn commands_take_the_settings_that_they_need() {
-        let health = read(&["health", "--ready", "--listen", ":1"]).unwrap();
-        assert!(matches!(health, Request::Health { question, .. } if question.ready));
+        assert!(read(&["health", "--ready", "--listen", ":1"]).is_ok());
         assert!(read(&["health", "--data-folder", "d"]).is_err());
         assert!(read(&["status", "--config", "c"]).is_ok());
         assert!(read(&["status", "--listen", ":1"]).is_err());
-        let check = read(&["config", "check", "--data-folder", "d", "--json"]).unwrap();
-        let Request::ConfigCheck { line, json: true } = check else {
-            panic!("{check:?}");
-        };
+        let (name, line) = read(&["config", "check", "--data-folder", "d", "--json"]).unwrap();
+        assert_eq!(name.as_deref(), Some("config"));
         assert_eq!(line.text("data_folder").map(|(_, text)| text), Some("d"));
         for bad in ["config", "nonsense"] {
             assert!(read(&[bad]).is_err(), "{bad}");

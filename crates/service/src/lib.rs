@@ -3,7 +3,7 @@
 //! From the command line to an exit code:
 //!
 //! - [`cli`]: commands that all programs have; [`settings`]: flags, variables, a TOML file and
-//!   `config check`, from one table; [`values`]: parsers of common values; [`environment`]:
+//!   `config check`, from one declaration; [`values`]: parsers of common values; [`environment`]:
 //!   variables meant for other programs; [`nearest`]: suggestions for mistyped names.
 //! - [`program`]: `main`; [`core_dumps`], which are forbidden; [`logging`], with a bound on the
 //!   lines that peers cause; [`signals`]; [`systemd`]; [`startup`]: a database that is not there

@@ -5,12 +5,12 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Args, Command, Subcommand};
+use clap::{Args, Command, FromArgMatches, Subcommand};
 use serde_json::Value as Json;
 use tokio::runtime::Builder;
 
-use crate::cli::{Cli, Request};
-use crate::health::{self, Target};
+use crate::cli::{self, Cli, Config};
+use crate::health::{self, Question, Target};
 use crate::logging::{self, LogSettings};
 use crate::settings::{Environment, Layer, Loaded, Problems};
 
@@ -66,30 +66,24 @@ impl<S, C: Subcommand> Program<S, C> {
             }
         };
         let environment = Environment::of_process();
-        if given.subcommand_name().is_some_and(C::has_subcommand) {
-            let command = C::from_arg_matches(&given).map_err(Failure::other);
-            let line = self.cli.table.line_layer(&given);
-            return end(command.and_then(|own| (self.carry_out)(own, line, &environment)));
-        }
-        match self.cli.request(&given) {
-            Request::Run(line) => match (self.load)(line, &environment) {
-                Ok(Loaded {
-                    settings, warnings, ..
-                }) => run((self.log)(&settings), self.level, &warnings, || {
-                    (self.run)(&settings)
-                }),
-                Err(problems) => end(Err(problems.into())),
-            },
-            Request::Health { line, question } => {
+        let line = self.cli.table.line_layer(&given);
+        match given.subcommand() {
+            Some((name, _)) if C::has_subcommand(name) => {
+                let command = C::from_arg_matches(&given).map_err(Failure::other);
+                end(command.and_then(|own| (self.carry_out)(own, line, &environment)))
+            }
+            Some((health::NAME, given)) => {
                 let target = Target {
                     program: self.cli.program,
                     setting: self.cli.http,
                 };
-                end(health::answer(target, question, || {
+                end(health::answer(target, Question::of(given), || {
                     self.cli.table.http(self.cli.http, line, &environment)
                 }))
             }
-            Request::ConfigCheck { line, json } => {
+            Some(("config", given)) => {
+                let config = Config::from_arg_matches(given);
+                let json = matches!(config, Ok(Config::Check(cli::Json { json: true })));
                 let shown = (self.load)(line, &environment).map(|loaded| match json {
                     true => format!("{:#}\n", (self.as_json)(&loaded)),
                     false => (self.as_text)(&loaded),
@@ -98,6 +92,14 @@ impl<S, C: Subcommand> Program<S, C> {
                     .map(Answer::from)
                     .map_err(|problems| Failure::of_settings(problems, json)))
             }
+            _ => match (self.load)(line, &environment) {
+                Ok(Loaded {
+                    settings, warnings, ..
+                }) => run((self.log)(&settings), self.level, &warnings, || {
+                    (self.run)(&settings)
+                }),
+                Err(problems) => end(Err(problems.into())),
+            },
         }
     }
 }

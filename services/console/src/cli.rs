@@ -125,7 +125,6 @@ fn role() -> impl TypedValueParser<Value = Role> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use clap::{ArgMatches, FromArgMatches};
-    use service::cli::Request;
 
     use super::*;
 
@@ -187,6 +186,7 @@ mod tests {
         assert!(read(&["health", "--public-url", "x"]).is_err());
         let serve = read(&["serve", "--listen", ":1"]).unwrap();
         assert!(!Command::has_subcommand("serve"));
-        assert!(matches!(PROGRAM.cli.request(&serve), Request::Run(_)));
+        let layer = TABLE.line_layer(&serve);
+        assert_eq!(layer.text("listen").map(|(_, text)| text), Some(":1"));
     }
 }

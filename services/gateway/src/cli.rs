@@ -53,9 +53,9 @@ pub struct Options {
         long,
         value_name = "RELAY",
         required_unless_present = "dns",
-        value_delimiter = ',',
-        env = "FLEXFEED_GATEWAY_RELAY"
+        value_delimiter = ','
     )]
+    #[arg(env = "FLEXFEED_GATEWAY_RELAY")]
     pub relay: Vec<RelayName>,
 
     /// Also use the relays that the sources publish in the DNS (RFC 8777)
@@ -81,18 +81,14 @@ pub struct Options {
         long,
         value_name = "FLOW",
         required_unless_present = "group",
-        value_delimiter = ',',
-        env = "FLEXFEED_GATEWAY_FLOW"
+        value_delimiter = ','
     )]
+    #[arg(env = "FLEXFEED_GATEWAY_FLOW")]
     pub flow: Vec<Flow>,
 
     /// Interface to send the packets on, by its name or by one of its addresses
-    #[arg(
-        long,
-        value_name = "INTERFACE",
-        default_value = "lo",
-        env = "FLEXFEED_GATEWAY_OUT_INTERFACE"
-    )]
+    #[arg(long, value_name = "INTERFACE", default_value = "lo")]
+    #[arg(env = "FLEXFEED_GATEWAY_OUT_INTERFACE")]
     pub out_interface: String,
 
     /// TTL of the packets: 0 reaches the programs on this machine, 1 also the network of the
@@ -107,12 +103,8 @@ pub struct Options {
 
     /// Preferred local UDP port towards relays, for relays that accept one port per address and for
     /// firewalls; applies to the first of several tunnels (--dns)
-    #[arg(
-        long,
-        value_name = "PORT",
-        value_parser = clap::value_parser!(u16).range(1..),
-        env = "FLEXFEED_GATEWAY_LOCAL_PORT"
-    )]
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(env = "FLEXFEED_GATEWAY_LOCAL_PORT")]
     pub local_port: Option<u16>,
 
     /// Keep local ports and tunnels in this file for the next start, which continues from the same
@@ -121,14 +113,8 @@ pub struct Options {
     pub state_file: Option<PathBuf>,
 
     /// Log the status every SECONDS
-    #[arg(
-        long,
-        value_name = "SECONDS",
-        num_args = 0..=1,
-        default_missing_value = "10",
-        value_parser = clap::value_parser!(u64).range(1..),
-        env = "FLEXFEED_GATEWAY_STATUS"
-    )]
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "10")]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..), env = "FLEXFEED_GATEWAY_STATUS")]
     pub status: Option<u64>,
 
     /// Answer /healthz, /readyz and /metrics at this address, such as 127.0.0.1:8092

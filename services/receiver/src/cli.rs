@@ -159,7 +159,6 @@ fn carry_out(command: Command, line: Layer, environment: &Environment) -> Result
 mod tests {
     #![allow(clippy::unwrap_used)]
     use clap::{ArgMatches, FromArgMatches};
-    use service::cli::Request;
 
     use super::*;
 
@@ -169,10 +168,7 @@ mod tests {
     }
 
     fn run(arguments: &[&str]) -> Layer {
-        match PROGRAM.cli.request(&read(arguments).unwrap()) {
-            Request::Run(layer) => layer,
-            other => panic!("{other:?}"),
-        }
+        TABLE.line_layer(&read(arguments).unwrap())
     }
 
     fn text(layer: &Layer, name: &str) -> Option<String> {
@@ -196,10 +192,7 @@ mod tests {
         assert!(read(&["status", "--json", "--watch"]).is_err());
         assert!(read(&["health", "--data", "d"]).is_err());
         let check = read(&["config", "check", "x", "--json"]).unwrap();
-        let check = PROGRAM.cli.request(&check);
-        let Request::ConfigCheck { line, json: true } = check else {
-            panic!("{check:?}");
-        };
+        let line = TABLE.line_layer(&check);
         assert_eq!(text(&line, "link").as_deref(), Some("x"));
     }
 
@@ -242,7 +235,7 @@ mod tests {
         assert_eq!(text(&layer, "no_json").as_deref(), Some("true"));
         assert_eq!(text(&layer, "no_multicast").as_deref(), Some("false"));
         assert_eq!(text(&layer, "link").as_deref(), Some("x"));
-        let commands = layer.0["exec"].sections().iter();
+        let commands = layer.0["exec"].sections.iter();
         let commands: Vec<_> = commands
             .map(|exec| exec.keys.text("command").unwrap().1)
             .collect();

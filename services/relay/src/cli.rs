@@ -84,7 +84,6 @@ fn carry_out(
 mod tests {
     #![allow(clippy::unwrap_used)]
     use clap::FromArgMatches;
-    use service::cli::Request;
 
     use super::*;
 
@@ -101,8 +100,8 @@ mod tests {
         assert!(read(&["status", "--json", "--watch"]).is_err());
         assert!(read(&["status", "--mtu", "1280"]).is_err());
         for words in [&["--mtu", "1280"][..], &["run", "--mtu", "1280"]] {
-            let request = PROGRAM.cli.request(&read(words).unwrap());
-            assert!(matches!(request, Request::Run(_)));
+            let layer = TABLE.line_layer(&read(words).unwrap());
+            assert_eq!(layer.text("mtu").map(|(_, text)| text), Some("1280"));
         }
         assert!(read(&["health", "--mtu", "1280"]).is_err());
     }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use serde_json::{Value as Json, json};
 
 use super::Loaded;
-use super::layer::{Layers, Origin, Value};
+use super::layer::{Given, Layers, Origin};
 use super::setting::{Form, Setting, Table};
 use crate::peer_text::plain;
 
@@ -41,7 +41,7 @@ impl Table {
             let given = layers.given(&setting.name);
             Shown {
                 value: match given {
-                    Some(given) => self.value(&setting, &given.value),
+                    Some(given) => self.value(&setting, given),
                     // A strict table shows no default in words.
                     None if self.strict && setting.form() == Form::Switch => String::new(),
                     None if self.strict => setting.default(),
@@ -56,31 +56,27 @@ impl Table {
         all.collect()
     }
 
-    fn value(&self, setting: &Setting, value: &Value) -> String {
-        let separator = match setting.form() {
-            Form::List => ",",
-            _ => " ",
-        };
-        let shown = |text: &String| match setting.is_secret() {
-            true => (self.hidden)(&setting.name, text),
-            false => plain(text),
-        };
-        match value {
-            Value::Texts(texts) => {
-                let texts: Vec<String> = texts.iter().map(shown).collect();
-                texts.join(separator)
-            }
-            Value::Sections(sections) => {
-                let texts = sections.iter().filter_map(|section| match section.origin {
-                    Origin::File { .. } => None,
-                    _ => section.keys.0.values().next()?.texts().first().map(shown),
-                });
-                let texts: Vec<String> = texts.collect();
-                match texts.is_empty() {
-                    true => format!("{} of them", sections.len()),
-                    false => texts.join(separator),
-                }
-            }
+    fn value(&self, setting: &Setting, given: &Given) -> String {
+        let tables = given
+            .sections
+            .iter()
+            .filter_map(|section| match section.origin {
+                Origin::File { .. } => None,
+                _ => section.keys.0.values().next()?.texts.first(),
+            });
+        let texts = given
+            .texts
+            .iter()
+            .chain(tables)
+            .map(|text| match setting.is_secret() {
+                true => (self.hidden)(&setting.name, text),
+                false => plain(text),
+            });
+        let texts: Vec<String> = texts.collect();
+        match setting.form() {
+            Form::Tables if texts.is_empty() => format!("{} of them", given.sections.len()),
+            Form::List => texts.join(","),
+            _ => texts.join(" "),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeInteger, DeTable, DeValue};
 
-use super::layer::{Given, Layer, Origin, Problem, Section, Value};
+use super::layer::{Given, Layer, Origin, Problem, Section};
 use super::setting::{CONFIG, Form, Keys, Setting, Table};
 use super::variables::read;
 use crate::nearest::nearest;
@@ -71,11 +71,16 @@ impl Reader<'_> {
         for (key, value) in table {
             let origin = self.origin(key.span().start, key.get_ref());
             match self.value(&known, key, value.get_ref()) {
-                Ok((name, _)) if layer.0.contains_key(name) => {
+                Ok((name, ..)) if layer.0.contains_key(name) => {
                     self.problems.push(Problem::at(&origin, "is given twice"));
                 }
-                Ok((name, value)) => {
-                    layer.0.insert(name.to_owned(), Given { origin, value });
+                Ok((name, texts, sections)) => {
+                    let given = Given {
+                        origin,
+                        texts,
+                        sections,
+                    };
+                    layer.0.insert(name.to_owned(), given);
                 }
                 Err(what) => self.problems.push(Problem::at(&origin, what)),
             }
@@ -83,48 +88,40 @@ impl Reader<'_> {
         layer
     }
 
-    /// Returns the setting of a key, and its value.
+    /// Returns the setting of a key, and its texts or tables.
     fn value<'k>(
         &mut self,
         known: &'k [Setting],
         key: &Spanned<Cow<'_, str>>,
         value: &DeValue<'_>,
-    ) -> Result<(&'k str, Value), String> {
+    ) -> Result<(&'k str, Vec<String>, Vec<Section>), String> {
         // Hyphens are as good.
         let name = key.get_ref().replace('-', "_");
         let named = || known.iter().filter(|setting| setting.key() == name);
         // A key may have tables besides a value of another form.
         let fits = |setting: &&Setting| setting.tables.is_some() == value.is_array();
         let Some(setting) = named().find(fits).or_else(|| named().next()) else {
-            return Err(
-                match (
-                    name.as_str(),
-                    nearest(&name, known.iter().map(Setting::key)),
-                ) {
-                    (CONFIG, _) => "a file cannot name another one".to_owned(),
-                    (_, Some(meant)) => format!("there is no such setting; is {meant} meant?"),
-                    (_, None) => "there is no such setting".to_owned(),
-                },
-            );
+            let nearest = nearest(&name, known.iter().map(Setting::key));
+            return Err(match (name.as_str(), nearest) {
+                (CONFIG, _) => "a file cannot name another one".to_owned(),
+                (_, Some(meant)) => format!("there is no such setting; is {meant} meant?"),
+                (_, None) => "there is no such setting".to_owned(),
+            });
         };
-        let value = match setting.tables {
-            Some(tables) => {
-                let sections = value.as_array().and_then(|array| {
-                    let sections = array.iter().map(|entry| {
-                        let keys = entry.get_ref().as_table()?;
-                        let origin = self.origin(entry.span().start, tables.key);
-                        let keys = self.layer(&tables.keys, keys);
-                        Some(Section { origin, keys })
-                    });
-                    sections.collect()
-                });
-                Value::Sections(sections.ok_or_else(|| {
-                    format!("each needs a table of its own, which begins with [[{name}]]")
-                })?)
-            }
-            None => Value::Texts(self.texts(setting.form(), value)?),
+        let Some(tables) = setting.tables else {
+            let texts = self.texts(setting.form(), value)?;
+            return Ok((&setting.name, texts, Vec::new()));
         };
-        Ok((&setting.name, value))
+        let sections = value.as_array().and_then(|array| {
+            let sections = array.iter().map(|entry| {
+                let keys = self.layer(&tables.keys, entry.get_ref().as_table()?);
+                let origin = self.origin(entry.span().start, tables.key);
+                Some(Section { origin, keys })
+            });
+            sections.collect()
+        });
+        let wrong = || format!("each needs a table of its own, which begins with [[{name}]]");
+        Ok((&setting.name, Vec::new(), sections.ok_or_else(wrong)?))
     }
 
     /// Returns the texts of a value that is no table.

@@ -85,17 +85,10 @@ impl fmt::Display for Problem {
 pub struct Given {
     /// Origin.
     pub origin: Origin,
-    /// Value.
-    pub value: Value,
-}
-
-/// Unparsed value of a setting. Has no `Debug`: it may be a secret.
-#[derive(Clone)]
-pub enum Value {
-    /// One text, or several for a setting that can be repeated.
-    Texts(Vec<String>),
+    /// One text, or several for a setting that can be repeated; none for tables.
+    pub texts: Vec<String>,
     /// Tables.
-    Sections(Vec<Section>),
+    pub sections: Vec<Section>,
 }
 
 /// A `[[name]]` table of a TOML file, or the first key of one as given elsewhere.
@@ -105,26 +98,6 @@ pub struct Section {
     pub origin: Origin,
     /// Keys as given.
     pub keys: Layer,
-}
-
-impl Given {
-    /// Returns its texts; none where it has tables.
-    #[must_use]
-    pub fn texts(&self) -> &[String] {
-        match &self.value {
-            Value::Texts(texts) => texts,
-            Value::Sections(_) => &[],
-        }
-    }
-
-    /// Returns its tables; none where it has texts.
-    #[must_use]
-    pub fn sections(&self) -> &[Section] {
-        match &self.value {
-            Value::Texts(_) => &[],
-            Value::Sections(sections) => sections,
-        }
-    }
 }
 
 /// Settings of one place, by name.
@@ -140,31 +113,38 @@ impl fmt::Debug for Layer {
 
 impl Layer {
     /// Sets a setting; one that is tables has the first key of each.
-    pub fn put(&mut self, setting: &Setting, origin: Origin, texts: Vec<String>) {
-        let value = match setting.tables.map(|tables| tables.keys.settings()) {
-            Some(keys) => {
-                let section = |text: String| {
-                    let mut layer = Layer::default();
-                    if let Some(first) = keys.first() {
-                        layer.put(first, origin.clone(), vec![text]);
-                    }
-                    let (origin, keys) = (origin.clone(), layer);
-                    Section { origin, keys }
-                };
-                let items = setting.items(&texts).into_iter();
-                let items = items.filter(|text| !text.trim().is_empty());
-                Value::Sections(items.map(section).collect())
-            }
-            None => Value::Texts(texts),
+    pub fn put(&mut self, setting: &Setting, origin: Origin, mut texts: Vec<String>) {
+        let mut sections = Vec::new();
+        if let Some(tables) = setting.tables {
+            let keys = tables.keys.settings();
+            let items = setting.items(&std::mem::take(&mut texts)).into_iter();
+            let items = items.filter(|text| !text.trim().is_empty());
+            sections.extend(
+                items
+                    .zip(std::iter::repeat(keys.first()))
+                    .map(|(text, first)| {
+                        let mut keys = Layer::default();
+                        first
+                            .into_iter()
+                            .for_each(|key| keys.put(key, origin.clone(), vec![text.clone()]));
+                        let origin = origin.clone();
+                        Section { origin, keys }
+                    }),
+            );
+        }
+        let given = Given {
+            origin,
+            texts,
+            sections,
         };
-        self.0.insert(setting.name.clone(), Given { origin, value });
+        self.0.insert(setting.name.clone(), given);
     }
 
     /// Returns a setting as one text: the last one of several.
     #[must_use]
     pub fn text(&self, name: &str) -> Option<(&Origin, &str)> {
         let given = self.0.get(name)?;
-        let text = given.texts().last()?;
+        let text = given.texts.last()?;
         Some((&given.origin, text.as_str()))
     }
 }
@@ -190,7 +170,7 @@ impl Layers {
     /// Returns the tables of the strongest layer that has them.
     #[must_use]
     pub fn sections(&self, name: &str) -> &[Section] {
-        self.given(name).map_or(&[], Given::sections)
+        self.given(name).map_or(&[], |given| &given.sections)
     }
 
     /// Returns the same as one text.

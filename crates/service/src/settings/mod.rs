@@ -33,6 +33,7 @@ pub mod variables;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::Path;
 
@@ -41,7 +42,7 @@ use thiserror::Error;
 
 use crate::listen::HttpSettings;
 
-pub use layer::{Given, Layer, Layers, Origin, Problem, Section, Value};
+pub use layer::{Given, Layer, Layers, Origin, Problem, Section};
 pub use parse::{Check, table};
 pub use setting::{Form, Keys, Setting, Table, Tables};
 pub use variables::Environment;
@@ -109,8 +110,12 @@ impl Table {
             problems.extend(more);
             layers.0.push(layer);
         }
+        let mut stronger = BTreeSet::new();
         for layer in &mut layers.0 {
-            variables::open_files(&self.keys, layer, &mut problems);
+            variables::open_files(&self.keys, layer, &stronger, &mut problems);
+            if !self.strict {
+                stronger.extend(layer.0.keys().cloned());
+            }
         }
         (layers, problems)
     }

@@ -5,14 +5,14 @@ use std::error::Error;
 use clap::error::{ContextKind, ErrorKind};
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 
-use super::layer::{Given, Layer, Layers, Origin, Problem, Section, Value};
+use super::layer::{Given, Layer, Layers, Origin, Problem, Section};
 use super::setting::{Keys, Setting, Table};
 use super::{Environment, Loaded, Problems, variables};
 use crate::listen::HttpSettings;
 use crate::peer_text::plain;
 
 /// Beginnings of errors that go on after a quotation of the text.
-const VERBS: [&str; 4] = ["is ", "has ", "names ", "cannot "];
+const VERBS: [&str; 4] = ["is ", "has ", "names ", "cannot be "];
 
 /// Findings about settings that are valid one by one.
 #[derive(Debug)]
@@ -110,11 +110,8 @@ impl Table {
         problems: &mut Vec<Problem>,
     ) -> Option<ArgMatches> {
         let all: Vec<&Layer> = layers.0.iter().collect();
-        let (words, missing) = self.words(&self.keys, &all, &wanted, problems);
-        if !missing.is_empty() {
-            problems.push(self.missing.to_owned().into());
-            return None;
-        }
+        let missing = |_: &str| self.missing.to_owned().into();
+        let words = self.words(&self.keys, &all, &wanted, &missing, problems);
         let matches = self.keys.command().try_get_matches_from(words);
         matches
             .map_err(|e| problems.push(e.to_string().into()))
@@ -122,17 +119,17 @@ impl Table {
     }
 
     /// Returns the words of a command line with the valid settings of `layers`, the strongest
-    /// first, and the names of those that are required and missing.
+    /// first. `missing` is the problem of one that is required and not given.
     fn words(
         &self,
         keys: &Keys,
         layers: &[&Layer],
         wanted: &dyn Fn(&str) -> bool,
+        missing: &dyn Fn(&str) -> Problem,
         problems: &mut Vec<Problem>,
-    ) -> (Vec<String>, Vec<String>) {
-        let command = keys.command();
-        let settings = keys.settings();
-        let (mut words, mut missing) = (Vec::new(), Vec::new());
+    ) -> Vec<String> {
+        let (command, settings) = (keys.command(), keys.settings());
+        let mut words = Vec::new();
         for setting in settings.iter().filter(|setting| wanted(&setting.name)) {
             let (mut own, before) = (None, problems.len());
             for given in layers.iter().filter_map(|layer| layer.0.get(&setting.name)) {
@@ -141,20 +138,18 @@ impl Table {
                     own.get_or_insert(valid);
                 }
             }
-            let is_missing = || {
-                let file = variables::file_of(setting);
-                own.as_ref().is_none_or(Vec::is_empty)
-                    && problems.len() == before
-                    && layers.iter().all(|layer| layer.text(&file).is_none())
-            };
-            if setting.arg.is_required_set() && is_missing() {
-                missing.push(setting.name.clone());
+            let own = own.unwrap_or_default();
+            let file = variables::file_of(setting);
+            let by_file = layers.iter().any(|layer| layer.text(&file).is_some());
+            let is_missing = own.is_empty() && problems.len() == before && !by_file;
+            if setting.arg.is_required_set() && is_missing {
+                problems.push(missing(&setting.name));
             }
             if !is_excluded(&command, &settings, setting, layers, problems) {
-                words.extend(own.into_iter().flatten());
+                words.extend(own);
             }
         }
-        (words, missing)
+        words
     }
 
     /// Returns the words of what is given of a setting, as far as it is valid.
@@ -167,29 +162,24 @@ impl Table {
     ) -> Vec<String> {
         let flag = setting.arg.get_long().unwrap_or(&setting.name);
         let word = |text: &str| format!("--{flag}={text}");
-        match &given.value {
-            Value::Sections(sections) => {
-                let tables = sections.iter().filter_map(|section| {
-                    let text = self.section(setting, section, problems)?;
-                    Some(word(&text))
-                });
-                tables.collect()
+        let mut words: Vec<String> = Vec::new();
+        for section in &given.sections {
+            let table = self.section(setting, section, problems);
+            words.extend(table.map(|text| word(&text)));
+        }
+        for item in &setting.items(&given.texts) {
+            if item.trim().is_empty() && !self.strict {
+                continue;
             }
-            Value::Texts(texts) => {
-                let mut items = setting.items(texts);
-                if !self.strict {
-                    items.retain(|item| !item.trim().is_empty());
+            match command.clone().try_get_matches_from([word(item)]) {
+                Ok(_) => words.push(word(item)),
+                Err(error) => {
+                    let what = self.explain(setting, item, &error);
+                    problems.push(Problem::at(&given.origin, what));
                 }
-                items.retain(|item| {
-                    let wrong = command.clone().try_get_matches_from([word(item)]).err();
-                    problems.extend(wrong.iter().map(|error| {
-                        Problem::at(&given.origin, self.explain(setting, item, error))
-                    }));
-                    wrong.is_none()
-                });
-                items.iter().map(|item| word(item)).collect()
             }
         }
+        words
     }
 
     /// Returns a table as the text that [`table`] reads; `None` if it lacks a key.
@@ -201,11 +191,10 @@ impl Table {
     ) -> Option<String> {
         let keys = &setting.tables?.keys;
         let before = problems.len();
-        let (words, missing) = self.words(keys, &[&section.keys], &|_| true, problems);
-        let lacks = |key| Problem::at(&section.origin, format!("has no {key}"));
-        problems.extend(missing.iter().map(lacks));
-        let whole = problems.len() == before;
-        whole.then(|| serde_json::Value::from(words).to_string())
+        let missing = |key: &str| Problem::at(&section.origin, format!("has no {key}"));
+        let words = self.words(keys, &[&section.keys], &|_| true, &missing, problems);
+        let valid = problems.len() == before;
+        valid.then(|| serde_json::Value::from(words).to_string())
     }
 
     /// Returns an error in words for the operator, which quote no secret.

@@ -246,7 +246,9 @@ impl Setting {
                     .map(str::trim);
                 items.filter(|item| !item.is_empty()).collect()
             }
-            (None, _) if self.value_name() == LIST => return vec![texts.join(",")],
+            (None, _) if self.tables.is_none() && self.value_name() == LIST => {
+                return vec![texts.join(",")];
+            }
             (None, Form::List | Form::Tables) => texts.iter().map(String::as_str).collect(),
             _ => texts.last().map(String::as_str).into_iter().collect(),
         };

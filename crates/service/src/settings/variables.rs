@@ -1,12 +1,12 @@
 //! Settings in environment variables.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::Path;
 
-use super::layer::{Layer, Origin, Problem, Value};
+use super::layer::{Layer, Origin, Problem};
 use super::setting::{Keys, Setting, Table};
 use crate::environment::is_meant_for;
 use crate::nearest::nearest;
@@ -72,20 +72,26 @@ pub(super) fn read(path: &Path, most: u64) -> Result<String, String> {
     }
 }
 
-/// Takes the secrets that are in files from there.
-pub(super) fn open_files(keys: &Keys, layer: &mut Layer, problems: &mut Vec<Problem>) {
+/// Takes the secrets that are in files from there, but those that `stronger` layers have.
+pub(super) fn open_files(
+    keys: &Keys,
+    layer: &mut Layer,
+    stronger: &BTreeSet<String>,
+    problems: &mut Vec<Problem>,
+) {
     for setting in keys.settings() {
-        if let (Some(tables), Some(given)) = (setting.tables, layer.0.get_mut(&setting.name))
-            && let Value::Sections(sections) = &mut given.value
-        {
-            for section in sections {
-                open_files(&tables.keys, &mut section.keys, problems);
+        if let (Some(tables), Some(given)) = (setting.tables, layer.0.get_mut(&setting.name)) {
+            for section in &mut given.sections {
+                open_files(&tables.keys, &mut section.keys, &BTreeSet::new(), problems);
             }
         }
+        let name = file_of(&setting);
+        let wanted =
+            setting.is_secret() && !stronger.contains(&setting.name) && !stronger.contains(&name);
         let file = layer
-            .text(&file_of(&setting))
-            .filter(|_| setting.is_secret());
-        let Some((origin, path)) = file.filter(|(_, path)| !path.trim().is_empty()) else {
+            .text(&name)
+            .filter(|(_, path)| wanted && !path.trim().is_empty());
+        let Some((origin, path)) = file else {
             continue;
         };
         let text = match layer.text(&setting.name) {
@@ -150,43 +156,39 @@ impl Table {
         (layer, problems)
     }
 
-    /// Returns variables with the prefix that are no settings, with suggestions: mistyped, or
-    /// unknown to this build.
-    #[must_use]
-    pub fn unknown_variables(&self, environment: &Environment) -> Vec<String> {
-        let settings = self.settings();
-        let settings = settings.iter().filter(|setting| setting.in_variable());
-        let known: Vec<String> = settings
-            .flat_map(|setting| {
-                let own = self.variable(setting);
-                let file = setting.is_secret().then(|| format!("{own}{IN_A_FILE}"));
-                file.into_iter().chain([own])
-            })
-            .collect();
-        // Without the prefix, which makes all names similar.
-        let own = |name: &str| name.get(self.prefix.len()..).unwrap_or_default().to_owned();
-        let known_own: Vec<String> = known.iter().map(|name| own(name)).collect();
-        let unknown = environment.0.iter().filter(|(name, value)| {
-            is_meant_for(self.prefix, name, &value.to_string_lossy())
-                && !self.other_variables.contains(&name.as_str())
-                && !known.contains(name)
-        });
-        let unknown = unknown.map(|(name, _)| {
-            match nearest(&own(name), known_own.iter().map(String::as_str)) {
-                Some(meant) => format!("{} (is {}{meant} meant?)", plain(name), self.prefix),
-                None => plain(name),
-            }
-        });
-        unknown.collect()
-    }
-
-    /// Returns a warning for each unknown variable.
+    /// Returns a warning for each variable with the prefix that is no setting: mistyped, or unknown
+    /// to this build.
     #[must_use]
     pub fn warnings(&self, environment: &Environment) -> Vec<String> {
-        let unknown = self.unknown_variables(environment).into_iter();
-        let warning = |name| {
-            format!("the environment variable {name} is no setting of this program and is ignored")
-        };
-        unknown.map(warning).collect()
+        let mut settings = self.settings();
+        settings.retain(Setting::in_variable);
+        let secrets = settings
+            .iter()
+            .filter(|setting| setting.is_secret())
+            .map(file_of);
+        let known = settings
+            .iter()
+            .map(|setting| setting.name.clone())
+            .chain(secrets);
+        let known: Vec<String> = known.map(|name| name.to_ascii_uppercase()).collect();
+        let unknown = environment.0.iter().filter_map(|(name, value)| {
+            // Without the prefix, which makes all names similar.
+            let own = name.strip_prefix(self.prefix)?;
+            let unknown = is_meant_for(self.prefix, name, &value.to_string_lossy())
+                && !self.other_variables.contains(&name.as_str())
+                && !known.iter().any(|known| known == own);
+            unknown.then_some((own, plain(name)))
+        });
+        let warnings = unknown.map(|(own, name)| {
+            let meant = match nearest(own, known.iter().map(String::as_str)) {
+                Some(meant) => format!(" (is {}{meant} meant?)", self.prefix),
+                None => String::new(),
+            };
+            format!(
+                "the environment variable {name}{meant} is no setting of this program and is \
+                 ignored"
+            )
+        });
+        warnings.collect()
     }
 }

@@ -12,7 +12,7 @@ use serde_json::json;
 use service::cli::Json;
 use service::program::{Failure, LAST_WAIT, block_on};
 use service::settings::{Environment, Layer};
-use store::{NewAudit, NewUser, Role, Store, UserChange, UserEdit, UserRow};
+use store::{NewAudit, NewUser, Store, UserChange, UserEdit, UserRow};
 use tokio::runtime::Builder;
 
 use crate::cli::{Command, User};

@@ -1,5 +1,5 @@
 #![allow(clippy::unwrap_used)]
-use store::AuditFilter;
+use store::{AuditFilter, Role};
 
 use super::*;
 use crate::cli::Password;

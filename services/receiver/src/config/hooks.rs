@@ -176,7 +176,7 @@ pub(super) fn complete(outputs: &mut Outputs, channels: &[String], check: &mut C
         .flatten()
         .filter_map(|s| s.keys.0.get("channels"))
     {
-        let names = given.texts().iter().flat_map(|text| text.split(','));
+        let names = given.texts.iter().flat_map(|text| text.split(','));
         let names = names.map(str::trim).filter(|name| !name.is_empty());
         if names.clone().next().is_none() {
             check.wrong(

@@ -101,7 +101,7 @@ pub struct Settings {
 #[derive(Debug, Clone, Args)]
 pub struct Outputs {
     /// Keep no JSON Feed file next to the Atom file
-    #[arg(long = "no-json", action = ArgAction::SetFalse)]
+    #[arg(id = "no_json", long = "no-json", action = ArgAction::SetFalse)]
     pub json: bool,
     /// Number of entries in each Atom and JSON Feed file, 1 to 10000; the oldest are dropped, also
     /// if a file exceeds 64 MiB

@@ -4,7 +4,6 @@
 
 use std::path::Path;
 
-use service::cli::Request;
 use service::settings::{Form, Layers, Origin};
 
 use super::*;
@@ -51,10 +50,7 @@ const EXAMPLES: &[(&str, [&str; 3])] = &[
 fn line(arguments: &[&str]) -> Layer {
     let all = std::iter::once(&"flexfeed-relay").chain(arguments);
     let given = PROGRAM.command().try_get_matches_from(all).unwrap();
-    match PROGRAM.cli.request(&given) {
-        Request::Run(layer) => layer,
-        other => panic!("{other:?}"),
-    }
+    TABLE.line_layer(&given)
 }
 
 fn loaded(arguments: &[&str], variables: &[(&str, &str)]) -> Result<Loaded, Problems> {
@@ -96,7 +92,7 @@ fn for_every_setting_flags_win_over_variables_and_variables_over_the_file() {
         let winner = |arguments: &[&str], variables: &[(&str, &str)]| {
             let loaded = loaded(arguments, variables).unwrap();
             let given = loaded.layers.given(&setting.name).unwrap();
-            (given.origin.clone(), given.texts().join(","))
+            (given.origin.clone(), given.texts.join(","))
         };
         let (origin, text) = winner(&[&flag, &file], &[(&variable, by_variable)]);
         assert!(matches!(origin, Origin::Line(_)), "{origin:?}");
@@ -123,10 +119,7 @@ fn lists_are_given_in_many_ways() {
     let (layer, problems) = TABLE.text_layer(Path::new("x"), "udp_ports = [1, 2, \"3,4\"]");
     assert!(problems.is_empty(), "{problems:?}");
     let layers = Layers(vec![layer]);
-    assert_eq!(
-        layers.given("udp_ports").unwrap().texts(),
-        ["1", "2", "3,4"]
-    );
+    assert_eq!(layers.given("udp_ports").unwrap().texts, ["1", "2", "3,4"]);
     let relay = settings(&["--allow", "10.0.0.0/8,2001:db8::/32", "--deny=10.1.2.3"]).relay();
     assert_eq!((relay.allow.len(), relay.deny.len()), (2, 1));
     assert_eq!(

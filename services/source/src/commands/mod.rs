@@ -40,7 +40,9 @@ use service::settings::Environment;
 use store::Store;
 
 use crate::config::{self, Config, Resolved};
-pub use arguments::{Action, command};
+pub use arguments::Action;
+#[cfg(test)]
+pub(crate) use arguments::command;
 use database::with_database;
 pub use failure::Failure;
 

@@ -243,7 +243,7 @@ pub struct Console {
     /// front
     #[arg(long = "console", value_name = "IP:PORT", num_args = 0..=1)]
     #[arg(default_missing_value = CONSOLE, value_parser = values::console)]
-    listen: Option<std::option::Option<SocketAddr>>,
+    at: Option<std::option::Option<SocketAddr>>,
     /// Address at which browsers reach the console of --console behind a proxy:
     /// https://console.example.org
     #[arg(long = "console-public-url", value_name = "URL", value_parser = public_url)]
@@ -324,7 +324,7 @@ impl Keep {
 impl Console {
     /// Returns its HTTP address; `None` for no console.
     pub fn listen(&self) -> Option<SocketAddr> {
-        self.listen.flatten()
+        self.at.flatten()
     }
 }
 

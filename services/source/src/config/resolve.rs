@@ -61,8 +61,8 @@ fn exposed<'g>(path: &Path, mut settings: impl Iterator<Item = &'g Given>) -> Op
 }
 
 fn has_password(given: &Given) -> bool {
-    let mut keys = given.sections().iter().flat_map(|s| s.keys.0.values());
-    let mut texts = given.texts().iter();
+    let mut keys = given.sections.iter().flat_map(|s| s.keys.0.values());
+    let mut texts = given.texts.iter();
     texts.any(|text| url::Url::parse(text).is_ok_and(|url| url.password().is_some()))
         || keys.any(has_password)
 }

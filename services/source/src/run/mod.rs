@@ -221,7 +221,7 @@ fn record_parts(
 fn check_feeds(config: &Config) -> Result<(), Failure> {
     for channel in &config.channels {
         for feed in &channel.feeds {
-            let may_be_local = config.feeds.allow_private || feed.local;
+            let may_be_local = config.feeds.allow_private || feed.polls.local;
             let checked = feed::fetch::check(&feed.address.secret, may_be_local);
             checked.map_err(|error| match error {
                 FetchError::Private { .. } => {

@@ -102,7 +102,7 @@ fn the_configuration_file_in_the_document_is_right() {
         .map(|c| (c.name.as_str(), c.feeds.len()))
         .collect();
     assert_eq!(feeds, [("lore", 1), ("news", 2)]);
-    assert!(config.channels[1].private && config.channels[1].feeds[1].local);
+    assert!(config.channels[1].private && config.channels[1].feeds[1].polls.local);
 }
 
 #[test]

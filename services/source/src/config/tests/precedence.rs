@@ -148,6 +148,7 @@ impl Site {
         let shown = resolved.shown.iter().find(|s| s.name == setting.name);
         let mut config = resolved.config.unwrap();
         config.warnings.clear();
+        config.config = None;
         (shown.unwrap().clone(), format!("{config:#?}"))
     }
 }
