@@ -35,10 +35,8 @@ pub struct Program<S, C> {
     pub load: fn(Layer, &Environment) -> Result<Loaded<S>, Problems>,
     /// Returns the settings of the log.
     pub log: fn(&S) -> &LogSettings,
-    /// Formats the settings for people.
-    pub as_text: fn(&Loaded<S>) -> String,
-    /// Formats the settings for programs.
-    pub as_json: fn(&Loaded<S>) -> Json,
+    /// Returns what `config check` shows besides the settings, for people and for programs.
+    pub more: fn(&Loaded<S>) -> (String, Json),
     /// Runs the program.
     pub run: fn(&S) -> Result<(), Failure>,
 }
@@ -84,9 +82,12 @@ impl<S, C: Subcommand> Program<S, C> {
             Some(("config", given)) => {
                 let config = Config::from_arg_matches(given);
                 let json = matches!(config, Ok(Config::Check(cli::Json { json: true })));
-                let shown = (self.load)(line, &environment).map(|loaded| match json {
-                    true => format!("{:#}\n", (self.as_json)(&loaded)),
-                    false => (self.as_text)(&loaded),
+                let shown = (self.load)(line, &environment).map(|loaded| {
+                    let (text, members) = (self.more)(&loaded);
+                    match json {
+                        true => format!("{:#}\n", self.cli.table.check_json(&loaded, members)),
+                        false => self.cli.table.check_text(&loaded, &text),
+                    }
                 });
                 end(shown
                     .map(Answer::from)

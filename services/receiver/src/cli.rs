@@ -67,8 +67,7 @@ pub const PROGRAM: Program<Settings, Command> = Program {
     redact,
     load,
     log: |settings| &settings.log,
-    as_text: check::text,
-    as_json: check::as_json,
+    more: check::hooks,
     run: |settings| run::run(settings).map_err(|error| Failure::Other(error.to_string())),
 };
 

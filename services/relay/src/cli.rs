@@ -50,8 +50,7 @@ pub const PROGRAM: Program<Settings, Command> = Program {
     redact: str::to_owned,
     load,
     log: |settings| &settings.log,
-    as_text: |loaded| TABLE.check_text(loaded),
-    as_json: |loaded| TABLE.check_json(loaded),
+    more: |_| Default::default(),
     run: |settings| run::run(settings).map_err(Failure::other),
 };
 

@@ -1,7 +1,5 @@
 //! `config check`: the problems of the settings, or the settings with their origins.
 
-use std::fmt::Write;
-
 use serde_json::{Value as Json, json};
 
 use super::Loaded;
@@ -21,16 +19,42 @@ pub struct Shown {
 }
 
 impl Table {
-    /// Returns the answer of `config check` for people.
+    /// Returns the answer of `config check` for people, with `more` between the settings and the
+    /// warnings.
     #[must_use]
-    pub fn check_text<S>(&self, loaded: &Loaded<S>) -> String {
-        text(&self.shown(&loaded.layers), "", &loaded.warnings)
+    pub fn check_text<S>(&self, loaded: &Loaded<S>, more: &str) -> String {
+        let all = self.shown(&loaded.layers);
+        let mut out = String::from("The settings are fine.\n\n");
+        let width = all.iter().map(|shown| shown.name.len()).max().unwrap_or(0);
+        for Shown {
+            name,
+            value,
+            origin,
+        } in &all
+        {
+            let value = if value.is_empty() { "-" } else { value };
+            let origin = origin.as_deref().unwrap_or("default");
+            out.push_str(&format!("  {name:<width$}  {value}   ({origin})\n"));
+        }
+        out.push_str(more);
+        let warnings = loaded.warnings.iter();
+        out.extend(warnings.map(|warning| format!("\nWarning: {warning}\n")));
+        out
     }
 
-    /// Returns the answer of `config check` for programs.
+    /// Returns the answer of `config check` for programs, with the members of `more`.
     #[must_use]
-    pub fn check_json<S>(&self, loaded: &Loaded<S>) -> Json {
-        as_json(&self.shown(&loaded.layers), &loaded.warnings)
+    pub fn check_json<S>(&self, loaded: &Loaded<S>, more: Json) -> Json {
+        let all = self.shown(&loaded.layers).into_iter().map(|shown| {
+            let origin = shown.origin.as_deref().unwrap_or("default");
+            json!({"setting": shown.name, "value": shown.value, "from": origin})
+        });
+        let all: Vec<Json> = all.collect();
+        let mut json = json!({"ok": true, "settings": all, "warnings": loaded.warnings});
+        if let (Some(members), Json::Object(more)) = (json.as_object_mut(), more) {
+            members.extend(more);
+        }
+        json
     }
 
     /// Returns every setting with its value and origin.
@@ -79,40 +103,6 @@ impl Table {
             _ => texts.join(" "),
         }
     }
-}
-
-/// Returns the settings for people, with `more` between them and the warnings.
-#[must_use]
-pub fn text(all: &[Shown], more: &str, warnings: &[String]) -> String {
-    let mut out = String::from("The settings are fine.\n\n");
-    let width = all.iter().map(|shown| shown.name.len()).max().unwrap_or(0);
-    // Writing to a string does not fail.
-    for Shown {
-        name,
-        value,
-        origin,
-    } in all
-    {
-        let value = if value.is_empty() { "-" } else { value };
-        let origin = origin.as_deref().unwrap_or("default");
-        let _ = writeln!(out, "  {name:<width$}  {value}   ({origin})");
-    }
-    out.push_str(more);
-    for warning in warnings {
-        let _ = writeln!(out, "\nWarning: {warning}");
-    }
-    out
-}
-
-/// Returns the settings for programs.
-#[must_use]
-pub fn as_json(all: &[Shown], warnings: &[String]) -> Json {
-    let all = all.iter().map(|shown| {
-        let origin = shown.origin.as_deref().unwrap_or("default");
-        json!({"setting": shown.name, "value": shown.value, "from": origin})
-    });
-    let all: Vec<Json> = all.collect();
-    json!({"ok": true, "settings": all, "warnings": warnings})
 }
 
 /// Returns the problems for programs.

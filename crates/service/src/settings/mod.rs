@@ -7,7 +7,7 @@
 //! |---|---|
 //! | doc comment | help; `[default: …]` at its end is a default in words |
 //! | `long` | name: flag `--udp-ports`, variable `PREFIX_UDP_PORTS`, key `udp_ports` |
-//! | `default_value`, `value_parser` | default as text, and type; no default and no `Option`: required |
+//! | `default_value`, `value_parser` | default and type; without default and `Option`: required |
 //! | `bool` | switch: the flag alone is true, `--x=false` overrides weaker places |
 //! | `PathBuf` | path: in the file, a relative one counts from the file's folder |
 //! | `Vec` | list: separated by the `value_delimiter`, the flag repeated, or an array in the file |

@@ -7,7 +7,7 @@ use clap::{ArgMatches, Args, Command, FromArgMatches};
 
 use super::layer::{Given, Layer, Layers, Origin, Problem, Section};
 use super::setting::{Keys, Setting, Table};
-use super::{Environment, Loaded, Problems, variables};
+use super::{Environment, Loaded, Problems};
 use crate::listen::HttpSettings;
 use crate::peer_text::plain;
 
@@ -139,7 +139,7 @@ impl Table {
                 }
             }
             let own = own.unwrap_or_default();
-            let file = variables::file_of(setting);
+            let file = setting.file().unwrap_or_default();
             let by_file = layers.iter().any(|layer| layer.text(&file).is_some());
             let is_missing = own.is_empty() && problems.len() == before && !by_file;
             if setting.arg.is_required_set() && is_missing {

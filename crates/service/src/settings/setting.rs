@@ -121,6 +121,19 @@ impl Keys {
     }
 }
 
+impl Tables {
+    /// Returns the tables that `T` declares; `tables` are those within them.
+    #[must_use]
+    pub const fn of<T: Args>(
+        setting: &'static str,
+        key: &'static str,
+        tables: &'static [Tables],
+    ) -> Self {
+        let keys = Keys::of::<T>(tables);
+        Self { setting, key, keys }
+    }
+}
+
 impl Table {
     /// A program without settings or secrets, to be completed.
     pub const EMPTY: Self = Self {
@@ -188,10 +201,17 @@ impl Setting {
         }
     }
 
-    /// Whether the value is hidden, and can be in a file that the variable with `_FILE` names.
+    /// Whether the value is hidden.
     #[must_use]
     pub fn is_secret(&self) -> bool {
         self.arg.is_hide_env_values_set()
+    }
+
+    /// Returns the name under which a file with the value is given; `None` if it is no secret.
+    #[must_use]
+    pub fn file(&self) -> Option<String> {
+        let may_be_in_file = self.is_secret() && self.tables.is_none();
+        may_be_in_file.then(|| format!("{}_file", self.name))
     }
 
     /// Whether it can be on the command line.

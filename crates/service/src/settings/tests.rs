@@ -43,11 +43,7 @@ struct Settings {
 
 const TABLE: Table = Table {
     prefix: "FLEXFEED_",
-    keys: Keys::of::<Settings>(&[Tables {
-        setting: "hook",
-        key: "hook",
-        keys: Keys::of::<Hook>(&[]),
-    }]),
+    keys: Keys::of::<Settings>(&[Tables::of::<Hook>("hook", "hook", &[])]),
     other_variables: &["FLEXFEED_FAULTS"],
     ..Table::EMPTY
 };
@@ -99,10 +95,12 @@ fn the_strongest_place_wins_and_an_empty_variable_is_none() {
         of("--data", "flag")
     );
     assert_eq!(data(&[], &[own, general]), of("FLEXFEED_DATA", "own"));
-    assert_eq!(
-        data(&[], &[("FLEXFEED_DATA", ""), general]),
-        of("DATA", "general")
-    );
+    for blank in ["", " "] {
+        assert_eq!(
+            data(&[], &[("FLEXFEED_DATA", blank), general]),
+            of("DATA", "general")
+        );
+    }
     // A path counts from the file's folder.
     let beside = folder.path().join("d");
     let in_file = of(&format!("{file} line 1: data"), beside.to_str().unwrap());
@@ -274,8 +272,12 @@ fn variables_that_are_no_settings_are_found() {
 #[test]
 fn a_check_shows_every_setting_and_no_secret() {
     let layers = gathered(&["--udp-ports=1", "--udp-ports=2", "s3cret"], &[]);
-    let shown = TABLE.shown(&layers);
-    let text = check::text(&shown, "\nmore\n", &["w".to_owned()]);
+    let loaded = Loaded {
+        settings: (),
+        warnings: vec!["w".to_owned()],
+        layers,
+    };
+    let text = TABLE.check_text(&loaded, "\nmore\n");
     for part in [
         "  udp_ports  1,2   (--udp-ports)\n",
         "  link       (secret)   (LINK)\n",
@@ -285,12 +287,13 @@ fn a_check_shows_every_setting_and_no_secret() {
     ] {
         assert!(text.contains(part), "{part:?} is not in {text}");
     }
-    let json = check::as_json(&shown, &[]);
+    let json = TABLE.check_json(&loaded, serde_json::json!({"more": 1}));
     assert_eq!(
         json["settings"].as_array().unwrap().len(),
         TABLE.settings().len()
     );
-    assert!(!format!("{text}{json}{layers:?}").contains("s3cret"));
+    assert_eq!((&json["ok"], &json["more"]), (&true.into(), &1.into()));
+    assert!(!format!("{text}{json}{loaded:?}").contains("s3cret"));
 }
 
 #[test]
@@ -303,8 +306,8 @@ fn loading_reports_warnings_and_shows_every_setting() {
         panic!("{:?}", loaded.warnings);
     };
     assert!(warning.contains("FLEXFEED_LINKS"), "{warning}");
-    let text = TABLE.check_text(&loaded);
-    let json = TABLE.check_json(&loaded).to_string();
+    let text = TABLE.check_text(&loaded, "");
+    let json = TABLE.check_json(&loaded, Default::default()).to_string();
     for setting in TABLE.settings() {
         assert!(text.contains(&setting.name), "{text}");
         assert!(json.contains(&format!("\"{}\"", setting.name)), "{json}");
@@ -351,15 +354,11 @@ struct StrictSettings {
 const STRICT: Table = Table {
     strict: true,
     empty: "group",
-    keys: Keys::of::<StrictSettings>(&[Tables {
-        setting: "channels",
-        key: "channel",
-        keys: Keys::of::<Channel>(&[Tables {
-            setting: "feed",
-            key: "feed",
-            keys: Keys::of::<Feed>(&[]),
-        }]),
-    }]),
+    keys: Keys::of::<StrictSettings>(&[Tables::of::<Channel>(
+        "channels",
+        "channel",
+        &[Tables::of::<Feed>("feed", "feed", &[])],
+    )]),
     ..TABLE
 };
 

@@ -41,18 +41,15 @@ impl Environment {
         Self(variables.into_iter().map(owned).collect())
     }
 
-    /// Returns the text of a variable; `None` for an empty or missing one.
-    fn text(&self, name: &str, or_empty: bool) -> Option<Result<String, Problem>> {
-        let value = self
-            .0
-            .get(name)
-            .filter(|value| or_empty || !value.is_empty())?;
+    /// Returns the text of a variable, if it is given.
+    fn text(&self, name: &str, is_given: impl Fn(&str) -> bool) -> Option<Result<String, Problem>> {
+        let value = self.0.get(name)?;
         // A replacement of other bytes would be another text: another folder, above all.
-        let text = value.to_str().map(str::to_owned).ok_or_else(|| Problem {
-            origin: Some(Origin::Variable(name.to_owned())),
-            what: "is not UTF-8 text, as every setting has to be".to_owned(),
-        });
-        Some(text)
+        let Some(text) = value.to_str() else {
+            let what = "is not UTF-8 text, as every setting has to be";
+            return Some(Err(Problem::at(&Origin::Variable(name.to_owned()), what)));
+        };
+        is_given(text).then(|| Ok(text.to_owned()))
     }
 }
 
@@ -85,9 +82,8 @@ pub(super) fn open_files(
                 open_files(&tables.keys, &mut section.keys, &BTreeSet::new(), problems);
             }
         }
-        let name = file_of(&setting);
-        let wanted =
-            setting.is_secret() && !stronger.contains(&setting.name) && !stronger.contains(&name);
+        let name = setting.file().unwrap_or_default();
+        let wanted = !stronger.contains(&setting.name) && !stronger.contains(&name);
         let file = layer
             .text(&name)
             .filter(|(_, path)| wanted && !path.trim().is_empty());
@@ -112,43 +108,36 @@ pub(super) fn open_files(
     }
 }
 
-/// Returns the name under which a file with a secret is given.
-pub(super) fn file_of(setting: &Setting) -> String {
-    format!("{}_file", setting.name)
-}
-
 impl Table {
     /// Returns the settings of the environment, and their problems.
     #[must_use]
     pub fn variables_layer(&self, environment: &Environment) -> (Layer, Vec<Problem>) {
         let (mut layer, mut problems) = (Layer::default(), Vec::new());
         let mut take = |setting: &Setting, name: &str| {
-            let or_empty = setting.name == self.empty;
-            let text = environment.text(name, or_empty)?;
-            let given = text.map(|text| {
-                // As templates make them of unset ones.
-                if or_empty || self.strict || !text.trim().is_empty() {
-                    layer.put(setting, Origin::Variable(name.to_owned()), vec![text]);
-                }
+            let text = environment.text(name, |text| match setting.name == self.empty {
+                true => true,
+                false if self.strict => !text.is_empty(),
+                false => !text.trim().is_empty(),
+            });
+            let given = text?.map(|text| {
+                layer.put(setting, Origin::Variable(name.to_owned()), vec![text]);
             });
             Some(given.map_err(|problem| problems.push(problem)))
         };
         let settings = self.settings();
         for setting in settings.iter().filter(|setting| setting.in_variable()) {
-            let general = setting
-                .arg
-                .get_env()
-                .map(|name| name.to_string_lossy().into_owned());
-            let is_declared = settings.iter().any(|other| other.name == file_of(setting));
-            for name in std::iter::once(self.variable(setting)).chain(general) {
+            let file = setting.file();
+            let file = file.filter(|file| settings.iter().all(|other| other.name != *file));
+            let file = file.map(|name| Setting {
+                name,
+                ..setting.clone()
+            });
+            let general = setting.arg.get_env().map(|name| name.to_string_lossy());
+            for name in [self.variable(setting).into()].into_iter().chain(general) {
                 let own = take(setting, &name).is_some();
-                let file = Setting {
-                    name: file_of(setting),
-                    tables: None,
-                    ..setting.clone()
-                };
-                let by_file = setting.is_secret() && !is_declared;
-                if own | (by_file && take(&file, &format!("{name}{IN_A_FILE}")).is_some()) {
+                let in_file = format!("{name}{IN_A_FILE}");
+                let by_file = file.as_ref().and_then(|file| take(file, &in_file));
+                if own || by_file.is_some() {
                     break;
                 }
             }
@@ -162,14 +151,11 @@ impl Table {
     pub fn warnings(&self, environment: &Environment) -> Vec<String> {
         let mut settings = self.settings();
         settings.retain(Setting::in_variable);
-        let secrets = settings
-            .iter()
-            .filter(|setting| setting.is_secret())
-            .map(file_of);
+        let files = settings.iter().filter_map(Setting::file);
         let known = settings
             .iter()
             .map(|setting| setting.name.clone())
-            .chain(secrets);
+            .chain(files);
         let known: Vec<String> = known.map(|name| name.to_ascii_uppercase()).collect();
         let unknown = environment.0.iter().filter_map(|(name, value)| {
             // Without the prefix, which makes all names similar.

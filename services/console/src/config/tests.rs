@@ -85,8 +85,13 @@ fn a_database_is_named_once_and_not_shown() {
     assert_eq!(url(&[own, general]), own.1);
     assert_eq!(url(&[general]), general.1);
     let loaded = loaded_of(&[general]).unwrap();
-    assert!(!TABLE.check_text(&loaded).contains("secret@"));
-    assert!(!TABLE.check_json(&loaded).to_string().contains("secret@"));
+    assert!(!TABLE.check_text(&loaded, "").contains("secret@"));
+    assert!(
+        !TABLE
+            .check_json(&loaded, Default::default())
+            .to_string()
+            .contains("secret@")
+    );
     assert!(!format!("{:?}", loaded.settings).contains("secret@"));
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("url");

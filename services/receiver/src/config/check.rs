@@ -1,15 +1,19 @@
-//! `config check`: the settings and their origins.
+//! `config check`: webhooks and commands.
 
 use serde_json::{Value, json};
-use service::settings::check;
 use service::values::shown_duration;
 
+use super::Loaded;
 use super::values::shown_url;
-use super::{Loaded, TABLE};
 
-/// Returns the webhooks and commands, each as a line and for programs: without its address' path
-/// or its text, which may hold secrets.
-fn hooks(loaded: &Loaded) -> Vec<(String, Value)> {
+/// Heading of webhooks and commands.
+const HEADING: &str =
+    "\nWebhooks and commands, by the names that status, metrics and dead letters have:\n\n";
+
+/// Returns the webhooks and commands, for people and for programs: without its address' path or
+/// its text, which may hold secrets.
+#[must_use]
+pub fn hooks(loaded: &Loaded) -> (String, Value) {
     // Without problems, each table became one.
     let origins = |name| {
         let sections = loaded.layers.sections(name).iter();
@@ -53,28 +57,10 @@ fn hooks(loaded: &Loaded) -> Vec<(String, Value)> {
         });
         (line, json)
     });
-    webhooks.chain(commands).collect()
-}
-
-/// Returns the settings for people.
-#[must_use]
-pub fn text(loaded: &Loaded) -> String {
-    let lines: Vec<String> = hooks(loaded).into_iter().map(|(line, _)| line).collect();
-    let more = match lines.is_empty() {
-        true => String::new(),
-        false => format!(
-            "\nWebhooks and commands, by the names that status, metrics and dead letters \
-             have:\n\n{}",
-            lines.concat()
-        ),
-    };
-    check::text(&TABLE.shown(&loaded.layers), &more, &loaded.warnings)
-}
-
-/// Returns the same for programs.
-#[must_use]
-pub fn as_json(loaded: &Loaded) -> Value {
-    let mut json = check::as_json(&TABLE.shown(&loaded.layers), &loaded.warnings);
-    json["hooks"] = hooks(loaded).into_iter().map(|(_, json)| json).collect();
-    json
+    let (lines, hooks): (Vec<String>, Vec<Value>) = webhooks.chain(commands).unzip();
+    let heading = if lines.is_empty() { "" } else { HEADING };
+    (
+        format!("{heading}{}", lines.concat()),
+        json!({"hooks": hooks}),
+    )
 }

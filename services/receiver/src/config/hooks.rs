@@ -63,7 +63,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// A webhook, to which updates are posted: the keys of `[[webhook]]`. The descriptions are the help.
+/// A webhook, to which updates are posted: the keys of `[[webhook]]`, with their help.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct Webhook {
     /// Destination of updates; http or https

@@ -204,16 +204,8 @@ pub type Loaded = LoadedSettings<Settings>;
 pub const TABLE: Table = Table {
     prefix: "FLEXFEED_",
     keys: Keys::of::<Settings>(&[
-        Tables {
-            setting: "webhook",
-            key: "webhook",
-            keys: Keys::of::<Webhook>(&[]),
-        },
-        Tables {
-            setting: "exec",
-            key: "exec",
-            keys: Keys::of::<Exec>(&[]),
-        },
+        Tables::of::<Webhook>("webhook", "webhook", &[]),
+        Tables::of::<Exec>("exec", "exec", &[]),
     ]),
     hidden: |name, text| match name {
         "link" => redact(text),

@@ -99,6 +99,13 @@ impl Given {
     }
 }
 
+/// Returns the answers of `config check`.
+fn checked(loaded: &Loaded) -> (String, serde_json::Value) {
+    let (text, json) = check::hooks(loaded);
+    let text = TABLE.check_text(loaded, &text);
+    (text, TABLE.check_json(loaded, json))
+}
+
 /// Returns the effect of a setting, in a form that can be compared.
 fn outcome(given: &Given, setting: &Setting) -> String {
     let mut settings = given.load().unwrap().settings;
@@ -282,7 +289,7 @@ concurrency = 4
     assert_eq!((exec.concurrency, exec.attempts), (4, 3));
     assert!(exec.name().starts_with("exec-"));
     let loaded = given.load().unwrap();
-    let text = check::text(&loaded);
+    let text = checked(&loaded).0;
     assert!(text.contains("receiver.toml line 4: http"), "{text}");
     // Also defaults, and names derived from other settings.
     assert!(
@@ -299,7 +306,7 @@ concurrency = 4
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
-    let json = check::as_json(&loaded);
+    let json = checked(&loaded).1;
     assert_eq!(json["hooks"][1]["name"], "second");
     assert_eq!(json["hooks"][2]["concurrency"], 4);
     assert_eq!(
@@ -567,10 +574,10 @@ fn hooks_are_shown_without_possible_secrets() {
     ];
     given.line.extend(hooks.map(Into::into));
     let loaded = given.load().unwrap();
-    let text = check::text(&loaded);
+    let text = checked(&loaded).0;
     assert!(text.contains("https://hooks.example/…"), "{text}");
     assert!(text.contains("(a command)"), "{text}");
-    let json = check::as_json(&loaded).to_string();
+    let json = checked(&loaded).1.to_string();
     assert!(!format!("{text}{json}").contains("T0KEN"), "{text}{json}");
 
     for wrong in ["https://u:T0KEN@h.example/T0KEN", "ftp://h/T0KEN", "T0KEN"] {

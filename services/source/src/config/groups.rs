@@ -27,14 +27,6 @@ impl fmt::Display for Groups {
 }
 
 impl Groups {
-    /// Reads them as [`Display`](fmt::Display) writes them.
-    ///
-    /// # Errors
-    /// A flow cannot have them.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        groups(text)
-    }
-
     /// Group and port of each.
     pub fn all(&self) -> &[SocketAddr] {
         &self.0

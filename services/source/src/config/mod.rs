@@ -283,15 +283,11 @@ pub struct Intervals {
 /// The settings of all places.
 pub const TABLE: Table = Table {
     prefix: "FLEXFEED_",
-    keys: Keys::of::<Config>(&[Tables {
-        setting: "channels",
-        key: "channel",
-        keys: Keys::of::<ChannelTable>(&[Tables {
-            setting: "feed",
-            key: "feed",
-            keys: Keys::of::<FeedSettings>(&[]),
-        }]),
-    }]),
+    keys: Keys::of::<Config>(&[Tables::of::<ChannelTable>(
+        "channels",
+        "channel",
+        &[Tables::of::<FeedSettings>("feed", "feed", &[])],
+    )]),
     hidden: |_, _| "***".to_owned(),
     empty: "group",
     other_variables: &[

@@ -7,7 +7,7 @@ use flexicast_tokio::source::{FlowEndpoint, FlowSettings, RateControl};
 use store::{ChannelSettings, Retention};
 
 use crate::clock::millis;
-use crate::config::{Config, Groups, Keep};
+use crate::config::{Config, Groups, Keep, parse};
 
 /// Sending parameters of a channel; a change makes another flow.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,7 +21,7 @@ impl FlowParameters {
     /// Returns the database's values, and this process's settings for the rest.
     pub(super) fn of(config: &Config, settings: &ChannelSettings) -> Result<Self> {
         let groups = match &settings.groups {
-            Some(groups) => Groups::parse(groups).map_err(|why| {
+            Some(groups) => parse::groups(groups).map_err(|why| {
                 anyhow!("its groups {groups:?} cannot be used: {why} (flexfeed-source channel set)")
             })?,
             None => Groups::default(),

@@ -157,7 +157,7 @@ port = 1
         "source.toml line 15: feed: has no url",
         "source.toml line 16: urk: there is no such setting; is url meant?",
         "source.toml line 17: local: takes true or false",
-        "source.toml line 20: interval: has no effect together with source.toml line 21: max_interval",
+        "source.toml line 20: interval: has no effect together with source.toml line 21: max_int",
         "source.toml line 22: channel: has no name",
         "source.toml line 23: keep: ",
         "source.toml line 24: server: there is no such setting",
