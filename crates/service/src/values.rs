@@ -5,6 +5,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+/// Longest name for people, in bytes: what a HELLO can carry.
+pub const MAX_NAME: usize = 255;
+
 /// True or false, in the ways in which people write it.
 ///
 /// # Errors
@@ -92,6 +95,28 @@ pub fn one_of<T: Copy>(words: &'static [(&str, T)]) -> impl Fn(&str) -> Result<T
             format!("is neither {}", words.join(" nor "))
         })
     }
+}
+
+/// A name for people.
+///
+/// # Errors
+/// The text is empty, longer than [`MAX_NAME`], or has control characters.
+pub fn name(text: &str) -> Result<String, String> {
+    match text.trim() {
+        "" => Err("is no name".to_owned()),
+        name if name.len() > MAX_NAME || name.contains(char::is_control) => Err(format!(
+            "a name has at most {MAX_NAME} bytes and no control characters"
+        )),
+        name => Ok(name.to_owned()),
+    }
+}
+
+/// Returns this machine's name, or `default` if it has none.
+#[must_use]
+pub fn machine_name(default: &str) -> String {
+    let text = std::fs::read_to_string("/proc/sys/kernel/hostname");
+    let name = text.ok().and_then(|text| name(&text).ok());
+    name.unwrap_or_else(|| default.to_owned())
 }
 
 /// A number of bytes, with K, M or G for 1,024 and so on.
@@ -258,6 +283,11 @@ mod tests {
     fn words() {
         assert_eq!((switch(" Yes "), switch("0")), (Ok(true), Ok(false)));
         assert!(switch("perhaps").is_err());
+        assert_eq!(name(" a b "), Ok("a b".to_owned()));
+        for wrong in ["", " ", "a\nb", &"x".repeat(256)] {
+            assert!(name(wrong).is_err(), "{wrong:?}");
+        }
+        assert!(name(&machine_name("x")).is_ok());
         let format = |text| one_of(&[("text", 1), ("json", 2)])(text);
         assert_eq!(format(" json"), Ok(2));
         assert_eq!(format("xml"), Err("is neither text nor json".to_owned()));

@@ -19,7 +19,7 @@ use service::settings::{
     Check, Environment, Keys, Layer, Loaded as LoadedSettings, Origin, Problems, Table, Tables,
     table,
 };
-use service::values::whole;
+use service::values::{machine_name, name, whole};
 
 pub use hooks::{Exec, Secret, Webhook};
 pub use values::shown_url;
@@ -58,8 +58,8 @@ pub struct Settings {
     #[arg(long, value_name = "DIR", default_value = "./flexfeed-receiver")]
     pub data: PathBuf,
     /// Name shown to the source's operator [default: this machine's name]
-    #[arg(long, value_name = "NAME", value_parser = values::name)]
-    #[arg(default_value_t = values::machine_name(), hide_default_value = true)]
+    #[arg(long, value_name = "NAME", value_parser = name)]
+    #[arg(default_value_t = machine_name("receiver"), hide_default_value = true)]
     pub name: String,
     /// HTTP address of feeds, events, health and metrics; off for none
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8080")]

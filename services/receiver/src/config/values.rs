@@ -13,9 +13,6 @@ use url::Url;
 use crate::durable::FileError;
 use crate::link::Link;
 
-/// The longest name for people, in bytes: what a HELLO can carry.
-const MAX_NAME: usize = 255;
-
 /// The longest name of a webhook or command.
 const MAX_HOOK_NAME: usize = 64;
 
@@ -34,14 +31,6 @@ pub fn link(text: &str) -> Result<Link, String> {
     let link = lines.find(|line| !line.is_empty() && !line.starts_with('#'));
     let parsed = Link::parse(link.unwrap_or_default()).map_err(|error| error.to_string());
     parsed.map(|(link, _)| link)
-}
-
-/// Returns this machine's name.
-pub fn machine_name() -> String {
-    let system = rustix::system::uname();
-    let name = name(&system.nodename().to_string_lossy()).ok();
-    let name = name.filter(|name| !name.is_empty());
-    name.unwrap_or_else(|| "receiver".to_owned())
 }
 
 /// Checks that a file has certificates; the transport reads it.
@@ -63,17 +52,6 @@ pub fn journal_size(text: &str) -> Result<u64, String> {
         bytes if bytes < MIN_JOURNAL => Err(format!("is less than {MIN_JOURNAL}")),
         bytes => Ok(bytes),
     }
-}
-
-pub fn name(text: &str) -> Result<String, String> {
-    let text = text.trim();
-    if text.len() > MAX_NAME {
-        return Err(format!("a name has at most {MAX_NAME} bytes"));
-    }
-    if text.contains(char::is_control) {
-        return Err("a name has no control characters".into());
-    }
-    Ok(text.to_owned())
 }
 
 pub fn relays(text: &str) -> Result<Relays, String> {
@@ -218,6 +196,5 @@ mod tests {
         for wrong in ["", "a.b", "a/b", "ä", &"x".repeat(65)] {
             assert!(hook_name(wrong).is_err(), "{wrong}");
         }
-        assert!(name(&"x".repeat(256)).is_err() && name("a\nb").is_err());
     }
 }

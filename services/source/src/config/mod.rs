@@ -21,7 +21,7 @@ use console::config::{prefix, public_url};
 use ipnet::IpNet;
 use service::logging::LogSettings;
 use service::settings::{Keys, Table, Tables, table};
-use service::values::{listen, whole};
+use service::values::{listen, machine_name, name, whole};
 use url::Url;
 
 pub use channels::{
@@ -102,7 +102,7 @@ pub struct Config {
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = values::drain_time)]
     pub drain_time: Duration,
     /// Name of this source where several share one database [default: this machine's name]
-    #[arg(long, value_name = "NAME", value_parser = values::holder_name)]
+    #[arg(long, value_name = "NAME", value_parser = name)]
     holder_name: Option<String>,
     /// Write qlog files of connections and flows to this folder, for tools such as qvis; their size
     /// is unbounded, and they reveal what was sent to each receiver and when
@@ -301,7 +301,8 @@ pub const TABLE: Table = Table {
 impl Config {
     /// Returns the name of this source among several on one database.
     pub fn holder_name(&self) -> String {
-        self.holder_name.clone().unwrap_or_else(values::host_name)
+        let own = self.holder_name.clone();
+        own.unwrap_or_else(|| machine_name("flexfeed-source"))
     }
 }
 

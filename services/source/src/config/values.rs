@@ -27,9 +27,6 @@ const MAX_DRAIN: Duration = Duration::from_secs(600);
 const MIN_AGE: Duration = Duration::from_secs(60);
 const MAX_AGE: Duration = Duration::from_secs(3650 * 86_400);
 
-/// Longest name of a source among several, in bytes.
-const MAX_HOLDER: usize = 255;
-
 /// Beginning of a pin, by which receivers recognise the source's key.
 const SHA256: &str = "sha256:";
 
@@ -245,26 +242,6 @@ pub fn keep(text: &str) -> Result<Keep, String> {
         }
     }
     Ok(keep)
-}
-
-pub(super) fn holder_name(text: &str) -> Result<String, String> {
-    let odd = |c: char| c.is_control();
-    match text.trim() {
-        "" => Err("write a name".into()),
-        name if name.len() > MAX_HOLDER || name.contains(odd) => Err(format!(
-            "a name has at most {MAX_HOLDER} bytes and no control characters"
-        )),
-        name => Ok(name.to_owned()),
-    }
-}
-
-/// Returns this machine's name.
-pub(super) fn host_name() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname");
-    match name.as_deref().map(str::trim) {
-        Ok(name) if !name.is_empty() => name.to_owned(),
-        _ => "flexfeed-source".to_owned(),
-    }
 }
 
 /// Returns a parser of times in whole milliseconds.
