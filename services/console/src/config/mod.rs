@@ -2,6 +2,9 @@
 //!
 //! The mechanism is common to all programs: see `service::settings`.
 
+// The help texts are no Markdown.
+#![allow(rustdoc::bare_urls, rustdoc::broken_intra_doc_links)]
+
 #[cfg(test)]
 mod tests;
 

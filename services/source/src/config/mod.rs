@@ -3,6 +3,9 @@
 //! The mechanism is common to all programs: see `service::settings`. `channels` has channels and
 //! feeds, `values`, `groups` and `relays` the parsers, `resolve` what is checked together.
 
+// The help texts are no Markdown.
+#![allow(rustdoc::bare_urls, rustdoc::broken_intra_doc_links)]
+
 mod channels;
 mod groups;
 mod relays;
