@@ -53,7 +53,8 @@ impl Cli {
              2  they are not; each problem is shown with its origin",
             run = self.run
         );
-        let config = Config::augment_subcommands(Command::new("config").about("Check settings"))
+        let config = Config::augment_subcommands(Command::new("config"))
+            .about("Check settings")
             .subcommand_required(true)
             .arg_required_else_help(true)
             .mut_subcommand("check", |command| command.after_help(check));
@@ -153,7 +154,16 @@ mod tests {
 
     #[test]
     fn running_is_the_default() {
-        CLI.command::<Own>(&|_| None).debug_assert();
+        let mut command = CLI.command::<Own>(&|_| None);
+        command.clone().debug_assert();
+        let help = command.render_help().to_string();
+        for about in [
+            "Run the x; this is the default",
+            "Show the status",
+            "Check settings",
+        ] {
+            assert!(help.contains(about), "{about}: {help}");
+        }
         for words in [
             &["--data-folder", "d"][..],
             &["serve", "--data-folder", "d"],
