@@ -6,6 +6,7 @@
 //! secret must belong to the flow at that time.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -52,6 +53,8 @@ struct Channel {
     largest: Option<u64>,
     /// Update and offset up to which the flow has sent.
     position: (u64, u64),
+    /// Ranges of updates that the flow has sent a second time.
+    repeated: BTreeMap<u64, Vec<Range<u64>>>,
     standing: BTreeMap<usize, Participation>,
 }
 
@@ -128,6 +131,7 @@ impl Watch {
             epochs: Vec::new(),
             largest: None,
             position: (0, 0),
+            repeated: BTreeMap::new(),
             standing: BTreeMap::new(),
         };
         Watch {
@@ -169,6 +173,7 @@ impl Watch {
         c.epochs.clear();
         c.largest = None;
         c.position = (0, 0);
+        c.repeated.clear();
         self.flows.insert(config.flow, channel);
         self.secret(channel, &config.secret);
     }
@@ -377,20 +382,25 @@ impl Watch {
                 fin,
             } = frame
             {
+                let range = offset..offset + data.len() as u64;
                 if (seq, offset) < c.position {
-                    return broken(
-                        Promise::Flow,
-                        format!(
-                            "the flow of channel {channel} repeats update {seq} from offset \
-                             {offset}"
-                        ),
-                    );
-                }
-                c.position = if fin {
-                    (seq + 1, 0)
+                    // Once more, for those that have lost it.
+                    let repeated = c.repeated.entry(seq).or_default();
+                    let overlaps =
+                        |other: &Range<u64>| other.start < range.end && range.start < other.end;
+                    if repeated.iter().any(overlaps) {
+                        return broken(
+                            Promise::Flow,
+                            format!(
+                                "the flow of channel {channel} repeats update {seq} from offset \
+                                 {offset} for the second time"
+                            ),
+                        );
+                    }
+                    repeated.push(range);
                 } else {
-                    (seq, offset + data.len() as u64)
-                };
+                    c.position = if fin { (seq + 1, 0) } else { (seq, range.end) };
+                }
                 streams.push((seq, offset, data, fin));
             }
         }
