@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use flexicast::ack::PathAck;
 use flexicast::flow::ledger::StreamRange;
-use flexicast::flow::{FlowConfig, FlowEvent, FlowSender};
+use flexicast::flow::{FlowConfig, FlowEvent, FlowSender, RateControl};
 use flexicast::protect::FlowSecret;
 use flexicast::{PathId, Rung};
 
@@ -26,6 +26,7 @@ impl Sender {
     fn new(members: u64, packets: u64) -> Self {
         let config = FlowConfig {
             rate: None,
+            control: RateControl::fixed(),
             ..flow_config(1)
         };
         let now = Instant::now();
@@ -36,7 +37,7 @@ impl Sender {
         };
         sender.flow.set_listeners(members as usize, now);
         for member in 0..members {
-            sender.flow.admit(member, sender.path, MS, 1);
+            sender.flow.admit(member, sender.path, MS, 1, now);
         }
         for seq in 1..=packets {
             sender.flow.push(seq, update(seq));

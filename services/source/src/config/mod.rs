@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args};
 use console::config::{prefix, public_url};
+use flexicast_tokio::source::RatePolicy;
 use ipnet::IpNet;
 use service::logging::LogSettings;
 use service::settings::{Keys, Table, Tables, table};
@@ -213,6 +214,36 @@ pub struct FlowDefaults {
     #[arg(long = "unicast-rate", value_name = "RATE", default_value = "200M")]
     #[arg(value_parser = values::rate)]
     pub unicast_rate_bps: u64,
+    /// Policy by which the rate of a flow follows what its members receive: tcp-friendly, or
+    /// cubic-min for the slowest member's CUBIC window, or fixed to send always at --rate, for
+    /// networks with reserved capacity
+    #[arg(
+        long = "rate-policy",
+        value_name = "POLICY",
+        default_value = "tcp-friendly"
+    )]
+    #[arg(value_parser = values::rate_policy)]
+    pub rate_policy: RatePolicy,
+    /// Rate in bit/s below which no member may hold a flow for more than two seconds [default: half
+    /// of what the channel's members could get, as their median]
+    #[arg(long = "min-rate", value_name = "RATE", value_parser = values::rate)]
+    pub min_rate: Option<u64>,
+    /// Share of a flow's packets that a member may lose before it is moved to unicast, in percent
+    #[arg(long = "max-loss", value_name = "PERCENT", default_value = "10")]
+    #[arg(value_parser = whole::<u8>(1..=90))]
+    pub max_loss: u8,
+    /// Maximum number of receivers of each channel that the flow's packets are replicated to
+    #[arg(long = "max-replicas", value_name = "NUMBER", default_value = "2000")]
+    #[arg(value_parser = whole::<usize>(0..=100_000))]
+    pub max_replicas: usize,
+    /// Number of threads that send replicated packets
+    #[arg(
+        long = "replication-threads",
+        value_name = "NUMBER",
+        default_value = "1"
+    )]
+    #[arg(value_parser = whole::<usize>(1..=64))]
+    pub replication_threads: usize,
     /// Longest delay of receivers' acknowledgements, in ms
     #[arg(long = "ack-delay-ms", value_name = "MS", default_value = "25")]
     #[arg(value_parser = values::ms(1..=1000))]

@@ -6,6 +6,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use data_encoding::BASE64URL_NOPAD;
+use flexicast_tokio::source::RatePolicy;
 use service::values::{listen, number, switch, time, whole};
 
 use super::{CONSOLE, Keep};
@@ -291,6 +292,16 @@ pub(super) fn pin(text: &str) -> Result<[u8; 32], String> {
          key's SubjectPublicKeyInfo in base64url"
                 .to_owned()
         })
+}
+
+/// Policy of rate control.
+pub fn rate_policy(text: &str) -> Result<RatePolicy, String> {
+    match text.trim() {
+        "tcp-friendly" => Ok(RatePolicy::TcpFriendly),
+        "cubic-min" => Ok(RatePolicy::CubicMin),
+        "fixed" => Ok(RatePolicy::Fixed),
+        _ => Err("write tcp-friendly, cubic-min or fixed".to_owned()),
+    }
 }
 
 /// A rate in bit/s.

@@ -63,7 +63,11 @@ impl FlowParameters {
             endpoints: endpoints.collect::<Result<_>>()?,
             replicate: config.flows.replicate,
             rate_bps: self.rate_bps,
-            control: RateControl::default(),
+            control: RateControl {
+                policy: config.flows.rate_policy,
+                min_rate: config.flows.min_rate,
+                max_loss: f64::from(config.flows.max_loss) / 100.0,
+            },
         }))
     }
 }

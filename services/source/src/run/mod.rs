@@ -17,6 +17,7 @@ mod startup;
 mod supervisor;
 
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Error, Result, anyhow};
@@ -251,6 +252,9 @@ async fn bind(config: &Config, identity: &Identity, backlog: StoreBacklog) -> Re
         channels: Vec::new(),
         rate_bps: config.flows.rate_bps,
         unicast_rate_bps: Some(config.flows.unicast_rate_bps),
+        max_replicas: config.flows.max_replicas,
+        replication_threads: NonZeroUsize::new(config.flows.replication_threads)
+            .unwrap_or(NonZeroUsize::MIN),
         ack_delay: config.flows.ack_delay,
         fall_back: config.flows.fall_back,
         heartbeat: config.flows.heartbeat,

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use feed::{Entry, Kind, payload};
 use flexicast_tokio::source::{
     Admission, AdmissionError, Backlog, BoxError, ChannelConfig, Credential, FlowEndpoint,
-    FlowSettings, Source, SourceConfig, SourceHandle,
+    FlowSettings, RateControl, Source, SourceConfig, SourceHandle,
 };
 use service::link::Pin;
 use tempfile::TempDir;
@@ -87,6 +87,7 @@ impl Site {
             endpoints: vec![endpoint],
             replicate: false,
             rate_bps: 50_000_000,
+            control: RateControl::default(),
         });
         let listen = ([127, 0, 0, 1], 0).into();
         let mut config = SourceConfig::new(listen, cert, key, [5; 32]);

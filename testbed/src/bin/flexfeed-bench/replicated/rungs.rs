@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use flexicast::ack::PathAck;
-use flexicast::flow::{FlowConfig, FlowSender};
+use flexicast::flow::{FlowConfig, FlowSender, RateControl};
 use flexicast::frame::{Frame, Frames};
 use flexicast::protect::{Algorithm, FlowSecret, PacketKey};
 use flexicast::{FlowId, PathId, Rung};
@@ -45,12 +45,13 @@ pub fn replicate(load: Load, algorithm: Algorithm, receivers: &mut Receivers) ->
         algorithm,
         udp_payload: UDP_PAYLOAD,
         rate: None,
+        control: RateControl::fixed(),
         ..FlowConfig::new(id, secret)
     })?;
     let path = PathId::new(1, Rung::Replicated);
     flow.set_listeners(receivers.len(), now);
     for member in 0..receivers.len() as u64 {
-        flow.admit(member, path, Duration::from_millis(10), FIRST_KEY);
+        flow.admit(member, path, Duration::from_millis(10), FIRST_KEY, now);
         flow.on_window(member, u64::MAX);
     }
     let socket = UdpSocket::bind(([127, 0, 0, 1], 0).into())?;
