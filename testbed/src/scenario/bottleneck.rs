@@ -49,7 +49,7 @@ pub fn a_slow_receiver_holds_up_only_itself(fault: Option<Fault>) -> Result<()> 
             step.to == "unicast" && matches!(step.cause.as_str(), "too-slow" | "loss-too-high")
         };
         ensure!(
-            status.moves_of("r1").iter().any(|step| evicted(step)),
+            status.moves_of("r1").iter().any(evicted),
             "r1 was not evicted from the flow"
         );
         for name in FAST {
