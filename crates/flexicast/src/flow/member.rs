@@ -85,7 +85,7 @@ pub(crate) struct TimerCheck {
     pub(crate) waiting: bool,
 }
 
-/// What an acknowledgement or a check settles of a member's packets.
+/// Outcome of an acknowledgement or a check for a member's packets.
 #[derive(Debug, Default)]
 pub(crate) struct Resolution {
     /// Packets newly acknowledged, in no particular order.
