@@ -15,7 +15,7 @@ const MS: Duration = Duration::from_millis(1);
 /// Time to catch up, in addition to the transfer time of the bytes.
 const CATCH_UP: Duration = Duration::from_secs(60);
 /// Rate of a flow in bit/s, at least, once everything is healed.
-const LEAST_RATE: u64 = 200_000;
+const LEAST_RATE: u64 = 100_000;
 /// Bound on a receiver's memory per channel, in bytes: the merge's bound plus one update beyond it.
 const MOST_HELD: usize = MAX_BUFFERED + 2 * MAX_UPDATE;
 /// Bound on a flow's memory: its queue plus one update beyond it.
@@ -124,16 +124,15 @@ impl World {
         Ok(())
     }
 
-    /// Returns an upper bound of the time that the flows need for the queued bytes: what reorders or
-    /// loses packets all the time slows them down, as it does TCP.
+    /// Returns an upper bound of the time that the flows need for the queued bytes: a path that
+    /// reorders or loses packets all the time slows them down, as it does TCP.
     fn queued(&self) -> Duration {
         let Some(core) = &self.origin.core else {
             return Duration::ZERO;
         };
         let mut longest = Duration::ZERO;
         for flow in (0..self.script.channels.len()).filter_map(|c| core.flow(c)) {
-            let rate = flow.rate().bits_per_s.unwrap_or(u64::MAX).max(LEAST_RATE);
-            let ms = flow.queued_bytes() as u64 * 8 * 3000 / rate;
+            let ms = flow.queued_bytes() as u64 * 8 * 1000 / LEAST_RATE;
             longest = longest.max(Duration::from_millis(ms));
         }
         longest

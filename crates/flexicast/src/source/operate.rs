@@ -112,6 +112,7 @@ impl Source {
         let Some(session) = self.sessions.get_mut(id) else {
             return;
         };
+        let receiver = session.receiver();
         let mut keyed = Vec::new();
         for subscription in session.subscriptions_mut() {
             // Later announcements are not for it.
@@ -128,6 +129,21 @@ impl Source {
         for c in keyed {
             self.request_rekey(c, now);
         }
+        if let Some(receiver) = receiver {
+            self.lock_out(receiver);
+        }
+    }
+
+    /// Begins another key epoch in the channels whose key a receiver that is gone, or that does
+    /// without the flow, still has.
+    fn lock_out(&mut self, receiver: Uuid) {
+        for c in 0..self.channels.len() {
+            if let Some(mut scope) = self.scope(c)
+                && scope.channel.rekeying.has_leaver(receiver)
+            {
+                scope.want_secret();
+            }
+        }
     }
 
     /// Removes a receiver wherever it is: each of its connections, and the keys that it still has
@@ -137,13 +153,7 @@ impl Source {
         for id in self.sessions.select(is_its) {
             self.eject(id, now);
         }
-        for c in 0..self.channels.len() {
-            if let Some(mut scope) = self.scope(c)
-                && scope.channel.rekeying.has_leaver(receiver)
-            {
-                scope.want_secret();
-            }
-        }
+        self.lock_out(receiver);
     }
 
     /// Ends the connections of a receiver, which is welcome to come back at once. Returns how many

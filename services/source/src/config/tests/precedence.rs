@@ -55,7 +55,7 @@ fn values(setting: &Setting) -> [&'static str; 3] {
             "sha256:BAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
             "sha256:CAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
         ],
-        "rate_policy" => ["fixed", "cubic-min", "tcp-friendly"],
+        "rate_policy" => ["fixed", "cubic-min", "fixed"],
         "min_rate" => ["100k", "200k", "300000"],
         "max_loss" => ["5", "20", "30"],
         "max_replicas" => ["0", "10", "3000"],
