@@ -103,7 +103,12 @@ pub struct Options {
 
     /// Seed of the receivers' ids and credentials, of losses and of churn: the same one is the same
     /// receivers. It is a secret as long as they are enrolled [default: random]
-    #[arg(long, value_name = "N", env = "FLEXFEED_SWARM_SEED")]
+    #[arg(
+        long,
+        value_name = "N",
+        env = "FLEXFEED_SWARM_SEED",
+        hide_env_values = true
+    )]
     pub seed: Option<u64>,
 
     /// Address of the interface to join multicast groups on [default: by the routing table]

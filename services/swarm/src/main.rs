@@ -1,8 +1,10 @@
 //! `flexfeed-swarm`: see the library of the same name.
 
+use std::error::Error as _;
 use std::process::ExitCode;
 
 use clap::Parser;
+use clap::error::ContextKind;
 use flexfeed_swarm::cli::Options;
 use flexfeed_swarm::run::run;
 use service::link::redact;
@@ -15,8 +17,15 @@ fn main() -> ExitCode {
     let options = match Options::try_parse() {
         Ok(options) => options,
         Err(error) if error.use_stderr() => {
-            // The link has a token.
-            let text = redact(&error.to_string());
+            // The link has a token, however it is written: an error about it quotes nothing.
+            let about = error.get(ContextKind::InvalidArg).map(ToString::to_string);
+            let cause = error
+                .source()
+                .filter(|_| about.as_deref() == Some("<LINK>"));
+            let text = match cause {
+                Some(cause) => format!("LINK: {cause}"),
+                None => redact(&error.to_string()),
+            };
             return program::end(Err(Failure::Usage(text)));
         }
         Err(error) => {

@@ -257,6 +257,12 @@ impl fmt::Display for Summary {
             bytes(cost.resident_bytes),
             bytes(cost.resident_bytes_per_receiver)
         )?;
+        if max == 0 {
+            writeln!(
+                f,
+                "warning      nothing was published, so nothing was measured"
+            )?;
+        }
         writeln!(f, "seed         {}", self.seed)
     }
 }

@@ -33,6 +33,12 @@ impl Replicas {
         self.version == Some(version)
     }
 
+    /// Whether the kernel does not send to a receiver's present address.
+    pub(super) fn has_failed(&self, session: SessionId) -> bool {
+        let destination = self.by_session.get(&session);
+        destination.is_some_and(|destination| !destination.is_open())
+    }
+
     /// Returns the bytes that were sent to all receivers so far.
     pub(super) fn sent_bytes(&self) -> u64 {
         self.destinations.sent_bytes()

@@ -102,6 +102,16 @@ impl Table {
     /// names, the strongest first, and their problems.
     #[must_use]
     pub fn gather(&self, line: Layer, environment: &Environment) -> (Layers, Vec<Problem>) {
+        self.gather_some(line, environment, &|_| true)
+    }
+
+    /// Collects the layers; files with secrets are read for the `wanted` settings only.
+    fn gather_some(
+        &self,
+        line: Layer,
+        environment: &Environment,
+        wanted: &dyn Fn(&str) -> bool,
+    ) -> (Layers, Vec<Problem>) {
         let (variables, mut problems) = self.variables_layer(environment);
         let mut layers = Layers(vec![line, variables]);
         let named = layers.text(setting::CONFIG);
@@ -112,7 +122,8 @@ impl Table {
         }
         let mut stronger = BTreeSet::new();
         for layer in &mut layers.0 {
-            variables::open_files(&self.keys, layer, &stronger, &mut problems);
+            let wanted = |name: &str| wanted(name) && !stronger.contains(name);
+            variables::open_files(&self.keys, layer, &wanted, &mut problems);
             if !self.strict {
                 stronger.extend(layer.0.keys().cloned());
             }

@@ -38,15 +38,23 @@ impl Check<'_> {
     /// Notes whether the HTTP address was given in the setting `name`.
     pub fn explicit(&self, name: &str, http: &mut Option<HttpSettings>) {
         if let Some(http) = http {
-            http.explicit = self.layers.given(name).is_some();
+            http.explicit = self.given(name).is_some();
         }
     }
 
     /// Notes a problem of a setting, if it is given.
     pub fn wrong_setting(&mut self, name: &str, what: impl Into<String>) {
-        if let Some(given) = self.layers.given(name) {
-            self.problems.push(Problem::at(&given.origin, what));
+        if let Some(given) = self.given(name) {
+            let problem = Problem::at(&given.origin, what);
+            self.problems.push(problem);
         }
+    }
+
+    /// Returns what is given of a setting, unless it is empty.
+    fn given(&self, name: &str) -> Option<&Given> {
+        let is_some = |text: &String| !text.trim().is_empty();
+        let given = self.layers.given(name)?;
+        (!given.sections.is_empty() || given.texts.iter().any(is_some)).then_some(given)
     }
 }
 
@@ -96,7 +104,11 @@ impl Table {
         environment: &Environment,
         names: &[&str],
     ) -> Result<ArgMatches, Problems> {
-        let (layers, mut problems) = self.gather(line, environment);
+        let wanted = |name: &str| {
+            let of_file = name.strip_suffix("_file").unwrap_or(name);
+            names.contains(&name) || names.contains(&of_file)
+        };
+        let (layers, mut problems) = self.gather_some(line, environment, &wanted);
         let matches = self.matches(&layers, |name| names.contains(&name), &mut problems);
         let matches = matches.filter(|_| problems.is_empty());
         matches.ok_or_else(|| Problems::of(problems))
@@ -168,7 +180,8 @@ impl Table {
             words.extend(table.map(|text| word(&text)));
         }
         for item in &setting.items(&given.texts) {
-            if item.trim().is_empty() && !self.strict {
+            let is_set = setting.is_secret() && matches!(given.origin, Origin::File { .. });
+            if item.trim().is_empty() && !self.strict && !is_set {
                 continue;
             }
             match command.clone().try_get_matches_from([word(item)]) {
@@ -192,7 +205,12 @@ impl Table {
         let keys = &setting.tables?.keys;
         let before = problems.len();
         let missing = |key: &str| Problem::at(&section.origin, format!("has no {key}"));
-        let words = self.words(keys, &[&section.keys], &|_| true, &missing, problems);
+        // Nothing is overridden in a table: what is empty there is an error and not left out.
+        let strict = Table {
+            strict: true,
+            ..*self
+        };
+        let words = strict.words(keys, &[&section.keys], &|_| true, &missing, problems);
         let valid = problems.len() == before;
         valid.then(|| serde_json::Value::from(words).to_string())
     }

@@ -69,24 +69,25 @@ pub(super) fn read(path: &Path, most: u64) -> Result<String, String> {
     }
 }
 
-/// Takes the secrets that are in files from there, but those that `stronger` layers have.
+/// Takes the `wanted` secrets that are in files from there.
 pub(super) fn open_files(
     keys: &Keys,
     layer: &mut Layer,
-    stronger: &BTreeSet<String>,
+    wanted: &dyn Fn(&str) -> bool,
     problems: &mut Vec<Problem>,
 ) {
     for setting in keys.settings() {
+        if !wanted(&setting.name) {
+            continue;
+        }
         if let (Some(tables), Some(given)) = (setting.tables, layer.0.get_mut(&setting.name)) {
             for section in &mut given.sections {
-                open_files(&tables.keys, &mut section.keys, &BTreeSet::new(), problems);
+                open_files(&tables.keys, &mut section.keys, &|_| true, problems);
             }
         }
         let name = setting.file().unwrap_or_default();
-        let wanted = !stronger.contains(&setting.name) && !stronger.contains(&name);
-        let file = layer
-            .text(&name)
-            .filter(|(_, path)| wanted && !path.trim().is_empty());
+        let file = layer.text(&name);
+        let file = file.filter(|(_, path)| wanted(&name) && !path.trim().is_empty());
         let Some((origin, path)) = file else {
             continue;
         };

@@ -241,6 +241,15 @@ pub fn load_or(
 ) -> Result<(Loaded, bool), Problems> {
     let data = data_folder(line.clone(), environment);
     let (mut layers, problems) = TABLE.gather(line, environment);
+    for given in layers
+        .0
+        .iter_mut()
+        .filter_map(|layer| layer.0.get_mut("link"))
+    {
+        for text in &mut given.texts {
+            *text = values::link_line(text).to_owned();
+        }
+    }
     let given = ["link", "link_file"]
         .iter()
         .any(|name| layers.given(name).is_some());

@@ -25,11 +25,16 @@ const MIN_JOURNAL: u64 = 64 << 10;
 /// All authorities of the web are less, in bytes.
 const MAX_CA_FILE: u64 = 4 << 20;
 
-/// Parses a link, or the first line with one of a file, whose comments begin with #.
-pub fn link(text: &str) -> Result<Link, String> {
+/// Returns the line with the link of a file, whose comments begin with #.
+pub fn link_line(text: &str) -> &str {
     let mut lines = text.lines().map(str::trim);
     let link = lines.find(|line| !line.is_empty() && !line.starts_with('#'));
-    let parsed = Link::parse(link.unwrap_or_default()).map_err(|error| error.to_string());
+    link.unwrap_or_default()
+}
+
+/// Parses a link, or the first line with one of a file.
+pub fn link(text: &str) -> Result<Link, String> {
+    let parsed = Link::parse(link_line(text)).map_err(|error| error.to_string());
     parsed.map(|(link, _)| link)
 }
 

@@ -89,8 +89,11 @@ impl Engine {
         let ReplicationFailure { id: session, errno } = failure;
         debug!(session, errno, "replicated packets cannot be sent");
         self.counters.copy_errors += 1;
+        // The failure may be of an address that the receiver has left since.
         for channel in 0..self.core.channels() {
-            if self.core.replicas(channel).contains(&session) {
+            let opened = self.channels.get(channel);
+            let failed = opened.is_some_and(|opened| opened.replicas.has_failed(session));
+            if failed && self.core.replicas(channel).contains(&session) {
                 self.core.replica_failed(session, channel, now);
             }
         }
