@@ -475,16 +475,18 @@ impl FlowSender {
     /// Checks the members' timers if they are due: losses, tails, fall-backs.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.delays.handle_timeout(now);
+        self.pacer.set_ack_delay(self.delays.ack);
         self.switch_if_due(now);
         self.drop_blocking(now);
         if self.checks.take_due(now) {
             self.check_members(now);
         }
-        let stopped = !self.is_heard();
+        let stopped = self.pacer.breaker() == BreakerState::Open;
         self.pacer.handle_timeout(now);
-        if stopped {
+        if stopped && self.pacer.breaker() != BreakerState::Open {
             // The breaker lets the flow try again: receivers prove that it reaches them.
             self.probe_from(now);
+            self.on_breaker(BreakerState::Halved);
         }
         self.follow_rate_control();
     }

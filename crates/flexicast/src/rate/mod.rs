@@ -398,13 +398,16 @@ impl RateController {
         let (mut slow, mut lossy) = (0, 0);
         for member in self.members.values_mut() {
             member.loss.expire(elapsed);
-            let is_slow = holds && member.counts && member.rate < minimum;
+            // A sole member is what limits the flow, whatever its estimate.
+            let is_slow = holds && member.counts && (member.rate < minimum || count == 1);
             let is_lossy = member.loss.is_above(limit);
             slow += usize::from(member.slow.observe(is_slow, busy));
             lossy += usize::from(member.lossy.observe(is_lossy, elapsed.as_secs_f64()));
         }
         let most = |few: usize| is_broken || (count > 1 && few * 2 > count);
-        let (spare_slow, spare_lossy) = (most(slow), most(lossy));
+        // A configured minimum holds for every member.
+        let spare_slow = is_broken || (self.config.min.is_none() && most(slow));
+        let spare_lossy = most(lossy);
         for (id, member) in &mut self.members {
             let event = if member.lossy.is_due() && !spare_lossy {
                 RateEvent::LossTooHigh(*id)

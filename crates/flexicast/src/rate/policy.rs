@@ -126,9 +126,12 @@ impl RateController {
             let mut ordinal = self.sent.ordinal(range.start);
             self.sent.lose(range.clone(), |packet| {
                 if packet.is_lost_by_most(count) {
-                    shared.packets += 1;
-                    shared.end = packet.pn + 1;
-                    shared_at.get_or_insert(packet.at);
+                    // Once, whoever else reports it.
+                    if packet.has_just_become_shared(count) {
+                        shared.packets += 1;
+                        shared.end = packet.pn + 1;
+                        shared_at.get_or_insert(packet.at);
+                    }
                 } else {
                     own += 1;
                     unanswered += u64::from(packet.pn >= answered);

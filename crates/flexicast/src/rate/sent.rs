@@ -144,6 +144,12 @@ impl SentPacket {
     pub(super) fn is_lost_by_most(&self, members: usize) -> bool {
         self.lost as usize * 2 > members.min(self.members as usize)
     }
+
+    /// Whether the last report made the packet one that most members lost.
+    pub(super) fn has_just_become_shared(&self, members: usize) -> bool {
+        let before = self.lost.saturating_sub(1) as usize * 2;
+        self.is_lost_by_most(members) && before <= members.min(self.members as usize)
+    }
 }
 
 #[cfg(test)]

@@ -190,8 +190,8 @@ pub(super) struct Ladder {
     native: bool,
     /// Whether the receiver listens through an AMT relay.
     relay: bool,
-    /// Whether the receiver was too slow and does without the flow until its back-off is over.
-    paused: bool,
+    /// Rung of which the receiver was evicted, until its back-off is over, and why.
+    evicted: Option<(Rung, Cause)>,
     pub(super) key: KeyState,
     /// Best proof, until the receiver is promoted.
     proof: Option<Proof>,
@@ -213,7 +213,7 @@ impl Ladder {
             cause: None,
             native: false,
             relay: false,
-            paused: false,
+            evicted: None,
             key: KeyState::None,
             proof: None,
             records: RungRecords::default(),
@@ -267,9 +267,10 @@ impl Ladder {
         }
     }
 
-    /// Whether the receiver does without the flow until its back-off is over.
+    /// Whether the receiver was too slow and does without the flow until its back-off is over.
     pub(super) fn is_paused(&self) -> bool {
-        self.paused
+        self.evicted
+            .is_some_and(|(_, cause)| cause == Cause::TooSlow)
     }
 
     /// Whether the receiver listens to the flow on any path.
@@ -303,6 +304,9 @@ impl Ladder {
     /// Puts a receiver on unicast on a trial of replication; returns its deadline if that is new.
     /// Asking again does not extend it.
     pub(super) fn start_replication(&mut self, now: Instant) -> Option<Instant> {
+        if self.is_paused() {
+            return None;
+        }
         let Position::Unicast { replication } = &mut self.position else {
             return None;
         };
@@ -395,7 +399,7 @@ impl Ladder {
             self.last_fall_back.from = None;
         }
         let counts = listens && rung < self.rung() && self.key.confirmed() >= epoch;
-        if !counts || self.is_backing_off(rung, now) {
+        if !counts || self.is_paused() || self.is_backing_off(rung, now) {
             return ProofOutcome::Ignored;
         }
         let known = self.valid_proof(now).map(|proof| proof.rung);
@@ -430,7 +434,6 @@ impl Ladder {
             cut_head,
         });
         self.proof = None;
-        self.paused = false;
         if let Some(record) = self.records.get_mut(proof.rung) {
             record.tried = false;
         }
@@ -474,7 +477,9 @@ impl Ladder {
             }
             record.backoff_until = backoff_until;
         }
-        self.paused = cause == Cause::TooSlow;
+        if is_eviction(cause) {
+            self.evicted = Some((from.rung, cause));
+        }
         self.since = now;
         self.cause = Some(cause);
         self.last_fall_back = LastFallBack {
@@ -487,26 +492,29 @@ impl Ladder {
         })
     }
 
-    /// Ends the back-off of a rung, if it is over; returns whether it was. That of an evicted
-    /// receiver is extended to the time returned with it as long as its unicast path does not keep
-    /// up.
+    /// Ends the back-off of a rung, if it is over. That of an evicted receiver goes on as long as
+    /// its unicast path does not keep up. One of another rung ends no pause.
     pub(super) fn end_backoff(&mut self, rung: Rung, keeps_up: bool, now: Instant) -> BackoffEnd {
-        let evicted = !self.is_member() && is_eviction(self.last_fall_back.cause);
+        let evicted = self.evicted.is_some_and(|(of, _)| of == rung);
+        let is_paused = self.is_paused();
         let record = self.records.get_mut(rung);
-        let Some(until) =
-            record.and_then(|record| record.backoff_until.as_mut().filter(|until| **until <= now))
+        let Some(record) = record.filter(|r| r.backoff_until.is_some_and(|until| until <= now))
         else {
             return BackoffEnd::Running;
         };
         if evicted && !keeps_up {
-            *until = now + EVICTED;
-            return BackoffEnd::Extended(*until);
+            let until = now + EVICTED;
+            record.backoff_until = Some(until);
+            return BackoffEnd::Extended(until);
         }
-        if let Some(record) = self.records.get_mut(rung) {
-            record.backoff_until = None;
+        record.backoff_until = None;
+        if evicted {
+            self.evicted = None;
         }
-        self.paused = false;
-        BackoffEnd::Over
+        match is_paused && !evicted {
+            true => BackoffEnd::Running,
+            false => BackoffEnd::Over,
+        }
     }
 
     /// Notes that a better rung was tried and brought nothing. Returns whether that is new.
@@ -549,6 +557,8 @@ impl Ladder {
     /// Lets a held receiver prove itself again.
     pub(super) fn release(&mut self) {
         self.last_fall_back.cause = Cause::Left;
+        // The FC_RUNG of the release ends the pause at the receiver; the back-off stays.
+        self.evicted = None;
         self.cause = None;
     }
 
@@ -568,7 +578,7 @@ impl Ladder {
         self.position = Position::Unicast {
             replication: Replication::Off,
         };
-        (self.native, self.relay, self.paused) = (false, false, false);
+        (self.native, self.relay, self.evicted) = (false, false, None);
         self.key = KeyState::None;
         self.proof = None;
         for record in &mut self.records.0 {

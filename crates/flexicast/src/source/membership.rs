@@ -52,6 +52,9 @@ impl ChannelScope<'_> {
         let tunnel = PathId::new(channel.flow_index, Rung::Amt);
         let full = channel.audience.replicas().len() >= self.limits.replicas;
         let offered = channel.replicate;
+        // Nothing would prove a trial while the circuit breaker has stopped the flow.
+        let rate = channel.flow.as_ref().map(FlowSender::rate);
+        let stopped = rate.is_some_and(|rate| rate.breaker == BreakerState::Open);
         let Some(session) = self.sessions.get_mut(id) else {
             return;
         };
@@ -63,7 +66,7 @@ impl ChannelScope<'_> {
         let new = if copies {
             // Replication that is on already stays on.
             let refused = !offered || !validated || (full && !ladder.is_replicated());
-            let needless = held || ladder.rung() < Rung::Replicated;
+            let needless = held || stopped || ladder.rung() < Rung::Replicated;
             if refused || needless || ladder.is_backing_off(Rung::Replicated, now) {
                 self.out.counters.replication.refused += u64::from(refused && !held);
                 return;
@@ -404,7 +407,7 @@ impl ChannelScope<'_> {
         let Some(subscription) = session.subscription(self.index) else {
             return;
         };
-        let keeps_up = subscription.keeps_up(self.channel.head);
+        let keeps_up = subscription.keeps_up(self.channel.sight());
         let ladder = &mut subscription.ladder;
         match ladder.end_backoff(rung, keeps_up, now) {
             BackoffEnd::Running => return,

@@ -71,6 +71,12 @@ impl Outputs {
         self.cursor
     }
 
+    /// Returns the last update that the outputs hold, or that was before the first one for them.
+    pub(super) fn at(&self) -> u64 {
+        let at = self.cursor.map_or(0, |cursor| cursor.seq);
+        at.max(self.first.saturating_sub(1))
+    }
+
     /// Notes that the receiver became a member of the flow.
     pub(super) fn entrust(&mut self, head: u64) {
         self.entrusted_after.get_or_insert(head);
@@ -104,8 +110,7 @@ impl Outputs {
         backlogged: bool,
         unsettled: impl FnOnce() -> Option<u64>,
     ) -> Finding {
-        let at = self.cursor.map_or(0, |c| c.seq);
-        let at = at.max(self.first.saturating_sub(1));
+        let at = self.at();
         let Some(entrusted_after) = self.entrusted_after else {
             return Finding::Settled;
         };

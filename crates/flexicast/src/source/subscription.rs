@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::audience::Reception;
 use super::delivery::Delivery;
 use super::ladder::Ladder;
-use super::outputs::Outputs;
+use super::outputs::{CursorBounds, Outputs};
 use super::types::{ChannelIndex, LIVE_WITHIN};
 
 /// A receiver's subscription to a channel.
@@ -33,10 +33,10 @@ impl Subscription {
         }
     }
 
-    /// Whether the receiver's unicast path carries as much as is published: nothing waits for it,
-    /// and the outputs are near the head.
-    pub(super) fn keeps_up(&self, head: u64) -> bool {
-        let at = self.outputs.cursor().map_or(0, |cursor| cursor.seq);
-        self.delivery.backlog.is_empty() && at.saturating_add(LIVE_WITHIN) >= head
+    /// Whether the receiver's unicast path carries as much as is published: little waits for it, and
+    /// the outputs are near where the head was some seconds ago. (Cursors come once a second.)
+    pub(super) fn keeps_up(&self, sight: CursorBounds) -> bool {
+        let is_near = self.outputs.at().saturating_add(LIVE_WITHIN) >= sight.last_head;
+        is_near && self.delivery.backlog.len() <= LIVE_WITHIN
     }
 }
