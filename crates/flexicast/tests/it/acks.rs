@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use flexicast::flow::FlowConfig;
+use flexicast::flow::{FlowConfig, RateControl};
 use flexicast::{Cause, Rung};
 
 use crate::lab::{Lab, flow_config};
@@ -22,6 +22,8 @@ fn a_thousand_members_keep_the_budget_of_acknowledgements() {
     for seed in [1, 2] {
         let config = FlowConfig {
             ack_delay: DELAY,
+            // A packet for each update from the first one on.
+            control: RateControl::fixed(),
             ..flow_config(seed)
         };
         let mut lab = Lab::with_config(seed, NODES as usize, config);
