@@ -1,6 +1,6 @@
 //! Settings in environment variables.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{ErrorKind, Read};

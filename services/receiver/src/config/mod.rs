@@ -247,7 +247,10 @@ pub fn load_or(
         .filter_map(|layer| layer.0.get_mut("link"))
     {
         for text in &mut given.texts {
-            *text = values::link_line(text).to_owned();
+            let line = values::link_line(text).to_owned();
+            if !line.is_empty() {
+                *text = line;
+            }
         }
     }
     let given = ["link", "link_file"]

@@ -400,7 +400,10 @@ fn a_mistake_in_the_file_is_named_with_its_line() {
             "[[webhook]]\nurl = \"http://h\"\n[[webhook]]\nurl = \"http://h\"",
             "a name of its own",
         ),
-        ("[[exec]]\ncommand = \" \"", "line 1: exec: has no command"),
+        (
+            "[[exec]]\ncommand = \" \"",
+            "line 2: command: (a command) is empty",
+        ),
         (
             "[[exec]]\ncommand = \"a\"\nconcurrency = 1000",
             "no whole number from 1 to 256",
