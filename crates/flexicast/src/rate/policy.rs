@@ -126,7 +126,7 @@ impl RateController {
             let mut ordinal = self.sent.ordinal(range.start);
             self.sent.lose(range.clone(), |packet| {
                 if packet.is_lost_by_most(count) {
-                    // Once, whoever else reports it.
+                    // Once, however many members report it.
                     if packet.has_just_become_shared(count) {
                         shared.packets += 1;
                         shared.end = packet.pn + 1;
