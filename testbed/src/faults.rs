@@ -61,7 +61,7 @@ const CLAIMS: [Claim; 31] = [
         fault: Fault::EvictionOff,
         name: "c2: a slow receiver",
         scenario: a_slow_receiver_holds_up_only_itself,
-        reasons: &["held the flow up", "delivered to r2, r3"],
+        reasons: &["was not evicted", "held the flow up", "delivered to r2, r3"],
     },
     Claim {
         fault: Fault::RepairOff,
