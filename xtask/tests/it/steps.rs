@@ -262,7 +262,7 @@ fn cargo_programs(machine: &Machine, plain: &str) {
         "mkdir -p '{0}' && cd '{0}'\n\
          printf '#!/bin/sh\\necho sabotage ran on $FLEXFEED_BIN_DIR\\n' >flexfeed-sabotage\n\
          chmod +x flexfeed-sabotage\n\
-         for part in source receiver relay gateway console; do\n\
+         for part in source receiver relay gateway console swarm; do\n\
          case $* in *features*) echo FLEXFEED_FAULTS ;; *) echo {plain} ;; \
          esac >flexfeed-$part\ndone",
         debug.display()
