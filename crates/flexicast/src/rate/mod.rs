@@ -395,11 +395,13 @@ impl RateController {
         let holds = self.rate < minimum;
         let is_broken = self.breaker.cap(0.0).is_finite();
         let (limit, count) = (self.config.max_loss, self.members.len());
+        // A sole member limits the flow, whatever its estimate, once the rate has met a limit: before,
+        // a feed of short bursts does not raise it.
+        let sole = count == 1 && !self.shared.cubic.is_in_slow_start();
         let (mut slow, mut lossy) = (0, 0);
         for member in self.members.values_mut() {
             member.loss.expire(elapsed);
-            // A sole member is what limits the flow, whatever its estimate.
-            let is_slow = holds && member.counts && (member.rate < minimum || count == 1);
+            let is_slow = holds && member.counts && (member.rate < minimum || sole);
             let is_lossy = member.loss.is_above(limit);
             slow += usize::from(member.slow.observe(is_slow, busy));
             lossy += usize::from(member.lossy.observe(is_lossy, elapsed.as_secs_f64()));
