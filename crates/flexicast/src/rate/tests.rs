@@ -545,3 +545,14 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_sole_member_below_a_configured_minimum_leaves() {
+    let with_minimum = RateConfig {
+        min: Some(5_000_000),
+        ..config(RatePolicy::TcpFriendly)
+    };
+    let mut rounds = Rounds::new(with_minimum, 1);
+    let events = rounds.run(200, |_, pn| pn % 20 == 0);
+    assert_eq!(events, [RateEvent::TooSlow(0)]);
+}
