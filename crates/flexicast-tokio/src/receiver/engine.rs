@@ -243,15 +243,20 @@ impl Engine {
     }
 
     async fn drive(&mut self, now: Instant) {
-        if self.reconnection.next_timeout().is_some_and(|at| at <= now) {
+        if self.reconnection.is_due(now) {
             if self.delivery.is_crowded() {
                 // Each connection brings a few events: an application that reads none gets no
                 // further connections.
                 self.reconnection.postpone(now + TICK);
             } else {
-                let shunned = self.reconnection.begin();
-                self.race = Some(Race::begin(&self.config.server, shunned, now));
+                let candidates = self.reconnection.begin();
+                // A move that was under way when the connection failed is as good.
+                self.race
+                    .get_or_insert_with(|| Race::begin(&self.config.server, candidates, now));
             }
+        }
+        if let Some(candidates) = self.reconnection.begin_move(now) {
+            self.race = Some(Race::begin(&self.config.server, candidates, now));
         }
         self.run_race(now).await;
         if let Some(connection) = &mut self.connection {
@@ -307,6 +312,8 @@ impl Engine {
             RaceState::Going => {}
             RaceState::Won(winner, losers) => {
                 self.race = None;
+                self.leave_connection();
+                self.reconnection.connected();
                 let reason = "another address of the source was faster";
                 let losers = losers.into_iter();
                 self.leaving
@@ -317,11 +324,40 @@ impl Engine {
                 self.connection = Some(*winner);
                 self.core.connected();
             }
+            RaceState::Lost(end) if self.connection.is_some() => {
+                self.race = None;
+                info!(
+                    reason = end.reason,
+                    "the source's other address does not answer"
+                );
+                self.reconnection.move_failed(now);
+            }
             RaceState::Lost(end) => {
                 self.race = None;
                 self.disconnected(end);
             }
         }
+    }
+
+    /// Ends the connection in favour of one to another address that is there already.
+    fn leave_connection(&mut self) {
+        let Some(connection) = self.connection.take() else {
+            return;
+        };
+        let reason = "moving to another address of the source".to_owned();
+        self.leaving.push((connection, close::DONE, reason.clone()));
+        self.forget_connection();
+        let retry_in = Duration::ZERO;
+        self.delivery.push(Event::Disconnected { reason, retry_in });
+    }
+
+    /// Clears what belongs to a connection that is gone.
+    fn forget_connection(&mut self) {
+        self.reconnection.disconnected();
+        self.core_events();
+        self.core.disconnected();
+        self.core_events();
+        self.groups.clear();
     }
 
     /// A connection that lives and brings nothing, although there is more, is replaced.
@@ -358,11 +394,7 @@ impl Engine {
         if let Some(connection) = self.connection.take() {
             self.leaving.push((connection, end.say, end.reason.clone()));
         }
-        self.reconnection.disconnected();
-        self.core_events();
-        self.core.disconnected();
-        self.core_events();
-        self.groups.clear();
+        self.forget_connection();
         if let Some((retry_in, reason)) = self.reconnection.plan(end) {
             self.delivery.push(Event::Disconnected { reason, retry_in });
         }

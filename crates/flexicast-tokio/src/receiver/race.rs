@@ -13,6 +13,7 @@ use tracing::debug;
 
 use super::ReceiverConfig;
 use super::connection::{CloseReason, Connection};
+use super::reconnection::Candidates;
 use crate::qlog::Qlog;
 
 /// The next address is tried when the one before has not answered for so long.
@@ -27,8 +28,7 @@ pub(super) struct Race {
     lookup: Option<JoinHandle<io::Result<Vec<SocketAddr>>>>,
     waiting: VecDeque<SocketAddr>,
     addresses: Vec<SocketAddr>,
-    /// These are tried last.
-    shunned: Vec<SocketAddr>,
+    candidates: Candidates,
     next_at: Instant,
     running: Vec<Connection>,
     ended: Vec<CloseReason>,
@@ -48,8 +48,7 @@ pub(super) enum RaceState {
 
 impl Race {
     /// Begins to look up the source's name, `host:port`.
-    /// Those that are shunned are tried last.
-    pub(super) fn begin(server: &str, shunned: Vec<SocketAddr>, now: Instant) -> Self {
+    pub(super) fn begin(server: &str, candidates: Candidates, now: Instant) -> Self {
         let name = server.to_owned();
         let lookup = tokio::spawn(async move {
             let found = tokio::net::lookup_host(&name);
@@ -62,7 +61,7 @@ impl Race {
             lookup: Some(lookup),
             waiting: VecDeque::new(),
             addresses: Vec::new(),
-            shunned,
+            candidates,
             next_at: now,
             running: Vec::new(),
             ended: Vec::new(),
@@ -80,18 +79,13 @@ impl Race {
         if let Some(lookup) = &mut self.lookup {
             let found = lookup.await;
             self.lookup = None;
-            match found {
-                Ok(Ok(found)) => {
-                    self.waiting = in_order(found, &self.shunned);
-                    self.addresses = self.waiting.iter().copied().collect();
-                }
-                Ok(Err(error)) => self
-                    .ended
-                    .push(CloseReason::new(format!("name lookup: {error}"))),
-                Err(error) => self
-                    .ended
-                    .push(CloseReason::new(format!("name lookup: {error}"))),
-            }
+            let found = match found {
+                Ok(Ok(found)) => found,
+                Ok(Err(error)) => self.not_found(&error),
+                Err(error) => self.not_found(&error),
+            };
+            self.waiting = in_order(found, &self.candidates);
+            self.addresses = self.waiting.iter().copied().collect();
             return;
         }
         let mut waits: Vec<Pin<Box<dyn Future<Output = io::Result<()>> + Send + '_>>> = Vec::new();
@@ -103,6 +97,13 @@ impl Race {
             if any { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
+    }
+
+    /// The name is not found: only announced addresses are tried.
+    fn not_found(&mut self, error: &dyn std::fmt::Display) -> Vec<SocketAddr> {
+        let reason = format!("name lookup: {error}");
+        self.ended.push(CloseReason::new(reason));
+        Vec::new()
     }
 
     /// When to go on even if nothing arrives.
@@ -212,8 +213,9 @@ impl Drop for Race {
     }
 }
 
-/// IPv6 first, then in turns; each address once, and those that are shunned after all others.
-fn in_order(found: Vec<SocketAddr>, shunned: &[SocketAddr]) -> VecDeque<SocketAddr> {
+/// IPv6 first, then in turns, and behind them the announced ones; each address once, and those that
+/// are tried last after all others.
+fn in_order(found: Vec<SocketAddr>, candidates: &Candidates) -> VecDeque<SocketAddr> {
     let mut order = VecDeque::new();
     let (six, four): (Vec<_>, Vec<_>) = found.into_iter().partition(SocketAddr::is_ipv6);
     let (mut six, mut four) = (six.into_iter(), four.into_iter());
@@ -228,10 +230,16 @@ fn in_order(found: Vec<SocketAddr>, shunned: &[SocketAddr]) -> VecDeque<SocketAd
             }
         }
     }
+    for address in &candidates.announced {
+        if !order.contains(address) {
+            order.push_back(*address);
+        }
+    }
+    order.retain(|address| !candidates.never.contains(address));
     // A stable sort: among themselves they stay in their order.
     order
         .make_contiguous()
-        .sort_by_key(|address| shunned.contains(address));
+        .sort_by_key(|address| candidates.last.contains(address));
     order.truncate(MAX_ADDRESSES);
     order
 }
@@ -245,29 +253,53 @@ mod tests {
         list.iter().map(|a| a.parse().unwrap()).collect()
     }
 
+    fn last(list: &[SocketAddr]) -> Candidates {
+        Candidates {
+            last: list.to_vec(),
+            ..Candidates::default()
+        }
+    }
+
     #[test]
     fn addresses_alternate_families_with_ipv6_first() {
         let found = parse(&["1.1.1.1:1", "1.1.1.2:1", "1.1.1.1:1", "[::1]:1"]);
         let wanted = parse(&["[::1]:1", "1.1.1.1:1", "1.1.1.2:1"]);
-        assert_eq!(in_order(found, &[]), wanted);
-        assert!(in_order(Vec::new(), &[]).is_empty());
+        assert_eq!(in_order(found, &last(&[])), wanted);
+        assert!(in_order(Vec::new(), &last(&[])).is_empty());
         let many = (1..50).map(|i| SocketAddr::from(([10, 0, 0, i], 1)));
-        assert_eq!(in_order(many.collect(), &[]).len(), MAX_ADDRESSES);
+        assert_eq!(in_order(many.collect(), &last(&[])).len(), MAX_ADDRESSES);
     }
 
     #[test]
     fn a_source_that_dismissed_the_receiver_is_tried_last() {
         let found = parse(&["[::1]:1", "1.1.1.1:1", "1.1.1.2:1"]);
-        let order = in_order(found.clone(), &parse(&["[::1]:1"]));
+        let order = in_order(found.clone(), &last(&parse(&["[::1]:1"])));
         assert_eq!(order, parse(&["1.1.1.1:1", "1.1.1.2:1", "[::1]:1"]));
-        assert_eq!(in_order(found.clone(), &found).len(), 3);
+        assert_eq!(in_order(found.clone(), &last(&found)).len(), 3);
         // Among many it is not left out in favour of one that is shunned.
         let many: Vec<_> = (1..50)
             .map(|i| SocketAddr::from(([10, 0, 0, i], 1)))
             .collect();
         assert_eq!(
-            in_order(many.clone(), &many[..49 - 1]).front(),
+            in_order(many.clone(), &last(&many[..49 - 1])).front(),
             Some(&many[48])
+        );
+    }
+
+    #[test]
+    fn announced_addresses_follow_those_of_the_name() {
+        let found = parse(&["1.1.1.1:1", "1.1.1.2:1"]);
+        let candidates = Candidates {
+            announced: parse(&["1.1.1.2:1", "[::1]:1", "1.1.1.3:1"]),
+            last: parse(&["1.1.1.1:1"]),
+            never: parse(&["1.1.1.3:1"]),
+        };
+        let wanted = parse(&["1.1.1.2:1", "[::1]:1", "1.1.1.1:1"]);
+        assert_eq!(in_order(found, &candidates), wanted);
+        // A name that is not found leaves them.
+        assert_eq!(
+            in_order(Vec::new(), &candidates),
+            parse(&["1.1.1.2:1", "[::1]:1"])
         );
     }
 }

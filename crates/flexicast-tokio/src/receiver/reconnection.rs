@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use flexicast::control::Refusal;
+use flexicast::control::{Refusal, SourceAddress};
 use flexicast::source::close;
 use rand::RngExt;
 
@@ -14,6 +14,10 @@ const RETRY_FIRST: Duration = Duration::from_millis(250);
 const RETRY_MAX: Duration = Duration::from_secs(30);
 /// A source that ends, or gives a channel away, has its receivers back within this time.
 const COME_BACK: Duration = Duration::from_millis(1500);
+/// Receivers on an address that the source leaves move within this time, not all at once.
+const MOVE_WITHIN: Duration = Duration::from_secs(2);
+/// Pause after an attempt to move that failed.
+const MOVE_AGAIN: Duration = Duration::from_secs(5);
 /// A connection that was served for so long was a good one: the next pause is short again.
 const SETTLED: Duration = Duration::from_secs(10);
 
@@ -31,6 +35,21 @@ pub(super) struct Reconnection {
     addresses: Vec<SocketAddr>,
     /// Those of them that refused to serve, or sent this receiver away, since it was served last.
     shunned: Vec<SocketAddr>,
+    /// Addresses that the source announced over a connection to one of them.
+    announced: Vec<SourceAddress>,
+    /// When to leave the present one for another.
+    move_at: Option<Instant>,
+}
+
+/// Addresses of an attempt besides those of the source's name.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Candidates {
+    /// Addresses that the source announced: tried after those of its name.
+    pub(super) announced: Vec<SocketAddr>,
+    /// Tried after all others.
+    pub(super) last: Vec<SocketAddr>,
+    /// Not tried at all.
+    pub(super) never: Vec<SocketAddr>,
 }
 
 impl Reconnection {
@@ -43,18 +62,76 @@ impl Reconnection {
             stopped: false,
             addresses: Vec::new(),
             shunned: Vec::new(),
+            announced: Vec::new(),
+            move_at: None,
         }
     }
 
-    /// Returns when the next attempt is due.
+    /// Returns when the next attempt is due, be it to connect or to move.
     pub(super) fn next_timeout(&self) -> Option<Instant> {
-        self.at
+        [self.at, self.move_at].into_iter().flatten().min()
     }
 
-    /// Begins the attempt, and returns the addresses that are tried last.
-    pub(super) fn begin(&mut self) -> Vec<SocketAddr> {
-        (self.at, self.refused) = (None, None);
-        self.shunned.clone()
+    /// Whether an attempt to connect is due.
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        self.at.is_some_and(|at| at <= now)
+    }
+
+    /// Begins the attempt to connect, and returns its addresses besides those of the name.
+    pub(super) fn begin(&mut self) -> Candidates {
+        (self.at, self.refused, self.move_at) = (None, None, None);
+        let mut last = self.shunned.clone();
+        last.extend(self.leaving());
+        Candidates {
+            announced: self.announced.iter().map(|address| address.at).collect(),
+            last,
+            never: Vec::new(),
+        }
+    }
+
+    /// Begins an attempt to move, if one is due, beside the connection that there is.
+    pub(super) fn begin_move(&mut self, now: Instant) -> Option<Candidates> {
+        self.move_at.take_if(|at| *at <= now)?;
+        Some(Candidates {
+            announced: self.announced.iter().map(|address| address.at).collect(),
+            last: self.shunned.clone(),
+            never: self.leaving().collect(),
+        })
+    }
+
+    /// Postpones a move that failed: the connection that there is goes on.
+    pub(super) fn move_failed(&mut self, now: Instant) {
+        self.move_at = Some(now + MOVE_AGAIN.mul_f64(rand::rng().random_range(0.5..1.0)));
+    }
+
+    /// Handles the addresses that the source announced over a connection to `peer`. They mean
+    /// nothing where a router translates its address.
+    pub(super) fn announced(
+        &mut self,
+        addresses: Vec<SourceAddress>,
+        peer: SocketAddr,
+        now: Instant,
+    ) {
+        let Some(own) = addresses.iter().find(|address| address.at == peer) else {
+            return;
+        };
+        let elsewhere = addresses.iter().any(|address| !address.leaving);
+        if !(own.leaving && elsewhere) {
+            self.move_at = None;
+        } else if self.move_at.is_none() {
+            self.move_at = Some(now + MOVE_WITHIN.mul_f64(rand::rng().random_range(0.0..1.0)));
+        }
+        self.announced = addresses;
+    }
+
+    fn leaving(&self) -> impl Iterator<Item = SocketAddr> {
+        let leaving = self.announced.iter().filter(|address| address.leaving);
+        leaving.map(|address| address.at)
+    }
+
+    /// Handles the success of an attempt.
+    pub(super) fn connected(&mut self) {
+        (self.at, self.move_at) = (None, None);
     }
 
     /// Postpones the attempt.
@@ -95,6 +172,7 @@ impl Reconnection {
 
     /// Handles the loss of a connection, before the state machine's last events of it.
     pub(super) fn disconnected(&mut self) {
+        self.move_at = None;
         let welcomed_at = self.welcomed_at.take();
         if welcomed_at.is_some_and(|at| at.elapsed() >= SETTLED) {
             self.pause = RETRY_FIRST;
@@ -186,5 +264,52 @@ mod tests {
         next.shunned = vec![here];
         assert_eq!(next.shun(Some(here)), None, "the other does not answer");
         assert_eq!(next.shun(None), None);
+    }
+
+    #[test]
+    fn a_receiver_moves_from_an_address_that_leaves() {
+        let now = Instant::now();
+        let mut next = Reconnection::new(now);
+        let [old, new]: [SocketAddr; 2] =
+            ["192.0.2.1:4433", "192.0.2.2:4433"].map(|at| at.parse().unwrap());
+        let list = |leaving| {
+            let old = SourceAddress { at: old, leaving };
+            let new = SourceAddress {
+                at: new,
+                leaving: false,
+            };
+            vec![old, new]
+        };
+        next.begin();
+        let translated = "203.0.113.1:4433".parse().unwrap();
+        next.announced(list(true), translated, now);
+        assert!(next.announced.is_empty() && next.next_timeout().is_none());
+        next.announced(list(false), old, now);
+        assert!(next.next_timeout().is_none(), "remembered for later");
+        assert_eq!(next.begin().announced, [old, new]);
+
+        next.announced(list(true), old, now);
+        let at = next.next_timeout().unwrap();
+        assert!(at <= now + MOVE_WITHIN);
+        next.announced(list(true), old, now + MOVE_WITHIN);
+        assert_eq!(next.next_timeout(), Some(at), "not put off");
+        assert!(!next.is_due(at), "the connection that there is goes on");
+        let candidates = next.begin_move(at).unwrap();
+        assert_eq!(candidates.never, [old]);
+        assert!(next.begin_move(at + MOVE_WITHIN).is_none(), "once");
+        next.move_failed(at);
+        assert!(next.begin_move(at + MOVE_AGAIN).is_some(), "again");
+        // Without a connection, the old address is better than none.
+        assert_eq!(next.begin().last, [old]);
+
+        next.announced(list(true), old, now);
+        next.announced(list(false), old, now);
+        assert!(next.next_timeout().is_none(), "it stays after all");
+        let alone = SourceAddress {
+            at: old,
+            leaving: true,
+        };
+        next.announced(vec![alone], old, now);
+        assert!(next.next_timeout().is_none(), "there is no other");
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use flexicast::control::Credential;
+use flexicast::control::{Credential, Endpoint};
 use flexicast::flow::RateControl;
 use flexicast::source::Limits;
 use uuid::Uuid;
@@ -127,6 +127,16 @@ pub struct FlowEndpoint {
     pub asm: bool,
     /// Time to live, or hop limit, of the flow's packets.
     pub ttl: u32,
+}
+
+impl FlowEndpoint {
+    /// Returns what receivers are told of it.
+    pub(super) fn announced(&self) -> Endpoint {
+        Endpoint {
+            group: self.group,
+            source: (!self.asm).then_some(self.interface),
+        }
+    }
 }
 
 /// Protections that a source leaves out, for tests that must notice. All are on by default.

@@ -17,7 +17,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use flexicast::control::{Endpoint, RelayHint};
+use flexicast::control::RelayHint;
 use flexicast::flow::FlowConfig;
 use flexicast::{FlowId, source as core};
 use netio::UdpSocket;
@@ -35,7 +35,7 @@ pub use config::{
 };
 pub use counters::Counters;
 use engine::{Command, Engine, EngineChannel, EngineParts};
-pub use flexicast::control::Credential;
+pub use flexicast::control::{Credential, SourceAddress};
 pub use flexicast::flow::{BreakerState, RateControl};
 pub use flexicast::rate::RatePolicy;
 pub use flexicast::source::Absence;
@@ -158,10 +158,6 @@ fn core_channel(
     config: &SourceConfig,
     channel: &ChannelConfig,
 ) -> Result<core::ChannelConfig, Error> {
-    let endpoint = |e: &FlowEndpoint| Endpoint {
-        group: e.group,
-        source: (!e.asm).then_some(e.interface),
-    };
     let flow = match &channel.flow {
         Some(flow) => Some(fresh_flow(config, flow)?),
         None => None,
@@ -175,7 +171,7 @@ fn core_channel(
         private: channel.private,
         endpoints: settings
             .iter()
-            .flat_map(|f| f.endpoints.iter().map(endpoint))
+            .flat_map(|f| f.endpoints.iter().map(FlowEndpoint::announced))
             .collect(),
         replicate: settings.is_some_and(|f| f.replicate),
         flow,
@@ -275,6 +271,27 @@ impl SourceHandle {
     /// Replaces the AMT relays announced to receivers, for the flows of all channels.
     pub async fn set_relays(&self, relays: Vec<RelayHint>) {
         let _ = self.commands.send(Command::Relays(relays)).await;
+    }
+
+    /// Replaces the addresses announced to receivers as those of this source. Receivers on one that
+    /// is leaving move to another one; all try them when they lose their connection.
+    pub async fn set_addresses(&self, addresses: Vec<SourceAddress>) {
+        let _ = self.commands.send(Command::Addresses(addresses)).await;
+    }
+
+    /// Sends the channel's flow to these groups from now on; those of before get it for two seconds
+    /// more, while receivers join. Does nothing for a channel without a flow.
+    ///
+    /// # Errors
+    /// An interface cannot be used: everything stays as it is. The source has stopped.
+    pub async fn set_endpoints(
+        &self,
+        channel: &str,
+        endpoints: Vec<FlowEndpoint>,
+    ) -> Result<(), Error> {
+        let channel = channel.to_owned();
+        self.ask(|answer| Command::Endpoints(channel, endpoints, answer))
+            .await?
     }
 
     /// Gives the channel's flow a fresh key.

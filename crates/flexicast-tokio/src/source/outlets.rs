@@ -1,7 +1,7 @@
 //! Where a channel's flow leaves by multicast: a socket for each group.
 
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use netio::{MulticastSender, Packets};
 use tracing::{info, warn};
@@ -14,11 +14,17 @@ use crate::train::send_train;
 /// wire, and the other groups and the receivers' own connections go on.
 const STUCK: Duration = Duration::from_millis(20);
 
+/// Former groups get the flow's packets for so long beside the present ones: receivers join those
+/// meanwhile.
+const OVERLAP: Duration = Duration::from_secs(2);
+
 struct Outlet {
     group: SocketAddr,
     sender: MulticastSender,
     /// The last train was refused.
     failing: bool,
+    /// End of a former group.
+    until: Option<Instant>,
 }
 
 /// The groups of one channel.
@@ -58,6 +64,7 @@ impl Outlets {
                 group,
                 sender,
                 failing: false,
+                until: None,
             })
         };
         Ok(Outlets {
@@ -65,10 +72,24 @@ impl Outlets {
         })
     }
 
+    /// Replaces the groups; those of before get everything for two seconds more.
+    pub(super) fn replace(&mut self, mut by: Outlets, now: Instant) {
+        for mut former in std::mem::take(&mut self.outlets) {
+            former.until.get_or_insert(now + OVERLAP);
+            by.outlets.push(former);
+        }
+        self.outlets = by.outlets;
+    }
+
     /// Sends packets to all groups. Returns how many trains were refused: what is wrong with one
     /// group is no matter of the others.
     pub(super) async fn send(&mut self, packets: &Packets) -> u64 {
         let mut refused = 0;
+        if self.outlets.iter().any(|outlet| outlet.until.is_some()) {
+            let now = Instant::now();
+            self.outlets
+                .retain(|outlet| outlet.until.is_none_or(|until| now < until));
+        }
         for outlet in &mut self.outlets {
             let mut failed = None;
             for (train, segment) in packets.trains() {
@@ -84,6 +105,8 @@ impl Outlets {
                 failed = Some(error);
             }
             match (outlet.failing, &failed) {
+                // The address of a former group may be gone.
+                _ if outlet.until.is_some() => {}
                 (false, Some(error)) => {
                     let error = error.as_ref().map(ToString::to_string).unwrap_or_default();
                     warn!(group = %outlet.group, error, "the flow cannot be sent to this group; \

@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use flexicast_tokio::Rung;
-use flexicast_tokio::source::FlowEndpoint;
+use flexicast_tokio::source::{FlowEndpoint, SourceAddress};
+use flexicast_tokio::{Rung, Via};
 use tokio::time::timeout;
 
 use crate::site::proxy::Nat;
@@ -171,6 +171,64 @@ async fn spoofed_packets_gain_little() {
     nat.cut.store(false, Ordering::Relaxed);
     probe.until_seq(200).await;
     probe.until_rung(Rung::Replicated).await;
+}
+
+/// The source's address changes while updates flow: another one is announced before the old one
+/// goes. Receivers move to it, connection and flow, and lose nothing; one behind a router that
+/// translates the source's address stays.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_source_that_changes_its_address_loses_nothing() {
+    let site = Site::new();
+    let anywhere = SocketAddr::from(([0, 0, 0, 0], 0));
+    let source = site.start(site.config(anywhere)).await;
+    let port = source.addr.port();
+    let [old, new] = [1, 2].map(|host| SocketAddr::from(([127, 0, 0, host], port)));
+    let nat = Nat::new(old).await;
+    let mut far = site.behind(nat.addr);
+    let mut probe = site.receiver(old);
+    probe.until_rung(Rung::Multicast).await;
+    far.until_rung(Rung::Replicated).await;
+
+    let address = |at, leaving| SourceAddress { at, leaving };
+    let publish = async {
+        for step in 0..200 {
+            if step == 20 {
+                let both = vec![address(new, false), address(old, false)];
+                source.handle.set_addresses(both).await;
+            }
+            if step == 60 {
+                let leaving = vec![address(new, false), address(old, true)];
+                source.handle.set_addresses(leaving).await;
+                let endpoint = FlowEndpoint {
+                    group: site.group(0),
+                    interface: new.ip(),
+                    asm: false,
+                    ttl: 1,
+                };
+                let moved = source.handle.set_endpoints("lore", vec![endpoint]).await;
+                moved.expect("an address of the loopback interface");
+            }
+            site.publish(&source.handle, 2).await;
+            tokio::time::sleep(Duration::from_millis(15)).await;
+        }
+    };
+    tokio::join!(publish, probe.until_seq(400), far.until_seq(400));
+    while probe.connected.last() != Some(&new) {
+        probe.event().await;
+    }
+    assert_eq!(probe.connected, [old, new]);
+    assert_eq!(probe.disconnected.len(), 1, "{:?}", probe.disconnected);
+    assert!(probe.disconnected[0].contains("another address"));
+    assert!(far.disconnected.is_empty(), "{:?}", far.disconnected);
+    // The flow comes from the new address: what follows is by it.
+    probe.until_rung(Rung::Multicast).await;
+    let before = probe.via["lore"].len();
+    site.publish(&source.handle, 50).await;
+    probe.until_seq(450).await;
+    far.until_seq(450).await;
+    let after = &probe.via["lore"][before..];
+    let by_flow = after.iter().filter(|via| **via != Via::Unicast).count();
+    assert!(by_flow >= 45, "{by_flow}");
 }
 
 /// Interfaces with both address families, and a name with a dead address before a living one.

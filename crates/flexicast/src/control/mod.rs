@@ -1,6 +1,7 @@
 //! The control stream: `type | length | body` frames on stream 0 of the unicast path (protocol.md
 //! section 4).
 
+mod addresses;
 mod flow;
 mod hello;
 mod need;
@@ -8,6 +9,7 @@ mod relay;
 
 use zeroize::{Zeroize, Zeroizing};
 
+pub use addresses::{MAX_SOURCE_ADDRESSES, SourceAddress};
 pub use flow::{Action, Anchor, Announce, Endpoint, Key, RungNotice, State, Window};
 pub use hello::{
     CAPABILITY_AMT, CAPABILITY_COPIES, CAPABILITY_MULTICAST_IPV4, CAPABILITY_MULTICAST_IPV6,
@@ -34,6 +36,7 @@ const REFUSED: u64 = 0x03;
 const CURSOR: u64 = 0x04;
 const GAP: u64 = 0x05;
 const NEED: u64 = 0x06;
+const ADDRESSES: u64 = 0x07;
 const FC_ANNOUNCE: u64 = 0x10;
 const FC_STATE: u64 = 0x11;
 const FC_KEY: u64 = 0x12;
@@ -77,6 +80,8 @@ pub enum Control {
     },
     /// Receiver to source: bytes of an update to be sent on the unicast path.
     Need(Need),
+    /// Source to receiver: where else it is reached.
+    Addresses(Vec<SourceAddress>),
 }
 
 impl Control {
@@ -142,6 +147,10 @@ impl Control {
                 need.put(&mut body);
                 NEED
             }
+            Control::Addresses(addresses) => {
+                addresses::put(addresses, &mut body);
+                ADDRESSES
+            }
         };
         out.put_varint(kind);
         out.put_prefixed(&body);
@@ -158,7 +167,7 @@ type FrameType = (
 );
 
 /// The types that this version knows; frames of other types are skipped.
-const FRAME_TYPES: [FrameType; 11] = [
+const FRAME_TYPES: [FrameType; 12] = [
     (HELLO, "HELLO", |r| Hello::read(r).map(Control::Hello)),
     (WELCOME, "WELCOME", |r| {
         Welcome::read(r).map(Control::Welcome)
@@ -175,6 +184,9 @@ const FRAME_TYPES: [FrameType; 11] = [
     }),
     (GAP, "GAP", read_gap),
     (NEED, "NEED", |r| Need::read(r).map(Control::Need)),
+    (ADDRESSES, "ADDRESSES", |r| {
+        addresses::read(r).map(Control::Addresses)
+    }),
     (FC_ANNOUNCE, "FC_ANNOUNCE", |r| {
         Announce::read(r).map(Control::Announce)
     }),

@@ -46,6 +46,16 @@ pub(crate) fn samples() -> Vec<Control> {
             code: Refusal::BadCredential as u64,
             reason: "no such token".into(),
         },
+        Control::Addresses(vec![
+            SourceAddress {
+                at: "192.0.2.7:4433".parse().unwrap(),
+                leaving: false,
+            },
+            SourceAddress {
+                at: "[2001:db8::7]:4433".parse().unwrap(),
+                leaving: true,
+            },
+        ]),
         Control::Cursors(vec![Cursor {
             incarnation,
             seq: 301,

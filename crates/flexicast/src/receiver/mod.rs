@@ -312,6 +312,9 @@ impl Receiver {
                     first,
                     last,
                 } => self.on_gap(channel, first, last)?,
+                Control::Addresses(addresses) => {
+                    self.events.push_back(ReceiverEvent::Addresses(addresses))
+                }
                 Control::Hello(_)
                 | Control::Cursors(_)
                 | Control::State(_)

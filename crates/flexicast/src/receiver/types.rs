@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use uuid::Uuid;
 
-use crate::control::{Credential, Endpoint, RelayHint};
+use crate::control::{Credential, Endpoint, RelayHint, SourceAddress};
 use crate::merge::{Check, DistrustedUpdate};
 use crate::{Cause, Cursor, FlowId, Rung};
 
@@ -112,6 +112,10 @@ pub enum ReceiverEvent {
         /// In the source's words.
         reason: String,
     },
+    /// The addresses under which the source is reached, in the place of those of before. They mean
+    /// something to a receiver whose connection is to one of them: from elsewhere the source is
+    /// reached by a translated address.
+    Addresses(Vec<SourceAddress>),
     /// Listen to this flow by one of its endpoints.
     Join {
         /// The flow.

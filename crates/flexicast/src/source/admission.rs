@@ -149,6 +149,9 @@ impl Source {
         let held = self.held.contains(&hello.receiver);
         self.sessions.serve(id, held, subscriptions);
         self.out.mark_dirty(id);
+        if !self.addresses.is_empty() {
+            self.send_addresses_to(id);
+        }
         self.send_held_to(id);
     }
 

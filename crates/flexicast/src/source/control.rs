@@ -79,7 +79,8 @@ impl Source {
                 | Control::Announce(_)
                 | Control::Key(_)
                 | Control::Rung(_)
-                | Control::Gap { .. } => {
+                | Control::Gap { .. }
+                | Control::Addresses(_) => {
                     return Err(WireError::invalid(
                         "control stream",
                         "a frame that only sources send",

@@ -45,7 +45,7 @@ use rand::rngs::SmallRng;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
-use crate::control::{Control, Hello, RelayHint};
+use crate::control::{Control, Hello, RelayHint, SourceAddress};
 use crate::flow::FlowSender;
 use crate::protect::{FlowSecret, KeyError};
 use crate::trace::{Outcome, PacketTrace, Tracer};
@@ -83,6 +83,8 @@ pub struct Source {
     limits: Limits,
     /// AMT relays announced to receivers.
     relays: Vec<RelayHint>,
+    /// Where receivers reach the source, announced to them.
+    addresses: Vec<SourceAddress>,
     unicast: UnicastSchedule,
     out: Outbox,
     timers: TimerTable,
@@ -113,6 +115,7 @@ impl Source {
             held: BTreeSet::new(),
             limits: config.limits,
             relays: Vec::new(),
+            addresses: Vec::new(),
             unicast: UnicastSchedule::new(config.unicast_rate),
             out: Outbox::default(),
             timers: TimerTable::default(),

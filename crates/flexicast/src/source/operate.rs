@@ -12,7 +12,9 @@ use super::scope::ChannelScope;
 use super::session::Session;
 use super::types::{ChannelIndex, SessionId, close};
 use crate::Cause;
-use crate::control::{Endpoint, MAX_RELAYS, RelayHint};
+use crate::control::{
+    Control, Endpoint, MAX_RELAYS, MAX_SOURCE_ADDRESSES, RelayHint, SourceAddress,
+};
 use crate::flow::FlowConfig;
 use crate::protect::KeyError;
 
@@ -47,6 +49,32 @@ impl Source {
                 channel.announce_sequence += 1;
                 self.announce(c);
             }
+        }
+    }
+
+    /// Announces where receivers reach the source, at most [`MAX_SOURCE_ADDRESSES`]; those that
+    /// cannot be announced ([`SourceAddress::is_valid`]) are left out. A receiver on one that is
+    /// leaving moves to one that is not, and one that loses its connection tries all.
+    pub fn set_addresses(&mut self, mut addresses: Vec<SourceAddress>) {
+        addresses.retain(SourceAddress::is_valid);
+        addresses.sort_by_key(|address| (address.at, address.leaving));
+        addresses.dedup_by_key(|address| address.at);
+        // One that leaves goes last, and is left out first.
+        addresses.sort_by_key(|address| address.leaving);
+        addresses.truncate(MAX_SOURCE_ADDRESSES);
+        if addresses == self.addresses {
+            return;
+        }
+        self.addresses = addresses;
+        for id in self.sessions.select(Session::is_served) {
+            self.send_addresses_to(id);
+        }
+    }
+
+    pub(super) fn send_addresses_to(&mut self, id: SessionId) {
+        if let Some(session) = self.sessions.get_mut(id) {
+            session.say(&Control::Addresses(self.addresses.clone()));
+            self.out.mark_dirty(id);
         }
     }
 

@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use flexicast::control::{Control, ControlReader, Credential, Hello, Refusal};
+use flexicast::control::{
+    Control, ControlReader, Credential, Hello, MAX_SOURCE_ADDRESSES, Refusal, SourceAddress,
+};
 use flexicast::source::{Absence, ChannelConfig, SourceEvent, close};
 use flexicast::{Cause, Rung};
 use uuid::Uuid;
@@ -214,4 +216,62 @@ fn a_source_without_channels_waits_for_one() {
     lab.publish(100);
     lab.run(SECOND);
     assert_eq!(lab.nodes[0].got.len(), 1);
+}
+
+/// Reads the addresses announced to a session; `None` if none were.
+fn announced(lab: &mut Lab, session: u64) -> Option<Vec<SourceAddress>> {
+    let mut reader = ControlReader::new();
+    reader.push(&lab.source.take_control(session));
+    let mut found = None;
+    while let Some(frame) = reader.next_frame().unwrap() {
+        if let Control::Addresses(addresses) = frame {
+            found = Some(addresses);
+        }
+    }
+    found
+}
+
+#[test]
+fn addresses_are_announced_once_to_all_that_are_served() {
+    let at = |text: &str, leaving| SourceAddress {
+        at: text.parse().unwrap(),
+        leaving,
+    };
+    let mut lab = Lab::new(3, 1);
+    assert!(matches!(ask(&mut lab, 700, &["lore"]), Control::Welcome(_)));
+    assert_eq!(announced(&mut lab, 700), None, "there are none");
+
+    // Those that nobody can connect to are left out, and each comes once.
+    let (new, old) = (at("192.0.2.2:4433", false), at("192.0.2.1:4433", true));
+    let useless = ["0.0.0.0:4433", "239.1.1.1:4433", "192.0.2.3:0"].map(|text| at(text, false));
+    let given = [&useless[..], &[old, new, at("192.0.2.2:4433", true)]].concat();
+    lab.source.set_addresses(given.clone());
+    assert_eq!(announced(&mut lab, 700), Some(vec![new, old]));
+    lab.source.set_addresses(given);
+    assert_eq!(announced(&mut lab, 700), None, "nothing has changed");
+
+    // One that is welcomed later gets them behind its WELCOME.
+    lab.source.accept(701, lab.now);
+    let hello = Control::Hello(Hello {
+        receiver: Uuid::from_u128(701),
+        name: "late".into(),
+        software: "test".into(),
+        credential: Credential::Token(b"t".to_vec()),
+        channels: vec![("lore".into(), None)],
+        capabilities: Vec::new(),
+    });
+    let mut bytes = Vec::new();
+    hello.encode(&mut bytes);
+    lab.source.on_control(701, &bytes, lab.now).unwrap();
+    lab.source.set_addresses(vec![new]);
+    assert_eq!(announced(&mut lab, 701), None, "not served yet");
+    lab.source.authorised(701, Ok(()), lab.now);
+    assert_eq!(announced(&mut lab, 701), Some(vec![new]));
+
+    // Of many, those that stay are kept.
+    let many = (1..50).map(|n| at(&format!("192.0.2.{n}:4433"), n < 40));
+    lab.source.set_addresses(many.collect());
+    let kept = announced(&mut lab, 701).unwrap();
+    assert_eq!(kept.len(), MAX_SOURCE_ADDRESSES);
+    assert!(kept.iter().all(|address| !address.leaving), "{kept:?}");
 }

@@ -11,8 +11,8 @@ use flexicast::ack::PathAck;
 use flexicast::control::{
     Action, Anchor, Announce, CAPABILITY_COPIES, CAPABILITY_MULTICAST_IPV4,
     CAPABILITY_MULTICAST_IPV6, Control, ControlReader, Credential, Endpoint, Hello, Key, Need,
-    NeedReason, Refusal, RelayAddress, RelayHint, RungNotice, SOURCE_ANSWERS_NEED, State, Welcome,
-    WelcomeChannel, Window,
+    NeedReason, Refusal, RelayAddress, RelayHint, RungNotice, SOURCE_ANSWERS_NEED, SourceAddress,
+    State, Welcome, WelcomeChannel, Window,
 };
 use flexicast::frame::{self, Frame, Frames};
 use flexicast::protect::{Algorithm, FlowSecret};
@@ -334,6 +334,17 @@ const CHECKS: &[(&str, Check)] = &[
                 last,
             },
         );
+    }),
+    ("addresses", |v| {
+        let address = |at: &str, leaving| SourceAddress {
+            at: at.parse().unwrap(),
+            leaving,
+        };
+        let addresses = vec![
+            address("192.0.2.7:4433", false),
+            address("[2001:db8::7]:4433", true),
+        ];
+        control(v, Control::Addresses(addresses));
     }),
     ("need", |v| {
         control(

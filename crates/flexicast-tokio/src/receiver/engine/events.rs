@@ -15,6 +15,12 @@ impl Engine {
     pub(super) fn core_events(&mut self) {
         while let Some(event) = self.core.poll_event() {
             match event {
+                ReceiverEvent::Addresses(addresses) => {
+                    if let Some(connection) = &self.connection {
+                        let now = Instant::now();
+                        self.reconnection.announced(addresses, connection.peer, now);
+                    }
+                }
                 ReceiverEvent::Join { flow, endpoints } => self.groups.join(flow, endpoints),
                 ReceiverEvent::Rejoin { flow } => self.groups.rejoin(flow),
                 ReceiverEvent::Leave { flow } => self.groups.leave(flow),

@@ -15,7 +15,9 @@ use super::Engine;
 use crate::Error;
 use crate::source::outlets::Outlets;
 use crate::source::replication::Replicas;
-use crate::source::{Absence, ChannelConfig, Senders, Updates, core_channel, fresh_flow};
+use crate::source::{
+    Absence, ChannelConfig, FlowEndpoint, Senders, Updates, core_channel, fresh_flow,
+};
 
 /// Updates of each channel that wait for the engine.
 const UPDATES: usize = 256;
@@ -154,6 +156,30 @@ impl Engine {
         self.channels.remove(channel);
         self.forget_sender(name);
         info!(channel = name, ?absence, "removed");
+    }
+
+    /// Sends a channel's flow to other groups, or to the same ones from another address.
+    pub(super) fn set_endpoints(
+        &mut self,
+        name: &str,
+        endpoints: Vec<FlowEndpoint>,
+        now: Instant,
+    ) -> Result<(), Error> {
+        let Some(channel) = self.channel(name) else {
+            return Ok(());
+        };
+        let Some(opened) = self.channels.get_mut(channel) else {
+            return Ok(());
+        };
+        let Some(flow) = &mut opened.config.flow else {
+            return Ok(());
+        };
+        opened.outlets.replace(Outlets::open(&endpoints)?, now);
+        let announced = endpoints.iter().map(FlowEndpoint::announced).collect();
+        flow.endpoints = endpoints;
+        self.core.set_endpoints(channel, announced, now);
+        info!(channel = name, "flow moved to other groups");
+        Ok(())
     }
 
     fn forget_sender(&self, name: &str) {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use flexicast::control::RelayHint;
+use flexicast::control::{RelayHint, SourceAddress};
 use flexicast::source::{ChannelIndex, Source as Core, close};
 use netio::{RecvBatch, UdpSocket};
 use tokio::sync::{mpsc, oneshot};
@@ -25,7 +25,9 @@ use uuid::Uuid;
 use super::history::{EventLog, History, HistoryEventKind};
 use super::peer::HELLO_WITHIN;
 use super::replication::Replication;
-use super::{Absence, Backlog, ChannelConfig, Counters, Senders, SourceConfig, SourceStatus};
+use super::{
+    Absence, Backlog, ChannelConfig, Counters, FlowEndpoint, Senders, SourceConfig, SourceStatus,
+};
 pub(super) use channels::EngineChannel;
 use channels::EngineChannels;
 use drain::Draining;
@@ -55,6 +57,12 @@ const FLOW_EVERY: usize = 8;
 pub(super) enum Command {
     First(String, u64),
     Relays(Vec<RelayHint>),
+    Addresses(Vec<SourceAddress>),
+    Endpoints(
+        String,
+        Vec<FlowEndpoint>,
+        oneshot::Sender<Result<(), Error>>,
+    ),
     Rekey(String),
     Eject(Uuid),
     Disconnect(Uuid, oneshot::Sender<usize>),

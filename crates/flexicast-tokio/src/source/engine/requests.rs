@@ -46,6 +46,10 @@ impl Engine {
                 }
             }
             Command::Relays(relays) => self.core.set_relays(relays, now),
+            Command::Addresses(addresses) => self.core.set_addresses(addresses),
+            Command::Endpoints(channel, endpoints, answer) => {
+                let _ = answer.send(self.set_endpoints(&channel, endpoints, now));
+            }
             Command::Rekey(name) => {
                 if let Some(channel) = self.channel(&name) {
                     self.core.request_rekey(channel, now);
