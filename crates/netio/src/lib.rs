@@ -19,6 +19,7 @@
 //!   or any-source.
 //! - [`route_source`], [`is_routable`], [`find_interface`]: local addresses of routes, reachability
 //!   of addresses, interfaces by name.
+//! - [`host_addresses`]: this machine's addresses, and which of them are about to go.
 //! - [`Packets`]: packets on their way out, which it cuts into trains.
 //! - [`direct`]: sockets for a thread of its own, without a runtime, such as a relay's packet loop.
 
@@ -27,6 +28,7 @@ mod address;
 mod batch;
 pub mod direct;
 mod error;
+mod host_addresses;
 mod interface;
 #[cfg(feature = "tokio")]
 mod join;
@@ -41,6 +43,7 @@ mod udp;
 pub use address::{is_routable, route_source};
 #[cfg(feature = "tokio")]
 pub use batch::{Datagram, RecvBatch};
+pub use host_addresses::{HostAddress, host_addresses};
 pub use interface::{find_interface, interface_address};
 #[cfg(feature = "tokio")]
 pub use join::join;
