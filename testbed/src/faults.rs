@@ -6,7 +6,7 @@ use crate::binaries::Binaries;
 use crate::scenario::{
     Fault, a_cut_receiver_falls_back_and_returns, a_deaf_relay_is_left,
     a_draining_relay_costs_nothing, a_narrow_path, a_restored_backup_is_noticed,
-    a_slow_receiver_holds_up_only_itself, a_thousand_receivers_get_every_update,
+    a_slow_receiver_holds_up_only_itself, a_thousand_receivers_get_every_update, addresses_change,
     all_families_and_any_source, an_hour_of_a_busy_archive, away_for_thousands_of_updates,
     crashes_lose_nothing_and_repeat_nothing, dual_stack, flapping_backs_off,
     forged_and_flooding_requests_get_nothing, ipv6_only, links_fail_in_turn, loss_is_repaired,
@@ -29,7 +29,7 @@ struct Claim {
 }
 
 /// Every promise at least once; every scenario of a network of another kind at least once.
-const CLAIMS: [Claim; 31] = [
+const CLAIMS: [Claim; 32] = [
     // While a return is held back, a receiver gets every update by both paths.
     Claim {
         fault: Fault::DedupeOff,
@@ -62,6 +62,12 @@ const CLAIMS: [Claim; 31] = [
         name: "c2: a slow receiver",
         scenario: a_slow_receiver_holds_up_only_itself,
         reasons: &["was not evicted", "held the flow up", "delivered to r2, r3"],
+    },
+    Claim {
+        fault: Fault::AddressesUntold,
+        name: "j2: roaming",
+        scenario: addresses_change,
+        reasons: &["all receivers at the source's new address"],
     },
     Claim {
         fault: Fault::RepairOff,

@@ -18,6 +18,9 @@ pub struct ReceiverStatus {
     pub name: String,
     /// Whether its connection to the source is up.
     pub connected: bool,
+    /// The source's address, while it is connected or since it was.
+    #[serde(default)]
+    pub address: Option<SocketAddr>,
     /// Problem, in words for people.
     pub error: Option<String>,
     /// Its channels.

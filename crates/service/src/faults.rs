@@ -32,6 +32,8 @@ pub enum Fault {
     RelayCheckOff,
     /// Receiver and gateway: an address that a NAT has changed is not reported to the AMT relay.
     RebindUnnoticed,
+    /// Source: no other address is announced before one goes.
+    AddressesUntold,
     /// Source: lost packets are not repaired.
     RepairOff,
     /// Source: silent members stay on the flow.
@@ -78,7 +80,7 @@ impl Fault {
 }
 
 /// All faults, with their names in [`VARIABLE`].
-const NAMES: [(Fault, &str); 25] = [
+const NAMES: [(Fault, &str); 26] = [
     (Fault::DedupeOff, "dedupe-off"),
     (Fault::CursorFirst, "cursor-first"),
     (Fault::JournalAfterCursor, "journal-after-cursor"),
@@ -87,6 +89,7 @@ const NAMES: [(Fault, &str); 25] = [
     (Fault::RelayFailoverOff, "relay-failover-off"),
     (Fault::RelayCheckOff, "relay-check-off"),
     (Fault::RebindUnnoticed, "rebind-unnoticed"),
+    (Fault::AddressesUntold, "addresses-untold"),
     (Fault::RepairOff, "repair-off"),
     (Fault::FallbackOff, "fallback-off"),
     (Fault::EvictionOff, "eviction-off"),

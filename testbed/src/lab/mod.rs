@@ -16,6 +16,7 @@ mod families;
 mod holder;
 mod nat;
 mod ports;
+mod roaming;
 mod tools;
 
 use std::collections::BTreeMap;

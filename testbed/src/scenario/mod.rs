@@ -24,6 +24,7 @@ mod multicast;
 mod nat;
 mod plan;
 mod restored;
+mod roaming;
 mod seat;
 mod stage;
 mod swarm;
@@ -52,6 +53,7 @@ pub use plan::{
     ASM_GROUP, ASM_GROUP6, FeedPlan, Place, Plan, QUICK_ACK_MS, SSM_GROUP, SSM_GROUP6, SeatPlan,
 };
 pub use restored::a_restored_backup_is_noticed;
+pub use roaming::addresses_change;
 pub use seat::{Seat, now_ms};
 pub use stage::Stage;
 pub use swarm::a_thousand_receivers_get_every_update;
@@ -79,6 +81,8 @@ pub enum Fault {
     DedupeOff,
     /// Receivers write the cursor before the journal.
     CursorFirst,
+    /// The source does not announce another address before one goes.
+    AddressesUntold,
     /// The source does not repair what the flow lost.
     RepairOff,
     /// The source leaves members on a flow that does not reach them.
@@ -124,7 +128,8 @@ pub enum Fault {
 
 impl Fault {
     /// Every one.
-    pub const ALL: [Fault; 22] = [
+    pub const ALL: [Fault; 23] = [
+        Fault::AddressesUntold,
         Fault::DedupeOff,
         Fault::CursorFirst,
         Fault::RepairOff,
@@ -154,6 +159,7 @@ impl Fault {
         match self {
             Fault::DedupeOff => "dedupe-off",
             Fault::CursorFirst => "cursor-first",
+            Fault::AddressesUntold => "addresses-untold",
             Fault::RepairOff => "repair-off",
             Fault::FallbackOff => "fallback-off",
             Fault::EvictionOff => "eviction-off",
@@ -181,7 +187,8 @@ impl Fault {
     pub fn breaks(self, side: Side) -> bool {
         let its = match self {
             Fault::FlowLeaves => return false,
-            Fault::RepairOff
+            Fault::AddressesUntold
+            | Fault::RepairOff
             | Fault::FallbackOff
             | Fault::EvictionOff
             | Fault::RenewalOff

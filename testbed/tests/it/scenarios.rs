@@ -102,6 +102,11 @@ fn j_nat_rebinding() {
 }
 
 #[test]
+fn j2_addresses_change() {
+    require(scenario::addresses_change(None));
+}
+
+#[test]
 fn k_links_fail_in_turn() {
     require(scenario::links_fail_in_turn(None));
 }

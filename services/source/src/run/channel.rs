@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use flexicast_tokio::source::{Absence, ChannelConfig};
+use flexicast_tokio::source::{Absence, ChannelConfig, FlowEndpoint};
+use netio::HostAddress;
 use store::{ChannelSettings, FeedRow, Retention};
 use thiserror::Error;
 use tokio::sync::{Notify, watch};
@@ -72,6 +73,10 @@ pub(super) struct Channel {
     keep: watch::Sender<Retention>,
     wanted: watch::Receiver<ChannelSpec>,
     sending: FlowParameters,
+    /// Addresses of this machine, from which the flow is sent.
+    addresses: watch::Receiver<Vec<HostAddress>>,
+    /// Groups of the flow with the addresses that send to them.
+    endpoints: Vec<FlowEndpoint>,
     feeds: Feeds,
 }
 
@@ -123,8 +128,10 @@ impl Channel {
             Arc::clone(&wake),
             metrics,
         );
-        let channel = Self {
+        let mut channel = Self {
             name: name.to_owned(),
+            addresses: context.addresses.clone(),
+            endpoints: Vec::new(),
             lease,
             publisher,
             wake,
@@ -147,15 +154,23 @@ impl Channel {
     }
 
     /// Announces the channel to the transport.
-    async fn announce(&self) -> Result<()> {
+    async fn announce(&mut self) -> Result<()> {
         let channel = self.publisher.channel();
+        let flow = {
+            let addresses = self.addresses.borrow_and_update();
+            self.sending.flow(&self.context.config, &addresses)?
+        };
+        self.endpoints = flow
+            .iter()
+            .flat_map(|flow| flow.endpoints.clone())
+            .collect();
         let announced = self.context.handle.add_channel(ChannelConfig {
             name: channel.name,
             incarnation: channel.incarnation,
             head: channel.head,
             first: channel.first,
             private: self.sending.private,
-            flow: self.sending.flow(&self.context.config)?,
+            flow,
         });
         announced.await.with_context(|| {
             format!(
@@ -181,6 +196,7 @@ impl Channel {
                         break ChannelEnd::Failed(error);
                     }
                 }
+                Step::Move(endpoints) => self.move_flow(endpoints).await,
                 Step::Stop => break self.finish().await,
                 Step::Ended(ended) => break ended,
             }
@@ -202,6 +218,21 @@ impl Channel {
                     PublisherEnd::Hole => ChannelEnd::Restart,
                 }),
                 () = stop.cancelled() => return Step::Stop,
+                Ok(()) = self.addresses.changed() => {
+                    let addresses = self.addresses.borrow_and_update().clone();
+                    let config = &self.context.config;
+                    match self.sending.endpoints(config, &addresses) {
+                        Ok(endpoints) if endpoints != self.endpoints => {
+                            return Step::Move(endpoints);
+                        }
+                        Ok(_) => {}
+                        Err(error) => warn!(
+                            channel = self.name,
+                            error = format!("{error:#}"),
+                            "flow stays on an address that may be gone"
+                        ),
+                    }
+                }
                 () = self.feeds.ended() => {}
                 changed = self.wanted.changed() => {
                     if changed.is_err() {
@@ -238,6 +269,19 @@ impl Channel {
             "channel settings applied"
         );
         Ok(())
+    }
+
+    /// Sends the flow from other addresses of this machine; the receivers stay.
+    async fn move_flow(&mut self, endpoints: Vec<FlowEndpoint>) {
+        let handle = &self.context.handle;
+        match handle.set_endpoints(&self.name, endpoints.clone()).await {
+            Ok(()) => self.endpoints = endpoints,
+            Err(error) => warn!(
+                channel = self.name,
+                error = format!("{error:#}"),
+                "flow stays on an address that may be gone"
+            ),
+        }
     }
 
     /// Stops the feeds, and publishes what is stored.
@@ -307,6 +351,8 @@ pub(super) async fn release(context: &Context, lease: &LeaseGuard) {
 /// Reason for an interruption of publishing.
 enum Step {
     Change(FlowParameters),
+    /// The flow is sent from other addresses.
+    Move(Vec<FlowEndpoint>),
     Stop,
     Ended(ChannelEnd),
 }

@@ -7,7 +7,9 @@ use std::time::Duration;
 use feed::fetch::{FetchConfig, Limits};
 use feed::schedule;
 use flexicast_tokio::source::SourceHandle;
+use netio::HostAddress;
 use store::Store;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::backlog::OpenChannels;
@@ -43,6 +45,8 @@ pub(super) struct Context {
     pub(super) refreshes: Refreshes,
     /// Destination of poll reports.
     pub(super) reports: Reports,
+    /// Addresses of this machine.
+    pub(super) addresses: watch::Receiver<Vec<HostAddress>>,
 }
 
 impl Context {

@@ -322,6 +322,7 @@ mod tests {
             .await
             .unwrap();
         Arc::new(Context {
+            addresses: tokio::sync::watch::channel(Vec::new()).1,
             terms: LeaseTerms::default(),
             handle: source.handle(),
             folder,

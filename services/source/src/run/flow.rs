@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use flexicast_tokio::source::{FlowEndpoint, FlowSettings, RateControl};
+use netio::HostAddress;
 use store::{ChannelSettings, Retention};
 
 use crate::clock::millis;
@@ -45,22 +46,35 @@ impl FlowParameters {
         }
     }
 
-    /// Returns the flow for the transport; `None` if everything goes by unicast.
-    pub(super) fn flow(&self, config: &Config) -> Result<Option<FlowSettings>> {
-        let groups = self.groups.all();
-        if groups.is_empty() && !config.flows.replicate {
-            return Ok(None);
-        }
-        let endpoints = groups.iter().map(|&group| {
+    /// Returns the groups with the addresses of this machine that their packets come from.
+    pub(super) fn endpoints(
+        &self,
+        config: &Config,
+        addresses: &[HostAddress],
+    ) -> Result<Vec<FlowEndpoint>> {
+        let endpoints = self.groups.all().iter().map(|&group| {
             Ok(FlowEndpoint {
                 group,
-                interface: interface(config, group)?,
+                interface: interface(config, group, addresses)?,
                 asm: config.flows.asm,
                 ttl: config.flows.ttl,
             })
         });
+        endpoints.collect()
+    }
+
+    /// Returns the flow for the transport; `None` if everything goes by unicast.
+    pub(super) fn flow(
+        &self,
+        config: &Config,
+        addresses: &[HostAddress],
+    ) -> Result<Option<FlowSettings>> {
+        let endpoints = self.endpoints(config, addresses)?;
+        if endpoints.is_empty() && !config.flows.replicate {
+            return Ok(None);
+        }
         Ok(Some(FlowSettings {
-            endpoints: endpoints.collect::<Result<_>>()?,
+            endpoints,
             replicate: config.flows.replicate,
             rate_bps: self.rate_bps,
             control: RateControl {
@@ -89,8 +103,9 @@ impl From<Keep> for Retention {
     }
 }
 
-/// Returns the local address that sends the flow to a group.
-fn interface(config: &Config, group: SocketAddr) -> Result<IpAddr> {
+/// Returns the local address that sends the flow to a group: of `addresses`, none that is about to
+/// go, if its interface has another one.
+fn interface(config: &Config, group: SocketAddr, addresses: &[HostAddress]) -> Result<IpAddr> {
     if let Some(ip) = config.flows.sources().towards(group) {
         return Ok(ip);
     }
@@ -106,5 +121,15 @@ fn interface(config: &Config, group: SocketAddr) -> Result<IpAddr> {
              machine's interface has no other IPv6 address; {remedy}"
         );
     }
-    Ok(ip)
+    Ok(successor(ip, addresses).unwrap_or(ip))
+}
+
+/// Returns the address to use in the place of a deprecated one.
+fn successor(ip: IpAddr, addresses: &[HostAddress]) -> Option<IpAddr> {
+    let leaving = |one: &&HostAddress| one.ip == ip && one.deprecated;
+    let old = addresses.iter().find(leaving)?;
+    let other = addresses.iter().find(|one| {
+        one.interface == old.interface && one.ip.is_ipv4() == ip.is_ipv4() && !one.deprecated
+    });
+    other.map(|one| one.ip)
 }

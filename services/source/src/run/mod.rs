@@ -1,5 +1,6 @@
 //! From the settings to a source that serves.
 
+mod addresses;
 mod certificate;
 mod channel;
 mod console;
@@ -114,7 +115,9 @@ async fn start(config: Config, stop: CancellationToken) -> Result<RunningParts> 
     let (reports, polls) = mpsc::channel(POLLS);
     let reports = Reports::new(reports, metrics.records.clone());
     let link = Link::prepare(&folder, &store, address, config.next_pin).await?;
+    let (addresses, known_addresses) = watch::channel(netio::host_addresses().unwrap_or_default());
     let context = Arc::new(Context {
+        addresses: known_addresses,
         terms: terms(&config),
         folder,
         store,
@@ -171,6 +174,12 @@ async fn start(config: Config, stop: CancellationToken) -> Result<RunningParts> 
         handle: context.handle.clone(),
         metrics: Arc::clone(&context.metrics),
     });
+    parts.spawn(addresses::follow(
+        context.handle.clone(),
+        local,
+        addresses,
+        stop.clone(),
+    ));
     parts.spawn(relays::watch(
         context.config.flows.relays().to_vec(),
         context.handle.clone(),
