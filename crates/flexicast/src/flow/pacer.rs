@@ -138,6 +138,12 @@ impl Pacer {
         self.controller.on_sent(pn, bytes, now);
     }
 
+    /// Notes a packet that was sent with nothing but a PING.
+    pub(super) fn on_ping_sent(&mut self, pn: u64, bytes: usize, now: Instant) {
+        self.bucket.take(bytes);
+        self.controller.on_ping_sent(pn, bytes, now);
+    }
+
     /// Notes that nothing waits to be sent: the rate that is not used does not grow (RFC 7661).
     pub(super) fn on_app_limited(&mut self, now: Instant) {
         self.controller.on_app_limited(now);

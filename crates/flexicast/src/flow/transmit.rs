@@ -70,7 +70,8 @@ impl FlowSender {
                 .map_or(PacketContents::Ping, PacketContents::One),
             _ => PacketContents::Many(self.scratch.drain(..).collect()),
         };
-        if out.len() == HEADER_LEN {
+        let is_ping = out.len() == HEADER_LEN;
+        if is_ping {
             if self.window.is_blocked() && self.ping_at().is_some_and(|at| at > now) {
                 // Only now did it show that the members' windows are used up.
                 out.clear();
@@ -96,7 +97,11 @@ impl FlowSender {
             out.clear();
             return false;
         }
-        self.pacer.on_sent(pn, out.len(), now);
+        if is_ping {
+            self.pacer.on_ping_sent(pn, out.len(), now);
+        } else {
+            self.pacer.on_sent(pn, out.len(), now);
+        }
         self.note_sent(pn, contents, now, out.len());
         true
     }

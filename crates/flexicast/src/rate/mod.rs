@@ -289,6 +289,11 @@ impl RateController {
             self.shared.cubic.on_idle();
             self.members.values_mut().for_each(Member::on_idle);
         }
+        self.on_ping_sent(pn, bytes, now);
+    }
+
+    /// Takes note of a sent packet that only elicits acknowledgements, and validates no window.
+    pub fn on_ping_sent(&mut self, pn: u64, bytes: usize, now: Instant) {
         self.sent.push(pn, bytes, self.members.len(), now);
         self.plan_tick(now);
     }
