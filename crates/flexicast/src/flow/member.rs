@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::grants::Grant;
 use super::ledger::{Ledger, StreamRange};
+use super::reordering::Reordering;
 use crate::ack::PathAck;
 use crate::range::RangeSet;
 use crate::rtt::RttEstimator;
@@ -27,6 +28,9 @@ pub(crate) struct Delays {
     lower_ack: Option<(Instant, Duration)>,
     pub(crate) fall_back: Duration,
     pub(crate) heartbeat: Duration,
+    /// Whether reordering counts as loss.
+    #[cfg(feature = "fault-injection")]
+    pub(crate) reordering_off: bool,
 }
 
 impl Delays {
@@ -36,7 +40,17 @@ impl Delays {
             lower_ack: None,
             fall_back,
             heartbeat,
+            #[cfg(feature = "fault-injection")]
+            reordering_off: false,
         }
+    }
+
+    /// Whether late packets are told from lost ones, as they always are but for an injected fault.
+    fn tolerates_reordering(&self) -> bool {
+        #[cfg(feature = "fault-injection")]
+        return !self.reordering_off;
+        #[cfg(not(feature = "fault-injection"))]
+        true
     }
 
     /// Sets the maximum acknowledgement delay.
@@ -69,6 +83,7 @@ pub(crate) struct Member {
     /// repaired meanwhile.
     silent_since: Option<Instant>,
     loss_at: Option<Instant>,
+    reordering: Reordering,
     /// Newest key epoch that the member confirmed.
     pub(crate) confirmed: u64,
     pub(crate) grant: Grant,
@@ -92,6 +107,8 @@ pub(crate) struct Resolution {
     pub(crate) acked: Vec<Range<u64>>,
     /// Packets newly found to be lost, ascending.
     pub(crate) lost: Vec<Range<u64>>,
+    /// Packets found to be lost earlier that arrived after all.
+    pub(crate) spurious: Vec<u64>,
     /// Those of the lost packets that carried data.
     pub(crate) gaps: Vec<u64>,
     /// Data packets after which nothing was acknowledged in time, ascending.
@@ -127,6 +144,7 @@ impl Member {
             largest: None,
             silent_since: None,
             loss_at: None,
+            reordering: Reordering::default(),
             confirmed,
             grant: Grant::new(granted),
         }
@@ -192,7 +210,13 @@ impl Member {
                 ack.delay.min(delays.ack * 2),
             );
         }
+        let patience = self.rtt.smoothed() * 2 + delays.ack * 2;
         for range in ack.ranges.iter().rev() {
+            if delays.tolerates_reordering() {
+                let late = &mut out.spurious;
+                self.reordering
+                    .on_acked(range, patience, now, |pn| late.push(pn));
+            }
             self.resolve_with(range.clone(), ledger, |new| out.acked.push(new));
         }
         if self.largest.is_none_or(|known| largest > known) && largest + 1 >= self.low {
@@ -203,16 +227,18 @@ impl Member {
     }
 
     /// RFC 9002 section 6.1: what lies below the largest acknowledged packet and is late by three
-    /// packets or by the time threshold is lost.
+    /// packets or by the time threshold is lost; by time alone where the path reorders.
     fn detect_loss(&mut self, ledger: &mut Ledger, now: Instant, out: &mut Resolution) {
         self.loss_at = None;
         let Some(largest) = self.largest else { return };
-        let delay = self.rtt.loss_delay();
+        let delay = self.reordering.loss_delay(self.rtt.loss_delay());
+        let by_order = !self.reordering.is_usual();
         let first = out.lost.len();
         'gaps: for gap in self.resolved.gaps(self.low..largest) {
             for pn in gap.clone() {
                 let Some(sent) = ledger.get(pn) else { continue };
-                if ledger.sent_between(pn, largest) < PACKET_THRESHOLD && sent.at + delay > now {
+                let is_overtaken = by_order && ledger.sent_between(pn, largest) >= PACKET_THRESHOLD;
+                if !is_overtaken && sent.at + delay > now {
                     self.loss_at = Some(sent.at + delay);
                     if pn > gap.start {
                         out.lost.push(gap.start..pn);
@@ -221,6 +247,7 @@ impl Member {
                     // lost either.
                     break 'gaps;
                 }
+                self.reordering.on_lost(pn, sent.at);
                 if sent.contents.is_data() {
                     out.gaps.push(pn);
                 }

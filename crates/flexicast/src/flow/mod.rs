@@ -16,6 +16,7 @@ mod pacer;
 mod pings;
 mod queue;
 mod rekey;
+mod reordering;
 mod sender;
 mod shared_repairs;
 mod transmit;

@@ -168,11 +168,14 @@ impl Pacer {
         rtt: Duration,
         now: Instant,
     ) {
-        if settled.acked.is_empty() && settled.lost.is_empty() {
-            return;
+        if !settled.spurious.is_empty() {
+            self.controller
+                .on_spurious_loss(member, &settled.spurious, now);
         }
-        self.controller
-            .on_ack(member, &settled.acked, &settled.lost, rtt, now);
+        if !settled.acked.is_empty() || !settled.lost.is_empty() {
+            self.controller
+                .on_ack(member, &settled.acked, &settled.lost, rtt, now);
+        }
         self.follow(now);
     }
 

@@ -234,6 +234,12 @@ impl FlowSender {
         self.pacer.eviction_off = off;
     }
 
+    /// Takes late packets for lost ones, a fault for tests that must notice.
+    #[cfg(feature = "fault-injection")]
+    pub fn set_reordering_off(&mut self, off: bool) {
+        self.delays.reordering_off = off;
+    }
+
     /// The next packet number.
     pub fn next_pn(&self) -> u64 {
         self.ledger.next_pn()

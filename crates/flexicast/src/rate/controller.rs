@@ -28,6 +28,14 @@ pub(super) struct Usage {
     pub(super) next_pn: u64,
 }
 
+/// The last congestion event, as long as its losses may turn out to be none.
+#[derive(Debug, Clone)]
+struct Reduction {
+    before: Cubic,
+    /// Packets of the event that still count as lost.
+    lost: u64,
+}
+
 /// A congestion controller.
 #[derive(Debug, Clone)]
 pub(super) struct Controller {
@@ -36,6 +44,7 @@ pub(super) struct Controller {
     episode: u64,
     /// The lost ones among them.
     episode_lost: u64,
+    last: Option<Reduction>,
 }
 
 impl Controller {
@@ -44,15 +53,26 @@ impl Controller {
             cubic,
             episode: 0,
             episode_lost: 0,
+            last: None,
         }
     }
 
     /// Takes losses: at most one congestion event per round trip (RFC 9002 section 7.3.2). Returns
     /// whether it was one.
     pub(super) fn on_lost(&mut self, losses: Losses, usage: Usage) -> bool {
-        if losses.packets == 0 || losses.end <= self.cubic.recovery() {
+        if losses.packets == 0 {
             return false;
         }
+        if losses.end <= self.cubic.recovery() {
+            if let Some(last) = &mut self.last {
+                last.lost += losses.packets;
+            }
+            return false;
+        }
+        self.last = Some(Reduction {
+            before: self.cubic.clone(),
+            lost: losses.packets,
+        });
         // A flow without anything to send could also start again with the initial window (RFC 9002
         // section 7.8, RFC 5681 section 4.1).
         let (used, floor) = match usage.idle {
@@ -60,6 +80,21 @@ impl Controller {
             false => (usage.used, 0.0),
         };
         self.cubic.on_congestion(used, floor, usage.next_pn);
+        (self.episode, self.episode_lost) = (0, 0);
+        true
+    }
+
+    /// Takes losses back that were none. Once all losses of an event are, its reduction is undone;
+    /// returns whether that happened.
+    pub(super) fn on_spurious(&mut self, packets: u64) -> bool {
+        let Some(last) = &mut self.last else {
+            return false;
+        };
+        last.lost = last.lost.saturating_sub(packets);
+        let Some(undone) = self.last.take_if(|last| packets > 0 && last.lost == 0) else {
+            return false;
+        };
+        self.cubic.restore(undone.before);
         (self.episode, self.episode_lost) = (0, 0);
         true
     }
@@ -102,6 +137,24 @@ mod tests {
         assert_eq!(controller.cubic.window(), 70.0);
         assert!(controller.on_lost(losses(1, 51), busy(70)));
         assert_eq!(controller.cubic.window(), 49.0);
+    }
+
+    #[test]
+    fn a_reduction_is_undone_when_none_of_its_packets_was_lost() {
+        let mut controller = Controller::new(Cubic::with_window(100.0, false));
+        controller.on_lost(losses(2, 10), busy(50));
+        controller.on_lost(losses(1, 20), busy(60));
+        controller.on_reported(20, 10);
+        assert_eq!(controller.cubic.window(), 50.0);
+        assert!(!controller.on_spurious(2), "one packet was lost");
+        assert!(controller.on_spurious(1));
+        assert_eq!(
+            (controller.cubic.window(), controller.cubic.recovery()),
+            (100.0, 50)
+        );
+        assert!(!controller.on_spurious(1), "once");
+        assert!(controller.on_lost(losses(1, 51), busy(70)));
+        assert_eq!(controller.cubic.window(), 70.0);
     }
 
     #[test]

@@ -184,6 +184,18 @@ impl Cubic {
         }
     }
 
+    /// Restores the state from before a reduction for losses that were none (RFC 9438 section
+    /// 4.9.2).
+    pub(super) fn restore(&mut self, before: Cubic) {
+        if before.window > self.window {
+            *self = Cubic {
+                recovery: self.recovery,
+                last: self.last,
+                ..before
+            };
+        }
+    }
+
     /// Halves a window that was not validated for long, with slow start back to three quarters
     /// (RFC 7661 section 4.4.2).
     pub(super) fn on_idle(&mut self) {

@@ -107,6 +107,13 @@ impl RecentLosses {
         self.rounds[0].1 = self.rounds[0].1.saturating_add(events);
     }
 
+    /// Takes losses back that were none, the newest first.
+    fn take_back(&mut self, lost: u64) {
+        self.rounds
+            .iter_mut()
+            .fold(lost, |lost, (tally, _)| tally.take_back(lost));
+    }
+
     /// Returns the loss events of the last rounds, if more was lost in them than any chance
     /// explains where `p` is usual.
     fn excess(&self, p: f64) -> Option<usize> {
@@ -172,6 +179,12 @@ impl LossHistory {
         self.intervals.join(events, is_shared);
         self.recent = RecentLosses::default();
         true
+    }
+
+    /// Takes a loss of the member's own back that was none.
+    pub(super) fn take_back(&mut self, ordinal: u64, at: Instant) {
+        self.recent.take_back(1);
+        self.intervals.take_back(ordinal, at);
     }
 
     /// Takes the losses since `at` for what most members share. Returns whether that ends the

@@ -24,6 +24,8 @@ pub(super) struct LossEvent {
     /// Packets sent before it.
     ordinal: u64,
     at: Instant,
+    /// Lost packets that belong to it.
+    packets: u32,
 }
 
 /// Numbers of packets between the loss events of a member.
@@ -68,10 +70,18 @@ impl LossIntervals {
         is_shared: impl Fn(u64) -> bool,
     ) -> bool {
         if self.event_until.is_some_and(|until| at < until) || ordinal < self.start {
+            if let Some(event) = self.pending.as_mut().filter(|event| event.at <= at) {
+                event.packets = event.packets.saturating_add(1);
+            }
             return false;
         }
         self.settle(is_shared);
-        self.pending = Some(LossEvent { pn, ordinal, at });
+        self.pending = Some(LossEvent {
+            pn,
+            ordinal,
+            at,
+            packets: 1,
+        });
         self.event_until = Some(at + rtt);
         true
     }
@@ -91,6 +101,49 @@ impl LossIntervals {
             self.start = event.ordinal;
             self.adapt();
         }
+    }
+
+    /// Takes a loss back that was none: its event ends when no other packet of it was lost. Of
+    /// events that are settled, only the first packet is known.
+    pub(super) fn take_back(&mut self, ordinal: u64, at: Instant) {
+        let is_pending = |event: &LossEvent| event.at <= at;
+        if let Some(event) = self.pending.as_mut().filter(|event| is_pending(event)) {
+            event.packets = event.packets.saturating_sub(1);
+            if event.packets == 0 {
+                (self.pending, self.event_until) = (None, None);
+            }
+            return;
+        }
+        let mut first = self.start;
+        for newer in 0..usize::from(self.len) {
+            if first <= ordinal {
+                if first == ordinal {
+                    self.remove_event(newer);
+                }
+                return;
+            }
+            let at = (usize::from(self.next) + 2 * INTERVALS - 1 - newer) % INTERVALS;
+            first = first.saturating_sub(u64::from(self.closed[at]));
+        }
+    }
+
+    /// Joins the interval that ends with an event to the one after it; `newer` events are newer.
+    fn remove_event(&mut self, newer: usize) {
+        let place = |age: usize| (usize::from(self.next) + 2 * INTERVALS - 1 - age) % INTERVALS;
+        let interval = u64::from(self.closed[place(newer)]);
+        let places: Vec<usize> = (0..=newer).rev().map(place).collect();
+        if newer == 0 {
+            self.start = self.start.saturating_sub(interval);
+            self.sum -= interval;
+        } else {
+            for pair in places.windows(2) {
+                self.closed[pair[0]] = self.closed[pair[1]];
+            }
+            let joined = &mut self.closed[places[0]];
+            *joined = joined.saturating_add(interval as u32);
+        }
+        self.next = ((usize::from(self.next) + INTERVALS - 1) % INTERVALS) as u16;
+        self.len -= 1;
     }
 
     /// Drops the pending event if it began at `at` or later, when most members lost packets.
@@ -211,6 +264,39 @@ mod tests {
         let (all, pn) = intervals(Instant::now(), &distances);
         let expected: u64 = (172..300).map(|i| 1000 + i).sum();
         assert_eq!(all.sample(pn + 7), (128.0, (expected + 7) as f64));
+    }
+
+    #[test]
+    fn an_event_without_a_lost_packet_is_none() {
+        let start = Instant::now();
+        let at = |pn| start + Duration::from_millis(pn);
+        let (mut all, pn) = intervals(start, &[1000, 500, 700, 900]);
+        assert_eq!(all.sample(pn), (4.0, 3100.0));
+        let newest_first = |all: &LossIntervals| all.newest().collect::<Vec<_>>();
+        all.take_back(2200, at(2200));
+        assert_eq!(newest_first(&all), [1600, 500, 1000]);
+        all.take_back(1501, at(1501));
+        assert_eq!(
+            newest_first(&all),
+            [1600, 500, 1000],
+            "not the first of its event"
+        );
+        all.take_back(1000, at(1000));
+        assert_eq!(newest_first(&all), [1600, 1500]);
+        all.take_back(3100, at(3100));
+        assert_eq!(newest_first(&all), [1500]);
+        assert_eq!(all.sample(4000), (1.0, 4000.0));
+        // An event that is not settled ends with the last of its packets.
+        for lost in [4000, 4010, 4020] {
+            all.on_lost(lost, lost, at(lost), RTT, |_| false);
+        }
+        assert_eq!(all.sample(4100), (2.0, 4100.0));
+        all.take_back(4000, at(4000));
+        all.take_back(4020, at(4020));
+        assert_eq!(all.sample(4100).0, 2.0);
+        all.take_back(4010, at(4010));
+        assert_eq!(all.sample(4100).0, 1.0);
+        assert!(all.on_lost(4030, 4030, at(4030), RTT, |_| false));
     }
 
     #[test]

@@ -24,6 +24,13 @@ impl Tally {
         self.lost = self.lost.saturating_add(clamp(lost)).min(self.reported);
     }
 
+    /// Takes losses back that were none; returns how many of `lost` were not counted here.
+    pub(super) fn take_back(&mut self, lost: u64) -> u64 {
+        let here = lost.min(self.lost.into());
+        self.lost -= here as u32;
+        lost - here
+    }
+
     /// The share of the packets that was lost.
     pub(super) fn share(&self) -> f64 {
         f64::from(self.lost) / f64::from(self.reported.max(1))
@@ -43,6 +50,14 @@ impl LossWindow {
     pub(super) fn add(&mut self, reported: u64, lost: u64, now: Duration) {
         self.expire(now);
         self.slots[self.newest as usize % SLOTS].add(reported, lost);
+    }
+
+    /// Takes losses back that were none, the newest first.
+    pub(super) fn take_back(&mut self, lost: u64) {
+        (0..SLOTS).fold(lost, |lost, age| {
+            let slot = (self.newest as usize + SLOTS - age) % SLOTS;
+            self.slots[slot].take_back(lost)
+        });
     }
 
     /// Forgets what is too old.

@@ -73,7 +73,7 @@ pub(super) struct Member {
     pub(super) rtt: Duration,
     admitted: Instant,
     /// Packets below are not its own.
-    cut: u64,
+    pub(super) cut: u64,
     /// Packets below this number are reported or lost.
     pub(super) reported_to: u64,
     /// Whether it may limit the flow.

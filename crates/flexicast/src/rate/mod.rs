@@ -283,7 +283,7 @@ impl RateController {
         }
     }
 
-    /// Takes note of a sent packet.
+    /// Takes note of a sent packet with data, which ends an idle period.
     pub fn on_sent(&mut self, pn: u64, bytes: usize, now: Instant) {
         if self.clock.resume(now) >= NON_VALIDATED {
             self.shared.cubic.on_idle();
@@ -332,6 +332,32 @@ impl RateController {
             RatePolicy::TcpFriendly => self.on_friendly_report(member, acked, lost, &report, now),
         }
         self.update_rate(now);
+        self.plan_tick(now);
+    }
+
+    /// Takes back what the loss of these packets meant for a member: they arrived after all, later
+    /// than others.
+    pub fn on_spurious_loss(&mut self, member: MemberId, packets: &[u64], now: Instant) {
+        let Some(reporter) = self.members.get_mut(&member) else {
+            return;
+        };
+        let own = packets.iter().filter(|pn| **pn >= reporter.cut);
+        let count = own.clone().count() as u64;
+        reporter.loss.take_back(count);
+        reporter.measured.take_back(count);
+        match self.config.policy {
+            RatePolicy::Fixed => {}
+            RatePolicy::CubicMin => {
+                if let Estimator::Cubic(controller) = &mut reporter.estimator {
+                    controller.on_spurious(count);
+                }
+            }
+            RatePolicy::TcpFriendly => {
+                let own: Vec<u64> = own.copied().collect();
+                self.on_friendly_spurious(member, &own);
+            }
+        }
+        // What is undone counts from the next scan on.
         self.plan_tick(now);
     }
 

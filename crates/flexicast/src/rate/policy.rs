@@ -166,6 +166,34 @@ impl RateController {
         self.grow_shared(acked, shared, now);
     }
 
+    /// Policy `TcpFriendly`: takes losses back that were none.
+    pub(super) fn on_friendly_spurious(&mut self, id: MemberId, packets: &[u64]) {
+        let count = self.members.len();
+        let Some(member) = self.members.get_mut(&id) else {
+            return;
+        };
+        let Estimator::History(history) = &mut member.estimator else {
+            return;
+        };
+        let (mut shared, mut own) = (0, 0);
+        for pn in packets {
+            let ordinal = self.sent.ordinal(*pn);
+            let Some(packet) = self.sent.take_back(*pn) else {
+                continue;
+            };
+            if !packet.is_lost_by_most(count) {
+                own += 1;
+                history.take_back(ordinal, packet.at);
+            } else if packet.has_just_become_shared(count) {
+                // Without this member, most have it.
+                shared += 1;
+            }
+        }
+        let congestion = &mut history.congestion;
+        congestion.take_if(|congestion| congestion.controller.on_spurious(own));
+        self.shared.on_spurious(shared);
+    }
+
     /// Drives a member's own controller, which begins with a sudden change.
     fn on_congestion(
         &mut self,

@@ -132,6 +132,15 @@ impl SentLog {
         }
     }
 
+    /// Takes back that a member lost a recorded packet; returns the packet as it was before.
+    pub(super) fn take_back(&mut self, pn: u64) -> Option<SentPacket> {
+        let index = self.index(pn);
+        let packet = self.packets.get_mut(index).filter(|p| p.pn == pn)?;
+        let before = *packet;
+        packet.lost = packet.lost.saturating_sub(1);
+        Some(before)
+    }
+
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.packets.len()

@@ -505,6 +505,33 @@ fn scans_are_rare_and_end_with_the_traffic() {
 }
 
 #[test]
+fn losses_that_were_none_are_taken_back() {
+    for (policy, members) in [
+        (RatePolicy::TcpFriendly, 1),
+        (RatePolicy::TcpFriendly, MEMBERS),
+        (RatePolicy::CubicMin, MEMBERS),
+    ] {
+        let mut rounds = Rounds::new(config(policy), members);
+        rounds.run(10, nothing);
+        let before = rounds.rate();
+        let sent = rounds.send(rounds.window());
+        let late: Vec<u64> = sent.clone().filter(|pn| pn % 2 == 0).collect();
+        for member in 0..members {
+            rounds.report(member, sent.clone(), |pn| member == 0 && pn % 2 == 0);
+        }
+        assert!(
+            rounds.rate() < 0.6 * before,
+            "{policy:?}, {members} members"
+        );
+        assert!(rounds.controller.member_loss(0) > 0.1);
+        rounds.controller.on_spurious_loss(0, &late, rounds.now);
+        assert_eq!(rounds.controller.member_loss(0), 0.0);
+        assert_eq!(rounds.run(5, nothing), []);
+        assert!(rounds.rate() >= before, "{policy:?}, {members} members");
+    }
+}
+
+#[test]
 fn a_member_takes_little_memory() {
     let own = std::mem::size_of::<Member>() + std::mem::size_of::<friendly::LossHistory>();
     assert!(own <= 900, "{own} bytes");

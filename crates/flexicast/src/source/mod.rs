@@ -159,6 +159,7 @@ impl Source {
         self.flows_mut().for_each(|flow| {
             flow.set_fall_back_off(faults.fall_back_off);
             flow.set_eviction_off(faults.eviction_off);
+            flow.set_reordering_off(faults.reordering_off);
         });
     }
 

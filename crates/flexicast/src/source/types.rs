@@ -52,6 +52,8 @@ pub struct Faults {
     pub fall_back_off: bool,
     /// Whether slow and lossy members stay on the flow.
     pub eviction_off: bool,
+    /// Whether late packets count as lost ones.
+    pub reordering_off: bool,
 }
 
 /// One channel.

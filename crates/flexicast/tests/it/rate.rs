@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use flexicast::flow::BreakerState;
+use flexicast::flow::{BreakerState, FlowConfig};
+use flexicast::source::Faults;
 use flexicast::{Cause, Rung};
 
 use super::lab::{Bottleneck, Lab, flow_config};
@@ -126,4 +127,51 @@ fn a_flow_that_most_members_lose_stops_and_resumes() {
     }
     lab.run(SECOND * 5);
     assert_complete(&lab);
+}
+
+/// Moves of a member whose path delays each packet by up to 20 ms, and the rate of the flow at the
+/// end in bit/s. The channel is busy, packets are 2 ms apart and less.
+fn jittery(nodes: usize, faults: Faults) -> (usize, u64) {
+    let config = FlowConfig {
+        rate: Some(20_000_000),
+        ..flow_config(4)
+    };
+    let mut lab = Lab::with_config(4, nodes, config);
+    lab.source.inject_faults(faults);
+    (0..nodes).for_each(|i| lab.connect(i));
+    lab.run(SECOND * 3);
+    lab.nodes[0].jitter = Duration::from_millis(20);
+    publish_for(&mut lab, 6_000_000, SECOND * 20);
+    let rate = lab.source.flow(0).unwrap().rate().bits_per_s.unwrap();
+    assert!(
+        lab.nodes[1..].iter().all(|node| node.moves.len() == 1),
+        "the others stay members"
+    );
+    lab.run(SECOND * 5);
+    assert_complete(&lab);
+    (lab.nodes[0].moves.len(), rate)
+}
+
+#[test]
+fn a_path_that_reorders_all_the_time_is_not_lossy() {
+    for nodes in [1, 10] {
+        let (moves, rate) = jittery(nodes, Faults::default());
+        assert_eq!(
+            moves, 1,
+            "{nodes} receivers: the jittery one is still a member"
+        );
+        assert!(rate >= 6_000_000, "{nodes} receivers: {rate} bit/s");
+    }
+}
+
+#[test]
+fn without_patience_a_path_that_reorders_looks_lossy() {
+    let faults = Faults {
+        reordering_off: true,
+        ..Faults::default()
+    };
+    let (moves, _) = jittery(10, faults);
+    assert!(moves > 1, "evicted");
+    let (_, rate) = jittery(1, faults);
+    assert!(rate < 3_000_000, "{rate} bit/s");
 }

@@ -173,6 +173,7 @@ impl Engine {
             repair_off: faults.repair_off,
             fall_back_off: faults.fall_back_off,
             eviction_off: faults.eviction_off,
+            reordering_off: false,
         });
         Ok(())
     }

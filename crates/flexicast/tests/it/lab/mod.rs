@@ -55,6 +55,8 @@ pub struct Node {
     pub asked: Vec<(Duration, Asked)>,
     /// Of flow packets, in percent.
     pub loss: u32,
+    /// Jitter of its path beyond that of all.
+    pub jitter: Duration,
     /// The last link to the receiver, if it is slower than the others.
     pub bottleneck: Option<Bottleneck>,
     pub got: Vec<(u64, Via, Duration)>,
@@ -272,6 +274,7 @@ impl Lab {
             relay: false,
             asked: Vec::new(),
             loss: 0,
+            jitter: Duration::ZERO,
             bottleneck: None,
             got: Vec::new(),
             moves: Vec::new(),

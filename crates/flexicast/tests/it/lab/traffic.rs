@@ -111,8 +111,9 @@ impl Lab {
             return;
         }
         for i in 0..self.nodes.len() {
-            let jitter = self.jitter.mul_f64(self.rng.random_range(0.0..1.0));
             let node = &self.nodes[i];
+            let most = self.jitter + node.jitter;
+            let jitter = most.mul_f64(self.rng.random_range(0.0..1.0));
             let lost = node.loss > 0 && self.rng.random_range(0..100) < node.loss;
             let native = node.joined && node.multicast;
             let relayed = node.tunnel && node.relay;

@@ -1,0 +1,113 @@
+//! Reordering on a member's path: losses that turn out to be none, and the patience that they teach
+//! (RFC 9002 section 6.1; as in RACK, RFC 8985 section 6.2).
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+/// Newest packets declared lost that are remembered.
+const REMEMBERED: usize = 256;
+/// Losses in a row that stay losses, after which the patience ends: the path may have changed.
+const FORGET_AFTER: u32 = 64;
+
+/// Packets of a member that were declared lost, and how late they may be.
+#[derive(Debug, Default)]
+pub(super) struct Reordering {
+    /// Packets declared lost, ascending, and when they were sent.
+    declared: VecDeque<(u64, Instant)>,
+    /// Time after which a packet below the largest acknowledged one counts as lost, if that is
+    /// longer than usual.
+    patience: Duration,
+    /// Losses since the last one that was none.
+    proven: u32,
+}
+
+impl Reordering {
+    /// Whether the order of packets says nothing about losses.
+    pub(super) fn is_usual(&self) -> bool {
+        !self.patience.is_zero()
+    }
+
+    /// Returns the time after which a packet counts as lost, where `usual` is that without
+    /// reordering.
+    pub(super) fn loss_delay(&self, usual: Duration) -> Duration {
+        usual.max(self.patience)
+    }
+
+    /// Takes a packet that is declared lost.
+    pub(super) fn on_lost(&mut self, pn: u64, sent: Instant) {
+        if self.declared.back().is_some_and(|(last, _)| *last >= pn) {
+            let at = self.declared.partition_point(|(known, _)| *known < pn);
+            self.declared.insert(at, (pn, sent));
+        } else {
+            self.declared.push_back((pn, sent));
+        }
+        if self.declared.len() > REMEMBERED {
+            self.declared.pop_front();
+        }
+        self.proven += 1;
+        if self.proven >= FORGET_AFTER {
+            (self.patience, self.proven) = (Duration::ZERO, 0);
+        }
+    }
+
+    /// Takes an acknowledged range. Calls `spurious` with each packet of it that was declared lost.
+    /// Next time, a packet is waited for as long as these took, at most for `longest`.
+    pub(super) fn on_acked(
+        &mut self,
+        range: &Range<u64>,
+        longest: Duration,
+        now: Instant,
+        mut spurious: impl FnMut(u64),
+    ) {
+        let from = self.declared.partition_point(|(pn, _)| *pn < range.start);
+        let to = self.declared.partition_point(|(pn, _)| *pn < range.end);
+        for (pn, sent) in self.declared.drain(from..to.max(from)) {
+            let took = now.saturating_duration_since(sent);
+            self.patience = self.patience.max(took.min(longest));
+            self.proven = 0;
+            spurious(pn);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+    const LONGEST: Duration = Duration::from_millis(100);
+
+    #[test]
+    fn a_late_packet_is_waited_for_as_long_the_next_time() {
+        let start = Instant::now();
+        let mut path = Reordering::default();
+        (5..8).for_each(|pn| path.on_lost(pn, start + MS * pn as u32));
+        assert!(!path.is_usual() && path.loss_delay(MS * 20) == MS * 20);
+        let mut late = Vec::new();
+        path.on_acked(&(6..7), LONGEST, start + MS * 40, |pn| late.push(pn));
+        assert_eq!(late, [6]);
+        assert!(path.is_usual());
+        assert_eq!(path.loss_delay(MS * 20), MS * 34);
+        path.on_acked(&(0..9), LONGEST, start + MS * 1000, |pn| late.push(pn));
+        path.on_acked(&(0..9), LONGEST, start + MS * 1000, |pn| late.push(pn));
+        assert_eq!(late, [6, 5, 7], "each once");
+        assert_eq!(path.loss_delay(MS * 20), LONGEST, "within bounds");
+    }
+
+    #[test]
+    fn memory_is_bounded_and_losses_that_stay_end_the_patience() {
+        let start = Instant::now();
+        let mut path = Reordering::default();
+        (0..1000).for_each(|pn| path.on_lost(pn, start));
+        path.on_lost(900, start);
+        assert_eq!(path.declared.len(), REMEMBERED);
+        let mut late = 0;
+        path.on_acked(&(0..1000), LONGEST, start + MS * 50, |_| late += 1);
+        assert_eq!(late, REMEMBERED);
+        (1000..1063).for_each(|pn| path.on_lost(pn, start));
+        assert!(path.is_usual());
+        path.on_lost(1063, start);
+        assert!(!path.is_usual());
+    }
+}
