@@ -144,6 +144,23 @@ mod tests {
     }
 
     #[test]
+    fn a_failure_at_a_former_address_is_none_at_the_present_one() {
+        let mut replicas = Replicas::default();
+        assert!(!replicas.has_failed(1), "no receiver");
+        replicas.replace((1, 0), [(1, target(1))].into_iter());
+        let former = Arc::clone(&replicas.by_session[&1]);
+        assert!(!replicas.has_failed(1));
+        // As the sending thread does before it reports.
+        former.close();
+        assert!(replicas.has_failed(1));
+        replicas.replace((1, 1), [(1, target(2))].into_iter());
+        former.close();
+        assert!(!replicas.has_failed(1), "reported late");
+        replicas.by_session[&1].close();
+        assert!(replicas.has_failed(1));
+    }
+
+    #[test]
     fn receivers_that_stay_keep_what_is_queued_for_them() {
         let mut replicas = Replicas::default();
         assert!(!replicas.is_at((0, 0)));

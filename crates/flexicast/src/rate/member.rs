@@ -84,6 +84,9 @@ pub(super) struct Member {
     pub(super) evicted: bool,
     /// Bytes a second that its path takes; infinite while nothing limits it.
     pub(super) rate: f64,
+    /// Highest rate, in bytes a second, that the flow has used since it is a member, without a
+    /// reduction for most members since.
+    pub(super) proven: f64,
     /// Whether it holds the flow below the minimum rate.
     pub(super) slow: Condition,
     /// Whether it loses more than it may.
@@ -105,6 +108,7 @@ impl Member {
             was_scanned: false,
             evicted: false,
             rate: f64::INFINITY,
+            proven: 0.0,
             slow: Condition::default(),
             lossy: Condition::default(),
             loss: LossWindow::default(),

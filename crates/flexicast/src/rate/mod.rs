@@ -43,6 +43,7 @@ mod sent;
 mod slowest;
 #[cfg(test)]
 mod tests;
+mod used;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -56,6 +57,7 @@ use friendly::Population;
 use member::{Estimator, Member};
 use sent::SentLog;
 use slowest::Slowest;
+use used::UsedRate;
 
 use crate::DEFAULT_UDP_PAYLOAD;
 use crate::flow::MemberId;
@@ -144,6 +146,7 @@ pub struct RateController {
     config: RateConfig,
     members: BTreeMap<MemberId, Member>,
     sent: SentLog,
+    used: UsedRate,
     clock: BusyClock,
     /// Of losses that most members share (policy `TcpFriendly`).
     shared: Controller,
@@ -174,6 +177,7 @@ impl RateController {
         let mut controller = RateController {
             members: BTreeMap::new(),
             sent: SentLog::default(),
+            used: UsedRate::default(),
             clock: BusyClock::default(),
             shared: Controller::new(Cubic::new()),
             progress: 0,
@@ -294,6 +298,7 @@ impl RateController {
 
     /// Takes note of a sent packet that only elicits acknowledgements, and validates no window.
     pub fn on_ping_sent(&mut self, pn: u64, bytes: usize, now: Instant) {
+        self.used.on_sent(bytes, self.interval(), now);
         self.sent.push(pn, bytes, self.members.len(), now);
         self.plan_tick(now);
     }
@@ -387,9 +392,14 @@ impl RateController {
         }
     }
 
+    /// Time between two scans.
+    fn interval(&self) -> Duration {
+        Duration::from_secs_f64(self.rtt).clamp(TICK, MAX_TICK)
+    }
+
     fn plan_tick(&mut self, now: Instant) {
-        let interval = Duration::from_secs_f64(self.rtt).clamp(TICK, MAX_TICK);
-        self.tick.get_or_insert(now + interval);
+        let at = now + self.interval();
+        self.tick.get_or_insert(at);
     }
 
     /// Measures for the circuit breaker.
@@ -455,7 +465,8 @@ impl RateController {
         }
     }
 
-    /// The rate in bytes a second below which no member may hold the flow.
+    /// The rate in bytes a second below which no member may hold the flow: half the median of what
+    /// the members could get, as far as that is proven. Windows grow beyond.
     fn minimum_rate(&mut self) -> f64 {
         if let Some(min) = self.config.min {
             return min as f64 / 8.0;
@@ -464,7 +475,7 @@ impl RateController {
         let rates = self.members.values().filter(|member| member.counts);
         self.scratch.clear();
         self.scratch
-            .extend(rates.map(|member| member.rate.min(most)));
+            .extend(rates.map(|member| member.rate.min(most).min(member.proven)));
         let middle = self.scratch.len() / 2;
         if self.scratch.is_empty() {
             return 0.0;

@@ -266,6 +266,10 @@ impl RateController {
         let usage = self.usage(self.rtt);
         self.shared.on_lost(shared, usage);
         self.answered = usage.next_pn;
+        let proven = self.shared_rate();
+        for member in self.members.values_mut() {
+            member.proven = member.proven.min(proven);
+        }
     }
 
     /// Grows the shared window by what is reported for the first time, if it is what limits the
@@ -298,7 +302,9 @@ impl RateController {
         let count = self.members.len();
         let age = Duration::from_secs_f64(self.rtt * 1.5) + self.config.ack_delay * 2;
         let (mut longest, mut population) = (None, Population::default());
+        let used = self.used.take_peak(self.interval(), now);
         for (id, member) in &mut self.members {
+            member.proven = member.proven.max(used);
             member.counts |= !any || member.is_old(now);
             if member.counts {
                 // Among equals the one that has it keeps it.

@@ -284,6 +284,67 @@ fn a_member_that_holds_the_flow_for_two_seconds_is_too_slow() {
     assert_eq!(events.len(), 1, "once: {events:?}");
 }
 
+/// Members with capacities: what is more than fits a round trip is lost. Returns the events of a
+/// minute.
+fn with_capacities(slow: u64, others: u64) -> Vec<RateEvent> {
+    let mut rounds = Rounds::friendly(MEMBERS);
+    let mut events = Vec::new();
+    for _ in 0..600 {
+        let sent = rounds.send(rounds.window());
+        for member in 0..MEMBERS {
+            let fits = if member == 3 { slow } else { others };
+            rounds.report(member, sent.clone(), |pn| pn >= sent.start + fits);
+        }
+        rounds.controller.handle_timeout(rounds.now);
+        events.extend(std::iter::from_fn(|| rounds.controller.poll_event()));
+    }
+    events
+}
+
+#[test]
+fn a_member_above_half_of_the_true_median_stays() {
+    // In packets per round trip. What is above the slow member's capacity is not proven to pass.
+    assert_eq!(with_capacities(130, 200), []);
+    let events = with_capacities(40, 200);
+    assert!(events.contains(&RateEvent::TooSlow(3)), "{events:?}");
+}
+
+#[test]
+fn a_slow_majority_leaves_under_a_configured_minimum() {
+    let play = |min| {
+        let config = RateConfig {
+            min: Some(min),
+            ..config(RatePolicy::TcpFriendly)
+        };
+        let mut rounds = Rounds::new(config, MEMBERS);
+        rounds.run(40, nothing);
+        rounds.run(60, |member, pn| member < 6 && (pn + member * 7) % 50 == 0)
+    };
+    assert_eq!(play(100_000), [], "above the minimum");
+    let events = play(50_000_000);
+    assert_eq!(events, [0, 1, 2, 3, 4, 5].map(RateEvent::TooSlow));
+}
+
+#[test]
+fn a_sole_member_is_judged_once_its_rate_has_met_a_limit() {
+    let with_minimum = RateConfig {
+        min: Some(5_000_000),
+        ..config(RatePolicy::TcpFriendly)
+    };
+    let mut rounds = Rounds::new(with_minimum, 1);
+    // Ten seconds of an application that needs little: slow start has met no limit.
+    for _ in 0..100 {
+        let sent = rounds.send(4);
+        rounds.controller.on_app_limited(rounds.now);
+        rounds.report(0, sent, |_| false);
+        rounds.controller.handle_timeout(rounds.now);
+        assert!(rounds.rate() < 5.0);
+        assert_eq!(rounds.controller.poll_event(), None);
+    }
+    let events = rounds.run(200, |_, pn| pn % 20 == 0);
+    assert_eq!(events, [RateEvent::TooSlow(0)]);
+}
+
 #[test]
 fn the_minimum_rate_can_be_set() {
     let play = |min| {
@@ -512,22 +573,26 @@ fn losses_that_were_none_are_taken_back() {
         (RatePolicy::CubicMin, MEMBERS),
     ] {
         let mut rounds = Rounds::new(config(policy), members);
+        let path = |rounds: &Rounds| match policy {
+            RatePolicy::CubicMin => rounds.controller.members[&0].rate,
+            _ => rounds.controller.rate,
+        };
         rounds.run(10, nothing);
-        let before = rounds.rate();
+        let before = path(&rounds);
         let sent = rounds.send(rounds.window());
         let late: Vec<u64> = sent.clone().filter(|pn| pn % 2 == 0).collect();
         for member in 0..members {
             rounds.report(member, sent.clone(), |pn| member == 0 && pn % 2 == 0);
         }
         assert!(
-            rounds.rate() < 0.6 * before,
+            path(&rounds) <= 0.75 * before,
             "{policy:?}, {members} members"
         );
-        assert!(rounds.controller.member_loss(0) > 0.1);
+        assert!(rounds.controller.member_loss(0) > 0.0);
         rounds.controller.on_spurious_loss(0, &late, rounds.now);
         assert_eq!(rounds.controller.member_loss(0), 0.0);
         assert_eq!(rounds.run(5, nothing), []);
-        assert!(rounds.rate() >= before, "{policy:?}, {members} members");
+        assert!(path(&rounds) >= before, "{policy:?}, {members} members");
     }
 }
 
@@ -584,15 +649,4 @@ proptest! {
             prop_assert!(events <= 300 * 7);
         }
     }
-}
-
-#[test]
-fn a_sole_member_below_a_configured_minimum_leaves() {
-    let with_minimum = RateConfig {
-        min: Some(5_000_000),
-        ..config(RatePolicy::TcpFriendly)
-    };
-    let mut rounds = Rounds::new(with_minimum, 1);
-    let events = rounds.run(200, |_, pn| pn % 20 == 0);
-    assert_eq!(events, [RateEvent::TooSlow(0)]);
 }

@@ -70,6 +70,35 @@ fn a_member_that_blocks_the_flow_backs_off_at_once() {
 }
 
 #[test]
+fn the_back_off_of_another_rung_ends_no_pause() {
+    let mut now = Instant::now();
+    let mut ladder = listening(now);
+    promote(&mut ladder, Rung::Multicast, now);
+    fall_back(&mut ladder, Cause::AckTimeout, now);
+    promote(&mut ladder, Rung::Multicast, now);
+    let native = fall_back(&mut ladder, Cause::AckTimeout, now).unwrap();
+    promote(&mut ladder, Rung::Amt, now);
+    let delay = fall_back(&mut ladder, Cause::TooSlow, now).unwrap();
+    assert!(native < delay && ladder.is_paused());
+    let over = ladder.end_backoff(Rung::Multicast, true, now + native);
+    assert_eq!(
+        over,
+        BackoffEnd::Running,
+        "no FC_RUNG tells the receiver to return"
+    );
+    assert!(ladder.is_paused() && !ladder.is_backing_off(Rung::Multicast, now + native));
+    now += delay;
+    for rung in [Rung::Multicast, Rung::Amt] {
+        let early = ladder.prove(path(rung), rung, EPOCH, now);
+        assert_eq!(early, ProofOutcome::Ignored, "{rung} while it is paused");
+    }
+    let over = ladder.end_backoff(Rung::Amt, true, now);
+    assert_eq!(over, BackoffEnd::Over);
+    assert!(!ladder.is_paused());
+    promote(&mut ladder, Rung::Multicast, now);
+}
+
+#[test]
 fn an_evicted_member_returns_only_when_its_unicast_path_keeps_up() {
     let mut now = Instant::now();
     let mut ladder = listening(now);
