@@ -38,10 +38,11 @@
 //! - [`merge::Merge`]: where the bytes of both paths meet.
 //! - [`control`], [`unicast`], [`frame`], [`ack`]: the codecs.
 //! - [`protect`]: packet protection (RFC 9001 with a key per epoch of the flow).
+//! - [`feedback`]: acknowledgements outside of the QUIC connection.
 //! - [`trace`]: outcomes of flow packets, for qlog.
 //!
 //! Both ends are driven alike: pass in what arrives and `now`; take out bytes (`take_control`,
-//! `poll_datagram`, `poll_transmit`, `poll_unicast`), events (`poll_event`) and updates
+//! `poll_datagram`, `poll_feedback`, `poll_transmit`, `poll_unicast`), events (`poll_event`) and updates
 //! (`poll_update`); call `handle_timeout` at `poll_timeout`.
 //!
 //! # Invariants
@@ -57,6 +58,7 @@
 
 pub mod ack;
 pub mod control;
+pub mod feedback;
 pub mod flow;
 pub mod frame;
 mod id;

@@ -87,6 +87,23 @@ impl FlowSecret {
     }
 }
 
+impl FlowSecret {
+    /// Derives another secret, which reveals nothing of this one.
+    ///
+    /// # Errors
+    ///
+    /// The cryptographic library refuses the parameters.
+    pub(crate) fn derive(&self, label: &[u8], context: &[u8]) -> Result<FlowSecret, KeyError> {
+        let prk = hkdf::Prk::new_less_safe(hkdf::HKDF_SHA256, self.as_bytes());
+        let mut derived = FlowSecret::default();
+        let info = [label, context];
+        prk.expand(&info, Length(SECRET_LEN))
+            .and_then(|okm| okm.fill(derived.as_mut_bytes()))
+            .map_err(|_| KeyError)?;
+        Ok(derived)
+    }
+}
+
 impl Clone for FlowSecret {
     fn clone(&self) -> Self {
         let mut copy = FlowSecret::default();

@@ -1,4 +1,4 @@
-//! ADDRESSES: where else receivers reach the source (protocol.md section 4.10).
+//! ADDRESSES: where else receivers reach the source (protocol.md section 4.11).
 
 use std::net::SocketAddr;
 

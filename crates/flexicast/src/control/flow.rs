@@ -281,7 +281,7 @@ impl Key {
         put_flow(out, self.flow);
         out.put_varint(self.sequence);
         out.put_varint(self.first_pn);
-        out.put_prefixed(self.secret.as_bytes());
+        put_secret(out, &self.secret);
         out.extend_from_slice(&self.algorithm.to_be_bytes());
     }
 
@@ -290,20 +290,11 @@ impl Key {
         let flow = flow(r, WHAT)?;
         let sequence = r.varint()?;
         let first_pn = r.varint()?;
-        let bytes = r.prefixed(MAX_NAME)?;
-        if bytes.len() != SECRET_LEN {
-            return Err(WireError::invalid(
-                WHAT,
-                "a secret that is not 32 bytes long",
-            ));
-        }
-        let mut secret = FlowSecret::default();
-        secret.as_mut_bytes().copy_from_slice(bytes);
         Ok(Key {
             flow,
             sequence,
             first_pn,
-            secret,
+            secret: secret(r, WHAT)?,
             algorithm: r.u64()?,
         })
     }
@@ -406,12 +397,12 @@ impl RungNotice {
     }
 }
 
-fn put_flow(out: &mut Vec<u8>, flow: FlowId) {
+pub(super) fn put_flow(out: &mut Vec<u8>, flow: FlowId) {
     out.push(FlowId::LEN as u8);
     out.extend_from_slice(&flow.0);
 }
 
-fn flow(r: &mut Reader<'_>, what: &'static str) -> Result<FlowId, WireError> {
+pub(super) fn flow(r: &mut Reader<'_>, what: &'static str) -> Result<FlowId, WireError> {
     if usize::from(r.u8()?) != FlowId::LEN {
         return Err(WireError::invalid(
             what,
@@ -419,6 +410,23 @@ fn flow(r: &mut Reader<'_>, what: &'static str) -> Result<FlowId, WireError> {
         ));
     }
     Ok(FlowId(r.array()?))
+}
+
+pub(super) fn put_secret(out: &mut Vec<u8>, secret: &FlowSecret) {
+    out.put_prefixed(secret.as_bytes());
+}
+
+pub(super) fn secret(r: &mut Reader<'_>, what: &'static str) -> Result<FlowSecret, WireError> {
+    let bytes = r.prefixed(MAX_NAME)?;
+    if bytes.len() != SECRET_LEN {
+        return Err(WireError::invalid(
+            what,
+            "a secret that is not 32 bytes long",
+        ));
+    }
+    let mut secret = FlowSecret::default();
+    secret.as_mut_bytes().copy_from_slice(bytes);
+    Ok(secret)
 }
 
 fn put_tlv(out: &mut Vec<u8>, kind: u64, value: &[u8]) {

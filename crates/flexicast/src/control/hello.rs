@@ -16,6 +16,8 @@ pub const CAPABILITY_MULTICAST_IPV6: u64 = 0x02;
 pub const CAPABILITY_COPIES: u64 = 0x03;
 /// The receiver can get flows through an AMT relay (rung 2).
 pub const CAPABILITY_AMT: u64 = 0x04;
+/// The receiver can acknowledge by feedback packets.
+pub const CAPABILITY_FEEDBACK: u64 = 0x05;
 
 /// Bytes of an enrolment before its token: the receiver's credential and its instance.
 const ENROL_HEAD: usize = 32 + 8;

@@ -2,6 +2,7 @@
 //! section 4).
 
 mod addresses;
+mod feedback;
 mod flow;
 mod hello;
 mod need;
@@ -10,18 +11,20 @@ mod relay;
 use zeroize::{Zeroize, Zeroizing};
 
 pub use addresses::{MAX_SOURCE_ADDRESSES, SourceAddress};
+pub use feedback::FeedbackKey;
 pub use flow::{Action, Anchor, Announce, Endpoint, Key, RungNotice, State, Window};
 pub use hello::{
-    CAPABILITY_AMT, CAPABILITY_COPIES, CAPABILITY_MULTICAST_IPV4, CAPABILITY_MULTICAST_IPV6,
-    Credential, Hello, Refusal, SOURCE_ANSWERS_NEED, Welcome, WelcomeChannel,
+    CAPABILITY_AMT, CAPABILITY_COPIES, CAPABILITY_FEEDBACK, CAPABILITY_MULTICAST_IPV4,
+    CAPABILITY_MULTICAST_IPV6, Credential, Hello, Refusal, SOURCE_ANSWERS_NEED, Welcome,
+    WelcomeChannel,
 };
 use hello::{count, cursor, put_cursor};
 pub(crate) use need::{NEED_AHEAD, NEEDS_PER_S};
 pub use need::{Need, NeedReason};
 pub use relay::{MAX_RELAYS, RelayAddress, RelayHint};
 
-use crate::Cursor;
 use crate::wire::{BufMutExt, Reader, WireError};
+use crate::{Cursor, FlowId};
 
 /// The longest body of a control frame that an end accepts, in bytes.
 pub const MAX_FRAME: usize = 64 << 10;
@@ -42,6 +45,8 @@ const FC_STATE: u64 = 0x11;
 const FC_KEY: u64 = 0x12;
 const FC_WINDOW: u64 = 0x13;
 const FC_RUNG: u64 = 0x14;
+const FC_FEEDBACK: u64 = 0x15;
+const FC_HEARD: u64 = 0x16;
 
 /// A frame of the control stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,6 +87,10 @@ pub enum Control {
     Need(Need),
     /// Source to receiver: where else it is reached.
     Addresses(Vec<SourceAddress>),
+    /// Source to receiver.
+    Feedback(FeedbackKey),
+    /// Source to receiver: its feedback packets for this flow arrive.
+    Heard(FlowId),
 }
 
 impl Control {
@@ -151,6 +160,14 @@ impl Control {
                 addresses::put(addresses, &mut body);
                 ADDRESSES
             }
+            Control::Feedback(key) => {
+                key.put(&mut body);
+                FC_FEEDBACK
+            }
+            Control::Heard(flow) => {
+                flow::put_flow(&mut body, *flow);
+                FC_HEARD
+            }
         };
         out.put_varint(kind);
         out.put_prefixed(&body);
@@ -167,7 +184,7 @@ type FrameType = (
 );
 
 /// The types that this version knows; frames of other types are skipped.
-const FRAME_TYPES: [FrameType; 12] = [
+const FRAME_TYPES: [FrameType; 14] = [
     (HELLO, "HELLO", |r| Hello::read(r).map(Control::Hello)),
     (WELCOME, "WELCOME", |r| {
         Welcome::read(r).map(Control::Welcome)
@@ -197,6 +214,12 @@ const FRAME_TYPES: [FrameType; 12] = [
     }),
     (FC_RUNG, "FC_RUNG", |r| {
         RungNotice::read(r).map(Control::Rung)
+    }),
+    (FC_FEEDBACK, "FC_FEEDBACK", |r| {
+        FeedbackKey::read(r).map(Control::Feedback)
+    }),
+    (FC_HEARD, "FC_HEARD", |r| {
+        flow::flow(r, "FC_HEARD").map(Control::Heard)
     }),
 ];
 

@@ -158,6 +158,14 @@ pub(crate) fn samples() -> Vec<Control> {
             length: None,
             reason: 99,
         }),
+        Control::Feedback(FeedbackKey {
+            flow,
+            sequence: 1,
+            id: FlowId([0x80; 8]),
+            secret: FlowSecret::from([8; 32]),
+            algorithm: 0x1301,
+        }),
+        Control::Heard(flow),
     ]
 }
 
@@ -279,7 +287,7 @@ proptest! {
     #[test]
     fn any_bytes_are_read_without_a_panic(
         bytes in prop::collection::vec(any::<u8>(), 0..300),
-        kind in prop::sample::select(vec![1u8, 2, 3, 4, 5, 0x10, 0x11, 0x12, 0x13, 0x14]),
+        kind in prop::sample::select(vec![1u8, 2, 3, 4, 5, 0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16]),
     ) {
         let mut framed = vec![kind];
         framed.put_prefixed(&bytes);

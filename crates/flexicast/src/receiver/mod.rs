@@ -20,8 +20,8 @@ use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use crate::control::{
-    CAPABILITY_AMT, CAPABILITY_COPIES, CAPABILITY_MULTICAST_IPV4, CAPABILITY_MULTICAST_IPV6,
-    Control, ControlReader, Hello, SOURCE_ANSWERS_NEED, Welcome,
+    CAPABILITY_AMT, CAPABILITY_COPIES, CAPABILITY_FEEDBACK, CAPABILITY_MULTICAST_IPV4,
+    CAPABILITY_MULTICAST_IPV6, Control, ControlReader, Hello, SOURCE_ANSWERS_NEED, Welcome,
 };
 pub use crate::merge::{Check, DistrustedUpdate, Output, Validity};
 use crate::merge::{MAX_BUFFERED, Merge};
@@ -71,6 +71,8 @@ pub struct Receiver {
     welcomed: bool,
     control: ControlReader,
     control_out: Zeroizing<Vec<u8>>,
+    /// Feedback packets that wait to be sent, at most one of each flow.
+    feedback_out: VecDeque<(FlowId, Vec<u8>)>,
     /// Which channel's updates are handed out next.
     turn: usize,
     tracer: Tracer,
@@ -110,6 +112,7 @@ impl Receiver {
             welcomed: false,
             control: ControlReader::new(),
             control_out: Zeroizing::new(Vec::new()),
+            feedback_out: VecDeque::new(),
             turn: 0,
             tracer: Tracer::default(),
             streams: BTreeMap::new(),
@@ -155,6 +158,7 @@ impl Receiver {
             (rungs.multicast_v6, CAPABILITY_MULTICAST_IPV6),
             (rungs.replicated, CAPABILITY_COPIES),
             (rungs.amt_v4 || rungs.amt_v6, CAPABILITY_AMT),
+            (self.config.feedback, CAPABILITY_FEEDBACK),
         ];
         let has = all.into_iter().filter(|(can, _)| *can);
         has.map(|(_, capability)| capability).collect()
@@ -175,6 +179,7 @@ impl Receiver {
         self.welcomed = false;
         self.control = ControlReader::new();
         self.control_out.clear();
+        self.feedback_out.clear();
         self.streams.clear();
         self.drive_all(|flow| flow.disconnect());
         self.flows.clear();
@@ -307,6 +312,8 @@ impl Receiver {
                 Control::Announce(announce) => self.on_announce(announce, now)?,
                 Control::Key(key) => self.on_key(key, now),
                 Control::Rung(notice) => self.on_rung(notice, now),
+                Control::Feedback(key) => self.on_feedback_key(&key),
+                Control::Heard(flow) => self.on_heard(flow, now),
                 Control::Gap {
                     channel,
                     first,
@@ -449,16 +456,27 @@ impl Receiver {
     }
 
     /// Returns the next PATH_ACK that is due, as a DATAGRAM payload with the path that it is for:
-    /// an older one for the same path that is still unsent is obsolete.
+    /// an older one for the same path that is still unsent is obsolete. Those for which a feedback
+    /// packet suffices are left out: [`Receiver::poll_feedback`] has them.
     pub fn poll_datagram(&mut self, now: Instant) -> Option<(PathId, Vec<u8>)> {
-        if !self.connected {
-            return None;
+        while self.connected {
+            let (flow, ack) = self.take_due_ack(now)?;
+            let payload = ack.encode();
+            if !self.send_feedback(flow, &payload) {
+                return Some((ack.path, payload));
+            }
         }
-        let ack = self.take_due_ack(now)?;
-        Some((ack.path, ack.encode()))
+        None
     }
 
-    /// Returns when to call [`Receiver::handle_timeout`] and [`Receiver::poll_datagram`] next.
+    /// Returns the next feedback packet, for a UDP datagram of its own on the connection's path.
+    /// Call it after [`Receiver::poll_datagram`].
+    pub fn poll_feedback(&mut self) -> Option<Vec<u8>> {
+        self.feedback_out.pop_front().map(|(_, packet)| packet)
+    }
+
+    /// Returns when to call [`Receiver::handle_timeout`], [`Receiver::poll_datagram`] and
+    /// [`Receiver::poll_feedback`] next.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.timers.next_timeout(|timer| self.counts(timer))
     }

@@ -27,6 +27,8 @@ pub struct ReceiverConfig {
     /// Whether encoded bytes are a valid update of this `seq`. An invalid update that any flow
     /// packet took part in is fetched again by unicast. `None` accepts all.
     pub check: Option<Check>,
+    /// Whether the owner sends what [`super::Receiver::poll_feedback`] returns; off by default.
+    pub feedback: bool,
     /// Seed for jitter: a random one in real programs.
     pub seed: u64,
 }
@@ -48,6 +50,7 @@ impl ReceiverConfig {
             channels,
             rungs: Rungs::default(),
             check: None,
+            feedback: false,
             seed: 0,
         }
     }

@@ -79,8 +79,10 @@ impl Source {
                 | Control::Announce(_)
                 | Control::Key(_)
                 | Control::Rung(_)
-                | Control::Gap { .. }
-                | Control::Addresses(_) => {
+                | Control::Feedback(_)
+                | Control::Heard(_)
+                | Control::Addresses(_)
+                | Control::Gap { .. } => {
                     return Err(WireError::invalid(
                         "control stream",
                         "a frame that only sources send",

@@ -45,7 +45,8 @@ impl ChannelScope<'_> {
         for epoch in epochs {
             session.say(&key(flow_id, algorithm, epoch));
         }
-        let Some(subscription) = session.subscription(self.index) else {
+        self.give_feedback_key(id);
+        let Some(subscription) = self.subscription(id) else {
             return;
         };
         match newest {

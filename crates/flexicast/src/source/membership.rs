@@ -320,6 +320,7 @@ impl ChannelScope<'_> {
         let next = flow.next_pn();
         let notice = ladder.notice(flow.config().flow, PathId::UNICAST, next, cause, None);
         session.say(&Control::Rung(notice));
+        self.doubt_feedback(id);
         self.out.counters.fall_backs += 1;
         self.out.counters.rekeys_missed += u64::from(cause == Cause::RekeyMissed);
         self.out.counters.evicted_too_slow += u64::from(cause == Cause::TooSlow);

@@ -14,6 +14,7 @@ mod control;
 mod delivery;
 mod disputes;
 mod explained;
+mod feedback;
 mod held;
 mod keys;
 mod ladder;
@@ -54,6 +55,7 @@ use audience::Reception;
 use channel::Channel;
 use channels::Channels;
 use disputes::Disputes;
+use feedback::Feedback;
 use outbox::Outbox;
 use scope::ChannelScope;
 use session::Session;
@@ -63,9 +65,9 @@ use timer::{ReceiverTimer, TimerTable};
 pub use types::Faults;
 use types::channel_number;
 pub use types::{
-    Absence, ChannelConfig, ChannelIndex, FIRST_UPDATES, LIVE_WITHIN, Limits, ReplicationCounters,
-    SessionId, SessionStatus, SourceConfig, SourceCounters, SourceEvent, SubscriptionStatus,
-    Traffic, Unicast, close,
+    Absence, ChannelConfig, ChannelIndex, FIRST_UPDATES, FeedbackCounters, LIVE_WITHIN, Limits,
+    ReplicationCounters, SessionId, SessionStatus, SourceConfig, SourceCounters, SourceEvent,
+    SubscriptionStatus, Traffic, Unicast, close,
 };
 use unicast::UnicastSchedule;
 
@@ -78,6 +80,7 @@ pub struct Source {
     channels: Channels,
     sessions: Sessions,
     disputes: Disputes,
+    feedback: Feedback,
     /// Receivers that the operator keeps on their unicast paths, connected or not.
     held: BTreeSet<Uuid>,
     limits: Limits,
@@ -112,6 +115,7 @@ impl Source {
             channels,
             sessions: Sessions::default(),
             disputes: Disputes::default(),
+            feedback: Feedback::default(),
             held: BTreeSet::new(),
             limits: config.limits,
             relays: Vec::new(),
@@ -134,6 +138,7 @@ impl Source {
             index,
             channel: self.channels.get_mut(index)?,
             sessions: &mut self.sessions,
+            feedback: &mut self.feedback,
             out: &mut self.out,
             timers: &mut self.timers,
             rng: &mut self.rng,
@@ -223,6 +228,7 @@ impl Source {
     pub fn closed(&mut self, id: SessionId, now: Instant) {
         self.out.forget(id);
         self.unicast.forget(id);
+        self.feedback.forget_session(id);
         let Some(session) = self.sessions.remove(id) else {
             return;
         };

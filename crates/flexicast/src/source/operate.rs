@@ -246,6 +246,7 @@ impl ChannelScope<'_> {
         self.flow_events(now);
         self.announce_to_all(&withdrawn);
         self.channel.drop_flow();
+        self.feedback.forget_channel(self.index);
         self.stop_rekey_timers();
         for (_, session) in self.sessions.iter_mut() {
             if let Some(subscription) = session.subscription(self.index) {

@@ -6,6 +6,7 @@ use rand::rngs::SmallRng;
 
 use super::audience::Reception;
 use super::channel::Channel;
+use super::feedback::Feedback;
 use super::mass::MASS_WITHIN;
 use super::outbox::Outbox;
 use super::sessions::Sessions;
@@ -23,6 +24,7 @@ pub(super) struct ChannelScope<'a> {
     pub(super) index: ChannelIndex,
     pub(super) channel: &'a mut Channel,
     pub(super) sessions: &'a mut Sessions,
+    pub(super) feedback: &'a mut Feedback,
     pub(super) out: &'a mut Outbox,
     pub(super) timers: &'a mut TimerTable,
     pub(super) rng: &'a mut SmallRng,

@@ -16,6 +16,10 @@ use crate::pace::TokenBucket;
 /// Burst of frames, in seconds of their rate: a receiver of many channels joins all at once.
 const BURST_S: u64 = 5;
 
+/// Feedback packets that are decrypted for each acknowledgement of the limit: copies and forged ones
+/// are among them.
+const FEEDBACK_PER_ACK: u64 = 2;
+
 /// A bucket that counts things, not bytes.
 fn bucket(per_s: u64) -> TokenBucket {
     TokenBucket::new(
@@ -29,6 +33,8 @@ fn bucket(per_s: u64) -> TokenBucket {
 pub(super) struct Budgets {
     pub(super) control: TokenBucket,
     pub(super) acks: TokenBucket,
+    /// Feedback packets that are decrypted.
+    pub(super) feedback: TokenBucket,
     pub(super) needs: TokenBucket,
 }
 
@@ -90,6 +96,7 @@ impl Session {
             budgets: Budgets {
                 control: bucket(limits.control_per_s),
                 acks: bucket(limits.acks_per_s),
+                feedback: bucket(limits.acks_per_s.saturating_mul(FEEDBACK_PER_ACK)),
                 needs: bucket(NEEDS_PER_S),
             },
         }

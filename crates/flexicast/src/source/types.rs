@@ -125,6 +125,9 @@ pub struct SourceCounters {
     pub hellos_ahead: u64,
     /// Acknowledgements that were ignored because the receiver sends too many.
     pub excess_acks: u64,
+    /// Counters of feedback packets, each a member of this object.
+    #[cfg_attr(feature = "serde", serde(flatten))]
+    pub feedback: FeedbackCounters,
     /// Receivers that were disconnected because they sent too many control frames.
     pub excess_control: u64,
     /// Requests for bytes that were not answered because the receiver sends too many.
@@ -165,6 +168,23 @@ pub struct SourceCounters {
     pub gaps: u64,
     /// Times that updates on unicast paths had to wait for the rate of all of them together.
     pub unicast_held: u64,
+}
+
+/// Counters of feedback packets since the start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct FeedbackCounters {
+    /// Packets that verified.
+    #[cfg_attr(feature = "serde", serde(rename = "feedback_packets"))]
+    pub packets: u64,
+    /// Packets that were dropped: of no receiver, too many, received before, forged, or with a
+    /// malformed acknowledgement.
+    #[cfg_attr(feature = "serde", serde(rename = "feedback_invalid"))]
+    pub invalid: u64,
+    /// Packets that were dropped because they came from another address than their receiver's
+    /// connection.
+    #[cfg_attr(feature = "serde", serde(rename = "feedback_elsewhere"))]
+    pub elsewhere: u64,
 }
 
 /// Counters of replication since the start.

@@ -7,6 +7,7 @@ mod conversation;
 mod copies_of_a_receiver;
 mod document;
 mod erased;
+mod feedback;
 mod forgery;
 mod held;
 mod hostile;

@@ -10,10 +10,11 @@ use data_encoding::HEXLOWER;
 use flexicast::ack::PathAck;
 use flexicast::control::{
     Action, Anchor, Announce, CAPABILITY_COPIES, CAPABILITY_MULTICAST_IPV4,
-    CAPABILITY_MULTICAST_IPV6, Control, ControlReader, Credential, Endpoint, Hello, Key, Need,
-    NeedReason, Refusal, RelayAddress, RelayHint, RungNotice, SOURCE_ANSWERS_NEED, SourceAddress,
-    State, Welcome, WelcomeChannel, Window,
+    CAPABILITY_MULTICAST_IPV6, Control, ControlReader, Credential, Endpoint, FeedbackKey, Hello,
+    Key, Need, NeedReason, Refusal, RelayAddress, RelayHint, RungNotice, SOURCE_ANSWERS_NEED,
+    SourceAddress, State, Welcome, WelcomeChannel, Window,
 };
+use flexicast::feedback::{FeedbackOpener, FeedbackSealer, is_feedback};
 use flexicast::frame::{self, Frame, Frames};
 use flexicast::protect::{Algorithm, FlowSecret};
 use flexicast::unicast::{Piece, RangeHeader, StreamReader, put_catch_up, put_catch_up_item};
@@ -36,6 +37,11 @@ fn secret() -> FlowSecret {
 /// Of the second key epoch.
 fn next_secret() -> FlowSecret {
     FlowSecret::from(std::array::from_fn(|i| 0x40 + i as u8))
+}
+
+/// Of a member's feedback packets.
+fn feedback_secret() -> FlowSecret {
+    FlowSecret::from(std::array::from_fn(|i| 0x80 + i as u8))
 }
 
 /// Where the second key epoch begins: as far ahead as a source with the default rate begins one
@@ -491,6 +497,17 @@ const CHECKS: &[(&str, Check)] = &[
         let expected = rung(3, 0, NEXT_EPOCH + 1, Cause::Ejected, None);
         assert_eq!(read_control(&v.hex()), [expected]);
     }),
+    ("fc-feedback", |v| {
+        let key = FeedbackKey {
+            flow: FLOW,
+            sequence: 1,
+            id: FlowId(v.bytes("feedback-id").try_into().unwrap()),
+            secret: feedback_secret(),
+            algorithm: Algorithm::Aes128Gcm as u64,
+        };
+        control(v, Control::Feedback(key));
+    }),
+    ("fc-heard", |v| control(v, Control::Heard(FLOW))),
     ("fc-window", |v| window(v, 1, 16 << 20)),
     ("fc-window-later", |v| window(v, 2, (16 << 20) + 4_194_309)),
     ("path-ack", |v| {
@@ -512,6 +529,22 @@ const CHECKS: &[(&str, Check)] = &[
         assert_eq!(v.bytes("secret"), secret().as_bytes());
         assert_eq!(v.bytes("frames"), named("frame-stream-whole"));
         packet::check(v, Algorithm::Aes128Gcm, &quic::AES_128);
+    }),
+    ("packet-feedback", |v| {
+        assert_eq!(v.bytes("secret"), feedback_secret().as_bytes());
+        assert_eq!(v.bytes("frames"), named("path-ack"));
+        packet::check(v, Algorithm::Aes128Gcm, &quic::AES_128);
+        let (id, algorithm) = (
+            FlowId(v.bytes("flow-id").try_into().unwrap()),
+            Algorithm::Aes128Gcm,
+        );
+        let mut sealer = FeedbackSealer::new(id, algorithm, &feedback_secret()).unwrap();
+        let sealed = (0..3).filter_map(|_| sealer.seal(&named("path-ack")));
+        assert_eq!(sealed.last(), Some(v.bytes("packet")));
+        assert!(is_feedback(&v.bytes("packet")));
+        let mut opener = FeedbackOpener::new(algorithm, &feedback_secret()).unwrap();
+        let (mut packet, payload) = (v.bytes("packet"), named("path-ack"));
+        assert_eq!(opener.open(&mut packet), Some((2, &payload[..])));
     }),
     ("packet-next-epoch", |v| {
         assert_eq!(v.bytes("secret"), next_secret().as_bytes());

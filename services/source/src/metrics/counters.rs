@@ -58,6 +58,12 @@ const KNOWN: &[Known] = table! {
         "Receivers that connected with a cursor beyond the head of the same incarnation";
     "excess_acks": protocol.excess_acks,
         "Acknowledgements ignored because a receiver sent too many";
+    "feedback_packets": protocol.feedback.packets,
+        "Feedback packets of receivers: acknowledgements outside of their connections";
+    "feedback_invalid": protocol.feedback.invalid,
+        "Feedback packets dropped: of no receiver, too many, received before, forged or malformed";
+    "feedback_elsewhere": protocol.feedback.elsewhere,
+        "Feedback packets dropped: from another address than their receiver's connection";
     "excess_control": protocol.excess_control, "Receivers disconnected for too many control frames";
     "excess_needs": protocol.excess_needs,
         "NEED requests of receivers not answered because there were too many";

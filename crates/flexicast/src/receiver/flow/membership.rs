@@ -184,7 +184,12 @@ impl FlowDriver<'_> {
         };
         let (was, was_on) = (self.flow.membership.path(), self.flow.rung());
         match rung {
-            Rung::Unicast => self.dismissed(notice.first_pn, jitter, now),
+            Rung::Unicast => {
+                if !matches!(self.flow.membership, Membership::Unicast) {
+                    self.flow.feedback.doubt(notice.cause, now);
+                }
+                self.dismissed(notice.first_pn, jitter, now);
+            }
             _ => self.promoted(notice, hold, now),
         }
         // A member that was too slow leaves its path to the unicast updates until the next FC_RUNG.

@@ -7,6 +7,7 @@
 //! well; [`FlowDriver`] lends it those.
 
 mod backoff;
+mod feedback;
 mod keys;
 mod membership;
 mod native;
@@ -27,8 +28,9 @@ use zeroize::Zeroizing;
 use super::timer::{FlowTimer, Timer, TimerTable, TunnelTimer};
 use super::{Channel, Receiver, ReceiverEvent, Rungs};
 use crate::ack::{AckTracker, PathAck};
-use crate::control::{Action, Announce, Control, Key, RungNotice, State, Window};
+use crate::control::{Action, Announce, Control, FeedbackKey, Key, RungNotice, State, Window};
 use crate::{Cause, FlowId, PathId, Rung, WireError};
+use feedback::Feedback;
 use keys::Keys;
 use membership::Membership;
 use native::NativeJoin;
@@ -54,6 +56,7 @@ pub(super) struct Flow {
     replication: Replication,
     proof: Proof,
     keys: Keys,
+    feedback: Feedback,
     trackers: BTreeMap<PathId, AckTracker>,
     messages: SeenMessages,
     invalid: InvalidPackets,
@@ -85,6 +88,7 @@ impl Flow {
             replication: Replication::default(),
             proof: Proof::default(),
             keys: Keys::default(),
+            feedback: Feedback::default(),
             trackers: BTreeMap::new(),
             messages: SeenMessages::default(),
             invalid: InvalidPackets::since(next),
@@ -352,6 +356,26 @@ impl Receiver {
         self.drive(key.flow, |flow| flow.on_key(key, now));
     }
 
+    /// Takes a key for feedback packets.
+    pub(super) fn on_feedback_key(&mut self, key: &FeedbackKey) {
+        if self.config.feedback {
+            self.drive(key.flow, |flow| flow.flow.feedback.take_key(key));
+        }
+    }
+
+    /// Whether a datagram that came on the connection's path is the source's notice that feedback
+    /// packets come from another address than the connection has: the connection has to send
+    /// something.
+    pub fn is_feedback_returned(&self, datagram: &[u8]) -> bool {
+        let mut flows = self.flows.values();
+        flows.any(|flow| flow.feedback.is_returned(datagram))
+    }
+
+    /// Takes note that feedback packets arrive at the source.
+    pub(super) fn on_heard(&mut self, flow: FlowId, now: Instant) {
+        self.drive(flow, |flow| flow.flow.feedback.heard(now));
+    }
+
     pub(super) fn on_rung(&mut self, notice: RungNotice, now: Instant) {
         let hold = self.hold(notice.flow);
         let jitter = self.rng.random_range(0.75..1.25);
@@ -368,8 +392,8 @@ impl Receiver {
         self.drive(id, |flow| flow.on_tunnel_timer(timer, now));
     }
 
-    /// Takes the next acknowledgement that is due.
-    pub(super) fn take_due_ack(&mut self, now: Instant) -> Option<PathAck> {
+    /// Takes the next acknowledgement that is due, and its flow.
+    pub(super) fn take_due_ack(&mut self, now: Instant) -> Option<(FlowId, PathAck)> {
         let id = self.timers.expired(now).find_map(|timer| match timer {
             Timer::Flow(id, FlowTimer::Ack) => Some(id),
             _ => None,
@@ -379,7 +403,19 @@ impl Receiver {
             let path = flow.flow.membership.path()?;
             flow.flow.trackers.get_mut(&path)?.take_due(path, now, hold)
         });
-        taken.flatten()
+        Some((id, taken.flatten()?))
+    }
+
+    /// Queues an acknowledgement as feedback packet. Returns whether that suffices.
+    pub(super) fn send_feedback(&mut self, id: FlowId, payload: &[u8]) -> bool {
+        let sealed = self.drive(id, |flow| flow.flow.feedback.seal(payload));
+        let Some(sealed) = sealed.flatten() else {
+            return false;
+        };
+        // An older one that is still here is obsolete.
+        self.feedback_out.retain(|(flow, _)| *flow != id);
+        self.feedback_out.push_back((id, sealed.packet));
+        sealed.suffices
     }
 
     /// Returns the delay of the next acknowledgement: the announced delay with a quarter of

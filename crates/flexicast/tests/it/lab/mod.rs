@@ -42,6 +42,7 @@ enum Down {
 enum Up {
     Control(Vec<u8>),
     Datagram(Vec<u8>),
+    Feedback(Vec<u8>),
 }
 
 pub struct Node {
@@ -120,6 +121,27 @@ impl Bottleneck {
     }
 }
 
+/// The path of feedback packets to the source, and what passes it.
+#[derive(Default)]
+pub struct FeedbackPath {
+    /// Whether receivers that are added from now on can send them.
+    pub on: bool,
+    /// Of the packets, in percent.
+    pub loss: u32,
+    /// Packets that arrive twice, in percent.
+    pub copies: u32,
+    /// Longest additional delay of each.
+    pub jitter: Duration,
+    /// The packets come from another address than the connection has.
+    pub elsewhere: bool,
+    /// All packets that were sent.
+    pub sent: Vec<Vec<u8>>,
+    /// Number of packets that arrived, copies included.
+    pub arrived: u64,
+    /// Notices of another address.
+    pub notices: u64,
+}
+
 /// A receiver's relay request to its owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Asked {
@@ -149,8 +171,9 @@ pub struct Lab {
     pub mass: Vec<(usize, Cause)>,
     /// States of the flow's circuit breaker, in order.
     pub breakers: Vec<BreakerState>,
-    /// Acknowledgements that all receivers have sent.
+    /// Acknowledgements that all receivers have sent in DATAGRAM frames.
     pub acks: u64,
+    pub feedback: FeedbackPath,
     /// The same as reported by the source.
     pub explained: Vec<(u64, Rung, Rung, Cause)>,
     pub datagram_loss: u32,
@@ -233,6 +256,7 @@ impl Lab {
             mass: Vec::new(),
             breakers: Vec::new(),
             acks: 0,
+            feedback: FeedbackPath::default(),
             explained: Vec::new(),
             datagram_loss: 0,
             fetch_fails: false,
@@ -267,6 +291,7 @@ impl Lab {
         config.rungs = self.rungs;
         config.seed = i as u64;
         config.check = self.check;
+        config.feedback = self.feedback.on;
         let node = Node {
             core: Receiver::new(config),
             connected: false,
@@ -396,6 +421,17 @@ impl Lab {
     /// A DATAGRAM that a receiver's own state machine would not send.
     pub fn send_datagram(&mut self, i: usize, bytes: Vec<u8>) {
         self.send_up(i, Up::Datagram(bytes));
+    }
+
+    /// A feedback packet from the receiver's address that its state machine would not send.
+    pub fn send_feedback(&mut self, i: usize, packet: Vec<u8>) {
+        self.send_up(i, Up::Feedback(packet));
+    }
+
+    /// The source takes feedback packets, and receivers that are added from now on can send them.
+    pub fn enable_feedback(&mut self) {
+        self.feedback.on = true;
+        self.source.enable_feedback(FlowSecret::from([77; 32]), 0);
     }
 
     fn send_up(&mut self, node: usize, what: Up) {

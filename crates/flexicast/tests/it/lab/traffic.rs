@@ -302,10 +302,24 @@ impl Lab {
                 }
             }
         }
+        while let Some(packet) = self.nodes[i].core.poll_feedback() {
+            let path = &mut self.feedback;
+            path.sent.push(packet.clone());
+            let lost = !self.nodes[i].acks || self.rng.random_range(0..100) < path.loss;
+            let copies = 1 + usize::from(self.rng.random_range(0..100) < path.copies);
+            up.extend((0..if lost { 0 } else { copies }).map(|_| Up::Feedback(packet.clone())));
+        }
         busy |= !up.is_empty();
         up.into_iter().for_each(|what| {
+            let late = match what {
+                Up::Feedback(_) if !self.feedback.jitter.is_zero() => self
+                    .feedback
+                    .jitter
+                    .mul_f64(self.rng.random_range(0.0..1.0)),
+                _ => Duration::ZERO,
+            };
             self.schedule(
-                at,
+                at + late,
                 Event::ToSource {
                     node: i,
                     life,
@@ -372,6 +386,10 @@ impl Lab {
                             Up::Datagram(bytes) => {
                                 self.source.on_datagram(session, &bytes, self.now)
                             }
+                            Up::Feedback(packet) => {
+                                self.take_feedback(i, packet);
+                                Ok(())
+                            }
                         };
                         if let Err(error) = taken {
                             assert!(self.hostile, "{error}");
@@ -407,6 +425,19 @@ impl Lab {
             }
         }
         self.now = end;
+    }
+}
+
+impl Lab {
+    fn take_feedback(&mut self, i: usize, mut packet: Vec<u8>) {
+        let (now, elsewhere, session) = (self.now, self.feedback.elsewhere, self.session(i));
+        self.feedback.arrived += 1;
+        let is_path = |id| id == session && !elsewhere;
+        if let Some(notice) = self.source.on_feedback(&mut packet, now, is_path) {
+            assert!(notice.len() < packet.len());
+            assert!(self.nodes[i].core.is_feedback_returned(&notice));
+            self.feedback.notices += 1;
+        }
     }
 }
 
