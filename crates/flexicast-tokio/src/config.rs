@@ -9,6 +9,8 @@ use crate::Error;
 
 /// Length of the connection IDs that this crate issues, in bytes.
 pub(crate) const CID_LEN: usize = 16;
+/// First byte of all connection IDs of a source; that of its feedback IDs follows from it.
+pub(crate) const SHARD: u8 = 0;
 /// Connection IDs of the peer that each end keeps, and the paths that quiche follows for one
 /// connection: the number of address changes of a receiver behind a NAT before it has to reconnect.
 pub(crate) const ACTIVE_IDS: u64 = 16;

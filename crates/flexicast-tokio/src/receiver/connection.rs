@@ -32,6 +32,8 @@ const RATE: u64 = 10_000_000;
 const ANSWER_WITHIN: Duration = Duration::from_millis(1500);
 /// Silent heartbeats after which the source is given up.
 const SILENT_HEARTBEATS: u32 = 3;
+/// The source's notices of another address are answered no more often than this.
+const ANSWER_EVERY: Duration = Duration::from_millis(100);
 
 pub(super) struct Connection {
     pub(super) link: Link,
@@ -43,6 +45,8 @@ pub(super) struct Connection {
     answered: bool,
     last_heard: Instant,
     last_asked: Instant,
+    /// The source does not know this end's address.
+    moved: bool,
     /// The network has changed: the source has to be heard by then.
     answer_by: Option<Instant>,
     /// When this end was found to have been away itself. It counts until the source is heard, and
@@ -126,6 +130,7 @@ impl Connection {
             answered: false,
             last_heard: now,
             last_asked: now,
+            moved: false,
             answer_by: None,
             back: None,
             complaint,
@@ -183,7 +188,7 @@ impl Connection {
         now: Instant,
     ) -> Result<(), CloseReason> {
         let (conn, peer, local) = (&mut self.link.conn, self.peer, self.local);
-        let (mut heard, before) = (false, conn.stats().recv);
+        let (mut heard, mut moved, before) = (false, false, conn.stats().recv);
         let mut take = |datagram: Datagram<'_>| {
             if datagram.from != peer {
                 return;
@@ -195,6 +200,13 @@ impl Connection {
                 return;
             }
             heard = true;
+            if core
+                .as_ref()
+                .is_some_and(|core| core.is_feedback_returned(datagram.data))
+            {
+                moved = true;
+                return;
+            }
             let info = quiche::RecvInfo {
                 from: peer,
                 to: local,
@@ -215,6 +227,7 @@ impl Connection {
             }
         }
         self.answered |= heard;
+        self.moved |= moved;
         // Only a packet of the source itself is a sign of life: if its address has become another
         // source's, that one answers with resets that mean nothing here, and so may anyone who
         // forges the address.
@@ -373,6 +386,11 @@ impl Connection {
                 .dgram_purge_outgoing(|queued: &[u8]| queued.starts_with(&ack[..head]));
             let _ = self.link.conn.dgram_send(&ack);
         }
+        while let Some(packet) = core.poll_feedback() {
+            // One that the socket does not take is lost like any other: the next acknowledgement
+            // says the same and more.
+            let _ = self.socket.try_send(self.peer, &packet, None);
+        }
         if !core.is_welcomed() && now >= self.started + WELCOME_WITHIN {
             return Err(CloseReason::new(format!(
                 "the source at {} does not answer the HELLO",
@@ -431,7 +449,10 @@ impl Connection {
                 "nothing was heard from the source for {SILENT_HEARTBEATS} heartbeats"
             )));
         }
-        if now >= self.last_heard.max(self.last_asked) + heartbeat {
+        // A packet of the connection shows the source where this end is now.
+        let moved = self.moved && now >= self.last_asked + ANSWER_EVERY;
+        if moved || now >= self.last_heard.max(self.last_asked) + heartbeat {
+            self.moved = false;
             self.last_asked = now;
             let _ = self.link.conn.send_ack_eliciting();
         }

@@ -90,6 +90,7 @@ impl Engine {
         };
         core_config.seed = rand::rng().random();
         core_config.check = config.check;
+        core_config.feedback = true;
         let mut core = Core::new(core_config);
         let name = format!("receiver-{}", config.receiver_id);
         let qlog = config

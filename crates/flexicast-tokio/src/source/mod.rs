@@ -25,7 +25,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tracing::debug;
 use uuid::Uuid;
 
-use crate::config::{random, random_secret};
+use crate::config::{SHARD, random, random_secret};
 use crate::{Error, tls};
 #[cfg(feature = "fault-injection")]
 pub use config::Faults;
@@ -80,7 +80,7 @@ impl Source {
             opened.push(EngineChannel::open(channel.clone(), &senders)?);
             channels.push(core_channel(&config, channel)?);
         }
-        let core = core::Source::new(core::SourceConfig {
+        let mut core = core::Source::new(core::SourceConfig {
             channels,
             unicast_rate: config.unicast_rate_bps,
             limits: core::Limits {
@@ -89,6 +89,7 @@ impl Source {
             },
             seed: u64::from_le_bytes(random()?),
         })?;
+        core.enable_feedback(random_secret()?, SHARD);
         let (commands, inbox) = mpsc::channel(COMMANDS);
         let (last, latest) = watch::channel(0);
         let handle = SourceHandle {

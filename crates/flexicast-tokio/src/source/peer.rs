@@ -171,6 +171,12 @@ impl Peer {
         path.map_or(SocketAddr::from(([0, 0, 0, 0], 0)), |p| p.peer)
     }
 
+    /// Whether these remote and local addresses are the validated path of the connection.
+    pub(super) fn is_on(&self, from: SocketAddr, to: SocketAddr) -> bool {
+        let on = |path: Path| path.validated && path.peer == from && path.local == to;
+        self.path.is_some_and(on)
+    }
+
     /// Whether the receiver is, or may be, at this address.
     pub(super) fn is_at(&self, from: SocketAddr) -> bool {
         let conn = &self.link.conn;

@@ -5,6 +5,7 @@ mod admission;
 mod amplification;
 mod certificates;
 mod channels;
+mod feedback;
 mod forgery;
 mod hostile;
 mod idle;

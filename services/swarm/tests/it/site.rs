@@ -129,6 +129,12 @@ impl Site {
         *self.connected.lock().unwrap()
     }
 
+    /// Number of feedback packets that the source has taken.
+    pub async fn feedback_packets(&self) -> u64 {
+        let status = self.handle.status().await;
+        status.map_or(0, |status| status.counters.protocol.feedback.packets)
+    }
+
     /// Publishes updates for ever.
     pub async fn keep_publishing(&self) {
         loop {

@@ -141,7 +141,7 @@ impl Engine {
 
     /// Answers without a connection. A full socket buffer is no reason to keep the answer: the next
     /// packet provokes another.
-    fn reply(&self, from: SocketAddr, to: SocketAddr, answer: &[u8]) {
+    pub(super) fn reply(&self, from: SocketAddr, to: SocketAddr, answer: &[u8]) {
         let local = crate::train::source_ip(&self.socket, to);
         let _ = self.socket.try_send_some(from, local, answer, None);
     }

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use flexicast::control::{RelayHint, SourceAddress};
+use flexicast::feedback::is_feedback;
 use flexicast::source::{ChannelIndex, Source as Core, close};
 use netio::{RecvBatch, UdpSocket};
 use tokio::sync::{mpsc, oneshot};
@@ -37,7 +38,7 @@ use report::end_of;
 use requests::StoreAnswer;
 
 use crate::Error;
-use crate::config::CID_LEN;
+use crate::config::{CID_LEN, SHARD};
 use crate::link::Link;
 use crate::qlog::{LocalEnd, Qlog};
 use crate::reset::Resets;
@@ -138,7 +139,7 @@ impl Engine {
             .map(|path| Qlog::new(path, LocalEnd::Source, "source".into()));
         core.set_tracing(qlog.is_some());
         Ok(Engine {
-            resets: Resets::new(&config.reset_key, 0),
+            resets: Resets::new(&config.reset_key, SHARD),
             retries: Retries::new(Instant::now())?,
             replication: Replication::start(&socket, config.replication_threads)?,
             local: socket.local_addr(),
@@ -269,6 +270,9 @@ impl Engine {
         buffer: &mut [u8],
         now: Instant,
     ) {
+        if is_feedback(data) {
+            return self.feedback(from, to, data, now);
+        }
         let Ok(header) = quiche::Header::from_slice(data, CID_LEN) else {
             self.counters.stray_datagrams += 1;
             return;
@@ -306,6 +310,17 @@ impl Engine {
         }
         self.follow(session, now);
         self.touched.insert(session);
+    }
+
+    /// Takes a datagram that is addressed to a feedback ID: nothing of it concerns quiche.
+    fn feedback(&mut self, from: SocketAddr, to: SocketAddr, data: &mut [u8], now: Instant) {
+        let (core, peers) = (&mut self.core, &self.peers);
+        let notice = core.on_feedback(data, now, |session| {
+            peers.get(session).is_some_and(|peer| peer.is_on(from, to))
+        });
+        if let Some(notice) = notice {
+            self.reply(from, to, &notice);
+        }
     }
 
     /// Notes where a receiver is now and which connection IDs lead to it.

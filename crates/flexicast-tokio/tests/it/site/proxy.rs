@@ -99,6 +99,14 @@ pub enum Direction {
 /// A path that loses datagrams: `lose` is asked with the number of each, from 1, in each direction.
 /// Every connection of the receiver, which has a port of its own, begins with 1 again.
 pub async fn lossy(server: SocketAddr, lose: fn(Direction, u32) -> bool) -> SocketAddr {
+    filtering(server, move |direction, count, _| lose(direction, count)).await
+}
+
+/// The same, where `lose` is asked with the datagram as well.
+pub async fn filtering(
+    server: SocketAddr,
+    lose: impl Fn(Direction, u32, &[u8]) -> bool + Send + 'static,
+) -> SocketAddr {
     let inner = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let addr = inner.local_addr().unwrap();
     tokio::spawn(async move {
@@ -114,13 +122,15 @@ pub async fn lossy(server: SocketAddr, lose: fn(Direction, u32) -> bool) -> Sock
                         (up, down) = (0, 0);
                     }
                     up += 1;
-                    if !lose(Direction::ToSource, up) {
+                    if !lose(Direction::ToSource, up, &from_inside[..len]) {
                         outside.send_to(&from_inside[..len], server).await.unwrap();
                     }
                 }
                 Ok((len, _)) = outside.recv_from(&mut from_outside) => {
                     down += 1;
-                    if let Some(client) = client && !lose(Direction::ToReceiver, down) {
+                    if let Some(client) = client
+                        && !lose(Direction::ToReceiver, down, &from_outside[..len])
+                    {
                         let _ = inner.send_to(&from_outside[..len], client).await;
                     }
                 }
