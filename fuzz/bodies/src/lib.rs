@@ -10,6 +10,7 @@ use std::sync::OnceLock;
 
 use bytes::Bytes;
 
+mod feedback;
 mod feeds;
 mod link;
 mod protection;
@@ -18,6 +19,7 @@ mod source;
 mod tunnel;
 mod wire;
 
+pub use feedback::{feedback, play_feedback};
 pub use feeds::{feed, opml, payload, xml};
 pub use link::link;
 pub use protection::packet;
@@ -37,6 +39,7 @@ pub const TARGETS: &[Target] = &[
     ("amt_relay", amt_relay),
     ("control", control),
     ("feed", feed),
+    ("feedback", feedback),
     ("frames", frames),
     ("link", link),
     ("opml", opml),

@@ -7,7 +7,9 @@ use std::time::Duration;
 use arbitrary::{Arbitrary, Unstructured};
 use bytes::Bytes;
 use flexicast::ack::PathAck;
-use flexicast::control::{Action, Control, Credential, Hello, Need, Refusal, State, Window};
+use flexicast::control::{
+    Action, CAPABILITY_FEEDBACK, Control, Credential, Hello, Need, Refusal, State, Window,
+};
 use flexicast::flow::FlowConfig;
 use flexicast::protect::FlowSecret;
 use flexicast::source::SourceCounters;
@@ -408,7 +410,7 @@ fn hello(receiver: u8, channels: u8, cursor: Option<(bool, u16)>) -> Hello {
         channels: wanted
             .map(|c| (model::NAMES[c].to_owned(), cursor(c)))
             .collect(),
-        capabilities: vec![],
+        capabilities: vec![CAPABILITY_FEEDBACK],
     }
 }
 

@@ -151,6 +151,23 @@ fn kept_inputs_reach_their_targets() {
     reached("too many control frames", |c| c.excess_control);
     reached("the rate of all unicast paths", |c| c.unicast_held);
 
+    reached("feedback packets", |c| c.feedback.packets);
+    reached("invalid feedback packets", |c| c.feedback.invalid);
+
+    let all: Vec<_> = kept("feedback")
+        .map(|data| bodies::play_feedback(&data))
+        .collect();
+    missed.extend(
+        all.iter()
+            .all(|(opened, _)| *opened == 0)
+            .then_some("feedback"),
+    );
+    missed.extend(
+        all.iter()
+            .all(|(_, again)| *again == 0)
+            .then_some("replays"),
+    );
+
     let all: Vec<_> = kept("receiver")
         .map(|data| bodies::play_receiver(&data))
         .collect();

@@ -95,6 +95,7 @@ impl Model {
         );
         config.name = "r".into();
         config.software = "fuzz".into();
+        config.feedback = true;
         config.rungs = Rungs {
             multicast_v4: kind & 1 == 0,
             multicast_v6: kind & 2 == 0,
@@ -346,6 +347,12 @@ impl Model {
                     range.end - range.start,
                     "acknowledges what never arrived"
                 );
+            }
+        }
+        for round in 0.. {
+            assert!(round <= FLOWS.len(), "feedback packets without a bound");
+            if self.receiver.poll_feedback().is_none() {
+                break;
             }
         }
         assert!(

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use flexicast::ack::PathAck;
 use flexicast::control::{Action, Control, ControlReader, Endpoint};
+use flexicast::feedback::FeedbackSealer;
 use flexicast::flow::FlowConfig;
-use flexicast::protect::FlowSecret;
+use flexicast::protect::{Algorithm, FlowSecret};
 use flexicast::range::RangeSet;
 use flexicast::source::{
     ChannelConfig, Limits, SessionId, Source, SourceConfig, SourceEvent, Unicast,
@@ -48,6 +49,8 @@ pub struct Peer {
     pub window_sequence: u64,
     /// The newest key of each flow that it was given.
     pub keys: BTreeMap<FlowId, u64>,
+    /// Its feedback packets for the flow that it was given a key for last.
+    feedback: Option<FeedbackSealer>,
     control: ControlReader,
     /// Reads what it says itself.
     says: ControlReader,
@@ -124,6 +127,7 @@ impl Model {
         })
         .expect("keys");
         source.set_tracing(true);
+        source.enable_feedback(FlowSecret::from([200; 32]), 0);
         Model {
             source,
             now: Instant::now(),
@@ -207,9 +211,33 @@ impl Model {
         if let Ok(ack) = PathAck::decode(bytes) {
             self.credit(s, &ack);
         }
+        if s % 2 == 1 && self.feedback(s, bytes) {
+            return;
+        }
         if self.source.on_datagram(s, bytes, self.now).is_err() {
             self.closed(s);
         }
+    }
+
+    /// Sends a payload as feedback packet, twice, if the session has a key; returns whether it has.
+    fn feedback(&mut self, s: SessionId, payload: &[u8]) -> bool {
+        let sealer = self.peer(s).feedback.as_mut();
+        let Some(packet) = sealer.and_then(|sealer| sealer.seal(payload)) else {
+            return false;
+        };
+        for copy in 0..2 {
+            let before = self.source.counters().feedback;
+            let notice = self
+                .source
+                .on_feedback(&mut packet.clone(), self.now, |id| id == s);
+            let after = self.source.counters().feedback;
+            assert!(notice.is_none(), "an address that is known");
+            assert!(
+                copy == 0 || after.packets == before.packets,
+                "a packet twice"
+            );
+        }
+        true
     }
 
     fn credit(&mut self, s: SessionId, ack: &PathAck) {
@@ -405,6 +433,18 @@ impl Model {
                     // A member that leaves and joins again is given the current key again.
                     let known = peer.keys.entry(key.flow).or_default();
                     *known = key.sequence.max(*known);
+                }
+                Control::Feedback(key) => {
+                    assert!(
+                        peer.asked.contains_key(&key.flow),
+                        "a key without a request"
+                    );
+                    let algorithm = Algorithm::from_suite(key.algorithm).expect("an algorithm");
+                    let sealer = FeedbackSealer::new(key.id, algorithm, &key.secret);
+                    peer.feedback = Some(sealer.expect("a key"));
+                }
+                Control::Heard(flow) => {
+                    assert!(peer.feedback.is_some() && peer.asked.contains_key(&flow));
                 }
                 Control::Gap {
                     channel,
