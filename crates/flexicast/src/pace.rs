@@ -29,6 +29,11 @@ impl TokenBucket {
         self.bytes_per_s = (bits_per_s.max(8) as f64) / 8.0;
     }
 
+    /// Allows a longer burst from now on, never a shorter one.
+    pub fn raise_burst(&mut self, burst: usize) {
+        self.burst = self.burst.max(burst as f64);
+    }
+
     fn refill(&mut self, now: Instant) {
         // A train of packets is made at one instant.
         if self.at == Some(now) {

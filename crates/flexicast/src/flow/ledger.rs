@@ -45,6 +45,8 @@ impl PacketContents {
 pub(crate) struct SentPacket {
     pub(crate) at: Instant,
     pub(crate) contents: PacketContents,
+    /// Full packets that were sent before this one.
+    full_before: u64,
     /// Members that owe this packet, less those that owe the previous one (for the front: the
     /// former alone).
     delta: i64,
@@ -61,6 +63,8 @@ pub(crate) struct Ledger {
     skipped: VecDeque<Range<u64>>,
     /// Members that owe the last packet: the sum of all deltas.
     last_owed: i64,
+    /// Full packets that were sent.
+    full: u64,
 }
 
 impl Ledger {
@@ -70,6 +74,7 @@ impl Ledger {
             packets: VecDeque::new(),
             skipped: VecDeque::new(),
             last_owed: 0,
+            full: 0,
         }
     }
 
@@ -134,12 +139,31 @@ impl Ledger {
         self.packets.get(self.index(pn))
     }
 
-    /// Notes the next packet, which `members` members owe from now on.
-    pub(crate) fn push(&mut self, at: Instant, contents: PacketContents, members: usize) {
+    /// Returns the number of full packets in `range`, as far as they are held.
+    pub(crate) fn full_in(&self, range: Range<u64>) -> u64 {
+        let before = |pn: u64| {
+            let packet = self.packets.get(self.index(pn));
+            packet.map_or(self.full, |packet| packet.full_before)
+        };
+        before(range.end).saturating_sub(before(range.start))
+    }
+
+    /// Notes the next packet, which `members` members owe from now on. `full` says that it is as
+    /// large as the flow's packets can be.
+    pub(crate) fn push(
+        &mut self,
+        at: Instant,
+        contents: PacketContents,
+        members: usize,
+        full: bool,
+    ) {
         let members = members as i64;
+        let full_before = self.full;
+        self.full += u64::from(full);
         self.packets.push_back(SentPacket {
             at,
             contents,
+            full_before,
             delta: members - self.last_owed,
         });
         self.last_owed = members;
@@ -205,11 +229,13 @@ mod tests {
             let mut next = 5;
             let mut members = BTreeSet::new();
             let mut owed: BTreeSet<(usize, u64)> = BTreeSet::new();
+            let mut full = BTreeSet::new();
             let mut skipped: BTreeSet<u64> = BTreeSet::new();
             for (op, member, start, len) in ops {
                 match op {
                     0 | 1 => {
-                        ledger.push(now, PacketContents::Ping, members.len());
+                        ledger.push(now, PacketContents::Ping, members.len(), op == 0);
+                        full.extend((op == 0).then_some(next));
                         owed.extend(members.iter().map(|m| (*m, next)));
                         next += 1;
                     }
@@ -241,6 +267,9 @@ mod tests {
                 prop_assert!((oldest..next).all(is_held));
                 let sent = (oldest..next).filter(|pn| !skipped.contains(pn)).count() as u64;
                 prop_assert_eq!(ledger.sent_between(oldest, next), sent);
+                let part = oldest + start.min(next - oldest)..next.min(oldest + start + len);
+                let expected = full.range(part.start..part.end.max(part.start)).count() as u64;
+                prop_assert_eq!(ledger.full_in(part), expected);
             }
         }
     }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::grants::Grant;
 use super::ledger::{Ledger, StreamRange};
+use super::pmtu::MemberSize;
 use super::reordering::Reordering;
 use crate::ack::PathAck;
 use crate::range::RangeSet;
@@ -87,6 +88,7 @@ pub(crate) struct Member {
     /// Newest key epoch that the member confirmed.
     pub(crate) confirmed: u64,
     pub(crate) grant: Grant,
+    pub(crate) size: MemberSize,
 }
 
 /// Result of checking a member's timers.
@@ -147,6 +149,7 @@ impl Member {
             reordering: Reordering::default(),
             confirmed,
             grant: Grant::new(granted),
+            size: MemberSize::default(),
         }
     }
 

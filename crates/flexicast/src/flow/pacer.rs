@@ -144,6 +144,19 @@ impl Pacer {
         self.controller.on_ping_sent(pn, bytes, now);
     }
 
+    /// Notes a probe of a packet size: rate control knows nothing of it, because its loss is no sign
+    /// of congestion (RFC 8899 section 3).
+    pub(super) fn on_probe(&mut self, bytes: usize) {
+        self.bucket.take(bytes);
+    }
+
+    /// Sets the UDP payload of full packets; the rate stays.
+    pub(super) fn set_udp_payload(&mut self, bytes: usize, now: Instant) {
+        self.bucket.raise_burst(bytes * BURST_PACKETS);
+        self.controller.set_udp_payload(bytes);
+        self.follow(now);
+    }
+
     /// Notes that nothing waits to be sent: the rate that is not used does not grow (RFC 7661).
     pub(super) fn on_app_limited(&mut self, now: Instant) {
         self.controller.on_app_limited(now);

@@ -12,6 +12,7 @@ use super::ledger::{Ledger, StreamRange};
 use super::member::{Delays, Member, Resolution};
 use super::pacer::{BreakerState, FlowRate, Pacer, RateControl};
 use super::pings::{MIN_TAIL_PROBE, Pings};
+use super::pmtu::Pmtu;
 use super::queue::SendQueue;
 use super::shared_repairs::SharedRepairs;
 use crate::ack::PathAck;
@@ -37,8 +38,10 @@ pub struct FlowConfig {
     /// The AEAD.
     pub algorithm: Algorithm,
     /// UDP payload of a full packet in bytes, at most: its frames end on a multiple of
-    /// [`crate::protect::BLOCK_LEN`].
+    /// [`crate::protect::BLOCK_LEN`]. All paths have to take it.
     pub udp_payload: usize,
+    /// Larger UDP payload that is used if all members take it; no more than `udp_payload` for none.
+    pub max_udp_payload: usize,
     /// Highest rate in bit/s of UDP payload; `None` for no limit of its own.
     pub rate: Option<u64>,
     /// Rate control within that.
@@ -61,6 +64,7 @@ impl FlowConfig {
             secret,
             algorithm: Algorithm::default(),
             udp_payload: DEFAULT_UDP_PAYLOAD,
+            max_udp_payload: DEFAULT_UDP_PAYLOAD,
             rate: Some(10_000_000),
             control: RateControl::default(),
             ack_delay: Duration::from_millis(25),
@@ -123,8 +127,10 @@ pub struct FlowStats {
     pub packets: u64,
     /// Bytes of UDP payload made.
     pub bytes: u64,
-    /// PINGs among the packets.
+    /// PINGs among the packets, without probes.
     pub pings: u64,
+    /// Probes of larger packets among the packets.
+    pub probes: u64,
     /// DATAGRAM frames sent.
     pub datagrams: u64,
     /// Updates that were taken off the flow before all of them was sent.
@@ -166,6 +172,7 @@ pub struct FlowSender {
     listeners: usize,
     pub(super) pacer: Pacer,
     pub(super) pings: Pings,
+    pub(super) pmtu: Pmtu,
     pub(super) checks: MemberChecks,
     /// Newest packet with data.
     pub(super) last_data: Option<u64>,
@@ -201,6 +208,7 @@ impl FlowSender {
             window: Window::unlimited(),
             listeners: 0,
             pacer: Pacer::new(&config),
+            pmtu: Pmtu::new(config.udp_payload, config.max_udp_payload),
             checks: MemberChecks::default(),
             last_data: None,
             waiting: false,
@@ -356,6 +364,7 @@ impl FlowSender {
             self.regrant();
         }
         self.pacer.admit(member, rtt, cut, now);
+        self.admit_to_sizes(member, now);
         if granted < self.window.limit() || self.members.len() == 1 {
             self.regrant();
         }
@@ -367,6 +376,7 @@ impl FlowSender {
     pub fn dismiss(&mut self, member: MemberId) -> Option<Departure> {
         let gone = self.members.remove(&member)?;
         self.pacer.remove(member);
+        self.remove_from_sizes(member);
         let lowest = self.window.is_lowest(&gone.grant);
         let mut owed = gone.leave(&mut self.ledger);
         self.ledger.sweep();
@@ -414,11 +424,15 @@ impl FlowSender {
             .check(&self.delays, &mut self.ledger, now, &mut settled)
             .next;
         let rtt = member.rtt.smoothed();
+        let size = &mut member.size;
+        self.pmtu
+            .on_resolution(id, size, &mut settled, &self.ledger);
         self.repair(id, &settled);
         self.ledger.sweep();
         self.pacer.on_resolution(id, &settled, rtt, now);
         self.checks.plan(next);
         self.follow_rate_control();
+        self.follow_sizes(now);
         Ok(())
     }
 
@@ -447,10 +461,11 @@ impl FlowSender {
         self.shared.has_frames() || self.queue.has_frames(self.window.is_blocked())
     }
 
-    /// When a PING is due: a heartbeat, a newcomer's proof, or a probe after data.
+    /// When a PING is due: a heartbeat, a newcomer's proof, or a probe after data or of a size.
     pub(super) fn ping_at(&self) -> Option<Instant> {
         let pings = self.pings.next_timeout(self.config.heartbeat);
-        pings.filter(|_| self.is_heard())
+        let next = [pings, self.pmtu.probe_at()].into_iter().flatten().min();
+        next.filter(|_| self.is_heard())
     }
 
     /// When to call [`FlowSender::handle_timeout`] and then [`FlowSender::poll_transmit`] again.
@@ -470,6 +485,7 @@ impl FlowSender {
             send_at,
             self.checks.next_timeout(),
             self.pacer.next_timeout(),
+            self.sizes_timeout(now),
             switch,
             self.blocked_until(),
         ]
@@ -495,6 +511,7 @@ impl FlowSender {
             self.on_breaker(BreakerState::Halved);
         }
         self.follow_rate_control();
+        self.check_sizes(now);
     }
 
     /// Checks the members' timers.
@@ -506,6 +523,9 @@ impl FlowSender {
             let mut settled = Resolution::default();
             let checked = member.check(&self.delays, &mut self.ledger, now, &mut settled);
             let rtt = member.rtt.smoothed();
+            let size = &mut member.size;
+            self.pmtu
+                .on_resolution(*id, size, &mut settled, &self.ledger);
             self.pacer.on_resolution(*id, &settled, rtt, now);
             let fall_back = checked.fall_back;
             #[cfg(feature = "fault-injection")]

@@ -6,9 +6,10 @@ use bytes::Bytes;
 
 use super::ledger::{PacketContents, StreamRange};
 use super::pings::MIN_TAIL_PROBE;
+use super::pmtu::frame_limit;
 use super::sender::{FlowEvent, FlowSender};
 use crate::frame;
-use crate::protect::{BLOCK_LEN, HEADER_LEN, OVERHEAD, TAG_LEN};
+use crate::protect::{HEADER_LEN, TAG_LEN};
 use crate::trace;
 
 /// The error code of an update that the flow does not finish (protocol.md section 6.3).
@@ -16,9 +17,10 @@ const ABANDONED: u64 = 1;
 
 impl FlowSender {
     /// Queues a message that is sent once and not repaired. Returns whether there was room, both in
-    /// the queue and in a packet.
+    /// the queue and in a packet of the smallest full size.
     pub fn push_datagram(&mut self, data: Bytes) -> bool {
-        let fits = data.len() + 8 <= self.frame_limit() - HEADER_LEN;
+        let limit = frame_limit(self.config.udp_payload);
+        let fits = data.len() + 8 <= limit - HEADER_LEN;
         fits && self.is_heard() && self.queue.push_datagram(data)
     }
 
@@ -39,12 +41,6 @@ impl FlowSender {
         true
     }
 
-    /// Where the frames of a full packet end.
-    fn frame_limit(&self) -> usize {
-        let frames = self.config.udp_payload.saturating_sub(OVERHEAD);
-        HEADER_LEN + frames / BLOCK_LEN * BLOCK_LEN
-    }
-
     /// Makes the next packet in `out`, if there is something to send and pacing allows it. Returns
     /// whether it did.
     pub fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
@@ -61,7 +57,11 @@ impl FlowSender {
         }
         out.resize(HEADER_LEN, 0);
         self.scratch.clear();
-        self.put_frames(now, out);
+        let probe = self.pmtu.due_probe(now);
+        match probe {
+            Some(size) => Self::put_probe(out, size),
+            None => self.put_frames(now, out),
+        }
         let contents = match self.scratch.len() {
             0 => PacketContents::Ping,
             1 => self
@@ -97,18 +97,34 @@ impl FlowSender {
             out.clear();
             return false;
         }
-        if is_ping {
-            self.pacer.on_ping_sent(pn, out.len(), now);
+        self.stats.packets += 1;
+        self.stats.bytes += out.len() as u64;
+        let full = probe.is_none() && self.pmtu.is_full(end);
+        if probe.is_some() {
+            self.stats.probes += 1;
+            self.pacer.on_probe(out.len());
+            self.pmtu.note_probe(pn, now);
         } else {
-            self.pacer.on_sent(pn, out.len(), now);
+            if is_ping {
+                self.pacer.on_ping_sent(pn, out.len(), now);
+            } else {
+                self.pacer.on_sent(pn, out.len(), now);
+            }
+            self.note_sent(pn, &contents, now);
         }
-        self.note_sent(pn, contents, now, out.len());
+        self.ledger.push(now, contents, self.members.len(), full);
+        if self.ledger.len() > 0 {
+            // No member can be late before the acknowledgement delay is over. A later check, as
+            // after a heartbeat, comes forward.
+            let at = now + self.config.ack_delay.max(MIN_TAIL_PROBE);
+            self.checks.plan(Some(at));
+        }
         true
     }
 
     /// Fills a packet: what ends updates first, then messages, then updates in order.
     fn put_frames(&mut self, now: Instant, out: &mut Vec<u8>) {
-        let limit = self.frame_limit();
+        let limit = self.pmtu.frame_limit();
         while out.len() + 32 <= limit
             && let Some((seq, size)) = self.queue.resets.pop_front()
         {
@@ -155,9 +171,8 @@ impl FlowSender {
         }
     }
 
-    fn note_sent(&mut self, pn: u64, contents: PacketContents, now: Instant, len: usize) {
-        self.stats.packets += 1;
-        self.stats.bytes += len as u64;
+    /// Schedules the next PING after a packet. A probe of a size is none, since it may not arrive.
+    fn note_sent(&mut self, pn: u64, contents: &PacketContents, now: Instant) {
         let probe = if contents.is_data() {
             self.last_data = Some(pn);
             !self.members.is_empty()
@@ -167,12 +182,5 @@ impl FlowSender {
         };
         self.shared.note_sent(pn);
         self.pings.note_sent(now, probe, self.config.fall_back);
-        self.ledger.push(now, contents, self.members.len());
-        if self.ledger.len() > 0 {
-            // No member can be late before the acknowledgement delay is over. A later check, as
-            // after a heartbeat, comes forward.
-            let at = now + self.config.ack_delay.max(MIN_TAIL_PROBE);
-            self.checks.plan(Some(at));
-        }
     }
 }

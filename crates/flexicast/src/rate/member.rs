@@ -137,6 +137,13 @@ impl Member {
         }
     }
 
+    /// Goes on with packets that are shorter by this factor: what was proven is the rate.
+    pub(super) fn rescale(&mut self, factor: f64) {
+        if let Estimator::Cubic(controller) = &mut self.estimator {
+            controller.cubic.rescale(factor);
+        }
+    }
+
     /// Sums up an acknowledgement.
     pub(super) fn take_report(
         &mut self,

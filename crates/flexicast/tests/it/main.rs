@@ -18,6 +18,7 @@ mod needs;
 mod offer;
 mod overdue;
 mod pair;
+mod pmtu;
 mod rate;
 mod recorded;
 mod shared_repairs;

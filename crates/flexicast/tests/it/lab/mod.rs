@@ -58,6 +58,8 @@ pub struct Node {
     pub loss: u32,
     /// Jitter of its path beyond that of all.
     pub jitter: Duration,
+    /// Largest UDP payload of flow packets that gets through, if there is a limit.
+    pub max_payload: Option<usize>,
     /// The last link to the receiver, if it is slower than the others.
     pub bottleneck: Option<Bottleneck>,
     pub got: Vec<(u64, Via, Duration)>,
@@ -300,6 +302,7 @@ impl Lab {
             asked: Vec::new(),
             loss: 0,
             jitter: Duration::ZERO,
+            max_payload: None,
             bottleneck: None,
             got: Vec::new(),
             moves: Vec::new(),

@@ -115,6 +115,7 @@ impl Lab {
             let most = self.jitter + node.jitter;
             let jitter = most.mul_f64(self.rng.random_range(0.0..1.0));
             let lost = node.loss > 0 && self.rng.random_range(0..100) < node.loss;
+            let lost = lost || node.max_payload.is_some_and(|most| packet.len() > most);
             let native = node.joined && node.multicast;
             let relayed = node.tunnel && node.relay;
             let node = &mut self.nodes[i];
