@@ -10,9 +10,10 @@ use crate::scenario::{
     all_families_and_any_source, an_hour_of_a_busy_archive, away_for_thousands_of_updates,
     crashes_lose_nothing_and_repeat_nothing, dual_stack, flapping_backs_off,
     forged_and_flooding_requests_get_nothing, ipv6_only, links_fail_in_turn, loss_is_repaired,
-    nat_rebinding, older_receivers_are_served, relay_beside_the_source, relays_fail_in_turn,
-    relays_fail_to_copies, the_console_shows_the_real_rungs, three_behind_one_address,
-    translations_change, tunnels_end_and_are_limited, works_with_others,
+    nat_rebinding, older_receivers_are_served, one_narrow_path_decides_the_packet_size,
+    relay_beside_the_source, relays_fail_in_turn, relays_fail_to_copies,
+    the_console_shows_the_real_rungs, three_behind_one_address, translations_change,
+    tunnels_end_and_are_limited, works_with_others,
 };
 use crate::tunnel::Peer;
 
@@ -29,7 +30,7 @@ struct Claim {
 }
 
 /// Every promise at least once; every scenario of a network of another kind at least once.
-const CLAIMS: [Claim; 32] = [
+const CLAIMS: [Claim; 33] = [
     // While a return is held back, a receiver gets every update by both paths.
     Claim {
         fault: Fault::DedupeOff,
@@ -62,6 +63,13 @@ const CLAIMS: [Claim; 32] = [
         name: "c2: a slow receiver",
         scenario: a_slow_receiver_holds_up_only_itself,
         reasons: &["was not evicted", "held the flow up", "delivered to r2, r3"],
+    },
+    // Packets grow beyond what the narrow line takes, again and again.
+    Claim {
+        fault: Fault::SizesUnconfirmed,
+        name: "mt: a narrow path",
+        scenario: one_narrow_path_decides_the_packet_size,
+        reasons: &["packets of 1232 bytes, as all members take them"],
     },
     Claim {
         fault: Fault::AddressesUntold,

@@ -146,6 +146,12 @@ pub struct FlowStatus {
     pub packets: u64,
     /// Bytes sent.
     pub bytes: u64,
+    /// UDP payload of a full packet; 0 at a source of an earlier version.
+    #[serde(default)]
+    pub packet_size: usize,
+    /// Members whose paths do not take larger packets.
+    #[serde(default)]
+    pub narrow_members: usize,
 }
 
 /// A receiver as its source sees it.

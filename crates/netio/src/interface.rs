@@ -3,6 +3,7 @@
 use std::ffi::CStr;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 
 /// One address of one interface of this machine.
@@ -120,6 +121,38 @@ pub fn interface_address(text: &str, ipv4: bool) -> io::Result<IpAddr> {
     }
 }
 
+/// Returns the MTU in bytes of the interface with the address `ip`.
+///
+/// # Errors
+/// No interface has the address, or several have it.
+pub fn interface_mtu(ip: IpAddr) -> io::Result<usize> {
+    let all = interface_addresses()?;
+    let index = index_among(&all, ip.to_canonical())?;
+    let interface = all.iter().find(|one| one.index == index);
+    let name = interface.map_or("", |one| one.name.as_str());
+    let any = match ip.is_ipv4() {
+        true => IpAddr::from(Ipv4Addr::UNSPECIFIED),
+        false => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = std::net::UdpSocket::bind((any, 0))?;
+    // SAFETY: all fields of an `ifreq` are integers, addresses and pointers, which may be zero.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    // The last byte stays zero.
+    let places = request.ifr_name.iter_mut().take(libc::IFNAMSIZ - 1);
+    for (place, byte) in places.zip(name.bytes()) {
+        *place = byte.cast_signed() as libc::c_char;
+    }
+    // SAFETY: the descriptor is open, and SIOCGIFMTU reads the name and writes the MTU of an
+    // `ifreq` that lives until the call returns.
+    let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU, &raw mut request) };
+    if done != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call has written this field.
+    let mtu = unsafe { request.ifr_ifru.ifru_mtu };
+    usize::try_from(mtu).map_err(io::Error::other)
+}
+
 /// Returns every address of every interface.
 fn interface_addresses() -> io::Result<Vec<InterfaceAddress>> {
     let list = AddressList::get()?;
@@ -233,6 +266,14 @@ mod tests {
         }
         let listed = interface_addresses().unwrap();
         assert!(listed.iter().any(|one| one.name == "lo"), "{listed:?}");
+    }
+
+    #[test]
+    fn the_mtu_is_that_of_the_interface() {
+        let listed = std::fs::read_to_string("/sys/class/net/lo/mtu").unwrap();
+        let mtu = interface_mtu(Ipv4Addr::LOCALHOST.into()).unwrap();
+        assert_eq!(mtu.to_string(), listed.trim());
+        assert!(interface_mtu("192.0.2.77".parse().unwrap()).is_err());
     }
 
     #[test]

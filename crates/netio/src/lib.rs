@@ -44,7 +44,7 @@ pub use address::{is_routable, route_source};
 #[cfg(feature = "tokio")]
 pub use batch::{Datagram, RecvBatch};
 pub use host_addresses::{HostAddress, host_addresses};
-pub use interface::{find_interface, interface_address};
+pub use interface::{find_interface, interface_address, interface_mtu};
 #[cfg(feature = "tokio")]
 pub use join::join;
 #[cfg(feature = "tokio")]

@@ -40,6 +40,8 @@ pub enum Fault {
     FallbackOff,
     /// Source: slow and lossy members stay on the flow.
     EvictionOff,
+    /// Source: packets of flows grow without an acknowledgement of the larger size.
+    SizesUnconfirmed,
     /// Source: a database that was set back is served without a new incarnation.
     RenewalOff,
     /// Source: a lost lease does not end publishing.
@@ -80,7 +82,7 @@ impl Fault {
 }
 
 /// All faults, with their names in [`VARIABLE`].
-const NAMES: [(Fault, &str); 26] = [
+const NAMES: [(Fault, &str); 27] = [
     (Fault::DedupeOff, "dedupe-off"),
     (Fault::CursorFirst, "cursor-first"),
     (Fault::JournalAfterCursor, "journal-after-cursor"),
@@ -93,6 +95,7 @@ const NAMES: [(Fault, &str); 26] = [
     (Fault::RepairOff, "repair-off"),
     (Fault::FallbackOff, "fallback-off"),
     (Fault::EvictionOff, "eviction-off"),
+    (Fault::SizesUnconfirmed, "sizes-unconfirmed"),
     (Fault::RenewalOff, "renewal-off"),
     (Fault::FenceOff, "fence-off"),
     (Fault::RevocationOff, "revocation-off"),

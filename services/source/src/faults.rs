@@ -28,6 +28,7 @@ pub fn of_transport() -> Faults {
         repair_off: Fault::RepairOff.is_injected(),
         fall_back_off: Fault::FallbackOff.is_injected(),
         eviction_off: Fault::EvictionOff.is_injected(),
+        sizes_unconfirmed: Fault::SizesUnconfirmed.is_injected(),
         other_version: Fault::VersionOther.is_injected(),
     }
 }

@@ -241,6 +241,18 @@ impl Lab {
         output_of(command, "tc", "").map(|_| ())
     }
 
+    /// Changes the largest IP packet in bytes that passes the cable of a node, both ways. Trains are
+    /// cut into their packets before that.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn set_mtu(&self, node: &Node, mtu: u16) -> Result<()> {
+        let port = port_name(&node.name);
+        self.switch
+            .ip_batch(&format!("link set {port} mtu {mtu} gso_max_segs 1\n"))?;
+        node.ip_batch(&format!("link set eth0 mtu {mtu}\n"))
+    }
+
     /// Pulls (or plugs in again) the whole cable of a node, unicast too.
     ///
     /// # Errors

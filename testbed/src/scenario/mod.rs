@@ -20,6 +20,7 @@ mod flapping;
 mod hour;
 mod ipv6;
 mod loss;
+mod mtu;
 mod multicast;
 mod nat;
 mod plan;
@@ -47,6 +48,7 @@ pub use flapping::flapping_backs_off;
 pub use hour::an_hour_of_a_busy_archive;
 pub use ipv6::{ipv6_any_source, ipv6_only};
 pub use loss::loss_is_repaired;
+pub use mtu::one_narrow_path_decides_the_packet_size;
 pub use multicast::{any_source_multicast, everything_by_multicast, recorded_feed_by_multicast};
 pub use nat::nat_rebinding;
 pub use plan::{
@@ -89,6 +91,8 @@ pub enum Fault {
     FallbackOff,
     /// The source leaves slow and lossy members on the flow.
     EvictionOff,
+    /// The source sends larger packets although no member has acknowledged one.
+    SizesUnconfirmed,
     /// Receivers say nothing of updates that are gone for good.
     GapsUntold,
     /// The source serves a database that was set back as if nothing had happened.
@@ -128,13 +132,14 @@ pub enum Fault {
 
 impl Fault {
     /// Every one.
-    pub const ALL: [Fault; 23] = [
+    pub const ALL: [Fault; 24] = [
         Fault::AddressesUntold,
         Fault::DedupeOff,
         Fault::CursorFirst,
         Fault::RepairOff,
         Fault::FallbackOff,
         Fault::EvictionOff,
+        Fault::SizesUnconfirmed,
         Fault::GapsUntold,
         Fault::RenewalOff,
         Fault::GapFillOff,
@@ -163,6 +168,7 @@ impl Fault {
             Fault::RepairOff => "repair-off",
             Fault::FallbackOff => "fallback-off",
             Fault::EvictionOff => "eviction-off",
+            Fault::SizesUnconfirmed => "sizes-unconfirmed",
             Fault::GapsUntold => "gaps-untold",
             Fault::RenewalOff => "renewal-off",
             Fault::GapFillOff => "gap-fill-off",
@@ -191,6 +197,7 @@ impl Fault {
             | Fault::RepairOff
             | Fault::FallbackOff
             | Fault::EvictionOff
+            | Fault::SizesUnconfirmed
             | Fault::RenewalOff
             | Fault::GapFillOff
             | Fault::VersionOther => Side::Source,

@@ -221,6 +221,14 @@ impl Stage {
         self.lab.set_bandwidth(node, kbit_per_s)
     }
 
+    /// Changes the largest IP packet in bytes that passes the line to a receiver.
+    ///
+    /// # Errors
+    /// When there is no such receiver or the kernel refuses.
+    pub fn set_mtu(&self, name: &str, mtu: u16) -> Result<()> {
+        self.lab.set_mtu(self.seat(name)?.node(), mtu)
+    }
+
     /// Changes what a relay's port on the switch does with multicast.
     ///
     /// # Errors

@@ -62,6 +62,11 @@ fn c2_a_slow_receiver_holds_up_only_itself() {
 }
 
 #[test]
+fn mt_one_narrow_path_decides_the_packet_size() {
+    require(scenario::one_narrow_path_decides_the_packet_size(None));
+}
+
+#[test]
 fn d_a_blocked_receiver_gets_all_by_unicast() {
     require(scenario::a_blocked_receiver_gets_all_by_unicast(None));
 }

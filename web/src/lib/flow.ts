@@ -1,5 +1,19 @@
 // What a source reports of a channel's flow beside the fields that the API describes.
 
+export interface PacketSize {
+  /** UDP payload of a full packet in bytes; null where it is not known. */
+  bytes: number | null;
+  /** Members whose paths do not take larger packets. */
+  narrow: number;
+}
+
+/** The size of a flow's packets, from what its source reports. Earlier sources report none. */
+export function packetSizeOf(flow: unknown): PacketSize {
+  const report: Record<string, unknown> = typeof flow === "object" && flow !== null ? { ...flow } : {};
+  const { packet_size: bytes, narrow_members: narrow } = report;
+  return { bytes: typeof bytes === "number" ? bytes : null, narrow: typeof narrow === "number" ? narrow : 0 };
+}
+
 export interface FlowRate {
   /** Bit/s at which the flow may be sent now; null where it is not known. */
   bps: number | null;

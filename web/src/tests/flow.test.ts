@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { rateOf } from "../lib/flow";
+import { packetSizeOf, rateOf } from "../lib/flow";
 
 describe("the rate of a flow", () => {
   it("is read from what the source reports", () => {
@@ -10,5 +10,15 @@ describe("the rate of a flow", () => {
   it("is unknown in a report without one, or of another form", () => {
     const nothing = { bps: null, limitedBy: null, breaker: "closed" };
     for (const report of [undefined, null, "x", {}, { rate_bps: "fast", limited_by: 3, breaker: "ajar" }]) expect(rateOf(report)).toEqual(nothing);
+  });
+});
+
+describe("the size of a flow's packets", () => {
+  it("is read from what the source reports", () => {
+    expect(packetSizeOf({ packet_size: 1_232, narrow_members: 2, members: 20 })).toEqual({ bytes: 1_232, narrow: 2 });
+  });
+
+  it("is unknown in a report without one, or of another form", () => {
+    for (const report of [undefined, null, "x", {}, { packet_size: "large", narrow_members: null }]) expect(packetSizeOf(report)).toEqual({ bytes: null, narrow: 0 });
   });
 });

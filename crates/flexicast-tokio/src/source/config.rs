@@ -46,9 +46,17 @@ pub struct SourceConfig {
     pub fall_back: Duration,
     /// Interval of heartbeats on an idle flow.
     pub heartbeat: Duration,
+    /// UDP payload in bytes that flow packets may grow to if all members take it; `None` for what
+    /// the flow's interfaces take, up to jumbo frames.
+    pub max_udp_payload: Option<usize>,
     /// Folder for qlog files of all connections and flows.
     pub qlog: Option<PathBuf>,
 }
+
+/// Largest UDP payload that is ever tried: jumbo frames of 9,000 bytes with IPv4.
+const MAX_UDP_PAYLOAD: usize = 8_972;
+/// MTU of paths whose interface is not known.
+const ETHERNET: usize = 1_500;
 
 impl SourceConfig {
     /// Returns the configuration of a source without channels, with the protocol's timing,
@@ -67,6 +75,7 @@ impl SourceConfig {
             ack_delay: Duration::from_millis(25),
             fall_back: Duration::from_millis(150),
             heartbeat: Duration::from_secs(1),
+            max_udp_payload: None,
             qlog: None,
         }
     }
@@ -116,6 +125,20 @@ pub struct FlowSettings {
     pub control: RateControl,
 }
 
+impl FlowSettings {
+    /// Returns the UDP payload in bytes that all interfaces of the flow take, of at most `limit`.
+    pub(super) fn max_udp_payload(&self, limit: Option<usize>) -> usize {
+        let room = |endpoint: &FlowEndpoint| {
+            let headers = if endpoint.group.is_ipv4() { 28 } else { 48 };
+            let mtu = netio::interface_mtu(endpoint.interface).unwrap_or(ETHERNET);
+            mtu.saturating_sub(headers)
+        };
+        let rooms = self.endpoints.iter().map(room);
+        let most = rooms.min().unwrap_or(ETHERNET - 28);
+        most.min(limit.unwrap_or(MAX_UDP_PAYLOAD))
+    }
+}
+
 /// A multicast group to send a flow to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlowEndpoint {
@@ -149,6 +172,8 @@ pub struct Faults {
     pub fall_back_off: bool,
     /// Whether slow and lossy members stay on the flow.
     pub eviction_off: bool,
+    /// Whether packets grow without a member's acknowledgement.
+    pub sizes_unconfirmed: bool,
     /// Whether the source speaks another version of the protocol than its receivers.
     pub other_version: bool,
 }

@@ -19,7 +19,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use flexicast::control::RelayHint;
 use flexicast::flow::FlowConfig;
-use flexicast::{FlowId, source as core};
+use flexicast::{DEFAULT_UDP_PAYLOAD, FlowId, source as core};
 use netio::UdpSocket;
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::debug;
@@ -144,7 +144,10 @@ impl Source {
 
 /// A new flow: secret and Flow ID are fresh random for every flow and never stored.
 fn fresh_flow(config: &SourceConfig, flow: &FlowSettings) -> Result<FlowConfig, Error> {
+    let max_udp_payload = flow.max_udp_payload(config.max_udp_payload);
     Ok(FlowConfig {
+        udp_payload: max_udp_payload.min(DEFAULT_UDP_PAYLOAD),
+        max_udp_payload,
         rate: Some(flow.rate_bps),
         control: flow.control,
         ack_delay: config.ack_delay,

@@ -89,6 +89,10 @@ pub struct FlowStatus {
     pub bytes: u64,
     /// Packets that some member still owes an acknowledgement for.
     pub outstanding: usize,
+    /// UDP payload of a full packet in bytes, at most.
+    pub packet_size: usize,
+    /// Members whose paths do not take the next larger size.
+    pub narrow_members: usize,
     /// Current rate in bit/s; `None` for no limit.
     pub rate_bps: Option<u64>,
     /// Id of the receiver that alone limits the rate.

@@ -1,4 +1,4 @@
-//! Path MTU discovery of a flow (RFC 8899, protocol.md section 5.4): full packets are as large as
+//! Path MTU discovery of a flow (RFC 8899, protocol.md section 8.9): full packets are as large as
 //! all members take.
 //!
 //! A probe is a packet of PING and PADDING in the size that is tried. Its loss needs no repair and

@@ -165,6 +165,7 @@ impl Source {
             flow.set_fall_back_off(faults.fall_back_off);
             flow.set_eviction_off(faults.eviction_off);
             flow.set_reordering_off(faults.reordering_off);
+            flow.set_sizes_unconfirmed(faults.sizes_unconfirmed);
         });
     }
 

@@ -130,6 +130,7 @@ impl Source {
             {
                 flow.set_fall_back_off(self.faults.fall_back_off);
                 flow.set_eviction_off(self.faults.eviction_off);
+                flow.set_sizes_unconfirmed(self.faults.sizes_unconfirmed);
             }
         }
     }

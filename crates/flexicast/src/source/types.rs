@@ -54,6 +54,8 @@ pub struct Faults {
     pub eviction_off: bool,
     /// Whether late packets count as lost ones.
     pub reordering_off: bool,
+    /// Whether packets grow without a member's acknowledgement.
+    pub sizes_unconfirmed: bool,
 }
 
 /// One channel.

@@ -1,4 +1,4 @@
-//! Path MTU discovery of a flow (protocol.md section 5.4).
+//! Path MTU discovery of a flow (protocol.md section 8.9).
 
 use std::time::Duration;
 

@@ -232,6 +232,12 @@ pub struct FlowDefaults {
     #[arg(long = "max-loss", value_name = "PERCENT", default_value = "10")]
     #[arg(value_parser = whole::<u8>(1..=90))]
     pub max_loss: u8,
+    /// Largest UDP payload of the flows' packets, in bytes, which they have if the paths of all
+    /// members take it; 1180 or less is not exceeded at all [default: what the interfaces of the
+    /// flow take]
+    #[arg(long = "max-packet-size", value_name = "BYTES")]
+    #[arg(value_parser = whole::<usize>(576..=8972))]
+    pub max_packet_size: Option<usize>,
     /// Maximum number of receivers of each channel that the flow's packets are replicated to
     #[arg(long = "max-replicas", value_name = "NUMBER", default_value = "2000")]
     #[arg(value_parser = whole::<usize>(0..=100_000))]

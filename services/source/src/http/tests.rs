@@ -86,6 +86,8 @@ fn seen() -> SourceStatus {
                     packets: 12,
                     bytes: 1200,
                     outstanding: 0,
+                    packet_size: 1442,
+                    narrow_members: 1,
                     rate_bps: Some(2_000_000),
                     limited_by: None,
                     breaker: BreakerState::Closed,
@@ -309,6 +311,7 @@ async fn the_status_page_is_as_agreed() {
         ("members", json!(1)),
         ("packets", json!(12)),
         ("bytes", json!(1200)),
+        ("packet_size", json!(1442)),
     ] {
         assert_eq!(page["flow"][member], expected, "{member}");
     }

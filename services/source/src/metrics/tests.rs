@@ -116,6 +116,8 @@ fn everything() -> SourceStatus {
                     packets: 7,
                     bytes: 700,
                     outstanding: 1,
+                    packet_size: 1442,
+                    narrow_members: 1,
                     rate_bps: Some(2_000_000),
                     limited_by: None,
                     breaker: BreakerState::Closed,

@@ -55,6 +55,10 @@ metrics! {
             "Rate at which the flow may be sent now; absent without a limit";
         limited: Gauges = "flow_rate_limited",
             "Whether one receiver alone limits the rate of the flow";
+        packet_size: Gauges = "flow_packet_size" in Bytes,
+            "UDP payload of a full packet of the flow, which all members' paths take";
+        narrow: Gauges = "flow_narrow_members",
+            "Receivers whose paths do not take larger packets of the flow";
         breaker: Gauges = "flow_breaker",
             "State of the flow's circuit breaker: 0 closed, 1 halved, 2 open";
     }
@@ -160,6 +164,8 @@ impl Flows {
             &self.key_sequence,
             &self.rate,
             &self.limited,
+            &self.packet_size,
+            &self.narrow,
             &self.breaker,
         ] {
             gauges.clear();
@@ -178,6 +184,8 @@ impl Flows {
         if let Some(rate) = flow.rate_bps {
             set(&self.rate, rate / 8);
         }
+        set(&self.packet_size, flow.packet_size as u64);
+        set(&self.narrow, flow.narrow_members as u64);
         set(&self.limited, flow.limited_by.is_some().into());
         let breaker = match flow.breaker {
             BreakerState::Closed => 0,

@@ -267,6 +267,7 @@ async fn bind(config: &Config, identity: &Identity, backlog: StoreBacklog) -> Re
         ack_delay: config.flows.ack_delay,
         fall_back: config.flows.fall_back,
         heartbeat: config.flows.heartbeat,
+        max_udp_payload: config.flows.max_packet_size,
         qlog: config.qlog.clone(),
         ..SourceConfig::new(config.listen, cert.clone(), key.clone(), identity.reset_key)
     };

@@ -175,6 +175,7 @@ impl Engine {
             fall_back_off: faults.fall_back_off,
             eviction_off: faults.eviction_off,
             reordering_off: false,
+            sizes_unconfirmed: faults.sizes_unconfirmed,
         });
         Ok(())
     }

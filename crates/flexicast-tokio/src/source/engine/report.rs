@@ -116,7 +116,7 @@ impl Engine {
             .map_or(&[][..], |f| &f.endpoints);
         let source = |e: &FlowEndpoint| (!e.asm).then(|| e.interface.to_string());
         let first = endpoints.first();
-        let rate = flow.rate();
+        let (rate, size) = (flow.rate(), flow.packet_size());
         let limiting = rate.limited_by.and_then(|id| self.core.hello(id));
         Some(FlowStatus {
             id: flow.config().flow.to_string(),
@@ -136,6 +136,8 @@ impl Engine {
             packets: flow.stats().packets,
             bytes: flow.stats().bytes,
             outstanding: flow.outstanding(),
+            packet_size: size.bytes,
+            narrow_members: size.narrow,
             rate_bps: rate.bits_per_s,
             limited_by: limiting.map(|hello| hello.receiver.to_string()),
             breaker: rate.breaker,

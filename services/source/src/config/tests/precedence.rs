@@ -58,6 +58,7 @@ fn values(setting: &Setting) -> [&'static str; 3] {
         "rate_policy" => ["fixed", "cubic-min", "fixed"],
         "min_rate" => ["100k", "200k", "300000"],
         "max_loss" => ["5", "20", "30"],
+        "max_packet_size" => ["576", "1400", "8972"],
         "max_replicas" => ["0", "10", "3000"],
         "replication_threads" => ["1", "2", "3"],
         "ack_delay_ms" => ["11", "12", "13"],
