@@ -112,6 +112,12 @@ impl UdpSocket {
         self.losses.snapshot()
     }
 
+    /// Returns the number of arrived datagrams that the kernel dropped because the receive buffer
+    /// was full, modulo 2³²; 0 where it does not say.
+    pub fn dropped(&self) -> u32 {
+        crate::direct::dropped(self.as_fd())
+    }
+
     /// Waits until [`try_recv`](Self::try_recv) may have something. Cancel safe.
     ///
     /// # Errors

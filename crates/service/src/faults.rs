@@ -42,6 +42,8 @@ pub enum Fault {
     EvictionOff,
     /// Source: packets of flows grow without an acknowledgement of the larger size.
     SizesUnconfirmed,
+    /// Source: members are blamed for silence while the source itself was late.
+    LagGraceOff,
     /// Source: a database that was set back is served without a new incarnation.
     RenewalOff,
     /// Source: a lost lease does not end publishing.
@@ -82,7 +84,7 @@ impl Fault {
 }
 
 /// All faults, with their names in [`VARIABLE`].
-const NAMES: [(Fault, &str); 27] = [
+const NAMES: [(Fault, &str); 28] = [
     (Fault::DedupeOff, "dedupe-off"),
     (Fault::CursorFirst, "cursor-first"),
     (Fault::JournalAfterCursor, "journal-after-cursor"),
@@ -96,6 +98,7 @@ const NAMES: [(Fault, &str); 27] = [
     (Fault::FallbackOff, "fallback-off"),
     (Fault::EvictionOff, "eviction-off"),
     (Fault::SizesUnconfirmed, "sizes-unconfirmed"),
+    (Fault::LagGraceOff, "lag-grace-off"),
     (Fault::RenewalOff, "renewal-off"),
     (Fault::FenceOff, "fence-off"),
     (Fault::RevocationOff, "revocation-off"),

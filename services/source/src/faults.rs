@@ -29,6 +29,7 @@ pub fn of_transport() -> Faults {
         fall_back_off: Fault::FallbackOff.is_injected(),
         eviction_off: Fault::EvictionOff.is_injected(),
         sizes_unconfirmed: Fault::SizesUnconfirmed.is_injected(),
+        lag_grace_off: Fault::LagGraceOff.is_injected(),
         other_version: Fault::VersionOther.is_injected(),
     }
 }

@@ -81,11 +81,11 @@ pub struct Source {
     pub http: Option<String>,
     /// Whether it is shutting down and admits no new receivers.
     pub draining: bool,
-    /// Settings that an operator should change.
+    /// Settings that an operator should change, and states to look into.
     pub warnings: Vec<Warning>,
 }
 
-/// A setting that an operator should change.
+/// A setting that an operator should change, or a state to look into.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Warning {
     /// Short name.

@@ -174,6 +174,8 @@ pub struct Faults {
     pub eviction_off: bool,
     /// Whether packets grow without a member's acknowledgement.
     pub sizes_unconfirmed: bool,
+    /// Whether members are blamed for silence while the source itself was late.
+    pub lag_grace_off: bool,
     /// Whether the source speaks another version of the protocol than its receivers.
     pub other_version: bool,
 }

@@ -49,6 +49,10 @@ pub struct Counters {
     /// Copies that were dropped because the queue of a sending thread or the socket's buffer was
     /// full; they are repaired as losses.
     pub copies_dropped: u64,
+    /// Datagrams of receivers that the kernel dropped because the receive queue was full.
+    pub datagrams_dropped: u64,
+    /// Times that the source was overloaded.
+    pub overloads: u64,
     /// Bytes of updates that were handed to unicast sessions, repairs included.
     pub unicast_bytes: u64,
     /// Counters of the state machine, each a member of this object.

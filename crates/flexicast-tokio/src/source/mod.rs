@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use flexicast::control::RelayHint;
@@ -42,16 +42,24 @@ pub use flexicast::source::Absence;
 use history::EventLog;
 pub use history::{History, HistoryEvent, HistoryEventKind};
 pub use status::{
-    ChannelBytes, ChannelStatus, FlowStatus, MassFallBack, Move, ReceiverChannel, ReceiverStatus,
-    SourceStatus,
+    ChannelBytes, ChannelStatus, FlowStatus, Lateness, LoadStatus, MassFallBack, Move, Overload,
+    ReceiverChannel, ReceiverStatus, SourceStatus,
 };
 
 /// Requests that wait for the engine.
 const COMMANDS: usize = 64;
 
 /// By what way the updates of each channel come to the engine.
-type Senders = Arc<RwLock<BTreeMap<String, mpsc::Sender<(u64, Bytes)>>>>;
-type Updates = mpsc::Receiver<(u64, Bytes)>;
+type Senders = Arc<RwLock<BTreeMap<String, mpsc::Sender<Publication>>>>;
+type Updates = mpsc::Receiver<Publication>;
+
+/// An update on its way to the engine.
+struct Publication {
+    seq: u64,
+    encoded: Bytes,
+    /// Since when it waits.
+    since: Instant,
+}
 
 /// A source that is bound to its sockets and not running yet.
 pub struct Source {
@@ -200,7 +208,15 @@ impl SourceHandle {
             senders.get(channel).cloned()
         };
         match sender {
-            Some(sender) => drop(sender.send((seq, encoded)).await),
+            Some(sender) => {
+                let since = Instant::now();
+                let publication = Publication {
+                    seq,
+                    encoded,
+                    since,
+                };
+                drop(sender.send(publication).await);
+            }
             None => debug!(
                 channel,
                 seq, "an update of a channel that is not here was not published"

@@ -19,8 +19,47 @@ pub struct SourceStatus {
     pub mass_fall_backs: Vec<MassFallBack>,
     /// Flow packets that wait for the thread with the longest queue, to be replicated.
     pub replication_queue: usize,
+    /// How late the source is.
+    pub load: LoadStatus,
     /// Counters since the start.
     pub counters: Counters,
+}
+
+/// How late a source is with what it does.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct LoadStatus {
+    /// Whether it cannot keep up now.
+    pub overloaded: bool,
+    /// Longest time by which a turn of its loop was late, or that it took, in the last second; in
+    /// milliseconds.
+    pub lag_ms: f64,
+    /// Longest time that an update waited to be taken, in the last second; in milliseconds.
+    pub publish_wait_ms: f64,
+    /// The last overloads, oldest first.
+    pub overloads: Vec<Overload>,
+}
+
+/// A time in which a source could not keep up. Its members are not blamed for silence then.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Overload {
+    /// Since when it is reported, in Unix milliseconds.
+    pub since_ms: u64,
+    /// Its end; `None` while it goes on.
+    pub until_ms: Option<u64>,
+    /// What was late, in the order of its appearance.
+    pub late: Vec<Lateness>,
+}
+
+/// What a source that cannot keep up is late with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Lateness {
+    /// Timers, packets and receivers' datagrams: a turn of the loop takes long, or comes late.
+    Engine,
+    /// Updates: they wait for more than a second.
+    Publishing,
+    /// Receivers' datagrams: the kernel drops some, because the receive queue is full.
+    ReceiveQueue,
 }
 
 /// A channel.

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use super::grants::Grant;
+use super::lag::Lag;
 use super::ledger::{Ledger, StreamRange};
 use super::pmtu::MemberSize;
 use super::reordering::Reordering;
@@ -32,6 +33,8 @@ pub(crate) struct Delays {
     /// Whether reordering counts as loss.
     #[cfg(feature = "fault-injection")]
     pub(crate) reordering_off: bool,
+    /// When the source itself was late.
+    pub(crate) lag: Lag,
 }
 
 impl Delays {
@@ -43,6 +46,7 @@ impl Delays {
             heartbeat,
             #[cfg(feature = "fault-injection")]
             reordering_off: false,
+            lag: Lag::default(),
         }
     }
 
@@ -295,8 +299,9 @@ impl Member {
                     continue;
                 }
                 first_data.get_or_insert(sent.at);
-                if sent.at + tail_delay > now {
-                    due(sent.at + tail_delay);
+                let repair_at = sent.at + tail_delay + delays.lag.excused(sent.at, now);
+                if repair_at > now {
+                    due(repair_at);
                     break 'tail;
                 }
                 settled.tail.push(pn);
@@ -305,6 +310,7 @@ impl Member {
         }
         let silent_since = [self.silent_since, first_data].into_iter().flatten().min();
         if let Some(since) = silent_since {
+            let since = since + delays.lag.excused(since, now);
             out.waiting = since + self.rtt.pto(delays.ack) <= now;
             if since + fall_back <= now {
                 out.fall_back = Some(Cause::AckTimeout);
@@ -313,6 +319,7 @@ impl Member {
             }
         }
         if let Some(since) = first_any {
+            let since = since + delays.lag.excused(since, now);
             if since + delays.heartbeat * HEARTBEATS <= now {
                 out.fall_back = out.fall_back.or(Some(Cause::HeartbeatLost));
             } else {

@@ -10,6 +10,7 @@
 mod checks;
 mod epoch;
 mod grants;
+mod lag;
 pub mod ledger;
 pub mod member;
 mod pacer;

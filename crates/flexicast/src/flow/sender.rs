@@ -444,6 +444,13 @@ impl FlowSender {
         self.checks.grant_grace(away, self.config.heartbeat, now);
     }
 
+    /// Notes that the source was late from `since` until `now`: what it sent left later, and what
+    /// members sent may lie unread or be lost. Their silence meanwhile does not count, for a while:
+    /// a source that is always late does fall members back in the end.
+    pub fn note_lag(&mut self, since: Instant, now: Instant) {
+        self.delays.lag.note(since, now);
+    }
+
     /// The next event.
     pub fn poll_event(&mut self) -> Option<FlowEvent> {
         self.events.pop_front()
@@ -487,7 +494,7 @@ impl FlowSender {
             self.pacer.next_timeout(),
             self.sizes_timeout(now),
             switch,
-            self.blocked_until(),
+            self.blocked_until(now),
         ]
         .into_iter()
         .flatten()

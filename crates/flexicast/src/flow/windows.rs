@@ -62,13 +62,15 @@ impl FlowSender {
         self.drop_blocking(now);
     }
 
-    fn patience(&self, member: &Member) -> Duration {
+    /// Returns how long a member may hold up the flow that it blocks since `since`.
+    fn patience(&self, member: &Member, since: Instant, now: Instant) -> Duration {
         let round_trips = member.rtt.smoothed() * 2;
-        self.config.fall_back.max(MIN_PATIENCE).max(round_trips)
+        let patience = self.config.fall_back.max(MIN_PATIENCE).max(round_trips);
+        patience + self.delays.lag.excused(since, now)
     }
 
     /// When the first member that holds the flow up has to leave it.
-    pub(super) fn blocked_until(&self) -> Option<Instant> {
+    pub(super) fn blocked_until(&self, now: Instant) -> Option<Instant> {
         if !self.window.is_blocked() {
             return None;
         }
@@ -76,7 +78,7 @@ impl FlowSender {
         let blocking = blocking.filter(|m| self.window.is_lowest(&m.grant));
         let until = |m: &Member| {
             let since = m.grant.blocking_since().or(self.pings.last_sent())?;
-            Some(since + self.patience(m))
+            Some(since + self.patience(m, since, now))
         };
         blocking.filter_map(until).min()
     }
@@ -94,7 +96,7 @@ impl FlowSender {
         let late = |m: &Member| {
             let since = m.grant.blocking_since();
             let since = since.filter(|_| self.window.is_lowest(&m.grant));
-            since.is_some_and(|since| since + self.patience(m) <= now)
+            since.is_some_and(|since| since + self.patience(m, since, now) <= now)
         };
         let slow = self.members.iter().filter(|(_, m)| late(m));
         let slow: Vec<_> = slow.map(|(id, _)| *id).collect();

@@ -505,8 +505,23 @@ impl Source {
     /// that what receivers have sent meanwhile is still to be read or under way. A second call
     /// counts only after the receivers have been looked at again, or for twice the time.
     pub fn grant_grace(&mut self, away: Duration, now: Instant) {
+        #[cfg(feature = "fault-injection")]
+        if self.faults.lag_grace_off {
+            return;
+        }
         self.flows_mut().for_each(|f| f.grant_grace(away, now));
         self.disputes.extend(away, now, &mut self.timers);
+    }
+
+    /// Notes that the caller was late from `since` until `now`: it did not send what was due, left
+    /// datagrams unread, or the system dropped some. The silence of members in this time does not
+    /// count, up to two seconds of each silence.
+    pub fn note_lag(&mut self, since: Instant, now: Instant) {
+        #[cfg(feature = "fault-injection")]
+        if self.faults.lag_grace_off {
+            return;
+        }
+        self.flows_mut().for_each(|flow| flow.note_lag(since, now));
     }
 
     /// Does what is due.

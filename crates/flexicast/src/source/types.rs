@@ -56,6 +56,8 @@ pub struct Faults {
     pub reordering_off: bool,
     /// Whether packets grow without a member's acknowledgement.
     pub sizes_unconfirmed: bool,
+    /// Whether members are blamed for silence while the source itself was late.
+    pub lag_grace_off: bool,
 }
 
 /// One channel.

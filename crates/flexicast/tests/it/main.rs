@@ -13,6 +13,7 @@ mod held;
 mod hostile;
 mod lab;
 mod ladder;
+mod lag;
 mod limits;
 mod needs;
 mod offer;

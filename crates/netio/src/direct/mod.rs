@@ -35,4 +35,6 @@ pub use poll::{Poller, Readiness, Waker};
 pub use port::UdpPort;
 pub use replicator::{Destination, Destinations, ReplicationFailure, Replicator};
 pub use route::{InterfaceState, interface_state, route_interface};
+#[cfg(feature = "tokio")]
+pub(crate) use sys::dropped;
 pub use sys::raise_descriptor_limit;

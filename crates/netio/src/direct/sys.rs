@@ -54,7 +54,7 @@ pub(super) fn set<T: Copy>(
 }
 
 /// Returns the number of datagrams dropped because a socket's buffer was full, modulo 2³².
-pub(super) fn dropped(fd: BorrowedFd<'_>) -> u32 {
+pub(crate) fn dropped(fd: BorrowedFd<'_>) -> u32 {
     /// Index of the drops in `SO_MEMINFO`.
     const DROPS: usize = 8;
     let mut numbers = [0_u32; DROPS + 1];

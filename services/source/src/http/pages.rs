@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
 use flexicast_tokio::source::{
-    Counters, FlowStatus, MassFallBack, Move, ReceiverStatus, SourceStatus,
+    Counters, FlowStatus, LoadStatus, MassFallBack, Move, ReceiverStatus, SourceStatus,
 };
 use serde::Serialize;
 use service::exposition;
@@ -128,6 +128,7 @@ struct StatusPage {
     relays: Vec<RelayView>,
     moves: Vec<Move>,
     mass_fall_backs: Vec<MassFallBack>,
+    load: LoadStatus,
     counters: Counters,
 }
 
@@ -264,8 +265,8 @@ async fn status(State(pages): State<Arc<Pages>>) -> Response {
     let first = board.channels.first();
     let of = |channel: &ChannelView| ChannelStatus::of(channel, &seen);
     let (top, channels) = (first.map(of), board.channels.iter().map(of).collect());
-    let (receivers, moves, mass_fall_backs, counters) = match seen {
-        Some(s) => (s.receivers, s.moves, s.mass_fall_backs, s.counters),
+    let (receivers, moves, mass_fall_backs, load, counters) = match seen {
+        Some(s) => (s.receivers, s.moves, s.mass_fall_backs, s.load, s.counters),
         None => Default::default(),
     };
     let first = first.map(|channel| channel.name.as_str());
@@ -281,6 +282,7 @@ async fn status(State(pages): State<Arc<Pages>>) -> Response {
         relays: board.relays,
         moves,
         mass_fall_backs,
+        load,
         counters,
     };
     let fresh = HeaderValue::from_static("no-store");

@@ -7,7 +7,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use flexicast_tokio::source::{
     BreakerState, ChannelBytes, ChannelStatus, Counters, FlowStatus, History, HistoryEvent,
-    HistoryEventKind, MassFallBack, Move, ReceiverChannel, ReceiverStatus,
+    HistoryEventKind, Lateness, LoadStatus, MassFallBack, Move, Overload, ReceiverChannel,
+    ReceiverStatus,
 };
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -137,6 +138,16 @@ fn seen() -> SourceStatus {
             cause: "joined".into(),
         }],
         replication_queue: 0,
+        load: LoadStatus {
+            overloaded: true,
+            lag_ms: 120.0,
+            publish_wait_ms: 0.0,
+            overloads: vec![Overload {
+                since_ms: 6,
+                until_ms: None,
+                late: vec![Lateness::ReceiveQueue],
+            }],
+        },
         mass_fall_backs: vec![MassFallBack {
             at_ms: 5,
             channel: "lore".into(),
@@ -361,6 +372,8 @@ async fn the_status_page_is_as_agreed() {
     );
     assert_eq!(page["moves"][0]["channel"], "lore");
     assert_eq!(page["mass_fall_backs"][0]["members"], 40);
+    assert_eq!(page["load"]["overloaded"], true);
+    assert_eq!(page["load"]["overloads"][0]["late"][0], "receive-queue");
 
     let status = IngestStatus {
         state: FeedState::NotAFeed,

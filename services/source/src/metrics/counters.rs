@@ -49,6 +49,9 @@ const KNOWN: &[Known] = table! {
         "Receivers to whose address the kernel refused to send replicated packets";
     "copies_dropped": copies_dropped,
         "Replicated flow packets dropped because a sending queue or the socket's buffer was full";
+    "datagrams_dropped": datagrams_dropped,
+        "Datagrams of receivers that the kernel dropped because the receive queue was full";
+    "overloads": overloads, "Times that the source could not keep up";
     "invalid_acks": protocol.invalid_acks, "Acknowledgements of flow packets that were never sent";
     "needs": protocol.needs,
         "NEED requests of receivers, for bytes that were wrong on the flow or are not published";

@@ -7,7 +7,7 @@ use crate::status::{
 };
 use flexicast_tokio::source::{
     BreakerState, ChannelBytes, ChannelStatus, Counters, FlowStatus, History, HistoryEvent,
-    HistoryEventKind, Move, ReceiverChannel, ReceiverStatus,
+    HistoryEventKind, LoadStatus, Move, ReceiverChannel, ReceiverStatus,
 };
 
 /// Returns one channel with one feed.
@@ -140,9 +140,17 @@ fn everything() -> SourceStatus {
         moves: vec![step(1, "multicast")],
         mass_fall_backs: vec![],
         replication_queue: 12,
+        load: LoadStatus {
+            overloaded: true,
+            lag_ms: 250.0,
+            publish_wait_ms: 1500.0,
+            overloads: Vec::new(),
+        },
         counters: Counters {
             refused: 3,
             copies_dropped: 8,
+            datagrams_dropped: 6,
+            overloads: 2,
             unicast_bytes: 9,
             ..Counters::default()
         },
@@ -191,6 +199,11 @@ fn the_transport_status_is_shown() {
         ("refused_total", 3.0),
         ("copies_dropped_total", 8.0),
         ("replication_queue_packets", 12.0),
+        ("overloaded", 1.0),
+        ("engine_lag_seconds", 0.25),
+        ("publish_wait_seconds", 1.5),
+        ("datagrams_dropped_total", 6.0),
+        ("overloads_total", 2.0),
         ("unicast_bytes_total", 9.0),
         ("feeds{channel=\"lore\",state=\"not-a-feed\"}", 1.0),
         ("feeds{channel=\"lore\",state=\"ok\"}", 0.0),

@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use flexicast_tokio::Rung;
 use flexicast_tokio::source::{
-    BreakerState, FlowStatus, History, HistoryEventKind, ReceiverChannel, SourceStatus,
+    BreakerState, FlowStatus, History, HistoryEventKind, LoadStatus, ReceiverChannel, SourceStatus,
 };
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -14,7 +14,7 @@ use service::metrics::raise;
 
 use super::counters::TransportCounters;
 use super::labels::{MoveLabels, RungLabels, of};
-use super::{Counters, Gauges, registered, whole};
+use super::{Counters, Gauges, Real, registered, whole};
 
 pub(super) const RUNGS: [Rung; 4] = [Rung::Multicast, Rung::Amt, Rung::Replicated, Rung::Unicast];
 
@@ -23,6 +23,7 @@ pub(super) const RUNGS: [Rung; 4] = [Rung::Multicast, Rung::Amt, Rung::Replicate
 pub struct TransportMetrics {
     receivers: Receivers,
     flows: Flows,
+    load: Load,
     counters: TransportCounters,
     /// Number of the last event that was counted.
     counted: Mutex<u64>,
@@ -64,11 +65,23 @@ metrics! {
     }
 }
 
+metrics! {
+    /// Metrics of the source's lateness.
+    struct Load {
+        overloaded: Gauge = "overloaded", "Whether the source cannot keep up";
+        lag: Real = "engine_lag" in Seconds,
+            "Longest lateness of the source with what was due, in the last second";
+        wait: Real = "publish_wait" in Seconds,
+            "Longest wait of an update for the transport, in the last second";
+    }
+}
+
 impl TransportMetrics {
     pub(super) fn register(r: &mut Registry, counters: TransportCounters) -> Self {
         Self {
             receivers: Receivers::register(r),
             flows: Flows::register(r),
+            load: Load::register(r),
             counters,
             counted: Mutex::new(0),
         }
@@ -97,6 +110,7 @@ impl TransportMetrics {
             .set(whole(status.receivers.len() as u64));
         let waiting = status.replication_queue as u64;
         self.flows.replication_queue.set(whole(waiting));
+        self.load.observe(&status.load);
         self.counters.observe(&status.counters);
     }
 
@@ -151,6 +165,14 @@ impl TransportMetrics {
                 self.receivers.moves.get_or_create(&labels).inc();
             }
         }
+    }
+}
+
+impl Load {
+    fn observe(&self, load: &LoadStatus) {
+        self.overloaded.set(load.overloaded.into());
+        self.lag.set(load.lag_ms / 1e3);
+        self.wait.set(load.publish_wait_ms / 1e3);
     }
 }
 

@@ -1,6 +1,10 @@
-//! Warnings about the address that enrolment links name.
+//! Warnings in the source's self-description: of the address that enrolment links name, and of
+//! overload.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use flexicast_tokio::source::{Lateness, LoadStatus};
+use jiff::Timestamp;
 
 use crate::config::PublicAddress;
 
@@ -22,6 +26,23 @@ pub fn address_warnings(address: Option<&PublicAddress>) -> Vec<String> {
     };
     let sentence = |why| format!("PUBLIC_ADDRESS is {address}, {why}");
     why.map(sentence).into_iter().collect()
+}
+
+/// Returns the warning of an overload that goes on; its first word is for programs.
+pub(super) fn overload_warning(load: &LoadStatus) -> Option<String> {
+    let overload = load.overloads.last().filter(|o| o.until_ms.is_none())?;
+    let since = i64::try_from(overload.since_ms).unwrap_or(i64::MAX);
+    let since = Timestamp::from_millisecond(since).unwrap_or_default();
+    let late = overload.late.iter().map(|late| match late {
+        Lateness::Engine => "it handles packets and timers late",
+        Lateness::Publishing => "updates wait for more than a second before they are sent",
+        Lateness::ReceiveQueue => "the kernel drops packets of receivers",
+    });
+    let late = late.collect::<Vec<_>>().join(", ");
+    Some(format!(
+        "overloaded: the source cannot keep up since {since:.0}: {late}. Updates may be late; \
+         nothing is lost, and receivers are not blamed for it"
+    ))
 }
 
 /// Returns why receivers elsewhere cannot use an address.
@@ -106,6 +127,8 @@ fn local_name(name: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use flexicast_tokio::source::Overload;
+
     use super::*;
 
     fn warned(host: &str) -> String {
@@ -116,6 +139,26 @@ mod tests {
         let warnings = address_warnings(Some(&address));
         assert!(warnings.len() <= 1, "{warnings:?}");
         warnings.into_iter().next().unwrap_or_default()
+    }
+
+    #[test]
+    fn an_overload_is_a_warning_while_it_goes_on() {
+        let overload = Overload {
+            since_ms: 1_500,
+            until_ms: None,
+            late: vec![Lateness::Engine, Lateness::ReceiveQueue],
+        };
+        let mut load = LoadStatus {
+            overloads: vec![overload],
+            ..LoadStatus::default()
+        };
+        let warning = overload_warning(&load).unwrap();
+        let begins = "overloaded: the source cannot keep up since 1970-01-01T00:00:01Z: it handles \
+                      packets and timers late, the kernel drops packets of receivers.";
+        assert!(warning.starts_with(begins), "{warning}");
+        load.overloads[0].until_ms = Some(2_000);
+        assert_eq!(overload_warning(&load), None);
+        assert_eq!(overload_warning(&LoadStatus::default()), None);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 use uuid::Uuid;
 
+use super::about::overload_warning;
 use super::feeds::Feeds;
 use super::fleet::Fleet;
 use super::hour::LastHour;
@@ -75,6 +76,8 @@ pub struct Recorder {
     knowing: Option<ReceiverScan>,
     /// Time of the last sign of life.
     said_at: Option<Instant>,
+    /// Warning while the source is overloaded.
+    overload: Option<String>,
 }
 
 impl Recorder {
@@ -103,6 +106,7 @@ impl Recorder {
             know_at: None,
             knowing: None,
             said_at: None,
+            overload: None,
         }
     }
 
@@ -353,7 +357,10 @@ impl Recorder {
         let now_ms = now_ms();
         self.publish(&status, now_ms);
         self.see(&status, sample.upto, now_ms);
-        if self.said_at.is_none_or(|at| at.elapsed() >= ALIVE) {
+        let overload = overload_warning(&status.load);
+        let is_news = overload != self.overload;
+        self.overload = overload;
+        if is_news || self.said_at.is_none_or(|at| at.elapsed() >= ALIVE) {
             self.record_info();
         }
         if self.held.is_empty() {
@@ -491,6 +498,7 @@ impl Recorder {
     fn record_info(&mut self) {
         let mut info = self.parts.info.borrow_and_update().clone();
         info.at_ms = now_ms();
+        info.warnings.splice(0..0, self.overload.clone());
         if !self.held.is_empty() || self.has_no_channel() {
             self.said_at = Some(Instant::now());
             self.outbox.info(info);

@@ -5,7 +5,6 @@ use std::sync::PoisonError;
 use std::task::Poll;
 use std::time::Instant;
 
-use bytes::Bytes;
 use flexicast::source::{ChannelIndex, Source as Core};
 use netio::Packets;
 use tokio::sync::mpsc;
@@ -16,7 +15,7 @@ use crate::Error;
 use crate::source::outlets::Outlets;
 use crate::source::replication::Replicas;
 use crate::source::{
-    Absence, ChannelConfig, FlowEndpoint, Senders, Updates, core_channel, fresh_flow,
+    Absence, ChannelConfig, FlowEndpoint, Publication, Senders, Updates, core_channel, fresh_flow,
 };
 
 /// Updates of each channel that wait for the engine.
@@ -102,15 +101,15 @@ impl EngineChannels {
     }
 
     /// Takes the next update of any channel that has room for one; channels take turns.
-    pub(super) async fn next_update(&mut self, core: &Core) -> (ChannelIndex, u64, Bytes) {
+    pub(super) async fn next_update(&mut self, core: &Core) -> (ChannelIndex, Publication) {
         poll_fn(|cx| {
             for _ in 0..self.by_index.len() {
                 self.turn = (self.turn + 1) % self.by_index.len();
                 if let Some(channel) = &mut self.by_index[self.turn]
                     && core.has_room(self.turn)
-                    && let Poll::Ready(Some((seq, encoded))) = channel.updates.poll_recv(cx)
+                    && let Poll::Ready(Some(publication)) = channel.updates.poll_recv(cx)
                 {
-                    return Poll::Ready((self.turn, seq, encoded));
+                    return Poll::Ready((self.turn, publication));
                 }
             }
             Poll::Pending

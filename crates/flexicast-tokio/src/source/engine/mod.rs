@@ -4,6 +4,7 @@ mod channels;
 mod drain;
 mod flow;
 mod handshakes;
+mod load;
 mod peers;
 mod records;
 mod report;
@@ -27,7 +28,8 @@ use super::history::{EventLog, History, HistoryEventKind};
 use super::peer::HELLO_WITHIN;
 use super::replication::Replication;
 use super::{
-    Absence, Backlog, ChannelConfig, Counters, FlowEndpoint, Senders, SourceConfig, SourceStatus,
+    Absence, Backlog, ChannelConfig, Counters, FlowEndpoint, Publication, Senders, SourceConfig,
+    SourceStatus,
 };
 pub(super) use channels::EngineChannel;
 use channels::EngineChannels;
@@ -155,7 +157,7 @@ impl Engine {
             peers: Peers::default(),
             touched: BTreeSet::new(),
             timers: Timers::default(),
-            records: Records::new(event_log),
+            records: Records::new(event_log, Instant::now()),
             counters: Counters::default(),
             draining: None,
             qlog,
@@ -176,6 +178,7 @@ impl Engine {
             eviction_off: faults.eviction_off,
             reordering_off: false,
             sizes_unconfirmed: faults.sizes_unconfirmed,
+            lag_grace_off: faults.lag_grace_off,
         });
         Ok(())
     }
@@ -203,8 +206,8 @@ impl Engine {
                 ready = self.socket.readable() => {
                     ready.map_err(Error::io("the QUIC socket failed"))?
                 }
-                (channel, seq, encoded) = self.channels.next_update(&self.core) => {
-                    self.publish(channel, seq, encoded)
+                (channel, update) = self.channels.next_update(&self.core) => {
+                    self.publish(channel, update)
                 }
                 command = self.inbox.recv() => match command {
                     None | Some(Command::Shutdown) => return self.close_gracefully(&mut buffer).await,
@@ -216,23 +219,29 @@ impl Engine {
                 }
                 () = tokio::time::sleep_until(wake.into()) => {}
             }
+            let woken = Instant::now();
             // Which branch was taken is chance. What has come is read before any receiver is
             // blamed for being silent.
-            self.receive(&mut batch, &mut buffer)?;
+            let is_drained = self.receive(&mut batch, &mut buffer)?;
             // All are judged by this time: should the process pause from here on, the next round
             // detects that it did.
             let now = Instant::now();
             if let Some(span) = away(wake, now) {
                 self.core.grant_grace(span, now);
             }
+            let late = self.note_lag(wake, is_drained, now);
             self.drive(&mut buffer, now).await?;
+            let end = Instant::now();
+            self.records.load.turned(late.max(end - woken));
+            self.records.load.judge(end);
             if self.has_drained(Instant::now()) {
                 return self.close_gracefully(&mut buffer).await;
             }
         }
     }
 
-    fn receive(&mut self, batch: &mut RecvBatch, buffer: &mut [u8]) -> Result<(), Error> {
+    /// Reads datagrams. Returns whether none is left.
+    fn receive(&mut self, batch: &mut RecvBatch, buffer: &mut [u8]) -> Result<bool, Error> {
         // Answers to a datagram are sent after the loop: the socket is borrowed while it is read.
         for _ in 0..BATCHES {
             let mut datagrams = Vec::new();
@@ -241,7 +250,7 @@ impl Engine {
                 .try_recv(batch, |d| datagrams.push((d.from, d.to, d.data.to_vec())))
             {
                 Ok(_) => {}
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Ok(true),
                 Err(error) => return Err(Error::io("the QUIC socket failed")(error)),
             }
             let now = Instant::now();
@@ -250,7 +259,7 @@ impl Engine {
                 self.datagram(from, to, &mut data, buffer, now);
             }
         }
-        Ok(())
+        Ok(false)
     }
 
     /// The local end of the path that a datagram came by: on a socket that is bound to all
@@ -342,7 +351,13 @@ impl Engine {
         self.peers.renew_ids(session, &self.resets);
     }
 
-    fn publish(&mut self, channel: ChannelIndex, seq: u64, encoded: Bytes) {
+    fn publish(&mut self, channel: ChannelIndex, update: Publication) {
+        let Publication {
+            seq,
+            encoded,
+            since,
+        } = update;
+        self.records.load.waited(since.elapsed());
         let head = self.core.head(channel);
         if seq == head + 1 {
             self.core.publish(channel, seq, encoded);

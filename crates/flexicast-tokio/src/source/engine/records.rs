@@ -1,9 +1,11 @@
-//! The engine's records of moves and events of receivers.
+//! The engine's records of moves, events of receivers, and load.
 
 use std::collections::VecDeque;
+use std::time::Instant;
 
 use flexicast::Cause;
 
+use super::load::LoadMonitor;
 use crate::source::history::{EventLog, HistoryEventKind};
 use crate::source::wall_clock::unix_ms_now;
 use crate::source::{MassFallBack, Move};
@@ -12,19 +14,21 @@ use crate::source::{MassFallBack, Move};
 const MOVES: usize = 256;
 const MASS_FALL_BACKS: usize = 32;
 
-/// Records of moves and events of receivers.
+/// Records of moves, events of receivers, and load.
 pub(super) struct Records {
     pub(super) events: EventLog,
     pub(super) moves: VecDeque<Move>,
     pub(super) mass_fall_backs: VecDeque<MassFallBack>,
+    pub(super) load: LoadMonitor,
 }
 
 impl Records {
-    pub(super) fn new(events: EventLog) -> Self {
+    pub(super) fn new(events: EventLog, now: Instant) -> Self {
         Records {
             events,
             moves: VecDeque::new(),
             mass_fall_backs: VecDeque::new(),
+            load: LoadMonitor::new(now),
         }
     }
 
@@ -71,7 +75,8 @@ impl Records {
     }
 }
 
-fn push_within<T>(kept: &mut VecDeque<T>, one: T, most: usize) {
+/// Adds one, and forgets the oldest where there are more than `most`.
+pub(super) fn push_within<T>(kept: &mut VecDeque<T>, one: T, most: usize) {
     if kept.len() >= most {
         kept.pop_front();
     }

@@ -86,8 +86,10 @@ impl Engine {
             moves: self.records.moves.iter().cloned().collect(),
             mass_fall_backs: self.records.mass_fall_backs.iter().cloned().collect(),
             replication_queue: self.replication.queued(),
+            load: self.records.load.status(),
             counters: Counters {
                 copies_dropped: self.replication.dropped(),
+                overloads: self.records.load.begun,
                 protocol: self.core.counters(),
                 ..self.counters
             },

@@ -5,8 +5,8 @@ use std::sync::Mutex;
 use async_trait::async_trait;
 use bytes::Bytes;
 use flexicast_tokio::source::{
-    ChannelBytes, ChannelStatus, Counters, History, HistoryEvent, HistoryEventKind, Move,
-    ReceiverChannel, ReceiverStatus, SourceStatus,
+    ChannelBytes, ChannelStatus, Counters, History, HistoryEvent, HistoryEventKind, LoadStatus,
+    Move, ReceiverChannel, ReceiverStatus, SourceStatus,
 };
 use tokio::sync::watch;
 use uuid::Uuid;
@@ -162,6 +162,7 @@ impl Transport for FakeTransport {
             moves: Vec::new(),
             mass_fall_backs: Vec::new(),
             replication_queue: 0,
+            load: LoadStatus::default(),
             counters: Counters::default(),
         })
     }

@@ -1,0 +1,370 @@
+//! Load of the engine: how late it is, and whether the source is overloaded.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use tracing::{info, warn};
+
+use super::Engine;
+use super::records::push_within;
+use crate::source::status::{Lateness, LoadStatus, Overload};
+use crate::source::wall_clock::unix_ms_now;
+
+/// Time over which lateness is judged.
+const WINDOW: Duration = Duration::from_secs(1);
+/// Lateness of a single turn that is ordinary.
+const ORDINARY: Duration = Duration::from_millis(20);
+/// A window counts where the engine was late in one of so many parts of it.
+const LATE_PART: u32 = 4;
+/// Wait of an update for the engine that is ordinary.
+const ORDINARY_WAIT: Duration = Duration::from_secs(1);
+/// The source is overloaded once all windows were late for so long, two of them at least: a single
+/// pause is no overload.
+const BEGINS_AFTER: Duration = Duration::from_secs(3);
+/// It is no more once no window was late for so long.
+const ENDS_AFTER: Duration = Duration::from_secs(5);
+/// Overloads that are kept for the status.
+const OVERLOADS: usize = 32;
+/// Lateness of timers that comes from their resolution.
+const RESOLUTION: Duration = Duration::from_millis(5);
+/// Interval at which the kernel is asked for the datagrams that it dropped.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// What of the receivers' datagrams has been read.
+#[derive(Debug)]
+struct Intake {
+    /// When none was left for the last time.
+    drained_at: Instant,
+    /// Datagrams that the kernel had dropped, modulo 2³², at the last look.
+    dropped: u32,
+    looked_at: Instant,
+}
+
+/// Observations of one window.
+#[derive(Debug)]
+struct Window {
+    since: Instant,
+    /// Sum of the lateness of turns beyond the ordinary.
+    late: Duration,
+    /// Longest lateness of a turn.
+    lag: Duration,
+    /// Longest wait of an update.
+    wait: Duration,
+    /// Arrived datagrams that the kernel dropped.
+    dropped: u64,
+}
+
+impl Window {
+    fn new(since: Instant) -> Self {
+        Window {
+            since,
+            late: Duration::ZERO,
+            lag: Duration::ZERO,
+            wait: Duration::ZERO,
+            dropped: 0,
+        }
+    }
+
+    /// Returns what was late.
+    fn late(&self, now: Instant) -> Vec<Lateness> {
+        let span = now.saturating_duration_since(self.since);
+        let all = [
+            (Lateness::Engine, self.late >= span / LATE_PART),
+            (Lateness::Publishing, self.wait > ORDINARY_WAIT),
+            (Lateness::ReceiveQueue, self.dropped > 0),
+        ];
+        let late = all.into_iter().filter(|(_, is_late)| *is_late);
+        late.map(|(which, _)| which).collect()
+    }
+}
+
+/// Windows of one kind in a row.
+#[derive(Debug, Clone, Copy)]
+struct Streak {
+    is_late: bool,
+    since: Instant,
+    windows: u32,
+}
+
+/// Judges how late the engine is, window by window.
+#[derive(Debug)]
+pub(super) struct LoadMonitor {
+    window: Window,
+    streak: Streak,
+    /// Longest lateness of a turn and wait of an update in the last window.
+    last: (Duration, Duration),
+    /// Overloads, the newest last; it goes on while it has no end.
+    overloads: VecDeque<Overload>,
+    /// Number of overloads since the start.
+    pub(super) begun: u64,
+    intake: Intake,
+}
+
+impl LoadMonitor {
+    pub(super) fn new(now: Instant) -> Self {
+        LoadMonitor {
+            window: Window::new(now),
+            streak: Streak {
+                is_late: false,
+                since: now,
+                windows: 0,
+            },
+            last: (Duration::ZERO, Duration::ZERO),
+            overloads: VecDeque::new(),
+            begun: 0,
+            intake: Intake {
+                drained_at: now,
+                dropped: 0,
+                looked_at: now,
+            },
+        }
+    }
+
+    /// Notes that datagrams were read, all of them or not. Returns since when some may lie unread.
+    fn read(&mut self, is_drained: bool, now: Instant) -> Option<Instant> {
+        if is_drained {
+            self.intake.drained_at = now;
+        }
+        (!is_drained).then_some(self.intake.drained_at)
+    }
+
+    /// Whether it is time to look at what the kernel dropped.
+    fn is_look_due(&self, now: Instant) -> bool {
+        now >= self.intake.looked_at + LOOK_EVERY
+    }
+
+    /// Takes the number of arrived datagrams that the kernel has dropped so far, modulo 2³². Returns
+    /// how many are new, and the time of the last look, if there are any.
+    fn look(&mut self, dropped: u32, now: Instant) -> Option<(u64, Instant)> {
+        let new = dropped.wrapping_sub(std::mem::replace(&mut self.intake.dropped, dropped));
+        let since = std::mem::replace(&mut self.intake.looked_at, now);
+        self.window.dropped += u64::from(new);
+        (new > 0).then_some((new.into(), since))
+    }
+
+    /// Takes the lateness of one turn of the engine.
+    pub(super) fn turned(&mut self, lag: Duration) {
+        self.window.lag = self.window.lag.max(lag);
+        if lag > ORDINARY {
+            self.window.late += lag;
+        }
+    }
+
+    /// Takes the time that an update has waited for the engine.
+    pub(super) fn waited(&mut self, wait: Duration) {
+        self.window.wait = self.window.wait.max(wait);
+    }
+
+    fn is_overloaded(&self) -> bool {
+        let last = self.overloads.back();
+        last.is_some_and(|overload| overload.until_ms.is_none())
+    }
+
+    /// Judges the window if it is over. Reports the beginning and the end of an overload.
+    pub(super) fn judge(&mut self, now: Instant) {
+        if now < self.window.since + WINDOW {
+            return;
+        }
+        let window = std::mem::replace(&mut self.window, Window::new(now));
+        let late = window.late(now);
+        self.last = (window.lag, window.wait);
+        let is_late = !late.is_empty();
+        if self.streak.is_late != is_late {
+            self.streak = Streak {
+                is_late,
+                since: window.since,
+                windows: 0,
+            };
+        }
+        self.streak.windows += 1;
+        let lasted = now.saturating_duration_since(self.streak.since);
+        match self.overloads.back_mut().filter(|o| o.until_ms.is_none()) {
+            Some(overload) => {
+                for which in late {
+                    if !overload.late.contains(&which) {
+                        overload.late.push(which);
+                    }
+                }
+                if !is_late && lasted >= ENDS_AFTER {
+                    overload.until_ms = Some(unix_ms_now());
+                    info!("the source keeps up again");
+                }
+            }
+            None if is_late && lasted >= BEGINS_AFTER && self.streak.windows > 1 => {
+                let (lag, wait) = (window.lag, window.wait);
+                let dropped = window.dropped;
+                warn!(?late, ?lag, publish_wait = ?wait, dropped, "source overloaded");
+                self.begun += 1;
+                let overload = Overload {
+                    since_ms: unix_ms_now(),
+                    until_ms: None,
+                    late,
+                };
+                push_within(&mut self.overloads, overload, OVERLOADS);
+            }
+            None => {}
+        }
+    }
+
+    pub(super) fn status(&self) -> LoadStatus {
+        let (lag, wait) = self.last;
+        LoadStatus {
+            overloaded: self.is_overloaded(),
+            lag_ms: lag.as_secs_f64() * 1e3,
+            publish_wait_ms: wait.as_secs_f64() * 1e3,
+            overloads: self.overloads.iter().cloned().collect(),
+        }
+    }
+}
+
+impl Engine {
+    /// Has no member blamed for what is the engine's own lateness at `now`, after it read
+    /// datagrams, all of them or not. Returns by how much it is later than `wake`.
+    pub(super) fn note_lag(&mut self, wake: Instant, is_drained: bool, now: Instant) -> Duration {
+        let load = &mut self.records.load;
+        if let Some(since) = load.read(is_drained, now) {
+            self.core.note_lag(since, now);
+        }
+        if load.is_look_due(now)
+            && let Some((datagrams, since)) = load.look(self.socket.dropped(), now)
+        {
+            self.counters.datagrams_dropped += datagrams;
+            self.core.note_lag(since, now);
+        }
+        let late = now.saturating_duration_since(wake);
+        if late > RESOLUTION {
+            self.core.note_lag(wake, now);
+        }
+        late
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// The kernel drops another datagram.
+    fn drop_one(load: &mut LoadMonitor) {
+        let dropped = load.intake.dropped.wrapping_add(1);
+        load.look(dropped, load.intake.looked_at);
+    }
+
+    /// An engine with turns of 10 ms, in virtual time.
+    struct Engine {
+        load: LoadMonitor,
+        now: Instant,
+    }
+
+    impl Engine {
+        fn new() -> Self {
+            let now = Instant::now();
+            Engine {
+                load: LoadMonitor::new(now),
+                now,
+            }
+        }
+
+        /// Runs for a number of seconds, with something done at each turn.
+        fn run(&mut self, seconds: u32, mut turn: impl FnMut(&mut LoadMonitor)) -> LoadStatus {
+            for _ in 0..seconds * 100 {
+                self.now += 10 * MS;
+                turn(&mut self.load);
+                self.load.judge(self.now);
+            }
+            self.load.status()
+        }
+    }
+
+    #[test]
+    fn a_source_that_is_in_time_is_not_overloaded() {
+        let mut engine = Engine::new();
+        let status = engine.run(60, |load| {
+            load.turned(15 * MS);
+            load.waited(900 * MS);
+        });
+        assert!(!status.overloaded && status.overloads.is_empty());
+        assert_eq!((status.lag_ms, status.publish_wait_ms), (15.0, 900.0));
+    }
+
+    #[test]
+    fn each_kind_of_lateness_is_overload_after_three_seconds() {
+        let kinds: [(fn(&mut LoadMonitor), Lateness); 3] = [
+            (|load| load.turned(25 * MS), Lateness::Engine),
+            (|load| load.waited(2 * SECOND), Lateness::Publishing),
+            (drop_one, Lateness::ReceiveQueue),
+        ];
+        for (late, which) in kinds {
+            let mut engine = Engine::new();
+            engine.run(5, |_| {});
+            assert!(!engine.run(2, late).overloaded, "{which:?}: too early");
+            let status = engine.run(2, late);
+            assert!(status.overloaded, "{which:?}");
+            let [overload] = &status.overloads[..] else {
+                panic!("{which:?}: {status:?}");
+            };
+            assert_eq!(overload.late, [which]);
+            assert!(engine.run(4, |_| {}).overloaded, "{which:?}: not over yet");
+            let status = engine.run(2, |_| {});
+            assert!(!status.overloaded && status.overloads[0].until_ms.is_some());
+            assert_eq!(engine.load.begun, 1, "{which:?}: once");
+        }
+    }
+
+    #[test]
+    fn a_single_pause_is_no_overload() {
+        let mut engine = Engine::new();
+        for _ in 0..20 {
+            engine.run(3, |_| {});
+            engine.now += 5 * SECOND;
+            engine.load.turned(5 * SECOND);
+        }
+        assert_eq!(engine.load.begun, 0);
+    }
+
+    #[test]
+    fn an_overload_goes_on_through_short_relief() {
+        let mut engine = Engine::new();
+        engine.run(4, drop_one);
+        for _ in 0..10 {
+            engine.run(3, |_| {});
+            engine.run(1, |load| load.turned(SECOND));
+        }
+        let status = engine.load.status();
+        assert!(status.overloaded);
+        let both = [Lateness::ReceiveQueue, Lateness::Engine];
+        assert_eq!(
+            (engine.load.begun, &status.overloads[0].late[..]),
+            (1, &both[..])
+        );
+    }
+
+    #[test]
+    fn what_was_not_read_is_known_with_its_time() {
+        let now = Instant::now();
+        let mut load = LoadMonitor::new(now);
+        assert_eq!(load.read(true, now + MS), None);
+        assert_eq!(load.read(false, now + 2 * MS), Some(now + MS));
+        assert_eq!(load.read(false, now + 3 * MS), Some(now + MS));
+        assert_eq!(load.read(true, now + 4 * MS), None);
+        assert!(!load.is_look_due(now + MS) && load.is_look_due(now + LOOK_EVERY));
+        assert_eq!(load.look(u32::MAX, now), Some((u32::MAX.into(), now)));
+        assert_eq!(load.look(u32::MAX, now + MS), None);
+        // The kernel's counter wraps.
+        assert_eq!(load.look(1, now + 2 * MS), Some((2, now + MS)));
+    }
+
+    #[test]
+    fn the_kept_overloads_are_bounded() {
+        let mut engine = Engine::new();
+        for _ in 0..OVERLOADS + 5 {
+            engine.run(4, drop_one);
+            engine.run(6, |_| {});
+        }
+        let status = engine.load.status();
+        assert_eq!(status.overloads.len(), OVERLOADS);
+        assert_eq!(engine.load.begun, OVERLOADS as u64 + 5);
+    }
+}
