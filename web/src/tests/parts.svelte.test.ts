@@ -3,6 +3,7 @@ import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { live } from "../lib/live/live.svelte";
 import { load } from "../lib/query.svelte";
 import Moment from "../parts/Moment.svelte";
+import Warnings from "../parts/Warnings.svelte";
 
 describe("a moment", () => {
   it("has its date when the day is over, without being drawn again", () => {
@@ -15,6 +16,19 @@ describe("a moment", () => {
     live.now = evening + 3 * 60_000;
     flushSync();
     expect(holder.textContent).toBe("20 Nov 23:58");
+    void unmount(made);
+  });
+});
+
+describe("warnings of the source", () => {
+  it("show an overload as such", () => {
+    const holder = document.createElement("div");
+    const overloaded = { code: "overloaded", text: "the source cannot keep up" };
+    const made = mount(Warnings, { target: holder, props: { warnings: [overloaded, { code: "source", text: "set it" }] } });
+    flushSync();
+    const pills = [...holder.querySelectorAll(".pill")].map((pill) => [pill.className, pill.textContent]);
+    expect(pills).toEqual([["pill bad", "Overloaded"], ["pill warn", "Warning"]]);
+    expect(holder.querySelector("[data-testid=overloaded]")?.textContent).toContain("cannot keep up");
     void unmount(made);
   });
 });

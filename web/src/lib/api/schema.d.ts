@@ -2017,7 +2017,7 @@ export interface components {
             started_ms: number | null;
             /** @description State. */
             state: components["schemas"]["SourceState"];
-            /** @description Settings that an operator should change. */
+            /** @description Settings that an operator should change, and states to look into. */
             warnings: components["schemas"]["Warning"][];
         };
         /**
@@ -2190,7 +2190,7 @@ export interface components {
             /** @description Cursor of the next page; null at the end. */
             next_cursor: string | null;
         };
-        /** @description A setting that an operator should change. */
+        /** @description A setting that an operator should change, or a state to look into. */
         Warning: {
             /** @description Short name. */
             code: string;

@@ -11,6 +11,7 @@ export type RungCounts = Schemas["Counts"];
 export type ChannelNow = Schemas["ChannelOverview"];
 export type Move = Schemas["Move"];
 export type Overview = Schemas["Overview"];
+export type Warning = Schemas["Warning"];
 export type Receiver = Schemas["Receiver"];
 export type ReceiverPage = Schemas["Page"];
 export type ReceiverSession = Schemas["Session"];
