@@ -82,6 +82,10 @@ pub struct Options {
     #[arg(long, value_name = "RATE", env = "FLEXFEED_SWARM_CHURN")]
     pub churn: Option<Rate>,
 
+    /// Receivers that crash without a word to the source, and come back a second later, per second
+    #[arg(long, value_name = "RATE", env = "FLEXFEED_SWARM_CRASHES")]
+    pub crashes: Option<Rate>,
+
     /// Updates before the present that each receiver fetches first
     #[arg(
         long,
@@ -207,8 +211,10 @@ mod tests {
         let options = parse("").unwrap();
         assert_eq!((options.receivers, options.ramp), (1000, Rate(100.0)));
         assert_eq!((options.duration, options.churn), (None, None));
+        assert_eq!(options.crashes, None);
         assert_eq!(options.link.channels, ["lore"]);
-        let options = parse("--duration 90 --churn 1/s --loss 1").unwrap();
+        let options = parse("--duration 90 --churn 1/s --crashes 6/min --loss 1").unwrap();
+        assert_eq!(options.crashes, Some(Rate(0.1)));
         assert_eq!(options.duration, Some(Duration::from_secs(90)));
         assert_eq!((options.churn, options.loss), (Some(Rate(1.0)), 1.0));
         for wrong in [

@@ -21,6 +21,15 @@ const STEP: Duration = Duration::from_millis(10);
 /// Time limit for all connections to be closed.
 const GOODBYE: Duration = Duration::from_secs(10);
 
+/// Requests to a receiver to be away for a while.
+#[derive(Debug, Default)]
+pub struct Exits {
+    /// It leaves with a word to the source.
+    pub leave: Notify,
+    /// It crashes.
+    pub crash: Notify,
+}
+
 /// The receivers of a run.
 pub struct Fleet {
     settings: Arc<Settings>,
@@ -28,8 +37,8 @@ pub struct Fleet {
     groups: SharedGroups,
     seed: u64,
     running: JoinSet<()>,
-    /// By receiver: asks it to leave.
-    leave: Vec<Arc<Notify>>,
+    /// By receiver.
+    exits: Vec<Arc<Exits>>,
     stop: CancellationToken,
 }
 
@@ -59,7 +68,7 @@ impl Fleet {
             groups: SharedGroups::with_loss(FlowLoss { part, seed }),
             seed,
             running: JoinSet::new(),
-            leave: Vec::new(),
+            exits: Vec::new(),
             stop: CancellationToken::new(),
         }
     }
@@ -67,7 +76,7 @@ impl Fleet {
     /// Returns the number of receivers started.
     #[must_use]
     pub fn started(&self) -> u32 {
-        u32::try_from(self.leave.len()).unwrap_or(u32::MAX)
+        u32::try_from(self.exits.len()).unwrap_or(u32::MAX)
     }
 
     /// Starts receivers up to a number, at a rate.
@@ -84,37 +93,47 @@ impl Fleet {
 
     fn start(&mut self) {
         let index = self.started();
-        let leave = Arc::<Notify>::default();
-        self.leave.push(leave.clone());
+        let exits = Arc::<Exits>::default();
+        self.exits.push(exits.clone());
         let member = Member {
-            index: self.leave.len() - 1,
+            index: self.exits.len() - 1,
             identity: Identity::new(self.seed, index),
             settings: self.settings.clone(),
             groups: self.groups.clone(),
             board: self.board.clone(),
-            leave,
+            exits,
             stop: self.stop.clone(),
         };
         self.running.spawn(member.live());
     }
 
-    /// Has receivers leave and come back at a rate, for ever.
-    pub async fn churn(&self, rate: Rate) {
-        let mut random = StdRng::seed_from_u64(self.seed);
+    /// Has receivers leave and crash at these rates, and come back, for ever.
+    pub async fn churn(&self, leaves: Option<Rate>, crashes: Option<Rate>) {
+        let leaves = self.ask_at(leaves, self.seed, |exits| &exits.leave);
+        let crashes = self.ask_at(crashes, self.seed.wrapping_add(1), |exits| &exits.crash);
+        tokio::join!(leaves, crashes);
+    }
+
+    /// Asks random receivers at a rate, for ever.
+    async fn ask_at(&self, rate: Option<Rate>, seed: u64, exit: impl Fn(&Exits) -> &Notify) {
+        let Some(rate) = rate else {
+            return std::future::pending().await;
+        };
+        let mut random = StdRng::seed_from_u64(seed);
         let (begun, mut left) = (Instant::now(), 0.0);
         loop {
             tokio::time::sleep(STEP).await;
             while left + 1.0 <= begun.elapsed().as_secs_f64() * rate.0 {
                 left += 1.0;
-                let Some(last) = self.leave.len().checked_sub(1) else {
+                let Some(last) = self.exits.len().checked_sub(1) else {
                     continue;
                 };
                 let index = random.random_range(0..=last);
                 let member = self.board.member(index);
                 if member.is_some_and(|member| member.connection == Connection::Served)
-                    && let Some(leave) = self.leave.get(index)
+                    && let Some(exits) = self.exits.get(index)
                 {
-                    leave.notify_one();
+                    exit(exits).notify_one();
                 }
             }
         }

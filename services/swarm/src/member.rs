@@ -9,10 +9,11 @@ use flexicast_tokio::receiver::{
 };
 #[cfg(feature = "fault-injection")]
 use service::faults::Fault;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::board::{Board, Connection, Delivered, Welcome};
+use crate::fleet::Exits;
 use crate::identity::Identity;
 
 /// Time for which a receiver that leaves stays away.
@@ -53,8 +54,8 @@ pub struct Member {
     pub groups: SharedGroups,
     /// State of all receivers.
     pub board: Arc<Board>,
-    /// Asks it to leave and come back.
-    pub leave: Arc<Notify>,
+    /// Requests to be away for a while.
+    pub exits: Arc<Exits>,
     /// Asks it to end.
     pub stop: CancellationToken,
 }
@@ -63,6 +64,8 @@ pub struct Member {
 enum End {
     /// The receiver leaves for a while.
     Leave,
+    /// The receiver crashes, and comes back.
+    Crash,
     /// The receiver stops, or is refused for good.
     Stop,
 }
@@ -74,13 +77,17 @@ impl Member {
             let config = self.config();
             let (handle, events) = Receiver::start_sharing(config, &self.groups);
             let end = self.receive(&handle, events).await;
-            self.confirm(&handle);
-            // A source that does not answer any more has it time out.
-            let _ = tokio::time::timeout(GOODBYE, handle.shutdown()).await;
-            match end {
-                End::Stop => return,
-                End::Leave => self.board.disconnected(self.index, Connection::Away, None),
+            if let End::Crash = end {
+                handle.abort();
+            } else {
+                self.confirm(&handle);
+                // A source that does not answer any more has it time out.
+                let _ = tokio::time::timeout(GOODBYE, handle.shutdown()).await;
             }
+            if let End::Stop = end {
+                return;
+            }
+            self.board.disconnected(self.index, Connection::Away, None);
             tokio::select! {
                 () = tokio::time::sleep(AWAY) => self.board.returned(),
                 () = self.stop.cancelled() => return,
@@ -129,7 +136,8 @@ impl Member {
         loop {
             let event = tokio::select! {
                 event = events.recv() => event,
-                () = self.leave.notified() => return End::Leave,
+                () = self.exits.leave.notified() => return End::Leave,
+                () = self.exits.crash.notified() => return End::Crash,
                 () = self.stop.cancelled() => return End::Stop,
             };
             match event {

@@ -73,17 +73,11 @@ async fn play(
         && until(stop, tokio::time::sleep(options.warm_up)).await;
     let (begun, first) = (Instant::now(), Usage::now());
     board.begin_measurement();
-    let churn = async {
-        match options.churn {
-            Some(rate) => fleet.churn(rate).await,
-            None => std::future::pending().await,
-        }
-    };
     if ready {
         tokio::select! {
             () = stop.cancelled() => {}
             () = pause(options.duration) => {}
-            () = churn => {}
+            () = fleet.churn(options.churn, options.crashes) => {}
         }
     }
     board.end_measurement();

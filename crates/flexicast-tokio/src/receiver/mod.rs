@@ -345,4 +345,9 @@ impl ReceiverHandle {
         drop(self.cursors);
         let _ = self.task.await;
     }
+
+    /// Ends the receiver at once without a word to the source, as a crash would.
+    pub fn abort(self) {
+        self.task.abort();
+    }
 }
