@@ -500,6 +500,7 @@ impl Merge {
         let Some(mut part) = self.parts.remove(&seq) else {
             return;
         };
+        self.forget(&part);
         let (via, certain, encoded) = (part.via(), part.is_certain(), part.assemble());
         let hash = || self.hasher.hash_one(&encoded);
         if certain {
@@ -511,12 +512,13 @@ impl Merge {
             let check = self.check.filter(|_| self.cleared < MAX_CLEARED);
             if check.is_some_and(|check| check(seq, &encoded) == Validity::Invalid) {
                 part.refused = Some(hash());
+                part.drop_flow();
+                self.sizes.unicast += part.sizes().unicast;
                 self.parts.insert(seq, part);
                 self.distrust(seq, NeedReason::Invalid);
                 return;
             }
         }
-        self.forget(&part);
         self.needs.remove(&seq);
         let update = Delivered {
             seq,

@@ -68,6 +68,17 @@ impl Pieces {
         self.bytes = self.chunks.values().map(Vec::len).sum();
     }
 
+    /// Takes the bytes out if one chunk has all `total` of them.
+    fn take_whole(&mut self, total: usize) -> Option<Vec<u8>> {
+        let first = self.chunks.first_entry()?;
+        if *first.key() != 0 || first.get().len() != total {
+            return None;
+        }
+        let mut whole = first.remove();
+        whole.shrink_to_fit();
+        Some(whole)
+    }
+
     fn copy_to(&self, whole: &mut [u8]) {
         for (start, chunk) in &self.chunks {
             whole[*start as usize..*start as usize + chunk.len()].copy_from_slice(chunk);
@@ -190,9 +201,15 @@ impl Assembly {
         })
     }
 
-    /// The whole update.
-    pub(super) fn assemble(&self) -> Bytes {
-        let mut whole = vec![0; self.total.unwrap_or(0) as usize];
+    /// Returns the whole update. Bytes that lie together move into it, so that nothing else may be
+    /// done with this part but to drop them.
+    pub(super) fn assemble(&mut self) -> Bytes {
+        let total = self.total.unwrap_or(0) as usize;
+        let together = self.unicast.take_whole(total);
+        if let Some(whole) = together.or_else(|| self.flow.take_whole(total)) {
+            return whole.into();
+        }
+        let mut whole = vec![0; total];
         self.flow.copy_to(&mut whole);
         self.unicast.copy_to(&mut whole);
         whole.into()

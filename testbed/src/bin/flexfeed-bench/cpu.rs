@@ -7,7 +7,16 @@ use anyhow::{Context, Result, bail};
 use rustix::time::{ClockId, clock_gettime};
 
 fn thread_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time_of(ClockId::ThreadCPUTime)
+}
+
+/// Returns the CPU time of all threads of this process, those that have ended included.
+pub fn process_time() -> Duration {
+    time_of(ClockId::ProcessCPUTime)
+}
+
+fn time_of(clock: ClockId) -> Duration {
+    let time = clock_gettime(clock);
     Duration::new(
         time.tv_sec.try_into().unwrap_or(0),
         time.tv_nsec.try_into().unwrap_or(0),

@@ -10,26 +10,38 @@ use crate::pair::{Maker, Pair};
 use crate::parcel::Parcel;
 use crate::{flow, unicast};
 
-/// The stream that everybody gets, in bytes.
-const STREAM: usize = 100_000_000;
-
-/// Numbers of receivers, and of the runs per median.
-const SIZES: [(usize, usize); 3] = [(1, 9), (10, 5), (50, 3)];
+/// Numbers of receivers, runs per median, and bytes of the stream that every receiver gets: fewer
+/// where there are many receivers, for each of whose connections quiche makes all of its packets.
+const SIZES: [(usize, usize, usize); 5] = [
+    (1, 9, 100_000_000),
+    (10, 5, 100_000_000),
+    (50, 3, 100_000_000),
+    (200, 3, 20_000_000),
+    (1000, 3, 10_000_000),
+];
 
 /// All figures of this file.
-pub const NAMES: [&str; 12] = [
+pub const NAMES: [&str; 20] = [
     "gen_vs_quiche_n1",
     "gen_vs_quiche_n10",
     "gen_vs_quiche_n50",
+    "gen_vs_quiche_n200",
+    "gen_vs_quiche_n1000",
     "gen_with_acks_vs_quiche_n1",
     "gen_with_acks_vs_quiche_n10",
     "gen_with_acks_vs_quiche_n50",
+    "gen_with_acks_vs_quiche_n200",
+    "gen_with_acks_vs_quiche_n1000",
     "gen_flow_ns_n1",
     "gen_flow_ns_n10",
     "gen_flow_ns_n50",
+    "gen_flow_ns_n200",
+    "gen_flow_ns_n1000",
     "gen_quiche_ns_n1",
     "gen_quiche_ns_n10",
     "gen_quiche_ns_n50",
+    "gen_quiche_ns_n200",
+    "gen_quiche_ns_n1000",
 ];
 
 /// CPU time that one side took for one stream.
@@ -67,12 +79,12 @@ pub fn measure(figures: &mut Figures) -> Result<()> {
     if !figures.wants(&NAMES) {
         return Ok(());
     }
-    let parcel = Parcel::new(STREAM);
-    for (receivers, runs) in SIZES {
+    for (receivers, runs, bytes) in SIZES {
         let names = kinds.map(|kind| format!("{kind}_n{receivers}"));
         if !figures.wants(&names) {
             continue;
         }
+        let parcel = Parcel::new(bytes);
         let mut taken = kinds.map(|_| Vec::new());
         for run in 1..=runs {
             let (flow, quiche) = side_by_side(receivers, &parcel)?;
@@ -157,7 +169,7 @@ mod tests {
             "gen_flow_ns",
             "gen_quiche_ns",
         ] {
-            names.extend(SIZES.map(|(receivers, _)| format!("{kind}_n{receivers}")));
+            names.extend(SIZES.map(|(receivers, ..)| format!("{kind}_n{receivers}")));
         }
         assert_eq!(names, NAMES);
     }

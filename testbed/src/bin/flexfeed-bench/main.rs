@@ -12,16 +12,23 @@ mod figures;
 mod flow;
 mod gateway;
 mod generation;
+mod idle;
 mod intake;
 mod ladder;
+mod latency;
 mod pair;
 mod parcel;
 mod processor;
 mod rate;
 mod reading;
 mod receiver;
+mod receiving;
 mod relay;
 mod replicated;
+mod segments;
+mod sending;
+mod site;
+mod swarmed;
 mod unicast;
 
 use std::process::ExitCode;
@@ -42,6 +49,11 @@ fn main() -> ExitCode {
     let prefix = Arguments::parse().prefix;
     let names = [
         &generation::NAMES[..],
+        &sending::NAMES,
+        &receiving::NAMES,
+        &latency::NAMES,
+        &idle::NAMES,
+        &swarmed::NAMES,
         &replicated::NAMES,
         &ladder::NAMES,
         &ccr::NAMES,
@@ -62,6 +74,11 @@ fn main() -> ExitCode {
     }
     let mut figures = Figures::new(prefix);
     let generation = generation::measure(&mut figures);
+    let sending = sending::measure(&mut figures);
+    let receiving = receiving::measure(&mut figures);
+    let latency = latency::measure(&mut figures);
+    let idle = idle::measure(&mut figures);
+    let swarmed = swarmed::measure(&mut figures);
     let reading = reading::measure(&mut figures);
     let replicated = replicated::measure(&mut figures);
     let ladder = ladder::measure(&mut figures);
@@ -75,6 +92,11 @@ fn main() -> ExitCode {
     let receiver = receiver::measure(&mut figures);
     let failed = [
         generation,
+        sending,
+        receiving,
+        latency,
+        idle,
+        swarmed,
         replicated,
         reading,
         ladder,

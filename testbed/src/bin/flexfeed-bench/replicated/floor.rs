@@ -2,7 +2,6 @@
 //! else around.
 
 use std::net::{Ipv4Addr, UdpSocket};
-use std::os::fd::AsRawFd;
 
 use anyhow::{Result, ensure};
 
@@ -10,6 +9,7 @@ use super::receivers::Receivers;
 use super::{BATCH, Cost, Load, Updates};
 use crate::cpu::Stopwatch;
 use crate::parcel::UDP_PAYLOAD;
+use crate::segments::let_kernel_segment;
 
 /// Sends as many bytes as the updates of a load have, in packets of full size.
 ///
@@ -17,7 +17,7 @@ use crate::parcel::UDP_PAYLOAD;
 /// When the kernel does not segment, or something did not arrive.
 pub fn send(load: Load, receivers: &mut Receivers) -> Result<Cost> {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
-    segment(&socket)?;
+    let_kernel_segment(&socket, UDP_PAYLOAD)?;
     let addresses: Vec<_> = receivers.addresses().collect();
     let mut updates = Updates::of(load);
     let mut watch = Stopwatch::new();
@@ -40,21 +40,4 @@ pub fn send(load: Load, receivers: &mut Receivers) -> Result<Cost> {
         packets,
         ..Cost::default()
     })
-}
-
-/// Lets the kernel cut everything that is sent from this socket into packets.
-fn segment(socket: &UdpSocket) -> Result<()> {
-    let size = UDP_PAYLOAD as libc::c_int;
-    // SAFETY: the descriptor is open, and the option's value is a live int of the size given.
-    let result = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_UDP,
-            libc::UDP_SEGMENT,
-            (&raw const size).cast(),
-            size_of_val(&size) as libc::socklen_t,
-        )
-    };
-    ensure!(result == 0, "{}", std::io::Error::last_os_error());
-    Ok(())
 }

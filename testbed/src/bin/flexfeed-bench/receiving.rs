@@ -1,0 +1,316 @@
+//! The receiver's cost of the same bytes: packets of a flow, against unicast quiche, on both sides
+//! from the datagram to the application's bytes, without sockets.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use flexicast::control::{Credential, Endpoint};
+use flexicast::flow::{FlowConfig, RateControl};
+use flexicast::protect::{Algorithm, FlowSecret};
+use flexicast::receiver::{FlowInput, Output, Receiver, ReceiverConfig, ReceiverEvent};
+use flexicast::source::{
+    ChannelConfig, Limits, SessionId, Source, SourceConfig, SourceEvent, Unicast,
+};
+use flexicast::{Cursor, FlowId, Rung, Via};
+use rand::RngExt;
+use uuid::Uuid;
+
+use crate::cpu::Stopwatch;
+use crate::figures::{Figures, median};
+use crate::pair::{Maker, Pair, send, to_client, to_server};
+use crate::parcel::{PIECE, Parcel, TRAIN, UDP_PAYLOAD};
+
+/// All figures of this file.
+pub const NAMES: [&str; 3] = ["recv_vs_quiche_recv", "recv_flow_ns", "recv_quiche_ns"];
+
+/// Bytes that each side receives in a run.
+const STREAM: usize = 50_000_000;
+const RUNS: usize = 7;
+
+const CHANNEL: &str = "bench";
+const SESSION: SessionId = 1;
+/// The first stream that a server opens.
+const FIRST_STREAM: u64 = 3;
+/// Time between two trains: 49 Mbit/s.
+const STEP: Duration = Duration::from_millis(10);
+/// Steps within which a receiver becomes a member.
+const PATIENCE: usize = 1_000;
+
+/// CPU time of a receiver, and its packets.
+#[derive(Debug, Clone, Copy)]
+struct Cost {
+    time: Duration,
+    packets: u64,
+}
+
+impl Cost {
+    fn ns(self) -> f64 {
+        self.time.as_nanos() as f64 / self.packets as f64
+    }
+}
+
+/// Measures what is asked for.
+///
+/// # Errors
+/// When a receiver did not get the bytes.
+pub fn measure(figures: &mut Figures) -> Result<()> {
+    if !figures.wants(&NAMES) {
+        return Ok(());
+    }
+    let parcel = Parcel::new(STREAM);
+    let mut taken = NAMES.map(|_| Vec::new());
+    for run in 1..=RUNS {
+        let (flow, quiche) = side_by_side(&parcel)?;
+        eprintln!(
+            "receiving, run {run} of {RUNS}, ns per packet: flow {:.0}, quiche {:.0}",
+            flow.ns(),
+            quiche.ns()
+        );
+        let values = [flow.ns() / quiche.ns(), flow.ns(), quiche.ns()];
+        taken.iter_mut().zip(values).for_each(|(t, v)| t.push(v));
+    }
+    for ((name, values), unit) in NAMES.into_iter().zip(taken).zip(["ratio", "ns", "ns"]) {
+        figures.take(name, median(values), unit);
+    }
+    Ok(())
+}
+
+/// The flow's receiver, and then quiche's client, with the same AEAD.
+fn side_by_side(parcel: &Parcel) -> Result<(Cost, Cost)> {
+    let (pair, algorithm) = Maker::new()?.connect()?;
+    Ok((
+        by_flow(Ends::joined(algorithm)?, parcel)?,
+        by_quiche(pair, parcel)?,
+    ))
+}
+
+/// Delivers the parcel as updates of [`PIECE`] bytes by a flow, a train at a time. Timed is the
+/// receiver: its packets, its timers, the updates that it hands out and its acknowledgements.
+fn by_flow(mut ends: Ends, parcel: &Parcel) -> Result<Cost> {
+    let mut watch = Stopwatch::new();
+    let (mut offered, mut seq, mut received, mut packets) = (0, 0, 0, 0);
+    let mut train: Vec<Vec<u8>> = Vec::new();
+    while let Some(update) = parcel.piece(offered) {
+        offered += update.len();
+        seq += 1;
+        ends.source.publish(0, seq, update.clone());
+        train.clear();
+        let mut packet = Vec::new();
+        while ends.source.poll_transmit(ends.now, &mut packet).is_some() {
+            train.push(packet.clone());
+        }
+        ensure!(
+            (1..=TRAIN).contains(&train.len()),
+            "an update is {} packets",
+            train.len()
+        );
+        packets += train.len() as u64;
+        let (now, receiver) = (ends.now, &mut ends.receiver);
+        let mut got = Vec::new();
+        let acks = watch.time(|| {
+            let taken = train.iter_mut().all(|packet| {
+                receiver.on_flow_datagram(Rung::Multicast, packet, now) == FlowInput::Accepted
+            });
+            receiver.handle_timeout(now);
+            while let Some((_, incarnation, output)) = receiver.poll_update() {
+                got.push((incarnation, output));
+            }
+            taken.then(|| receiver.poll_datagram(now))
+        });
+        let ack = acks.context("a packet of the flow was not taken")?;
+        for (incarnation, output) in got {
+            let Output::Update(got) = output else {
+                bail!("the flow's receiver got {output:?}");
+            };
+            ensure!(
+                (got.seq, &got.encoded, got.via) == (seq, &update, Via::Flow),
+                "what the flow's receiver got is not what was sent"
+            );
+            received += 1;
+            let cursor = Cursor { incarnation, seq };
+            ends.receiver.confirm(CHANNEL, cursor, now);
+        }
+        if let Some((_, ack)) = ack {
+            ends.source.on_datagram(SESSION, &ack, now)?;
+        }
+        ends.step()?;
+    }
+    ensure!(received == seq, "{received} of {seq} updates were received");
+    Ok(Cost {
+        time: watch.total(),
+        packets,
+    })
+}
+
+/// Delivers the parcel by one stream of quiche, a train of packets at a time. Timed are the calls
+/// of the client that take the packets and the stream's bytes.
+fn by_quiche(mut pair: Pair, parcel: &Parcel) -> Result<Cost> {
+    let mut watch = Stopwatch::new();
+    let (mut offered, mut packets) = (0, 0);
+    let (mut train, mut got) = (vec![[0; UDP_PAYLOAD]; TRAIN], vec![0; PIECE]);
+    let mut lengths = Vec::with_capacity(TRAIN);
+    while let Some(piece) = parcel.piece(offered) {
+        offered += piece.len();
+        let fin = offered == parcel.len();
+        let taken = pair.server.stream_send(FIRST_STREAM, &piece, fin)?;
+        ensure!(taken == piece.len(), "quiche's windows are not wide open");
+        lengths.clear();
+        for packet in &mut train {
+            match send(&mut pair.server, packet)? {
+                Some(len) => lengths.push(len),
+                None => break,
+            }
+        }
+        packets += lengths.len() as u64;
+        let client = &mut pair.client;
+        let received = watch.time(|| -> Result<usize> {
+            for (packet, len) in train.iter_mut().zip(&lengths) {
+                let packet = packet.get_mut(..*len).unwrap_or_default();
+                client.recv(packet, to_client())?;
+            }
+            let mut received = 0;
+            while let Some(rest) = got.get_mut(received..).filter(|rest| !rest.is_empty()) {
+                match client.stream_recv(FIRST_STREAM, rest) {
+                    Ok((len, fin)) => {
+                        received += len;
+                        if fin {
+                            break;
+                        }
+                    }
+                    Err(quiche::Error::Done) => break,
+                    Err(error) => return Err(error).context("reading what a client received"),
+                }
+            }
+            Ok(received)
+        })?;
+        ensure!(
+            got.get(..received) == Some(&piece[..]),
+            "what quiche's client received is not what was sent"
+        );
+        let mut answer = [0; UDP_PAYLOAD];
+        while let Some(len) = send(client, &mut answer)? {
+            let answer = answer.get_mut(..len).unwrap_or_default();
+            pair.server.recv(answer, to_server())?;
+        }
+    }
+    Ok(Cost {
+        time: watch.total(),
+        packets,
+    })
+}
+
+/// The state machines of a source and of a receiver, joined in memory.
+struct Ends {
+    source: Source,
+    receiver: Receiver,
+    now: Instant,
+    member: bool,
+}
+
+impl Ends {
+    /// Ends whose receiver is a member of the source's flow.
+    fn joined(algorithm: Algorithm) -> Result<Self> {
+        let mut random = rand::rng();
+        let (id, mut secret) = (FlowId(random.random()), FlowSecret::default());
+        random.fill(secret.as_mut_bytes());
+        let flow = FlowConfig {
+            algorithm,
+            udp_payload: UDP_PAYLOAD,
+            rate: None,
+            control: RateControl::fixed(),
+            ..FlowConfig::new(id, secret)
+        };
+        let endpoint = Endpoint {
+            group: ([232, 70, 70, 1], 4434).into(),
+            source: Some([127, 0, 0, 1].into()),
+        };
+        let source = Source::new(SourceConfig {
+            channels: vec![ChannelConfig {
+                name: CHANNEL.to_owned(),
+                incarnation: Uuid::from_u128(7),
+                head: 0,
+                first: 1,
+                private: false,
+                endpoints: vec![endpoint],
+                replicate: false,
+                flow: Some(flow),
+            }],
+            unicast_rate: None,
+            limits: Limits::default(),
+            seed: 1,
+        })?;
+        let receiver = Receiver::new(ReceiverConfig::new(
+            Uuid::from_u128(1),
+            Credential::Token(Vec::new()),
+            vec![(CHANNEL.to_owned(), None)],
+        ));
+        let mut ends = Ends {
+            source,
+            receiver,
+            now: Instant::now(),
+            member: false,
+        };
+        ends.source.accept(SESSION, ends.now);
+        ends.receiver.connected();
+        for _ in 0..PATIENCE {
+            ends.step()?;
+            if ends.member {
+                return Ok(ends);
+            }
+        }
+        bail!("the receiver did not become a member of the flow")
+    }
+
+    /// Lets both ends say what they have to say, and the clock go on.
+    fn step(&mut self) -> Result<()> {
+        let now = self.now;
+        while let Some(event) = self.source.poll_event() {
+            if let SourceEvent::Authorise { session, .. } = event {
+                self.source.authorised(session, Ok(()), now);
+            }
+        }
+        while self.source.poll_dirty().is_some() {
+            let said = self.source.take_control(SESSION);
+            self.receiver.on_control(&said, now)?;
+            let sent = self.source.poll_unicast(SESSION, now);
+            ensure!(
+                sent == Unicast::Idle,
+                "an update was sent on the unicast path"
+            );
+        }
+        let mut packet = Vec::new();
+        while self.source.poll_transmit(now, &mut packet).is_some() {
+            self.receiver
+                .on_flow_datagram(Rung::Multicast, &mut packet, now);
+        }
+        while let Some(event) = self.receiver.poll_event() {
+            if let ReceiverEvent::Moved { rung, .. } = event {
+                self.member = rung == Rung::Multicast;
+            }
+        }
+        let said = self.receiver.take_control();
+        self.source.on_control(SESSION, &said, now)?;
+        while let Some((_, ack)) = self.receiver.poll_datagram(now) {
+            self.source.on_datagram(SESSION, &ack, now)?;
+        }
+        self.now += STEP;
+        self.source.handle_timeout(self.now);
+        self.receiver.handle_timeout(self.now);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_receivers_get_the_bytes() {
+        let parcel = Parcel::new(1_500_000);
+        let (flow, quiche) = side_by_side(&parcel).unwrap();
+        for cost in [flow, quiche] {
+            assert!(cost.packets >= 1_500_000 / 1200, "{cost:?}");
+            assert!(cost.time > Duration::ZERO);
+        }
+    }
+}
