@@ -44,7 +44,6 @@ pub struct Json {
 impl Cli {
     /// Returns the definition of the command line, with the program's own commands; `more` may add
     /// an argument to a command, by its words.
-    #[must_use]
     pub fn command<C: Subcommand>(&self, more: &dyn Fn(&str) -> Option<Arg>) -> Command {
         let check = format!(
             "Takes all options of '{run}', and reads the environment and the file as it does.\n\n\
@@ -81,27 +80,40 @@ impl Cli {
     /// Adds the settings that they take to the commands within the command at `path`.
     fn with_settings(
         &self,
-        mut command: Command,
+        command: Command,
         path: &str,
         more: &dyn Fn(&str) -> Option<Arg>,
     ) -> Command {
-        let inner = command.get_subcommands().map(Command::get_name);
-        let inner: Vec<String> = inner.map(str::to_owned).collect();
-        if inner.is_empty() {
-            let options = self.table.options(|setting| match path {
-                "config check" => true,
-                _ if path == self.run => true,
-                health::NAME => setting == "config" || setting == self.http,
-                _ => (self.takes)(path, setting),
+        if command.has_subcommands() {
+            return command.mut_subcommands(|inner| {
+                let path = format!("{path} {}", inner.get_name());
+                self.with_settings(inner, path.trim_start(), more)
             });
-            return command.args(more(path)).args(options);
         }
-        for name in inner {
-            let path = format!("{path} {name}");
-            let path = path.trim_start();
-            command = command.mut_subcommand(&name, |one| self.with_settings(one, path, more));
+        let options = self.table.options(|setting| match path {
+            "config check" => true,
+            _ if path == self.run => true,
+            health::NAME => setting == "config" || setting == self.http,
+            _ => (self.takes)(path, setting),
+        });
+        command.args(more(path)).args(options)
+    }
+}
+
+/// Returns the function that gives each argument of a command but `others` an environment variable:
+/// its name after `prefix`.
+pub fn variables(
+    prefix: &'static str,
+    others: &'static [&'static str],
+) -> impl Fn(Arg) -> Arg + Clone {
+    move |arg| {
+        let name = arg.get_id().as_str();
+        match others.contains(&name) {
+            true => arg,
+            false => arg
+                .clone()
+                .env(format!("{prefix}{}", name.to_ascii_uppercase())),
         }
-        command
     }
 }
 
@@ -111,7 +123,7 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use crate::settings::{Keys, Layer};
+    use crate::settings::Layer;
 
     #[derive(Debug, Args)]
     struct Settings {
@@ -135,11 +147,7 @@ mod tests {
         about: "",
         examples: "",
         run: "serve",
-        table: Table {
-            prefix: "FLEXFEED_",
-            keys: Keys::of::<Settings>(&[]),
-            ..Table::EMPTY
-        },
+        table: Table::of::<Settings>("FLEXFEED_", &[]),
         http: "listen",
         takes: |path, setting| path == "status" && setting == "config",
     };

@@ -8,6 +8,7 @@
 
 use std::fmt;
 use std::net::Ipv6Addr;
+use std::str::FromStr;
 
 use data_encoding::BASE64URL_NOPAD;
 use thiserror::Error;
@@ -31,7 +32,7 @@ const MAX_CHANNEL: usize = 100;
 const RESERVED: &str = "status";
 
 /// Largest number of channels in a link.
-const MAX_CHANNELS: usize = 64;
+pub const MAX_CHANNELS: usize = 64;
 
 /// Words typed in place of a link by mistake.
 const COMMANDS: [&str; 4] = ["status", "run", "doctor", "config"];
@@ -137,8 +138,7 @@ pub enum Problem {
     Extra(&'static str),
     /// Invalid `pin=`.
     #[error(
-        "the link's pin={0} is not sha256: and the 43 Base64url characters of a SHA-256 (A-Z a-z \
-         0-9 - _)"
+        "pin={0} is not sha256: and the 43 Base64url characters of a SHA-256 (A-Z a-z 0-9 - _)"
     )]
     Pin(String),
     /// Three or more pins.
@@ -149,15 +149,13 @@ pub enum Problem {
     NoChannel,
     /// Invalid `ch=`.
     #[error(
-        "the link's ch={0} is no channel name (1 to {MAX_CHANNEL} letters, digits, - _ . and no . \
-         in front)"
+        "{0:?} is no channel name (1 to {MAX_CHANNEL} letters, digits, - _ . and no . in front)"
     )]
     Channel(String),
     /// `ch=status`.
     #[error(
-        "the link's ch={RESERVED} cannot be received: its feed would be {RESERVED}.json, where \
-         the receiver's own status is. The operator of the source has to give the channel another \
-         name"
+        "no channel can be called {RESERVED}: its feed would be {RESERVED}.json, where a \
+         receiver's own status is. The operator of the source has to give it another name"
     )]
     Reserved,
     /// More than 64 channels.
@@ -287,20 +285,15 @@ fn parameters(url: &Url) -> Result<Parameters, Problem> {
     for (name, value) in url.query_pairs() {
         match name.as_ref() {
             "pin" => {
-                let pin = pin(&value).ok_or_else(|| Problem::Pin(plain(&value)))?;
+                let pin = value.parse()?;
                 if !pins.contains(&pin) {
                     pins.push(pin);
                 }
             }
             "ch" => {
-                if value == RESERVED {
-                    return Err(Problem::Reserved);
-                }
-                if !is_channel(&value) {
-                    return Err(Problem::Channel(plain(&value)));
-                }
-                if !channels.iter().any(|known| *known == value) {
-                    channels.push(value.into_owned());
+                let channel = channel(&value)?;
+                if !channels.contains(&channel) {
+                    channels.push(channel);
                 }
             }
             other => unknown.push(plain(other)),
@@ -318,19 +311,29 @@ fn parameters(url: &Url) -> Result<Parameters, Problem> {
     }
 }
 
-fn pin(value: &str) -> Option<Pin> {
-    let text = value.strip_prefix("sha256:")?;
-    let bytes = BASE64URL_NOPAD.decode(text.as_bytes()).ok()?;
-    Some(Pin(bytes.try_into().ok()?))
+impl FromStr for Pin {
+    type Err = Problem;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let encoded = text.strip_prefix("sha256:").unwrap_or_default();
+        let bytes = BASE64URL_NOPAD.decode(encoded.as_bytes()).ok();
+        let pin = bytes.and_then(|bytes| bytes.try_into().ok()).map(Pin);
+        pin.ok_or_else(|| Problem::Pin(plain(text)))
+    }
 }
 
-/// Whether a text can name a channel, and with it the channel's files.
-fn is_channel(name: &str) -> bool {
-    (1..=MAX_CHANNEL).contains(&name.len())
-        && !name.starts_with('.')
-        && name
-            .chars()
-            .all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+/// Parses the name of a channel, which names the channel's files, too.
+///
+/// # Errors
+/// No channel can have the name.
+pub fn channel(name: &str) -> Result<String, Problem> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let length = (1..=MAX_CHANNEL).contains(&name.len());
+    match length && !name.starts_with('.') && name.chars().all(fits) {
+        _ if name == RESERVED => Err(Problem::Reserved),
+        true => Ok(name.to_owned()),
+        false => Err(Problem::Channel(plain(name))),
+    }
 }
 
 /// Parses the host of a URL, with brackets around IPv6.

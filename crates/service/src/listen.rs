@@ -28,7 +28,13 @@ pub fn http(port: u16) -> impl Fn(&str) -> Result<Option<HttpSettings>, String> 
         addr,
         explicit: true,
     };
-    move |text| values::listen_or_off(text, port).map(|addr| addr.map(given))
+    move |text| match text.trim() {
+        "off" => Ok(None),
+        text => match values::listen(text, port) {
+            Ok(addr) => Ok(Some(given(addr))),
+            Err(what) => Err(format!("{what}, and not off")),
+        },
+    }
 }
 
 /// Binds the address. `None`, with a warning, if that fails for a default address; `variable` sets

@@ -3,8 +3,9 @@
 use std::fmt::{self, Display};
 use std::io;
 
+use serde_json::json;
+
 use crate::settings::Problems;
-use crate::settings::check::problems_as_json;
 
 /// Exit code of a failure.
 pub const FAILURE: u8 = 1;
@@ -48,7 +49,10 @@ impl Failure {
     #[must_use]
     pub fn of_settings(problems: Problems, json: bool) -> Self {
         match json {
-            true => Self::UsageJson(format!("{:#}\n", problems_as_json(&problems.0))),
+            true => {
+                let json = json!({"ok": false, "problems": problems.0});
+                Self::UsageJson(format!("{json:#}\n"))
+            }
             false => Self::Usage(problems.to_string()),
         }
     }

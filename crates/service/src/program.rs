@@ -12,7 +12,7 @@ use tokio::runtime::Builder;
 use crate::cli::{self, Cli, Config};
 use crate::health::{self, Question, Target};
 use crate::logging::{self, LogSettings};
-use crate::settings::{Environment, Layer, Loaded, Problems};
+use crate::settings::{Check, Environment, Layer, Loaded};
 
 pub use crate::outcome::{Answer, FAILURE, Failure, USAGE};
 
@@ -31,8 +31,8 @@ pub struct Program<S, C> {
     pub carry_out: fn(C, Layer, &Environment) -> Result<Answer, Failure>,
     /// Removes secrets from a message about the command line.
     pub redact: fn(&str) -> String,
-    /// Reads the settings.
-    pub load: fn(Layer, &Environment) -> Result<Loaded<S>, Problems>,
+    /// Checks settings that are valid one by one, and completes them.
+    pub check: fn(&mut S, &mut Check),
     /// Returns the settings of the log.
     pub log: fn(&S) -> &LogSettings,
     /// Returns what `config check` shows besides the settings, for people and for programs.
@@ -41,7 +41,7 @@ pub struct Program<S, C> {
     pub run: fn(&S) -> Result<(), Failure>,
 }
 
-impl<S, C: Subcommand> Program<S, C> {
+impl<S: Args, C: Subcommand> Program<S, C> {
     /// Returns the definition of the command line.
     #[must_use]
     pub fn command(&self) -> Command {
@@ -65,6 +65,7 @@ impl<S, C: Subcommand> Program<S, C> {
         };
         let environment = Environment::of_process();
         let line = self.cli.table.line_layer(&given);
+        let load = |line| self.cli.table.load(line, &environment, self.check);
         match given.subcommand() {
             Some((name, _)) if C::has_subcommand(name) => {
                 let command = C::from_arg_matches(&given).map_err(Failure::other);
@@ -82,7 +83,7 @@ impl<S, C: Subcommand> Program<S, C> {
             Some(("config", given)) => {
                 let config = Config::from_arg_matches(given);
                 let json = matches!(config, Ok(Config::Check(cli::Json { json: true })));
-                let shown = (self.load)(line, &environment).map(|loaded| {
+                let shown = load(line).map(|loaded| {
                     let (text, members) = (self.more)(&loaded);
                     match json {
                         true => format!("{:#}\n", self.cli.table.check_json(&loaded, members)),
@@ -93,7 +94,7 @@ impl<S, C: Subcommand> Program<S, C> {
                     .map(Answer::from)
                     .map_err(|problems| Failure::of_settings(problems, json)))
             }
-            _ => match (self.load)(line, &environment) {
+            _ => match load(line) {
                 Ok(Loaded {
                     settings, warnings, ..
                 }) => run((self.log)(&settings), self.level, &warnings, || {
@@ -195,6 +196,7 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
+    use crate::settings::Problems;
 
     #[test]
     fn exit_codes_distinguish_usage_and_failure() {

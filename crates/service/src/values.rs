@@ -1,12 +1,14 @@
 //! Parsers of values that several programs have. Every error says what would be valid, and follows
 //! a quotation of the text.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 /// Longest name for people, in bytes: what a HELLO can carry.
 pub const MAX_NAME: usize = 255;
+
+const BROADCAST: IpAddr = IpAddr::V4(Ipv4Addr::BROADCAST);
 
 /// True or false, in the ways in which people write it.
 ///
@@ -27,10 +29,12 @@ pub fn switch(text: &str) -> Result<bool, String> {
 /// The text is no address with a port.
 pub fn listen(text: &str, port: u16) -> Result<SocketAddr, String> {
     let text = text.trim();
-    // As it is written everywhere for all addresses.
-    let whole = match text.strip_prefix(':') {
-        Some(port) => format!("[::]:{port}"),
-        None => without_brackets(text),
+    let bracketed = text.strip_prefix('[').and_then(|rest| rest.split_once(']'));
+    let whole = match (text.strip_prefix(':'), bracketed) {
+        // As it is written everywhere for all addresses.
+        (Some(port), _) => format!("[::]:{port}"),
+        (None, Some((ip, port))) if ip.parse::<Ipv4Addr>().is_ok() => format!("{ip}{port}"),
+        _ => text.to_owned(),
     };
     whole.parse().map_err(|_| {
         format!(
@@ -40,27 +44,15 @@ pub fn listen(text: &str, port: u16) -> Result<SocketAddr, String> {
     })
 }
 
-/// An address and port without the brackets around it, if it is one of IPv4.
-fn without_brackets(text: &str) -> String {
-    let bracketed = text.strip_prefix('[').and_then(|rest| rest.split_once(']'));
-    match bracketed {
-        Some((ip, rest)) if ip.parse::<Ipv4Addr>().is_ok() => format!("{ip}{rest}"),
-        _ => text.to_owned(),
-    }
-}
-
-/// The same; `None` for `off`.
+/// Parses the address of a host, or of one of its interfaces.
 ///
 /// # Errors
-/// The text is neither.
-pub fn listen_or_off(text: &str, port: u16) -> Result<Option<SocketAddr>, String> {
-    match text.trim() {
-        "off" => Ok(None),
-        text => match listen(text, port) {
-            Ok(address) => Ok(Some(address)),
-            Err(what) => Err(format!("{what}, and not off")),
-        },
-    }
+/// The text is no address, or one that no host has.
+pub fn host(text: &str) -> Result<IpAddr, String> {
+    let ip: Option<IpAddr> = text.trim().parse().ok();
+    let no_host = |ip: &IpAddr| ip.is_multicast() || ip.is_unspecified() || *ip == BROADCAST;
+    ip.filter(|ip| !no_host(ip))
+        .ok_or_else(|| "is no IP address of a host, such as 192.0.2.7 or 2001:db8::7".to_owned())
 }
 
 /// Returns a parser of whole numbers within `range`.
@@ -69,19 +61,13 @@ where
     T: TryFrom<u64>,
 {
     move |text| {
-        let number = text
-            .trim()
-            .parse()
-            .ok()
-            .filter(|number| range.contains(number));
+        let number = text.trim().parse().ok();
+        let number = number.filter(|number| range.contains(number));
         number
             .and_then(|number| T::try_from(number).ok())
             .ok_or_else(|| {
                 let (least, most) = (range.start(), range.end());
-                match *most {
-                    u64::MAX => format!("is no whole number from {least} on"),
-                    _ => format!("is no whole number from {least} to {most}"),
-                }
+                format!("is no whole number from {least} to {most}")
             })
     }
 }
@@ -112,11 +98,18 @@ pub fn name(text: &str) -> Result<String, String> {
 }
 
 /// Returns this machine's name, or `default` if it has none.
-#[must_use]
 pub fn machine_name(default: &str) -> String {
     let text = std::fs::read_to_string("/proc/sys/kernel/hostname");
     let name = text.ok().and_then(|text| name(&text).ok());
     name.unwrap_or_else(|| default.to_owned())
+}
+
+/// Returns a number times its unit: `1.5M` is 1.5 times `unit("M")`.
+pub fn scaled(text: &str, unit: impl FnOnce(&str) -> Option<f64>) -> Option<f64> {
+    let text = text.trim();
+    let rest = text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
+    let number: f64 = text.strip_suffix(rest)?.parse().ok()?;
+    Some(number * unit(rest.trim())?)
 }
 
 /// A number of bytes, with K, M or G for 1,024 and so on.
@@ -124,71 +117,68 @@ pub fn machine_name(default: &str) -> String {
 /// # Errors
 /// The text is none.
 pub fn size(text: &str) -> Result<u64, String> {
-    let text = text.trim();
-    let (digits, unit) = match text.char_indices().last() {
-        Some((at, 'k' | 'K')) => (&text[..at], 1 << 10),
-        Some((at, 'm' | 'M')) => (&text[..at], 1 << 20),
-        Some((at, 'g' | 'G')) => (&text[..at], 1 << 30),
-        _ => (text, 1_u64),
-    };
-    let bytes = digits.trim().parse::<u64>().ok();
+    let bytes = scaled(text, |unit| match unit {
+        "" => Some(1.0),
+        "k" | "K" => Some(1024.0),
+        "m" | "M" => Some(1_048_576.0),
+        "g" | "G" => Some(1_073_741_824.0),
+        _ => None,
+    });
+    // Below 2^53, so the conversion is exact up to the fraction of a byte.
+    let bytes = bytes.filter(|bytes| (1.0..9e15).contains(bytes));
     bytes
-        .and_then(|number| number.checked_mul(unit))
-        .filter(|bytes| *bytes > 0)
+        .map(|bytes| bytes as u64)
         .ok_or_else(|| "is no number of bytes, such as 1048576, 64M or 2G".to_owned())
 }
 
-/// Splits a number from its unit: `1.5M` is (1.5, "M").
-#[must_use]
-pub fn number(text: &str) -> Option<(f64, &str)> {
-    let rest = text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
-    let digits = text.strip_suffix(rest)?;
-    Some((digits.parse().ok()?, rest.trim()))
-}
-
 /// Returns a time, perhaps none at all; `bare` is the unit of a number without one, in seconds.
-#[must_use]
 pub fn time(text: &str, bare: Option<f64>) -> Option<Duration> {
-    let (value, unit) = number(text.trim())?;
-    let unit = match unit {
-        "" => bare?,
-        "ms" => 1e-3,
-        "s" => 1.0,
-        "m" | "min" => 60.0,
-        "h" => 3600.0,
-        "d" => 86_400.0,
-        "w" => 7.0 * 86_400.0,
-        _ => return None,
-    };
-    let time = Duration::try_from_secs_f64(value * unit).ok()?;
-    // Far below what a point in time can hold.
-    u64::try_from(time.as_millis()).ok().map(|_| time)
+    let seconds = scaled(text, |unit| match unit {
+        "" => bare,
+        "ms" => Some(1e-3),
+        "s" => Some(1.0),
+        "m" | "min" => Some(60.0),
+        "h" => Some(3600.0),
+        "d" => Some(86_400.0),
+        "w" => Some(7.0 * 86_400.0),
+        _ => None,
+    });
+    Duration::try_from_secs_f64(seconds?).ok()
 }
 
-fn some_time(text: &str, bare: Option<f64>) -> Result<Duration, String> {
-    time(text, bare)
-        .filter(|time| time.as_millis() > 0)
-        .ok_or_else(|| "is no duration, such as 500ms, 10s, 5m, 12h or 7d".to_owned())
+/// Returns a parser of durations from `least` to `most`; `bare` is the unit of a number without
+/// one, in seconds.
+pub fn times(
+    least: &'static str,
+    most: &'static str,
+    bare: Option<f64>,
+) -> impl Fn(&str) -> Result<Duration, String> + Clone {
+    move |text| {
+        let wrong = || "is no duration, such as 500ms, 10s, 5m, 12h or 7d".to_owned();
+        let given = time(text, bare).ok_or_else(wrong)?;
+        let fits = time(least, None) <= Some(given) && Some(given) <= time(most, None);
+        fits.then_some(given)
+            .ok_or_else(|| format!("is not within {least} and {most}"))
+    }
 }
 
 /// A duration with its unit.
 ///
 /// # Errors
-/// The text is none, or less than a millisecond.
+/// The text is none, less than a millisecond, or longer than anything waits.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    some_time(text, None)
+    times("1ms", "36500d", None)(text)
 }
 
 /// The same, or a number of seconds without a unit.
 ///
 /// # Errors
-/// The text is neither, or less than a millisecond.
+/// The text is neither, less than a millisecond, or longer than anything waits.
 pub fn duration_or_seconds(text: &str) -> Result<Duration, String> {
-    some_time(text, Some(1.0))
+    times("1ms", "36500d", Some(1.0))(text)
 }
 
-/// A duration as it would be written.
-#[must_use]
+/// A duration as it would be written, to a tenth of a second.
 pub fn shown_duration(duration: Duration) -> String {
     let ms = duration.as_millis();
     let units = [
@@ -197,12 +187,12 @@ pub fn shown_duration(duration: Duration) -> String {
         ("m", 60_000),
         ("s", 1_000),
     ];
-    let unit = units
-        .into_iter()
-        .find(|(_, length)| ms > 0 && ms.is_multiple_of(*length));
-    match unit {
+    let mut units = units.into_iter().filter(|_| ms > 0);
+    match units.find(|(_, length)| ms.is_multiple_of(*length)) {
         Some((unit, length)) => format!("{}{unit}", ms / length),
-        None => format!("{ms}ms"),
+        None if ms > 1000 => format!("{:.1}s", duration.as_secs_f64()),
+        None if ms > 0 => format!("{ms}ms"),
+        None => "0s".to_owned(),
     }
 }
 
@@ -256,7 +246,10 @@ mod tests {
 
     #[test]
     fn addresses() {
-        let http = |text| listen_or_off(text, 8080);
+        let http = |text| {
+            let http = crate::listen::http(8080)(text)?;
+            Ok::<_, String>(http.map(|http| http.addr))
+        };
         assert_eq!(http("off"), Ok(None));
         assert_eq!(http(":80"), Ok(Some("[::]:80".parse().unwrap())));
         assert_eq!(http("[::1]:80"), Ok(Some("[::1]:80".parse().unwrap())));
@@ -277,6 +270,10 @@ mod tests {
         let what = http("x").unwrap_err();
         assert!(what.contains(":8080") && what.contains("not off"), "{what}");
         assert!(!listen("off", 1).unwrap_err().contains("not off"));
+        for wrong in ["eth0", "ff3e::1", "0.0.0.0", "255.255.255.255", ""] {
+            assert!(host(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(host(" 2001:db8::7"), Ok("2001:db8::7".parse().unwrap()));
     }
 
     #[test]

@@ -62,8 +62,9 @@ pub async fn open(database_url: &str) -> Result<Store, StoreError> {
 ///
 /// # Errors
 /// [`StoreError::Url`] if it does not; the text repeats nothing that may be a password.
-pub fn check_url(database_url: &str) -> Result<(), StoreError> {
-    location::Location::parse(database_url).map(|_| ())
+pub fn check_url(database_url: &str) -> Result<String, StoreError> {
+    let database_url = database_url.trim();
+    location::Location::parse(database_url).map(|_| database_url.to_owned())
 }
 
 /// The file of the SQLite database that `database_url` names; `None` if it names a server.

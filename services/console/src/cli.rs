@@ -8,7 +8,7 @@ use service::cli::{Cli, Json};
 use service::program::{Answer, Failure, Program};
 use store::Role;
 
-use crate::config::{Settings, TABLE, load};
+use crate::config::{Settings, TABLE, check};
 use crate::{commands, run};
 
 const EXAMPLES: &str = "\
@@ -53,7 +53,7 @@ pub const PROGRAM: Program<Settings, Command> = Program {
         commands::run(line, environment, &command).map(Answer::from)
     },
     redact: str::to_owned,
-    load,
+    check,
     log: |settings| &settings.log,
     more: |_| Default::default(),
     run: |settings| run::run(settings).map_err(Failure::other),

@@ -1,13 +1,12 @@
 //! The command line.
 
-use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use amt::gateway::Subscription;
 use amt_tokio::RelayName;
 use clap::Parser;
+use service::cli::variables;
 
 const ABOUT: &str = "\
 Receives multicast groups through an AMT relay (RFC 7450) where the network has no multicast, and
@@ -46,20 +45,20 @@ Exit codes:
 #[allow(rustdoc::broken_intra_doc_links)]
 #[derive(Clone, Debug, Parser)]
 #[command(name = "flexfeed-gateway", version, about = ABOUT, after_help = MORE)]
+#[command(mut_args = variables("FLEXFEED_GATEWAY_", &["group", "source", "port"]))]
 pub struct Options {
     /// Relay: HOST, HOST:PORT, an address, [IPV6]:PORT, or `anycast` for any nearby relay. May be
     /// given several times; the first is preferred
     #[arg(
         long,
         value_name = "RELAY",
-        required_unless_present = "dns",
-        value_delimiter = ','
+        value_delimiter = ',',
+        required_unless_present = "dns"
     )]
-    #[arg(env = "FLEXFEED_GATEWAY_RELAY")]
     pub relay: Vec<RelayName>,
 
     /// Also use the relays that the sources publish in the DNS (RFC 8777)
-    #[arg(long, env = "FLEXFEED_GATEWAY_DNS")]
+    #[arg(long)]
     pub dns: bool,
 
     /// Group to receive
@@ -80,54 +79,42 @@ pub struct Options {
     #[arg(
         long,
         value_name = "FLOW",
-        required_unless_present = "group",
-        value_delimiter = ','
+        value_delimiter = ',',
+        required_unless_present = "group"
     )]
-    #[arg(env = "FLEXFEED_GATEWAY_FLOW")]
-    pub flow: Vec<Flow>,
+    #[arg(value_parser = flow)]
+    pub flow: Vec<Subscription>,
 
     /// Interface to send the packets on, by its name or by one of its addresses
     #[arg(long, value_name = "INTERFACE", default_value = "lo")]
-    #[arg(env = "FLEXFEED_GATEWAY_OUT_INTERFACE")]
     pub out_interface: String,
 
     /// TTL of the packets: 0 reaches the programs on this machine, 1 also the network of the
     /// interface, more also networks behind its routers
-    #[arg(
-        long,
-        value_name = "TTL",
-        default_value_t = 0,
-        env = "FLEXFEED_GATEWAY_TTL"
-    )]
+    #[arg(long, value_name = "TTL", default_value_t = 0)]
     pub ttl: u8,
 
     /// Preferred local UDP port towards relays, for relays that accept one port per address and for
     /// firewalls; applies to the first of several tunnels (--dns)
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
-    #[arg(env = "FLEXFEED_GATEWAY_LOCAL_PORT")]
     pub local_port: Option<u16>,
 
     /// Keep local ports and tunnels in this file for the next start, which continues from the same
     /// ports or tears down the old tunnels
-    #[arg(long, value_name = "FILE", env = "FLEXFEED_GATEWAY_STATE_FILE")]
+    #[arg(long, value_name = "FILE")]
     pub state_file: Option<PathBuf>,
 
     /// Log the status every SECONDS
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "10")]
-    #[arg(value_parser = clap::value_parser!(u64).range(1..), env = "FLEXFEED_GATEWAY_STATUS")]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     pub status: Option<u64>,
 
     /// Answer /healthz, /readyz and /metrics at this address, such as 127.0.0.1:8092
-    #[arg(long, value_name = "ADDRESS:PORT", env = "FLEXFEED_GATEWAY_HTTP")]
+    #[arg(long, value_name = "ADDRESS:PORT")]
     pub http: Option<SocketAddr>,
 
     /// Log level: error, warn, info, debug or trace
-    #[arg(
-        long,
-        value_name = "LEVEL",
-        default_value = "info",
-        env = "FLEXFEED_GATEWAY_LOG_LEVEL"
-    )]
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub log_level: String,
 }
 
@@ -139,54 +126,36 @@ impl Options {
             group,
             port,
         });
-        let several = self.flow.iter().map(|flow| flow.0);
-        single.into_iter().chain(several).collect()
+        single
+            .into_iter()
+            .chain(self.flow.iter().copied())
+            .collect()
     }
 }
 
-/// Flow as written in one argument.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Flow(pub Subscription);
-
-/// Text that is no flow.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{0}; write SOURCE@GROUP:PORT or GROUP:PORT, with IPv6 groups in brackets, as in \
-     10.0.0.1@232.1.1.1:5000 or 2001:db8::1@[ff3e::8000:1]:5000"
-)]
-pub struct BadFlow(String);
-
-impl FromStr for Flow {
-    type Err = BadFlow;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let (source, group) = match text.split_once('@') {
-            Some((source, group)) => (Some(source), group),
-            None => (None, text),
-        };
-        let group: SocketAddr = group
-            .parse()
-            .map_err(|_| BadFlow(format!("{group:?} is not GROUP:PORT")))?;
-        let source = source.map(|source| {
-            let bare = source.trim_start_matches('[').trim_end_matches(']');
-            bare.parse()
-                .map_err(|_| BadFlow(format!("{source:?} is not the address of a source")))
-        });
-        Ok(Flow(Subscription {
-            source: source.transpose()?,
-            group: group.ip(),
-            port: group.port(),
-        }))
-    }
-}
-
-impl fmt::Display for Flow {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(source) = self.0.source {
-            write!(f, "{source}@")?;
-        }
-        SocketAddr::new(self.0.group, self.0.port).fmt(f)
-    }
+/// Parses a flow as written in one argument.
+fn flow(text: &str) -> Result<Subscription, String> {
+    let wrong = |part: &str, what: &str| {
+        format!(
+            "{part:?} is not {what}; write SOURCE@GROUP:PORT or GROUP:PORT, with IPv6 groups in \
+             brackets, as in 10.0.0.1@232.1.1.1:5000 or 2001:db8::1@[ff3e::8000:1]:5000"
+        )
+    };
+    let (source, group) = match text.split_once('@') {
+        Some((source, group)) => (Some(source), group),
+        None => (None, text),
+    };
+    let flow: SocketAddr = group.parse().map_err(|_| wrong(group, "GROUP:PORT"))?;
+    let source = source.map(|source| {
+        let bare = source.trim_matches(['[', ']']);
+        let ip = bare.parse();
+        ip.map_err(|_| wrong(source, "the address of a source"))
+    });
+    Ok(Subscription {
+        source: source.transpose()?,
+        group: flow.ip(),
+        port: flow.port(),
+    })
 }
 
 #[cfg(test)]
@@ -200,20 +169,23 @@ mod tests {
     }
 
     #[test]
-    fn flows_are_read_and_written_back() {
-        for text in [
-            "10.0.0.1@232.1.1.1:5000",
-            "239.1.1.1:5000",
-            "2001:db8::1@[ff3e::8000:1]:5000",
+    fn flows_are_read() {
+        for (text, shown) in [
+            ("10.0.0.1@232.1.1.1:5000", "(10.0.0.1, 232.1.1.1) port 5000"),
+            ("239.1.1.1:5000", "(*, 239.1.1.1) port 5000"),
+            (
+                "2001:db8::1@[ff3e::8000:1]:5000",
+                "(2001:db8::1, ff3e::8000:1) port 5000",
+            ),
         ] {
-            assert_eq!(text.parse::<Flow>().unwrap().to_string(), text);
+            assert_eq!(flow(text).unwrap().to_string(), shown);
         }
         for (text, why) in [
             ("232.1.1.1", "is not GROUP:PORT"),
             ("ff3e::1:5000", "is not GROUP:PORT"),
             ("10.0.0@232.1.1.1:5000", "is not the address of a source"),
         ] {
-            let error = text.parse::<Flow>().unwrap_err().to_string();
+            let error = flow(text).unwrap_err();
             assert!(
                 error.contains(why) && error.contains("write SOURCE@"),
                 "{error}"

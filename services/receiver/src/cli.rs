@@ -5,7 +5,7 @@ use service::cli::Cli;
 use service::program::{Answer, Failure, Program, StatusFlags};
 use service::settings::{Environment, Layer};
 
-use crate::config::{Settings, TABLE, check, data_folder, load, load_or};
+use crate::config::{Settings, TABLE, check, complete, data_folder, load_or};
 use crate::link::redact;
 use crate::{dead_letters, doctor, run, status};
 
@@ -65,7 +65,7 @@ pub const PROGRAM: Program<Settings, Command> = Program {
     level: "info,quiche=warn",
     carry_out,
     redact,
-    load,
+    check: complete,
     log: |settings| &settings.log,
     more: check::hooks,
     run: |settings| run::run(settings).map_err(|error| Failure::Other(error.to_string())),
@@ -141,7 +141,8 @@ fn carry_out(command: Command, line: Layer, environment: &Environment) -> Result
             Ok(text.into())
         }
         Command::DeadLetters(DeadLetters::Retry { hook }) => {
-            let settings = load(line, environment)?.settings;
+            let (loaded, _) = load_or(line, environment, |_| None)?;
+            let settings = loaded.settings;
             let retried = dead_letters::retry(&settings, &hook).map_err(Failure::other)?;
             let kept = &retried.kept;
             let mut text = format!("{} delivered, {} remain.\n", retried.taken, kept.len());

@@ -5,7 +5,7 @@ use service::cli::Cli;
 use service::program::{Answer, Failure, Program, StatusFlags};
 use service::settings::{Environment, Layer};
 
-use crate::config::{Settings, TABLE, load};
+use crate::config::{Settings, TABLE, check};
 use crate::{run, status};
 
 const EXAMPLES: &str = "\
@@ -48,7 +48,7 @@ pub const PROGRAM: Program<Settings, Command> = Program {
     level: "info",
     carry_out,
     redact: str::to_owned,
-    load,
+    check,
     log: |settings| &settings.log,
     more: |_| Default::default(),
     run: |settings| run::run(settings).map_err(Failure::other),

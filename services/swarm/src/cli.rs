@@ -1,12 +1,12 @@
 //! The command line.
 
 use std::net::{IpAddr, SocketAddr};
-use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Parser;
+use service::cli::variables;
 use service::link::{Link, LinkError};
-use service::values;
+use service::values::{duration_or_seconds, scaled, time};
 
 const ABOUT: &str = "\
 Connects thousands of light receivers to a source from one process, to find out how many a machine
@@ -35,113 +35,72 @@ Exit codes:
 /// Options of the command line.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "flexfeed-swarm", version, about = ABOUT, after_help = MORE)]
+#[command(mut_args = variables("FLEXFEED_SWARM_", &[]))]
 pub struct Options {
     /// Enrolment link of the source
-    #[arg(value_name = "LINK", value_parser = link, env = "FLEXFEED_SWARM_LINK", hide_env_values = true)]
+    #[arg(value_name = "LINK", value_parser = link, hide_env_values = true)]
     pub link: Link,
 
     /// Number of receivers
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 1000,
-        value_parser = clap::value_parser!(u32).range(1..=20_000),
-        env = "FLEXFEED_SWARM_RECEIVERS"
-    )]
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=20_000))]
     pub receivers: u32,
 
     /// Receivers started per second
-    #[arg(
-        long,
-        value_name = "RATE",
-        default_value = "100/s",
-        env = "FLEXFEED_SWARM_RAMP"
-    )]
-    pub ramp: Rate,
+    #[arg(long, value_name = "RATE", default_value = "100/s", value_parser = rate)]
+    pub ramp: f64,
 
     /// Time between the last connection and the measurement, in which receivers find their rungs
-    #[arg(
-        long,
-        value_name = "TIME",
-        default_value = "5s",
-        value_parser = values::duration_or_seconds,
-        env = "FLEXFEED_SWARM_WARM_UP"
-    )]
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration_or_seconds)]
     pub warm_up: Duration,
 
     /// Time of the measurement [default: until SIGINT or SIGTERM]
-    #[arg(
-        long,
-        value_name = "TIME",
-        value_parser = values::duration_or_seconds,
-        env = "FLEXFEED_SWARM_DURATION"
-    )]
+    #[arg(long, value_name = "TIME", value_parser = duration_or_seconds)]
     pub duration: Option<Duration>,
 
     /// Receivers that leave, and come back a second later, per second
-    #[arg(long, value_name = "RATE", env = "FLEXFEED_SWARM_CHURN")]
-    pub churn: Option<Rate>,
+    #[arg(long, value_name = "RATE", value_parser = rate)]
+    pub churn: Option<f64>,
 
     /// Receivers that crash without a word to the source, and come back a second later, per second
-    #[arg(long, value_name = "RATE", env = "FLEXFEED_SWARM_CRASHES")]
-    pub crashes: Option<Rate>,
+    #[arg(long, value_name = "RATE", value_parser = rate)]
+    pub crashes: Option<f64>,
 
     /// Updates before the present that each receiver fetches first
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 0,
-        env = "FLEXFEED_SWARM_HISTORY"
-    )]
+    #[arg(long, value_name = "N", default_value_t = 0)]
     pub history: u64,
 
     /// Percentage of multicast packets lost at random before each receiver
-    #[arg(
-        long,
-        value_name = "PERCENT",
-        default_value = "0",
-        value_parser = percent,
-        env = "FLEXFEED_SWARM_LOSS"
-    )]
+    #[arg(long, value_name = "PERCENT", default_value = "0", value_parser = percent)]
     pub loss: f64,
 
     /// Seed of the receivers' ids and credentials, of losses and of churn: the same one is the same
     /// receivers. It is a secret as long as they are enrolled [default: random]
-    #[arg(
-        long,
-        value_name = "N",
-        env = "FLEXFEED_SWARM_SEED",
-        hide_env_values = true
-    )]
+    #[arg(long, value_name = "N", hide_env_values = true)]
     pub seed: Option<u64>,
 
     /// Address of the interface to join multicast groups on [default: by the routing table]
-    #[arg(long, value_name = "IP", env = "FLEXFEED_SWARM_INTERFACE")]
+    #[arg(long, value_name = "IP")]
     pub interface: Option<IpAddr>,
 
     /// Do without multicast
-    #[arg(long, env = "FLEXFEED_SWARM_NO_MULTICAST")]
+    #[arg(long)]
     pub no_multicast: bool,
 
     /// Do without replication, where multicast does not arrive
-    #[arg(long, env = "FLEXFEED_SWARM_NO_REPLICATE")]
+    #[arg(long)]
     pub no_replicate: bool,
 
     /// Answer /healthz, /readyz and /metrics at this address, such as 127.0.0.1:8093
-    #[arg(long, value_name = "ADDRESS:PORT", env = "FLEXFEED_SWARM_HTTP")]
+    #[arg(long, value_name = "ADDRESS:PORT")]
     pub http: Option<SocketAddr>,
 
     /// Print the summary as JSON, and no progress
-    #[arg(long, env = "FLEXFEED_SWARM_JSON")]
+    #[arg(long)]
     pub json: bool,
 
     /// Log level: error, warn, info, debug or trace
-    #[arg(
-        long,
-        value_name = "LEVEL",
-        default_value = "warn",
-        env = "FLEXFEED_SWARM_LOG_LEVEL"
-    )]
+    #[arg(long, value_name = "LEVEL", default_value = "warn")]
     pub log_level: String,
 }
 
@@ -150,35 +109,21 @@ fn link(text: &str) -> Result<Link, LinkError> {
 }
 
 fn percent(text: &str) -> Result<f64, String> {
-    let number = text.trim().trim_end_matches('%').trim_end();
-    number
-        .parse()
-        .ok()
-        .filter(|percent| (0.0..=100.0).contains(percent))
-        .ok_or_else(|| "is no percentage from 0 to 100".to_owned())
+    let percent = scaled(text, |unit| matches!(unit, "" | "%").then_some(1.0));
+    let percent = percent.filter(|percent| (0.0..=100.0).contains(percent));
+    percent.ok_or_else(|| "is no percentage from 0 to 100".to_owned())
 }
 
-/// Number of events per second.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Rate(pub f64);
-
-/// Text that is no rate.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("is no rate, such as 100/s or 30/min")]
-pub struct BadRate;
-
-impl FromStr for Rate {
-    type Err = BadRate;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let (number, unit) = text.split_once('/').unwrap_or((text, "s"));
-        let seconds = values::time(&format!("1{}", unit.trim()), None).ok_or(BadRate)?;
-        let number: f64 = number.trim().parse().map_err(|_| BadRate)?;
-        let rate = number / seconds.as_secs_f64();
-        (rate > 0.0 && rate.is_finite())
-            .then_some(Rate(rate))
-            .ok_or(BadRate)
-    }
+/// Parses a number of events per second.
+fn rate(text: &str) -> Result<f64, String> {
+    let (number, unit) = text.split_once('/').unwrap_or((text, "s"));
+    let seconds = time(&format!("1{}", unit.trim()), None).map(|time| time.as_secs_f64());
+    let number = number.trim().parse::<f64>().ok();
+    let rate = number
+        .zip(seconds)
+        .map(|(number, seconds)| number / seconds);
+    rate.filter(|rate| *rate > 0.0 && rate.is_finite())
+        .ok_or_else(|| "is no rate, such as 100/s or 30/min".to_owned())
 }
 
 #[cfg(test)]
@@ -196,11 +141,11 @@ mod tests {
 
     #[test]
     fn rates_and_percentages_are_read() {
-        for (text, rate) in [("100/s", 100.0), ("7", 7.0), ("30/min", 0.5), ("2/ms", 2e3)] {
-            assert_eq!(text.parse(), Ok(Rate(rate)), "{text}");
+        for (text, each) in [("100/s", 100.0), ("7", 7.0), ("30/min", 0.5), ("2/ms", 2e3)] {
+            assert_eq!(rate(text), Ok(each), "{text}");
         }
         for text in ["", "x/s", "0/s", "-1/s", "1/", "1/week", "1/0", "inf"] {
-            assert_eq!(text.parse::<Rate>(), Err(BadRate), "{text}");
+            assert!(rate(text).is_err(), "{text}");
         }
         assert_eq!(percent("1.5 %"), Ok(1.5));
         assert!(percent("101").is_err() && percent("x").is_err());
@@ -209,14 +154,14 @@ mod tests {
     #[test]
     fn options_have_defaults_and_bounds() {
         let options = parse("").unwrap();
-        assert_eq!((options.receivers, options.ramp), (1000, Rate(100.0)));
+        assert_eq!((options.receivers, options.ramp), (1000, 100.0));
         assert_eq!((options.duration, options.churn), (None, None));
         assert_eq!(options.crashes, None);
         assert_eq!(options.link.channels, ["lore"]);
         let options = parse("--duration 90 --churn 1/s --crashes 6/min --loss 1").unwrap();
-        assert_eq!(options.crashes, Some(Rate(0.1)));
+        assert_eq!(options.crashes, Some(0.1));
         assert_eq!(options.duration, Some(Duration::from_secs(90)));
-        assert_eq!((options.churn, options.loss), (Some(Rate(1.0)), 1.0));
+        assert_eq!((options.churn, options.loss), (Some(1.0), 1.0));
         for wrong in [
             "--receivers 0",
             "--receivers 20001",

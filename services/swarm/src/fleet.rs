@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::board::{Board, Connection};
-use crate::cli::{Options, Rate};
+use crate::cli::Options;
 use crate::identity::Identity;
 use crate::member::{Member, Settings};
 
@@ -79,11 +79,11 @@ impl Fleet {
         u32::try_from(self.exits.len()).unwrap_or(u32::MAX)
     }
 
-    /// Starts receivers up to a number, at a rate.
-    pub async fn ramp_up(&mut self, receivers: u32, rate: Rate) {
+    /// Starts receivers up to a number, at a rate per second.
+    pub async fn ramp_up(&mut self, receivers: u32, rate: f64) {
         let begun = Instant::now();
         while self.started() < receivers {
-            let due = begun.elapsed().as_secs_f64() * rate.0 + 1.0;
+            let due = begun.elapsed().as_secs_f64() * rate + 1.0;
             while self.started() < receivers && f64::from(self.started()) + 1.0 <= due {
                 self.start();
             }
@@ -108,14 +108,14 @@ impl Fleet {
     }
 
     /// Has receivers leave and crash at these rates, and come back, for ever.
-    pub async fn churn(&self, leaves: Option<Rate>, crashes: Option<Rate>) {
+    pub async fn churn(&self, leaves: Option<f64>, crashes: Option<f64>) {
         let leaves = self.ask_at(leaves, self.seed, |exits| &exits.leave);
         let crashes = self.ask_at(crashes, self.seed.wrapping_add(1), |exits| &exits.crash);
         tokio::join!(leaves, crashes);
     }
 
     /// Asks random receivers at a rate, for ever.
-    async fn ask_at(&self, rate: Option<Rate>, seed: u64, exit: impl Fn(&Exits) -> &Notify) {
+    async fn ask_at(&self, rate: Option<f64>, seed: u64, exit: impl Fn(&Exits) -> &Notify) {
         let Some(rate) = rate else {
             return std::future::pending().await;
         };
@@ -123,7 +123,7 @@ impl Fleet {
         let (begun, mut left) = (Instant::now(), 0.0);
         loop {
             tokio::time::sleep(STEP).await;
-            while left + 1.0 <= begun.elapsed().as_secs_f64() * rate.0 {
+            while left + 1.0 <= begun.elapsed().as_secs_f64() * rate {
                 left += 1.0;
                 let Some(last) = self.exits.len().checked_sub(1) else {
                     continue;

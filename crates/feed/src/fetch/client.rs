@@ -130,7 +130,8 @@ impl Http {
 ///
 /// # Errors
 /// The defect of the contact, for people.
-pub fn check_contact(contact: &str) -> Result<(), String> {
+pub fn check_contact(contact: &str) -> Result<String, String> {
+    let contact = contact.trim();
     let plain = |b: u8| b.is_ascii_graphic() && !matches!(b, b'(' | b')' | b'\\' | b'"');
     let url = Url::parse(contact).ok();
     let known = url.is_some_and(|url| match url.scheme() {
@@ -139,7 +140,7 @@ pub fn check_contact(contact: &str) -> Result<(), String> {
         _ => false,
     });
     if known && contact.len() <= MAX_CONTACT && contact.bytes().all(plain) {
-        return Ok(());
+        return Ok(contact.to_owned());
     }
     Err(format!(
         "the contact {:?} for the servers of feeds has to be like https://example.org/about or \
@@ -183,7 +184,7 @@ mod tests {
     #[test]
     fn the_contact_is_an_address_that_people_can_use() {
         for good in ["https://example.org/about?x=1", "mailto:a@b.org"] {
-            assert_eq!(check_contact(good), Ok(()), "{good}");
+            assert_eq!(check_contact(good).as_deref(), Ok(good), "{good}");
         }
         let long = format!("https://example.org/{}", "x".repeat(300));
         for bad in [

@@ -1,9 +1,7 @@
 //! Reading a TOML file into a layer.
 
-use std::borrow::Cow;
 use std::path::Path;
 
-use toml::Spanned;
 use toml::de::{DeInteger, DeTable, DeValue};
 
 use super::layer::{Given, Layer, Origin, Problem, Section};
@@ -17,31 +15,26 @@ const MAX_FILE: u64 = 1 << 20;
 
 impl Table {
     /// Returns the settings of a file, and their problems.
-    #[must_use]
     pub fn file_layer(&self, path: &Path) -> (Layer, Vec<Problem>) {
-        match read(path, MAX_FILE) {
+        match read("settings", path, MAX_FILE) {
             Ok(text) => self.text_layer(path, &text),
-            Err(what) => {
-                let what = format!("cannot read the settings in {}: {what}", path.display());
-                (Layer::default(), vec![what.into()])
-            }
+            Err(what) => (Layer::default(), vec![what.into()]),
         }
     }
 
     /// Returns the settings of a file's text, and their problems; `path` is its place.
-    #[must_use]
     pub fn text_layer(&self, path: &Path, text: &str) -> (Layer, Vec<Problem>) {
+        let (table, errors) = DeTable::parse_recoverable(text);
+        let problems = Vec::new();
         let mut reader = Reader {
             path,
             text,
-            problems: Vec::new(),
+            problems,
         };
-        let (table, errors) = DeTable::parse_recoverable(text);
         for error in errors {
             let origin = reader.origin(error.span().map_or(0, |span| span.start), "");
-            reader
-                .problems
-                .push(Problem::at(&origin, plain(error.message())));
+            let problem = Problem::at(&origin, plain(error.message()));
+            reader.problems.push(problem);
         }
         let layer = reader.layer(&self.keys, table.get_ref());
         (layer, reader.problems)
@@ -70,33 +63,28 @@ impl Reader<'_> {
         let mut layer = Layer::default();
         for (key, value) in table {
             let origin = self.origin(key.span().start, key.get_ref());
-            match self.value(&known, key, value.get_ref()) {
-                Ok((name, ..)) if layer.0.contains_key(name) => {
-                    self.problems.push(Problem::at(&origin, "is given twice"));
-                }
-                Ok((name, texts, sections)) => {
-                    let given = Given {
-                        origin,
-                        texts,
-                        sections,
-                    };
-                    layer.0.insert(name.to_owned(), given);
-                }
-                Err(what) => self.problems.push(Problem::at(&origin, what)),
-            }
+            let given = self.given(&known, key.get_ref(), value.get_ref(), origin.clone());
+            let set = given.map(|(setting, given)| layer.0.insert(setting.name.clone(), given));
+            let what = match set {
+                Ok(None) => continue,
+                Ok(Some(_)) => "is given twice".to_owned(),
+                Err(what) => what,
+            };
+            self.problems.push(Problem::at(&origin, what));
         }
         layer
     }
 
-    /// Returns the setting of a key, and its texts or tables.
-    fn value<'k>(
+    /// Returns the setting of a key, and what is given of it.
+    fn given<'k>(
         &mut self,
         known: &'k [Setting],
-        key: &Spanned<Cow<'_, str>>,
+        key: &str,
         value: &DeValue<'_>,
-    ) -> Result<(&'k str, Vec<String>, Vec<Section>), String> {
+        origin: Origin,
+    ) -> Result<(&'k Setting, Given), String> {
         // Hyphens are as good.
-        let name = key.get_ref().replace('-', "_");
+        let name = key.replace('-', "_");
         let named = || known.iter().filter(|setting| setting.key() == name);
         // A key may have tables besides a value of another form.
         let fits = |setting: &&Setting| setting.tables.is_some() == value.is_array();
@@ -108,35 +96,48 @@ impl Reader<'_> {
                 (_, None) => "there is no such setting".to_owned(),
             });
         };
-        let Some(tables) = setting.tables else {
-            let texts = self.texts(setting.form(), value)?;
-            return Ok((&setting.name, texts, Vec::new()));
+        let (texts, sections) = match setting.tables {
+            None => (self.texts(setting.form(), value)?, Vec::new()),
+            Some(tables) => {
+                let sections = value.as_array().and_then(|array| {
+                    let sections = array.iter().map(|entry| {
+                        let keys = self.layer(tables, entry.get_ref().as_table()?);
+                        let origin = self.origin(entry.span().start, tables.key);
+                        Some(Section { origin, keys })
+                    });
+                    sections.collect::<Option<Vec<_>>>()
+                });
+                let wrong =
+                    || format!("each needs a table of its own, which begins with [[{name}]]");
+                (Vec::new(), sections.ok_or_else(wrong)?)
+            }
         };
-        let sections = value.as_array().and_then(|array| {
-            let sections = array.iter().map(|entry| {
-                let keys = self.layer(&tables.keys, entry.get_ref().as_table()?);
-                let origin = self.origin(entry.span().start, tables.key);
-                Some(Section { origin, keys })
-            });
-            sections.collect()
-        });
-        let wrong = || format!("each needs a table of its own, which begins with [[{name}]]");
-        Ok((&setting.name, Vec::new(), sections.ok_or_else(wrong)?))
+        let given = Given {
+            origin,
+            texts,
+            sections,
+        };
+        Ok((setting, given))
     }
 
-    /// Returns the texts of a value that is no table.
+    /// Returns the texts of a value that is no table; a path as one relative to the file's folder,
+    /// wherever the program was started.
     fn texts(&self, form: Form, value: &DeValue<'_>) -> Result<Vec<String>, String> {
         let one = |value: &DeValue<'_>| match (form, value) {
             (Form::Switch | Form::Optional, DeValue::Boolean(on)) => Some(on.to_string()),
             (Form::Switch, _) => None,
-            (_, DeValue::String(text)) => Some(self.placed(form, text.to_string())),
-            (_, DeValue::Integer(number)) => Some(self.placed(form, decimal(number))),
-            (_, DeValue::Float(number)) => Some(self.placed(form, number.as_str().to_owned())),
+            (Form::Path, DeValue::String(text)) if !text.is_empty() => {
+                let placed = self.path.with_file_name(text.as_ref());
+                Some(placed.display().to_string())
+            }
+            (_, DeValue::String(text)) => Some(text.to_string()),
+            (_, DeValue::Integer(number)) => Some(decimal(number)),
+            (_, DeValue::Float(number)) => Some(number.as_str().to_owned()),
             _ => None,
         };
         let texts = match (form, value) {
-            (Form::List, DeValue::Array(array)) => {
-                array.iter().map(|value| one(value.get_ref())).collect()
+            (Form::List, DeValue::Array(all)) => {
+                all.iter().map(|item| one(item.get_ref())).collect()
             }
             (_, value) => one(value).map(|text| vec![text]),
         };
@@ -149,16 +150,6 @@ impl Reader<'_> {
             };
             format!("takes {wanted}, not a TOML {}", value.type_str())
         })
-    }
-
-    /// Returns a path as one relative to the file's folder, wherever the program was started.
-    fn placed(&self, form: Form, text: String) -> String {
-        match (form, self.path.parent()) {
-            (Form::Path, Some(folder)) if !text.is_empty() => {
-                folder.join(text).display().to_string()
-            }
-            _ => text,
-        }
     }
 }
 

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
+use thiserror::Error;
+
 use super::setting::Setting;
 
 /// Origin of a value.
@@ -37,46 +39,31 @@ impl fmt::Display for Origin {
 }
 
 /// A problem of the settings, in words for the operator. Quotes no secret.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{text}")]
 pub struct Problem {
-    /// Origin of the wrong value; `None` where several are wrong together.
-    pub origin: Option<Origin>,
-    /// Problem.
-    pub what: String,
+    /// Line in a file; the greatest number for other origins, which sort after it.
+    pub line: usize,
+    /// Problem, with the origin of the wrong value unless several are wrong together.
+    pub text: String,
 }
 
 impl Problem {
     /// Returns a problem of what is given there.
-    #[must_use]
-    pub fn at(origin: &Origin, what: impl Into<String>) -> Self {
-        Self {
-            origin: Some(origin.clone()),
-            what: what.into(),
-        }
-    }
-
-    /// Returns the line in a file; the greatest number for other origins, which sort after it.
-    #[must_use]
-    pub fn line(&self) -> usize {
-        match &self.origin {
-            Some(Origin::File { line, .. }) => *line,
+    pub fn at(origin: &Origin, what: impl fmt::Display) -> Self {
+        let line = match origin {
+            Origin::File { line, .. } => *line,
             _ => usize::MAX,
-        }
+        };
+        let text = format!("{origin}: {what}");
+        Self { line, text }
     }
 }
 
 impl From<String> for Problem {
-    fn from(what: String) -> Self {
-        Self { origin: None, what }
-    }
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.origin {
-            Some(origin) => write!(f, "{origin}: {}", self.what),
-            None => f.write_str(&self.what),
-        }
+    fn from(text: String) -> Self {
+        let line = usize::MAX;
+        Self { line, text }
     }
 }
 
@@ -115,22 +102,15 @@ impl Layer {
     /// Sets a setting; one that is tables has the first key of each.
     pub fn put(&mut self, setting: &Setting, origin: Origin, mut texts: Vec<String>) {
         let mut sections = Vec::new();
-        if let Some(tables) = setting.tables {
-            let keys = tables.keys.settings();
-            let items = setting.items(&std::mem::take(&mut texts)).into_iter();
-            let items = items.filter(|text| !text.trim().is_empty());
-            sections.extend(
-                items
-                    .zip(std::iter::repeat(keys.first()))
-                    .map(|(text, first)| {
-                        let mut keys = Layer::default();
-                        first
-                            .into_iter()
-                            .for_each(|key| keys.put(key, origin.clone(), vec![text.clone()]));
-                        let origin = origin.clone();
-                        Section { origin, keys }
-                    }),
-            );
+        if let Some(first) = setting
+            .tables
+            .and_then(|keys| keys.settings().into_iter().next())
+        {
+            for text in setting.items(&std::mem::take(&mut texts)) {
+                let (origin, mut keys) = (origin.clone(), Layer::default());
+                keys.put(&first, origin.clone(), vec![text]);
+                sections.push(Section { origin, keys });
+            }
         }
         let given = Given {
             origin,
@@ -141,11 +121,9 @@ impl Layer {
     }
 
     /// Returns a setting as one text: the last one of several.
-    #[must_use]
     pub fn text(&self, name: &str) -> Option<(&Origin, &str)> {
         let given = self.0.get(name)?;
-        let text = given.texts.last()?;
-        Some((&given.origin, text.as_str()))
+        Some((&given.origin, given.texts.last()?))
     }
 }
 
@@ -155,26 +133,22 @@ pub struct Layers(pub Vec<Layer>);
 
 impl Layers {
     /// Returns the setting of the strongest layer that has it.
-    #[must_use]
     pub fn given(&self, name: &str) -> Option<&Given> {
         self.0.iter().find_map(|layer| layer.0.get(name))
     }
 
     /// Returns the origin of a setting in words.
-    #[must_use]
     pub fn origin(&self, name: &str) -> String {
         let given = self.given(name);
         given.map_or_else(|| "default".to_owned(), |given| given.origin.to_string())
     }
 
     /// Returns the tables of the strongest layer that has them.
-    #[must_use]
     pub fn sections(&self, name: &str) -> &[Section] {
         self.given(name).map_or(&[], |given| &given.sections)
     }
 
     /// Returns the same as one text.
-    #[must_use]
     pub fn text(&self, name: &str) -> Option<(&Origin, &str)> {
         self.0.iter().find_map(|layer| layer.text(name))
     }

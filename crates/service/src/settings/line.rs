@@ -6,7 +6,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches};
 
 use super::layer::{Layer, Origin};
-use super::setting::{Form, Setting, Table, switch};
+use super::setting::{Form, Setting, Table};
 
 impl Table {
     /// Returns the options of the settings that can be on the command line, of those that are
@@ -23,7 +23,7 @@ impl Table {
         let help = format!("{help} [env: {}]", self.variable(setting));
         let arg = setting.arg.clone().help(help).required(false);
         let arg = arg.env(Reset).value_delimiter(Reset).conflicts_with(Reset);
-        let arg = switch(arg).value_parser(ValueParser::string());
+        let arg = arg.value_parser(ValueParser::string());
         match setting.form() {
             Form::List | Form::Tables => arg.action(ArgAction::Append),
             _ => arg,
@@ -31,7 +31,6 @@ impl Table {
     }
 
     /// Returns the settings of the command line; those of a command override those before it.
-    #[must_use]
     pub fn line_layer(&self, given: &ArgMatches) -> Layer {
         let mut layer = Layer::default();
         for setting in self.settings() {

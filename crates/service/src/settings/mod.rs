@@ -13,11 +13,11 @@
 //! | `Vec` | list: separated by the `value_delimiter`, the flag repeated, or an array in the file |
 //! | `value_name = "LIST"` | the same, but parsed as one text with commas |
 //! | `num_args = 0..=1` | value that may be left out: true or false in the file, too |
-//! | `conflicts_with` | of two, the stronger place counts; both in one place are a problem |
+//! | `conflicts_with` | of two, the stronger place counts, and a weaker one excludes nothing; both in one place are a problem |
 //! | `env` | another variable, without the prefix, read where its own is not set |
 //! | `hide_env_values` | secret: never shown, and read from the file that `NAME_FILE` names, too |
 //! | `hide` | no flag: it would be visible in the list of processes |
-//! | `value_parser = table::<T>` | `[[name]]` tables, declared as [`Tables`]; `T` derives `Args` |
+//! | `value_parser = table::<T>` | `[[name]]` tables, declared as [`Keys`]; `T` derives `Args` |
 //!
 //! Each place makes a [`Layer`]: texts with their origins. [`Table::gather`] collects the layers;
 //! [`Table::load`] parses the strongest text of each setting and reports all problems at once.
@@ -44,13 +44,21 @@ use crate::listen::HttpSettings;
 
 pub use layer::{Given, Layer, Layers, Origin, Problem, Section};
 pub use parse::{Check, table};
-pub use setting::{Form, Keys, Setting, Table, Tables};
+pub use setting::{Form, Keys, Setting, Table};
 pub use variables::Environment;
 
 /// All problems of the settings, a line each, in words for the operator. Quotes no secret.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{}", .0.join("\n"))]
 pub struct Problems(pub Vec<String>);
+
+impl From<Vec<Problem>> for Problems {
+    /// Sorts the problems of the file by their lines, then come the others.
+    fn from(mut problems: Vec<Problem>) -> Self {
+        problems.sort_by_key(|problem| problem.line);
+        Self(problems.into_iter().map(|problem| problem.text).collect())
+    }
+}
 
 /// Settings with their origins and warnings.
 #[derive(Debug, Clone)]
@@ -73,11 +81,9 @@ impl Table {
         &self,
         line: Layer,
         environment: &Environment,
-        check: impl FnOnce(&mut S, &mut Check<'_>),
+        check: impl FnOnce(&mut S, &mut Check),
     ) -> Result<Loaded<S>, Problems> {
-        let (layers, problems) = self.gather(line, environment);
-        let warnings = self.warnings(environment);
-        self.resolve(layers, problems, warnings, check)
+        self.resolve(self.gather(line, environment, &|_| true), check)
     }
 
     /// Returns only the address of the setting `name`, an HTTP listener; `None` for none.
@@ -98,24 +104,18 @@ impl Table {
         })
     }
 
-    /// Collects the layers of the command line, the environment and the TOML file that either
-    /// names, the strongest first, and their problems.
-    #[must_use]
-    pub fn gather(&self, line: Layer, environment: &Environment) -> (Layers, Vec<Problem>) {
-        self.gather_some(line, environment, &|_| true)
-    }
-
-    /// Collects the layers; files with secrets are read for the `wanted` settings only.
-    fn gather_some(
+    /// Collects the settings of the command line, the environment and the TOML file that either
+    /// names. Files with secrets are read for the `wanted` settings only, where nothing stronger is
+    /// given.
+    pub fn gather(
         &self,
         line: Layer,
         environment: &Environment,
         wanted: &dyn Fn(&str) -> bool,
-    ) -> (Layers, Vec<Problem>) {
+    ) -> Check {
         let (variables, mut problems) = self.variables_layer(environment);
         let mut layers = Layers(vec![line, variables]);
-        let named = layers.text(setting::CONFIG);
-        if let Some((_, path)) = named.filter(|(_, path)| self.strict || !path.is_empty()) {
+        if let Some((_, path)) = layers.text(setting::CONFIG) {
             let (layer, more) = self.file_layer(Path::new(path));
             problems.extend(more);
             layers.0.push(layer);
@@ -124,10 +124,13 @@ impl Table {
         for layer in &mut layers.0 {
             let wanted = |name: &str| wanted(name) && !stronger.contains(name);
             variables::open_files(&self.keys, layer, &wanted, &mut problems);
-            if !self.strict {
-                stronger.extend(layer.0.keys().cloned());
-            }
+            stronger.extend(layer.0.keys().cloned());
         }
-        (layers, problems)
+        let warnings = self.warnings(environment);
+        Check {
+            layers,
+            warnings,
+            problems,
+        }
     }
 }

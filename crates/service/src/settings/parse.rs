@@ -1,6 +1,7 @@
 //! From layers to typed settings.
 
 use std::error::Error;
+use std::slice;
 
 use clap::error::{ContextKind, ErrorKind};
 use clap::{ArgMatches, Args, Command, FromArgMatches};
@@ -14,83 +15,71 @@ use crate::peer_text::plain;
 /// Beginnings of errors that go on after a quotation of the text.
 const VERBS: [&str; 4] = ["is ", "has ", "names ", "cannot be "];
 
-/// Findings about settings that are valid one by one.
+/// Settings as given, and what is wrong about them.
 #[derive(Debug)]
-pub struct Check<'l> {
+pub struct Check {
     /// Layers, the strongest first.
-    pub layers: &'l Layers,
+    pub layers: Layers,
     /// Warnings.
     pub warnings: Vec<String>,
-    problems: Vec<Problem>,
+    /// Problems.
+    pub problems: Vec<Problem>,
 }
 
-impl Check<'_> {
+impl Check {
+    /// Notes a warning.
+    pub fn warn(&mut self, what: impl Into<String>) {
+        self.warnings.push(what.into());
+    }
+
     /// Notes a problem.
     pub fn problem(&mut self, what: String) {
         self.problems.push(what.into());
     }
 
     /// Notes a problem of what is given there.
-    pub fn wrong(&mut self, origin: &Origin, what: impl Into<String>) {
+    pub fn wrong(&mut self, origin: &Origin, what: &str) {
         self.problems.push(Problem::at(origin, what));
     }
 
     /// Notes whether the HTTP address was given in the setting `name`.
     pub fn explicit(&self, name: &str, http: &mut Option<HttpSettings>) {
         if let Some(http) = http {
-            http.explicit = self.given(name).is_some();
+            http.explicit = self.layers.given(name).is_some();
         }
     }
 
     /// Notes a problem of a setting, if it is given.
-    pub fn wrong_setting(&mut self, name: &str, what: impl Into<String>) {
-        if let Some(given) = self.given(name) {
-            let problem = Problem::at(&given.origin, what);
-            self.problems.push(problem);
-        }
-    }
-
-    /// Returns what is given of a setting, unless it is empty.
-    fn given(&self, name: &str) -> Option<&Given> {
-        let is_some = |text: &String| !text.trim().is_empty();
-        let given = self.layers.given(name)?;
-        (!given.sections.is_empty() || given.texts.iter().any(is_some)).then_some(given)
+    pub fn wrong_setting(&mut self, name: &str, what: &str) {
+        let given = self.layers.given(name);
+        let problem = given.map(|given| Problem::at(&given.origin, what));
+        self.problems.extend(problem);
     }
 }
 
 impl Table {
-    /// Returns the settings of the layers; see [`load`](Table::load).
+    /// Returns the settings that are given; see [`load`](Table::load).
     ///
     /// # Errors
     /// All problems: those of the file in its order, then the others.
     pub fn resolve<S: FromArgMatches>(
         &self,
-        layers: Layers,
-        problems: Vec<Problem>,
-        warnings: Vec<String>,
-        check: impl FnOnce(&mut S, &mut Check<'_>),
+        mut given: Check,
+        check: impl FnOnce(&mut S, &mut Check),
     ) -> Result<Loaded<S>, Problems> {
-        let mut found = Check {
-            layers: &layers,
-            warnings,
-            problems,
-        };
-        let matches = self.matches(&layers, |_| true, &mut found.problems);
-        let settings = matches.and_then(|given| {
-            let mut settings = S::from_arg_matches(&given).ok()?;
-            check(&mut settings, &mut found);
-            Some(settings)
+        let matches = self.matches(&mut given, &|_| true);
+        let settings = matches.and_then(|matches| S::from_arg_matches(&matches).ok());
+        let settings = settings.map(|mut settings| {
+            check(&mut settings, &mut given);
+            settings
         });
-        let Check {
-            warnings, problems, ..
-        } = found;
-        match settings.filter(|_| problems.is_empty()) {
+        match settings.filter(|_| given.problems.is_empty()) {
             Some(settings) => Ok(Loaded {
                 settings,
-                warnings,
-                layers,
+                warnings: given.warnings,
+                layers: given.layers,
             }),
-            None => Err(Problems::of(problems)),
+            None => Err(given.problems.into()),
         }
     }
 
@@ -104,62 +93,49 @@ impl Table {
         environment: &Environment,
         names: &[&str],
     ) -> Result<ArgMatches, Problems> {
-        let wanted = |name: &str| {
-            let of_file = name.strip_suffix("_file").unwrap_or(name);
-            names.contains(&name) || names.contains(&of_file)
-        };
-        let (layers, mut problems) = self.gather_some(line, environment, &wanted);
-        let matches = self.matches(&layers, |name| names.contains(&name), &mut problems);
-        let matches = matches.filter(|_| problems.is_empty());
-        matches.ok_or_else(|| Problems::of(problems))
+        let wanted = |name: &str| names.contains(&name.strip_suffix("_file").unwrap_or(name));
+        let mut given = self.gather(line, environment, &wanted);
+        let matches = self.matches(&mut given, &wanted);
+        let matches = matches.filter(|_| given.problems.is_empty());
+        matches.ok_or_else(|| given.problems.into())
     }
 
     /// Parses the `wanted` settings; `None` after noting a problem that leaves nothing to parse.
-    fn matches(
-        &self,
-        layers: &Layers,
-        wanted: impl Fn(&str) -> bool,
-        problems: &mut Vec<Problem>,
-    ) -> Option<ArgMatches> {
-        let all: Vec<&Layer> = layers.0.iter().collect();
+    fn matches(&self, given: &mut Check, wanted: &dyn Fn(&str) -> bool) -> Option<ArgMatches> {
+        let (layers, problems) = (&mut given.layers.0, &mut given.problems);
+        exclude(&self.keys.rivals(), layers, problems);
         let missing = |_: &str| self.missing.to_owned().into();
-        let words = self.words(&self.keys, &all, &wanted, &missing, problems);
+        let words = self.words(&self.keys, layers, wanted, &missing, problems);
         let matches = self.keys.command().try_get_matches_from(words);
-        matches
-            .map_err(|e| problems.push(e.to_string().into()))
-            .ok()
+        let wrong = |error: clap::Error| problems.push(error.to_string().into());
+        matches.map_err(wrong).ok()
     }
 
-    /// Returns the words of a command line with the valid settings of `layers`, the strongest
-    /// first. `missing` is the problem of one that is required and not given.
+    /// Returns the words of a command line with the settings of `layers`, the strongest first.
+    /// Every value has to be valid, also those that a stronger layer overrides. `missing` is the
+    /// problem of one that is required and not given.
     fn words(
         &self,
         keys: &Keys,
-        layers: &[&Layer],
+        layers: &[Layer],
         wanted: &dyn Fn(&str) -> bool,
         missing: &dyn Fn(&str) -> Problem,
         problems: &mut Vec<Problem>,
     ) -> Vec<String> {
-        let (command, settings) = (keys.command(), keys.settings());
+        let (command, mut settings) = (keys.command(), keys.settings());
+        settings.retain(|setting| wanted(&setting.name));
         let mut words = Vec::new();
-        for setting in settings.iter().filter(|setting| wanted(&setting.name)) {
-            let (mut own, before) = (None, problems.len());
-            for given in layers.iter().filter_map(|layer| layer.0.get(&setting.name)) {
-                if own.is_none() || self.strict {
-                    let valid = self.valid(&command, setting, given, problems);
-                    own.get_or_insert(valid);
-                }
-            }
-            let own = own.unwrap_or_default();
-            let file = setting.file().unwrap_or_default();
-            let by_file = layers.iter().any(|layer| layer.text(&file).is_some());
-            let is_missing = own.is_empty() && problems.len() == before && !by_file;
-            if setting.arg.is_required_set() && is_missing {
+        for setting in settings {
+            let all = layers.iter().filter_map(|layer| layer.0.get(&setting.name));
+            let all = all.map(|given| self.valid(&command, &setting, given, problems));
+            let all: Vec<Vec<String>> = all.collect();
+            // A file with it that cannot be read is a problem already.
+            let names = [setting.name.clone(), setting.file().unwrap_or_default()];
+            let is_given = |layer: &Layer| names.iter().any(|name| layer.0.contains_key(name));
+            if setting.arg.is_required_set() && !layers.iter().any(is_given) {
                 problems.push(missing(&setting.name));
             }
-            if !is_excluded(&command, &settings, setting, layers, problems) {
-                words.extend(own);
-            }
+            words.extend(all.into_iter().next().unwrap_or_default());
         }
         words
     }
@@ -174,16 +150,10 @@ impl Table {
     ) -> Vec<String> {
         let flag = setting.arg.get_long().unwrap_or(&setting.name);
         let word = |text: &str| format!("--{flag}={text}");
-        let mut words: Vec<String> = Vec::new();
-        for section in &given.sections {
-            let table = self.section(setting, section, problems);
-            words.extend(table.map(|text| word(&text)));
-        }
+        let tables = given.sections.iter();
+        let tables = tables.filter_map(|section| self.section(setting, section, problems));
+        let mut words: Vec<String> = tables.map(|text| word(&text)).collect();
         for item in &setting.items(&given.texts) {
-            let is_set = setting.is_secret() && matches!(given.origin, Origin::File { .. });
-            if item.trim().is_empty() && !self.strict && !is_set {
-                continue;
-            }
             match command.clone().try_get_matches_from([word(item)]) {
                 Ok(_) => words.push(word(item)),
                 Err(error) => {
@@ -195,22 +165,18 @@ impl Table {
         words
     }
 
-    /// Returns a table as the text that [`table`] reads; `None` if it lacks a key.
+    /// Returns a table as the text that [`table`] reads; `None` if it has a problem.
     fn section(
         &self,
         setting: &Setting,
         section: &Section,
         problems: &mut Vec<Problem>,
     ) -> Option<String> {
-        let keys = &setting.tables?.keys;
-        let before = problems.len();
+        let (keys, before) = (setting.tables?, problems.len());
+        exclude(&keys.rivals(), &mut [section.keys.clone()], problems);
         let missing = |key: &str| Problem::at(&section.origin, format!("has no {key}"));
-        // Nothing is overridden in a table: what is empty there is an error and not left out.
-        let strict = Table {
-            strict: true,
-            ..*self
-        };
-        let words = strict.words(keys, &[&section.keys], &|_| true, &missing, problems);
+        let layers = slice::from_ref(&section.keys);
+        let words = self.words(keys, layers, &|_| true, &missing, problems);
         let valid = problems.len() == before;
         valid.then(|| serde_json::Value::from(words).to_string())
     }
@@ -229,48 +195,30 @@ impl Table {
     }
 }
 
-impl Problems {
-    /// Returns the problems of the file in its order, then the others.
-    pub(super) fn of(mut problems: Vec<Problem>) -> Self {
-        problems.sort_by_key(Problem::line);
-        Self(problems.iter().map(Problem::to_string).collect())
-    }
-}
-
-/// Whether a setting has no effect because of another one that excludes it in a stronger layer.
-/// Notes a problem if both are in one.
-fn is_excluded(
-    command: &Command,
-    settings: &[Setting],
-    setting: &Setting,
-    layers: &[&Layer],
-    problems: &mut Vec<Problem>,
-) -> bool {
-    let given = |name: &str| {
-        let mut layers = layers.iter().zip(0..);
-        layers.find_map(|(layer, rank)| Some((rank, &layer.0.get(name)?.origin)))
+/// Removes from weaker layers what a setting of a stronger one excludes, so that it excludes nothing
+/// itself. Of two in one layer, notes a problem.
+fn exclude(rivals: &[(String, String)], layers: &mut [Layer], problems: &mut Vec<Problem>) {
+    let Some((layer, weaker)) = layers.split_first_mut() else {
+        return;
     };
-    let Some((rank, origin)) = given(&setting.name) else {
-        return false;
-    };
-    let excludes = |one: &Setting, other: &Setting| {
-        let others = command.get_arg_conflicts_with(&one.arg);
-        others.iter().any(|arg| arg.get_id() == other.arg.get_id())
-    };
-    let mut is_excluded = false;
-    for other in settings {
-        let declared = excludes(setting, other);
-        let excluded = declared || excludes(other, setting);
-        let Some((of_other, at)) = given(&other.name).filter(|_| excluded) else {
-            continue;
+    for (one, other) in rivals {
+        let loser = match (layer.0.get(one), layer.0.get(other)) {
+            (Some(given), Some(rival)) => {
+                let rival = &rival.origin;
+                let what = format!("has no effect together with {rival}; leave one of them out");
+                problems.push(Problem::at(&given.origin, what));
+                layer.0.remove(one);
+                other
+            }
+            (Some(_), None) => other,
+            (None, Some(_)) => one,
+            (None, None) => continue,
         };
-        if of_other == rank && declared {
-            let what = format!("has no effect together with {at}; leave one of them out");
-            problems.push(Problem::at(origin, what));
+        for layer in &mut *weaker {
+            layer.0.remove(loser);
         }
-        is_excluded |= of_other < rank || (of_other == rank && declared);
     }
-    is_excluded
+    exclude(rivals, weaker, problems);
 }
 
 /// Reads a `[[name]]` table; the `value_parser` of settings that are tables.

@@ -27,30 +27,18 @@ pub struct Table {
     pub missing: &'static str,
     /// Setting of which an empty variable is a value; otherwise it is none.
     pub empty: &'static str,
-    /// Variables with the prefix that something else in the program reads.
-    pub other_variables: &'static [&'static str],
-    /// Whether a value has to be valid although a stronger layer overrides it, or although it is
-    /// empty.
-    pub strict: bool,
 }
 
-/// Declared settings, or keys of a `[[name]]` table.
+/// Declared settings, or keys of a `[[name]]` table. A flag or variable gives each table only its
+/// first key.
 #[derive(Debug, Clone, Copy)]
 pub struct Keys {
-    arguments: fn(Command) -> Command,
-    tables: &'static [Tables],
-}
-
-/// A setting or key that is tables of the TOML file. A flag or variable gives each only its first
-/// key.
-#[derive(Debug, Clone, Copy)]
-pub struct Tables {
-    /// Name of the setting.
+    /// Name of the setting that is such tables; empty for all settings of a program.
     pub setting: &'static str,
-    /// Key in the file. If it is not the setting's name, only the file can have it.
+    /// Its key in the file. If it is not the setting's name, only the file can have it.
     pub key: &'static str,
-    /// Keys of each table.
-    pub keys: Keys,
+    arguments: fn(Command) -> Command,
+    tables: &'static [Keys],
 }
 
 /// Form of a setting's value.
@@ -77,25 +65,39 @@ pub struct Setting {
     pub name: String,
     /// Declaration.
     pub arg: Arg,
-    /// Tables, if it is some.
-    pub tables: Option<&'static Tables>,
+    /// Keys of its tables, if it is some.
+    pub tables: Option<&'static Keys>,
 }
 
 impl Keys {
     /// Returns the settings that `S` declares; `tables` are those that are tables.
-    #[must_use]
-    pub const fn of<S: Args>(tables: &'static [Tables]) -> Self {
-        let arguments = S::augment_args;
-        Self { arguments, tables }
+    pub const fn of<S: Args>(tables: &'static [Keys]) -> Self {
+        Self {
+            setting: "",
+            key: "",
+            arguments: S::augment_args,
+            tables,
+        }
+    }
+
+    /// Returns the same as the tables that are the setting `setting`, and `key` in the file.
+    pub const fn named(self, setting: &'static str, key: &'static str) -> Self {
+        Self {
+            setting,
+            key,
+            ..self
+        }
+    }
+
+    fn declared(&self) -> Command {
+        (self.arguments)(Command::new("settings").no_binary_name(true)).mut_args(switch)
     }
 
     /// Returns the settings in the order of their declaration.
-    #[must_use]
     pub fn settings(&self) -> Vec<Setting> {
-        let command = (self.arguments)(Command::new(""));
+        let command = self.declared();
         let settings = command.get_arguments().map(|arg| {
-            let name = arg.get_long().unwrap_or(arg.get_id().as_str());
-            let name = name.replace('-', "_");
+            let name = name(arg);
             Setting {
                 tables: self.tables.iter().find(|tables| tables.setting == name),
                 arg: arg.clone(),
@@ -108,55 +110,50 @@ impl Keys {
     /// Returns the command line that the settings of all places are parsed as. Each has a flag, and
     /// none is required: who requires it can say more.
     pub(super) fn command(&self) -> Command {
-        let command = Command::new("settings").no_binary_name(true);
-        (self.arguments)(command).mut_args(|arg| {
-            let flag = arg.get_id().clone();
-            let arg = match arg.get_long() {
-                Some(_) => arg,
-                None => arg.long(flag),
-            };
-            let arg = arg.required(false).env(Reset).value_delimiter(Reset);
-            switch(arg)
+        self.declared().mut_args(|arg| {
+            let flag = arg.get_long().unwrap_or(arg.get_id().as_str()).to_owned();
+            arg.long(flag)
+                .required(false)
+                .env(Reset)
+                .value_delimiter(Reset)
         })
+    }
+
+    /// Returns the names of the settings that exclude each other, in pairs.
+    pub(super) fn rivals(&self) -> Vec<(String, String)> {
+        let command = self.declared();
+        let pairs = command.get_arguments().flat_map(|arg| {
+            let others = command.get_arg_conflicts_with(arg).into_iter();
+            others.map(|other| (name(arg), name(other)))
+        });
+        pairs.collect()
     }
 }
 
-impl Tables {
-    /// Returns the tables that `T` declares; `tables` are those within them.
-    #[must_use]
-    pub const fn of<T: Args>(
-        setting: &'static str,
-        key: &'static str,
-        tables: &'static [Tables],
-    ) -> Self {
-        let keys = Keys::of::<T>(tables);
-        Self { setting, key, keys }
-    }
+/// Returns the name of a setting.
+fn name(arg: &Arg) -> String {
+    let flag = arg.get_long().unwrap_or(arg.get_id().as_str());
+    flag.replace('-', "_")
 }
 
 impl Table {
-    /// A program without settings or secrets, to be completed.
-    pub const EMPTY: Self = Self {
-        prefix: "",
-        keys: Keys {
-            arguments: |command| command,
-            tables: &[],
-        },
-        hidden: |_, _| "(secret)".to_owned(),
-        missing: "",
-        empty: "",
-        other_variables: &[],
-        strict: false,
-    };
+    /// Returns the table of a program that declares `S`; see [`Keys::of`].
+    pub const fn of<S: Args>(prefix: &'static str, tables: &'static [Keys]) -> Self {
+        Self {
+            prefix,
+            keys: Keys::of::<S>(tables),
+            hidden: |_, _| "(secret)".to_owned(),
+            missing: "",
+            empty: "",
+        }
+    }
 
     /// Returns the settings in the order of the help.
-    #[must_use]
     pub fn settings(&self) -> Vec<Setting> {
         self.keys.settings()
     }
 
     /// Returns the environment variable of a setting.
-    #[must_use]
     pub fn variable(&self, setting: &Setting) -> String {
         format!("{}{}", self.prefix, setting.name.to_ascii_uppercase())
     }
@@ -164,26 +161,22 @@ impl Table {
 
 impl Setting {
     /// Returns the flag without the two hyphens in front.
-    #[must_use]
     pub fn flag(&self) -> &str {
         self.arg.get_long().unwrap_or_default()
     }
 
     /// Returns the key in the file.
-    #[must_use]
     pub fn key(&self) -> &str {
         self.tables.map_or(&self.name, |tables| tables.key)
     }
 
     /// Returns the placeholder of the value.
-    #[must_use]
     pub fn value_name(&self) -> &str {
         let names = self.arg.get_value_names().unwrap_or_default();
         names.first().map_or("", |name| name.as_str())
     }
 
     /// Returns the form of the value.
-    #[must_use]
     pub fn form(&self) -> Form {
         let value = self.arg.get_value_parser().type_id();
         if self.tables.is_some() {
@@ -202,38 +195,32 @@ impl Setting {
     }
 
     /// Whether the value is hidden.
-    #[must_use]
     pub fn is_secret(&self) -> bool {
         self.arg.is_hide_env_values_set()
     }
 
     /// Returns the name under which a file with the value is given; `None` if it is no secret.
-    #[must_use]
     pub fn file(&self) -> Option<String> {
         let may_be_in_file = self.is_secret() && self.tables.is_none();
         may_be_in_file.then(|| format!("{}_file", self.name))
     }
 
     /// Whether it can be on the command line.
-    #[must_use]
     pub fn on_line(&self) -> bool {
         !self.arg.is_hide_set()
     }
 
     /// Whether it can be in a variable.
-    #[must_use]
     pub fn in_variable(&self) -> bool {
         self.key() == self.name
     }
 
     /// Whether it can be in the file.
-    #[must_use]
     pub fn in_file(&self) -> bool {
         self.name != CONFIG
     }
 
     /// Returns the help, and the default in words.
-    #[must_use]
     pub fn help(&self) -> (String, String) {
         let help = self.arg.get_help().map(ToString::to_string);
         let help = help.unwrap_or_default();
@@ -244,41 +231,31 @@ impl Setting {
     }
 
     /// Returns the default as text; empty for none.
-    #[must_use]
     pub fn default(&self) -> String {
-        if self.form() == Form::Switch {
-            return "false".to_owned();
-        }
         let defaults = self.arg.get_default_values().iter();
         let defaults: Vec<_> = defaults.map(|text| text.to_string_lossy()).collect();
         defaults.join(",")
     }
 
     /// Returns the texts of several texts of one place: a list's items, or the last one.
-    #[must_use]
     pub fn items(&self, texts: &[String]) -> Vec<String> {
-        let items: Vec<&str> = match (self.arg.get_value_delimiter(), self.form()) {
+        match (self.arg.get_value_delimiter(), self.form()) {
             (Some(delimiter), _) => {
                 let fits = |c: char| c == delimiter || (delimiter == ' ' && c.is_whitespace());
-                let items = texts
-                    .iter()
-                    .flat_map(|text| text.split(fits))
-                    .map(str::trim);
-                items.filter(|item| !item.is_empty()).collect()
+                let items = texts.iter().flat_map(|text| text.split(fits));
+                let items = items.map(str::trim).filter(|item| !item.is_empty());
+                items.map(str::to_owned).collect()
             }
-            (None, _) if self.tables.is_none() && self.value_name() == LIST => {
-                return vec![texts.join(",")];
-            }
-            (None, Form::List | Form::Tables) => texts.iter().map(String::as_str).collect(),
-            _ => texts.last().map(String::as_str).into_iter().collect(),
-        };
-        items.into_iter().map(str::to_owned).collect()
+            (None, Form::List) => vec![texts.join(",")],
+            (None, Form::Tables) => texts.to_vec(),
+            _ => texts.last().cloned().into_iter().collect(),
+        }
     }
 }
 
 /// Makes a flag without a value one that can have one: `--capture=false` overrides a variable. One
 /// with `SetFalse` is the opposite of its field: `no-json` of `json`.
-pub(super) fn switch(arg: Arg) -> Arg {
+fn switch(arg: Arg) -> Arg {
     let opposite = match arg.get_action() {
         ArgAction::SetTrue => false,
         ArgAction::SetFalse => true,

@@ -41,12 +41,8 @@ struct Settings {
     secret: Option<String>,
 }
 
-const TABLE: Table = Table {
-    prefix: "FLEXFEED_",
-    keys: Keys::of::<Settings>(&[Tables::of::<Hook>("hook", "hook", &[])]),
-    other_variables: &["FLEXFEED_FAULTS"],
-    ..Table::EMPTY
-};
+const TABLE: Table =
+    Table::of::<Settings>("FLEXFEED_", &[Keys::of::<Hook>(&[]).named("hook", "hook")]);
 
 fn line(words: &[&str]) -> Layer {
     let command = Command::new("x").args(TABLE.options(|_| true));
@@ -55,14 +51,24 @@ fn line(words: &[&str]) -> Layer {
 }
 
 fn gathered(words: &[&str], variables: &[(&str, &str)]) -> Layers {
-    let (layers, problems) = TABLE.gather(line(words), &Environment::with(variables.to_vec()));
-    assert_eq!(problems, Vec::<Problem>::new());
-    layers
+    let environment = Environment::with(variables.to_vec());
+    let given = TABLE.gather(line(words), &environment, &|_| true);
+    assert_eq!(given.problems, Vec::<Problem>::new());
+    given.layers
+}
+
+/// Returns layers without a warning.
+fn given(layers: Layers, problems: Vec<Problem>) -> Check {
+    Check {
+        layers,
+        warnings: Vec::new(),
+        problems,
+    }
 }
 
 /// Returns the typed settings of layers, or their problems.
 fn resolved(table: &Table, layers: Layers) -> Result<Settings, Vec<String>> {
-    let loaded = table.resolve::<Settings>(layers, Vec::new(), Vec::new(), |_, _| ());
+    let loaded = table.resolve::<Settings>(given(layers, Vec::new()), |_, _| ());
     loaded
         .map(|loaded| loaded.settings)
         .map_err(|problems| problems.0)
@@ -167,7 +173,7 @@ ulr = \"u\"
 ";
     let (layer, problems) = TABLE.text_layer(Path::new("/etc/f.toml"), text);
     let layers = Layers(vec![layer]);
-    let Problems(problems) = Problems::of(problems);
+    let Problems(problems) = Problems::from(problems);
     assert_eq!(
         problems,
         [
@@ -226,8 +232,14 @@ fn tables_have_their_own_secrets() {
     assert_eq!(hook[0].secret.as_deref(), Some("hidden"));
     assert_eq!(hook[0].channels, ["a", "b"]);
     std::fs::write(path, toml.replace("url", "secret")).unwrap();
-    let (layers, problems) = TABLE.gather(line(&["--config", path]), &Environment::default());
-    let problems = [texts(&problems), resolved(&TABLE, layers).unwrap_err()].concat();
+    let given = TABLE.gather(line(&["--config", path]), &Environment::default(), &|_| {
+        true
+    });
+    let problems = [
+        texts(&given.problems),
+        resolved(&TABLE, given.layers).unwrap_err(),
+    ]
+    .concat();
     assert!(
         problems[0].contains("leave one of them out"),
         "{problems:?}"
@@ -331,7 +343,7 @@ struct Channel {
 }
 
 #[derive(Debug, Args)]
-struct StrictSettings {
+struct ChannelsSettings {
     #[arg(long)]
     config: Option<PathBuf>,
     #[arg(long, default_value = "7", value_parser = whole::<u32>(0..=99))]
@@ -351,61 +363,53 @@ struct StrictSettings {
     channels: Vec<Channel>,
 }
 
-const STRICT: Table = Table {
-    strict: true,
+const CHANNELS: Table = Table {
     empty: "group",
-    keys: Keys::of::<StrictSettings>(&[Tables::of::<Channel>(
-        "channels",
-        "channel",
-        &[Tables::of::<Feed>("feed", "feed", &[])],
-    )]),
-    ..TABLE
+    ..Table::of::<ChannelsSettings>(
+        "FLEXFEED_",
+        &[Keys::of::<Channel>(FEED).named("channels", "channel")],
+    )
 };
 
-fn strict(layers: Layers, problems: Vec<Problem>) -> Result<StrictSettings, Vec<String>> {
-    let loaded = STRICT.resolve::<StrictSettings>(layers, problems, Vec::new(), |_, _| ());
+const FEED: &[Keys] = &[Keys::of::<Feed>(&[]).named("feed", "feed")];
+
+fn channels(layers: Layers, problems: Vec<Problem>) -> Result<ChannelsSettings, Vec<String>> {
+    let loaded = CHANNELS.resolve::<ChannelsSettings>(given(layers, problems), |_, _| ());
     loaded
         .map(|loaded| loaded.settings)
         .map_err(|problems| problems.0)
 }
 
 #[test]
-fn a_strict_table_wants_every_value_valid() {
+fn every_value_has_to_be_valid() {
     let variables = Environment::with([("FLEXFEED_RATE", "x"), ("FLEXFEED_GROUP", "")]);
-    let (variables, problems) = STRICT.variables_layer(&variables);
+    let (variables, problems) = CHANNELS.variables_layer(&variables);
     assert_eq!(problems, []);
-    let (file, problems) = STRICT.text_layer(Path::new("f"), "group = [1, 2.5]\nrate = \"\"");
+    let (file, problems) = CHANNELS.text_layer(Path::new("f"), "group = [1, 2.5]\nrate = \"\"");
     assert_eq!(problems, []);
     let layers = Layers(vec![variables, file]);
     // An empty variable is a value of this setting.
     assert_eq!(said(&layers, "group").unwrap().0, "FLEXFEED_GROUP");
-    let problems = strict(layers.clone(), Vec::new()).unwrap_err();
+    let problems = channels(layers.clone(), Vec::new()).unwrap_err();
     let expected = [
         "f line 2: rate: \"\" is no whole number from 0 to 99",
         "FLEXFEED_RATE: \"x\" is no whole number from 0 to 99",
     ];
     assert_eq!(problems, expected);
-    let (_, problems) = STRICT.text_layer(Path::new("f"), "channel = 1\n[[channel]]\n");
+    let (_, problems) = CHANNELS.text_layer(Path::new("f"), "channel = 1\n[[channel]]\n");
     assert_eq!(problems.len(), 1, "{problems:?}");
-    let (_, problems) = STRICT.text_layer(Path::new("f"), "no-group = 1\nno_group = 2\n");
+    let (_, problems) = CHANNELS.text_layer(Path::new("f"), "no-group = 1\nno_group = 2\n");
     assert!(
         texts(&problems)[0].contains("is given twice"),
         "{problems:?}"
     );
-    // Other tables take the strongest value without a look at the rest.
-    let lenient = Table {
-        strict: false,
-        ..STRICT
-    };
-    let loaded = lenient.resolve::<StrictSettings>(layers, Vec::new(), Vec::new(), |_, _| ());
-    assert_eq!(loaded.unwrap_err().0, expected[1..]);
 }
 
 #[test]
 fn of_two_that_exclude_each_other_the_stronger_place_counts() {
-    let layer = |text: &str| STRICT.text_layer(Path::new("f"), text).0;
+    let layer = |text: &str| CHANNELS.text_layer(Path::new("f"), text).0;
     let groups = |layers: Vec<Layer>| {
-        let settings = strict(Layers(layers), Vec::new())?;
+        let settings = channels(Layers(layers), Vec::new())?;
         Ok::<_, Vec<String>>((settings.group, settings.no_group))
     };
     let (a, b) = (|| layer("group = \"a\""), || layer("no_group = \"b\""));
@@ -431,8 +435,8 @@ fn secrets_come_from_files_and_are_not_shown() {
     };
     let read = |variables: &[(&str, &str)]| {
         let environment = Environment::with(variables.to_vec());
-        let (layers, problems) = STRICT.gather(Layer::default(), &environment);
-        (layers, texts(&problems))
+        let given = CHANNELS.gather(Layer::default(), &environment, &|_| true);
+        (given.layers, texts(&given.problems))
     };
     let path = file("secret", "hidden\r\n");
     for name in ["FLEXFEED_URL_FILE", "URL_FILE"] {
@@ -441,7 +445,7 @@ fn secrets_come_from_files_and_are_not_shown() {
         let expected = (name.to_owned(), vec!["hidden".to_owned()]);
         assert_eq!(said(&layers, "url"), Some(expected));
         assert!(layers.given("rate").is_none(), "no secret");
-        let shown = STRICT.shown(&layers);
+        let shown = CHANNELS.shown(&layers);
         assert!(!format!("{shown:?}").contains("hidden"), "{shown:?}");
         assert!(!shown.iter().any(|shown| shown.name == "channels"));
     }
@@ -473,9 +477,9 @@ url = \"u\"
 [[channel.feed]]
 urk = 1
 ";
-    let (layer, problems) = STRICT.text_layer(Path::new("f"), text);
+    let (layer, problems) = CHANNELS.text_layer(Path::new("f"), text);
     assert!(!layer.0.contains_key("channel"));
-    let problems = strict(Layers(vec![layer]), problems).unwrap_err();
+    let problems = channels(Layers(vec![layer]), problems).unwrap_err();
     assert_eq!(
         problems,
         [
@@ -487,8 +491,8 @@ urk = 1
     let text = text
         .replace("private = 1", "private = true")
         .replace("urk", "url");
-    let (layer, _) = STRICT.text_layer(Path::new("f"), &text);
-    let settings = strict(Layers(vec![layer]), Vec::new()).unwrap();
+    let (layer, _) = CHANNELS.text_layer(Path::new("f"), &text);
+    let settings = channels(Layers(vec![layer]), Vec::new()).unwrap();
     let urls: Vec<_> = settings.channels[0]
         .feed
         .iter()
@@ -496,14 +500,14 @@ urk = 1
         .collect();
     assert_eq!(urls, ["u", "1"]);
     assert!(settings.channels[0].private && settings.web == Some(2));
-    let (layer, _) = STRICT.text_layer(Path::new("f"), "channel = \"a\"");
+    let (layer, _) = CHANNELS.text_layer(Path::new("f"), "channel = \"a\"");
     assert_eq!(layer.text("channel").map(|(_, text)| text), Some("a"));
 
     let line = |words: &[&str]| {
-        let options = || Command::new("x").args(STRICT.options(|_| true));
+        let options = || Command::new("x").args(CHANNELS.options(|_| true));
         let command = options().subcommand(options().name("y"));
         let matches = command.try_get_matches_from(std::iter::once(&"x").chain(words));
-        STRICT.line_layer(&matches.unwrap())
+        CHANNELS.line_layer(&matches.unwrap())
     };
     // A command's own flags override those before it.
     let layer = line(&["--web", "--rate=1", "y", "--rate=2"]);

@@ -13,11 +13,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, FromArgMatches};
-use console::config::{LISTEN, MOST_SESSION, SecureCookies, SiteSettings, prefix, public_url};
+use console::config::{LISTEN, SecureCookies, SiteSettings, prefix, public_url};
 use ipnet::IpNet;
 use service::logging::LogSettings;
-use service::settings::{Environment, Keys, Layer, Problems, Table};
-use service::values::{duration_or_seconds, one_of};
+use service::settings::{Check, Environment, Layer, Problems, Table};
+use service::values::{one_of, times};
 use url::Url;
 
 /// Values of `--secure-cookies`.
@@ -26,9 +26,6 @@ const SECURE: &[(&str, SecureCookies)] = &[
     ("on", SecureCookies::On),
     ("off", SecureCookies::Off),
 ];
-
-/// Shorter than this, people would be signed out while they read.
-const LEAST_SESSION: Duration = Duration::from_secs(60);
 
 /// All settings of a console. The descriptions are the help.
 #[derive(Debug, Clone, Args)]
@@ -56,14 +53,16 @@ pub struct Settings {
     #[arg(long, value_name = "PREFIX", value_delimiter = ',', value_parser = prefix)]
     pub trusted_proxy: Vec<IpNet>,
     /// Idle time after which a session ends (in seconds, or with s, m, h or d); 7 days at most
-    #[arg(long, value_name = "TIME", default_value = "12h", value_parser = session_time)]
+    #[arg(long, value_name = "TIME", default_value = "12h")]
+    // Shorter, people would be signed out while they read; cookies last no longer.
+    #[arg(value_parser = times("60s", "7d", Some(1.0)))]
     pub session_time: Duration,
     /// Let operators add and test feeds in private networks, which the console otherwise refuses to
     /// reach
     #[arg(long)]
     pub allow_private_feeds: bool,
     /// Contact URL sent in the User-Agent header of feed tests: a page, or mailto:NAME@HOST
-    #[arg(long, value_name = "URL", value_parser = contact)]
+    #[arg(long, value_name = "URL", value_parser = feed::fetch::check_contact)]
     pub contact: Option<String>,
     /// The log.
     #[command(flatten)]
@@ -76,16 +75,12 @@ pub struct Database {
     /// Database of the source: postgres://USER:PASSWORD@HOST/DATABASE, or sqlite://PATH on the same
     /// machine. DATABASE_URL does the same
     #[arg(long = "database-url", value_name = "URL", env = "DATABASE_URL")]
-    #[arg(id = "database_url", hide_env_values = true, value_parser = database_url)]
+    #[arg(id = "database_url", hide_env_values = true, value_parser = store::check_url)]
     pub url: String,
     /// File with the URL of the database, which keeps a password off the command line; instead of
     /// --database-url. DATABASE_URL_FILE does the same
-    #[arg(
-        long = "database-url-file",
-        value_name = "FILE",
-        env = "DATABASE_URL_FILE"
-    )]
-    #[arg(id = "database_url_file")]
+    #[arg(long = "database-url-file", value_name = "FILE")]
+    #[arg(id = "database_url_file", env = "DATABASE_URL_FILE")]
     pub file: Option<PathBuf>,
 }
 
@@ -95,16 +90,11 @@ impl std::fmt::Debug for Database {
     }
 }
 
-/// Settings with their origins and warnings.
-pub type Loaded = service::settings::Loaded<Settings>;
-
 /// The settings of all places.
 pub const TABLE: Table = Table {
-    prefix: "FLEXFEED_CONSOLE_",
-    keys: Keys::of::<Settings>(&[]),
     missing: "no database is named: give --database-url, or DATABASE_URL in the environment, as \
               the source has it",
-    ..Table::EMPTY
+    ..Table::of::<Settings>("FLEXFEED_CONSOLE_", &[])
 };
 
 impl Settings {
@@ -121,16 +111,6 @@ impl Settings {
     }
 }
 
-/// Returns the settings of the command line, the environment and the TOML file that either names.
-///
-/// # Errors
-/// All problems of the settings.
-pub fn load(line: Layer, environment: &Environment) -> Result<Loaded, Problems> {
-    TABLE.load(line, environment, |settings: &mut Settings, check| {
-        check.warnings.extend(doubts(settings));
-    })
-}
-
 /// Returns the settings of commands on the database: it, and what links need.
 ///
 /// # Errors
@@ -141,48 +121,27 @@ pub fn load_database(line: Layer, environment: &Environment) -> Result<Settings,
     Settings::from_arg_matches(&given).map_err(|error| Problems(vec![error.to_string()]))
 }
 
-/// Returns warnings about valid but suspicious settings.
-fn doubts(settings: &Settings) -> impl Iterator<Item = String> {
+/// Warns about valid but suspicious settings.
+pub fn check(settings: &mut Settings, check: &mut Check) {
     let public_url = settings.public_url.as_ref();
     let https = public_url.is_some_and(|url| url.scheme() == "https");
-    let beyond = !service::host::is_own(settings.listen.ip());
-    let doubts = [
-        (
-            beyond && public_url.is_none(),
+    if !service::host::is_own(settings.listen.ip()) && public_url.is_none() {
+        check.warn(
             "listen is an address that other machines reach, and public_url is not set: passwords \
              would go through the network as they are; put a proxy with TLS in front and set \
              public_url to its https:// address",
-        ),
-        (
-            https && settings.secure_cookies == SecureCookies::Off,
+        );
+    }
+    if https && settings.secure_cookies == SecureCookies::Off {
+        check.warn(
             "secure_cookies is off although public_url is one of https: browsers would send the \
              cookie without TLS, too",
-        ),
-        (
-            !settings.trusted_proxy.is_empty() && public_url.is_none(),
+        );
+    }
+    if !settings.trusted_proxy.is_empty() && public_url.is_none() {
+        check.warn(
             "trusted_proxy is set and public_url is not: the address that people use is taken \
              from the Host that the proxy sends",
-        ),
-    ];
-    let doubts = doubts.into_iter().filter(|(holds, _)| *holds);
-    doubts.map(|(_, doubt)| doubt.to_owned())
-}
-
-fn database_url(text: &str) -> Result<String, String> {
-    let checked = store::check_url(text.trim()).map_err(|error| error.to_string());
-    checked.map(|()| text.trim().to_owned())
-}
-
-fn contact(text: &str) -> Result<String, String> {
-    feed::fetch::check_contact(text.trim()).map_err(|error| format!("cannot be used: {error}"))?;
-    Ok(text.trim().to_owned())
-}
-
-/// Parses the idle time after which a session ends.
-fn session_time(text: &str) -> Result<Duration, String> {
-    let time = duration_or_seconds(text)?;
-    match (LEAST_SESSION..=MOST_SESSION).contains(&time) {
-        true => Ok(time),
-        false => Err("is not within 60s and 7d".into()),
+        );
     }
 }

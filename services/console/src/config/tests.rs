@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use service::settings::{Form, Layers, Origin, Problem};
+use service::settings::{Form, Layers, Loaded, Origin, Problem};
 
 use super::*;
 use crate::cli::PROGRAM;
@@ -49,8 +49,9 @@ fn line(arguments: &[&str]) -> Layer {
     TABLE.line_layer(&given)
 }
 
-fn loaded(arguments: &[&str], variables: &[(&str, &str)]) -> Result<Loaded, Problems> {
-    load(line(arguments), &Environment::with(variables.to_vec()))
+fn loaded(arguments: &[&str], variables: &[(&str, &str)]) -> Result<Loaded<Settings>, Problems> {
+    let environment = Environment::with(variables.to_vec());
+    TABLE.load(line(arguments), &environment, check)
 }
 
 /// With a database, which every console needs.
@@ -61,7 +62,9 @@ fn settings(arguments: &[&str]) -> Settings {
 
 /// The layers as they are, without a look at the values.
 fn gathered(arguments: &[&str], variables: &[(&str, &str)]) -> (Layers, Vec<Problem>) {
-    TABLE.gather(line(arguments), &Environment::with(variables.to_vec()))
+    let environment = Environment::with(variables.to_vec());
+    let given = TABLE.gather(line(arguments), &environment, &|_| true);
+    (given.layers, given.problems)
 }
 
 #[test]

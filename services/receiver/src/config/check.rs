@@ -12,7 +12,6 @@ const HEADING: &str =
 
 /// Returns the webhooks and commands, for people and for programs: without its address' path or
 /// its text, which may hold secrets.
-#[must_use]
 pub fn hooks(loaded: &Loaded) -> (String, Value) {
     // Without problems, each table became one.
     let origins = |name| {

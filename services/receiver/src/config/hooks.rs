@@ -51,7 +51,6 @@ impl Secret {
     }
 
     /// The key of the HMAC.
-    #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -117,7 +116,6 @@ pub struct Exec {
 
 impl Webhook {
     /// Returns its name in the status, in metrics, and of its files.
-    #[must_use]
     pub fn name(&self) -> String {
         let host = self.url.host_str().unwrap_or("webhook");
         let host = host.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
@@ -129,7 +127,6 @@ impl Webhook {
 
 impl Exec {
     /// Returns its name, as a webhook's.
-    #[must_use]
     pub fn name(&self) -> String {
         self.name
             .clone()
@@ -147,16 +144,16 @@ fn derived(first: &str, what: &str) -> String {
 }
 
 /// Gives webhooks their secrets, and checks all hooks; `channels` are those of the link.
-pub(super) fn complete(outputs: &mut Outputs, channels: &[String], check: &mut Check<'_>) {
+pub(super) fn complete(outputs: &mut Outputs, channels: &[String], check: &mut Check) {
     for hook in &mut outputs.webhook {
         let own = hook.secret.take();
         hook.secret = own.or_else(|| outputs.webhook_secret.clone());
     }
     let (webhooks, commands) = (&outputs.webhook, &outputs.exec);
-    for (what, number) in [("webhooks", webhooks.len()), ("commands", commands.len())] {
-        if number > MAX_HOOKS {
-            check.problem(format!("there are more than {MAX_HOOKS} {what}"));
-        }
+    if webhooks.len().max(commands.len()) > MAX_HOOKS {
+        check.problem(format!(
+            "there are more than {MAX_HOOKS} webhooks or commands"
+        ));
     }
     let mut names = BTreeSet::new();
     let all = webhooks.iter().map(Webhook::name);
@@ -168,28 +165,25 @@ pub(super) fn complete(outputs: &mut Outputs, channels: &[String], check: &mut C
             ));
         }
     }
-    let layers = check.layers;
-    let hooks = ["webhook", "exec"].map(|name| layers.sections(name));
-    for given in hooks
-        .iter()
-        .copied()
-        .flatten()
-        .filter_map(|s| s.keys.0.get("channels"))
-    {
+    let hooks = ["webhook", "exec"].map(|name| check.layers.sections(name));
+    let hooks = hooks.concat();
+    for given in hooks.iter().filter_map(|hook| hook.keys.0.get("channels")) {
         let names = given.texts.iter().flat_map(|text| text.split(','));
-        let names = names.map(str::trim).filter(|name| !name.is_empty());
-        if names.clone().next().is_none() {
+        let names: BTreeSet<&str> = names
+            .map(str::trim)
+            .filter(|name| !name.is_empty())
+            .collect();
+        if names.is_empty() {
             check.wrong(
                 &given.origin,
                 "is empty; without it, all channels are meant",
             );
         }
-        for name in names.filter(|name| !channels.iter().any(|channel| channel == name)) {
-            if !channels.is_empty() {
-                let known = channels.join(", ");
-                let what = format!("the link has no channel {name:?}, it has {known}");
-                check.wrong(&given.origin, what);
-            }
+        let known = |name: &str| channels.is_empty() || channels.iter().any(|one| one == name);
+        for name in names.into_iter().filter(|name| !known(name)) {
+            let has = channels.join(", ");
+            let what = format!("the link has no channel {name:?}, it has {has}");
+            check.wrong(&given.origin, &what);
         }
     }
 }

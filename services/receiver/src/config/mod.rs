@@ -15,11 +15,8 @@ use clap::{ArgAction, Args};
 use flexicast_tokio::receiver::{Relays, Verify};
 use service::listen::{HttpSettings, http};
 use service::logging::LogSettings;
-use service::settings::{
-    Check, Environment, Keys, Layer, Loaded as LoadedSettings, Origin, Problems, Table, Tables,
-    table,
-};
-use service::values::{machine_name, name, whole};
+use service::settings::{Check, Environment, Keys, Layer, Origin, Problems, Table, table};
+use service::values::{host, machine_name, name, times, whole};
 
 pub use hooks::{Exec, Secret, Webhook};
 pub use values::shown_url;
@@ -111,16 +108,11 @@ pub struct Outputs {
     /// Shortest time between two writes of a channel's feed files, also limited by a budget of
     /// bytes; 0 to write them at each update
     #[arg(long, value_name = "DURATION", default_value = "5s")]
-    #[arg(value_parser = values::file_interval)]
+    #[arg(value_parser = times("0s", "36500d", Some(1.0)))]
     pub file_interval: Duration,
     /// Post each update to this URL; can be repeated
-    #[arg(
-        long,
-        value_name = "URL",
-        hide_env_values = true,
-        value_delimiter = ' '
-    )]
-    #[arg(value_parser = table::<Webhook>)]
+    #[arg(long, value_name = "URL", hide_env_values = true)]
+    #[arg(value_delimiter = ' ', value_parser = table::<Webhook>)]
     pub webhook: Vec<Webhook>,
     /// Secret that signs requests to webhooks without a secret of their own
     #[arg(long, value_name = "SECRET", hide = true, hide_env_values = true)]
@@ -142,12 +134,8 @@ pub struct Outputs {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Args)]
 pub struct JournalSettings {
     /// Maximum number of updates in each channel's journal, for events, webhooks and commands
-    #[arg(
-        long = "journal-updates",
-        value_name = "NUMBER",
-        default_value = "10000"
-    )]
-    #[arg(value_parser = whole::<usize>(16..=u32::MAX.into()))]
+    #[arg(long = "journal-updates", value_name = "NUMBER")]
+    #[arg(default_value = "10000", value_parser = whole::<usize>(16..=u32::MAX.into()))]
     pub updates: usize,
     /// Maximum size of each channel's journal in bytes (with K, M or G)
     #[arg(long = "journal-bytes", value_name = "SIZE", default_value = "64M")]
@@ -160,7 +148,7 @@ pub struct JournalSettings {
 pub struct Network {
     /// Address, IPv4 or IPv6, of the interface to join multicast groups on [default: by the routing
     /// table]
-    #[arg(long, value_name = "IP", value_parser = values::interface)]
+    #[arg(long, value_name = "IP", value_parser = host)]
     pub interface: Option<IpAddr>,
     /// Never join multicast groups
     #[arg(long = "no-multicast", action = ArgAction::SetFalse)]
@@ -187,7 +175,6 @@ pub struct Network {
 
 impl Network {
     /// Returns the AMT relays; `None` to use none.
-    #[must_use]
     pub fn amt(&self) -> Option<Relays> {
         (!self.no_amt).then(|| Relays {
             dns: !self.no_amt_dns,
@@ -198,39 +185,25 @@ impl Network {
 }
 
 /// Settings with their origins and warnings.
-pub type Loaded = LoadedSettings<Settings>;
+pub type Loaded = service::settings::Loaded<Settings>;
 
 /// The settings of all places.
 pub const TABLE: Table = Table {
-    prefix: "FLEXFEED_",
-    keys: Keys::of::<Settings>(&[
-        Tables::of::<Webhook>("webhook", "webhook", &[]),
-        Tables::of::<Exec>("exec", "exec", &[]),
-    ]),
     hidden: |name, text| match name {
-        "link" => redact(text),
-        "webhook" | "url" => values::shown_address(text),
-        "exec" | "command" => "(a command)".to_owned(),
+        "link" => redact(values::link_line(text)),
+        "url" => values::shown_address(text),
+        "command" => "(a command)".to_owned(),
         _ => "(secret)".to_owned(),
     },
     missing: NO_LINK,
-    other_variables: &[
-        #[cfg(feature = "fault-injection")]
-        service::faults::VARIABLE,
-    ],
-    ..Table::EMPTY
+    ..Table::of::<Settings>("FLEXFEED_", &[WEBHOOKS, COMMANDS])
 };
 
-/// Returns the settings of the command line, the environment and the TOML file that either names.
-///
-/// # Errors
-/// All problems of the settings.
-pub fn load(line: Layer, environment: &Environment) -> Result<Loaded, Problems> {
-    load_or(line, environment, |_| None).map(|(loaded, _)| loaded)
-}
+const WEBHOOKS: Keys = Keys::of::<Webhook>(&[]).named("webhook", "webhook");
+const COMMANDS: Keys = Keys::of::<Exec>(&[]).named("exec", "exec");
 
-/// The same; where no link is given, `link_of` may know one for the data folder. Also returns
-/// whether it did.
+/// Returns the settings of the command line, the environment and the TOML file that either names;
+/// where no link is given, `link_of` may know one for the data folder. Also returns whether it did.
 ///
 /// # Errors
 /// All problems of the settings.
@@ -240,36 +213,17 @@ pub fn load_or(
     link_of: impl Fn(&Path) -> Option<String>,
 ) -> Result<(Loaded, bool), Problems> {
     let data = data_folder(line.clone(), environment);
-    let (mut layers, problems) = TABLE.gather(line, environment);
-    for given in layers
-        .0
-        .iter_mut()
-        .filter_map(|layer| layer.0.get_mut("link"))
-    {
-        for text in &mut given.texts {
-            let line = values::link_line(text).to_owned();
-            if !line.is_empty() {
-                *text = line;
-            }
-        }
-    }
-    let given = ["link", "link_file"]
-        .iter()
-        .any(|name| layers.given(name).is_some());
-    let found = data.ok().filter(|_| !given).and_then(|data| link_of(&data));
+    let mut given = TABLE.gather(line, environment, &|_| true);
+    let data = data.ok().filter(|_| given.layers.given("link").is_none());
+    let found = data.and_then(|data| link_of(&data));
     let no_link = found.is_some();
     for (setting, link) in TABLE.settings().iter().zip(found) {
         let mut layer = Layer::default();
-        layer.put(
-            setting,
-            Origin::Line("the data folder's status".into()),
-            vec![link],
-        );
-        layers.0.push(layer);
+        let origin = Origin::Line("the data folder's status".into());
+        layer.put(setting, origin, vec![link]);
+        given.layers.0.push(layer);
     }
-    let warnings = TABLE.warnings(environment);
-    let loaded = TABLE.resolve(layers, problems, warnings, complete)?;
-    Ok((loaded, no_link))
+    Ok((TABLE.resolve(given, complete)?, no_link))
 }
 
 /// Returns only the data folder, for commands that look at one.
@@ -281,9 +235,10 @@ pub fn data_folder(line: Layer, environment: &Environment) -> Result<PathBuf, Pr
     Ok(given.get_one("data").cloned().unwrap_or_default())
 }
 
-fn complete(settings: &mut Settings, check: &mut Check<'_>) {
+/// Completes settings that are valid one by one, and checks them together.
+pub fn complete(settings: &mut Settings, check: &mut Check) {
     let text = check.layers.text("link");
-    let parsed = text.and_then(|(_, text)| Link::parse(text).ok());
+    let parsed = text.and_then(|(_, text)| Link::parse(values::link_line(text)).ok());
     let unknown = parsed.into_iter().flat_map(|(_, unknown)| unknown);
     check.warnings.extend(unknown.map(|name| {
         format!("this version does not know the link's parameter {name}, which is ignored")
@@ -295,32 +250,29 @@ fn complete(settings: &mut Settings, check: &mut Check<'_>) {
 
 /// Returns the verification of the source. One weaker than the link's needs a setting, and a
 /// warning.
-fn verify(settings: &Settings, check: &mut Check<'_>) -> Verify {
+fn verify(settings: &Settings, check: &mut Check) -> Verify {
     let link = &settings.link;
-    let ca_file = settings.ca_file.as_deref();
-    match (settings.insecure, link.pins.is_empty(), ca_file) {
+    match (settings.insecure, link.pins.is_empty(), &settings.ca_file) {
         (true, ..) => {
-            check.warnings.push(format!(
+            check.warn(format!(
                 "THE SOURCE IS NOT VERIFIED (insecure): any machine that answers for {} learns \
                  this receiver's token and credential, and can deliver arbitrary updates; only \
                  for tests",
                 link.server()
             ));
-            let what = "has no effect together with insecure; leave one of them out";
-            check.wrong_setting("ca_file", what);
+            check.wrong_setting("ca_file", "has no effect together with insecure");
             Verify::Insecure
         }
         (_, false, _) => {
-            let what = "has no effect, for the link has a pin, which is stricter; leave one of \
-                        them out";
+            let what = "has no effect, for the link has a pin, which is stricter";
             check.wrong_setting("ca_file", what);
             Verify::Pins(link.pins.iter().map(|pin| pin.0).collect())
         }
         (_, true, Some(file)) => {
             if let Err(what) = values::has_certificate(file) {
-                check.wrong_setting("ca_file", what);
+                check.wrong_setting("ca_file", &what);
             }
-            Verify::CaFile(file.into())
+            Verify::CaFile(file.clone())
         }
         (_, true, None) => Verify::Roots,
     }

@@ -52,7 +52,7 @@ impl Given {
         let mut environment = self.environment.clone();
         let path = self.path().display().to_string();
         environment.insert("FLEXFEED_CONFIG".into(), path);
-        load(line, &Environment::with(environment))
+        TABLE.load(line, &Environment::with(environment), complete)
     }
 
     fn settings(&self) -> Settings {
@@ -542,7 +542,9 @@ fn variables_of_others_are_no_mistakes() {
         ("FLEXFEED_SOURCE_PORT", "udp://10.0.0.1:4433"),
         ("FLEXFEED_RECEIVER_PORT", "4433"),
     ]);
-    let loaded = load(Layer::default(), &environment).unwrap();
+    let loaded = TABLE
+        .load(Layer::default(), &environment, complete)
+        .unwrap();
     assert_eq!(loaded.warnings.len(), 1, "{:?}", loaded.warnings);
     assert!(loaded.warnings[0].contains("FLEXFEED_RECEIVER_PORT"));
 }
@@ -556,7 +558,9 @@ fn a_variable_that_is_no_text_is_refused() {
         ("FLEXFEED_LINK", OsString::from(LINK)),
         ("FLEXFEED_DATA", OsString::from_vec(b"/data/\xe4".to_vec())),
     ]);
-    let problems = load(Layer::default(), &environment).unwrap_err();
+    let problems = TABLE
+        .load(Layer::default(), &environment, complete)
+        .unwrap_err();
     assert!(
         problems.to_string().contains("FLEXFEED_DATA: is not UTF-8"),
         "{problems}"
@@ -579,7 +583,7 @@ fn hooks_are_shown_without_possible_secrets() {
     let loaded = given.load().unwrap();
     let text = checked(&loaded).0;
     assert!(text.contains("https://hooks.example/…"), "{text}");
-    assert!(text.contains("(a command)"), "{text}");
+    assert!(text.contains("exec                 1 of them"), "{text}");
     let json = checked(&loaded).1.to_string();
     assert!(!format!("{text}{json}").contains("T0KEN"), "{text}{json}");
 

@@ -2,12 +2,10 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::net::IpAddr;
 use std::path::Path;
-use std::time::Duration;
 
 use flexicast_tokio::receiver::{RelayName, Relays};
-use service::values::{duration, size};
+use service::values::{size, whole};
 use url::Url;
 
 use crate::durable::FileError;
@@ -77,35 +75,11 @@ pub fn relays(text: &str) -> Result<Relays, String> {
     Ok(relays)
 }
 
-pub fn interface(text: &str) -> Result<IpAddr, String> {
-    let wrong = |what: &str| {
-        format!(
-            "{what}; give the address of an interface of this machine, such as 192.0.2.7 or \
-             2001:db8::7"
-        )
-    };
-    let ip: IpAddr = text.trim().parse().map_err(|_| wrong("is no IP address"))?;
-    if ip.is_multicast() || ip.is_unspecified() {
-        return Err(wrong("no interface has that address"));
-    }
-    Ok(ip)
-}
-
-/// The shortest time between two writes of the feed files; zero to write them at each update.
-pub fn file_interval(text: &str) -> Result<Duration, String> {
-    match text.trim() {
-        "0" | "0s" => Ok(Duration::ZERO),
-        other => duration(other),
-    }
-}
-
 /// A number of updates; for `all`, more than any source has.
 pub fn history(text: &str) -> Result<u64, String> {
     match text.trim() {
         "all" => Ok(u64::MAX),
-        number => number
-            .parse()
-            .map_err(|_| "is neither all nor a number of updates".to_owned()),
+        number => whole(0..=u64::MAX - 1)(number).map_err(|what| format!("{what}, and not all")),
     }
 }
 
@@ -126,7 +100,6 @@ pub fn webhook_url(text: &str) -> Result<Url, String> {
 }
 
 /// Returns the part of a webhook's URL that may be shown: many have their secret in the path.
-#[must_use]
 pub fn shown_url(url: &Url) -> String {
     match (url.host_str(), url.port()) {
         (Some(host), Some(port)) => format!("{}://{host}:{port}/…", url.scheme()),
@@ -155,14 +128,6 @@ pub fn hook_name(text: &str) -> Result<String, String> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-
-    #[test]
-    fn addresses() {
-        for wrong in ["eth0", "ff3e::1", "0.0.0.0", ""] {
-            assert!(interface(wrong).is_err(), "{wrong}");
-        }
-        assert_eq!(interface("2001:db8::7"), Ok("2001:db8::7".parse().unwrap()));
-    }
 
     #[test]
     fn histories() {

@@ -13,8 +13,8 @@ use amt::relay::{self, GatewayAddress, Prefix};
 use clap::Args;
 use service::listen::{HttpSettings, http};
 use service::logging::LogSettings;
-use service::settings::{Environment, Keys, Layer, Problems, Table};
-use service::values::{duration_or_seconds, one_of, whole};
+use service::settings::{Check, Table};
+use service::values::{self, duration_or_seconds, host, one_of, times, whole};
 
 use crate::engine::Receive;
 
@@ -33,13 +33,8 @@ pub struct Settings {
     pub config: Option<PathBuf>,
     /// Address that gateways reach the relay at; can be repeated. :PORT means all addresses, IPv4
     /// and IPv6. Third-party gateways use port 2268
-    #[arg(
-        long,
-        value_name = "ADDRESS:PORT",
-        value_delimiter = ',',
-        default_value = ":2268"
-    )]
-    #[arg(value_parser = listen)]
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = ":2268")]
+    #[arg(value_delimiter = ',', value_parser = listen)]
     pub listen: Vec<Listen>,
     /// Interface that receives native multicast, by name or by one of its addresses [default: by
     /// the routing table]
@@ -47,13 +42,8 @@ pub struct Settings {
     pub native_interface: Option<String>,
     /// Receive multicast to these UDP ports by ordinary sockets and rebuild its IP headers; needs
     /// no privileges; can be repeated
-    #[arg(
-        long,
-        value_name = "PORT",
-        value_delimiter = ',',
-        default_value = "4434"
-    )]
-    #[arg(value_parser = whole::<u16>(1..=65_535))]
+    #[arg(long, value_name = "PORT", default_value = "4434")]
+    #[arg(value_delimiter = ',', value_parser = whole::<u16>(1..=65_535))]
     pub udp_ports: Vec<u16>,
     /// Capture multicast to any port on the interface instead; needs CAP_NET_RAW; packets of a
     /// source with --multicast-ttl 0 are not seen
@@ -61,7 +51,7 @@ pub struct Settings {
     pub capture: bool,
     /// Address to announce to gateways that look for a relay by an anycast address; one for IPv4
     /// and one for IPv6 [default: the address that a Discovery was sent to]
-    #[arg(long, value_name = "IP", value_delimiter = ',', value_parser = address)]
+    #[arg(long, value_name = "IP", value_delimiter = ',', value_parser = host)]
     pub advertise: Vec<IpAddr>,
     /// Maximum number of gateways; others are redirected by the L flag to another relay
     #[arg(long, value_name = "NUMBER", default_value = "10000")]
@@ -89,7 +79,9 @@ pub struct Settings {
     pub deny: Vec<Prefix>,
     /// Time between two Membership Updates of a gateway (in seconds, or with ms, s, m or h); a
     /// gateway silent for twice as long is dropped
-    #[arg(long, value_name = "TIME", default_value = "125s", value_parser = query_interval)]
+    #[arg(long, value_name = "TIME", default_value = "125s")]
+    // At most what a Query can express (RFC 3376, section 4.1.7).
+    #[arg(value_parser = times("1s", "31744s", Some(1.0)))]
     pub query_interval: Duration,
     /// Whether a Query contains the gateway's own address: off, always, or until-unanswered: not to
     /// gateways that leave such a Query unanswered, as the Linux kernel's does
@@ -112,19 +104,11 @@ pub struct Settings {
     pub log: LogSettings,
 }
 
-/// Settings with their origins and warnings.
-pub type Loaded = service::settings::Loaded<Settings>;
-
 /// The settings of all places.
-pub const TABLE: Table = Table {
-    prefix: "FLEXFEED_RELAY_",
-    keys: Keys::of::<Settings>(&[]),
-    ..Table::EMPTY
-};
+pub const TABLE: Table = Table::of::<Settings>("FLEXFEED_RELAY_", &[]);
 
 impl Settings {
     /// Returns the ports that multicast is received on, or that it is captured.
-    #[must_use]
     pub fn receive(&self) -> Receive {
         let mut ports = self.udp_ports.clone();
         ports.sort_unstable();
@@ -136,7 +120,6 @@ impl Settings {
     }
 
     /// Returns the settings of the protocol.
-    #[must_use]
     pub fn relay(&self) -> relay::Config {
         let default = relay::Config::default();
         let v4 = |ip: &IpAddr| match ip {
@@ -166,24 +149,19 @@ impl Settings {
     }
 }
 
-/// Returns the settings of the command line, the environment and the TOML file that either names.
-///
-/// # Errors
-/// All problems of the settings.
-pub fn load(line: Layer, environment: &Environment) -> Result<Loaded, Problems> {
-    TABLE.load(line, environment, |settings: &mut Settings, check| {
-        check.explicit("http", &mut settings.http);
-        if settings.capture {
-            let what = "has no effect together with capture, which receives all ports; leave one \
-                        of them out";
-            check.wrong_setting("udp_ports", what);
-        }
-        let v4 = settings.advertise.iter().filter(|ip| ip.is_ipv4()).count();
-        if v4 > 1 || settings.advertise.len() - v4 > 1 {
-            let what = "has two addresses of one family; leave one of them out";
-            check.wrong_setting("advertise", what);
-        }
-    })
+/// Checks settings that are valid one by one.
+pub fn check(settings: &mut Settings, check: &mut Check) {
+    check.explicit("http", &mut settings.http);
+    if settings.capture {
+        let what = "has no effect together with capture, which receives all ports; leave one of \
+                    them out";
+        check.wrong_setting("udp_ports", what);
+    }
+    let v4 = settings.advertise.iter().filter(|ip| ip.is_ipv4()).count();
+    if v4 > 1 || settings.advertise.len() - v4 > 1 {
+        let what = "has two addresses of one family; leave one of them out";
+        check.wrong_setting("advertise", what);
+    }
 }
 
 /// Address at which gateways reach the relay.
@@ -196,45 +174,22 @@ pub enum Listen {
 }
 
 fn listen(text: &str) -> Result<Listen, String> {
-    let listen = match text.trim().strip_prefix(':') {
-        Some(port) => port.parse().ok().map(Listen::All),
-        None => text.trim().parse().ok().map(Listen::At),
-    };
-    listen.ok_or_else(|| {
-        "is no address with a port, such as 192.0.2.1:2268, [2001:db8::1]:2268 or :2268 (all \
-         addresses of this machine)"
-            .to_owned()
+    let address = values::listen(text, 2268)?;
+    Ok(match text.trim().starts_with(':') {
+        true => Listen::All(address.port()),
+        false => Listen::At(address),
     })
 }
 
 /// Parses an interface's name or address, which only the running relay looks up.
 fn interface(text: &str) -> Result<String, String> {
     let text = text.trim();
-    let ip: Option<IpAddr> = text.parse().ok();
-    let no_interface = ip.is_some_and(|ip| ip.is_multicast() || ip.is_unspecified());
     // The longest name that Linux allows has 15 bytes.
-    let no_name = ip.is_none() && (text.len() > 15 || text.contains(['/', ' ', ':']));
-    match no_interface || no_name {
-        true => {
+    let is_name = text.len() <= 15 && !text.contains(['/', ' ', ':']);
+    match host(text).is_ok() || (is_name && text.parse::<IpAddr>().is_err()) {
+        true => Ok(text.to_owned()),
+        false => {
             Err("is neither an interface's name, such as eth0, nor one of its addresses".into())
         }
-        false => Ok(text.to_owned()),
-    }
-}
-
-fn address(text: &str) -> Result<IpAddr, String> {
-    let ip: Option<IpAddr> = text.trim().parse().ok();
-    ip.filter(|ip| !ip.is_multicast() && !ip.is_unspecified())
-        .ok_or_else(|| "is no address of a host, such as 192.0.2.7 or 2001:db8::7".to_owned())
-}
-
-/// Parses the interval of Queries: one that a Query can express.
-fn query_interval(text: &str) -> Result<Duration, String> {
-    // The largest value of the code (RFC 3376, section 4.1.7).
-    const MOST: Duration = Duration::from_secs(31_744);
-    let interval = duration_or_seconds(text)?;
-    match (Duration::from_secs(1)..=MOST).contains(&interval) {
-        true => Ok(interval),
-        false => Err(format!("is not within 1s and {}s", MOST.as_secs())),
     }
 }

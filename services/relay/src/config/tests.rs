@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use service::settings::{Form, Layers, Origin};
+use service::settings::{Environment, Form, Layer, Layers, Loaded, Origin, Problems};
 
 use super::*;
 use crate::cli::PROGRAM;
@@ -53,8 +53,9 @@ fn line(arguments: &[&str]) -> Layer {
     TABLE.line_layer(&given)
 }
 
-fn loaded(arguments: &[&str], variables: &[(&str, &str)]) -> Result<Loaded, Problems> {
-    load(line(arguments), &Environment::with(variables.to_vec()))
+fn loaded(arguments: &[&str], variables: &[(&str, &str)]) -> Result<Loaded<Settings>, Problems> {
+    let environment = Environment::with(variables.to_vec());
+    TABLE.load(line(arguments), &environment, check)
 }
 
 fn settings(arguments: &[&str]) -> Settings {
@@ -142,7 +143,7 @@ fn problems_name_their_place() {
         (&["--allow", "x"], "--allow: \"x\" is no address or block"),
         (
             &["--query-interval", "0"],
-            "--query-interval: \"0\" is no duration",
+            "--query-interval: \"0\" is not within 1s and 31744s",
         ),
         (&["--query-interval", "10h"], "is not within 1s and 31744s"),
         (
@@ -158,7 +159,7 @@ fn problems_name_their_place() {
             &["--advertise", "192.0.2.1,192.0.2.2"],
             "two addresses of one family",
         ),
-        (&["--advertise", "224.0.0.1"], "is no address of a host"),
+        (&["--advertise", "224.0.0.1"], "is no IP address of a host"),
         (&["--gateway-address-in-query", "x"], "is neither off nor"),
         (
             &["--native-interface", "a/b"],

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::net::SocketAddr;
 
 use serde_json::json;
+use service::link::MAX_CHANNELS;
 use store::{ChannelRow, ChannelSettings, Origin, Retention, Store};
 
 use super::arguments::Channel;
@@ -13,7 +14,7 @@ use super::progress::with_progress;
 use super::table::{Column, number, table_or, whole, words};
 use super::text::count;
 use super::{CommandOutput, Failure, rows, when};
-use crate::config::{self, ChannelArguments, Config, Groups, Keep, MAX_CHANNELS};
+use crate::config::{self, ChannelArguments, Config, Groups, Keep};
 
 const COLUMNS: [Column; 7] = [
     words("NAME", 12),

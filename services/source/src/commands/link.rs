@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use service::link::Pin;
 use url::Url;
 use x509_parser::pem::Pem;
 
@@ -12,6 +13,7 @@ use super::Failure;
 use crate::config::{Config, PublicAddress};
 use crate::data::enrolment::{FILE, token_of};
 use crate::data::identity::CERT;
+use crate::record::address_warning;
 
 /// Returns the token and the link in a file; `None` if there is no file.
 pub(super) fn kept(file: &Path) -> Result<Option<(String, String)>, Failure> {
@@ -77,13 +79,11 @@ pub(super) fn source_address(config: &Config) -> Result<SourceAddress, Failure> 
         (None, Some(saved)) => (saved, None),
         (None, None) => {
             let local = PublicAddress::local().with_port(config.listen.port());
-            let doubt = "--public-address is not given: the link says 127.0.0.1, which works for \
-                         receivers on this machine only";
-            (local, Some(doubt.to_owned()))
+            (local, address_warning(None))
         }
     };
     let mut pins = vec![present_pin(config)?];
-    if let Some(next) = config.next_pin
+    if let Some(Pin(next)) = config.next_pin
         && !pins.contains(&next)
     {
         pins.push(next);
@@ -104,7 +104,7 @@ fn saved_address(data: &Path) -> Option<String> {
 }
 
 fn present_pin(config: &Config) -> Result<[u8; 32], Failure> {
-    let path = match config.certificate.cert.as_deref() {
+    let path = match config.cert.as_deref() {
         Some(own) => own.to_owned(),
         None => config.data.join(CERT),
     };

@@ -50,7 +50,7 @@ pub(super) fn answer(action: &Action, resolved: &Resolved) -> (CommandOutput, Re
         .filter(|shown| all || shown.origin.is_some())
         .map(|shown| {
             let (name, value) = (shown.name.clone(), shown.value.clone());
-            vec![name, value, from(shown).to_owned()]
+            vec![name, value, shown.place().to_owned()]
         })
         .collect();
     match lines.is_empty() {
@@ -72,11 +72,7 @@ fn setting(shown: &Shown) -> Value {
         (None, true) => Value::Null,
         _ => shown.value.clone().into(),
     };
-    json!({"key": shown.name, "value": value, "from": from(shown)})
-}
-
-fn from(shown: &Shown) -> &str {
-    shown.origin.as_deref().unwrap_or("default")
+    json!({"key": shown.name, "value": value, "from": shown.place()})
 }
 
 fn channel(channel: &ChannelSettings) -> Value {

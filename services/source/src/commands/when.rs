@@ -5,6 +5,7 @@ use std::time::Duration;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
+use service::values::shown_duration;
 
 use crate::clock::millis;
 use crate::config::parse;
@@ -59,22 +60,7 @@ pub(super) fn shown(unix_ms: i64) -> String {
 
 /// Returns a length of time for people: 20s, 1h, 90d, 1.5s.
 pub(super) fn length(ms: i64) -> String {
-    let units = [
-        (86_400_000, "d"),
-        (3_600_000, "h"),
-        (60_000, "m"),
-        (1000, "s"),
-    ];
-    for (unit, name) in units {
-        if ms >= unit && ms % unit == 0 {
-            return format!("{}{name}", ms / unit);
-        }
-    }
-    match ms {
-        0 => "0s".to_owned(),
-        ms if ms >= 1000 => format!("{:.1}s", ms as f64 / 1e3),
-        ms => format!("{ms}ms"),
-    }
+    shown_duration(Duration::from_millis(ms.unsigned_abs()))
 }
 
 #[cfg(test)]

@@ -1,24 +1,23 @@
 //! Channels and feeds: of the file, of one line, and as commands take them.
 
-use std::collections::HashSet;
 use std::fmt;
 use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
+use service::link::{MAX_CHANNELS, channel};
 use service::settings::table;
 use url::Url;
 
 use super::groups::{Groups, groups};
 use super::{Keep, values};
 
-/// More channels than this do not fit into an enrolment link, and a receiver takes no more.
-pub const MAX_CHANNELS: usize = 64;
-
 /// Form of a further channel.
 const FORM: &str = "write NAME,feed=URL and then, separated by commas, what differs from the first \
                     channel: group=LIST, rate=RATE, private. For example: \
                     news,feed=https://example.org/feed.atom,group=232.70.70.9:4434,rate=5M";
+
+const OWN_GROUPS: &str = "give it its own with group=LIST or groups = \"LIST\"";
 
 /// A channel with its settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,7 +40,7 @@ pub struct ChannelSettings {
 #[derive(Debug, Clone, Args)]
 pub struct ChannelTable {
     /// Name
-    #[arg(long, value_parser = values::channel)]
+    #[arg(long, value_parser = channel)]
     name: String,
     #[command(flatten)]
     settings: ChannelArguments,
@@ -124,10 +123,10 @@ impl ChannelTable {
         first: &ChannelSettings,
     ) -> Result<ChannelSettings, String> {
         let (name, settings) = (&self.name, &self.settings);
-        let mut seen = HashSet::new();
-        for feed in &self.feed {
-            let url = feed.address.redacted();
-            if !seen.insert(&feed.address.shown) {
+        for (at, feed) in self.feed.iter().enumerate() {
+            let (address, url) = (&feed.address, feed.address.redacted());
+            let mut earlier = self.feed.iter().take(at);
+            if earlier.any(|other| other.address.shown == address.shown) {
                 return Err(format!("channel {name:?} has the feed {url} twice"));
             }
             let bounds = feed.polls.bounds();
@@ -137,12 +136,9 @@ impl ChannelTable {
         let number = u8::try_from(number).unwrap_or(u8::MAX);
         let own = settings.groups.clone().map(Ok);
         let groups = own.unwrap_or_else(|| first.groups.following(number));
+        let wrong = |why| format!("channel {name:?}: {why}: {OWN_GROUPS}");
         Ok(ChannelSettings {
-            groups: groups.map_err(|why| {
-                format!(
-                    "channel {name:?}: {why}: give it its own with group=LIST or groups = \"LIST\""
-                )
-            })?,
+            groups: groups.map_err(wrong)?,
             rate_bps: settings.rate.unwrap_or(first.rate_bps),
             private: settings.private == Some(true),
             keep: settings.keep.unwrap_or(first.keep),
@@ -157,38 +153,31 @@ pub(super) fn spec(text: &str) -> Result<ChannelTable, String> {
     let mut parts = text.split(',');
     let name = parts.next().unwrap_or_default().trim();
     // A text without a name may begin with the feed's address, and so with a password.
-    let name = values::channel(name).map_err(|error| format!("its name: {error}. {FORM}"))?;
-    let wrong = |why: &str| format!("channel {name:?}: {why}");
+    let name = if name.contains([':', '=']) { "" } else { name };
+    let name = channel(name).map_err(|error| format!("its name: {error}. {FORM}"))?;
+    let wrong = |why: &str| format!("channel {name:?}: {why}. {FORM}");
     let mut given: Vec<(&str, String)> = Vec::new();
     for part in parts {
-        let (key, value) = part.split_once('=').unwrap_or((part, "true"));
-        let flag = match key {
-            "feed" | "rate" if part != key => Some(key),
-            "group" if part != key => Some("groups"),
-            "private" if part == key => Some(key),
-            _ => None,
-        };
-        match (flag, given.last_mut()) {
-            (Some(flag), _) => given.push((flag, value.to_owned())),
-            // Addresses and lists have commas.
-            (None, Some((_, last))) => last.extend([",", part]),
-            // The part may be of an address.
-            (None, None) => {
-                return Err(wrong(&format!(
-                    "what follows the name is no setting. {FORM}"
-                )));
+        match (part.split_once('='), given.last_mut()) {
+            (Some((key @ ("feed" | "group" | "rate"), value)), _) => {
+                given.push((key, value.to_owned()));
             }
+            (None, _) if part == "private" => given.push((part, "true".to_owned())),
+            // Addresses and lists have commas.
+            (_, Some((_, value))) => value.extend([",", part]),
+            // The part may be of an address.
+            (_, None) => return Err(wrong("what follows the name is no setting")),
         }
     }
-    let feeds = given.iter().filter(|(flag, _)| *flag == "feed").count();
-    match feeds {
-        0 => return Err(wrong(&format!("feed=URL is missing. {FORM}"))),
+    match given.iter().filter(|(key, _)| *key == "feed").count() {
+        0 => return Err(wrong("feed=URL is missing")),
         1 => {}
         _ => return Err(wrong("feed= is given twice")),
     }
-    let words = given.into_iter().map(|(flag, value)| match flag {
+    let words = given.into_iter().map(|(key, value)| match key {
         "feed" => format!("--feed={}", json!([format!("--url={value}")])),
-        _ => format!("--{flag}={value}"),
+        "group" => format!("--groups={value}"),
+        _ => format!("--{key}={value}"),
     });
     let words: Vec<String> = words.chain([format!("--name={name}")]).collect();
     table(&json!(words).to_string()).map_err(|what| wrong(&what))
@@ -231,10 +220,7 @@ impl FeedAddress {
         };
         let url = Url::parse(given).map_err(|error| wrong(&error.to_string()))?;
         if !matches!(url.scheme(), "http" | "https") {
-            return Err(wrong(&format!(
-                "it begins with {}:, and only http and https feeds can be fetched",
-                url.scheme()
-            )));
+            return Err(wrong("only http and https feeds can be fetched"));
         }
         let mut shown = url.clone();
         // These fail only for addresses without a host, and http(s) ones have one.
@@ -257,17 +243,15 @@ pub(super) fn check(channels: &[ChannelSettings]) -> Result<(), String> {
         ));
     }
     for (at, channel) in channels.iter().enumerate() {
-        let earlier = channels.get(..at).unwrap_or_default();
-        if earlier.iter().any(|other| other.name == channel.name) {
-            return Err(format!("there are two channels {:?}", channel.name));
-        }
-        for other in earlier {
-            let groups = other.groups.all();
-            let same = |group: &&std::net::SocketAddr| groups.contains(group);
-            if let Some(group) = channel.groups.all().iter().find(same) {
+        for other in channels.iter().take(at) {
+            if other.name == channel.name {
+                return Err(format!("there are two channels {:?}", channel.name));
+            }
+            let mut groups = channel.groups.all().iter();
+            if let Some(group) = groups.find(|group| other.groups.all().contains(group)) {
                 return Err(format!(
                     "the channels {:?} and {:?} both have the group {group}: a listener of one \
-                     would get both; give one of them another with group=LIST or groups = \"LIST\"",
+                     would get both: {OWN_GROUPS}",
                     other.name, channel.name
                 ));
             }

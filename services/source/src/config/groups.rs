@@ -3,9 +3,7 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Groups that routers take to be source-specific (RFC 4607): 232.0.0.0/8 and ff3x::/32.
-const SSM_FIRST_OCTET: u8 = 232;
-const SSM_FIRST_HEXTET: u16 = 0xff30;
+use service::values::host;
 
 /// Form of a list of groups.
 const FORM: &str = "write an IPv4 multicast address and a port, an IPv6 one in brackets, or one of \
@@ -14,15 +12,12 @@ const FORM: &str = "write an IPv4 multicast address and a port, an IPv6 one in b
 
 /// Multicast groups of a flow: none, or one of IPv4, of IPv6, or of each.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Groups(pub(super) Vec<SocketAddr>);
+pub struct Groups(Vec<SocketAddr>);
 
 impl fmt::Display for Groups {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, group) in self.0.iter().enumerate() {
-            let comma = if at == 0 { "" } else { "," };
-            write!(f, "{comma}{group}")?;
-        }
-        Ok(())
+        let groups: Vec<String> = self.0.iter().map(ToString::to_string).collect();
+        f.write_str(&groups.join(","))
     }
 }
 
@@ -40,26 +35,18 @@ impl Groups {
     pub fn following(&self, number: u8) -> Result<Groups, String> {
         let higher = |group: &SocketAddr| {
             let ip = match group.ip() {
-                IpAddr::V4(ip) => {
-                    let [a, b, c, d] = ip.octets();
-                    d.checked_add(number)
-                        .map(|d| IpAddr::from(Ipv4Addr::new(a, b, c, d)))
+                IpAddr::V4(ip) if ip.octets()[3].checked_add(number).is_some() => {
+                    Ipv4Addr::from_bits(ip.to_bits() + u32::from(number)).into()
                 }
-                IpAddr::V6(ip) => {
-                    let [first @ .., last] = ip.segments();
-                    let [a, b, c, d, e, f, g] = first;
-                    last.checked_add(number.into())
-                        .map(|h| IpAddr::from(Ipv6Addr::new(a, b, c, d, e, f, g, h)))
+                IpAddr::V6(ip) if ip.segments()[7].checked_add(number.into()).is_some() => {
+                    Ipv6Addr::from_bits(ip.to_bits() + u128::from(number)).into()
                 }
+                ip => return Err(format!("there is no group {number} after {ip}")),
             };
-            ip.map(|ip| SocketAddr::new(ip, group.port()))
-                .ok_or_else(|| format!("there is no group {number} after {}", group.ip()))
+            Ok(SocketAddr::new(ip, group.port()))
         };
-        self.0
-            .iter()
-            .map(higher)
-            .collect::<Result<_, _>>()
-            .map(Groups)
+        let groups: Result<Vec<_>, String> = self.0.iter().map(higher).collect();
+        groups.map(Groups)
     }
 
     /// Returns warnings about groups that work in few networks.
@@ -70,7 +57,7 @@ impl Groups {
                 IpAddr::V4(_) => ("232.0.0.0/8", "239.0.0.0/8"),
                 IpAddr::V6(_) => ("ff3x::/32", "ff15::/16"),
             };
-            match (asm, is_ssm(ip)) {
+            match (asm, is_source_specific(ip)) {
                 (false, false) => Some(format!(
                     "the group {ip} is outside {range}: many routers forward (S,G) joins only in \
                      that range; choose a group from it, or give --asm"
@@ -86,13 +73,11 @@ impl Groups {
     }
 }
 
-fn is_ssm(ip: IpAddr) -> bool {
-    match ip {
-        IpAddr::V4(ip) => ip.octets()[0] == SSM_FIRST_OCTET,
-        IpAddr::V6(ip) => {
-            let [first, second, ..] = ip.segments();
-            first & 0xfff0 == SSM_FIRST_HEXTET && second == 0
-        }
+/// Whether routers take a group to be source-specific (RFC 4607): 232.0.0.0/8 and ff3x::/32.
+fn is_source_specific(group: IpAddr) -> bool {
+    match group {
+        IpAddr::V4(ip) => matches!(ip.octets(), [232, ..]),
+        IpAddr::V6(ip) => matches!(ip.segments(), [0xff30..=0xff3f, 0, ..]),
     }
 }
 
@@ -101,52 +86,36 @@ fn is_ssm(ip: IpAddr) -> bool {
 /// # Errors
 /// A flow cannot have them.
 pub fn groups(text: &str) -> Result<Groups, String> {
-    let mut groups = Vec::new();
-    if text.trim().is_empty() {
-        return Ok(Groups(groups));
+    let parts = text.split(',').map(str::trim);
+    let parts = parts.filter(|_| !text.trim().is_empty());
+    let groups = parts.map(group).collect::<Result<Vec<_>, _>>()?;
+    let of_ipv4 = groups.iter().filter(|group| group.is_ipv4()).count();
+    match of_ipv4 > 1 || groups.len() - of_ipv4 > 1 {
+        true => Err("give at most one IPv4 and one IPv6 group: a flow needs no second".into()),
+        false => Ok(Groups(groups)),
     }
-    for part in text.split(',') {
-        let group = group(part.trim())?;
-        if groups
-            .iter()
-            .any(|known: &SocketAddr| known.is_ipv4() == group.is_ipv4())
-        {
-            return Err("give at most one IPv4 and one IPv6 group: a flow needs no second".into());
-        }
-        groups.push(group);
-    }
-    Ok(Groups(groups))
 }
 
 fn group(text: &str) -> Result<SocketAddr, String> {
     let group: SocketAddr = text.parse().map_err(|_| FORM.to_owned())?;
-    let ip = group.ip();
-    if !ip.is_multicast() {
-        return Err(format!(
-            "{ip} is not a multicast address: those are 224.0.0.0 to 239.255.255.255, for one \
-             source 232.0.0.0/8, and ff00::/8, for one source ff3e::/32"
-        ));
-    }
-    match ip {
+    let wrong = match group.ip() {
+        ip if !ip.is_multicast() => {
+            "is not a multicast address: those are 224.0.0.0 to 239.255.255.255, for one source \
+             232.0.0.0/8, and ff00::/8, for one source ff3e::/32"
+        }
         IpAddr::V4(ip) if matches!(ip.octets(), [224, 0, 0, _]) => {
-            return Err(format!(
-                "{ip} is reserved for protocols on the local link and never forwarded; choose one \
-                 from 232.0.0.0/8"
-            ));
+            "is reserved for protocols on the local link and never forwarded; choose one from \
+             232.0.0.0/8"
         }
         // Scopes 0 to 2: reserved, this interface, this link.
         IpAddr::V6(ip) if matches!(ip.segments()[0] & 0xf, 0..=2 | 0xf) => {
-            return Err(format!(
-                "{ip} has a scope that is never forwarded; choose one from ff3e::/32 (global) or \
-                 ff35::/32 (site)"
-            ));
+            "has a scope that is never forwarded; choose one from ff3e::/32 (global) or ff35::/32 \
+             (site)"
         }
-        _ => {}
-    }
-    if group.port() == 0 {
-        return Err("port 0 cannot be sent to".into());
-    }
-    Ok(group)
+        _ if group.port() == 0 => "needs a port other than 0",
+        _ => return Ok(group),
+    };
+    Err(format!("{} {wrong}", group.ip()))
 }
 
 /// The addresses that flows leave from: the S of (S,G).
@@ -166,32 +135,17 @@ impl FlowSources {
             SocketAddr::V6(_) => self.v6.map(IpAddr::from),
         }
     }
-
-    pub(super) fn is_given(&self) -> bool {
-        self.v4.is_some() || self.v6.is_some()
-    }
 }
 
 pub(super) fn flow_sources(text: &str) -> Result<FlowSources, String> {
     let mut sources = FlowSources::default();
     for part in text.split(',') {
-        let ip: IpAddr = part.trim().parse().map_err(|_| {
-            "write an address of this machine, as `ip addr` shows it, or an IPv4 and an IPv6 one \
-             separated by a comma"
-                .to_owned()
-        })?;
-        let broadcast = ip == IpAddr::V4(Ipv4Addr::BROADCAST);
-        if ip.is_multicast() || ip.is_unspecified() || broadcast {
-            return Err(format!(
-                "{ip} is not the address of an interface; `ip addr` shows those"
-            ));
-        }
-        let twice = match ip {
+        let twice = match host(part)? {
             IpAddr::V4(ip) => sources.v4.replace(ip).is_some(),
             IpAddr::V6(ip) => sources.v6.replace(ip).is_some(),
         };
         if twice {
-            return Err("give at most one IPv4 and one IPv6 address".into());
+            return Err("has more than one IPv4 and one IPv6 address".into());
         }
     }
     Ok(sources)

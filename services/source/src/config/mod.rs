@@ -23,27 +23,35 @@ use clap::{ArgAction, Args};
 use console::config::{prefix, public_url};
 use flexicast_tokio::source::RatePolicy;
 use ipnet::IpNet;
+use service::link::Pin;
 use service::logging::LogSettings;
-use service::settings::{Keys, Table, Tables, table};
-use service::values::{listen, machine_name, name, whole};
+use service::settings::{Keys, Table, table};
+use service::values::{listen, machine_name, name, one_of, times, whole};
 use url::Url;
 
 pub use channels::{
-    ChannelArguments, ChannelSettings, FeedAddress, FeedArguments, FeedSettings, MAX_CHANNELS,
-    redacted,
+    ChannelArguments, ChannelSettings, FeedAddress, FeedArguments, FeedSettings, redacted,
 };
 pub use groups::{FlowSources, Groups};
 pub use relays::Relay;
 pub use resolve::{Resolved, resolve};
-pub use values::{PublicAddress, show_pin};
+pub use values::PublicAddress;
 
 use channels::ChannelTable;
 
 /// Parsers of single values, also for commands.
 pub mod parse {
     pub use super::groups::groups;
-    pub use super::values::{age, channel};
+    pub use super::values::age;
+    pub use service::link::channel;
 }
+
+/// Values of `--rate-policy`.
+const POLICIES: &[(&str, RatePolicy)] = &[
+    ("tcp-friendly", RatePolicy::TcpFriendly),
+    ("cubic-min", RatePolicy::CubicMin),
+    ("fixed", RatePolicy::Fixed),
+];
 
 /// Default address of the console.
 const CONSOLE: &str = "127.0.0.1:9470";
@@ -71,7 +79,7 @@ pub struct Config {
     /// Database: sqlite://PATH or postgresql://USER:PASSWORD@HOST/NAME; the variable DATABASE_URL
     /// does the same [default: sqlite://DIR/flexfeed.db]
     #[arg(long, value_name = "URL", env = "DATABASE_URL", hide_env_values = true)]
-    #[arg(value_parser = values::database_url)]
+    #[arg(value_parser = store::check_url)]
     pub database_url: Option<String>,
     /// UDP address and port that receivers connect to
     #[arg(long, value_name = "IP:PORT", default_value = "0.0.0.0:4433")]
@@ -94,20 +102,26 @@ pub struct Config {
     /// Console in this process.
     #[command(flatten)]
     pub console: Console,
-    /// Certificate; that in the data folder where none is given.
-    #[command(flatten)]
-    pub certificate: OwnCertificate,
+    /// Certificate of your own (PEM, with its chain); read again when it changes and on SIGHUP
+    /// [default: DIR/cert.pem, made at the first start]
+    #[arg(long, value_name = "FILE")]
+    pub cert: Option<PathBuf>,
+    /// Private key of --cert (PEM)
+    #[arg(long, value_name = "FILE")]
+    pub key: Option<PathBuf>,
     /// Pin of the key that will be used next, sha256:…: added to enrolment links, so that receivers
     /// know both keys before the change
-    #[arg(long, value_name = "PIN", value_parser = values::pin)]
-    pub next_pin: Option<[u8; 32]>,
+    #[arg(long, value_name = "PIN")]
+    pub next_pin: Option<Pin>,
     /// Time at shutdown to wait for acknowledgements of what is published before connections are
     /// closed; 0 for none
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = values::drain_time)]
+    #[arg(long, value_name = "TIME", default_value = "5s")]
+    #[arg(value_parser = times("0s", "10m", Some(1.0)))]
     pub drain_time: Duration,
     /// Name of this source where several share one database [default: this machine's name]
     #[arg(long, value_name = "NAME", value_parser = name)]
-    holder_name: Option<String>,
+    #[arg(default_value_t = machine_name("flexfeed-source"), hide_default_value = true)]
+    pub holder_name: String,
     /// Write qlog files of connections and flows to this folder, for tools such as qvis; their size
     /// is unbounded, and they reveal what was sent to each receiver and when
     #[arg(long, value_name = "DIR")]
@@ -130,7 +144,7 @@ pub struct GivenChannels {
     feed: Option<FeedAddress>,
     /// Name of the first channel: letters, digits, '-', '_' and '.'. The first channel exists only
     /// if this or --feed is given
-    #[arg(long, value_name = "NAME", default_value = "lore", value_parser = values::channel)]
+    #[arg(long, value_name = "NAME", default_value = "lore", value_parser = parse::channel)]
     channel: String,
     /// Multicast groups of the first channel's flow: an IPv4 address and port, an IPv6 one in
     /// brackets, or both separated by a comma; '' for no multicast. Channels without groups of
@@ -144,13 +158,8 @@ pub struct GivenChannels {
     private: bool,
     /// Further channel with its own feed and flow: NAME,feed=URL, then ,group=LIST, ,rate=RATE and
     /// ,private as needed. Can be repeated; the variable separates channels by white space
-    #[arg(
-        long,
-        value_name = "SPEC",
-        hide_env_values = true,
-        value_delimiter = ' '
-    )]
-    #[arg(value_parser = channels::spec)]
+    #[arg(long, value_name = "SPEC", hide_env_values = true)]
+    #[arg(value_delimiter = ' ', value_parser = channels::spec)]
     channel_spec: Vec<ChannelTable>,
     /// Channels of the file.
     #[arg(long, hide = true, value_parser = table::<ChannelTable>)]
@@ -176,7 +185,7 @@ pub struct FeedDefaults {
     max_poll_interval: Duration,
     /// Contact URL sent in the User-Agent header, for the operators of feeds: a page, or
     /// mailto:NAME@HOST
-    #[arg(long, value_name = "URL", value_parser = values::contact)]
+    #[arg(long, value_name = "URL", value_parser = feed::fetch::check_contact)]
     pub contact: Option<String>,
 }
 
@@ -186,7 +195,7 @@ pub struct FlowDefaults {
     /// Addresses of the interfaces that flows leave by: IPv4, IPv6, or both separated by a comma
     /// [default: by the route to the group]
     #[arg(long = "flow-source", value_name = "LIST", value_parser = groups::flow_sources)]
-    sources: Option<FlowSources>,
+    pub sources: Option<FlowSources>,
     /// Announce any-source groups, (*,G), instead of source-specific ones, (S,G)
     #[arg(long)]
     pub asm: bool,
@@ -201,7 +210,7 @@ pub struct FlowDefaults {
     /// that answer are announced
     #[arg(long = "amt-relay", visible_alias = "relay", value_name = "LIST")]
     #[arg(value_parser = relays::relays)]
-    relays: Option<std::vec::Vec<Relay>>,
+    pub relays: Option<std::vec::Vec<Relay>>,
     /// Send no copies of flows to receivers that multicast does not reach; they get everything on
     /// their own connections, which takes more bandwidth
     #[arg(long = "no-replicate", action = ArgAction::SetFalse)]
@@ -217,12 +226,8 @@ pub struct FlowDefaults {
     /// Policy by which the rate of a flow follows what its members receive: tcp-friendly, or
     /// cubic-min for the slowest member's CUBIC window, or fixed to send always at --rate, for
     /// networks with reserved capacity
-    #[arg(
-        long = "rate-policy",
-        value_name = "POLICY",
-        default_value = "tcp-friendly"
-    )]
-    #[arg(value_parser = values::rate_policy)]
+    #[arg(long, value_name = "POLICY", default_value = "tcp-friendly")]
+    #[arg(value_parser = one_of(POLICIES))]
     pub rate_policy: RatePolicy,
     /// Rate in bit/s below which no member may hold a flow for more than two seconds [default: half
     /// of what the channel's members could get, as their median]
@@ -243,11 +248,7 @@ pub struct FlowDefaults {
     #[arg(value_parser = whole::<usize>(0..=100_000))]
     pub max_replicas: usize,
     /// Number of threads that send replicated packets
-    #[arg(
-        long = "replication-threads",
-        value_name = "NUMBER",
-        default_value = "1"
-    )]
+    #[arg(long, value_name = "NUMBER", default_value = "1")]
     #[arg(value_parser = whole::<usize>(1..=64))]
     pub replication_threads: usize,
     /// Longest delay of receivers' acknowledgements, in ms
@@ -282,33 +283,18 @@ pub struct Console {
     /// 127.0.0.1:9470 or the address given. Keep it on this machine unless a proxy with https is in
     /// front
     #[arg(long = "console", value_name = "IP:PORT", num_args = 0..=1)]
-    #[arg(default_missing_value = CONSOLE, value_parser = values::console)]
-    at: Option<std::option::Option<SocketAddr>>,
+    #[arg(default_value = "false", hide_default_value = true, default_missing_value = CONSOLE)]
+    #[arg(value_parser = values::console)]
+    pub at: std::option::Option<SocketAddr>,
     /// Address at which browsers reach the console of --console behind a proxy:
     /// https://console.example.org
     #[arg(long = "console-public-url", value_name = "URL", value_parser = public_url)]
     pub public_url: Option<Url>,
     /// Proxies in front of the console of --console, as addresses or prefixes, whose
     /// X-Forwarded-For and X-Forwarded-Proto headers are trusted
-    #[arg(
-        long = "console-trusted-proxy",
-        value_name = "LIST",
-        value_delimiter = ','
-    )]
-    #[arg(value_parser = prefix)]
+    #[arg(long = "console-trusted-proxy", value_name = "LIST")]
+    #[arg(value_delimiter = ',', value_parser = prefix)]
     pub trusted_proxies: Vec<IpNet>,
-}
-
-/// Files of an own certificate: both, or none.
-#[derive(Debug, Clone, PartialEq, Eq, Args)]
-pub struct OwnCertificate {
-    /// Certificate of your own (PEM, with its chain); read again when it changes and on SIGHUP
-    /// [default: DIR/cert.pem, made at the first start]
-    #[arg(long, value_name = "FILE")]
-    pub cert: Option<PathBuf>,
-    /// Private key of --cert (PEM)
-    #[arg(long, value_name = "FILE")]
-    pub key: Option<PathBuf>,
 }
 
 /// The times between two polls of a feed; both the same if they do not adapt.
@@ -322,68 +308,26 @@ pub struct Intervals {
 
 /// The settings of all places.
 pub const TABLE: Table = Table {
-    prefix: "FLEXFEED_",
-    keys: Keys::of::<Config>(&[Tables::of::<ChannelTable>(
-        "channels",
-        "channel",
-        &[Tables::of::<FeedSettings>("feed", "feed", &[])],
-    )]),
     hidden: |_, _| "***".to_owned(),
     empty: "group",
-    other_variables: &[
-        #[cfg(feature = "fault-injection")]
-        crate::faults::VARIABLE,
-    ],
-    strict: true,
-    ..Table::EMPTY
+    ..Table::of::<Config>("FLEXFEED_", &[CHANNELS])
 };
 
-impl Config {
-    /// Returns the name of this source among several on one database.
-    pub fn holder_name(&self) -> String {
-        let own = self.holder_name.clone();
-        own.unwrap_or_else(|| machine_name("flexfeed-source"))
-    }
-}
-
-impl OwnCertificate {
-    /// Returns the files of certificate and key; `None` for those in the data folder.
-    pub fn files(&self) -> Option<(PathBuf, PathBuf)> {
-        self.cert.clone().zip(self.key.clone())
-    }
-}
+const CHANNELS: Keys = Keys::of::<ChannelTable>(&[FEEDS]).named("channels", "channel");
+const FEEDS: Keys = Keys::of::<FeedSettings>(&[]).named("feed", "feed");
 
 impl Keep {
     /// So many are all: what a channel says where others keep less.
     pub const ALL: u64 = i64::MAX as u64;
 }
 
-impl Console {
-    /// Returns its HTTP address; `None` for no console.
-    pub fn listen(&self) -> Option<SocketAddr> {
-        self.at.flatten()
-    }
-}
-
-impl FlowDefaults {
-    /// Returns the source addresses.
-    pub fn sources(&self) -> FlowSources {
-        self.sources.unwrap_or_default()
-    }
-
-    /// Returns the AMT relays announced to receivers.
-    pub fn relays(&self) -> &[Relay] {
-        self.relays.as_deref().unwrap_or_default()
-    }
-}
-
 impl FeedDefaults {
     /// Returns the intervals of feeds that have none of their own.
     pub fn poll(&self) -> Intervals {
-        let (min, max) = (self.min_poll_interval, self.max_poll_interval);
+        let fixed = self.poll_interval;
         Intervals {
-            min: self.poll_interval.unwrap_or(min),
-            max: self.poll_interval.unwrap_or(max),
+            min: fixed.unwrap_or(self.min_poll_interval),
+            max: fixed.unwrap_or(self.max_poll_interval),
         }
     }
 
@@ -391,14 +335,9 @@ impl FeedDefaults {
     /// else does gets it.
     pub fn intervals(&self, min: Option<Duration>, max: Option<Duration>) -> Intervals {
         let poll = self.poll();
-        let (least, most) = match (min, max) {
-            (Some(min), max) => (min, max.unwrap_or(poll.max).max(min)),
-            (None, Some(max)) => (poll.min.min(max), max),
-            (None, None) => (poll.min, poll.max),
-        };
         Intervals {
-            min: least,
-            max: most,
+            min: min.unwrap_or_else(|| max.map_or(poll.min, |max| poll.min.min(max))),
+            max: max.unwrap_or(poll.max).max(min.unwrap_or_default()),
         }
     }
 }

@@ -61,38 +61,31 @@ impl Relay {
 /// # Errors
 /// A relay cannot be announced.
 pub(super) fn relays(text: &str) -> Result<Vec<Relay>, String> {
+    let name = |text: &str| match text.parse::<RelayName>() {
+        Ok(RelayName::Anycast) => Err(format!(
+            "receivers look for relays at the anycast addresses by themselves; {FORM}"
+        )),
+        name => name.map_err(|error| error.to_string()),
+    };
     let mut relays: Vec<Relay> = Vec::new();
-    let groups = text.split(',').zip(0u8..);
-    let all = groups.flat_map(|(alike, preference)| {
-        let each = alike.split('|');
-        each.map(move |one| (one.trim(), preference))
-    });
-    for (part, preference) in all {
-        let (public, asked) = part.split_once('=').unwrap_or((part, part));
-        let name = |text: &str| {
-            let name = text.parse::<RelayName>();
-            let name = name.map_err(|error| error.to_string())?;
-            match name {
-                RelayName::Anycast => Err(format!(
-                    "receivers look for relays at the anycast addresses by themselves; {FORM}"
-                )),
-                name => Ok(name),
+    for (alike, preference) in text.split(',').zip(0..=u8::MAX) {
+        for part in alike.split('|').map(str::trim) {
+            let (public, asked) = part.split_once('=').unwrap_or((part, part));
+            let (public, asked) = (name(public)?, name(asked)?);
+            if relays.iter().any(|known| known.public == public) {
+                return Err(format!("the relay {public} is given twice"));
             }
-        };
-        let relay = Relay {
-            public: name(public)?,
-            asked: name(asked)?,
-            preference,
-        };
-        if relays.len() == MAX_RELAYS {
-            return Err(format!("receivers take {MAX_RELAYS} relays at most"));
+            relays.push(Relay {
+                public,
+                asked,
+                preference,
+            });
         }
-        if relays.iter().any(|known| known.public == relay.public) {
-            return Err(format!("the relay {} is given twice", relay.public));
-        }
-        relays.push(relay);
     }
-    Ok(relays)
+    match relays.len() > MAX_RELAYS {
+        true => Err(format!("receivers take {MAX_RELAYS} relays at most")),
+        false => Ok(relays),
+    }
 }
 
 #[cfg(test)]

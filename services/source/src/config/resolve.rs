@@ -1,5 +1,6 @@
 //! From layers to the configuration, or to all problems.
 
+use std::iter;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -8,9 +9,10 @@ use service::settings::check::Shown;
 use service::settings::setting::CONFIG;
 use service::settings::{Check, Environment, Given};
 
-use super::channels::{self, ChannelSettings, FeedSettings};
+use super::channels::{self, ChannelSettings, FeedArguments, FeedSettings};
 use super::relays::Relay;
-use super::{Config, TABLE, values};
+use super::{Config, TABLE};
+use crate::record::address_warning;
 
 /// With fewer updates kept, even receivers that are away for moments may miss some.
 const FEW_KEPT: u64 = 100;
@@ -28,15 +30,18 @@ pub struct Resolved {
 
 /// Returns the settings of the command line, the environment and the file that either names.
 pub fn resolve(matches: &ArgMatches, environment: &Environment) -> Resolved {
-    let (layers, problems) = TABLE.gather(TABLE.line_layer(matches), environment);
-    let file = layers.text(CONFIG).map(|(_, path)| PathBuf::from(path));
-    let mut warnings = TABLE.warnings(environment);
+    let mut given = TABLE.gather(TABLE.line_layer(matches), environment, &|_| true);
+    let file = given
+        .layers
+        .text(CONFIG)
+        .map(|(_, path)| PathBuf::from(path));
     // The file is the last layer.
-    let in_file = file.iter().zip(layers.0.get(2));
-    warnings.extend(in_file.filter_map(|(path, layer)| exposed(path, layer.0.values())));
-    let mut shown = TABLE.shown(&layers);
+    let in_file = file.iter().zip(given.layers.0.get(2));
+    let exposed = in_file.filter_map(|(path, layer)| exposed(path, layer.0.values()));
+    given.warnings.extend(exposed);
+    let mut shown = TABLE.shown(&given.layers);
     shown.retain(|shown| shown.name != CONFIG);
-    let loaded = TABLE.resolve(layers, problems, warnings, complete);
+    let loaded = TABLE.resolve(given, complete);
     let config = loaded.map(|loaded| Config {
         warnings: loaded.warnings,
         ..loaded.settings
@@ -68,43 +73,47 @@ fn has_password(given: &Given) -> bool {
 }
 
 /// Adds the channels, and checks the settings together.
-fn complete(config: &mut Config, check: &mut Check<'_>) {
-    let layers = check.layers;
-    let feeds = &config.feeds;
-    if feeds.poll().min > feeds.poll().max {
-        let [min, max] = ["min_poll_interval", "max_poll_interval"].map(|name| layers.origin(name));
+fn complete(config: &mut Config, check: &mut Check) {
+    let polls = config.feeds.poll();
+    if polls.min > polls.max {
+        let place = |name| check.layers.origin(name);
         check.problem(format!(
-            "the shortest interval between polls ({min}) is longer than the longest one ({max})"
+            "the shortest interval between polls ({}) is longer than the longest one ({})",
+            place("min_poll_interval"),
+            place("max_poll_interval")
         ));
     }
-    match (&config.certificate.cert, &config.certificate.key) {
+    match (&config.cert, &config.key) {
         (Some(_), None) => check.wrong_setting("cert", "its private key is missing: give --key"),
         (None, Some(_)) => check.wrong_setting("key", "its certificate is missing: give --cert"),
         _ => {}
     }
-    let (ack, fall_back) = (config.flows.ack_delay, config.flows.fall_back);
-    if fall_back <= ack {
+    if config.flows.fall_back <= config.flows.ack_delay {
         check.problem(format!(
             "--fall-back-ms {} must be longer than --ack-delay-ms {}: receivers may hold \
              acknowledgements back for that long",
-            fall_back.as_millis(),
-            ack.as_millis()
+            config.flows.fall_back.as_millis(),
+            config.flows.ack_delay.as_millis()
         ));
     }
     config.channels = all_channels(config, check);
-    check.warnings.extend(doubts(config));
+    if let Err(what) = channels::check(&config.channels) {
+        check.problem(what);
+    }
+    doubt(config, check);
 }
 
 /// Returns the channel of the flags, those of `--channel-spec`, and those of the file.
-fn all_channels(config: &Config, check: &mut Check<'_>) -> Vec<ChannelSettings> {
+fn all_channels(config: &Config, check: &mut Check) -> Vec<ChannelSettings> {
     let given = &config.given;
-    let feed = |address| FeedSettings {
-        address,
-        polls: Default::default(),
-    };
+    let polls = FeedArguments::default();
+    let feeds = given
+        .feed
+        .clone()
+        .map(|address| FeedSettings { address, polls });
     let first = ChannelSettings {
         name: given.channel.clone(),
-        feeds: given.feed.clone().map(feed).into_iter().collect(),
+        feeds: feeds.into_iter().collect(),
         groups: given.group.clone(),
         rate_bps: config.flows.rate_bps,
         private: given.private,
@@ -114,69 +123,57 @@ fn all_channels(config: &Config, check: &mut Check<'_>) -> Vec<ChannelSettings> 
     if !first.feeds.is_empty() || check.layers.given("channel").is_some() {
         all.push(first.clone());
     } else if first.private {
-        check.warnings.push(format!(
-            "{} is for the first channel, and there is none (--feed, --channel)",
-            check.layers.origin("private")
+        let private = check.layers.origin("private");
+        check.warn(format!(
+            "{private} is for the first channel, and there is none (--feed, --channel)"
         ));
     }
-    let sections = check.layers.sections("channels");
-    let of_file = sections
-        .iter()
-        .filter(|_| sections.len() == given.channels.len());
-    let origins = given.channel_spec.iter().map(|_| None);
-    let origins = origins.chain(of_file.map(|section| Some(&section.origin)));
-    let tables = given.channel_spec.iter().chain(&given.channels);
     // Without a first channel the groups begin with the first of these.
-    for (table, origin) in tables.zip(origins.chain(std::iter::repeat(None))) {
+    for table in given.channel_spec.iter().chain(&given.channels) {
         match table.channel(all.len(), &first) {
             Ok(channel) => all.push(channel),
-            Err(what) => match origin {
-                Some(origin) => check.wrong(origin, what),
-                None => check.problem(what),
-            },
+            Err(what) => check.problem(what),
         }
-    }
-    if let Err(what) = channels::check(&all) {
-        check.problem(what);
     }
     all
 }
 
-/// Returns warnings about valid settings that are probably not meant.
-fn doubts(config: &Config) -> Vec<String> {
-    let Config {
-        channels, flows, ..
-    } = config;
-    let groups = channels.iter().map(|channel| &channel.groups);
-    let no_multicast = !channels.is_empty() && groups.clone().all(|g| g.all().is_empty());
-    let mut doubts: Vec<String> = groups.flat_map(|groups| groups.doubts(flows.asm)).collect();
-    if no_multicast && (flows.asm || flows.sources().is_given()) {
-        doubts.push(
-            "--asm and --flow-source have no effect without multicast (--group is empty)".into(),
+/// Warns about valid settings that are probably not meant.
+fn doubt(config: &Config, check: &mut Check) {
+    let (channels, flows) = (&config.channels, &config.flows);
+    let relays = flows.relays.as_deref().unwrap_or_default();
+    let no_groups = |channel: &ChannelSettings| channel.groups.all().is_empty();
+    let no_multicast = !channels.is_empty() && channels.iter().all(no_groups);
+    if no_multicast && (flows.asm || flows.sources.is_some()) {
+        check.warn("--asm and --flow-source have no effect without multicast (--group is empty)");
+    }
+    if no_multicast && !relays.is_empty() {
+        check.warn(
+            "--relay has no effect without multicast (--group is empty): relays get flows by \
+             multicast",
         );
     }
     let own = channels
         .iter()
         .filter(|channel| channel.keep != config.keep);
     let own = own.map(|channel| (format!("channel {:?}", channel.name), channel.keep));
-    for (what, keep) in std::iter::once(("--retention".to_owned(), config.keep)).chain(own) {
+    for (what, keep) in iter::once(("--retention".to_owned(), config.keep)).chain(own) {
         if let Some(count @ 1..FEW_KEPT) = keep.count {
-            doubts.push(format!(
+            check.warn(format!(
                 "{what} {count}: receivers that are away for no more than so many updates miss some"
             ));
         }
     }
-    doubts.extend(flows.relays().iter().filter_map(Relay::doubt));
-    if !flows.relays().is_empty() && no_multicast {
-        doubts.push(
-            "--relay has no effect without multicast (--group is empty): relays get flows by \
-             multicast"
-                .into(),
-        );
+    let address = address_warning(config.public_address.as_ref());
+    if address.is_none() && config.listen.ip().is_loopback() {
+        check.warn(format!(
+            "--listen {} takes connections from this machine only",
+            config.listen
+        ));
     }
-    doubts.extend(values::reachability(
-        config.public_address.as_ref(),
-        config.listen,
-    ));
-    doubts
+    let groups = channels
+        .iter()
+        .flat_map(|channel| channel.groups.doubts(flows.asm));
+    let all = relays.iter().filter_map(Relay::doubt).chain(groups);
+    check.warnings.extend(all.chain(address));
 }

@@ -5,10 +5,10 @@ use std::fmt;
 use anyhow::{Result, bail};
 use data_encoding::BASE64URL_NOPAD;
 use ring::digest::{SHA256, digest};
+use service::link::Pin;
 use url::Url;
 
 use super::{DataFolder, PRIVATE, check_private, random};
-use crate::config::show_pin;
 
 /// File of the link in the data folder.
 pub const FILE: &str = "enrolment-link";
@@ -78,7 +78,7 @@ pub fn link(
     channels: &[impl fmt::Display],
 ) -> String {
     let mut link = format!("flexfeed://{token}@{address}");
-    let pins = pins.iter().map(|pin| format!("pin={}", show_pin(pin)));
+    let pins = pins.iter().map(|pin| format!("pin={}", Pin(*pin)));
     let channels = channels.iter().map(|channel| format!("ch={channel}"));
     for (at, part) in pins.chain(channels).enumerate() {
         link.push(if at == 0 { '?' } else { '&' });

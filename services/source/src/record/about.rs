@@ -8,24 +8,23 @@ use jiff::Timestamp;
 
 use crate::config::PublicAddress;
 
-/// Returns warnings about the address in enrolment links; none if it can be routed to. Names are
+/// Returns a warning about the address in enrolment links; none if it can be routed to. Names are
 /// not resolved: the result here need not be that at the receivers.
-pub fn address_warnings(address: Option<&PublicAddress>) -> Vec<String> {
+pub fn address_warning(address: Option<&PublicAddress>) -> Option<String> {
     let Some(address) = address else {
-        return vec![
+        return Some(
             "PUBLIC_ADDRESS is not set: enrolment links name 127.0.0.1, which only receivers on \
              this machine can reach. Set FLEXFEED_PUBLIC_ADDRESS (--public-address) to a name or \
              address by which receivers reach this source"
                 .to_owned(),
-        ];
+        );
     };
     let why = match &address.host {
         url::Host::Ipv4(ip) => unroutable(IpAddr::V4(*ip)),
         url::Host::Ipv6(ip) => unroutable(IpAddr::V6(*ip)),
         url::Host::Domain(name) => local_name(name),
     };
-    let sentence = |why| format!("PUBLIC_ADDRESS is {address}, {why}");
-    why.map(sentence).into_iter().collect()
+    why.map(|why| format!("PUBLIC_ADDRESS is {address}, {why}"))
 }
 
 /// Returns the warning of an overload that goes on; its first word is for programs.
@@ -136,9 +135,7 @@ mod tests {
             host: url::Host::parse(host).unwrap(),
             port: Some(4433),
         };
-        let warnings = address_warnings(Some(&address));
-        assert!(warnings.len() <= 1, "{warnings:?}");
-        warnings.into_iter().next().unwrap_or_default()
+        address_warning(Some(&address)).unwrap_or_default()
     }
 
     #[test]
@@ -163,7 +160,7 @@ mod tests {
 
     #[test]
     fn addresses_that_receivers_cannot_reach_are_warned_of() {
-        assert!(address_warnings(None)[0].contains("not set"));
+        assert!(address_warning(None).unwrap().contains("not set"));
         let cases = [
             ("127.0.0.1", "loopback"),
             ("[::1]", "loopback"),

@@ -33,7 +33,7 @@ use crate::ingest::PollReport;
 use crate::metrics::RecordMetrics;
 use crate::status::Role;
 use crate::transport::Transport;
-pub use about::address_warnings;
+pub use about::address_warning;
 pub use commands::CommandExecutor;
 use outbox::Outbox;
 use recorder::Recorder;

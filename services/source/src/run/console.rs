@@ -17,7 +17,7 @@ use crate::config::Console;
 /// # Errors
 /// The address is taken, or not one of this machine.
 pub(super) async fn listen(console: &Console) -> Result<Option<TcpListener>> {
-    let Some(listen) = console.listen() else {
+    let Some(listen) = console.at else {
         return Ok(None);
     };
     let listener = TcpListener::bind(listen).await.with_context(|| {
@@ -31,7 +31,7 @@ pub(super) async fn serve(listener: TcpListener, context: Arc<Context>, stop: Ca
     let config = &context.config;
     let console = &config.console;
     let beyond = |listen: SocketAddr| !service::host::is_own(listen.ip());
-    if console.listen().is_some_and(beyond) && console.public_url.is_none() {
+    if console.at.is_some_and(beyond) && console.public_url.is_none() {
         warn!(
             "--console answers at an address that other machines reach, and --console-public-url \
              is not set: passwords would cross the network unencrypted; put a proxy with TLS \

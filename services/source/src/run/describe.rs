@@ -2,15 +2,16 @@
 
 use std::net::SocketAddr;
 
+use service::link::Pin;
 use store::SourceInfo;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{Config, show_pin};
-use crate::record::address_warnings;
+use crate::config::Config;
+use crate::record::address_warning;
 
 /// Prefix of warnings about the address in links, which the console shows next to each link.
-const ADDRESS: &str = "public-address";
+const ADDRESS: &str = "public-address: ";
 
 /// Returns the description at the start.
 pub(super) fn describe(
@@ -20,15 +21,14 @@ pub(super) fn describe(
     http: SocketAddr,
     pin: &[u8; 32],
 ) -> SourceInfo {
-    let doubts = address_warnings(config.public_address.as_ref());
-    let doubts = doubts.iter().map(|doubt| format!("{ADDRESS}: {doubt}"));
-    let mut warnings: Vec<String> = doubts.collect();
-    // A warning about the same address is already above.
-    let others = config.warnings.iter();
-    let others = others.filter(|warning| !warning.contains("--public-address"));
-    warnings.extend(others.cloned());
+    let doubt = address_warning(config.public_address.as_ref());
+    let mut warnings = config.warnings.clone();
+    let about_address = warnings.iter_mut();
+    for warning in about_address.filter(|warning| Some(&**warning) == doubt.as_ref()) {
+        warning.insert_str(0, ADDRESS);
+    }
     SourceInfo {
-        holder: config.holder_name(),
+        holder: config.holder_name.clone(),
         software: concat!("flexfeed-source ", env!("CARGO_PKG_VERSION")).to_owned(),
         started_ms: jiff::Timestamp::now().as_millisecond(),
         public_address: vec![address.to_owned()],
@@ -41,12 +41,9 @@ pub(super) fn describe(
 }
 
 fn pins(config: &Config, pin: &[u8; 32]) -> Vec<String> {
-    let next = config.next_pin.filter(|next| next != pin);
-    [*pin]
-        .into_iter()
-        .chain(next)
-        .map(|pin| show_pin(&pin))
-        .collect()
+    let next = config.next_pin.filter(|next| next.0 != *pin);
+    let pins = [Pin(*pin)].into_iter().chain(next);
+    pins.map(|pin| pin.to_string()).collect()
 }
 
 /// Updates the description with the certificate until `stop`, and then with the end of the process.

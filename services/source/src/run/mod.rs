@@ -88,13 +88,13 @@ async fn start(config: Config, stop: CancellationToken) -> Result<RunningParts> 
     let folder = DataFolder::open(&config.data)?;
     let public = config.public_address.clone();
     let public = public.unwrap_or_else(PublicAddress::local);
-    let own = config.certificate.files();
+    let own = config.cert.clone().zip(config.key.clone());
     let identity = Identity::load_or_make(&folder, &public.host_name(), own)?;
     ::service::startup::make_qlog_folder(config.qlog.as_deref()).map_err(Error::msg)?;
     let store = startup::open_store(&config, &folder).await?;
     let holder = Holder {
         id: folder.holder()?,
-        name: config.holder_name(),
+        name: config.holder_name.clone(),
     };
     let is_withheld =
         startup::put_settings(&config, &store, &holder, startup::SetupPhase::Start).await?;
@@ -114,7 +114,7 @@ async fn start(config: Config, stop: CancellationToken) -> Result<RunningParts> 
     let (info, infos) = watch::channel(info);
     let (reports, polls) = mpsc::channel(POLLS);
     let reports = Reports::new(reports, metrics.records.clone());
-    let link = Link::prepare(&folder, &store, address, config.next_pin).await?;
+    let link = Link::prepare(&folder, &store, address, config.next_pin.map(|pin| pin.0)).await?;
     let (addresses, known_addresses) = watch::channel(netio::host_addresses().unwrap_or_default());
     let context = Arc::new(Context {
         addresses: known_addresses,
@@ -181,7 +181,7 @@ async fn start(config: Config, stop: CancellationToken) -> Result<RunningParts> 
         stop.clone(),
     ));
     parts.spawn(relays::watch(
-        context.config.flows.relays().to_vec(),
+        context.config.flows.relays.clone().unwrap_or_default(),
         context.handle.clone(),
         Arc::clone(&context.board),
         stop.clone(),

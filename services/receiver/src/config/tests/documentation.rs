@@ -37,7 +37,7 @@ fn documented() -> String {
             "\n| key of `[[{}]]` | default | what it is |\n|---|---|---|\n",
             tables.key
         ));
-        for key in tables.keys.settings() {
+        for key in tables.settings() {
             let (help, default) = default(&key);
             text.push_str(&format!("| `{}` | {default} | {help} |\n", key.name));
         }

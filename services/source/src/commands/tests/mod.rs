@@ -2,6 +2,8 @@
 
 mod documents;
 
+use service::link::Pin;
+
 use super::*;
 use crate::config::Config;
 
@@ -225,7 +227,7 @@ fn links_have_both_pins_and_all_channels() {
     let pins = [[1; 32], [2; 32]];
     let channels = ["a".to_owned(), "b".to_owned()];
     let made = crate::data::enrolment::link("T", "h.example:1", &pins, &channels);
-    let (one, two) = (config::show_pin(&pins[0]), config::show_pin(&pins[1]));
+    let (one, two) = (Pin(pins[0]).to_string(), Pin(pins[1]).to_string());
     assert_eq!(
         made,
         format!("flexfeed://T@h.example:1?pin={one}&pin={two}&ch=a&ch=b")

@@ -61,7 +61,7 @@ fn defaults() {
     let group = "232.70.70.1:4434".parse().unwrap();
     assert_eq!(config.channels[0].groups.all(), [group]);
     assert!(!config.channels[0].private);
-    assert_eq!(config.flows.sources(), FlowSources::default());
+    assert_eq!(config.flows.sources, None);
     assert_eq!((config.flows.asm, config.flows.replicate), (false, true));
     assert_eq!((config.keep, config.qlog), (Keep::default(), None));
     assert_eq!(config.flows.unicast_rate_bps, 200_000_000);
@@ -112,6 +112,14 @@ fn polls_are_at_fixed_times_or_within_bounds() {
         text.contains("--min-poll-interval") || text.contains("default"),
         "{text}"
     );
+    // What is overridden itself excludes nothing.
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("f.toml");
+    std::fs::write(&file, "max_poll_interval = 40").unwrap();
+    let weakest = ("FLEXFEED_CONFIG", file.to_str().unwrap());
+    let places = [("FLEXFEED_POLL_INTERVAL", "9"), weakest];
+    assert_eq!(seconds(&[], &places), (9, 9));
+    assert_eq!(seconds(&["--min-poll-interval", "5"], &places), (5, 40));
     let config = config(&[]).unwrap();
     let of = |min, max| {
         let seconds = |s: Option<u64>| s.map(Duration::from_secs);
@@ -127,16 +135,15 @@ fn polls_are_at_fixed_times_or_within_bounds() {
 
 #[test]
 fn own_certificates_come_with_their_keys_and_pins_are_pins() {
-    let own = config(&["--cert", "a.pem", "--key", "b.pem"])
-        .unwrap()
-        .certificate;
-    assert_eq!(own.files(), Some(("a.pem".into(), "b.pem".into())));
+    let own = config(&["--cert", "a.pem", "--key", "b.pem"]).unwrap();
+    let files = own.cert.zip(own.key);
+    assert_eq!(files, Some(("a.pem".into(), "b.pem".into())));
     assert!(refused(&["--cert", "a.pem"]).contains("--key"));
     assert!(refused(&["--key", "a.pem"]).contains("--cert"));
-    let pin = show_pin(&[7; 32]);
+    let pin = Pin([7; 32]).to_string();
     assert_eq!(
         config(&["--next-pin", &pin]).unwrap().next_pin,
-        Some([7; 32])
+        Some(Pin([7; 32]))
     );
     for bad in [
         "",
@@ -265,7 +272,7 @@ fn groups_are_multicast_of_either_kind() {
         v4: Some("10.1.2.3".parse().unwrap()),
         v6: Some("2001:db8::3".parse().unwrap()),
     };
-    assert_eq!(config.flows.sources(), sources);
+    assert_eq!(config.flows.sources, Some(sources));
     assert_eq!(sources.towards(both[0]), Some("10.1.2.3".parse().unwrap()));
     assert_eq!(
         sources.towards(both[1]),
@@ -407,15 +414,11 @@ fn retention_and_rate_are_as_configured() {
 fn public_addresses_are_names_or_addresses() {
     let given = |text: &str| with_feed(&["--public-address", text]).unwrap();
     for (text, link, host) in [
+        ("lore.kernel.org", "lore.kernel.org:4433", "lore.kernel.org"),
         (
-            "feeds.example.org",
-            "feeds.example.org:4433",
-            "feeds.example.org",
-        ),
-        (
-            "feeds.example.org:99",
-            "feeds.example.org:99",
-            "feeds.example.org",
+            "lore.kernel.org:99",
+            "lore.kernel.org:99",
+            "lore.kernel.org",
         ),
         ("8.8.4.4", "8.8.4.4:4433", "8.8.4.4"),
         ("2001:4860::8", "[2001:4860::8]:4433", "2001:4860::8"),

@@ -90,11 +90,11 @@ fn all() -> impl Iterator<Item = Setting> {
     settings.filter(|setting| setting.in_variable() && setting.in_file())
 }
 
-/// Returns the default as shown; a switch shows none.
+/// Returns the default as shown, perhaps in words.
 fn default(setting: &Setting) -> String {
-    match setting.form() {
-        Form::Switch => String::new(),
-        _ => setting.default(),
+    match setting.default() {
+        text if text.is_empty() => setting.help().1,
+        text => text,
     }
 }
 
@@ -128,7 +128,8 @@ impl Site {
         key: Option<&str>,
     ) -> (Shown, String) {
         let mut arguments = vec!["flexfeed-source".to_owned()];
-        if [flag, variable, secret, key].iter().any(Option::is_some) || !default(setting).is_empty()
+        if [flag, variable, secret, key].iter().any(Option::is_some)
+            || !setting.default().is_empty()
         {
             arguments.extend(company(setting).iter().map(|a| (*a).to_owned()));
         }
@@ -205,7 +206,7 @@ fn a_default_never_overrides_the_file() {
         let (shown, _) = site.resolve(setting, None, None, None, Some(a));
         assert!(is_of_file(&shown), "{}", setting.name);
         // And a flag with the default's value hides it, for somebody has said so.
-        let default = default(setting);
+        let default = setting.default();
         if !default.is_empty() {
             let (shown, _) = site.resolve(setting, Some(&default), None, None, Some(a));
             assert_eq!(shown.value, default, "{}", setting.name);
