@@ -53,7 +53,7 @@ pub use loss::Counters;
 pub use multicast::MulticastSender;
 pub use packets::Packets;
 #[cfg(feature = "tokio")]
-pub use udp::{BindOptions, UdpSocket};
+pub use udp::{BindOptions, UdpSocket, bind_group};
 
 #[cfg(all(doctest, feature = "tokio"))]
 #[doc = include_str!("../README.md")]

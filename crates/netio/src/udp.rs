@@ -2,11 +2,12 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use quinn_udp::{Transmit, UdpSockRef, UdpSocketState};
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::io::Interest;
 
 use crate::batch::{Datagram, RecvBatch};
@@ -374,6 +375,42 @@ impl AsFd for UdpSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.io.as_fd()
     }
+}
+
+/// Binds several non-blocking sockets to one address, among which the kernel divides what arrives
+/// by the peers' addresses (`SO_REUSEPORT`). Options and buffers are those of [`UdpSocket::bind`];
+/// [`UdpSocket::from_std`] takes the sockets.
+///
+/// The address has to be free at first, also of sockets that would share it.
+///
+/// # Errors
+/// As [`UdpSocket::bind`], but for the runtime.
+pub fn bind_group(
+    address: SocketAddr,
+    count: NonZeroUsize,
+) -> io::Result<(std::net::UdpSocket, Vec<std::net::UdpSocket>)> {
+    let bound = || {
+        let first = new_socket(address)?;
+        first.bind(&address.into())?;
+        first.set_nonblocking(true)?;
+        let first: std::net::UdpSocket = first.into();
+        let mut others = Vec::new();
+        if count.get() > 1 {
+            // Only now: otherwise the first would share a port that is in use, even one that the
+            // kernel chooses.
+            SockRef::from(&first).set_reuse_port(true)?;
+            let address = first.local_addr()?;
+            for _ in 1..count.get() {
+                let socket = new_socket(address)?;
+                socket.set_reuse_port(true)?;
+                socket.bind(&address.into())?;
+                socket.set_nonblocking(true)?;
+                others.push(socket.into());
+            }
+        }
+        Ok((first, others))
+    };
+    bound().map_err(|error| context(error, format_args!("cannot open UDP socket {address}")))
 }
 
 /// Creates a UDP socket of the address's family with large buffers, not bound yet.

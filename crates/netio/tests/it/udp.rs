@@ -2,10 +2,11 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::num::NonZeroUsize;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-use netio::{BindOptions, RecvBatch, UdpSocket};
+use netio::{BindOptions, RecvBatch, UdpSocket, bind_group};
 use tokio::time::timeout;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -315,4 +316,45 @@ async fn an_unsegmented_train_is_sent_one_by_one() {
         counters.gso_refused, 1,
         "it is not asked again for each train"
     );
+}
+
+#[tokio::test]
+async fn a_group_of_sockets_shares_one_address_with_nobody_else() {
+    let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let count = NonZeroUsize::new(3).unwrap();
+    let (first, others) = bind_group(any, count).unwrap();
+    let address = first.local_addr().unwrap();
+    let sockets: Vec<_> = [first].into_iter().chain(others).collect();
+    assert_eq!(sockets.len(), 3);
+    for socket in &sockets {
+        assert_eq!(socket.local_addr().unwrap(), address);
+    }
+    // Not even with a group of the same user.
+    let error = bind_group(address, count).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::AddrInUse, "{error}");
+    assert!(error.to_string().contains(&address.to_string()), "{error}");
+    // What one peer sends arrives at one socket, and what many send at all of them.
+    let sockets = sockets.into_iter().map(|s| UdpSocket::from_std(s).unwrap());
+    let sockets: Vec<_> = sockets.collect();
+    let mut senders = Vec::new();
+    for _ in 0..60 {
+        let sender = local();
+        for part in [b"a", b"b"] {
+            sender.send(address, part, None).await.unwrap();
+        }
+        senders.push(sender.local_addr());
+    }
+    let mut arrived = Vec::new();
+    for socket in &sockets {
+        let mut batch = RecvBatch::new();
+        let mut from = Vec::new();
+        socket.readable().await.unwrap();
+        while let Ok(_) = socket.try_recv(&mut batch, |datagram| from.push(datagram.from)) {}
+        assert!(from.chunks(2).all(|pair| pair[0] == pair[1]), "{from:?}");
+        arrived.extend(from);
+    }
+    arrived.sort();
+    arrived.dedup();
+    senders.sort();
+    assert_eq!(arrived, senders);
 }
