@@ -5,9 +5,10 @@ use anyhow::{Result, bail, ensure};
 use crate::binaries::Binaries;
 use crate::scenario::{
     Fault, a_cut_receiver_falls_back_and_returns, a_deaf_relay_is_left,
-    a_draining_relay_costs_nothing, a_narrow_path, a_restored_backup_is_noticed,
-    a_slow_receiver_holds_up_only_itself, a_thousand_receivers_get_every_update, addresses_change,
-    all_families_and_any_source, an_hour_of_a_busy_archive, away_for_thousands_of_updates,
+    a_draining_relay_costs_nothing, a_killed_shard_is_replaced, a_narrow_path,
+    a_restored_backup_is_noticed, a_slow_receiver_holds_up_only_itself,
+    a_thousand_receivers_get_every_update, addresses_change, all_families_and_any_source,
+    an_hour_of_a_busy_archive, away_for_thousands_of_updates,
     crashes_lose_nothing_and_repeat_nothing, dual_stack, flapping_backs_off,
     forged_and_flooding_requests_get_nothing, ipv6_only, links_fail_in_turn, loss_is_repaired,
     nat_rebinding, older_receivers_are_served, one_narrow_path_decides_the_packet_size,
@@ -30,7 +31,7 @@ struct Claim {
 }
 
 /// Every promise at least once; every scenario of a network of another kind at least once.
-const CLAIMS: [Claim; 33] = [
+const CLAIMS: [Claim; 34] = [
     // While a return is held back, a receiver gets every update by both paths.
     Claim {
         fault: Fault::DedupeOff,
@@ -239,6 +240,13 @@ const CLAIMS: [Claim; 33] = [
         name: "sw: a thousand receivers",
         scenario: a_thousand_receivers_get_every_update,
         reasons: &["updates left out without a word"],
+    },
+    // Nobody closes the connections of the dead shard, and nobody serves them.
+    Claim {
+        fault: Fault::ShardRestartOff,
+        name: "sh: a killed shard",
+        scenario: a_killed_shard_is_replaced,
+        reasons: &["all to be served again"],
     },
     Claim {
         fault: Fault::FlowLeaves,

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use flexicast_tokio::source::POISON;
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
 
@@ -11,6 +12,24 @@ use crate::waiting::pause;
 
 /// The largest UDP payload made, in bytes; it fits one Ethernet frame.
 const LARGEST: usize = 1400;
+
+fn socket_to(to: SocketAddr) -> Result<UdpSocket> {
+    let any: IpAddr = if to.is_ipv4() {
+        Ipv4Addr::UNSPECIFIED.into()
+    } else {
+        Ipv6Addr::UNSPECIFIED.into()
+    };
+    UdpSocket::bind((any, 0)).context("opening a UDP socket")
+}
+
+/// Makes the shard of a source fail that gets a datagram from here.
+///
+/// # Errors
+/// The datagram cannot be sent.
+pub fn send_poison(to: SocketAddr) -> Result<()> {
+    socket_to(to)?.send_to(POISON, to)?;
+    Ok(())
+}
 
 /// Sends `count` datagrams of random length and content, about `per_second` of them.
 ///
@@ -28,12 +47,7 @@ pub fn send_garbage(
     flow: Option<[u8; 8]>,
     seed: u64,
 ) -> Result<()> {
-    let any: IpAddr = if to.is_ipv4() {
-        Ipv4Addr::UNSPECIFIED.into()
-    } else {
-        Ipv6Addr::UNSPECIFIED.into()
-    };
-    let socket = UdpSocket::bind((any, 0)).context("opening a UDP socket")?;
+    let socket = socket_to(to)?;
     let mut rng = StdRng::seed_from_u64(seed);
     let interval = Duration::from_secs(1) / per_second.max(1);
     for number in 0..count {

@@ -19,9 +19,6 @@ use crate::train::{send_train, source_ip};
 
 /// Packets that go out in one system call at most.
 const TRAIN: usize = 10;
-/// Streams and bytes that wait inside a link before it takes more.
-const MAX_WAITING: usize = 64;
-const MAX_WAITING_BYTES: usize = 128 << 10;
 /// Bytes of the control stream that may wait for a peer to read them.
 const MAX_CONTROL: usize = 256 << 10;
 /// Burst of a session after a pause, in bytes.
@@ -155,11 +152,9 @@ impl Link {
         self.control.len() > MAX_CONTROL
     }
 
-    /// Whether more streams may be queued.
-    pub(crate) fn has_room(&self) -> bool {
-        self.waiting.len() < MAX_WAITING
-            && self.waiting_bytes < MAX_WAITING_BYTES
-            && self.conn.is_established()
+    /// Returns the pieces that wait for quiche to take them, and the bytes in them.
+    pub(crate) fn waiting(&self) -> (usize, usize) {
+        (self.waiting.len(), self.waiting_bytes)
     }
 
     /// Whether the peer has acknowledged all streams that were written, and nothing waits.
@@ -223,7 +218,7 @@ impl Link {
             self.recall.postpone(now);
             return Ok(());
         };
-        let from = source_ip(socket, path.local);
+        let from = source_ip(socket.local_addr(), path.local);
         let room = &mut buffer[..UDP_PAYLOAD];
         while let Some(len) = self.recall.packet(&mut self.conn, room, now) {
             send_train(socket, path.peer, from, &room[..len], None).await?;
@@ -299,7 +294,7 @@ impl Link {
                 limit.spend(len);
             }
             self.bucket.take(len);
-            let from = source_ip(socket, info.from);
+            let from = source_ip(socket.local_addr(), info.from);
             if train.packets > 0 && !train.takes(len, from, info.to) {
                 let start = train.len;
                 self.refused += train.flush(socket, buffer).await?;
@@ -323,6 +318,10 @@ impl Link {
             .flatten()
             .min()
     }
+
+    /// Pieces, and bytes in them, that should wait inside a link at most.
+    pub(crate) const MAX_WAITING: usize = 64;
+    pub(crate) const MAX_WAITING_BYTES: usize = 128 << 10;
 
     /// Bytes that [`Link::transmit`] needs.
     pub(crate) const BUFFER: usize = TRAIN * UDP_PAYLOAD;

@@ -17,11 +17,47 @@ const MIN_RESET: usize = 21;
 const MAX_RESET: usize = 42;
 const TOKEN_LEN: usize = 16;
 
-/// Makes connection IDs and the reset token that belongs to each: HMAC-SHA-256 of a key that
-/// survives restarts.
-pub(crate) struct Resets {
+/// Makes the connection IDs of a shard and the reset token that belongs to each: HMAC-SHA-256 of a
+/// key that survives restarts.
+#[derive(Clone)]
+pub(crate) struct ConnectionIds {
     key: hmac::Key,
     shard: u8,
+}
+
+impl ConnectionIds {
+    pub(crate) fn new(key: &[u8; 32], shard: u8) -> Self {
+        ConnectionIds {
+            key: hmac::Key::new(hmac::HMAC_SHA256, key),
+            shard,
+        }
+    }
+
+    /// Returns the number of the shard.
+    pub(crate) fn shard(&self) -> u8 {
+        self.shard
+    }
+
+    /// Makes a fresh connection ID: the shard, then random bytes.
+    ///
+    /// # Errors
+    /// The system gives no random bytes.
+    pub(crate) fn make(&self) -> Result<[u8; CID_LEN], Error> {
+        let mut id: [u8; CID_LEN] = random()?;
+        id[0] = self.shard;
+        Ok(id)
+    }
+
+    /// Returns the stateless reset token of a connection ID of any shard.
+    pub(crate) fn token(&self, id: &[u8]) -> [u8; TOKEN_LEN] {
+        let mut token = [0; TOKEN_LEN];
+        token.copy_from_slice(&hmac::sign(&self.key, id).as_ref()[..TOKEN_LEN]);
+        token
+    }
+}
+
+/// Limits of the answers to packets of no connection.
+pub(crate) struct Resets {
     bucket: TokenBucket,
     /// A limit of its own: anybody provokes Version Negotiations with made-up addresses,
     /// and receivers wait for resets after a restart.
@@ -40,29 +76,13 @@ pub(crate) enum ResetDecision {
 }
 
 impl Resets {
-    pub(crate) fn new(key: &[u8; 32], shard: u8) -> Self {
+    pub(crate) fn new() -> Self {
         // One token per answer: eight "bits" each, so that the bucket counts packets.
         let bucket = || TokenBucket::new(ANSWERS_PER_SECOND * 8, ANSWERS_PER_SECOND as usize);
         Resets {
-            key: hmac::Key::new(hmac::HMAC_SHA256, key),
-            shard,
             bucket: bucket(),
             negotiations: bucket(),
         }
-    }
-
-    /// A fresh connection ID: the shard, then random bytes.
-    pub(crate) fn connection_id(&self) -> Result<[u8; CID_LEN], Error> {
-        let mut id: [u8; CID_LEN] = random()?;
-        id[0] = self.shard;
-        Ok(id)
-    }
-
-    /// The stateless reset token of a connection ID.
-    pub(crate) fn token(&self, id: &[u8]) -> [u8; TOKEN_LEN] {
-        let mut token = [0; TOKEN_LEN];
-        token.copy_from_slice(&hmac::sign(&self.key, id).as_ref()[..TOKEN_LEN]);
-        token
     }
 
     /// Takes the turn of a Version Negotiation; `false` if none is left.
@@ -72,7 +92,12 @@ impl Resets {
 
     /// The answer to a short-header packet for a connection that this source does not have: always
     /// smaller than what provoked it, and not too many per second.
-    pub(crate) fn answer(&mut self, packet: &[u8], now: Instant) -> ResetDecision {
+    pub(crate) fn answer(
+        &mut self,
+        ids: &ConnectionIds,
+        packet: &[u8],
+        now: Instant,
+    ) -> ResetDecision {
         let len = packet.len().saturating_sub(1).min(MAX_RESET);
         let id = packet.get(1..1 + CID_LEN);
         let Some(id) = id.filter(|_| len >= MIN_RESET) else {
@@ -86,7 +111,7 @@ impl Resets {
         };
         let mut out = random[..len].to_vec();
         out[0] = 0x40 | (out[0] & 0x3f);
-        out[len - TOKEN_LEN..].copy_from_slice(&self.token(id));
+        out[len - TOKEN_LEN..].copy_from_slice(&ids.token(id));
         ResetDecision::Reset(out)
     }
 }
@@ -108,38 +133,39 @@ mod tests {
     #[test]
     fn resets_are_smaller_rate_limited_and_survive_restarts() {
         let now = Instant::now();
-        let mut resets = Resets::new(&[7; 32], 0);
-        let id = resets.connection_id().unwrap();
+        let (mut resets, ids) = (Resets::new(), ConnectionIds::new(&[7; 32], 3));
+        let id = ids.make().unwrap();
+        assert_eq!(id[0], 3);
         let mut packet = vec![0x41];
         packet.extend_from_slice(&id);
         packet.resize(60, 9);
-        let ResetDecision::Reset(reset) = resets.answer(&packet, now) else {
+        let ResetDecision::Reset(reset) = resets.answer(&ids, &packet, now) else {
             panic!("no answer");
         };
         assert!(reset.len() < packet.len() && reset[0] & 0xc0 == 0x40);
-        let reborn = Resets::new(&[7; 32], 0);
+        let reborn = ConnectionIds::new(&[7; 32], 0);
         assert_eq!(reset[reset.len() - 16..], reborn.token(&id));
         assert_eq!(
-            resets.answer(&packet[..20], now),
+            resets.answer(&ids, &packet[..20], now),
             ResetDecision::NotAPacket,
             "too small to be answered"
         );
         let answered = (0..10_000)
-            .filter(|_| matches!(resets.answer(&packet, now), ResetDecision::Reset(_)))
+            .filter(|_| matches!(resets.answer(&ids, &packet, now), ResetDecision::Reset(_)))
             .count();
         assert!(answered <= ANSWERS_PER_SECOND as usize, "{answered}");
-        assert_eq!(resets.answer(&packet, now), ResetDecision::TooMany);
+        assert_eq!(resets.answer(&ids, &packet, now), ResetDecision::TooMany);
     }
 
     #[test]
     fn negotiations_take_no_turn_of_a_reset() {
         let now = Instant::now();
-        let mut resets = Resets::new(&[7; 32], 0);
+        let (mut resets, ids) = (Resets::new(), ConnectionIds::new(&[7; 32], 0));
         let answered = (0..10_000).filter(|_| resets.may_negotiate(now)).count();
         assert!((1..=ANSWERS_PER_SECOND as usize).contains(&answered));
         let packet = [0x41; 60];
         assert!(matches!(
-            resets.answer(&packet, now),
+            resets.answer(&ids, &packet, now),
             ResetDecision::Reset(_)
         ));
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 /// Lateness of a wake-up beyond which the process itself was away: suspended, or starved.
-const LATE: Duration = Duration::from_millis(50);
+pub(crate) const LATE: Duration = Duration::from_millis(50);
 
 /// Returns the absence of a process that is back at `now` and meant to wake at `wake`; `None` if it
 /// is negligible.

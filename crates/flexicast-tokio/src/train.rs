@@ -33,7 +33,7 @@ pub(crate) async fn send_train(
 
 /// The address to send from: the one that the peer wrote to, on a socket that is bound to all of
 /// them.
-pub(crate) fn source_ip(socket: &UdpSocket, from: SocketAddr) -> Option<IpAddr> {
-    let chosen = socket.local_addr().ip().is_unspecified() && !from.ip().is_unspecified();
+pub(crate) fn source_ip(bound: SocketAddr, from: SocketAddr) -> Option<IpAddr> {
+    let chosen = bound.ip().is_unspecified() && !from.ip().is_unspecified();
     chosen.then_some(from.ip())
 }

@@ -52,6 +52,8 @@ pub enum Fault {
     RevocationOff,
     /// Source: suspected gaps are not searched.
     GapFillOff,
+    /// Source: shards that fail are not restarted.
+    ShardRestartOff,
     /// Source: the protocol is another version than the receivers'.
     VersionOther,
     /// Relay: any response MAC is accepted.
@@ -84,7 +86,7 @@ impl Fault {
 }
 
 /// All faults, with their names in [`VARIABLE`].
-const NAMES: [(Fault, &str); 28] = [
+const NAMES: [(Fault, &str); 29] = [
     (Fault::DedupeOff, "dedupe-off"),
     (Fault::CursorFirst, "cursor-first"),
     (Fault::JournalAfterCursor, "journal-after-cursor"),
@@ -103,6 +105,7 @@ const NAMES: [(Fault, &str); 28] = [
     (Fault::FenceOff, "fence-off"),
     (Fault::RevocationOff, "revocation-off"),
     (Fault::GapFillOff, "gap-fill-off"),
+    (Fault::ShardRestartOff, "shard-restart-off"),
     (Fault::VersionOther, "version-other"),
     (Fault::MacCheckOff, "mac-check-off"),
     (Fault::NatByAddress, "nat-by-address"),

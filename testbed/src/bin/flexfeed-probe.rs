@@ -114,6 +114,12 @@ enum Action {
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
+    /// Make one shard of a source fail, whichever gets the datagram
+    Poison {
+        /// Address of the source
+        #[arg(long)]
+        to: SocketAddr,
+    },
 }
 
 fn main() -> Result<()> {
@@ -185,5 +191,6 @@ fn main() -> Result<()> {
             flow,
             seed,
         } => garbage::send_garbage(to, count, per_second, flow, seed),
+        Action::Poison { to } => garbage::send_poison(to),
     }
 }

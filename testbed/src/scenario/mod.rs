@@ -27,6 +27,7 @@ mod plan;
 mod restored;
 mod roaming;
 mod seat;
+mod shard;
 mod stage;
 mod swarm;
 mod tunnel;
@@ -57,6 +58,7 @@ pub use plan::{
 pub use restored::a_restored_backup_is_noticed;
 pub use roaming::addresses_change;
 pub use seat::{Seat, now_ms};
+pub use shard::a_killed_shard_is_replaced;
 pub use stage::Stage;
 pub use swarm::a_thousand_receivers_get_every_update;
 pub use tunnel::{
@@ -93,6 +95,8 @@ pub enum Fault {
     EvictionOff,
     /// The source sends larger packets although no member has acknowledged one.
     SizesUnconfirmed,
+    /// The source leaves shards that have failed as they are.
+    ShardRestartOff,
     /// Receivers say nothing of updates that are gone for good.
     GapsUntold,
     /// The source serves a database that was set back as if nothing had happened.
@@ -132,7 +136,7 @@ pub enum Fault {
 
 impl Fault {
     /// Every one.
-    pub const ALL: [Fault; 24] = [
+    pub const ALL: [Fault; 25] = [
         Fault::AddressesUntold,
         Fault::DedupeOff,
         Fault::CursorFirst,
@@ -140,6 +144,7 @@ impl Fault {
         Fault::FallbackOff,
         Fault::EvictionOff,
         Fault::SizesUnconfirmed,
+        Fault::ShardRestartOff,
         Fault::GapsUntold,
         Fault::RenewalOff,
         Fault::GapFillOff,
@@ -169,6 +174,7 @@ impl Fault {
             Fault::FallbackOff => "fallback-off",
             Fault::EvictionOff => "eviction-off",
             Fault::SizesUnconfirmed => "sizes-unconfirmed",
+            Fault::ShardRestartOff => "shard-restart-off",
             Fault::GapsUntold => "gaps-untold",
             Fault::RenewalOff => "renewal-off",
             Fault::GapFillOff => "gap-fill-off",
@@ -198,6 +204,7 @@ impl Fault {
             | Fault::FallbackOff
             | Fault::EvictionOff
             | Fault::SizesUnconfirmed
+            | Fault::ShardRestartOff
             | Fault::RenewalOff
             | Fault::GapFillOff
             | Fault::VersionOther => Side::Source,

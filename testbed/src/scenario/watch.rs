@@ -244,6 +244,21 @@ impl Stage {
         })
     }
 
+    /// The connections of each shard of the source, and the number of shards that have failed.
+    ///
+    /// # Errors
+    /// The source's metrics cannot be read.
+    pub fn shards(&self) -> Result<(Vec<u64>, u64)> {
+        let text = String::from_utf8(self.http("get", STATUS_PAGE, "/metrics")?)?;
+        let values = |name: &'static str| {
+            let its = text.lines().filter(move |line| line.starts_with(name));
+            its.filter_map(|line| line.rsplit(' ').next()?.parse().ok())
+        };
+        let sessions = values("flexfeed_source_shard_sessions{").collect();
+        let failures = values("flexfeed_source_shard_failures_total").next();
+        Ok((sessions, failures.context("no shard failures are counted")?))
+    }
+
     fn control(&self, path: &str) -> Result<()> {
         self.http("post", LORE, path).map(|_| ())
     }

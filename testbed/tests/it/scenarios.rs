@@ -208,6 +208,11 @@ fn sw_a_thousand_receivers_get_every_update() {
 }
 
 #[test]
+fn sh_a_killed_shard_is_replaced() {
+    require(scenario::a_killed_shard_is_replaced(None));
+}
+
+#[test]
 fn w_relay_beside_the_source() {
     require(scenario::relay_beside_the_source(None));
 }

@@ -36,12 +36,18 @@ struct Shared {
     left_out: AtomicU64,
 }
 
-/// A folder of files.
+/// A folder of files, with the thread that writes them.
 pub(crate) struct QlogFolder {
+    files: QlogFiles,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Makes files in a folder; cheap to clone.
+#[derive(Clone)]
+pub(crate) struct QlogFiles {
     path: PathBuf,
     shared: Arc<Shared>,
-    jobs: Option<SyncSender<WriteJob>>,
-    thread: Option<JoinHandle<()>>,
+    jobs: SyncSender<WriteJob>,
 }
 
 impl QlogFolder {
@@ -66,17 +72,35 @@ impl QlogFolder {
                 None
             }
         };
-        QlogFolder {
-            path,
-            shared,
-            jobs: Some(jobs),
-            thread,
-        }
+        let files = QlogFiles { path, shared, jobs };
+        QlogFolder { files, thread }
     }
 
+    pub(crate) fn files(&self) -> &QlogFiles {
+        &self.files
+    }
+
+    /// Waits until everything is written. All files have to be dropped before, and all that make
+    /// further ones.
+    pub(crate) async fn finish(self) {
+        let QlogFiles { shared, jobs, .. } = self.files;
+        drop(jobs);
+        if let Some(thread) = self.thread {
+            let _ = tokio::task::spawn_blocking(move || thread.join()).await;
+        }
+        let left_out = shared.left_out.load(Ordering::Relaxed);
+        if left_out > 0 {
+            info!(
+                pieces = left_out,
+                "qlog: the disk was too slow, so parts were left out"
+            );
+        }
+    }
+}
+
+impl QlogFiles {
     /// Begins a file; `None` when too many are open or writing has failed.
     pub(crate) fn create(&self, name: &str) -> Option<Log> {
-        let jobs = self.jobs.clone()?;
         let shared = self.shared.clone();
         if shared.failed.load(Ordering::Relaxed) {
             return None;
@@ -89,7 +113,7 @@ impl QlogFolder {
         let log = Log {
             id,
             shared,
-            jobs,
+            jobs: self.jobs.clone(),
             records: Vec::new(),
             handed_over: Instant::now(),
         };
@@ -97,21 +121,6 @@ impl QlogFolder {
             .try_send(WriteJob::Open(id, self.path.join(name)))
             .ok()?;
         Some(log)
-    }
-
-    /// Waits until everything is written. All files have to be dropped before.
-    pub(crate) async fn finish(mut self) {
-        self.jobs = None;
-        if let Some(thread) = self.thread.take() {
-            let _ = tokio::task::spawn_blocking(move || thread.join()).await;
-        }
-        let left_out = self.shared.left_out.load(Ordering::Relaxed);
-        if left_out > 0 {
-            info!(
-                pieces = left_out,
-                "qlog: the disk was too slow, so parts were left out"
-            );
-        }
     }
 }
 
@@ -209,7 +218,7 @@ mod tests {
     async fn qlog_files_are_complete_and_a_bad_folder_is_harmless() {
         let place = tempfile::tempdir().unwrap();
         let folder = QlogFolder::new(place.path().join("new"));
-        let mut log = folder.create("a.sqlog").unwrap();
+        let mut log = folder.files().create("a.sqlog").unwrap();
         log.write_all(b"{\"a\":1}\n").unwrap();
         log.write_all(b"{\"b\":").unwrap();
         log.write_all(b"2}\n").unwrap();
@@ -224,7 +233,7 @@ mod tests {
         // The thread finds out on its own; until then and after, writing goes nowhere and harms
         // nothing.
         for _ in 0..100 {
-            if let Some(mut log) = folder.create("a.sqlog") {
+            if let Some(mut log) = folder.files().create("a.sqlog") {
                 log.write_all(b"x\n").unwrap();
             }
         }
@@ -237,7 +246,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let folder = QlogFolder::new(place.path().to_owned());
         let open: Vec<_> = (0..MAX_OPEN * 2)
-            .filter_map(|i| folder.create(&i.to_string()))
+            .filter_map(|i| folder.files().create(&i.to_string()))
             .collect();
         assert!(open.len() <= MAX_OPEN, "{}", open.len());
     }

@@ -19,7 +19,7 @@ use flexicast::receiver::FlowInput;
 use flexicast::trace::{Outcome, PacketTrace, TracedFrame};
 use flexicast::{FlowId, PathId};
 
-use files::QlogFolder;
+use files::{QlogFiles, QlogFolder};
 
 /// Flows whose files are open at once.
 const MAX_FLOWS: usize = 128;
@@ -50,12 +50,12 @@ impl Qlog {
         }
     }
 
-    /// Lets quiche write down a connection; `id` is the connection ID that this end chose.
-    pub(crate) fn attach(&self, conn: &mut quiche::Connection, id: &[u8], peer: &str) {
-        let id = HEXLOWER.encode(id);
-        if let Some(log) = self.folder.create(&format!("{}-{id}.sqlog", self.name)) {
-            let title = format!("{} {id}", self.name);
-            conn.set_qlog(Box::new(log), title, format!("with {peer}"));
+    /// Returns what writes down connections. All clones have to be dropped before
+    /// [`Qlog::finish`].
+    pub(crate) fn connections(&self) -> ConnectionLogs {
+        ConnectionLogs {
+            files: self.folder.files().clone(),
+            name: self.name.clone(),
         }
     }
 
@@ -82,6 +82,7 @@ impl Qlog {
     fn begin(&self, flow: FlowId, at: Instant) -> Option<QlogStreamer> {
         let log = self
             .folder
+            .files()
             .create(&format!("{}-flow-{flow}.sqlog", self.name))?;
         let title = Some(format!("{} flow {flow}", self.name));
         let description = Some("packets of a Flexicast flow".to_owned());
@@ -122,6 +123,25 @@ impl Qlog {
     pub(crate) async fn finish(mut self) {
         self.flows.clear();
         self.folder.finish().await;
+    }
+}
+
+/// Writes down connections; cheap to clone.
+#[derive(Clone)]
+pub(crate) struct ConnectionLogs {
+    files: QlogFiles,
+    /// Prefix of all file names.
+    name: String,
+}
+
+impl ConnectionLogs {
+    /// Lets quiche write down a connection; `id` is the connection ID that this end chose.
+    pub(crate) fn attach(&self, conn: &mut quiche::Connection, id: &[u8], peer: &str) {
+        let id = HEXLOWER.encode(id);
+        if let Some(log) = self.files.create(&format!("{}-{id}.sqlog", self.name)) {
+            let title = format!("{} {id}", self.name);
+            conn.set_qlog(Box::new(log), title, format!("with {peer}"));
+        }
     }
 }
 

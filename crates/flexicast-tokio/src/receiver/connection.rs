@@ -119,7 +119,7 @@ impl Connection {
         )
         .map_err(Error::quic)?;
         if let Some(qlog) = qlog {
-            qlog.attach(&mut conn, &id, &peer.to_string());
+            qlog.connections().attach(&mut conn, &id, &peer.to_string());
         }
         Ok(Connection {
             link: Link::new(conn, RATE),

@@ -40,6 +40,9 @@ pub struct SourceConfig {
     pub max_replicas: usize,
     /// Threads that send replicated packets; the receivers are divided among them.
     pub replication_threads: NonZeroUsize,
+    /// Shards that the receivers' connections are divided among, 256 at most: each has a thread
+    /// and a socket of its own. A single one runs in the task of [`super::Source::run`].
+    pub shards: NonZeroUsize,
     /// Maximum acknowledgement delay of receivers.
     pub ack_delay: Duration,
     /// Time without acknowledgements after which a member falls back (`D_fb`).
@@ -72,6 +75,7 @@ impl SourceConfig {
             unicast_rate_bps: Some(200_000_000),
             max_replicas: Limits::default().replicas,
             replication_threads: NonZeroUsize::MIN,
+            shards: NonZeroUsize::MIN,
             ack_delay: Duration::from_millis(25),
             fall_back: Duration::from_millis(150),
             heartbeat: Duration::from_secs(1),
@@ -176,6 +180,8 @@ pub struct Faults {
     pub sizes_unconfirmed: bool,
     /// Whether members are blamed for silence while the source itself was late.
     pub lag_grace_off: bool,
+    /// Whether shards that fail are left as they are.
+    pub shard_restart_off: bool,
     /// Whether the source speaks another version of the protocol than its receivers.
     pub other_version: bool,
 }

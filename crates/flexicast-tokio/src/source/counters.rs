@@ -37,6 +37,11 @@ pub struct Counters {
     /// Packets of connections from addresses that were not followed: forged, or of a receiver that
     /// changes its address more often than a connection bears.
     pub unknown_paths: u64,
+    /// Datagrams that the kernel gave to another shard than their connection's, and that were
+    /// passed on.
+    pub misdelivered: u64,
+    /// Shards that failed and were restarted.
+    pub shard_failures: u64,
     /// Datagrams of connections that the kernel refused to send.
     pub send_errors: u64,
     /// Packets of flows that the kernel refused to send to a group.
@@ -58,4 +63,22 @@ pub struct Counters {
     /// Counters of the state machine, each a member of this object.
     #[serde(flatten)]
     pub protocol: SourceCounters,
+}
+
+impl Counters {
+    /// Adds what a shard has counted.
+    pub(super) fn add(&mut self, shard: &Counters) {
+        self.handshakes += shard.handshakes;
+        self.handshakes_abandoned += shard.handshakes_abandoned;
+        self.retries += shard.retries;
+        self.stray_datagrams += shard.stray_datagrams;
+        self.resets += shard.resets;
+        self.resets_withheld += shard.resets_withheld;
+        self.violations += shard.violations;
+        self.over_limit += shard.over_limit;
+        self.unknown_paths += shard.unknown_paths;
+        self.misdelivered += shard.misdelivered;
+        self.datagrams_dropped += shard.datagrams_dropped;
+        self.send_errors += shard.send_errors;
+    }
 }

@@ -5,13 +5,14 @@ mod counters;
 mod engine;
 mod history;
 mod outlets;
-mod peer;
 mod replication;
+mod shard;
 mod status;
 mod wall_clock;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -20,7 +21,6 @@ use bytes::Bytes;
 use flexicast::control::RelayHint;
 use flexicast::flow::FlowConfig;
 use flexicast::{DEFAULT_UDP_PAYLOAD, FlowId, source as core};
-use netio::UdpSocket;
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::debug;
 use uuid::Uuid;
@@ -48,6 +48,12 @@ pub use status::{
 
 /// Requests that wait for the engine.
 const COMMANDS: usize = 64;
+/// A shard's number is one byte of its connection IDs.
+const MAX_SHARDS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(255);
+
+/// Datagram that makes the shard fail that receives it, if there are several; for tests.
+#[cfg(feature = "fault-injection")]
+pub const POISON: &[u8] = b"poison";
 
 /// By what way the updates of each channel come to the engine.
 type Senders = Arc<RwLock<BTreeMap<String, mpsc::Sender<Publication>>>>;
@@ -76,9 +82,10 @@ impl Source {
     /// name.
     pub async fn bind(config: SourceConfig, backlog: Arc<dyn Backlog>) -> Result<Source, Error> {
         let quic = tls::source(&config.cert, &config.key)?;
-        let socket = UdpSocket::bind(config.listen)
-            .map_err(Error::io(format!("cannot listen on UDP {}", config.listen)))?;
-        let local = socket.local_addr();
+        let cannot_listen = || Error::io(format!("cannot listen on UDP {}", config.listen));
+        let shards = config.shards.min(MAX_SHARDS);
+        let sockets = netio::bind_group(config.listen, shards).map_err(cannot_listen())?;
+        let local = sockets.0.local_addr().map_err(cannot_listen())?;
         let senders = Senders::default();
         let (mut opened, mut channels): (_, Vec<core::ChannelConfig>) = (Vec::new(), Vec::new());
         for channel in &config.channels {
@@ -107,7 +114,8 @@ impl Source {
         };
         let parts = EngineParts {
             quic,
-            socket,
+            sockets,
+            local,
             channels: opened,
             core,
             backlog,

@@ -3,11 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use flexicast::source::SessionId;
+use netio::Packets;
 use netio::direct::{Destination, Destinations, ReplicationFailure, Replicator, Target};
-use netio::{Packets, UdpSocket};
 use tokio::sync::mpsc;
 
 use crate::Error;
@@ -78,7 +79,7 @@ impl Replication {
     ///
     /// # Errors
     /// The system refuses a descriptor or a thread.
-    pub(super) fn start(socket: &UdpSocket, threads: NonZeroUsize) -> Result<Self, Error> {
+    pub(super) fn start(socket: &impl AsFd, threads: NonZeroUsize) -> Result<Self, Error> {
         let (report, failures) = mpsc::channel(FAILURES);
         let failed = move |failure| {
             let _ = report.try_send(failure);

@@ -21,6 +21,8 @@ pub struct SourceStatus {
     pub replication_queue: usize,
     /// How late the source is.
     pub load: LoadStatus,
+    /// Connections of each shard.
+    pub shards: Vec<usize>,
     /// Counters since the start.
     pub counters: Counters,
 }

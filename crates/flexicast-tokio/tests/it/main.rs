@@ -15,4 +15,5 @@ mod paths;
 mod records;
 mod relays;
 mod replication;
+mod shards;
 mod site;

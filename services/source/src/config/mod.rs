@@ -251,6 +251,10 @@ pub struct FlowDefaults {
     #[arg(long, value_name = "NUMBER", default_value = "1")]
     #[arg(value_parser = whole::<usize>(1..=64))]
     pub replication_threads: usize,
+    /// Number of threads that the receivers' connections are divided among [default: one for each
+    /// processor, 8 at most]
+    #[arg(long = "shards", value_name = "NUMBER", value_parser = whole::<usize>(1..=256))]
+    pub shards: Option<usize>,
     /// Longest delay of receivers' acknowledgements, in ms
     #[arg(long = "ack-delay-ms", value_name = "MS", default_value = "25")]
     #[arg(value_parser = values::ms(1..=1000))]

@@ -148,6 +148,7 @@ fn seen() -> SourceStatus {
                 late: vec![Lateness::ReceiveQueue],
             }],
         },
+        shards: vec![0],
         mass_fall_backs: vec![MassFallBack {
             at_ms: 5,
             channel: "lore".into(),

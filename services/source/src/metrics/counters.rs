@@ -42,6 +42,9 @@ const KNOWN: &[Known] = table! {
     "failed_paths": failed_paths, "Addresses of receivers that failed path validation";
     "unknown_paths": unknown_paths,
         "Packets of connections from unknown addresses, forged ones among them";
+    "misdelivered": misdelivered,
+        "Datagrams passed on to the shard of their connection, as after an address change";
+    "shard_failures": shard_failures, "Shards that failed and were restarted";
     "send_errors": send_errors, "Datagrams of connections that the kernel refused to send";
     "multicast_errors": multicast_errors, "Flow packets that the kernel refused to send to a group";
     "copies": copies, "Flow packets replicated to single receivers, unsent ones included";

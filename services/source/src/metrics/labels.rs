@@ -54,6 +54,11 @@ pub(super) struct RelayLabels {
     pub relay: String,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct ShardLabels {
+    pub shard: u64,
+}
+
 pub(super) fn of(channel: &str) -> ChannelLabels {
     ChannelLabels {
         channel: channel.to_owned(),

@@ -146,6 +146,7 @@ fn everything() -> SourceStatus {
             publish_wait_ms: 1500.0,
             overloads: Vec::new(),
         },
+        shards: vec![3, 4],
         counters: Counters {
             refused: 3,
             copies_dropped: 8,
@@ -189,6 +190,7 @@ fn the_transport_status_is_shown() {
         ("receivers{channel=\"net\",rung=\"unicast\"}", 2.0),
         ("receivers{channel=\"net\",rung=\"amt\"}", 0.0),
         ("connected_receivers", 4.0),
+        ("shard_sessions{shard=\"1\"}", 4.0),
         ("receiver_lag_max_updates{channel=\"lore\"}", 6.0),
         ("receiver_lag_max_updates{channel=\"net\"}", 4.0),
         ("flow_packets_total{channel=\"lore\"}", 7.0),

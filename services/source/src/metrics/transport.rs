@@ -13,7 +13,7 @@ use prometheus_client::registry::{Registry, Unit};
 use service::metrics::raise;
 
 use super::counters::TransportCounters;
-use super::labels::{MoveLabels, RungLabels, of};
+use super::labels::{MoveLabels, RungLabels, ShardLabels, of};
 use super::{Counters, Gauges, Real, registered, whole};
 
 pub(super) const RUNGS: [Rung; 4] = [Rung::Multicast, Rung::Amt, Rung::Replicated, Rung::Unicast];
@@ -36,6 +36,8 @@ metrics! {
         connected: Gauge = "connected_receivers", "Connected receivers, of any channel";
         lag: Gauges = "receiver_lag_max_updates",
             "Updates between the head and the lowest confirmed cursor of a connected receiver";
+        by_shard: Family<ShardLabels, Gauge> = "shard_sessions",
+            "Receivers' connections of the shard";
         moves: Family<MoveLabels, Counter> = "moves", "Moves of receivers between rungs";
     }
 }
@@ -108,6 +110,14 @@ impl TransportMetrics {
         self.receivers
             .connected
             .set(whole(status.receivers.len() as u64));
+        for (shard, sessions) in status.shards.iter().enumerate() {
+            let shard = shard as u64;
+            let gauge = self
+                .receivers
+                .by_shard
+                .get_or_create(&ShardLabels { shard });
+            gauge.set(whole(*sessions as u64));
+        }
         let waiting = status.replication_queue as u64;
         self.flows.replication_queue.set(whole(waiting));
         self.load.observe(&status.load);

@@ -49,6 +49,8 @@ use supervisor::Supervisor;
 
 /// Number of polls that wait to be recorded; further ones are counted as dropped.
 const POLLS: usize = 1024;
+/// Shards on a machine with more processors, unless another number is set.
+const MAX_DEFAULT_SHARDS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(7);
 
 /// Why the source ended, other than by a signal.
 #[derive(Debug)]
@@ -264,6 +266,7 @@ async fn bind(config: &Config, identity: &Identity, backlog: StoreBacklog) -> Re
         max_replicas: config.flows.max_replicas,
         replication_threads: NonZeroUsize::new(config.flows.replication_threads)
             .unwrap_or(NonZeroUsize::MIN),
+        shards: shards(config.flows.shards),
         ack_delay: config.flows.ack_delay,
         fall_back: config.flows.fall_back,
         heartbeat: config.flows.heartbeat,
@@ -281,6 +284,15 @@ async fn bind(config: &Config, identity: &Identity, backlog: StoreBacklog) -> Re
         source
     };
     Ok(source)
+}
+
+/// Returns the number of shards: the one that is set, or one for each processor.
+fn shards(wanted: Option<usize>) -> NonZeroUsize {
+    let wanted = wanted.and_then(NonZeroUsize::new);
+    wanted.unwrap_or_else(|| {
+        let processors = std::thread::available_parallelism();
+        processors.map_or(NonZeroUsize::MIN, |n| n.min(MAX_DEFAULT_SHARDS))
+    })
 }
 
 fn listen(address: SocketAddr) -> Result<TcpListener> {

@@ -23,6 +23,7 @@ impl Engine {
         let until = now + within.min(far);
         let draining = self.draining.get_or_insert_with(|| {
             info!("no receivers are taken any more; what is published is delivered first");
+            self.shards.drain(now);
             Draining {
                 until,
                 _done: Vec::new(),
@@ -33,7 +34,7 @@ impl Engine {
     }
 
     /// Whether the end under way has come.
-    pub(super) fn has_drained(&mut self, now: Instant) -> bool {
+    pub(super) fn has_drained(&self, now: Instant) -> bool {
         let Some(draining) = &self.draining else {
             return false;
         };
@@ -49,7 +50,7 @@ impl Engine {
 
     /// Whether all that was published is acknowledged, by the members of flows and on each
     /// receiver's own connection.
-    fn is_all_delivered(&mut self) -> bool {
+    fn is_all_delivered(&self) -> bool {
         if self.channels.have_updates() {
             return false;
         }
@@ -60,10 +61,8 @@ impl Engine {
         {
             return false;
         }
-        let core = &self.core;
-        self.peers
-            .iter_mut()
-            .filter(|(_, peer)| peer.served)
-            .all(|(session, peer)| !core.owes(session) && peer.link.is_delivered())
+        let mut served = self.sessions.iter().filter(|(_, known)| known.served);
+        self.touched.is_empty()
+            && served.all(|(session, known)| !self.core.owes(session) && known.is_delivered())
     }
 }

@@ -61,7 +61,7 @@ impl Engine {
     fn follow_replicas_of(&mut self, channel: ChannelIndex) {
         let version = (
             self.core.replicas_generation(channel),
-            self.peers.switches(),
+            self.sessions.switches(),
         );
         let Some(opened) = self.channels.get_mut(channel) else {
             return;
@@ -72,11 +72,11 @@ impl Engine {
         let wanted = self.core.replicas(channel).iter().filter_map(|session| {
             // Only to validated addresses: no peer can make the source flood another.
             let path = self
-                .peers
+                .sessions
                 .get(*session)?
                 .path
                 .filter(|path| path.validated)?;
-            let from = source_ip(&self.socket, path.local);
+            let from = source_ip(self.local, path.local);
             let to = path.peer;
             Some((*session, Target { to, from }))
         });

@@ -7,6 +7,7 @@ use tracing::{info, warn};
 
 use super::Engine;
 use super::records::push_within;
+use crate::source::shard::Batch;
 use crate::source::status::{Lateness, LoadStatus, Overload};
 use crate::source::wall_clock::unix_ms_now;
 
@@ -27,19 +28,6 @@ const ENDS_AFTER: Duration = Duration::from_secs(5);
 const OVERLOADS: usize = 32;
 /// Lateness of timers that comes from their resolution.
 const RESOLUTION: Duration = Duration::from_millis(5);
-/// Interval at which the kernel is asked for the datagrams that it dropped.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
-
-/// What of the receivers' datagrams has been read.
-#[derive(Debug)]
-struct Intake {
-    /// When none was left for the last time.
-    drained_at: Instant,
-    /// Datagrams that the kernel had dropped, modulo 2³², at the last look.
-    dropped: u32,
-    looked_at: Instant,
-}
-
 /// Observations of one window.
 #[derive(Debug)]
 struct Window {
@@ -97,7 +85,6 @@ pub(super) struct LoadMonitor {
     overloads: VecDeque<Overload>,
     /// Number of overloads since the start.
     pub(super) begun: u64,
-    intake: Intake,
 }
 
 impl LoadMonitor {
@@ -112,34 +99,12 @@ impl LoadMonitor {
             last: (Duration::ZERO, Duration::ZERO),
             overloads: VecDeque::new(),
             begun: 0,
-            intake: Intake {
-                drained_at: now,
-                dropped: 0,
-                looked_at: now,
-            },
         }
     }
 
-    /// Notes that datagrams were read, all of them or not. Returns since when some may lie unread.
-    fn read(&mut self, is_drained: bool, now: Instant) -> Option<Instant> {
-        if is_drained {
-            self.intake.drained_at = now;
-        }
-        (!is_drained).then_some(self.intake.drained_at)
-    }
-
-    /// Whether it is time to look at what the kernel dropped.
-    fn is_look_due(&self, now: Instant) -> bool {
-        now >= self.intake.looked_at + LOOK_EVERY
-    }
-
-    /// Takes the number of arrived datagrams that the kernel has dropped so far, modulo 2³². Returns
-    /// how many are new, and the time of the last look, if there are any.
-    fn look(&mut self, dropped: u32, now: Instant) -> Option<(u64, Instant)> {
-        let new = dropped.wrapping_sub(std::mem::replace(&mut self.intake.dropped, dropped));
-        let since = std::mem::replace(&mut self.intake.looked_at, now);
-        self.window.dropped += u64::from(new);
-        (new > 0).then_some((new.into(), since))
+    /// Takes a number of arrived datagrams that the kernel dropped.
+    fn dropped(&mut self, datagrams: u64) {
+        self.window.dropped += datagrams;
     }
 
     /// Takes the lateness of one turn of the engine.
@@ -218,19 +183,19 @@ impl LoadMonitor {
 }
 
 impl Engine {
-    /// Has no member blamed for what is the engine's own lateness at `now`, after it read
-    /// datagrams, all of them or not. Returns by how much it is later than `wake`.
-    pub(super) fn note_lag(&mut self, wake: Instant, is_drained: bool, now: Instant) -> Duration {
-        let load = &mut self.records.load;
-        if let Some(since) = load.read(is_drained, now) {
-            self.core.note_lag(since, now);
+    /// Has no member blamed for what a shard has not read, or the kernel has dropped before it.
+    pub(super) fn note_unread(&mut self, report: &Batch, now: Instant) {
+        for since in [report.unread_since, report.dropped_since] {
+            if let Some(since) = since {
+                self.core.note_lag(since, now);
+            }
         }
-        if load.is_look_due(now)
-            && let Some((datagrams, since)) = load.look(self.socket.dropped(), now)
-        {
-            self.counters.datagrams_dropped += datagrams;
-            self.core.note_lag(since, now);
-        }
+        self.records.load.dropped(report.counts.datagrams_dropped);
+    }
+
+    /// Has no member blamed for the engine's own lateness at `now`. Returns by how much it is later
+    /// than `wake`.
+    pub(super) fn note_lag(&mut self, wake: Instant, now: Instant) -> Duration {
         let late = now.saturating_duration_since(wake);
         if late > RESOLUTION {
             self.core.note_lag(wake, now);
@@ -248,8 +213,7 @@ mod tests {
 
     /// The kernel drops another datagram.
     fn drop_one(load: &mut LoadMonitor) {
-        let dropped = load.intake.dropped.wrapping_add(1);
-        load.look(dropped, load.intake.looked_at);
+        load.dropped(1);
     }
 
     /// An engine with turns of 10 ms, in virtual time.
@@ -339,21 +303,6 @@ mod tests {
             (engine.load.begun, &status.overloads[0].late[..]),
             (1, &both[..])
         );
-    }
-
-    #[test]
-    fn what_was_not_read_is_known_with_its_time() {
-        let now = Instant::now();
-        let mut load = LoadMonitor::new(now);
-        assert_eq!(load.read(true, now + MS), None);
-        assert_eq!(load.read(false, now + 2 * MS), Some(now + MS));
-        assert_eq!(load.read(false, now + 3 * MS), Some(now + MS));
-        assert_eq!(load.read(true, now + 4 * MS), None);
-        assert!(!load.is_look_due(now + MS) && load.is_look_due(now + LOOK_EVERY));
-        assert_eq!(load.look(u32::MAX, now), Some((u32::MAX.into(), now)));
-        assert_eq!(load.look(u32::MAX, now + MS), None);
-        // The kernel's counter wraps.
-        assert_eq!(load.look(1, now + 2 * MS), Some((2, now + MS)));
     }
 
     #[test]

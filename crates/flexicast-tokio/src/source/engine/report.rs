@@ -17,12 +17,14 @@ impl Engine {
         let Some(hello) = self.core.hello(session) else {
             return;
         };
-        let Some(peer) = self.peers.serve(session) else {
+        let Some(known) = self.sessions.get_mut(session) else {
             return;
         };
+        self.gate.serve(session);
+        known.served = true;
         let at_ms = unix_ms_now();
-        peer.receiver = Some((hello.receiver, at_ms));
-        let from = peer.address();
+        known.receiver = Some((hello.receiver, at_ms));
+        let from = known.address();
         info!(receiver = hello.name, %from, "connected");
         let connected = HistoryEventKind::Connected {
             session,
@@ -53,17 +55,17 @@ impl Engine {
             bytes: self.bytes(c),
         });
         let channels = channels.collect();
-        let (core, peers) = (&self.core, &mut self.peers);
+        let (core, sessions) = (&self.core, &mut self.sessions);
         let mut receivers = Vec::new();
         for s in core.sessions() {
-            let Some(peer) = peers.get_mut(s.session) else {
+            let Some(known) = sessions.get_mut(s.session) else {
                 continue;
             };
             let rtt = s.channels.first().map(|c| c.rtt);
             let its = s.channels.into_iter().map(|c| ReceiverChannel {
                 channel: name_of(c.channel),
                 rung: c.rung.to_string(),
-                since_ms: peer.since_ms(c.channel, c.since),
+                since_ms: known.since_ms(c.channel, c.since),
                 cause: c.cause.map(|cause| cause.to_string()),
                 cursor: c.cursor.map(|c| c.seq),
                 backlog: c.backlog,
@@ -76,8 +78,8 @@ impl Engine {
                 software: s.software,
                 rtt_ms: rtt.map_or(0.0, |rtt| rtt.as_secs_f64() * 1e3),
                 channels: its.collect(),
-                addr: peer.address().to_string(),
-                connected_ms: peer.receiver.map_or(0, |(_, at_ms)| at_ms),
+                addr: known.address().to_string(),
+                connected_ms: known.receiver.map_or(0, |(_, at_ms)| at_ms),
             });
         }
         SourceStatus {
@@ -87,6 +89,7 @@ impl Engine {
             mass_fall_backs: self.records.mass_fall_backs.iter().cloned().collect(),
             replication_queue: self.replication.queued(),
             load: self.records.load.status(),
+            shards: self.sessions.by_shard().to_vec(),
             counters: Counters {
                 copies_dropped: self.replication.dropped(),
                 overloads: self.records.load.begun,
@@ -144,22 +147,5 @@ impl Engine {
             limited_by: limiting.map(|hello| hello.receiver.to_string()),
             breaker: rate.breaker,
         })
-    }
-}
-
-/// Returns the reason for which a connection ended, for people.
-pub(super) fn end_of(conn: &quiche::Connection) -> String {
-    let said = |e: &quiche::ConnectionError| String::from_utf8_lossy(&e.reason).into_owned();
-    if conn.is_timed_out() {
-        return "nothing was heard from it any more".into();
-    }
-    match (conn.peer_error(), conn.local_error()) {
-        (Some(error), _) => format!(
-            "closed by the receiver: {} (code {})",
-            said(error),
-            error.error_code
-        ),
-        (None, Some(error)) => format!("closed: {} (code {})", said(error), error.error_code),
-        (None, None) => "closed".into(),
     }
 }

@@ -9,10 +9,11 @@ use flexicast::source::{ChannelIndex, SessionId, SourceEvent, close};
 use flexicast::{Cause, Rung};
 use tracing::{info, warn};
 
+use super::sessions::{FetchRequest, Session};
 use super::{Command, Engine};
 use crate::Error;
 use crate::config::random_secret;
-use crate::source::peer::{Peer, PeerRequest};
+use crate::source::shard::Work;
 use crate::source::wall_clock::unix_ms_now;
 use crate::source::{Absence, Admission, AdmissionError, Move};
 
@@ -97,7 +98,7 @@ impl Engine {
             }
             Command::Elsewhere(name) => self.core.set_absent(&name, Absence::Elsewhere),
             Command::Certificate(quic, answer) => {
-                self.quic = *quic;
+                self.gate.set_config(*quic);
                 info!("another certificate is shown from now on");
                 let _ = answer.send(());
             }
@@ -141,17 +142,9 @@ impl Engine {
 
     /// Probes a receiver whose id another one uses: an answer shows that it lives.
     fn probe(&mut self, session: SessionId, now: Instant) {
-        let Some(peer) = self.peers.get_mut(session) else {
-            return;
-        };
-        let conn = &mut peer.link.conn;
-        if conn.is_draining() || conn.is_closed() {
-            // The receiver has said goodbye.
-            self.core.closed(session, now);
-        } else {
-            let _ = conn.send_ack_eliciting();
+        if let Some(shard) = self.sessions.get(session).map(|known| known.shard) {
+            self.shards.send(shard, Work::Probe(session), now);
         }
-        self.touched.insert(session);
     }
 
     /// Executes the state machine's requests.
@@ -188,8 +181,8 @@ impl Engine {
                         let channel = self.core.channel_name(channel);
                         info!(receiver = name, channel, %from, %to, %cause, "moved");
                     }
-                    let at_ms = self.peers.get_mut(session);
-                    let Some(at_ms) = at_ms.map(|peer| peer.since_ms(channel, at)) else {
+                    let at_ms = self.sessions.get_mut(session);
+                    let Some(at_ms) = at_ms.map(|known| known.since_ms(channel, at)) else {
                         continue;
                     };
                     self.note_move(session, channel, [from, to], cause, at_ms);
@@ -244,13 +237,13 @@ impl Engine {
                     code,
                     reason,
                 } => {
-                    if let Some(peer) = self.peers.get_mut(session) {
+                    if let Some(known) = self.sessions.get_mut(session) {
                         if code == close::REFUSED {
                             self.counters.refused += 1;
                             let name = self.core.receiver(session).map(|(_, name)| name);
-                            warn!(receiver = name, from = %peer.address(), reason, "refused");
+                            warn!(receiver = name, from = %known.address(), reason, "refused");
                         }
-                        peer.closing = Some((code, reason));
+                        known.close(code, reason);
                         self.touched.insert(session);
                     }
                 }
@@ -298,7 +291,7 @@ impl Engine {
     /// Asks the store about a HELLO, without waiting for it here.
     fn ask(&self, session: u64, hello: Hello) {
         let (backlog, answers) = (self.backlog.clone(), self.answers.0.clone());
-        let Some(from) = self.peers.get(session).map(Peer::address) else {
+        let Some(from) = self.sessions.get(session).map(Session::address) else {
             return;
         };
         let request = Admission {
@@ -325,9 +318,9 @@ impl Engine {
     }
 
     /// Asks the store for updates, without waiting for them here.
-    pub(super) fn fetch(&self, session: u64, request: PeerRequest) {
+    pub(super) fn fetch(&self, session: u64, request: FetchRequest) {
         let (backlog, answers) = (self.backlog.clone(), self.answers.0.clone());
-        let PeerRequest {
+        let FetchRequest {
             channel,
             from,
             limit,

@@ -5,6 +5,7 @@ pub mod relay;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -126,6 +127,12 @@ impl Running {
     }
 }
 
+/// Number of shards of sources: tests hold for any.
+fn shards() -> NonZeroUsize {
+    let wanted = std::env::var("FLEXICAST_TEST_SHARDS").ok();
+    wanted.map_or(NonZeroUsize::MIN.saturating_add(1), |n| n.parse().unwrap())
+}
+
 pub fn any_port() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 0))
 }
@@ -184,6 +191,7 @@ impl Site {
             channels: vec![self.channel("lore", 0)],
             rate_bps: 50_000_000,
             unicast_rate_bps: None,
+            shards: shards(),
             // Generous: a busy machine is no reason to leave the flow, or the connection. Three
             // heartbeats that are not acknowledged are one, so they have to be further apart than a
             // third of this.

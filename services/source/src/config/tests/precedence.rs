@@ -61,6 +61,7 @@ fn values(setting: &Setting) -> [&'static str; 3] {
         "max_packet_size" => ["576", "1400", "8972"],
         "max_replicas" => ["0", "10", "3000"],
         "replication_threads" => ["1", "2", "3"],
+        "shards" => ["9", "10", "11"],
         "ack_delay_ms" => ["11", "12", "13"],
         "fall_back_ms" => ["201", "202", "203"],
         "heartbeat_ms" => ["501", "502", "503"],

@@ -163,6 +163,7 @@ impl Transport for FakeTransport {
             mass_fall_backs: Vec::new(),
             replication_queue: 0,
             load: LoadStatus::default(),
+            shards: vec![0],
             counters: Counters::default(),
         })
     }

@@ -1,0 +1,380 @@
+//! The engine's shards: one inside its own task, or several on threads.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::io;
+use std::net::UdpSocket as StdSocket;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use netio::UdpSocket;
+use tokio::sync::mpsc::error::TrySendError;
+use tracing::warn;
+
+use crate::source::shard::{Batch, Shard, ShardContext, ShardThread, Work};
+
+/// A shard on a thread is asked so often whether it reads what arrives, while receivers may be
+/// blamed for silence.
+const SYNC_EVERY: Duration = Duration::from_millis(20);
+/// A shard that ended sooner than this after its start is restarted only then.
+const RESTART_AFTER: Duration = Duration::from_secs(1);
+/// Time for the shards to say goodbye.
+const GOODBYE_WITHIN: Duration = Duration::from_secs(5);
+
+/// The shards of a source.
+pub(super) enum Shards {
+    Inline(Box<Shard>),
+    Threads(Threads),
+}
+
+/// Shards on threads of their own.
+pub(super) struct Threads {
+    context: ShardContext,
+    slots: Vec<Slot>,
+    arrived: VecDeque<(usize, Batch)>,
+    /// Shards whose end was not taken notice of yet.
+    ended: VecDeque<usize>,
+    failed: Option<io::Error>,
+    last_sync: u64,
+    next_sync: Option<Instant>,
+    #[cfg(feature = "fault-injection")]
+    leave_failed: bool,
+}
+
+/// Place of a shard.
+struct Slot {
+    /// Kept open, so that what arrives while the shard is restarted is not lost.
+    socket: StdSocket,
+    /// `None` until it is restarted.
+    thread: Option<ShardThread>,
+    started: Instant,
+    /// Work that did not fit into the shard's queue.
+    pending: VecDeque<Work>,
+    /// The [`Work::Sync`] that is not answered, and when it was sent.
+    unanswered: Option<(u64, Instant)>,
+}
+
+impl Shards {
+    /// Starts a shard for each socket; a single one runs inside the engine's task.
+    ///
+    /// # Errors
+    /// The system refuses a descriptor or a thread.
+    pub(super) fn start(
+        first: StdSocket,
+        others: Vec<StdSocket>,
+        context: ShardContext,
+    ) -> io::Result<Self> {
+        if others.is_empty() {
+            let shard = Shard::new(0, UdpSocket::from_std(first)?, context);
+            return Ok(Shards::Inline(Box::new(shard)));
+        }
+        let started = Instant::now();
+        let sockets = [first].into_iter().chain(others).enumerate();
+        let slots = sockets.map(|(number, socket)| {
+            Ok(Slot {
+                thread: Some(ShardThread::start(number as u8, &socket, context.clone())?),
+                socket,
+                started,
+                pending: VecDeque::new(),
+                unanswered: None,
+            })
+        });
+        let slots = slots.collect::<io::Result<_>>()?;
+        Ok(Shards::Threads(Threads {
+            context,
+            slots,
+            arrived: VecDeque::new(),
+            ended: VecDeque::new(),
+            failed: None,
+            last_sync: 0,
+            next_sync: None,
+            #[cfg(feature = "fault-injection")]
+            leave_failed: false,
+        }))
+    }
+
+    /// Waits until [`Shards::collect`] has something to do. Cancel safe.
+    ///
+    /// # Errors
+    /// A socket is unusable.
+    pub(super) async fn ready(&mut self) -> io::Result<()> {
+        match self {
+            Shards::Inline(shard) if shard.has_report() => Ok(()),
+            Shards::Inline(shard) => shard.readable().await,
+            Shards::Threads(threads) => {
+                poll_fn(|cx| threads.poll(cx)).await;
+                Ok(())
+            }
+        }
+    }
+
+    /// Waits until answers can be sent without waiting.
+    ///
+    /// # Errors
+    /// The socket is unusable.
+    pub(super) async fn writable(&self) -> io::Result<()> {
+        match self {
+            Shards::Inline(shard) => shard.writable().await,
+            Shards::Threads(_) => Ok(()),
+        }
+    }
+
+    /// Reads what has arrived.
+    ///
+    /// # Errors
+    /// A socket is unusable.
+    pub(super) fn collect(&mut self) -> io::Result<()> {
+        match self {
+            Shards::Inline(shard) => shard.receive(),
+            Shards::Threads(threads) => threads.collect(),
+        }
+    }
+
+    /// Takes the next report, with its shard.
+    pub(super) fn next_report(&mut self) -> Option<(usize, Batch)> {
+        match self {
+            Shards::Inline(shard) => shard.has_report().then(|| (0, shard.take_report())),
+            Shards::Threads(threads) => threads.arrived.pop_front(),
+        }
+    }
+
+    /// Leaves shards that fail as they are, and takes no notice of it.
+    #[cfg(feature = "fault-injection")]
+    pub(super) fn leave_failed(&mut self) {
+        if let Shards::Threads(threads) = self {
+            threads.leave_failed = true;
+        }
+    }
+
+    /// Takes notice of a shard that has ended and lost its sessions.
+    pub(super) fn next_ended(&mut self) -> Option<usize> {
+        match self {
+            Shards::Inline(_) => None,
+            #[cfg(feature = "fault-injection")]
+            Shards::Threads(threads) if threads.leave_failed => {
+                threads.ended.clear();
+                None
+            }
+            Shards::Threads(threads) => threads.ended.pop_front(),
+        }
+    }
+
+    /// Restarts the shards that have ended, after [`Shards::next_ended`].
+    pub(super) fn restart(&mut self, now: Instant) {
+        if let Shards::Threads(threads) = self {
+            threads.restart(now);
+        }
+    }
+
+    /// Whether a shard takes work. It reports when it does again.
+    pub(super) fn has_room(&self, shard: usize) -> bool {
+        match self {
+            Shards::Inline(_) => true,
+            Shards::Threads(threads) => threads
+                .slots
+                .get(shard)
+                .is_some_and(|slot| slot.thread.is_some() && slot.pending.is_empty()),
+        }
+    }
+
+    /// Sends work to a shard. Session work should wait for [`Shards::has_room`].
+    pub(super) fn send(&mut self, shard: usize, work: Work, now: Instant) {
+        match self {
+            Shards::Inline(only) => only.execute(work, now),
+            Shards::Threads(threads) => {
+                if let Some(slot) = threads.slots.get_mut(shard) {
+                    slot.pending.push_back(work);
+                    slot.send_pending();
+                }
+            }
+        }
+    }
+
+    /// Reports delivered sessions from now on.
+    pub(super) fn drain(&mut self, now: Instant) {
+        for shard in 0..self.len() {
+            self.send(shard, Work::Drain, now);
+        }
+    }
+
+    /// Returns the number of shards.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Shards::Inline(_) => 1,
+            Shards::Threads(threads) => threads.slots.len(),
+        }
+    }
+
+    /// Returns when the engine has to wake for its shards. `judging` says that receivers may be
+    /// blamed for silence.
+    pub(super) fn next_timeout(&self, judging: bool) -> Option<Instant> {
+        match self {
+            Shards::Inline(shard) => shard.next_timeout(),
+            Shards::Threads(threads) => {
+                let sync = threads.next_sync.filter(|_| judging);
+                let dead = threads.slots.iter().filter(|slot| slot.thread.is_none());
+                let restart = dead.map(|slot| slot.started + RESTART_AFTER).min();
+                #[cfg(feature = "fault-injection")]
+                let restart = restart.filter(|_| !threads.leave_failed);
+                [sync, restart].into_iter().flatten().min()
+            }
+        }
+    }
+
+    /// Does what is due inside the engine's task.
+    pub(super) fn expire(&mut self, now: Instant) {
+        if let Shards::Inline(shard) = self {
+            shard.expire(now);
+        }
+    }
+
+    /// Serves a connection inside the engine's task; `false` if there is nothing to do.
+    ///
+    /// # Errors
+    /// The socket is unusable.
+    pub(super) async fn flush_next(&mut self, now: Instant) -> io::Result<bool> {
+        match self {
+            Shards::Inline(shard) => shard.flush_next(now).await,
+            Shards::Threads(_) => Ok(false),
+        }
+    }
+
+    /// Asks the threads whether they read what arrives, and returns for how long one of them has
+    /// not answered: what its receivers have sent meanwhile may still be to be read.
+    pub(super) fn lag(&mut self, now: Instant) -> Duration {
+        match self {
+            Shards::Inline(_) => Duration::ZERO,
+            Shards::Threads(threads) => threads.lag(now),
+        }
+    }
+
+    /// Says goodbye to all receivers. Returns whether all shards have ended.
+    pub(super) async fn shutdown(self) -> io::Result<bool> {
+        match self {
+            Shards::Inline(mut shard) => {
+                let now = Instant::now();
+                shard.execute(Work::Shutdown, now);
+                while shard.flush_next(now).await? {}
+                Ok(true)
+            }
+            Shards::Threads(threads) => {
+                let slots = threads.slots.into_iter().filter_map(|slot| slot.thread);
+                let goodbye = async {
+                    for mut thread in slots {
+                        let _ = thread.works.send(Work::Shutdown).await;
+                        while thread.reports.recv().await.is_some() {}
+                    }
+                };
+                let ended = tokio::time::timeout(GOODBYE_WITHIN, goodbye).await;
+                Ok(ended.is_ok())
+            }
+        }
+    }
+}
+
+impl Threads {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        for number in 0..self.slots.len() {
+            self.poll_slot(number, cx);
+        }
+        let is_quiet = self.arrived.is_empty() && self.ended.is_empty() && self.failed.is_none();
+        if is_quiet {
+            Poll::Pending
+        } else {
+            Poll::Ready(())
+        }
+    }
+
+    /// Takes the reports of a shard that wait.
+    fn poll_slot(&mut self, number: usize, cx: &mut Context<'_>) {
+        let Some(slot) = self.slots.get_mut(number) else {
+            return;
+        };
+        for _ in 0..=ShardThread::REPORTS {
+            let Some(thread) = &mut slot.thread else {
+                return;
+            };
+            match thread.reports.poll_recv(cx) {
+                Poll::Ready(Some(Ok(report))) => {
+                    if let Some((asked, _)) = slot.unanswered
+                        && report.synced == Some(asked)
+                    {
+                        slot.unanswered = None;
+                    }
+                    self.arrived.push_back((number, report));
+                }
+                Poll::Ready(Some(Err(error))) => self.failed = Some(error),
+                Poll::Ready(None) => {
+                    slot.thread = None;
+                    slot.pending.clear();
+                    slot.unanswered = None;
+                    self.ended.push_back(number);
+                }
+                Poll::Pending => return,
+            }
+        }
+    }
+
+    fn collect(&mut self) -> io::Result<()> {
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        for number in 0..self.slots.len() {
+            self.poll_slot(number, &mut cx);
+        }
+        if let Some(error) = self.failed.take() {
+            return Err(error);
+        }
+        self.slots.iter_mut().for_each(Slot::send_pending);
+        Ok(())
+    }
+
+    fn restart(&mut self, now: Instant) {
+        #[cfg(feature = "fault-injection")]
+        if self.leave_failed {
+            return;
+        }
+        let dead = |slot: &Slot| slot.thread.is_none() && now >= slot.started + RESTART_AFTER;
+        for (number, slot) in self.slots.iter_mut().enumerate() {
+            if dead(slot) {
+                slot.started = now;
+                match ShardThread::start(number as u8, &slot.socket, self.context.clone()) {
+                    Ok(thread) => slot.thread = Some(thread),
+                    Err(error) => warn!(shard = number, %error, "the shard cannot be restarted"),
+                }
+            }
+        }
+    }
+
+    fn lag(&mut self, now: Instant) -> Duration {
+        if self.next_sync.is_none_or(|at| at <= now) {
+            self.next_sync = Some(now + SYNC_EVERY);
+            self.last_sync += 1;
+            let alive = self.slots.iter_mut().filter(|slot| slot.thread.is_some());
+            for slot in alive.filter(|slot| slot.unanswered.is_none()) {
+                slot.unanswered = Some((self.last_sync, now));
+                slot.pending.push_back(Work::Sync(self.last_sync));
+                slot.send_pending();
+            }
+        }
+        let asked = self.slots.iter().filter_map(|slot| slot.unanswered);
+        asked
+            .map(|(_, at)| now.saturating_duration_since(at))
+            .max()
+            .unwrap_or_default()
+    }
+}
+
+impl Slot {
+    fn send_pending(&mut self) {
+        let Some(thread) = &self.thread else {
+            return;
+        };
+        while let Some(work) = self.pending.pop_front() {
+            match thread.works.try_send(work) {
+                Ok(()) => {}
+                Err(TrySendError::Full(work)) => return self.pending.push_front(work),
+                // Its end is about to be noticed.
+                Err(TrySendError::Closed(_)) => return,
+            }
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! A shard on a thread of its own.
+
+use std::io;
+use std::net::UdpSocket as StdSocket;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use netio::UdpSocket;
+use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
+
+use super::{Batch, Shard, ShardContext, Work};
+
+/// Work that waits for a shard, in messages.
+const WORKS: usize = 1024;
+/// After so much work a shard reports even if nothing has happened: the engine may wait for room.
+const REPORT_EVERY: usize = WORKS / 4;
+
+/// The engine's end of a shard.
+pub(in crate::source) struct ShardThread {
+    pub(in crate::source) works: mpsc::Sender<Work>,
+    /// Ends with the shard. An error is its socket's, for good.
+    pub(in crate::source) reports: mpsc::Receiver<io::Result<Batch>>,
+    /// Ended with the thread.
+    _thread: JoinHandle<()>,
+}
+
+impl ShardThread {
+    /// Reports that wait for the engine. A shard does not read its socket while there is no room
+    /// for its own.
+    pub(in crate::source) const REPORTS: usize = 4;
+
+    /// Starts a shard.
+    ///
+    /// # Errors
+    /// The system refuses a descriptor or a thread.
+    pub(in crate::source) fn start(
+        number: u8,
+        socket: &StdSocket,
+        context: ShardContext,
+    ) -> io::Result<Self> {
+        let socket = socket.try_clone()?;
+        let (works, inbox) = mpsc::channel(WORKS);
+        let (outbox, reports) = mpsc::channel(Self::REPORTS);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let thread = std::thread::Builder::new()
+            .name(format!("shard-{number}"))
+            .spawn(move || {
+                let failed = outbox.clone();
+                let served = runtime.block_on(async move {
+                    let socket = UdpSocket::from_std(socket)?;
+                    let shard = Shard::new(number, socket, context);
+                    serve(number, shard, inbox, outbox).await
+                });
+                if let Err(error) = served {
+                    let _ = failed.blocking_send(Err(error));
+                }
+            })?;
+        Ok(ShardThread {
+            works,
+            reports,
+            _thread: thread,
+        })
+    }
+}
+
+/// Serves a shard's sessions until the engine ends it or is gone.
+async fn serve(
+    number: u8,
+    mut shard: Shard,
+    mut inbox: mpsc::Receiver<Work>,
+    outbox: mpsc::Sender<io::Result<Batch>>,
+) -> io::Result<()> {
+    let passage = std::sync::Arc::clone(&shard.context.passage);
+    shard.writable().await?;
+    let mut unreported = 0;
+    loop {
+        let wake = shard.next_timeout();
+        let wake = wake.unwrap_or_else(|| Instant::now() + Duration::from_secs(60));
+        let reports = shard.has_report();
+        let mut work = None;
+        tokio::select! {
+            // Whatever is ready, everything is looked at below.
+            taken = inbox.recv() => match taken {
+                Some(taken) => work = Some(taken),
+                None => return Ok(()),
+            },
+            room = outbox.reserve(), if reports => match room {
+                Ok(room) => room.send(Ok(shard.take_report())),
+                Err(_) => return Ok(()),
+            },
+            ready = shard.readable(), if !reports => ready?,
+            () = passage.arrived(number), if !reports => {}
+            () = tokio::time::sleep_until(wake.into()) => {}
+        }
+        // While the engine has not taken the last report, the kernel keeps what arrives.
+        let is_blocked = reports && shard.has_report();
+        let now = Instant::now();
+        let mut ends = false;
+        while let Some(next) = work.take().or_else(|| inbox.try_recv().ok()) {
+            ends |= matches!(next, Work::Shutdown);
+            unreported += 1;
+            shard.execute(next, now);
+        }
+        if !is_blocked {
+            shard.receive()?;
+            for datagram in passage.take(number) {
+                shard.take_passed(datagram, now);
+            }
+        }
+        let now = Instant::now();
+        shard.expire(now);
+        while shard.flush_next(now).await? {}
+        if ends {
+            return Ok(());
+        }
+        if shard.has_report() || unreported >= REPORT_EVERY {
+            unreported = 0;
+            match outbox.try_reserve() {
+                Ok(room) => room.send(Ok(shard.take_report())),
+                Err(TrySendError::Full(())) => {}
+                Err(TrySendError::Closed(())) => return Ok(()),
+            }
+        }
+    }
+}
