@@ -37,9 +37,11 @@ pub struct Counters {
     /// Packets of connections from addresses that were not followed: forged, or of a receiver that
     /// changes its address more often than a connection bears.
     pub unknown_paths: u64,
-    /// Datagrams that the kernel gave to another shard than their connection's, and that were
-    /// passed on.
+    /// Datagrams that the kernel gave to another shard than their connection's: they are passed
+    /// on.
     pub misdelivered: u64,
+    /// Those of them that were dropped because too many waited.
+    pub misdelivered_dropped: u64,
     /// Shards that failed and were restarted.
     pub shard_failures: u64,
     /// Datagrams of connections that the kernel refused to send.
@@ -79,6 +81,7 @@ impl Counters {
         self.unknown_paths += shard.unknown_paths;
         self.misdelivered += shard.misdelivered;
         self.datagrams_dropped += shard.datagrams_dropped;
+        self.misdelivered_dropped += shard.misdelivered_dropped;
         self.send_errors += shard.send_errors;
     }
 }

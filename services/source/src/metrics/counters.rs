@@ -44,6 +44,8 @@ const KNOWN: &[Known] = table! {
         "Packets of connections from unknown addresses, forged ones among them";
     "misdelivered": misdelivered,
         "Datagrams passed on to the shard of their connection, as after an address change";
+    "misdelivered_dropped": misdelivered_dropped,
+        "Datagrams dropped because too many waited to be passed on to a shard";
     "shard_failures": shard_failures, "Shards that failed and were restarted";
     "send_errors": send_errors, "Datagrams of connections that the kernel refused to send";
     "multicast_errors": multicast_errors, "Flow packets that the kernel refused to send to a group";

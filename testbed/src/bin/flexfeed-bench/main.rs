@@ -27,6 +27,7 @@ mod relay;
 mod replicated;
 mod segments;
 mod sending;
+mod shards;
 mod site;
 mod swarmed;
 mod unicast;
@@ -61,6 +62,7 @@ fn main() -> ExitCode {
         &reading::NAMES,
         &intake::NAMES,
         &catchup::NAMES,
+        &shards::NAMES,
         &relay::NAMES,
         &gateway::NAMES,
         &console::NAMES,
@@ -88,6 +90,7 @@ fn main() -> ExitCode {
     let gateway = gateway::measure(&mut figures);
     let console = console::measure(&mut figures);
     let catchup = catchup::measure(&mut figures);
+    let shards = shards::measure(&mut figures);
     let intake = intake::measure(&mut figures);
     let receiver = receiver::measure(&mut figures);
     let failed = [
@@ -106,6 +109,7 @@ fn main() -> ExitCode {
         gateway,
         console,
         catchup,
+        shards,
         intake,
         receiver,
         figures.write(),

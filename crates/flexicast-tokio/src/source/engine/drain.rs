@@ -63,6 +63,7 @@ impl Engine {
         }
         let mut served = self.sessions.iter().filter(|(_, known)| known.served);
         self.touched.is_empty()
+            && !self.sessions.is_any_deferred()
             && served.all(|(session, known)| !self.core.owes(session) && known.is_delivered())
     }
 }

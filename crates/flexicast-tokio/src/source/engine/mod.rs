@@ -192,7 +192,7 @@ impl Engine {
         loop {
             let now = Instant::now();
             let end = self.draining.as_ref().map(|draining| draining.until);
-            let shards = self.shards.next_timeout(self.is_judging());
+            let shards = self.shards.next_timeout(self.is_judging(), now);
             let wake = [shards, self.core.poll_timeout(now), end]
                 .into_iter()
                 .flatten()
@@ -293,16 +293,16 @@ impl Engine {
         while let Some(session) = self.core.poll_dirty() {
             self.touched.insert(session);
         }
-        let mut served = 0;
-        let mut deferred = Vec::new();
-        while let Some(session) = self.touched.pop_first() {
-            if !self.flush(session, now) {
-                deferred.push(session);
+        for shard in 0..self.shards.len() {
+            if self.shards.has_room(shard) {
+                self.sessions.resume(shard, &mut self.touched);
             }
+        }
+        let mut served = 0;
+        while let Some(session) = self.touched.pop_first() {
+            self.flush(session, now);
             self.mind_flows(&mut served).await;
         }
-        // Their shards report when they take work again.
-        self.touched.extend(deferred);
         while self.shards.flush_next(now).await.map_err(failed())? {
             self.mind_flows(&mut served).await;
         }
@@ -318,14 +318,15 @@ impl Engine {
         }
     }
 
-    /// Moves a session's work to its shard; `false` if the shard has no room for it.
-    fn flush(&mut self, number: u64, now: Instant) -> bool {
+    /// Moves a session's work to its shard.
+    fn flush(&mut self, number: u64, now: Instant) {
         let Some(session) = self.sessions.get_mut(number) else {
-            return true;
+            return;
         };
         let shard = session.shard;
         if !self.shards.has_room(shard) {
-            return false;
+            // The shard reports when it has.
+            return self.sessions.defer(shard, number);
         }
         let load = session.fill(number, &mut self.core, now);
         self.counters.unicast_bytes += load.bytes;
@@ -347,7 +348,6 @@ impl Engine {
         for request in load.fetches {
             self.fetch(number, request);
         }
-        true
     }
 
     async fn close_gracefully(self) -> Result<(), Error> {

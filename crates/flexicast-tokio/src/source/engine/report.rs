@@ -89,7 +89,7 @@ impl Engine {
             mass_fall_backs: self.records.mass_fall_backs.iter().cloned().collect(),
             replication_queue: self.replication.queued(),
             load: self.records.load.status(),
-            shards: self.sessions.by_shard().to_vec(),
+            shards: self.sessions.by_shard(),
             counters: Counters {
                 copies_dropped: self.replication.dropped(),
                 overloads: self.records.load.begun,

@@ -1,6 +1,6 @@
 //! Receivers' connections as the engine sees them: their shards have the connections themselves.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::time::Instant;
 
@@ -274,12 +274,19 @@ impl Session {
     }
 }
 
+/// Sessions of a shard.
+#[derive(Default, Clone)]
+struct ShardSessions {
+    count: usize,
+    /// Sessions that wait for room in the shard's queue.
+    deferred: BTreeSet<u64>,
+}
+
 /// All connections whose handshake is complete.
 #[derive(Default)]
 pub(super) struct Sessions {
     by_number: HashMap<u64, Session>,
-    /// Connections of each shard.
-    by_shard: Vec<usize>,
+    shards: Vec<ShardSessions>,
     /// Changes of the paths that connections use.
     switches: u64,
 }
@@ -287,7 +294,7 @@ pub(super) struct Sessions {
 impl Sessions {
     pub(super) fn new(shards: usize) -> Self {
         Sessions {
-            by_shard: vec![0; shards],
+            shards: vec![ShardSessions::default(); shards],
             ..Sessions::default()
         }
     }
@@ -297,8 +304,27 @@ impl Sessions {
     }
 
     /// Returns the numbers of connections of the shards.
-    pub(super) fn by_shard(&self) -> &[usize] {
-        &self.by_shard
+    pub(super) fn by_shard(&self) -> Vec<usize> {
+        self.shards.iter().map(|its| its.count).collect()
+    }
+
+    /// Has a session wait until its shard has room.
+    pub(super) fn defer(&mut self, shard: usize, session: u64) {
+        if let Some(its) = self.shards.get_mut(shard) {
+            its.deferred.insert(session);
+        }
+    }
+
+    /// Moves the sessions that wait for a shard to `touched`.
+    pub(super) fn resume(&mut self, shard: usize, touched: &mut BTreeSet<u64>) {
+        if let Some(its) = self.shards.get_mut(shard) {
+            touched.append(&mut its.deferred);
+        }
+    }
+
+    /// Whether a session waits for its shard.
+    pub(super) fn is_any_deferred(&self) -> bool {
+        self.shards.iter().any(|its| !its.deferred.is_empty())
     }
 
     /// Returns a number that grows whenever a connection uses another path.
@@ -337,16 +363,17 @@ impl Sessions {
     }
 
     pub(super) fn add(&mut self, session: u64, shard: usize) {
-        if let Some(count) = self.by_shard.get_mut(shard) {
-            *count += 1;
+        if let Some(its) = self.shards.get_mut(shard) {
+            its.count += 1;
         }
         self.by_number.insert(session, Session::new(shard));
     }
 
     pub(super) fn remove(&mut self, session: u64) -> Option<Session> {
         let known = self.by_number.remove(&session)?;
-        if let Some(count) = self.by_shard.get_mut(known.shard) {
-            *count -= 1;
+        if let Some(its) = self.shards.get_mut(known.shard) {
+            its.count -= 1;
+            its.deferred.remove(&session);
         }
         Some(known)
     }

@@ -18,6 +18,8 @@ use crate::source::shard::{Batch, Shard, ShardContext, ShardThread, Work};
 const SYNC_EVERY: Duration = Duration::from_millis(20);
 /// A shard that ended sooner than this after its start is restarted only then.
 const RESTART_AFTER: Duration = Duration::from_secs(1);
+/// Time that the end of a source waits for the threads of shards to end.
+const FREE_WITHIN: Duration = Duration::from_secs(1);
 /// Time for the shards to say goodbye.
 const GOODBYE_WITHIN: Duration = Duration::from_secs(5);
 
@@ -207,7 +209,7 @@ impl Shards {
 
     /// Returns when the engine has to wake for its shards. `judging` says that receivers may be
     /// blamed for silence.
-    pub(super) fn next_timeout(&self, judging: bool) -> Option<Instant> {
+    pub(super) fn next_timeout(&self, judging: bool, now: Instant) -> Option<Instant> {
         match self {
             Shards::Inline(shard) => shard.next_timeout(),
             Shards::Threads(threads) => {
@@ -216,7 +218,9 @@ impl Shards {
                 let restart = dead.map(|slot| slot.started + RESTART_AFTER).min();
                 #[cfg(feature = "fault-injection")]
                 let restart = restart.filter(|_| !threads.leave_failed);
-                [sync, restart].into_iter().flatten().min()
+                // What was due while there was no reason to wake is not late.
+                let next = [sync, restart].into_iter().flatten().min();
+                next.map(|at| at.max(now))
             }
         }
     }
@@ -257,14 +261,8 @@ impl Shards {
                 while shard.flush_next(now).await? {}
                 Ok(true)
             }
-            Shards::Threads(threads) => {
-                let slots = threads.slots.into_iter().filter_map(|slot| slot.thread);
-                let goodbye = async {
-                    for mut thread in slots {
-                        let _ = thread.works.send(Work::Shutdown).await;
-                        while thread.reports.recv().await.is_some() {}
-                    }
-                };
+            Shards::Threads(mut threads) => {
+                let goodbye = threads.say_goodbye();
                 let ended = tokio::time::timeout(GOODBYE_WITHIN, goodbye).await;
                 Ok(ended.is_ok())
             }
@@ -273,6 +271,20 @@ impl Shards {
 }
 
 impl Threads {
+    async fn say_goodbye(&mut self) {
+        let threads = self
+            .slots
+            .iter_mut()
+            .filter_map(|slot| slot.thread.as_mut());
+        let mut threads: Vec<_> = threads.collect();
+        for thread in &threads {
+            let _ = thread.works.send(Work::Shutdown).await;
+        }
+        for thread in &mut threads {
+            while thread.reports.recv().await.is_some() {}
+        }
+    }
+
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         for number in 0..self.slots.len() {
             self.poll_slot(number, cx);
@@ -360,6 +372,20 @@ impl Threads {
             .map(|(_, at)| now.saturating_duration_since(at))
             .max()
             .unwrap_or_default()
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        // Whoever has seen the source end may use its port again.
+        let threads = self.slots.drain(..).filter_map(|slot| slot.thread);
+        let threads: Vec<_> = threads.map(ShardThread::end).collect();
+        let until = Instant::now() + FREE_WITHIN;
+        for thread in threads {
+            while !thread.is_finished() && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
     }
 }
 

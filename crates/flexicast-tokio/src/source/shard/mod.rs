@@ -189,8 +189,10 @@ impl Shard {
                     return;
                 }
                 Verdict::Elsewhere(shard) => {
+                    let passed = self.context.passage.pass(shard, datagram);
                     self.report.counts.misdelivered += 1;
-                    return self.context.passage.pass(shard, datagram);
+                    self.report.counts.misdelivered_dropped += u64::from(!passed);
+                    return;
                 }
                 Verdict::Drop => return,
             },

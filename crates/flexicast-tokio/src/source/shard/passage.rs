@@ -38,16 +38,18 @@ impl Passage {
         usize::from(shard) < self.0.len()
     }
 
-    /// Passes a datagram on to another shard.
-    pub(super) fn pass(&self, shard: u8, datagram: Passed) {
+    /// Passes a datagram on to another shard; `false` if there is no room for it.
+    pub(super) fn pass(&self, shard: u8, datagram: Passed) -> bool {
         let Some(slot) = self.0.get(usize::from(shard)) else {
-            return;
+            return false;
         };
         let mut waiting = slot.waiting();
-        if waiting.len() < WAITING {
+        let has_room = waiting.len() < WAITING;
+        if has_room {
             waiting.push_back(datagram);
             slot.arrived.notify_one();
         }
+        has_room
     }
 
     /// Waits for datagrams for a shard. Cancel safe.
@@ -69,5 +71,39 @@ impl Passage {
 impl Slot {
     fn waiting(&self) -> MutexGuard<'_, VecDeque<Passed>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn datagram(byte: u8) -> Passed {
+        let nobody = SocketAddr::from(([127, 0, 0, 1], 9));
+        Passed {
+            from: nobody,
+            to: nobody,
+            data: vec![byte],
+        }
+    }
+
+    #[tokio::test]
+    async fn a_shard_gets_its_datagrams_in_order_within_a_bound() {
+        let passage = Passage::new(2);
+        assert!(passage.has(1) && !passage.has(2));
+        assert!(!passage.pass(2, datagram(0)), "there is no such shard");
+        for byte in 0..3 {
+            assert!(passage.pass(1, datagram(byte)));
+        }
+        passage.arrived(1).await;
+        assert!(passage.take(0).is_empty());
+        let taken: Vec<_> = passage.take(1).into_iter().map(|d| d.data[0]).collect();
+        assert_eq!(taken, [0, 1, 2]);
+        for _ in 0..WAITING {
+            assert!(passage.pass(0, datagram(7)));
+        }
+        assert!(!passage.pass(0, datagram(7)));
+        assert_eq!(passage.take(0).len(), WAITING);
+        assert!(passage.pass(0, datagram(7)));
     }
 }

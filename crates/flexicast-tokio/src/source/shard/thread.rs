@@ -21,8 +21,7 @@ pub(in crate::source) struct ShardThread {
     pub(in crate::source) works: mpsc::Sender<Work>,
     /// Ends with the shard. An error is its socket's, for good.
     pub(in crate::source) reports: mpsc::Receiver<io::Result<Batch>>,
-    /// Ended with the thread.
-    _thread: JoinHandle<()>,
+    thread: JoinHandle<()>,
 }
 
 impl ShardThread {
@@ -61,8 +60,13 @@ impl ShardThread {
         Ok(ShardThread {
             works,
             reports,
-            _thread: thread,
+            thread,
         })
+    }
+
+    /// Has the shard end without a goodbye; returns its thread.
+    pub(in crate::source) fn end(self) -> JoinHandle<()> {
+        self.thread
     }
 }
 
