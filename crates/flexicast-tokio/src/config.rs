@@ -14,9 +14,9 @@ pub(crate) const SHARD: u8 = 0;
 /// Connection IDs of the peer that each end keeps, and the paths that quiche follows for one
 /// connection: the number of address changes of a receiver behind a NAT before it has to reconnect.
 pub(crate) const ACTIVE_IDS: u64 = 16;
-/// UDP payload of unicast packets in bytes: fits an IPv6 path of the minimum MTU. quiche's search for
-/// more (`discover_pmtu`) stays off: it notices no black hole, and the unicast path is the one that
-/// must work when all others fail.
+/// UDP payload of unicast packets in bytes: fits an IPv6 path of the minimum MTU. quiche's search
+/// for more (`discover_pmtu`) stays off: it notices no black hole, and the unicast path is the one
+/// that must work when all others fail.
 pub(crate) const UDP_PAYLOAD: usize = 1232;
 /// The control stream (protocol.md section 4).
 pub(crate) const CONTROL_STREAM: u64 = 0;

@@ -1,9 +1,11 @@
 //! A line that takes no packet above 1,280 bytes.
 
+use std::time::Duration;
+
 use anyhow::{Result, ensure};
 
 use super::checks::check_outputs;
-use super::{Fault, PATIENCE, Plan, Stage};
+use super::{Fault, Plan, Stage};
 
 const ALL: [&str; 3] = ["r1", "r2", "r3"];
 const WIDE: [&str; 2] = ["r2", "r3"];
@@ -14,12 +16,14 @@ const MTU: u16 = 1_280;
 const NARROW_SIZE: usize = 1_232;
 /// The same of lines that are as wide as Ethernet.
 const WIDE_SIZE: usize = 1_472;
+/// Bound of a search: it takes five probes a second apart where a size fails.
+const SEARCH: Duration = Duration::from_secs(60);
 /// Updates a second.
 const RATE: f64 = 10.0;
 
 /// mt: the flow's packets are as large as all members take: they grow to the size of Ethernet,
 /// shrink when one line becomes narrow in the middle of the flow, grow when that receiver is gone,
-/// and shrink when it comes back. Every update arrives, and nobody leaves the flow for it.
+/// and shrink when it comes back. Every update arrives, and no receiver leaves the flow for it.
 ///
 /// # Errors
 /// When one of these does not hold.
@@ -52,7 +56,7 @@ pub fn one_narrow_path_decides_the_packet_size(fault: Option<Fault>) -> Result<(
 /// Waits until the flow's packets have this size, with so many members that take no more.
 fn wait_size(stage: &mut Stage, bytes: usize, narrow: usize) -> Result<()> {
     let what = format!("packets of {bytes} bytes, as all members take them");
-    stage.wait(&what, PATIENCE, |stage| {
+    stage.wait(&what, SEARCH, |stage| {
         let flow = stage.source_status().and_then(|status| status.flow);
         let there = |flow: &crate::status::FlowStatus| {
             (flow.packet_size, flow.narrow_members) == (bytes, narrow)

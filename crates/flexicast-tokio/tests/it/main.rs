@@ -11,6 +11,7 @@ mod hostile;
 mod idle;
 mod loopback;
 mod operator;
+mod packet_size;
 mod paths;
 mod records;
 mod relays;

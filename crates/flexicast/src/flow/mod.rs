@@ -4,8 +4,8 @@
 //! [`FlowSender`] cuts updates into packets and paces them. It is composed of parts with a state
 //! each: [`ledger`] tracks packets that some member still owes an acknowledgement for; [`member`]
 //! is the state of one receiver: round-trip time, losses, and silence; `shared_repairs` sends again
-//! what many of them miss; `pmtu` finds the packet size that all of them take; the queue, the window, the key epochs, the PINGs and the checks of
-//! members are the others.
+//! what many of them miss; `pmtu` finds the packet size that all of them take; the queue, the
+//! window, the key epochs, the PINGs and the checks of members are the others.
 
 mod checks;
 mod epoch;

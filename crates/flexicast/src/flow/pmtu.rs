@@ -178,7 +178,7 @@ impl Pmtu {
             && member.confirmed < probing.size
             && probing.is_confirmed_by(&settled.acked)
         {
-            member.confirmed = probing.size;
+            (member.confirmed, member.lost) = (probing.size, 0);
             probing.waiting.remove(&id);
             self.changed = true;
         }
@@ -504,7 +504,7 @@ mod tests {
         let next = bench.ledger.next_pn();
         let first = next - 10;
         bench.push(false);
-        // The member lost as much, and nobody knows why.
+        // A member that has proved the size loses as much: that may be congestion.
         assert_eq!(bench.resolve(0, &[], &[first..first + 4]), 4);
         assert_eq!(
             bench.resolve(2, &[], &[first..first + 4, next..next + 1]),

@@ -203,7 +203,7 @@ impl RateController {
         self.config.ack_delay = delay.min(MAX_ACK_DELAY);
     }
 
-    /// Sets the UDP payload of a full packet. Windows count packets: they change, and the rate stays.
+    /// Sets the UDP payload of a full packet. Windows count packets: they change, the rate stays.
     pub fn set_udp_payload(&mut self, bytes: usize) {
         let factor = self.payload() / bytes.max(1) as f64;
         self.config.udp_payload = bytes;
