@@ -157,15 +157,81 @@ impl Channel {
         let Some(flow) = &mut self.flow else {
             return false;
         };
-        let acks = Duration::from_micros(flow.members() as u64 * 1_000_000 / ACKS_PER_S);
-        let (wanted, known) = (base.max(acks), flow.config().ack_delay);
-        // In steps, so that not every change of membership is announced to all.
-        let back = wanted == base && known != base && acks < base * 4 / 5;
-        let moved = wanted > known * 5 / 4 || wanted * 5 / 4 < known || back;
+        let (known, members) = (flow.config().ack_delay, flow.members());
+        let wanted = ack_delay_of(members, base, known);
+        let moved = wanted != known;
         if moved {
             flow.set_ack_delay(wanted, now);
             self.announce_sequence += 1;
         }
         moved
+    }
+}
+
+/// Returns the acknowledgement delay of so many members, `known` so far: in steps, so that not every
+/// change of membership is announced to all, and never so short that they exceed the budget.
+fn ack_delay_of(members: usize, base: Duration, known: Duration) -> Duration {
+    let acks = Duration::from_micros(members as u64 * 1_000_000 / ACKS_PER_S);
+    match acks > known {
+        true => step(base, acks),
+        false => step(base, acks * 5 / 4).min(known),
+    }
+}
+
+/// Returns the least of `base` times 1, 5/4, 6/4, 7/4, 2, 10/4 and so on that is not below `least`, in
+/// whole milliseconds as it is announced.
+fn step(base: Duration, least: Duration) -> Duration {
+    if base.is_zero() {
+        return least;
+    }
+    let mut octave = base;
+    while octave * 2 < least {
+        octave *= 2;
+    }
+    let mut steps = (4..8).map(|quarters| octave * quarters / 4);
+    let step = steps.find(|step| *step >= least).unwrap_or(octave * 2);
+    Duration::from_millis(step.as_micros().div_ceil(1000) as u64).max(base)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// As members come one by one and leave again, they never exceed the budget, and few changes are
+    /// announced.
+    #[test]
+    fn the_acknowledgement_delay_keeps_the_budget_in_few_steps() {
+        const MOST: usize = 20_000;
+        for base in [25 * MS, 7 * MS] {
+            let (mut delay, mut changes) = (base, 0);
+            for members in (0..=MOST).chain((0..MOST).rev()) {
+                let wanted = ack_delay_of(members, base, delay);
+                changes += usize::from(wanted != delay);
+                delay = wanted;
+                let acks = members as f64 / delay.as_secs_f64();
+                assert!(acks <= ACKS_PER_S as f64, "{members} members: {acks} acks/s");
+                let most = Duration::from_micros(members as u64 * 50).max(base) * 2;
+                assert!(delay <= most, "{members} members: {delay:?}");
+                match members {
+                    500 => assert!(delay <= 35 * MS),
+                    1000 => assert!((50 * MS..=70 * MS).contains(&delay)),
+                    _ => {}
+                }
+            }
+            assert_eq!(delay, base);
+            assert!(changes < 70, "{changes} announcements");
+        }
+        assert_eq!(ack_delay_of(1000, 25 * MS, 25 * MS), 50 * MS);
+        assert_eq!(ack_delay_of(1000, Duration::ZERO, 25 * MS), 50 * MS);
+    }
+
+    /// A member that comes and goes is not announced to all each time.
+    #[test]
+    fn one_member_more_or_less_changes_the_delay_once() {
+        let raised = ack_delay_of(1001, 25 * MS, 50 * MS);
+        assert_eq!(raised, 63 * MS);
+        assert_eq!(ack_delay_of(1000, 25 * MS, raised), raised);
     }
 }
