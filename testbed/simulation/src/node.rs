@@ -316,6 +316,8 @@ fn receiver(
         replicated: plan.copies,
     };
     config.seed = seed;
+    // Every third is of a version without.
+    config.feedback = !id.as_u128().is_multiple_of(3);
     config.check = doubts.check;
     let mut receiver = Receiver::new(config);
     receiver.set_dedupe_off(doubts.dedupe_off);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use flexicast::control::Endpoint;
 use flexicast::flow::FlowConfig;
-use flexicast::protect::Algorithm;
+use flexicast::protect::{Algorithm, FlowSecret};
 use flexicast::source::{ChannelConfig, Faults, Limits, Source, SourceConfig};
 use rand::RngExt;
 use rand::rngs::SmallRng;
@@ -108,6 +108,7 @@ impl Origin {
                     repair_off: fault == Some(Fault::RepairOff),
                     ..Faults::default()
                 });
+                core.enable_feedback(FlowSecret::from(rng.random::<[u8; 32]>()), 0);
                 self.core = Some(core);
             }
             Err(error) => return broken(Promise::Protocol, format!("no source: {error}")),

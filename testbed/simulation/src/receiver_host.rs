@@ -140,6 +140,12 @@ impl World {
             let arrivals = node.unicast.arrivals(now, &mut self.rng);
             acks.extend(arrivals[0].map(|at| (at, ack)));
         }
+        while let Some(packet) = node.core.poll_feedback() {
+            moved = true;
+            let arrivals = node.unicast.arrivals(now, &mut self.rng);
+            let arrivals = arrivals.into_iter().flatten();
+            acks.extend(arrivals.map(|at| (at, packet.clone())));
+        }
         if !control.is_empty() {
             for piece in self.pieces(&control) {
                 self.send_up(session, Up::Control(piece));

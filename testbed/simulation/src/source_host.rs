@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use flexicast::control::{Credential, Refusal};
+use flexicast::feedback::is_feedback;
 use flexicast::source::{SessionId, SourceEvent, Unicast, close};
 
 use crate::fault::Fault;
@@ -412,7 +413,10 @@ impl World {
             return Ok(());
         };
         let receiver = path.receiver;
-        if let Err(error) = core.on_datagram(session, bytes, self.now) {
+        if is_feedback(bytes) {
+            let is_path = |id| id == session && path.validated;
+            core.on_feedback(&mut bytes.to_vec(), self.now, is_path);
+        } else if let Err(error) = core.on_datagram(session, bytes, self.now) {
             return broken(
                 Promise::Protocol,
                 format!(
