@@ -211,7 +211,10 @@ mod tests {
                 changes += usize::from(wanted != delay);
                 delay = wanted;
                 let acks = members as f64 / delay.as_secs_f64();
-                assert!(acks <= ACKS_PER_S as f64, "{members} members: {acks} acks/s");
+                assert!(
+                    acks <= ACKS_PER_S as f64,
+                    "{members} members: {acks} acks/s"
+                );
                 let most = Duration::from_micros(members as u64 * 50).max(base) * 2;
                 assert!(delay <= most, "{members} members: {delay:?}");
                 match members {

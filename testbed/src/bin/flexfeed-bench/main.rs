@@ -4,6 +4,7 @@
 //! `docs/benchmarks.md` defines the figures. Every value is reported, good or bad; the exit code is
 //! 1 only if a measured program did not do its work: both sides' output is decrypted and hashed.
 
+mod acks;
 mod catchup;
 mod ccr;
 mod console;
@@ -59,6 +60,7 @@ fn main() -> ExitCode {
         &ladder::NAMES,
         &ccr::NAMES,
         &rate::NAMES,
+        &acks::NAMES,
         &reading::NAMES,
         &intake::NAMES,
         &catchup::NAMES,
@@ -86,6 +88,7 @@ fn main() -> ExitCode {
     let ladder = ladder::measure(&mut figures);
     let ccr = ccr::measure(&mut figures);
     let rate = rate::measure(&mut figures);
+    let acks = acks::measure(&mut figures);
     let relay = relay::measure(&mut figures);
     let gateway = gateway::measure(&mut figures);
     let console = console::measure(&mut figures);
@@ -105,6 +108,7 @@ fn main() -> ExitCode {
         ladder,
         ccr,
         rate,
+        acks,
         relay,
         gateway,
         console,
