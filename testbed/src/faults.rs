@@ -241,7 +241,7 @@ const CLAIMS: [Claim; 34] = [
         scenario: a_thousand_receivers_get_every_update,
         reasons: &["updates left out without a word"],
     },
-    // Nobody closes the connections of the dead shard, and nobody serves them.
+    // The connections of the dead shard stay open, and are not served.
     Claim {
         fault: Fault::ShardRestartOff,
         name: "sh: a killed shard",

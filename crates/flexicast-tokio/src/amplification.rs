@@ -116,17 +116,11 @@ mod tests {
     const CLIENT: u16 = 2;
 
     fn pair() -> (quiche::Connection, quiche::Connection) {
-        let folder = tempfile::tempdir().unwrap();
-        let (cert, key) = (folder.path().join("c"), folder.path().join("k"));
-        let pair = rcgen::KeyPair::generate().unwrap();
-        let params = rcgen::CertificateParams::new(vec!["localhost".into()]).unwrap();
-        std::fs::write(&cert, params.self_signed(&pair).unwrap().pem()).unwrap();
-        std::fs::write(&key, pair.serialize_pem()).unwrap();
         let id = |byte| quiche::ConnectionId::from_vec(vec![byte; 16]);
         let (server, client) = (addr(SERVER), addr(CLIENT));
         let mut config = tls::unverified().unwrap();
         let client_end = quiche::connect(None, &id(7), client, server, &mut config).unwrap();
-        let mut config = tls::source(&cert, &key).unwrap();
+        let mut config = tls::source_with_some_certificate();
         let server_end = quiche::accept(&id(9), None, server, client, &mut config).unwrap();
         (client_end, server_end)
     }

@@ -6,9 +6,9 @@
 //! [`source::Source::bind`] binds a UDP socket for each shard of the receivers' QUIC connections,
 //! all to one address, and a multicast socket for each group. One task, [`source::Source::run`],
 //! owns the state machine and the flows; shards are threads of their own, unless there is only one
-//! ([`source::SourceConfig::shards`]). [`source::SourceHandle`] publishes updates and asks for status from anywhere. Updates
-//! stay in the application's store: a [`source::Backlog`] reads them for receivers that are behind,
-//! and decides who may receive.
+//! ([`source::SourceConfig::shards`]). [`source::SourceHandle`] publishes updates and asks for
+//! status from anywhere. Updates stay in the application's store: a [`source::Backlog`] reads them
+//! for receivers that are behind, and decides who may receive.
 //!
 //! # The receiver
 //!

@@ -105,3 +105,16 @@ pub(crate) fn is_for_address(certificate: &[u8], address: IpAddr) -> bool {
     let is = |name: &GeneralName<'_>| matches!(name, GeneralName::IPAddress(ip) if *ip == octets);
     names.value.general_names.iter().any(is)
 }
+
+/// quiche's settings for a source with a certificate of its own making.
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "for tests")]
+pub(crate) fn source_with_some_certificate() -> quiche::Config {
+    let folder = tempfile::tempdir().unwrap();
+    let (cert, key) = (folder.path().join("c"), folder.path().join("k"));
+    let pair = rcgen::KeyPair::generate().unwrap();
+    let params = rcgen::CertificateParams::new(vec!["localhost".into()]).unwrap();
+    std::fs::write(&cert, params.self_signed(&pair).unwrap().pem()).unwrap();
+    std::fs::write(&key, pair.serialize_pem()).unwrap();
+    source(&cert, &key).unwrap()
+}

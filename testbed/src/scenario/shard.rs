@@ -15,9 +15,13 @@ const STEADY: [&str; 3] = ["r1", "r2", "r3"];
 /// Restarted until no shard is without a receiver.
 const SPARE: &str = "r4";
 const RATE: f64 = 3.0;
-/// Time for the receivers of the shard to be served again: less than their connections take to time
-/// out.
+const HEARTBEAT_MS: &str = "10000";
+/// Time for the receivers of the shard to be served again: less than they take to give up by
+/// themselves.
 const BACK_WITHIN: Duration = Duration::from_secs(20);
+/// Awaited after the poison.
+const NO_FAILURE: &str = "the failure to be counted (flexicast-tokio of the source needs its \
+                          feature `fault-injection`, which it has when it is built with the testbed)";
 /// Time for a receiver to be seen by the source.
 const SEEN_WITHIN: Duration = Duration::from_secs(60);
 
@@ -29,7 +33,8 @@ const SEEN_WITHIN: Duration = Duration::from_secs(60);
 pub fn a_killed_shard_is_replaced(fault: Option<Fault>) -> Result<()> {
     let mut plan = Plan::new("shard", fault);
     plan.seats.push(SeatPlan::new(SPARE));
-    plan.source_args = vec!["--shards", "2"];
+    // A receiver gives a silent source up after three heartbeats.
+    plan.source_args = vec!["--shards", "2", "--heartbeat-ms", HEARTBEAT_MS];
     Stage::play(plan, |stage| {
         let before = spread(stage)?;
         stage.wait_rung(&[STEADY[0], STEADY[1], STEADY[2], SPARE], "multicast")?;
@@ -39,7 +44,7 @@ pub fn a_killed_shard_is_replaced(fault: Option<Fault>) -> Result<()> {
         stage.set_rate(RATE)?;
         stage.wait_cursor(&STEADY, settled + 2)?;
         kill_a_shard(stage)?;
-        stage.wait("the failure to be counted", PATIENCE, |stage| {
+        stage.wait(NO_FAILURE, PATIENCE, |stage| {
             let (_, failures) = stage.shards()?;
             Ok((failures == 1 || fault.is_some()).then_some(()))
         })?;

@@ -18,9 +18,9 @@ const PIECE: usize = 16 << 10;
 
 /// A receiver's connection.
 pub(super) struct Session {
-    /// Its shard.
+    /// Number of its shard.
     pub(super) shard: usize,
-    /// Its receiver was welcomed.
+    /// Whether its receiver was welcomed.
     pub(super) served: bool,
     /// The 4-tuple in use; copies go there.
     pub(super) path: Option<Path>,
@@ -52,7 +52,7 @@ pub(super) struct FetchRequest {
     pub(super) limit: usize,
 }
 
-/// What a session has to send, and what it has to fetch first.
+/// Work of a session for its shard, and for the store.
 #[derive(Default)]
 pub(super) struct Load {
     pub(super) work: SessionWork,

@@ -377,7 +377,7 @@ impl Threads {
 
 impl Drop for Threads {
     fn drop(&mut self) {
-        // Whoever has seen the source end may use its port again.
+        // The port is free for the next source as soon as this one has ended.
         let threads = self.slots.drain(..).filter_map(|slot| slot.thread);
         let threads: Vec<_> = threads.map(ShardThread::end).collect();
         let until = Instant::now() + FREE_WITHIN;

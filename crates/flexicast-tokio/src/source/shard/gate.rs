@@ -309,3 +309,91 @@ fn leave_unserved(unserved_by: &mut HashMap<IpAddr, usize>, network: IpAddr) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
+    use super::*;
+    use crate::config::UDP_PAYLOAD;
+    use crate::tls;
+
+    /// A client, and where it is.
+    struct Client(quiche::Connection, SocketAddr);
+
+    impl Client {
+        fn new(number: u16) -> Self {
+            let at = SocketAddr::from(([127, 0, 0, 1], 1000 + number));
+            let id = ConnectionId::from_vec(number.to_be_bytes().repeat(8));
+            let mut config = tls::unverified().unwrap();
+            Client(
+                quiche::connect(None, &id, at, server(), &mut config).unwrap(),
+                at,
+            )
+        }
+
+        fn knock(&mut self, gate: &Gate, ids: &ConnectionIds, counts: &mut Counters) -> Verdict {
+            let mut packet = [0; UDP_PAYLOAD];
+            let (len, _) = self.0.send(&mut packet).unwrap();
+            let data = &mut packet[..len];
+            let header = Header::from_slice(data, CID_LEN).unwrap();
+            let stranger = Stranger {
+                from: self.1,
+                to: server(),
+                header: &header,
+                data,
+            };
+            gate.judge(ids, &stranger, counts, Instant::now())
+        }
+    }
+
+    fn server() -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], 999))
+    }
+
+    #[test]
+    fn limits_are_those_of_all_shards_together() {
+        let gate = Gate::new(tls::source_with_some_certificate(), Instant::now()).unwrap();
+        let shards = [0, 1].map(|shard| ConnectionIds::new(&[7; 32], shard));
+        let mut counts = Counters::default();
+        let mut sessions = Vec::new();
+        for number in 0..RETRY_FROM as u16 {
+            let ids = &shards[usize::from(number % 2)];
+            match Client::new(number).knock(&gate, ids, &mut counts) {
+                Verdict::Accept(newcomer) => {
+                    assert_eq!(newcomer.id[0], ids.shard());
+                    sessions.push(newcomer.session);
+                }
+                _ => panic!("client {number} was not accepted"),
+            }
+        }
+        sessions.dedup();
+        assert_eq!(sessions.len(), RETRY_FROM, "each has a number of its own");
+        let mut late = Client::new(500);
+        let Verdict::Answer(mut retry) = late.knock(&gate, &shards[0], &mut counts) else {
+            panic!("no Retry");
+        };
+        let info = quiche::RecvInfo {
+            from: server(),
+            to: late.1,
+        };
+        late.0.recv(&mut retry, info).unwrap();
+        // It goes on with the ID that the first shard gave it, wherever it arrives.
+        let again = late.knock(&gate, &shards[1], &mut counts);
+        assert!(matches!(again, Verdict::Elsewhere(0)));
+        assert_eq!((counts.handshakes, counts.retries), (RETRY_FROM as u64, 1));
+        // The receivers of a shard that has ended count no more, nor do those that are served.
+        gate.clear(1);
+        gate.serve(sessions[0]);
+        gate.serve(sessions[0]);
+        for number in 0..=RETRY_FROM as u16 / 2 {
+            let verdict = Client::new(600 + number).knock(&gate, &shards[1], &mut counts);
+            assert!(matches!(verdict, Verdict::Accept(_)), "client {number}");
+        }
+        let verdict = Client::new(700).knock(&gate, &shards[1], &mut counts);
+        assert!(matches!(verdict, Verdict::Answer(_)));
+        gate.leave(sessions[0]);
+        gate.leave(sessions[2]);
+        let verdict = Client::new(700).knock(&gate, &shards[0], &mut counts);
+        assert!(matches!(verdict, Verdict::Accept(_)));
+    }
+}

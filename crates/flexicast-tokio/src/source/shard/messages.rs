@@ -28,7 +28,7 @@ pub(in crate::source) enum Work {
     Shutdown,
 }
 
-/// What one session's connection is to do.
+/// Work for one session's connection.
 #[derive(Debug, Default)]
 pub(in crate::source) struct SessionWork {
     /// Bytes of the control stream; keys are among them.

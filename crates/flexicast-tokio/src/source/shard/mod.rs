@@ -38,7 +38,7 @@ pub(super) use thread::ShardThread;
 /// Batches of datagrams that are read before anything is sent.
 const BATCHES: usize = 8;
 
-/// What the shards of a source have in common.
+/// State and settings that the shards of a source share.
 #[derive(Clone)]
 pub(super) struct ShardContext {
     pub(super) gate: Arc<Gate>,
