@@ -70,7 +70,7 @@ fn play(shards: usize) -> Result<f64> {
         .enable_all()
         .build()?;
     let start = Instant::now();
-    let followed = runtime.block_on(async {
+    let followed: Result<()> = runtime.block_on(async {
         let mut receivers = JoinSet::new();
         for _ in 0..RECEIVERS {
             receivers.spawn(follow(source.addr, Arc::clone(&shelf)));
@@ -79,7 +79,7 @@ fn play(shards: usize) -> Result<f64> {
             while let Some(followed) = receivers.join_next().await {
                 followed??;
             }
-            Ok(())
+            anyhow::Ok(())
         };
         let followed = tokio::time::timeout(BOUND, all).await;
         followed.map_err(|_| anyhow!("not all receivers had everything after {BOUND:?}"))?
