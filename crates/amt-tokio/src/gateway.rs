@@ -10,6 +10,7 @@ use amt::gateway::{
     Candidate, CandidateStatus, Counters, Event, Gateway as Core, Input, RelayStatus,
     SubscribeError, Subscription, SubscriptionId, TunnelProof,
 };
+use amt::ip::decapsulated_ecn;
 use netio::RecvBatch;
 use rand::RngExt;
 use tracing::{debug, trace};
@@ -31,6 +32,9 @@ const MAX_EVENTS: usize = 64;
 /// Most messages sent in one round; more at once are a bug.
 const MAX_SENT_AT_ONCE: usize = 1024;
 
+/// Length of the header of Multicast Data (RFC 7450 section 5.1.6).
+const DATA_HEADER: usize = 2;
+
 /// A packet of a flow.
 #[derive(Debug)]
 pub struct Packet<'a> {
@@ -38,6 +42,8 @@ pub struct Packet<'a> {
     pub subscription: SubscriptionId,
     /// Sender, from the inner packet.
     pub from: SocketAddr,
+    /// ECN field (RFC 3168) of the inner packet, with what the tunnel adds to it (RFC 6040).
+    pub ecn: u8,
     /// Payload of the inner UDP datagram; writable, because packet protection is removed in place.
     pub data: &'a mut [u8],
 }
@@ -286,7 +292,12 @@ impl Gateway {
             let from = datagram.from;
             #[cfg(any(test, feature = "fault-injection"))]
             let from = faults.falsify(from, datagram.data, relay);
+            let inner = datagram.data.get(DATA_HEADER..).unwrap_or_default();
+            let ecn = decapsulated_ecn(inner, datagram.ecn);
             match core.handle(from, datagram.data, now) {
+                Input::Data { .. } | Input::Assembled { .. } if ecn.is_none() => {
+                    trace!(relay = %from, "dropped for congestion of the tunnel");
+                }
                 Input::Data {
                     subscription,
                     from,
@@ -297,6 +308,7 @@ impl Gateway {
                         each(Packet {
                             subscription,
                             from,
+                            ecn: ecn.unwrap_or_default(),
                             data,
                         });
                     }
@@ -310,6 +322,7 @@ impl Gateway {
                     each(Packet {
                         subscription,
                         from,
+                        ecn: ecn.unwrap_or_default(),
                         data: &mut payload,
                     });
                 }

@@ -4,9 +4,9 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use crate::PathId;
 use crate::range::RangeSet;
 use crate::wire::{BufMutExt, Reader, WireError};
+use crate::{Ecn, EcnCounts, PathId};
 
 /// The type of a PATH_ACK in a QUIC DATAGRAM.
 pub const PATH_ACK: u64 = 0x3e;
@@ -30,6 +30,8 @@ pub struct PathAck {
     pub delay: Duration,
     /// The packet numbers, newest range first, disjoint and apart. Never empty.
     pub ranges: Vec<Range<u64>>,
+    /// Packets of the path that arrived with each ECN mark; `None` where none was marked.
+    pub ecn: Option<EcnCounts>,
 }
 
 impl PathAck {
@@ -56,11 +58,14 @@ impl PathAck {
             out.put_varint((range.end - range.start).saturating_sub(1));
             below = Some(range.start);
         }
+        if let Some(ecn) = &self.ecn {
+            ecn.put(&mut out);
+        }
         out
     }
 
-    /// Reads a DATAGRAM payload that begins with type [`PATH_ACK`]; bytes after the last range are
-    /// ignored.
+    /// Reads a DATAGRAM payload that begins with type [`PATH_ACK`]; bytes after the last range that
+    /// are no ECN counts are ignored.
     ///
     /// # Errors
     ///
@@ -93,6 +98,7 @@ impl PathAck {
             path,
             delay,
             ranges,
+            ecn: EcnCounts::read(&mut r),
         })
     }
 }
@@ -109,6 +115,7 @@ pub struct AckTracker {
     fresh_ranges: usize,
     copies_due: u8,
     deadline: Option<Instant>,
+    ecn: EcnCounts,
 }
 
 impl Default for AckTracker {
@@ -132,6 +139,7 @@ impl AckTracker {
             fresh_ranges: 0,
             copies_due: 0,
             deadline: None,
+            ecn: EcnCounts::default(),
         }
     }
 
@@ -172,6 +180,11 @@ impl AckTracker {
         if ack_eliciting && owes {
             self.owe(now, hold);
         }
+    }
+
+    /// Counts the mark of a packet that was noted.
+    pub fn on_mark(&mut self, mark: Ecn) {
+        self.ecn.add(mark);
     }
 
     /// Asks for an acknowledgement of everything that arrived, at the latest after `hold`.
@@ -218,6 +231,7 @@ impl AckTracker {
             path,
             delay: now.saturating_duration_since(largest_at),
             ranges,
+            ecn: (!self.ecn.is_empty()).then_some(self.ecn),
         })
     }
 }
@@ -233,11 +247,14 @@ mod tests {
         fn round_trip(
             path in 1u64..1000,
             delay in 0u64..1 << 40, pns in prop::collection::vec(0u64..500, 1..100),
+            marks in prop::option::of((0u64..1 << 30, 0u64..9, 0u64..1 << 50)),
         ) {
             let mut set = RangeSet::new();
             pns.into_iter().for_each(|pn| { set.insert_one(pn); });
             let ranges: Vec<_> = set.iter().rev().take(MAX_RANGES).cloned().collect();
-            let ack = PathAck { path: PathId(path), delay: Duration::from_micros(delay), ranges };
+            let ecn = marks.map(|(ect0, ect1, ce)| EcnCounts { ect0, ect1, ce });
+            let delay = Duration::from_micros(delay);
+            let ack = PathAck { path: PathId(path), delay, ranges, ecn };
             prop_assert_eq!(PathAck::decode(&ack.encode()).unwrap(), ack);
         }
 
@@ -253,6 +270,37 @@ mod tests {
                 prop_assert!(ack.ranges.windows(2).all(|w| w[1].end < w[0].start));
             }
         }
+    }
+
+    #[test]
+    fn marks_are_counted_until_the_state_is_reset() {
+        let (start, hold) = (Instant::now(), Duration::from_millis(25));
+        let mut tracker = AckTracker::new();
+        for (pn, mark) in [
+            (1, Ecn::Ect0),
+            (2, Ecn::Ce),
+            (3, Ecn::NotEct),
+            (4, Ecn::Ect0),
+        ] {
+            tracker.on_packet(pn, start, hold, true, true);
+            tracker.on_mark(mark);
+        }
+        let ack = tracker.take_due(PathId(1), start + hold, hold).unwrap();
+        let counts = EcnCounts {
+            ect0: 2,
+            ect1: 0,
+            ce: 1,
+        };
+        assert_eq!(ack.ecn, Some(counts));
+        assert_eq!(PathAck::decode(&ack.encode()), Ok(ack.clone()));
+        let mut cut = ack.encode();
+        cut.pop();
+        assert_eq!(PathAck::decode(&cut).unwrap().ecn, None, "not all counts");
+        let mut tracker = AckTracker::starting_at(9);
+        tracker.on_packet(9, start, hold, true, true);
+        tracker.on_mark(Ecn::NotEct);
+        let ack = tracker.take_due(PathId(1), start + hold, hold).unwrap();
+        assert_eq!(ack.ecn, None);
     }
 
     #[test]

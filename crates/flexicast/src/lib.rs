@@ -58,6 +58,7 @@
 
 pub mod ack;
 pub mod control;
+mod ecn;
 pub mod feedback;
 pub mod flow;
 pub mod frame;
@@ -74,6 +75,7 @@ pub mod trace;
 pub mod unicast;
 mod wire;
 
+pub use ecn::{Ecn, EcnCounts};
 pub use id::{Cause, Cursor, FlowId, PathId, Rung, Via};
 pub use wire::WireError;
 

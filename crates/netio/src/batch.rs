@@ -17,6 +17,9 @@ pub struct Datagram<'a> {
     pub from: SocketAddr,
     /// Destination address (the group's on a multicast socket), if the kernel reports it.
     pub to: Option<IpAddr>,
+    /// ECN field of the IP header (RFC 3168), two bits; 0 if the kernel does not report it. All
+    /// datagrams of a coalesced train have the same.
+    pub ecn: u8,
     /// Payload; writable, because packet protection is removed in place. May be empty.
     pub data: &'a mut [u8],
 }
@@ -68,6 +71,7 @@ impl RecvBatch {
         {
             let from = canonical(meta.addr);
             let to = meta.dst_ip.map(|ip| ip.to_canonical());
+            let ecn = meta.ecn.map_or(0, |ecn| ecn as u8);
             let message = buffer
                 .get_mut(..meta.len.min(MESSAGE_BYTES))
                 .unwrap_or_default();
@@ -76,6 +80,7 @@ impl RecvBatch {
                 each(Datagram {
                     from,
                     to,
+                    ecn,
                     data: message,
                 });
                 continue;
@@ -83,7 +88,12 @@ impl RecvBatch {
             // All datagrams of a coalesced train have the same length, except a shorter last one.
             for data in message.chunks_mut(meta.stride.max(1)) {
                 datagrams += 1;
-                each(Datagram { from, to, data });
+                each(Datagram {
+                    from,
+                    to,
+                    ecn,
+                    data,
+                });
             }
         }
         datagrams

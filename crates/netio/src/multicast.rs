@@ -84,6 +84,11 @@ impl MulticastSender {
         Ok(())
     }
 
+    /// Sends all datagrams as ECN-capable; see [`UdpSocket::set_ecn_capable`].
+    pub fn set_ecn_capable(&mut self) {
+        self.socket.set_ecn_capable();
+    }
+
     /// Returns the source address of the datagrams: S of (S,G).
     pub fn source(&self) -> IpAddr {
         self.source

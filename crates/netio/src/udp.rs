@@ -6,11 +6,12 @@ use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use quinn_udp::{Transmit, UdpSockRef, UdpSocketState};
+use quinn_udp::{EcnCodepoint, Transmit, UdpSockRef, UdpSocketState};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::io::Interest;
 
 use crate::batch::{Datagram, RecvBatch};
+use crate::direct::sys::set;
 use crate::error::context;
 use crate::loss::{Counters, Losses, concerns_one_datagram, may_refuse_segmentation};
 use crate::packets::most_segments;
@@ -42,6 +43,8 @@ pub struct UdpSocket {
     io: tokio::net::UdpSocket,
     state: UdpSocketState,
     local: SocketAddr,
+    /// Mark of all datagrams.
+    ecn: Option<EcnCodepoint>,
     losses: Losses,
     /// Trains still to be sent one by one, see [`TRAINS_WITHOUT_GSO`].
     without_gso: AtomicU32,
@@ -89,6 +92,14 @@ impl UdpSocket {
             ));
         }
         let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
+        // Timestamps, which are not read, would leave no room for the ECN field of a coalesced
+        // train in quinn-udp's buffer for control messages.
+        let _ = set(
+            socket.as_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_TIMESTAMPNS,
+            &0_i32,
+        );
         let local = socket.local_addr()?;
         Ok(Self {
             io: tokio::net::UdpSocket::from_std(socket)?,
@@ -99,8 +110,15 @@ impl UdpSocket {
             }),
             state,
             local,
+            ecn: None,
             losses: Losses::default(),
         })
+    }
+
+    /// Sends all datagrams as ECN-capable from now on, with ECT(0) (RFC 3168): routers may mark
+    /// them instead of dropping them. The protocol has to react to the marks.
+    pub fn set_ecn_capable(&mut self) {
+        self.ecn = Some(EcnCodepoint::Ect0);
     }
 
     /// Returns the address that the socket is bound to.
@@ -332,7 +350,7 @@ impl UdpSocket {
     ) -> io::Result<()> {
         let transmit = Transmit {
             destination: to,
-            ecn: None,
+            ecn: self.ecn,
             contents,
             segment_size,
             // A datagram may have arrived at a group, which cannot be a source.

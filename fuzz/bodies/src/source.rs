@@ -306,6 +306,7 @@ fn take(m: &mut Model, step: Step) {
                     path: PathId(path.into()),
                     delay: Duration::ZERO,
                     ranges: list,
+                    ecn: None,
                 };
                 m.datagram(session(s), &ack.encode());
             }
@@ -322,6 +323,7 @@ fn take(m: &mut Model, step: Step) {
                 path,
                 delay: Duration::ZERO,
                 ranges: std::iter::once(far..far + 1).collect(),
+                ecn: None,
             };
             m.datagram(s, &ack.encode());
         }

@@ -4,6 +4,7 @@
 //! before it uses them.
 
 mod checksum;
+mod ecn;
 mod fragment;
 mod header;
 mod icmp;
@@ -14,6 +15,7 @@ mod udp;
 use std::net::IpAddr;
 
 pub use checksum::{Checksum, update as update_checksum};
+pub use ecn::decapsulated_ecn;
 pub use fragment::fragment_v4;
 pub(crate) use header::{Header, V4Fields, get, pseudo, put_v4, put_v6, set_v4_checksum};
 pub use icmp::icmp_too_big;

@@ -4,9 +4,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use data_encoding::BASE64URL_NOPAD;
-use flexicast::Rung;
 use flexicast::receiver::Receiver as Core;
 use flexicast::source::close;
+use flexicast::{Ecn, Rung};
 use netio::{Datagram, UdpSocket};
 use tracing::debug;
 use zeroize::Zeroize;
@@ -196,7 +196,8 @@ impl Connection {
             if let Some(core) = &mut core
                 && core.knows_flow(datagram.data)
             {
-                core.on_flow_datagram(Rung::Replicated, datagram.data, now);
+                let mark = Ecn::from_tos(datagram.ecn);
+                core.on_marked_flow_datagram(Rung::Replicated, mark, datagram.data, now);
                 return;
             }
             heard = true;

@@ -219,8 +219,8 @@ impl Engine {
         let (mut failed, mut works) = (Vec::new(), Vec::new());
         for (flow, place, intake) in self.groups.intakes() {
             let mut taken = false;
-            let read = intake.receive(|from, data| {
-                let input = core.on_flow_datagram(Rung::Multicast, data, now);
+            let read = intake.receive(|from, mark, data| {
+                let input = core.on_marked_flow_datagram(Rung::Multicast, mark, data, now);
                 taken |= input == FlowInput::Accepted;
                 debug!(%from, ?input, "flow datagram");
             });

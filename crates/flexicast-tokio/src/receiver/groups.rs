@@ -7,8 +7,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::task::Poll;
 
-use flexicast::FlowId;
 use flexicast::control::Endpoint;
+use flexicast::{Ecn, FlowId};
 use netio::UdpSocket;
 use tracing::{debug, info, warn};
 
@@ -32,18 +32,20 @@ impl Intake {
         }
     }
 
-    /// Calls `each` with the sender and the bytes of packets that are there; not of all if they are
-    /// many.
+    /// Calls `each` with the sender, the ECN mark and the bytes of packets that are there; not of
+    /// all if they are many.
     ///
     /// # Errors
     /// `WouldBlock` if there is none; any other error means that nothing comes by this any more.
     pub(super) fn receive(
         &mut self,
-        mut each: impl FnMut(SocketAddr, &mut [u8]),
+        mut each: impl FnMut(SocketAddr, Ecn, &mut [u8]),
     ) -> io::Result<()> {
         match self {
             Intake::Socket(socket) => {
-                let take = |datagram: netio::Datagram<'_>| each(datagram.from, datagram.data);
+                let take = |datagram: netio::Datagram<'_>| {
+                    each(datagram.from, Ecn::from_tos(datagram.ecn), datagram.data);
+                };
                 with_batch(|batch| socket.try_recv(batch, take)).map(|_| ())
             }
             Intake::Shared(subscription) => subscription.receive(each),

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use flexicast::Ecn;
 use flexicast::control::Endpoint;
 use netio::UdpSocket;
 use rand::rngs::SmallRng;
@@ -155,7 +156,9 @@ async fn read(socket: UdpSocket, key: Key, sharing: Arc<Mutex<Sharing>>) {
         let read = match socket.readable().await {
             Ok(()) => with_batch(|batch| {
                 socket.try_recv(batch, |datagram| {
-                    packets.push((datagram.from, Bytes::copy_from_slice(datagram.data)));
+                    let mark = Ecn::from_tos(datagram.ecn);
+                    let data = Bytes::copy_from_slice(datagram.data);
+                    packets.push((datagram.from, mark, data));
                 })
             }),
             Err(error) => Err(error),
@@ -175,7 +178,7 @@ async fn read(socket: UdpSocket, key: Key, sharing: Arc<Mutex<Sharing>>) {
     }
 }
 
-type Packet = (SocketAddr, Bytes);
+type Packet = (SocketAddr, Ecn, Bytes);
 
 /// Packets on their way to one receiver.
 #[derive(Default)]
@@ -227,13 +230,13 @@ impl Subscription {
         self.queue.filled.notified().await;
     }
 
-    /// Calls `each` with the sender and the bytes of the packets that wait.
+    /// Calls `each` with the sender, the ECN mark and the bytes of the packets that wait.
     ///
     /// # Errors
     /// `WouldBlock` if there is none; any other error means that the group's socket failed.
     pub(super) fn receive(
         &mut self,
-        mut each: impl FnMut(SocketAddr, &mut [u8]),
+        mut each: impl FnMut(SocketAddr, Ecn, &mut [u8]),
     ) -> io::Result<()> {
         let mut waiting = lock(&self.queue.waiting);
         std::mem::swap(&mut waiting.packets, &mut self.taken);
@@ -247,7 +250,7 @@ impl Subscription {
             self.queue.filled.notify_one();
         }
         drop(waiting);
-        while let Some((from, packet)) = self.taken.pop_front() {
+        while let Some((from, mark, packet)) = self.taken.pop_front() {
             if let Some((part, random)) = &mut self.loss
                 && random.random_bool(*part)
             {
@@ -255,7 +258,7 @@ impl Subscription {
             }
             self.packet.clear();
             self.packet.extend_from_slice(&packet);
-            each(from, &mut self.packet);
+            each(from, mark, &mut self.packet);
         }
         Ok(())
     }
@@ -304,7 +307,7 @@ mod tests {
         let mut taken = Vec::new();
         while taken.len() < count {
             subscription.readable().await;
-            let _ = subscription.receive(|_, data| {
+            let _ = subscription.receive(|_, _, data| {
                 taken.push(data.to_vec());
                 // Decryption in place is not seen by another receiver.
                 data.fill(0);
@@ -329,7 +332,7 @@ mod tests {
             let taken = take(receiver, 100).await;
             assert!(taken.iter().enumerate().all(|(n, p)| *p == [n as u8; 9]));
         }
-        let nothing = beside.receive(|_, _| ()).unwrap_err();
+        let nothing = beside.receive(|_, _, _| ()).unwrap_err();
         assert_eq!(nothing.kind(), io::ErrorKind::WouldBlock);
     }
 
@@ -370,7 +373,8 @@ mod tests {
     #[tokio::test]
     async fn a_receiver_that_reads_nothing_loses_the_oldest() {
         let queue = Arc::<Queue>::default();
-        let packet = |n: usize| (([127, 0, 0, 1], 1).into(), Bytes::from(n.to_string()));
+        let from = ([127, 0, 0, 1], 1).into();
+        let packet = |n: usize| (from, Ecn::Ect0, Bytes::from(n.to_string()));
         for n in 0..MAX_WAITING + 5 {
             queue.push(&[packet(n)]);
         }
@@ -389,13 +393,13 @@ mod tests {
                 let from = ([127, 0, 0, 1], 1).into();
                 let packet = Bytes::copy_from_slice(&number.to_be_bytes());
                 for receiver in &receivers {
-                    receiver.queue.push(&[(from, packet.clone())]);
+                    receiver.queue.push(&[(from, Ecn::Ect0, packet.clone())]);
                 }
             }
             receivers.each_mut().map(|receiver| {
                 let mut taken = Vec::new();
                 while receiver
-                    .receive(|_, data| taken.push(data.to_vec()))
+                    .receive(|_, _, data| taken.push(data.to_vec()))
                     .is_ok()
                 {}
                 taken

@@ -14,7 +14,7 @@ use amt::gateway::{Event as Happened, RelayFailure, Subscription, SubscriptionId
 use amt_tokio::{Config, Gateway, Hint, Lookup, MemoryFile, Packet};
 use flexicast::control::{Endpoint, RelayAddress, RelayHint};
 use flexicast::receiver::Receiver as Core;
-use flexicast::{FlowId, Rung};
+use flexicast::{Ecn, FlowId, Rung};
 use tracing::{debug, warn};
 
 use super::Relays;
@@ -317,7 +317,8 @@ impl Tunnels {
                 if last.replace(packet.subscription) != Some(packet.subscription) {
                     heard.insert(packet.subscription);
                 }
-                core.on_flow_datagram(Rung::Amt, packet.data, now);
+                let mark = Ecn::from_tos(packet.ecn);
+                core.on_marked_flow_datagram(Rung::Amt, mark, packet.data, now);
             };
             let read = with_batch(|batch| slot.gateway.receive(batch, &mut take));
             if let Err(error) = read {

@@ -54,6 +54,7 @@ impl Outlets {
             }
             let mut sender =
                 MulticastSender::bind(interface, ttl, true).map_err(Error::io(what))?;
+            sender.set_ecn_capable();
             if ttl == 0
                 && let Err(error) = sender.stay_inside(group.ip())
             {

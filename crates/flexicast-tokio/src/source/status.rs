@@ -134,6 +134,8 @@ pub struct FlowStatus {
     pub packet_size: usize,
     /// Members whose paths do not take the next larger size.
     pub narrow_members: usize,
+    /// Packets that receivers reported as marked with ECN's CE, counted for each receiver.
+    pub ecn_ce: u64,
     /// Current rate in bit/s; `None` for no limit.
     pub rate_bps: Option<u64>,
     /// Id of the receiver that alone limits the rate.

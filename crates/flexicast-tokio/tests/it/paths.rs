@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use flexicast_tokio::source::{FlowEndpoint, SourceAddress};
+use flexicast_tokio::source::{FlowEndpoint, SourceAddress, SourceStatus};
 use flexicast_tokio::{Rung, Via};
 use tokio::time::timeout;
 
@@ -341,6 +341,51 @@ async fn copies_by_both_families() {
         site.publish(&source.handle, 50).await;
         probe.until_seq(head + 50).await;
         assert!(probe.by_flow("lore") >= 40, "{server}");
+    }
+}
+
+/// Every tenth packet that is ECN-capable gets marked on its way.
+const MARKING: &str = "\
+PATH=$PATH:/usr/sbin:/sbin
+nft add table inet marking
+nft 'add chain inet marking out { type filter hook output priority 0 ; }'
+nft add rule inet marking out ip ecn ect0 numgen inc mod 10 == 0 ip ecn set ce
+nft add rule inet marking out ip6 ecn ect0 numgen inc mod 10 == 0 ip6 ecn set ce
+";
+
+/// Marks of the network are counted, by multicast and replicated, and nothing is repaired for them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn congestion_marks_are_reported() {
+    if !kit::in_namespace!(format!("{NETWORK}{MARKING}").as_str()) {
+        return;
+    }
+    let site = Site::new();
+    let source = start_with(&site, "[::]:0", vec![four(&site)]).await;
+    let port = source.addr.port();
+    let mut marks = 0;
+    for (server, rung) in [
+        ("10.1.0.1", Rung::Multicast),
+        ("10.1.0.1", Rung::Replicated),
+        ("[fd00:1::1]", Rung::Replicated),
+    ] {
+        let mut config = site.receiver_config(format!("{server}:{port}"));
+        config.interface = Some("10.1.0.1".parse().unwrap());
+        config.multicast = rung == Rung::Multicast;
+        config.replicated = rung == Rung::Replicated;
+        let head = site.store.head("lore");
+        config.channels[0].1 = site.cursor(head);
+        let mut probe = site.start_receiver(config);
+        probe.until_rung(rung).await;
+        site.publish(&source.handle, 300).await;
+        probe.until_seq(head + 300).await;
+        let counted = |s: &SourceStatus| s.channels[0].flow.as_ref().unwrap().ecn_ce;
+        source
+            .until("marks are counted", |s| counted(s) > marks)
+            .await;
+        marks = counted(&source.status().await);
+        assert!(probe.by_flow("lore") >= 280, "{server}, {rung}");
+        probe.handle.shutdown().await;
+        source.until("it is gone", |s| s.receivers.is_empty()).await;
     }
 }
 

@@ -10,6 +10,7 @@ use super::ledger::{Ledger, StreamRange};
 use super::pmtu::MemberSize;
 use super::reordering::Reordering;
 use crate::ack::PathAck;
+use crate::ecn::EcnValidation;
 use crate::range::RangeSet;
 use crate::rtt::RttEstimator;
 use crate::{Cause, PathId};
@@ -50,7 +51,7 @@ impl Delays {
         }
     }
 
-    /// Whether late packets are told from lost ones, as they always are but for an injected fault.
+    /// Whether late packets are no lost ones, as they always are but for an injected fault.
     fn tolerates_reordering(&self) -> bool {
         #[cfg(feature = "fault-injection")]
         return !self.reordering_off;
@@ -89,6 +90,9 @@ pub(crate) struct Member {
     silent_since: Option<Instant>,
     loss_at: Option<Instant>,
     reordering: Reordering,
+    pub(crate) ecn: EcnValidation,
+    /// Packets of the flow sent before it became a member.
+    pub(crate) sent_before: u64,
     /// Newest key epoch that the member confirmed.
     pub(crate) confirmed: u64,
     pub(crate) grant: Grant,
@@ -151,6 +155,8 @@ impl Member {
             silent_since: None,
             loss_at: None,
             reordering: Reordering::default(),
+            ecn: EcnValidation::default(),
+            sent_before: 0,
             confirmed,
             grant: Grant::new(granted),
             size: MemberSize::default(),

@@ -192,6 +192,13 @@ impl Pacer {
         self.follow(now);
     }
 
+    /// Takes that `marked` packets of a member met congestion; the newest one that it acknowledges
+    /// is `largest`.
+    pub(super) fn on_marked(&mut self, member: MemberId, marked: u64, largest: u64, now: Instant) {
+        self.controller.on_marked(member, marked, largest, now);
+        self.follow(now);
+    }
+
     pub(super) fn set_ack_delay(&mut self, delay: Duration) {
         self.controller.set_ack_delay(delay);
     }

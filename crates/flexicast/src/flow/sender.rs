@@ -16,6 +16,7 @@ use super::pmtu::Pmtu;
 use super::queue::SendQueue;
 use super::shared_repairs::SharedRepairs;
 use crate::ack::PathAck;
+use crate::ecn::Acknowledged;
 use crate::protect::{Algorithm, FlowSecret, KeyError, MAX_PACKETS};
 use crate::rate::RateEvent;
 use crate::trace::TracedFrame;
@@ -139,6 +140,8 @@ pub struct FlowStats {
     pub blocked: u64,
     /// Key epochs that were begun, the first included.
     pub epochs: u64,
+    /// Packets that members reported as marked with CE, counted for each member.
+    pub ce: u64,
 }
 
 /// An acknowledgement that cannot be right: the member made it up, or a holder of the flow's key
@@ -356,7 +359,8 @@ impl FlowSender {
     ) -> u64 {
         let cut = self.next_pn();
         let granted = self.queue.pushed() + self.initial_window();
-        let new = Member::new(path, cut, rtt, confirmed, granted);
+        let mut new = Member::new(path, cut, rtt, confirmed, granted);
+        new.sent_before = self.stats.packets;
         if let Some(before) = self.members.insert(member, new) {
             before.leave(&mut self.ledger);
             self.pacer.remove(member);
@@ -418,7 +422,23 @@ impl FlowSender {
             });
         }
         let mut settled = Resolution::default();
+        let is_newest = member.largest_acked().is_none_or(|l| ack.largest() > l);
         member.on_ack(ack, &self.delays, &mut self.ledger, now, &mut settled);
+        // Counts of older acknowledgements are overtaken (RFC 9000 section 13.4.2.1).
+        let marked = if is_newest {
+            let acked = Acknowledged {
+                packets: settled
+                    .acked
+                    .iter()
+                    .map(|range| range.end - range.start)
+                    .sum(),
+                sent: self.stats.packets,
+                sent_before: member.sent_before,
+            };
+            member.ecn.on_ack(ack.ecn, acked)
+        } else {
+            0
+        };
         self.pings.raise_tail_delay(member.rtt.pto(self.delays.ack));
         let next = member
             .check(&self.delays, &mut self.ledger, now, &mut settled)
@@ -430,6 +450,10 @@ impl FlowSender {
         self.repair(id, &settled);
         self.ledger.sweep();
         self.pacer.on_resolution(id, &settled, rtt, now);
+        if marked > 0 {
+            self.stats.ce += marked;
+            self.pacer.on_marked(id, marked, ack.largest(), now);
+        }
         self.checks.plan(next);
         self.follow_rate_control();
         self.follow_sizes(now);

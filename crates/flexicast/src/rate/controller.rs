@@ -84,6 +84,11 @@ impl Controller {
         true
     }
 
+    /// Makes the last reduction final, because its cause was no loss.
+    pub(super) fn confirm(&mut self) {
+        self.last = None;
+    }
+
     /// Takes losses back that were none. Once all losses of an event are, its reduction is undone;
     /// returns whether that happened.
     pub(super) fn on_spurious(&mut self, packets: u64) -> bool {

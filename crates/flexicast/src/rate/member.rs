@@ -92,6 +92,8 @@ pub(super) struct Member {
     /// Whether it loses more than it may.
     pub(super) lossy: Condition,
     pub(super) loss: LossWindow,
+    /// Round of all members' ECN marks in which it last reported some.
+    pub(super) marked_in: u64,
     /// For the circuit breaker.
     pub(super) measured: Tally,
     pub(super) estimator: Estimator,
@@ -112,6 +114,7 @@ impl Member {
             slow: Condition::default(),
             lossy: Condition::default(),
             loss: LossWindow::default(),
+            marked_in: 0,
             measured: Tally::default(),
             estimator,
         }

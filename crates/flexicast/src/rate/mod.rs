@@ -37,6 +37,7 @@ mod cubic;
 mod friendly;
 mod loss_intervals;
 mod loss_window;
+mod marks;
 mod member;
 mod policy;
 mod sent;
@@ -54,6 +55,7 @@ use busy::BusyClock;
 use controller::{Controller, Losses, Usage};
 use cubic::{Cubic, INITIAL_WINDOW, MIN_WINDOW};
 use friendly::Population;
+use marks::MarkRound;
 use member::{Estimator, Member};
 use sent::SentLog;
 use slowest::Slowest;
@@ -159,6 +161,7 @@ pub struct RateController {
     /// The member that has it.
     rtt_of: Option<MemberId>,
     population: Population,
+    marks: MarkRound,
     slowest: Slowest,
     breaker: Breaker,
     /// Bytes a second.
@@ -185,6 +188,7 @@ impl RateController {
             rtt: UNKNOWN_RTT.as_secs_f64(),
             rtt_of: None,
             population: Population::default(),
+            marks: MarkRound::default(),
             slowest: Slowest::default(),
             breaker: Breaker::new(),
             rate: 0.0,
@@ -340,6 +344,23 @@ impl RateController {
             RatePolicy::Fixed => {}
             RatePolicy::CubicMin => self.on_cubic_report(member, acked, &report, now),
             RatePolicy::TcpFriendly => self.on_friendly_report(member, acked, lost, &report, now),
+        }
+        self.update_rate(now);
+        self.plan_tick(now);
+    }
+
+    /// Takes that a member reports `marked` more packets with the ECN mark of congestion; the
+    /// newest packet that it acknowledges is `largest`. They act as a loss event, at most once per round
+    /// trip, and are no losses (RFC 3168 section 6.1.2, RFC 9002 section 7.1).
+    pub fn on_marked(&mut self, member: MemberId, marked: u64, largest: u64, now: Instant) {
+        let Some(reporter) = self.members.get_mut(&member).filter(|_| marked > 0) else {
+            return;
+        };
+        reporter.counts = true;
+        match self.config.policy {
+            RatePolicy::Fixed => {}
+            RatePolicy::CubicMin => self.on_cubic_marked(member, largest),
+            RatePolicy::TcpFriendly => self.on_friendly_marked(member, marked, largest, now),
         }
         self.update_rate(now);
         self.plan_tick(now);

@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::rate::friendly::{Congestion, response};
+use crate::rate::marks::Marks;
 use crate::rate::member::{Report, sum};
+use crate::rate::sent::Amount;
 
 /// Share above the flow's rate from which on a member with a controller of its own limits nothing.
 const RECOVERED: f64 = 1.2;
@@ -52,6 +54,16 @@ impl RateController {
         };
     }
 
+    /// Policy `CubicMin`: the usage of a member's window.
+    fn cubic_usage(&self, id: MemberId) -> Option<Usage> {
+        let usage = self.usage(self.members.get(&id)?.rtt.as_secs_f64());
+        Some(Usage {
+            // A larger window was not validated (RFC 7661 section 4.3).
+            used: usage.used * VALIDATED,
+            ..usage
+        })
+    }
+
     /// Policy `CubicMin`.
     pub(super) fn on_cubic_report(
         &mut self,
@@ -61,20 +73,14 @@ impl RateController {
         now: Instant,
     ) {
         let (payload, busy, target) = (self.payload(), self.clock.seconds(now), self.target());
-        let Some(member) = self.members.get(&id) else {
+        let Some(usage) = self.cubic_usage(id) else {
             return;
         };
-        let usage = self.usage(member.rtt.as_secs_f64());
         let Some(member) = self.members.get_mut(&id) else {
             return;
         };
         let Estimator::Cubic(controller) = &mut member.estimator else {
             return;
-        };
-        let usage = Usage {
-            // A larger window was not validated (RFC 7661 section 4.3).
-            used: usage.used * VALIDATED,
-            ..usage
         };
         let rtt = member.rtt.as_secs_f64();
         let losses = Losses {
@@ -164,6 +170,78 @@ impl RateController {
         }
         self.on_shared_losses(shared, shared_at, now);
         self.grow_shared(acked, shared, now);
+    }
+
+    /// Policy `CubicMin`: takes marks of a member as a congestion event.
+    pub(super) fn on_cubic_marked(&mut self, id: MemberId, largest: u64) {
+        let payload = self.payload();
+        let Some(usage) = self.cubic_usage(id) else {
+            return;
+        };
+        let Some(member) = self.members.get_mut(&id) else {
+            return;
+        };
+        let Estimator::Cubic(controller) = &mut member.estimator else {
+            return;
+        };
+        if controller.on_lost(marked_up_to(largest), usage) {
+            controller.confirm();
+        }
+        member.rate = controller.cubic.window() * payload / member.rtt.as_secs_f64();
+        self.slowest.update(id, member.rate);
+    }
+
+    /// Policy `TcpFriendly`: takes marks as a congestion event of the flow if most members report
+    /// some, and as a loss event of the member until then.
+    pub(super) fn on_friendly_marked(
+        &mut self,
+        id: MemberId,
+        marked: u64,
+        largest: u64,
+        now: Instant,
+    ) {
+        let count = self.members.len();
+        let (ordinal, answered) = (self.sent.ordinal(largest), self.answered);
+        let all = Duration::from_secs_f64(self.rtt) + self.config.ack_delay * 2;
+        let Some(sent) = self.sent.get(largest).map(|packet| packet.at) else {
+            return;
+        };
+        let Some(member) = self.members.get_mut(&id) else {
+            return;
+        };
+        let last = &mut member.marked_in;
+        match self.marks.on_marked(last, sent, count, all, now) {
+            Marks::Own => {}
+            Marks::Shared(from) => {
+                self.on_shared_losses(marked_up_to(largest), Some(from), now);
+                return self.shared.confirm();
+            }
+            Marks::Known => return,
+        }
+        let (rtt, reported_to) = (member.rtt, member.reported_to);
+        let Estimator::History(history) = &mut member.estimator else {
+            return;
+        };
+        let log = &self.sent;
+        let is_shared = |pn| log.get(pn).is_some_and(|p| p.is_lost_by_most(count));
+        let is_congested = history.congestion.is_some();
+        let intervals = &mut history.intervals;
+        let begins = !is_congested && intervals.on_lost(largest, ordinal, sent, rtt, is_shared);
+        let sample = intervals.sample(log.ordinal(reported_to));
+        let usual = self.population.estimate(sample).max(self.population.loss());
+        let marked = if largest < answered { 0 } else { marked };
+        let report = (marked, marked, begins.into());
+        let round = rtt.max(self.config.ack_delay);
+        let sudden = history.on_report(report, usual, round, now, is_shared);
+        if sudden || is_congested {
+            let none = Amount::default();
+            let report = Report {
+                acked: none,
+                lost: none,
+                lost_end: largest + 1,
+            };
+            self.on_congestion(id, &[], &report, 1, sudden, now);
+        }
     }
 
     /// Policy `TcpFriendly`: takes losses back that were none.
@@ -370,5 +448,13 @@ impl RateController {
             }
         }
         self.slowest = slowest;
+    }
+}
+
+/// Returns marks as a congestion event: they end with the newest packet that can be meant.
+fn marked_up_to(largest: u64) -> Losses {
+    Losses {
+        packets: 1,
+        end: largest + 1,
     }
 }

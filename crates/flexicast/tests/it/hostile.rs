@@ -113,6 +113,7 @@ fn ack(ranges: Vec<std::ops::Range<u64>>) -> Vec<u8> {
         path: PATH,
         delay: Duration::ZERO,
         ranges,
+        ecn: None,
     }
     .encode()
 }

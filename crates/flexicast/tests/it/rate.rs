@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use flexicast::flow::{BreakerState, FlowConfig};
+use flexicast::flow::{BreakerState, FlowConfig, RateControl};
 use flexicast::source::Faults;
-use flexicast::{Cause, Rung};
+use flexicast::{Cause, Rung, Via};
 
 use super::lab::{Bottleneck, Lab, flow_config};
 
@@ -176,4 +176,52 @@ fn without_patience_a_path_that_reorders_looks_lossy() {
     assert!(moves > 1, "evicted");
     let (_, rate) = jittery(1, faults);
     assert!(rate < 3_000_000, "{rate} bit/s");
+}
+
+/// Rate of a busy flow at the end in bit/s, and the marks that were counted, where the paths of
+/// some receivers mark a share of the packets, in percent.
+fn with_marks(nodes: usize, marked: usize, share: u32) -> (u64, u64) {
+    let config = FlowConfig {
+        rate: Some(20_000_000),
+        control: RateControl {
+            min_rate: Some(100_000),
+            ..RateControl::default()
+        },
+        ..flow_config(5)
+    };
+    let mut lab = Lab::with_config(5, nodes, config);
+    lab.delay = Duration::from_millis(50);
+    lab.nodes.iter_mut().for_each(|node| node.marks = Some(0));
+    (0..nodes).for_each(|i| lab.connect(i));
+    lab.run(SECOND * 3);
+    for node in &mut lab.nodes[..marked] {
+        node.marks = Some(share);
+    }
+    publish_for(&mut lab, 6_000_000, SECOND * 8);
+    let flow = lab.source.flow(0).unwrap();
+    let result = (flow.rate().bits_per_s.unwrap(), flow.stats().ce);
+    lab.run(SECOND * 120);
+    assert_complete(&lab);
+    for node in &lab.nodes {
+        assert!(
+            node.got.iter().all(|(_, via, _)| *via == Via::Flow),
+            "marked packets arrived: none is repaired"
+        );
+        assert_eq!(node.moves.len(), 1, "marks are no losses: {:?}", node.moves);
+    }
+    result
+}
+
+#[test]
+fn marks_slow_the_flow_and_nothing_is_repaired() {
+    for (nodes, marked) in [(1, 1), (10, 10), (10, 1)] {
+        let (free, none) = with_marks(nodes, marked, 0);
+        let (slow, marks) = with_marks(nodes, marked, 2);
+        assert_eq!(none, 0);
+        assert!(marks > 5, "{marks}");
+        assert!(
+            free >= 6_000_000 && slow < free / 2,
+            "{marked} of {nodes}: {free} and {slow} bit/s"
+        );
+    }
 }

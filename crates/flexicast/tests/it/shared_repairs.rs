@@ -69,6 +69,7 @@ impl Sender {
             path: self.path,
             delay: Duration::ZERO,
             ranges: ranges.into_iter().rev().collect(),
+            ecn: None,
         };
         self.now += MS;
         self.flow.on_ack(member, &ack, self.now).unwrap();

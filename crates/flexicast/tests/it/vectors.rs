@@ -18,7 +18,7 @@ use flexicast::feedback::{FeedbackOpener, FeedbackSealer, is_feedback};
 use flexicast::frame::{self, Frame, Frames};
 use flexicast::protect::{Algorithm, FlowSecret};
 use flexicast::unicast::{Piece, RangeHeader, StreamReader, put_catch_up, put_catch_up_item};
-use flexicast::{ALPN, Cause, Cursor, FlowId, PathId, Rung};
+use flexicast::{ALPN, Cause, Cursor, EcnCounts, FlowId, PathId, Rung};
 use ring::aead::quic;
 use uuid::Uuid;
 
@@ -188,11 +188,17 @@ fn window(vector: &Vector, sequence: u64, offset: u64) {
     control(vector, Control::Window(window));
 }
 
-fn path_ack(vector: &Vector, delay: Duration, ranges: &[std::ops::Range<u64>]) {
+fn path_ack(
+    vector: &Vector,
+    delay: Duration,
+    ranges: &[std::ops::Range<u64>],
+    ecn: Option<EcnCounts>,
+) {
     let ack = PathAck {
         path: PathId::new(1, Rung::Multicast),
         delay,
         ranges: ranges.to_vec(),
+        ecn,
     };
     assert_eq!(HEXLOWER.encode(&ack.encode()), vector.text("hex"));
     assert_eq!(PathAck::decode(&vector.hex()).unwrap(), ack);
@@ -511,14 +517,19 @@ const CHECKS: &[(&str, Check)] = &[
     ("fc-window", |v| window(v, 1, 16 << 20)),
     ("fc-window-later", |v| window(v, 2, (16 << 20) + 4_194_309)),
     ("path-ack", |v| {
-        path_ack(v, 30 * MS, std::slice::from_ref(&(6..8)))
+        path_ack(v, 30 * MS, std::slice::from_ref(&(6..8)), None)
     }),
     ("path-ack-ranges", |v| {
         let ranges = [1000..1101, 997..999, 64..65, 0..10];
-        path_ack(v, Duration::from_micros(1250), &ranges);
+        path_ack(v, Duration::from_micros(1250), &ranges, None);
     }),
     ("path-ack-next-epoch", |v| {
-        path_ack(v, 30 * MS, &[NEXT_EPOCH..NEXT_EPOCH + 1, 6..8]);
+        path_ack(v, 30 * MS, &[NEXT_EPOCH..NEXT_EPOCH + 1, 6..8], None);
+    }),
+    ("path-ack-ecn", |v| {
+        let (ect0, ect1, ce) = (1_200, 0, 3);
+        let ecn = Some(EcnCounts { ect0, ect1, ce });
+        path_ack(v, 30 * MS, std::slice::from_ref(&(6..8)), ecn);
     }),
     ("packet-ping", |v| {
         assert_eq!(v.bytes("secret"), secret().as_bytes());

@@ -12,8 +12,11 @@ use crate::packets::most_segments;
 /// Messages per system call.
 pub(super) const MESSAGES: usize = 128;
 
-/// Room for the control messages: a source address and a segment size.
-const CONTROL_BYTES: usize = 80;
+/// Room for the control messages: a source address, a segment size and an ECN field.
+const CONTROL_BYTES: usize = 96;
+
+/// ECT(0) (RFC 3168): ECN-capable, not marked.
+const ECT0: libc::c_int = 2;
 
 /// Trains sent one by one after the kernel refused to segment one.
 const TRAINS_WITHOUT_GSO: u32 = 1024;
@@ -108,6 +111,8 @@ pub struct Fanout {
     /// Trains still to be sent one by one; see [`TRAINS_WITHOUT_GSO`].
     without_gso: u32,
     patience: Patience,
+    /// Type of service, or traffic class, of all datagrams.
+    tos: libc::c_int,
 }
 
 impl std::fmt::Debug for Fanout {
@@ -138,7 +143,13 @@ impl Fanout {
             headers: vec![header; MESSAGES],
             without_gso: 0,
             patience: Patience::none(),
+            tos: 0,
         }
+    }
+
+    /// Sends all datagrams as ECN-capable from now on, with ECT(0) (RFC 3168).
+    pub fn set_ecn_capable(&mut self) {
+        self.tos = ECT0;
     }
 
     /// Sets the time for waiting for room in send buffers, in whole milliseconds and for all
@@ -156,7 +167,8 @@ impl Fanout {
         target: Target,
     ) -> Option<SendFailure> {
         let segment = payload.len().max(1);
-        one_by_one(socket, payload, segment, target, &mut self.patience)
+        let tos = self.tos;
+        one_by_one(socket, payload, segment, target, tos, &mut self.patience)
     }
 
     /// Returns the number of datagrams of `segment` bytes in the longest train.
@@ -196,7 +208,7 @@ impl Fanout {
                 filled += 1;
                 *address = RawAddress::new(target.to);
                 let size = (several && whole).then_some(segment);
-                fill(header, address, control, target, size);
+                fill(header, address, control, target, size, self.tos);
             }
             let batch = batch.get(..filled).unwrap_or_default();
             if whole {
@@ -304,7 +316,8 @@ impl Fanout {
             // Either the segmentation or the size of the datagrams is refused: a single datagram
             // shows which, and its error comes with the MTU.
             libc::EINVAL | libc::EIO | libc::EMSGSIZE if several => {
-                let outcome = one_by_one(socket, train, segment, target, &mut self.patience);
+                let tos = self.tos;
+                let outcome = one_by_one(socket, train, segment, target, tos, &mut self.patience);
                 if outcome.is_none() && errno != libc::EMSGSIZE {
                     self.without_gso = TRAINS_WITHOUT_GSO;
                 }
@@ -313,7 +326,8 @@ impl Fanout {
             libc::EMSGSIZE => Some(SendFailure::TooLarge),
             // The error of an earlier datagram was reported in place of sending this one.
             libc::ECONNREFUSED | libc::EHOSTUNREACH | libc::ENETUNREACH => {
-                one_by_one(socket, train, segment, target, &mut self.patience)
+                let tos = self.tos;
+                one_by_one(socket, train, segment, target, tos, &mut self.patience)
             }
             _ => Some(SendFailure::Lost { datagrams, errno }),
         }
@@ -337,7 +351,7 @@ impl UdpPort {
     /// # Errors
     /// The error of the kernel; `EMSGSIZE` above the path MTU, `WouldBlock` without room.
     pub fn send(&self, payload: &[u8], to: SocketAddr, from: Option<IpAddr>) -> io::Result<()> {
-        send_one(self, payload, to, from, &mut Patience::none())
+        send_one(self, payload, Target { to, from }, 0, &mut Patience::none())
     }
 }
 
@@ -347,11 +361,12 @@ fn one_by_one(
     train: &[u8],
     segment: usize,
     target: Target,
+    tos: libc::c_int,
     patience: &mut Patience,
 ) -> Option<SendFailure> {
     let (mut lost, mut last) = (0, 0);
     for datagram in train.chunks(segment) {
-        match send_one(socket, datagram, target.to, target.from, patience) {
+        match send_one(socket, datagram, target, tos, patience) {
             Ok(()) => {}
             Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => {
                 return Some(SendFailure::TooLarge);
@@ -372,21 +387,15 @@ fn one_by_one(
 fn send_one(
     socket: &impl AsFd,
     payload: &[u8],
-    to: SocketAddr,
-    from: Option<IpAddr>,
+    target: Target,
+    tos: libc::c_int,
     patience: &mut Patience,
 ) -> io::Result<()> {
-    let mut address = RawAddress::new(to);
+    let mut address = RawAddress::new(target.to);
     let mut control = Control::new();
     // SAFETY: the structure is made of integers and pointers: all zeroes is a value.
     let mut header: libc::mmsghdr = unsafe { std::mem::zeroed() };
-    fill(
-        &mut header,
-        &mut address,
-        &mut control,
-        Target { to, from },
-        None,
-    );
+    fill(&mut header, &mut address, &mut control, target, None, tos);
     let mut vector = libc::iovec {
         iov_base: payload.as_ptr().cast_mut().cast(),
         iov_len: payload.len(),
@@ -421,8 +430,16 @@ fn fill(
     control: &mut Control<CONTROL_BYTES>,
     target: Target,
     segment: Option<usize>,
+    tos: libc::c_int,
 ) {
     let mut used = 0;
+    if tos != 0 {
+        let is_v4 = target.to.ip().to_canonical().is_ipv4();
+        used = match is_v4 {
+            true => control.push(used, libc::IPPROTO_IP, libc::IP_TOS, &tos),
+            false => control.push(used, libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &tos),
+        };
+    }
     if let Some(segment) = segment.and_then(|segment| u16::try_from(segment).ok()) {
         used = control.push(used, libc::SOL_UDP, libc::UDP_SEGMENT, &segment);
     }

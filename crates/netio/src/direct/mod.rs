@@ -23,7 +23,7 @@ mod poll;
 mod port;
 mod replicator;
 mod route;
-mod sys;
+pub(crate) mod sys;
 
 pub use capture::{Capture, CapturedPacket};
 pub use errors::PathError;

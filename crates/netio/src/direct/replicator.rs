@@ -113,8 +113,8 @@ struct Lane {
 }
 
 impl Replicator {
-    /// Starts `threads` threads that send from `socket`. `failed` is called by them, and must not
-    /// block.
+    /// Starts `threads` threads that send from `socket`, as ECN-capable. `failed` is called by
+    /// them, and must not block.
     ///
     /// # Errors
     /// The system refuses another descriptor or thread.
@@ -130,9 +130,11 @@ impl Replicator {
         let failed = Arc::new(failed);
         for number in 0..threads.get() {
             let queue = Arc::new(Queue::default());
+            let mut fanout = Fanout::new();
+            fanout.set_ecn_capable();
             let sender = Sender {
                 socket: socket.as_fd().try_clone_to_owned()?,
-                fanout: Fanout::new(),
+                fanout,
                 queue: Arc::clone(&queue),
                 dropped: Arc::clone(&replicator.dropped),
                 failed: Arc::clone(&failed),

@@ -33,7 +33,7 @@ pub fn raise_descriptor_limit() -> io::Result<u64> {
 }
 
 /// Sets an option whose value is a structure or a number.
-pub(super) fn set<T: Copy>(
+pub(crate) fn set<T: Copy>(
     fd: BorrowedFd<'_>,
     level: libc::c_int,
     name: libc::c_int,

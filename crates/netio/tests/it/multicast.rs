@@ -115,6 +115,25 @@ async fn trains_are_split_at_each_receiver() {
 }
 
 #[tokio::test]
+async fn a_train_that_is_ecn_capable_arrives_with_its_mark() {
+    let group = group(232, 16);
+    let receiver = join(group, Some(LO), Some(LO)).unwrap();
+    let mut sender = MulticastSender::bind(LO, 1, true).unwrap();
+    let mut batch = RecvBatch::new();
+    for expected in [0, 2] {
+        sender.send(group, &[7; 3000], Some(1000)).await.unwrap();
+        let mut marks = Vec::new();
+        while marks.len() < 3 {
+            let readable = timeout(PATIENCE, receiver.readable()).await;
+            readable.unwrap().unwrap();
+            let _ = receiver.try_recv(&mut batch, |datagram| marks.push(datagram.ecn));
+        }
+        assert_eq!(marks, [expected; 3]);
+        sender.set_ecn_capable();
+    }
+}
+
+#[tokio::test]
 async fn dropping_the_socket_leaves_the_group() {
     let group = group(232, 15);
     assert!(!joined(group.ip()));

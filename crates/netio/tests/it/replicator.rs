@@ -273,3 +273,33 @@ async fn packets_that_wait_together_leave_as_trains() {
     }
     assert_eq!(messages, [60_000], "one message of the kernel");
 }
+
+/// Also over IPv4 from a socket for both families, and where the kernel does not segment.
+#[tokio::test]
+async fn replicated_packets_are_ecn_capable() {
+    for segmented in [true, false] {
+        let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0));
+        let both = std::net::UdpSocket::bind(any).unwrap();
+        if !segmented {
+            refuse_segmentation(&both);
+        }
+        let both = UdpSocket::from_std(both).unwrap();
+        let (replicator, _failures) = start(&both, 1);
+        for to in [
+            SocketAddr::from((Ipv6Addr::LOCALHOST, 0)),
+            SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+        ] {
+            let sink = UdpSocket::bind(to).unwrap();
+            let mut set = Destinations::default();
+            replicator.assign(&mut set, [destination(0, sink.local_addr())].into_iter());
+            replicator.send(&packets(0..10), &set);
+            let (mut batch, mut marks) = (netio::RecvBatch::new(), Vec::new());
+            while marks.len() < 10 {
+                let readable = tokio::time::timeout(PATIENCE, sink.readable()).await;
+                readable.unwrap().unwrap();
+                let _ = sink.try_recv(&mut batch, |datagram| marks.push(datagram.ecn));
+            }
+            assert_eq!(marks, [2; 10], "{to}");
+        }
+    }
+}

@@ -296,6 +296,7 @@ impl Model {
                     path,
                     delay: Duration::from_millis(20),
                     ranges,
+                    ecn: None,
                 }
                 .encode(),
             );

@@ -89,6 +89,7 @@ fn seen() -> SourceStatus {
                     outstanding: 0,
                     packet_size: 1442,
                     narrow_members: 1,
+                    ecn_ce: 0,
                     rate_bps: Some(2_000_000),
                     limited_by: None,
                     breaker: BreakerState::Closed,

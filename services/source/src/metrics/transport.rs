@@ -51,6 +51,8 @@ metrics! {
         replicas: Gauges = "flow_replicas", "Receivers that the flow's packets are replicated to";
         packets: Counters = "flow_packets", "Packets sent on the flow, each counted once";
         bytes: Counters = "flow" in Bytes, "UDP payload sent on the flow, each packet counted once";
+        ecn_ce: Counters = "flow_ecn_ce_packets",
+            "Flow packets that receivers reported as marked by ECN, counted for each receiver";
         outstanding: Gauges = "flow_outstanding_packets",
             "Flow packets with an acknowledgement outstanding";
         key_sequence: Gauges = "flow_key_sequence", "Key epoch in use on the flow";
@@ -227,5 +229,6 @@ impl Flows {
         set(&self.breaker, breaker);
         raise(&self.packets.get_or_create(&labels), flow.packets);
         raise(&self.bytes.get_or_create(&labels), flow.bytes);
+        raise(&self.ecn_ce.get_or_create(&labels), flow.ecn_ce);
     }
 }

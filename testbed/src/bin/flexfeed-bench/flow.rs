@@ -111,6 +111,7 @@ pub fn deliver(mut pairs: Vec<Pair>, algorithm: Algorithm, parcel: &Parcel) -> R
             path,
             delay: Duration::ZERO,
             ranges: std::iter::once(0..flow.next_pn()).collect(),
+            ecn: None,
         };
         for (member, pair) in pairs.iter_mut().enumerate() {
             acknowledge(&mut flow, member as u64, pair, &ack, now, &mut acks)?;

@@ -143,6 +143,7 @@ impl Engine {
             outstanding: flow.outstanding(),
             packet_size: size.bytes,
             narrow_members: size.narrow,
+            ecn_ce: flow.stats().ce,
             rate_bps: rate.bits_per_s,
             limited_by: limiting.map(|hello| hello.receiver.to_string()),
             breaker: rate.breaker,

@@ -15,7 +15,7 @@ use crate::range::RangeSet;
 use crate::receiver::timer::{FlowTimer, Timer};
 use crate::receiver::{FlowInput, Receiver, ReceiverEvent};
 use crate::trace::{Outcome, PacketTrace, TracedFrame};
-use crate::{Cause, PathId, Rung};
+use crate::{Cause, Ecn, PathId, Rung};
 
 /// Verified packets with invalid frames after which a receiver leaves a flow.
 const MAX_INVALID: u64 = 100;
@@ -107,6 +107,7 @@ struct PacketFindings {
 struct Arrival {
     path: PathId,
     rung: Rung,
+    mark: Ecn,
     now: Instant,
     /// Maximum delay of its acknowledgement.
     hold: Duration,
@@ -119,8 +120,21 @@ impl Receiver {
         peek_flow_id(datagram).is_some_and(|id| self.flows.contains_key(&id))
     }
 
-    /// Takes a datagram that arrived for a flow by `rung`. It is decrypted in place.
+    /// Takes a datagram that arrived for a flow by `rung`, where its ECN mark is not known. It is
+    /// decrypted in place.
     pub fn on_flow_datagram(&mut self, rung: Rung, datagram: &mut [u8], now: Instant) -> FlowInput {
+        self.on_marked_flow_datagram(rung, Ecn::NotEct, datagram, now)
+    }
+
+    /// Takes a datagram that arrived for a flow by `rung` with an ECN mark. It is decrypted in
+    /// place.
+    pub fn on_marked_flow_datagram(
+        &mut self,
+        rung: Rung,
+        mark: Ecn,
+        datagram: &mut [u8],
+        now: Instant,
+    ) -> FlowInput {
         let Some(id) = peek_flow_id(datagram) else {
             return FlowInput::UnknownFlow;
         };
@@ -132,6 +146,7 @@ impl Receiver {
             let arrival = Arrival {
                 path,
                 rung,
+                mark,
                 now,
                 hold,
             };
@@ -315,6 +330,7 @@ impl FlowDriver<'_> {
         let Arrival {
             path,
             rung,
+            mark,
             now,
             hold,
         } = arrival;
@@ -328,6 +344,7 @@ impl FlowDriver<'_> {
         let owes = self.flow.membership.path() == Some(path);
         let tracker = self.flow.trackers.entry(path).or_default();
         tracker.on_packet(pn, now, hold, ack_eliciting, owes);
+        tracker.on_mark(mark);
         self.flow.membership.on_packet(path, now);
         match rung {
             Rung::Multicast => {

@@ -16,7 +16,7 @@ use flexicast::flow::{BreakerState, FlowConfig};
 use flexicast::protect::FlowSecret;
 use flexicast::receiver::{Check, DistrustedUpdate, Receiver, ReceiverConfig, Rungs};
 use flexicast::source::{ChannelConfig, Limits, Source, SourceConfig, close};
-use flexicast::{Cause, Cursor, FlowId, Rung, Via};
+use flexicast::{Cause, Cursor, Ecn, FlowId, Rung, Via};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use uuid::Uuid;
@@ -35,7 +35,7 @@ enum Event {
 enum Down {
     Control(Vec<u8>),
     Stream { id: u64, bytes: Vec<u8>, fin: bool },
-    Flow(Rung, Vec<u8>),
+    Flow(Rung, Ecn, Vec<u8>),
 }
 
 #[derive(Debug)]
@@ -56,6 +56,8 @@ pub struct Node {
     pub asked: Vec<(Duration, Asked)>,
     /// Of flow packets, in percent.
     pub loss: u32,
+    /// Share of flow packets that its path marks with CE, in percent; `None` without ECN.
+    pub marks: Option<u32>,
     /// Jitter of its path beyond that of all.
     pub jitter: Duration,
     /// Largest UDP payload of flow packets that gets through, if there is a limit.
@@ -301,6 +303,7 @@ impl Lab {
             relay: false,
             asked: Vec::new(),
             loss: 0,
+            marks: None,
             jitter: Duration::ZERO,
             max_payload: None,
             bottleneck: None,
@@ -444,7 +447,7 @@ impl Lab {
 
     /// Delivers a datagram to a receiver as if it were of the flow.
     pub fn inject(&mut self, i: usize, packet: Vec<u8>) {
-        self.send_down(i, Down::Flow(Rung::Multicast, packet));
+        self.send_down(i, Down::Flow(Rung::Multicast, Ecn::NotEct, packet));
     }
 
     /// The bytes of an update that is stored or will be.

@@ -6,7 +6,7 @@ use flexicast::control::{Control, ControlReader, Credential, Refusal};
 use flexicast::protect::FlowSecret;
 use flexicast::receiver::{FlowInput, Output, ReceiverEvent};
 use flexicast::source::{SourceEvent, Unicast};
-use flexicast::{Cursor, Rung};
+use flexicast::{Cursor, Ecn, Rung};
 use rand::RngExt;
 
 use super::{Asked, CHANNEL, Down, Event, INCARNATION, Lab, Up, VIOLATION};
@@ -114,6 +114,11 @@ impl Lab {
             let node = &self.nodes[i];
             let most = self.jitter + node.jitter;
             let jitter = most.mul_f64(self.rng.random_range(0.0..1.0));
+            let mark = match node.marks {
+                Some(share) if self.rng.random_range(0..100) < share => Ecn::Ce,
+                Some(_) => Ecn::Ect0,
+                None => Ecn::NotEct,
+            };
             let lost = node.loss > 0 && self.rng.random_range(0..100) < node.loss;
             let lost = lost || node.max_payload.is_some_and(|most| packet.len() > most);
             let native = node.joined && node.multicast;
@@ -128,7 +133,7 @@ impl Lab {
             let (at, life) = (passed + self.delay + jitter, node.life);
             let ways = [(native, Rung::Multicast), (relayed, Rung::Amt)];
             for (_, rung) in ways.into_iter().filter(|(on, _)| *on && !lost) {
-                let what = Down::Flow(rung, packet.to_vec());
+                let what = Down::Flow(rung, mark, packet.to_vec());
                 self.schedule(
                     at,
                     Event::ToReceiver {
@@ -359,8 +364,10 @@ impl Lab {
                                 assert!(node.core.wants_unicast());
                                 node.core.on_unicast(id, &bytes, fin).unwrap();
                             }
-                            Down::Flow(rung, mut packet) => {
-                                let input = node.core.on_flow_datagram(rung, &mut packet, now);
+                            Down::Flow(rung, mark, mut packet) => {
+                                let input =
+                                    node.core
+                                        .on_marked_flow_datagram(rung, mark, &mut packet, now);
                                 assert!(
                                     self.hostile
                                         || !matches!(
