@@ -18,6 +18,8 @@ use crate::protect::KeyError;
 
 /// All members' acknowledgements together stay below this many a second.
 const ACKS_PER_S: u64 = 20_000;
+/// Maximum of the acknowledgement delay that a source asks for because it cannot keep up.
+const MAX_ACK_DELAY: Duration = Duration::from_millis(400);
 
 /// One channel.
 #[derive(Debug)]
@@ -150,15 +152,15 @@ impl Channel {
         })
     }
 
-    /// Adjusts the acknowledgement delay to the number of members; returns whether it has to be
-    /// announced.
-    pub(super) fn retune(&mut self, now: Instant) -> bool {
+    /// Adjusts the acknowledgement delay to the number of members, which may send `acks_per_s`
+    /// together; returns whether it has to be announced.
+    pub(super) fn retune(&mut self, acks_per_s: u64, now: Instant) -> bool {
         let base = self.base_ack_delay;
         let Some(flow) = &mut self.flow else {
             return false;
         };
         let (known, members) = (flow.config().ack_delay, flow.members());
-        let wanted = ack_delay_of(members, base, known);
+        let wanted = ack_delay_of(members, acks_per_s, base, known);
         let moved = wanted != known;
         if moved {
             flow.set_ack_delay(wanted, now);
@@ -170,8 +172,9 @@ impl Channel {
 
 /// Returns the acknowledgement delay of so many members, `known` so far: in steps, so that not every
 /// change of membership is announced to all, and never so short that they exceed the budget.
-fn ack_delay_of(members: usize, base: Duration, known: Duration) -> Duration {
-    let acks = Duration::from_micros(members as u64 * 1_000_000 / ACKS_PER_S);
+fn ack_delay_of(members: usize, acks_per_s: u64, base: Duration, known: Duration) -> Duration {
+    let delay = |per_s: u64| Duration::from_micros(members as u64 * 1_000_000 / per_s.max(1));
+    let acks = delay(ACKS_PER_S).max(delay(acks_per_s).min(MAX_ACK_DELAY));
     match acks > known {
         true => step(base, acks),
         false => step(base, acks * 5 / 4).min(known),
@@ -207,7 +210,7 @@ mod tests {
         for base in [25 * MS, 7 * MS] {
             let (mut delay, mut changes) = (base, 0);
             for members in (0..=MOST).chain((0..MOST).rev()) {
-                let wanted = ack_delay_of(members, base, delay);
+                let wanted = ack_delay_of(members, ACKS_PER_S, base, delay);
                 changes += usize::from(wanted != delay);
                 delay = wanted;
                 let acks = members as f64 / delay.as_secs_f64();
@@ -226,15 +229,27 @@ mod tests {
             assert_eq!(delay, base);
             assert!(changes < 70, "{changes} announcements");
         }
-        assert_eq!(ack_delay_of(1000, 25 * MS, 25 * MS), 50 * MS);
-        assert_eq!(ack_delay_of(1000, Duration::ZERO, 25 * MS), 50 * MS);
+        assert_eq!(ack_delay_of(1000, ACKS_PER_S, 25 * MS, 25 * MS), 50 * MS);
+        assert_eq!(
+            ack_delay_of(1000, ACKS_PER_S, Duration::ZERO, 25 * MS),
+            50 * MS
+        );
+    }
+
+    /// A source that cannot keep up asks for fewer, within bounds.
+    #[test]
+    fn a_smaller_budget_makes_the_delay_longer() {
+        let slow = |members, per_s| ack_delay_of(members, per_s, 25 * MS, 25 * MS);
+        assert_eq!(slow(1000, ACKS_PER_S / 4), 200 * MS);
+        assert_eq!(slow(1000, 1), MAX_ACK_DELAY);
+        assert_eq!(slow(20_000, 1), Duration::from_secs(1), "as without");
     }
 
     /// A member that comes and goes is not announced to all each time.
     #[test]
     fn one_member_more_or_less_changes_the_delay_once() {
-        let raised = ack_delay_of(1001, 25 * MS, 50 * MS);
+        let raised = ack_delay_of(1001, ACKS_PER_S, 25 * MS, 50 * MS);
         assert_eq!(raised, 63 * MS);
-        assert_eq!(ack_delay_of(1000, 25 * MS, raised), raised);
+        assert_eq!(ack_delay_of(1000, ACKS_PER_S, 25 * MS, raised), raised);
     }
 }

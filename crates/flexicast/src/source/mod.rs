@@ -513,6 +513,17 @@ impl Source {
         self.disputes.extend(away, now, &mut self.timers);
     }
 
+    /// Has the members of each channel acknowledge so often together, at most: fewer while the
+    /// caller cannot keep up.
+    pub fn set_ack_budget(&mut self, acks_per_s: u64, now: Instant) {
+        self.limits.channel_acks_per_s = acks_per_s;
+        for c in 0..self.channels.len() {
+            if let Some(mut scope) = self.scope(c) {
+                scope.retune(now);
+            }
+        }
+    }
+
     /// Notes that the caller was late from `since` until `now`: it did not send what was due, left
     /// datagrams unread, or the system dropped some. The silence of members in this time does not
     /// count, up to two seconds of each silence.

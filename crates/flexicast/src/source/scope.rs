@@ -65,7 +65,12 @@ impl ChannelScope<'_> {
         if let Some(flow) = &mut self.channel.flow {
             flow.set_listeners(self.channel.audience.listeners(), now);
         }
-        if self.channel.retune(now) {
+        self.retune(now);
+    }
+
+    /// Adjusts the members' acknowledgement delay, and announces it.
+    pub(super) fn retune(&mut self, now: Instant) {
+        if self.channel.retune(self.limits.channel_acks_per_s, now) {
             self.announce();
         }
     }

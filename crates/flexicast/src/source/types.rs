@@ -102,6 +102,9 @@ pub struct Limits {
     pub control_per_s: u64,
     /// Acknowledgements of one receiver per second; those of five seconds at once.
     pub acks_per_s: u64,
+    /// Acknowledgements of all members of one channel per second: with more members, each is asked
+    /// for fewer.
+    pub channel_acks_per_s: u64,
 }
 
 impl Default for Limits {
@@ -111,6 +114,7 @@ impl Default for Limits {
             replicas: 2_000,
             control_per_s: 200,
             acks_per_s: 1_000,
+            channel_acks_per_s: 20_000,
         }
     }
 }

@@ -100,3 +100,28 @@ fn a_source_that_was_late_before_blames_as_usual() {
     lab.run(10 * MS);
     assert_eq!(members(&lab), 2);
 }
+
+/// A source that cannot keep up asks for fewer acknowledgements, and gives its members the time
+/// that they then take.
+#[test]
+fn the_members_acknowledge_as_often_as_the_source_bears() {
+    let mut lab = joined(1, 40);
+    let acks_per_s = |lab: &mut Lab| {
+        let before = lab.acks;
+        turns(lab, 50, false);
+        (lab.acks - before) / 2
+    };
+    assert!(acks_per_s(&mut lab) > 600);
+    lab.source.set_ack_budget(100, lab.now);
+    turns(&mut lab, 10, false);
+    let few = acks_per_s(&mut lab);
+    assert!((50..=110).contains(&few), "{few}");
+    assert_eq!(members(&lab), 40);
+    // It takes a while until a shorter delay counts.
+    lab.source.set_ack_budget(20_000, lab.now);
+    turns(&mut lab, 10, false);
+    assert!(acks_per_s(&mut lab) > 600);
+    turns(&mut lab, 50, false);
+    assert_eq!(members(&lab), 40);
+    lab.assert_complete(1);
+}

@@ -143,6 +143,7 @@ fn seen() -> SourceStatus {
             overloaded: true,
             lag_ms: 120.0,
             publish_wait_ms: 0.0,
+            acks_per_s: 10_000,
             overloads: vec![Overload {
                 since_ms: 6,
                 until_ms: None,

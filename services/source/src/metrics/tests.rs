@@ -145,6 +145,7 @@ fn everything() -> SourceStatus {
             overloaded: true,
             lag_ms: 250.0,
             publish_wait_ms: 1500.0,
+            acks_per_s: 20_000,
             overloads: Vec::new(),
         },
         shards: vec![3, 4],

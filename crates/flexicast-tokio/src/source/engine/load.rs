@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use flexicast::source::Limits;
 use tracing::{info, warn};
 
 use super::Engine;
@@ -24,6 +25,10 @@ const ORDINARY_WAIT: Duration = Duration::from_secs(1);
 const BEGINS_AFTER: Duration = Duration::from_secs(3);
 /// It is no more once no window was late for so long.
 const ENDS_AFTER: Duration = Duration::from_secs(5);
+/// Least acknowledgements per second that the members of a channel are asked for together.
+const LEAST_ACKS: u64 = 1_250;
+/// Windows in time after which more are asked for again.
+const CALM: u32 = 10;
 /// Overloads that are kept for the status.
 const OVERLOADS: usize = 32;
 /// Lateness of timers that comes from their resolution.
@@ -74,6 +79,36 @@ struct Streak {
     windows: u32,
 }
 
+/// Acknowledgements per second that the members of a channel are asked for together. Each costs the
+/// engine time: half as many after each window in which it was late, and twice as many again after
+/// [`CALM`] in which it was not.
+#[derive(Debug)]
+struct AckBudget {
+    per_s: u64,
+    calm: u32,
+}
+
+impl AckBudget {
+    fn most() -> u64 {
+        Limits::default().channel_acks_per_s
+    }
+
+    /// Adjusts it after a window; returns it if it is another one.
+    fn adjust(&mut self, is_late: bool) -> Option<u64> {
+        self.calm = if is_late { 0 } else { self.calm + 1 };
+        let per_s = match is_late {
+            true => (self.per_s / 2).max(LEAST_ACKS),
+            false if self.calm >= CALM => {
+                self.calm = 0;
+                (self.per_s * 2).min(Self::most())
+            }
+            false => self.per_s,
+        };
+        let before = std::mem::replace(&mut self.per_s, per_s);
+        (per_s != before).then_some(per_s)
+    }
+}
+
 /// Judges how late the engine is, window by window.
 #[derive(Debug)]
 pub(super) struct LoadMonitor {
@@ -85,6 +120,7 @@ pub(super) struct LoadMonitor {
     overloads: VecDeque<Overload>,
     /// Number of overloads since the start.
     pub(super) begun: u64,
+    acks: AckBudget,
 }
 
 impl LoadMonitor {
@@ -99,6 +135,10 @@ impl LoadMonitor {
             last: (Duration::ZERO, Duration::ZERO),
             overloads: VecDeque::new(),
             begun: 0,
+            acks: AckBudget {
+                per_s: AckBudget::most(),
+                calm: 0,
+            },
         }
     }
 
@@ -125,15 +165,19 @@ impl LoadMonitor {
         last.is_some_and(|overload| overload.until_ms.is_none())
     }
 
-    /// Judges the window if it is over. Reports the beginning and the end of an overload.
-    pub(super) fn judge(&mut self, now: Instant) {
+    /// Judges the window if it is over. Reports the beginning and the end of an overload. Returns
+    /// how many acknowledgements per second the engine bears, if that has changed.
+    pub(super) fn judge(&mut self, now: Instant) -> Option<u64> {
         if now < self.window.since + WINDOW {
-            return;
+            return None;
         }
         let window = std::mem::replace(&mut self.window, Window::new(now));
         let late = window.late(now);
         self.last = (window.lag, window.wait);
         let is_late = !late.is_empty();
+        let budget = self
+            .acks
+            .adjust(late.iter().any(|which| *which != Lateness::Publishing));
         if self.streak.is_late != is_late {
             self.streak = Streak {
                 is_late,
@@ -169,6 +213,7 @@ impl LoadMonitor {
             }
             None => {}
         }
+        budget
     }
 
     pub(super) fn status(&self) -> LoadStatus {
@@ -177,6 +222,7 @@ impl LoadMonitor {
             overloaded: self.is_overloaded(),
             lag_ms: lag.as_secs_f64() * 1e3,
             publish_wait_ms: wait.as_secs_f64() * 1e3,
+            acks_per_s: self.acks.per_s,
             overloads: self.overloads.iter().cloned().collect(),
         }
     }
@@ -236,7 +282,7 @@ mod tests {
             for _ in 0..seconds * 100 {
                 self.now += 10 * MS;
                 turn(&mut self.load);
-                self.load.judge(self.now);
+                let _ = self.load.judge(self.now);
             }
             self.load.status()
         }
@@ -275,6 +321,22 @@ mod tests {
             assert!(!status.overloaded && status.overloads[0].until_ms.is_some());
             assert_eq!(engine.load.begun, 1, "{which:?}: once");
         }
+    }
+
+    #[test]
+    fn fewer_acknowledgements_are_asked_for_while_the_engine_is_late() {
+        let mut engine = Engine::new();
+        let budget = |status: LoadStatus| status.acks_per_s;
+        assert_eq!(budget(engine.run(20, |_| {})), 20_000);
+        assert_eq!(budget(engine.run(2, drop_one)), 5_000);
+        assert_eq!(
+            budget(engine.run(60, |load| load.turned(SECOND))),
+            LEAST_ACKS
+        );
+        // Updates that wait are not the members' doing.
+        let status = engine.run(11, |load| load.waited(2 * SECOND));
+        assert_eq!(budget(status), 2 * LEAST_ACKS);
+        assert_eq!(budget(engine.run(60, |_| {})), 20_000);
     }
 
     #[test]
