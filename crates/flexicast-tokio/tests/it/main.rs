@@ -1,6 +1,7 @@
 //! Integration tests, one program: real QUIC and real multicast on the loopback interface.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod acks;
 mod admission;
 mod amplification;
 mod certificates;
