@@ -8,11 +8,12 @@ use crate::scenario::{
     a_draining_relay_costs_nothing, a_killed_shard_is_replaced, a_narrow_path,
     a_restored_backup_is_noticed, a_slow_receiver_holds_up_only_itself,
     a_thousand_receivers_get_every_update, addresses_change, all_families_and_any_source,
-    an_hour_of_a_busy_archive, away_for_thousands_of_updates,
-    crashes_lose_nothing_and_repeat_nothing, dual_stack, flapping_backs_off,
-    forged_and_flooding_requests_get_nothing, ipv6_only, links_fail_in_turn, loss_is_repaired,
+    an_hour_of_a_busy_archive, an_overloaded_source_blames_no_member,
+    away_for_thousands_of_updates, crashes_lose_nothing_and_repeat_nothing, dual_stack,
+    flapping_backs_off, forged_and_flooding_requests_get_nothing,
+    half_of_the_members_lose_multicast, ipv6_only, links_fail_in_turn, loss_is_repaired,
     nat_rebinding, older_receivers_are_served, one_narrow_path_decides_the_packet_size,
-    relay_beside_the_source, relays_fail_in_turn, relays_fail_to_copies,
+    receivers_come_and_go, relay_beside_the_source, relays_fail_in_turn, relays_fail_to_copies,
     the_console_shows_the_real_rungs, three_behind_one_address, translations_change,
     tunnels_end_and_are_limited, works_with_others,
 };
@@ -31,7 +32,7 @@ struct Claim {
 }
 
 /// Every promise at least once; every scenario of a network of another kind at least once.
-const CLAIMS: [Claim; 34] = [
+const CLAIMS: [Claim; 37] = [
     // While a return is held back, a receiver gets every update by both paths.
     Claim {
         fault: Fault::DedupeOff,
@@ -247,6 +248,28 @@ const CLAIMS: [Claim; 34] = [
         name: "sh: a killed shard",
         scenario: a_killed_shard_is_replaced,
         reasons: &["all to be served again"],
+    },
+    Claim {
+        fault: Fault::RepairOff,
+        name: "sw2: receivers come and go",
+        scenario: receivers_come_and_go,
+        reasons: &[
+            "not delivered at the end",
+            "receivers are served",
+            "left the flow",
+        ],
+    },
+    Claim {
+        fault: Fault::FallbackOff,
+        name: "sw3: half lose multicast",
+        scenario: half_of_the_members_lose_multicast,
+        reasons: &["the fall-back of one half"],
+    },
+    Claim {
+        fault: Fault::LagGraceOff,
+        name: "sw4: an overloaded source",
+        scenario: an_overloaded_source_blames_no_member,
+        reasons: &["blamed"],
     },
     Claim {
         fault: Fault::FlowLeaves,

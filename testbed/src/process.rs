@@ -142,6 +142,24 @@ impl Service {
         Ok(())
     }
 
+    /// SIGSTOP: the program stands still until [`Service::resume`].
+    ///
+    /// # Errors
+    /// When it had ended by itself before.
+    pub fn pause(&mut self) -> Result<()> {
+        self.check_running()?;
+        self.signal(Signal::STOP)
+    }
+
+    /// SIGCONT.
+    ///
+    /// # Errors
+    /// When it had ended by itself before.
+    pub fn resume(&mut self) -> Result<()> {
+        self.check_running()?;
+        self.signal(Signal::CONT)
+    }
+
     /// SIGTERM, and does not wait.
     ///
     /// # Errors

@@ -79,6 +79,14 @@ pub struct ViaCounts {
     pub unicast: u64,
 }
 
+impl ViaCounts {
+    /// Returns the part of all updates that the flow alone brought.
+    pub fn by_flow(&self) -> f64 {
+        let all = self.flow + self.repaired + self.unicast;
+        self.flow as f64 / all.max(1) as f64
+    }
+}
+
 /// Latency figures in ms; `None` while nothing was delivered.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 pub struct Latency {
@@ -117,10 +125,31 @@ pub struct SourceStatus {
     pub feed: FeedStatus,
     /// The flow, unless the channel has none.
     pub flow: Option<FlowStatus>,
+    /// How late it is.
+    #[serde(default)]
+    pub load: LoadStatus,
     /// Everybody connected.
     pub receivers: Vec<SourceReceiver>,
     /// The latest changes of rung, oldest first.
     pub moves: Vec<Move>,
+}
+
+/// How late a source is.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub struct LoadStatus {
+    /// Whether it cannot keep up.
+    pub overloaded: bool,
+    /// The last overloads, oldest first.
+    pub overloads: Vec<Overload>,
+}
+
+/// A time in which a source could not keep up.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Overload {
+    /// Its end, Unix time in ms.
+    pub until_ms: Option<u64>,
+    /// `engine`, `publishing`, `receive-queue`.
+    pub late: Vec<String>,
 }
 
 /// The state of a source's feed.

@@ -24,9 +24,9 @@ const GOODBYE: Duration = Duration::from_secs(10);
 /// Requests to a receiver to be away for a while.
 #[derive(Debug, Default)]
 pub struct Exits {
-    /// It leaves with a word to the source.
+    /// To leave with a word to the source.
     pub leave: Notify,
-    /// It crashes.
+    /// To crash.
     pub crash: Notify,
 }
 

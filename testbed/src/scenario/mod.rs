@@ -30,6 +30,7 @@ mod seat;
 mod shard;
 mod stage;
 mod swarm;
+mod swarm_load;
 mod tunnel;
 mod upgrade;
 mod watch;
@@ -60,7 +61,11 @@ pub use roaming::addresses_change;
 pub use seat::{Seat, now_ms};
 pub use shard::a_killed_shard_is_replaced;
 pub use stage::Stage;
-pub use swarm::a_thousand_receivers_get_every_update;
+pub use swarm::{Swarm, SwarmSummary, a_thousand_receivers_get_every_update};
+pub use swarm_load::{
+    an_overloaded_source_blames_no_member, half_of_the_members_lose_multicast,
+    receivers_come_and_go,
+};
 pub use tunnel::{
     RelaySeat, RelayStatus, a_deaf_relay_is_left, a_draining_relay_costs_nothing, a_narrow_path,
     all_families_and_any_source, by_a_relay_of_others, forged_and_flooding_requests_get_nothing,
@@ -97,6 +102,8 @@ pub enum Fault {
     SizesUnconfirmed,
     /// The source leaves shards that have failed as they are.
     ShardRestartOff,
+    /// The source blames members for its own lateness.
+    LagGraceOff,
     /// Receivers say nothing of updates that are gone for good.
     GapsUntold,
     /// The source serves a database that was set back as if nothing had happened.
@@ -136,7 +143,7 @@ pub enum Fault {
 
 impl Fault {
     /// Every one.
-    pub const ALL: [Fault; 25] = [
+    pub const ALL: [Fault; 26] = [
         Fault::AddressesUntold,
         Fault::DedupeOff,
         Fault::CursorFirst,
@@ -145,6 +152,7 @@ impl Fault {
         Fault::EvictionOff,
         Fault::SizesUnconfirmed,
         Fault::ShardRestartOff,
+        Fault::LagGraceOff,
         Fault::GapsUntold,
         Fault::RenewalOff,
         Fault::GapFillOff,
@@ -175,6 +183,7 @@ impl Fault {
             Fault::EvictionOff => "eviction-off",
             Fault::SizesUnconfirmed => "sizes-unconfirmed",
             Fault::ShardRestartOff => "shard-restart-off",
+            Fault::LagGraceOff => "lag-grace-off",
             Fault::GapsUntold => "gaps-untold",
             Fault::RenewalOff => "renewal-off",
             Fault::GapFillOff => "gap-fill-off",
@@ -205,6 +214,7 @@ impl Fault {
             | Fault::EvictionOff
             | Fault::SizesUnconfirmed
             | Fault::ShardRestartOff
+            | Fault::LagGraceOff
             | Fault::RenewalOff
             | Fault::GapFillOff
             | Fault::VersionOther => Side::Source,

@@ -431,6 +431,19 @@ impl Stage {
         Ok(link.replacen(&written, &wanted, 1))
     }
 
+    /// The promise that is broken, if any.
+    pub fn fault(&self) -> Option<Fault> {
+        self.plan.fault
+    }
+
+    /// The source's process.
+    ///
+    /// # Errors
+    /// When the source was stopped.
+    pub fn source_service(&mut self) -> Result<&mut Service> {
+        self.source.as_mut().context("the source was stopped")
+    }
+
     /// Kills the source as a power cut would.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! A thousand receivers in one process beside a real source.
+//! A swarm: many receivers in one process beside a real source.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,7 +8,9 @@ use serde::Deserialize;
 
 use super::plan::switch;
 use super::{CHANNEL, Fault, Plan, Side, Stage};
+use crate::lab::Node;
 use crate::process::{Launch, Service};
+use crate::status::ViaCounts;
 
 /// Number of receivers.
 const RECEIVERS: u64 = 1_000;
@@ -21,40 +23,52 @@ const UPDATES: u64 = 30;
 const ON_MULTICAST: u64 = 950;
 /// Time that flow data may stay unacknowledged, in ms: with a thousand receivers on two cores that
 /// also run other tests, each fall-back would cost time that the next receiver lacks.
-const PATIENT_MS: u32 = 5_000;
-/// Time limit for the whole run of the swarm.
-const BOUND: Duration = Duration::from_secs(240);
+pub(super) const PATIENT_MS: u32 = 5_000;
+/// Time limit for the whole run of a swarm.
+pub(super) const BOUND: Duration = Duration::from_secs(240);
 
 /// Summary of `flexfeed-swarm --json`, as far as it is judged here.
 #[derive(Debug, Deserialize)]
-struct Summary {
+pub struct SwarmSummary {
     failures: Vec<String>,
-    receivers: Receivers,
-    rungs: BTreeMap<String, BTreeMap<String, u64>>,
-    updates: Updates,
-    via: Via,
+    pub(super) receivers: Receivers,
+    pub(super) rungs: BTreeMap<String, BTreeMap<String, u64>>,
+    pub(super) updates: Updates,
+    /// Updates of the whole run at all receivers, by path.
+    pub via: ViaCounts,
+    /// By rungs and cause, such as `multicast to unicast: ack-timeout`.
+    pub fall_backs: BTreeMap<String, u64>,
+    /// From storing at the source to delivery.
+    pub latency_ms: Percentiles,
 }
 
 #[derive(Debug, Deserialize)]
-struct Receivers {
-    served: u64,
+pub(super) struct Receivers {
+    pub(super) served: u64,
+    /// Left or crashed, and came back.
+    pub(super) returned: u64,
 }
 
 #[derive(Debug, Deserialize)]
-struct Updates {
-    min: u64,
-    max: u64,
+pub(super) struct Updates {
+    pub(super) min: u64,
+    pub(super) max: u64,
 }
 
-#[derive(Debug, Deserialize)]
-struct Via {
-    flow: u64,
-    repaired: u64,
+/// Latency figures in ms.
+#[derive(Debug, Clone, Copy, Deserialize)]
+pub struct Percentiles {
+    /// The median.
+    pub p50: f64,
+    /// The 99th percentile.
+    pub p99: f64,
+    /// The largest.
+    pub max: f64,
 }
 
-impl Summary {
+impl SwarmSummary {
     /// Reads the JSON out of a log, which may have lines before and after it.
-    fn of_log(log: &str) -> Result<Summary> {
+    fn of_log(log: &str) -> Result<SwarmSummary> {
         let lines = log.lines().skip_while(|line| *line != "{");
         let mut json = String::new();
         for line in lines {
@@ -64,6 +78,87 @@ impl Summary {
             }
         }
         serde_json::from_str(&json).with_context(|| format!("reading the swarm's summary: {log}"))
+    }
+
+    /// Returns the number of receivers on multicast in the end.
+    pub(super) fn on_multicast(&self) -> u64 {
+        let rungs = self.rungs.get(CHANNEL);
+        let count = rungs.and_then(|rungs| rungs.get("multicast"));
+        count.copied().unwrap_or_default()
+    }
+}
+
+/// A running swarm in a node of its own.
+#[derive(Debug)]
+pub struct Swarm {
+    name: &'static str,
+    receivers: u64,
+    pub(super) node: Node,
+    service: Service,
+}
+
+impl Swarm {
+    /// Starts so many receivers with the ids of `seed`.
+    ///
+    /// # Errors
+    /// When there is no link, or the program does not start.
+    pub fn start(
+        stage: &mut Stage,
+        name: &'static str,
+        receivers: u64,
+        seed: u64,
+        more: &[&str],
+    ) -> Result<Swarm> {
+        let node = stage.add_node(name)?;
+        let (count, seed) = (receivers.to_string(), seed.to_string());
+        let args = [
+            &stage.link()?,
+            "--receivers",
+            &count,
+            "--seed",
+            &seed,
+            "--json",
+        ];
+        let env = match stage.fault() {
+            Some(fault) if fault.breaks(Side::Swarm) => vec![switch(fault)],
+            _ => Vec::new(),
+        };
+        let launch = Launch {
+            name: name.to_owned(),
+            program: stage.bins().swarm.clone(),
+            args: args.iter().chain(more).map(ToString::to_string).collect(),
+            env,
+        };
+        let service = Service::start(&node, &launch, &stage.logs())?;
+        Ok(Swarm {
+            name,
+            receivers,
+            node,
+            service,
+        })
+    }
+
+    /// Waits for its end. Every receiver was served and got every update, once.
+    ///
+    /// # Errors
+    /// When one was not, or did not.
+    pub fn finish(&mut self, stage: &mut Stage) -> Result<SwarmSummary> {
+        let name = self.name;
+        let status = stage.wait(&format!("the end of the {name}"), BOUND, |_| {
+            self.service.ended()
+        })?;
+        let summary = SwarmSummary::of_log(&self.service.log_text()?)?;
+        ensure!(
+            summary.failures.is_empty() && status.success(),
+            "the {name} ended with {status}: {}",
+            summary.failures.join("; ")
+        );
+        ensure!(
+            summary.receivers.served == self.receivers,
+            "{} receivers of the {name} were served",
+            summary.receivers.served
+        );
+        Ok(summary)
     }
 }
 
@@ -81,31 +176,23 @@ pub fn a_thousand_receivers_get_every_update(fault: Option<Fault>) -> Result<()>
     Stage::play(plan, |stage| {
         stage.wait_rung(&["r1"], "multicast")?;
         stage.set_rate(RATE)?;
-        let mut swarm = start(stage, fault)?;
-        let status = stage.wait("the end of the swarm", BOUND, |_| swarm.ended())?;
+        let more = ["--duration", "10s", "--loss", "1"];
+        let mut swarm = Swarm::start(stage, "swarm", RECEIVERS, 1, &more)?;
+        let summary = swarm.finish(stage)?;
         stage.set_rate(0.0)?;
         stage.settle()?;
 
-        let summary = Summary::of_log(&swarm.log_text()?)?;
-        ensure!(
-            summary.failures.is_empty() && status.success(),
-            "the swarm ended with {status}: {}",
-            summary.failures.join("; ")
-        );
-        ensure!(
-            summary.receivers.served == RECEIVERS,
-            "{} receivers were served",
-            summary.receivers.served
-        );
         let Updates { min, max } = summary.updates;
         ensure!(
             min == max && min >= UPDATES,
             "receivers got from {min} to {max} updates"
         );
-        let rungs = summary.rungs.get(CHANNEL).cloned().unwrap_or_default();
-        let on_multicast = rungs.get("multicast").copied().unwrap_or_default();
-        ensure!(on_multicast >= ON_MULTICAST, "the rungs are {rungs:?}");
-        let Via { flow, repaired } = summary.via;
+        ensure!(
+            summary.on_multicast() >= ON_MULTICAST,
+            "the rungs are {:?}",
+            summary.rungs
+        );
+        let ViaCounts { flow, repaired, .. } = summary.via;
         ensure!(
             repaired > 0 && flow > repaired,
             "{flow} updates came by the flow alone, {repaired} with repairs"
@@ -114,45 +201,20 @@ pub fn a_thousand_receivers_get_every_update(fault: Option<Fault>) -> Result<()>
     })
 }
 
-fn start(stage: &mut Stage, fault: Option<Fault>) -> Result<Service> {
-    let node = stage.add_node("swarm")?;
-    let receivers = RECEIVERS.to_string();
-    let args = [
-        &stage.link()?,
-        "--receivers",
-        &receivers,
-        "--duration",
-        "10s",
-        "--loss",
-        "1",
-        "--seed",
-        "1",
-        "--json",
-    ];
-    let env = match fault {
-        Some(fault) if fault.breaks(Side::Swarm) => vec![switch(fault)],
-        _ => Vec::new(),
-    };
-    let launch = Launch {
-        name: "swarm".to_owned(),
-        program: stage.bins().swarm.clone(),
-        args: args.map(str::to_owned).to_vec(),
-        env,
-    };
-    Service::start(&node, &launch, &stage.logs())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_summary_is_found_among_log_lines() {
-        let log = "WARN x\n{\n  \"failures\": [\"a\"],\n  \"receivers\": {\n\"served\": 3\n  },\n  \
-                   \"rungs\": {},\n  \"updates\": {\"min\": 1, \"max\": 2},\n  \"via\": {\"flow\": \
-                   4, \"repaired\": 5}\n}\nERROR a\n";
-        let summary = Summary::of_log(log).unwrap();
+        let log = "WARN x\n{\n  \"failures\": [\"a\"],\n  \"receivers\": {\n\"served\": 3,\n\
+                   \"returned\": 0\n  },\n  \"rungs\": {\"lore\": {\"multicast\": 2}},\n  \
+                   \"updates\": {\"min\": 1, \"max\": 2},\n  \"via\": {\"flow\": 4, \
+                   \"repaired\": 5, \"unicast\": 1},\n  \"fall_backs\": {},\n  \"latency_ms\": \
+                   {\"p50\": 1, \"p99\": 2, \"max\": 3}\n}\nERROR a\n";
+        let summary = SwarmSummary::of_log(log).unwrap();
         assert_eq!((summary.receivers.served, summary.updates.max), (3, 2));
-        assert!(Summary::of_log("ERROR a\n").is_err());
+        assert_eq!((summary.on_multicast(), summary.via.by_flow()), (2, 0.4));
+        assert!(SwarmSummary::of_log("ERROR a\n").is_err());
     }
 }

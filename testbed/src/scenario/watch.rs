@@ -37,6 +37,15 @@ impl Stage {
         })
     }
 
+    /// The text of the source's metrics.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn source_metrics(&self) -> Result<String> {
+        let body = self.http("get", STATUS_PAGE, "/metrics")?;
+        String::from_utf8(body).context("reading the source's metrics")
+    }
+
     /// Lets the feed grow.
     ///
     /// # Errors

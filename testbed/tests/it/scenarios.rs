@@ -213,6 +213,21 @@ fn sh_a_killed_shard_is_replaced() {
 }
 
 #[test]
+fn sw2_receivers_come_and_go() {
+    require(scenario::receivers_come_and_go(None));
+}
+
+#[test]
+fn sw3_half_of_the_members_lose_multicast() {
+    require(scenario::half_of_the_members_lose_multicast(None));
+}
+
+#[test]
+fn sw4_an_overloaded_source_blames_no_member() {
+    require(scenario::an_overloaded_source_blames_no_member(None));
+}
+
+#[test]
 fn w_relay_beside_the_source() {
     require(scenario::relay_beside_the_source(None));
 }

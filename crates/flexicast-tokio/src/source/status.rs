@@ -19,7 +19,7 @@ pub struct SourceStatus {
     pub mass_fall_backs: Vec<MassFallBack>,
     /// Flow packets that wait for the thread with the longest queue, to be replicated.
     pub replication_queue: usize,
-    /// How late the source is.
+    /// Load, by the lateness of the source.
     pub load: LoadStatus,
     /// Connections of each shard.
     pub shards: Vec<usize>,
@@ -27,7 +27,7 @@ pub struct SourceStatus {
     pub counters: Counters,
 }
 
-/// How late a source is with what it does.
+/// Load of a source, by its lateness.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct LoadStatus {
     /// Whether it cannot keep up now.
@@ -51,11 +51,11 @@ pub struct Overload {
     pub since_ms: u64,
     /// Its end; `None` while it goes on.
     pub until_ms: Option<u64>,
-    /// What was late, in the order of its appearance.
+    /// Kinds of lateness, in the order of their appearance.
     pub late: Vec<Lateness>,
 }
 
-/// What a source that cannot keep up is late with.
+/// Kind of lateness of a source that cannot keep up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Lateness {

@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// Excused part of one silence, at most: a member that has gone leaves the flow within this, also
-/// where the source is always late.
-pub(crate) const MAX_EXCUSED: Duration = Duration::from_secs(2);
+/// Part of one silence that does not count, at most: a member that has gone leaves the flow within
+/// this, also where the source is always late.
+pub(crate) const MAX_LAG: Duration = Duration::from_secs(2);
 /// Spans that are kept: silence is judged within seconds.
 const KEPT: usize = 32;
 /// Spans so close to each other are one.
@@ -36,14 +36,14 @@ impl Lag {
     }
 
     /// Returns how much of the silence from `since` until `now` does not count, at most
-    /// [`MAX_EXCUSED`].
-    pub(crate) fn excused(&self, since: Instant, now: Instant) -> Duration {
+    /// [`MAX_LAG`].
+    pub(crate) fn within(&self, since: Instant, now: Instant) -> Duration {
         let later = self.spans.iter().rev().take_while(|span| span.end > since);
         let overlap = |span: &Range<Instant>| {
             let end = span.end.min(now);
             end.saturating_duration_since(span.start.max(since))
         };
-        later.map(overlap).sum::<Duration>().min(MAX_EXCUSED)
+        later.map(overlap).sum::<Duration>().min(MAX_LAG)
     }
 }
 
@@ -61,16 +61,16 @@ mod tests {
         lag.note(t + 15 * MS, t + 30 * MS);
         lag.note(t + 50 * MS, t + 60 * MS);
         lag.note(t + 60 * MS, t + 60 * MS);
-        assert_eq!(lag.excused(t, t + 100 * MS), 30 * MS);
-        assert_eq!(lag.excused(t + 25 * MS, t + 55 * MS), 10 * MS);
-        assert_eq!(lag.excused(t + 60 * MS, t + 100 * MS), Duration::ZERO);
+        assert_eq!(lag.within(t, t + 100 * MS), 30 * MS);
+        assert_eq!(lag.within(t + 25 * MS, t + 55 * MS), 10 * MS);
+        assert_eq!(lag.within(t + 60 * MS, t + 100 * MS), Duration::ZERO);
         // One that is noted late takes in those before.
         lag.note(t + 5 * MS, t + 70 * MS);
-        assert_eq!(lag.excused(t, t + 100 * MS), 65 * MS);
+        assert_eq!(lag.within(t, t + 100 * MS), 65 * MS);
     }
 
     #[test]
-    fn the_excuse_and_what_is_kept_are_bounded() {
+    fn the_sum_and_the_spans_are_bounded() {
         let t = Instant::now();
         let mut lag = Lag::default();
         for n in 0..1000 {
@@ -79,8 +79,8 @@ mod tests {
         }
         assert_eq!(lag.spans.len(), KEPT);
         let now = t + Duration::from_secs(10);
-        assert_eq!(lag.excused(t, now), 5 * MS * KEPT as u32);
+        assert_eq!(lag.within(t, now), 5 * MS * KEPT as u32);
         lag.note(t, now);
-        assert_eq!((lag.excused(t, now), lag.spans.len()), (MAX_EXCUSED, 1));
+        assert_eq!((lag.within(t, now), lag.spans.len()), (MAX_LAG, 1));
     }
 }

@@ -305,7 +305,7 @@ impl Member {
                     continue;
                 }
                 first_data.get_or_insert(sent.at);
-                let repair_at = sent.at + tail_delay + delays.lag.excused(sent.at, now);
+                let repair_at = sent.at + tail_delay + delays.lag.within(sent.at, now);
                 if repair_at > now {
                     due(repair_at);
                     break 'tail;
@@ -316,7 +316,7 @@ impl Member {
         }
         let silent_since = [self.silent_since, first_data].into_iter().flatten().min();
         if let Some(since) = silent_since {
-            let since = since + delays.lag.excused(since, now);
+            let since = since + delays.lag.within(since, now);
             out.waiting = since + self.rtt.pto(delays.ack) <= now;
             if since + fall_back <= now {
                 out.fall_back = Some(Cause::AckTimeout);
@@ -325,7 +325,7 @@ impl Member {
             }
         }
         if let Some(since) = first_any {
-            let since = since + delays.lag.excused(since, now);
+            let since = since + delays.lag.within(since, now);
             if since + delays.heartbeat * HEARTBEATS <= now {
                 out.fall_back = out.fall_back.or(Some(Cause::HeartbeatLost));
             } else {

@@ -66,7 +66,7 @@ impl FlowSender {
     fn patience(&self, member: &Member, since: Instant, now: Instant) -> Duration {
         let round_trips = member.rtt.smoothed() * 2;
         let patience = self.config.fall_back.max(MIN_PATIENCE).max(round_trips);
-        patience + self.delays.lag.excused(since, now)
+        patience + self.delays.lag.within(since, now)
     }
 
     /// When the first member that holds the flow up has to leave it.

@@ -30,6 +30,7 @@ mod segments;
 mod sending;
 mod shards;
 mod site;
+mod swarm;
 mod swarmed;
 mod unicast;
 
@@ -69,6 +70,7 @@ fn main() -> ExitCode {
         &gateway::NAMES,
         &console::NAMES,
         &receiver::NAMES,
+        &swarm::NAMES,
     ]
     .concat();
     if !names.iter().any(|name| name.starts_with(&prefix)) {
@@ -96,6 +98,7 @@ fn main() -> ExitCode {
     let shards = shards::measure(&mut figures);
     let intake = intake::measure(&mut figures);
     let receiver = receiver::measure(&mut figures);
+    let swarm = swarm::measure(&mut figures);
     let failed = [
         generation,
         sending,
@@ -116,6 +119,7 @@ fn main() -> ExitCode {
         shards,
         intake,
         receiver,
+        swarm,
         figures.write(),
     ]
     .into_iter()

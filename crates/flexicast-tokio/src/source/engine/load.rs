@@ -23,7 +23,7 @@ const ORDINARY_WAIT: Duration = Duration::from_secs(1);
 /// The source is overloaded once all windows were late for so long, two of them at least: a single
 /// pause is no overload.
 const BEGINS_AFTER: Duration = Duration::from_secs(3);
-/// It is no more once no window was late for so long.
+/// An overload is over once no window was late for so long.
 const ENDS_AFTER: Duration = Duration::from_secs(5);
 /// Least acknowledgements per second that the members of a channel are asked for together.
 const LEAST_ACKS: u64 = 1_250;
