@@ -250,14 +250,10 @@ const CLAIMS: [Claim; 37] = [
         reasons: &["all to be served again"],
     },
     Claim {
-        fault: Fault::RepairOff,
+        fault: Fault::UpdateLost,
         name: "sw2: receivers come and go",
         scenario: receivers_come_and_go,
-        reasons: &[
-            "not delivered at the end",
-            "receivers are served",
-            "left the flow",
-        ],
+        reasons: &["updates left out without a word"],
     },
     Claim {
         fault: Fault::FallbackOff,

@@ -142,7 +142,7 @@ impl Service {
         Ok(())
     }
 
-    /// SIGSTOP: the program stands still until [`Service::resume`].
+    /// SIGSTOP: the program does not run until [`Service::resume`].
     ///
     /// # Errors
     /// When it had ended by itself before.
@@ -157,7 +157,12 @@ impl Service {
     /// When it had ended by itself before.
     pub fn resume(&mut self) -> Result<()> {
         self.check_running()?;
-        self.signal(Signal::CONT)
+        self.signal(Signal::CONT)?;
+        // nsenter stops itself together with the program.
+        let outer = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        let outer = outer.with_context(|| format!("the process of {}", self.name))?;
+        kill_process(outer, Signal::CONT)
+            .with_context(|| format!("signalling {} (process {outer:?})", self.name))
     }
 
     /// SIGTERM, and does not wait.

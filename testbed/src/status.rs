@@ -125,7 +125,7 @@ pub struct SourceStatus {
     pub feed: FeedStatus,
     /// The flow, unless the channel has none.
     pub flow: Option<FlowStatus>,
-    /// How late it is.
+    /// Load of the source.
     #[serde(default)]
     pub load: LoadStatus,
     /// Everybody connected.
@@ -134,7 +134,7 @@ pub struct SourceStatus {
     pub moves: Vec<Move>,
 }
 
-/// How late a source is.
+/// Load of a source, by its lateness.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct LoadStatus {
     /// Whether it cannot keep up.

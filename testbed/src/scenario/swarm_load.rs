@@ -16,7 +16,7 @@ const RATE: f64 = 10.0;
 
 /// Receivers that come and go.
 const CHURNING: u64 = 200;
-/// Those that have come back in the end, at least: six a second leave or crash for ten seconds.
+/// Returns in the end, at least: six a second leave or crash for ten seconds.
 const RETURNED: u64 = 30;
 
 /// sw2: 200 receivers, each with 1 % loss of its own, leave, crash and come back at random. Every
@@ -59,8 +59,10 @@ pub fn receivers_come_and_go(fault: Option<Fault>) -> Result<()> {
 
 /// Receivers of each half.
 const HALF: u64 = 100;
-/// What the source may spend on all receivers' own connections, in Mbit/s.
+/// Limit of all receivers' own connections together, in Mbit/s.
 const UNICAST_MBIT: u64 = 20;
+/// Time within which the members without it fall back; heartbeats would show it after three seconds.
+const FALLEN: Duration = Duration::from_secs(20);
 /// Time that multicast is away.
 const AWAY: Duration = Duration::from_secs(6);
 
@@ -86,7 +88,7 @@ pub fn half_of_the_members_lose_multicast(fault: Option<Fault>) -> Result<()> {
         let before = Counters::of(stage)?;
         let cut = Instant::now();
         stage.lab().set_multicast(&there.node, Multicast::Cut)?;
-        stage.wait("the fall-back of one half", PATIENCE, |stage| {
+        stage.wait("the fall-back of one half", FALLEN, |stage| {
             let events = Counters::of(stage)?.mass_fall_backs - before.mass_fall_backs;
             Ok((events > 0).then_some(()))
         })?;
@@ -145,6 +147,7 @@ struct Counters {
     mass_fall_backs: u64,
     unicast_bytes: u64,
     overloaded: u64,
+    fall_backs: u64,
 }
 
 impl Counters {
@@ -165,6 +168,7 @@ impl Counters {
             mass_fall_backs: of("mass_fall_backs_total")?,
             unicast_bytes: of("unicast_bytes_total")?,
             overloaded: of("overloaded")?,
+            fall_backs: of("fall_backs_total")?,
         })
     }
 }
@@ -175,7 +179,7 @@ const CROWD: u64 = 400;
 /// Time that flow data may stay unacknowledged, in ms: less than [`STOPPED`].
 const FALL_BACK_MS: u32 = 1_000;
 const ACK_MS: u32 = 50;
-/// The source stands still and runs in turn: it is always late.
+/// The source is stopped and runs in turn: it is always late.
 const STOPPED: Duration = Duration::from_millis(1_300);
 const RUNNING: Duration = Duration::from_millis(500);
 const OVERLOADED: Duration = Duration::from_secs(14);
@@ -201,11 +205,11 @@ pub fn an_overloaded_source_blames_no_member(fault: Option<Fault>) -> Result<()>
         let more = ["--duration", "30s", "--warm-up", "2s"];
         let mut swarm = Swarm::start(stage, "swarm", CROWD, 5, &more)?;
         wait_members(stage, "all are members", CROWD + 2)?;
-        let before = load(stage)?;
-        ensure!(
-            !before.overloaded,
-            "overloaded before anything was done: {before:?}"
-        );
+        // So many handshakes at once can be too much for a busy machine.
+        let before = stage.wait("the end of the start's load", PATIENCE, |stage| {
+            let now = Counters::of(stage)?;
+            Ok((now.overloaded == 0).then_some(now))
+        })?;
 
         let begun = Instant::now();
         let mut gone = None;
@@ -221,6 +225,7 @@ pub fn an_overloaded_source_blames_no_member(fault: Option<Fault>) -> Result<()>
             }
             said |= load(stage)?.overloaded && Counters::of(stage)?.overloaded == 1;
         }
+        blames_only_the_gone(stage, &before)?;
         ensure!(said, "the source did not say that it is overloaded");
         let log = stage.source_service()?.log_text()?;
         ensure!(
@@ -244,16 +249,20 @@ pub fn an_overloaded_source_blames_no_member(fault: Option<Fault>) -> Result<()>
             let ended = now.overloads.last().is_some_and(|o| o.until_ms.is_some());
             Ok((!now.overloaded && ended).then_some(()))
         })?;
-        let summary = swarm.finish(stage)?;
+        swarm.finish(stage)?;
         stage.set_rate(0.0)?;
-        let blamed: u64 = summary.fall_backs.values().sum();
-        ensure!(
-            blamed == 0,
-            "{blamed} members were blamed: {:?}",
-            summary.fall_backs
-        );
-        Ok(())
+        blames_only_the_gone(stage, &before)
     })
+}
+
+/// Fails where more than one member fell back.
+fn blames_only_the_gone(stage: &Stage, before: &Counters) -> Result<()> {
+    let fell_back = Counters::of(stage)?.fall_backs - before.fall_backs;
+    ensure!(
+        fell_back <= 1,
+        "{fell_back} members were blamed for the source's own lateness"
+    );
+    Ok(())
 }
 
 fn load(stage: &Stage) -> Result<LoadStatus> {
