@@ -1,7 +1,10 @@
 //! When the timers of a flow's members are checked, and the grace of members after the source
 //! itself was away.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
+
+use super::sender::MemberId;
 
 /// Minimum of the grace period after the source itself was away: several acknowledgement delays.
 const MIN_GRACE: Duration = Duration::from_millis(100);
@@ -19,9 +22,14 @@ struct Grace {
 
 /// Time of the next check of all members. Never later than the earliest of their timers, so that
 /// nothing is done per packet and member.
+///
+/// The timers of losses are apart: of many members, one is due at nearly every moment, and only
+/// that member is looked at then.
 #[derive(Debug, Default)]
 pub(super) struct MemberChecks {
     at: Option<Instant>,
+    /// Members that may find out about a loss, by time.
+    losses: BTreeSet<(Instant, MemberId)>,
     grace: Option<Grace>,
 }
 
@@ -31,19 +39,49 @@ impl MemberChecks {
         self.at = [self.at, at].into_iter().flatten().min();
     }
 
-    /// Returns the time of the next check.
-    pub(super) fn next_timeout(&self) -> Option<Instant> {
-        let at = self.at?;
-        Some(self.grace.map_or(at, |grace| at.max(grace.until)))
+    /// Replaces the time at which a member may find out about a loss.
+    pub(super) fn plan_loss(
+        &mut self,
+        member: MemberId,
+        before: Option<Instant>,
+        at: Option<Instant>,
+    ) {
+        if before == at {
+            return;
+        }
+        if let Some(before) = before {
+            self.losses.remove(&(before, member));
+        }
+        if let Some(at) = at {
+            self.losses.insert((at, member));
+        }
     }
 
-    /// Whether a check is due, which starts with this call.
+    /// Returns the time of the next check, of all members or of one.
+    pub(super) fn next_timeout(&self) -> Option<Instant> {
+        let loss = self.losses.first().map(|(at, _)| *at);
+        let at = [self.at, loss].into_iter().flatten().min()?;
+        Some(self.postponed(at))
+    }
+
+    fn postponed(&self, at: Instant) -> Instant {
+        self.grace.map_or(at, |grace| at.max(grace.until))
+    }
+
+    /// Whether a check of all members is due, which starts with this call.
     pub(super) fn take_due(&mut self, now: Instant) -> bool {
-        let is_due = self.next_timeout().is_some_and(|at| at <= now);
+        let is_due = self.at.is_some_and(|at| self.postponed(at) <= now);
         if is_due {
             (self.at, self.grace) = (None, None);
         }
         is_due
+    }
+
+    /// Takes a member that may find out about a loss now.
+    pub(super) fn take_due_loss(&mut self, now: Instant) -> Option<MemberId> {
+        let at = self.losses.first()?.0;
+        let first = (self.postponed(at) <= now).then(|| self.losses.pop_first());
+        first.flatten().map(|(_, member)| member)
     }
 
     /// Grants a grace period after an absence of the source. One that has postponed the check is
@@ -77,6 +115,24 @@ mod tests {
         assert_eq!(checks.next_timeout(), Some(now + AWAY));
         assert!(!checks.take_due(now) && checks.take_due(now + AWAY));
         assert_eq!(checks.next_timeout(), None);
+    }
+
+    #[test]
+    fn losses_are_looked_at_one_by_one() {
+        let now = Instant::now();
+        let mut checks = MemberChecks::default();
+        checks.plan(Some(now + HEARTBEAT));
+        checks.plan_loss(1, None, Some(now + AWAY));
+        checks.plan_loss(2, None, Some(now + AWAY * 2));
+        assert_eq!(checks.next_timeout(), Some(now + AWAY));
+        assert_eq!(checks.take_due_loss(now), None);
+        assert!(!checks.take_due(now + AWAY));
+        assert_eq!(checks.take_due_loss(now + AWAY), Some(1));
+        assert_eq!(checks.take_due_loss(now + AWAY), None);
+        checks.plan_loss(2, Some(now + AWAY * 2), Some(now + AWAY * 3));
+        assert_eq!(checks.take_due_loss(now + AWAY * 2), None);
+        assert_eq!(checks.take_due_loss(now + AWAY * 3), Some(2));
+        assert_eq!(checks.next_timeout(), Some(now + HEARTBEAT));
     }
 
     #[test]

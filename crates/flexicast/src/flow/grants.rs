@@ -1,5 +1,6 @@
 //! Grants of members, and the smallest of them (protocol.md section 4.8).
 
+use std::cmp::Ordering;
 use std::time::Instant;
 
 /// Minimum of a new member's grant before its first FC_WINDOW, in bytes (protocol.md section 4.8).
@@ -58,6 +59,8 @@ impl Grant {
 #[derive(Debug)]
 pub(super) struct Window {
     limit: u64,
+    /// Members that have granted no more than that.
+    lowest: usize,
     /// Time since which the window is nearly used up.
     low_since: Option<Instant>,
     /// Whether the next byte of the flow is beyond the window.
@@ -69,6 +72,7 @@ impl Window {
     pub(super) fn unlimited() -> Self {
         Window {
             limit: u64::MAX,
+            lowest: 0,
             low_since: None,
             blocked: false,
         }
@@ -87,10 +91,32 @@ impl Window {
         grant.limit <= self.limit
     }
 
-    /// Replaces the smallest grant; `None` without members. `position` is the channel offset of
-    /// the next byte, if there is one: the flow resumes if that is within the window.
-    pub(super) fn set(&mut self, limit: Option<u64>, position: Option<u64>) {
-        let limit = limit.unwrap_or(u64::MAX);
+    /// Counts the grant of a new member; returns whether it is smaller than all others.
+    pub(super) fn add(&mut self, grant: u64) -> bool {
+        self.lowest += usize::from(grant == self.limit);
+        grant < self.limit
+    }
+
+    /// Counts that one of the smallest grants has grown or is gone; returns whether it was the last
+    /// of them. All others are looked at only then: members grant by turns, and each costs nothing
+    /// for the others.
+    pub(super) fn remove_lowest(&mut self) -> bool {
+        self.lowest = self.lowest.saturating_sub(1);
+        self.lowest == 0
+    }
+
+    /// Replaces the grants by those of all members. `position` is the channel offset of the next
+    /// byte, if there is one: the flow resumes if that is within the window.
+    pub(super) fn set(&mut self, grants: impl Iterator<Item = u64>, position: Option<u64>) {
+        let (mut limit, mut lowest) = (u64::MAX, 0);
+        for grant in grants {
+            match grant.cmp(&limit) {
+                Ordering::Less => (limit, lowest) = (grant, 1),
+                Ordering::Equal => lowest += 1,
+                Ordering::Greater => {}
+            }
+        }
+        self.lowest = lowest;
         if limit > self.limit {
             self.low_since = None;
         }
@@ -129,22 +155,34 @@ mod tests {
     fn members_have_to_grant_more_from_the_low_mark_on() {
         let now = Instant::now();
         let mut window = Window::unlimited();
-        window.set(Some(2 * LOW), Some(0));
+        window.set([2 * LOW].into_iter(), Some(0));
         window.sent_up_to(LOW, now);
         let low = now + Duration::from_secs(1);
         window.sent_up_to(LOW + 1, low);
         let later = low + Duration::from_secs(1);
         assert_eq!(window.block(later), Some(low));
         assert_eq!(window.block(later), None, "already blocked");
-        window.set(Some(2 * LOW), Some(2 * LOW));
+        window.set([2 * LOW].into_iter(), Some(2 * LOW));
         assert!(window.is_blocked());
-        window.set(Some(4 * LOW), Some(2 * LOW));
+        window.set([4 * LOW].into_iter(), Some(2 * LOW));
         assert!(!window.is_blocked());
         assert_eq!(
             window.block(later),
             Some(later),
             "the new window was not low"
         );
+    }
+
+    #[test]
+    fn all_grants_count_again_when_the_last_of_the_smallest_grows() {
+        let mut window = Window::unlimited();
+        window.set([7, 5, 5].into_iter(), None);
+        assert_eq!(window.limit(), 5);
+        assert!(!window.add(9) && !window.add(5) && window.add(4));
+        let last: Vec<_> = (0..3).map(|_| window.remove_lowest()).collect();
+        assert_eq!(last, [false, false, true]);
+        window.set([].into_iter(), None);
+        assert_eq!(window.limit(), u64::MAX);
     }
 
     #[test]

@@ -19,6 +19,10 @@ use crate::{Cause, PathId};
 const PACKET_THRESHOLD: u64 = 3;
 /// Missed heartbeats that mean the flow is gone.
 const HEARTBEATS: u32 = 3;
+/// Acknowledgements that may be lost one after the other, with the one that comes at last, where
+/// their delay is longer than was asked for because there are many members. With the default delay,
+/// the default of `D_fb` has as much room.
+const GROWN_ACKS: u32 = 3;
 
 /// By then members know an announced change, and acknowledgements delayed before have arrived.
 const HEARD_BY: Duration = Duration::from_secs(3);
@@ -27,6 +31,8 @@ const HEARD_BY: Duration = Duration::from_secs(3);
 #[derive(Debug)]
 pub(crate) struct Delays {
     pub(crate) ack: Duration,
+    /// The one that was asked for: more members make it longer.
+    base_ack: Duration,
     /// A shorter acknowledgement delay, and when it counts.
     lower_ack: Option<(Instant, Duration)>,
     pub(crate) fall_back: Duration,
@@ -42,6 +48,7 @@ impl Delays {
     pub(crate) fn new(ack: Duration, fall_back: Duration, heartbeat: Duration) -> Self {
         Delays {
             ack,
+            base_ack: ack,
             lower_ack: None,
             fall_back,
             heartbeat,
@@ -102,7 +109,7 @@ pub(crate) struct Member {
 /// Result of checking a member's timers.
 #[derive(Debug, Default)]
 pub(crate) struct TimerCheck {
-    /// When to look again; `None` while it owes nothing.
+    /// When to look again, but for [`Member::loss_at`]; `None` while it owes nothing.
     pub(crate) next: Option<Instant>,
     /// Cause for which it has to leave the flow.
     pub(crate) fall_back: Option<Cause>,
@@ -166,6 +173,11 @@ impl Member {
     /// Marks packet numbers that are never sent: no member owes them.
     pub(crate) fn skip(&mut self, range: Range<u64>, ledger: &mut Ledger) {
         self.resolve(range, ledger);
+    }
+
+    /// When it may find out about a loss.
+    pub(crate) fn loss_at(&self) -> Option<Instant> {
+        self.loss_at
     }
 
     /// The largest packet number that it acknowledged.
@@ -241,7 +253,7 @@ impl Member {
 
     /// RFC 9002 section 6.1: what lies below the largest acknowledged packet and is late by three
     /// packets or by the time threshold is lost; by time alone where the path reorders.
-    fn detect_loss(&mut self, ledger: &mut Ledger, now: Instant, out: &mut Resolution) {
+    pub(super) fn detect_loss(&mut self, ledger: &mut Ledger, now: Instant, out: &mut Resolution) {
         self.loss_at = None;
         let Some(largest) = self.largest else { return };
         let delay = self.reordering.loss_delay(self.rtt.loss_delay());
@@ -284,10 +296,7 @@ impl Member {
         if self.loss_at.is_some_and(|at| at <= now) {
             self.detect_loss(ledger, now, settled);
         }
-        let mut out = TimerCheck {
-            next: self.loss_at,
-            ..TimerCheck::default()
-        };
+        let mut out = TimerCheck::default();
         let mut due = |at: Instant| out.next = Some(out.next.map_or(at, |next| next.min(at)));
         let tail_delay = self.rtt.pto(delays.ack) * 2;
         let fall_back = self.fall_back_delay(delays);
@@ -326,10 +335,11 @@ impl Member {
         }
         if let Some(since) = first_any {
             let since = since + delays.lag.within(since, now);
-            if since + delays.heartbeat * HEARTBEATS <= now {
+            let silence = fall_back.max(delays.heartbeat * HEARTBEATS);
+            if since + silence <= now {
                 out.fall_back = out.fall_back.or(Some(Cause::HeartbeatLost));
             } else {
-                due(since + delays.heartbeat * HEARTBEATS);
+                due(since + silence);
             }
         }
         if !repaired.is_empty() {
@@ -350,11 +360,15 @@ impl Member {
             .min()
     }
 
-    /// `D_fb`: never below the acknowledgement delay (with its jitter) plus two round trips.
+    /// `D_fb`: never below the acknowledgement delay (with its jitter) plus two round trips; three
+    /// such delays where many members have made it longer, or one lost acknowledgement would be
+    /// taken for a lost flow.
     pub(crate) fn fall_back_delay(&self, delays: &Delays) -> Duration {
+        let is_grown = delays.ack > delays.base_ack;
+        let acks = if is_grown { GROWN_ACKS } else { 1 };
         delays
             .fall_back
-            .max(delays.ack * 5 / 4 + self.rtt.smoothed() * 2)
+            .max(delays.ack * acks * 5 / 4 + self.rtt.smoothed() * 2)
     }
 
     /// Everything that it still owes, as stream ranges; it owes nothing afterwards.

@@ -362,16 +362,16 @@ impl FlowSender {
         let mut new = Member::new(path, cut, rtt, confirmed, granted);
         new.sent_before = self.stats.packets;
         if let Some(before) = self.members.insert(member, new) {
+            self.checks.plan_loss(member, before.loss_at(), None);
             before.leave(&mut self.ledger);
             self.pacer.remove(member);
             self.ledger.sweep();
             self.regrant();
+        } else if self.window.add(granted) || self.members.len() == 1 {
+            self.regrant();
         }
         self.pacer.admit(member, rtt, cut, now);
         self.admit_to_sizes(member, now);
-        if granted < self.window.limit() || self.members.len() == 1 {
-            self.regrant();
-        }
         cut
     }
 
@@ -381,10 +381,11 @@ impl FlowSender {
         let gone = self.members.remove(&member)?;
         self.pacer.remove(member);
         self.remove_from_sizes(member);
+        self.checks.plan_loss(member, gone.loss_at(), None);
         let lowest = self.window.is_lowest(&gone.grant);
         let mut owed = gone.leave(&mut self.ledger);
         self.ledger.sweep();
-        if lowest {
+        if lowest && self.window.remove_lowest() {
             self.regrant();
         }
         let (rest, resume) = self.queue.cut();
@@ -423,6 +424,7 @@ impl FlowSender {
         }
         let mut settled = Resolution::default();
         let is_newest = member.largest_acked().is_none_or(|l| ack.largest() > l);
+        let loss_at = member.loss_at();
         member.on_ack(ack, &self.delays, &mut self.ledger, now, &mut settled);
         // Counts of older acknowledgements are overtaken (RFC 9000 section 13.4.2.1).
         let marked = if is_newest {
@@ -443,6 +445,7 @@ impl FlowSender {
         let next = member
             .check(&self.delays, &mut self.ledger, now, &mut settled)
             .next;
+        self.checks.plan_loss(id, loss_at, member.loss_at());
         let rtt = member.rtt.smoothed();
         let size = &mut member.size;
         self.pmtu
@@ -458,6 +461,25 @@ impl FlowSender {
         self.follow_rate_control();
         self.follow_sizes(now);
         Ok(())
+    }
+
+    /// Looks for the losses of members of which one may be due.
+    fn check_losses(&mut self, now: Instant) {
+        while let Some(id) = self.checks.take_due_loss(now) {
+            let Some(member) = self.members.get_mut(&id) else {
+                continue;
+            };
+            let mut settled = Resolution::default();
+            member.detect_loss(&mut self.ledger, now, &mut settled);
+            self.checks.plan_loss(id, None, member.loss_at());
+            let size = &mut member.size;
+            self.pmtu
+                .on_resolution(id, size, &mut settled, &self.ledger);
+            let rtt = member.rtt.smoothed();
+            self.repair(id, &settled);
+            self.ledger.sweep();
+            self.pacer.on_resolution(id, &settled, rtt, now);
+        }
     }
 
     /// Grants all members a grace period after the source itself was away for `away`:
@@ -534,6 +556,7 @@ impl FlowSender {
         if self.checks.take_due(now) {
             self.check_members(now);
         }
+        self.check_losses(now);
         let stopped = self.pacer.breaker() == BreakerState::Open;
         self.pacer.handle_timeout(now);
         if stopped && self.pacer.breaker() != BreakerState::Open {
@@ -551,8 +574,9 @@ impl FlowSender {
         let (mut next, mut pto) = (None, MIN_TAIL_PROBE);
         let (mut gone, mut losses) = (Vec::new(), Vec::new());
         for (id, member) in &mut self.members {
-            let mut settled = Resolution::default();
+            let (loss_at, mut settled) = (member.loss_at(), Resolution::default());
             let checked = member.check(&self.delays, &mut self.ledger, now, &mut settled);
+            self.checks.plan_loss(*id, loss_at, member.loss_at());
             let rtt = member.rtt.smoothed();
             let size = &mut member.size;
             self.pmtu

@@ -36,15 +36,15 @@ impl FlowSender {
             return;
         };
         let lowest = self.window.is_lowest(&member.grant);
-        if member.grant.raise(granted) && lowest {
+        if member.grant.raise(granted) && lowest && self.window.remove_lowest() {
             self.regrant();
         }
     }
 
     /// Recomputes the smallest grant; a flow blocked by it resumes.
     pub(super) fn regrant(&mut self) {
-        let smallest = self.members.values().map(|m| m.grant.limit()).min();
-        self.window.set(smallest, self.queue.position());
+        let grants = self.members.values().map(|m| m.grant.limit());
+        self.window.set(grants, self.queue.position());
     }
 
     /// Handles a next byte beyond some member's grant. Members that had time enough to grant more

@@ -1,9 +1,11 @@
 //! Acknowledgement rates of members (protocol.md sections 4.5 and 4.9).
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use flexicast::flow::{FlowConfig, RateControl};
-use flexicast::{Cause, Rung};
+use bytes::Bytes;
+use flexicast::ack::PathAck;
+use flexicast::flow::{FlowConfig, FlowSender, RateControl};
+use flexicast::{Cause, PathId, Rung};
 
 use crate::lab::{Lab, flow_config};
 
@@ -43,5 +45,50 @@ fn a_thousand_members_keep_the_budget_of_acknowledgements() {
             "{all} acknowledgements a second"
         );
         (0..NODES as usize).for_each(|i| assert_eq!(lab.moves(i).len(), 1, "still a member"));
+    }
+}
+
+/// How long a flow waits for a member that acknowledges nothing, with a packet each 100 ms.
+fn patience(ack_delay: Duration) -> Duration {
+    let (start, path) = (Instant::now(), PathId::new(1, Rung::Multicast));
+    let mut flow = FlowSender::new(flow_config(1)).unwrap();
+    flow.set_listeners(1, start);
+    flow.admit(1, path, 20 * MS, 1, start);
+    // As for more members than the delay that was asked for is enough for.
+    flow.set_ack_delay(ack_delay, start);
+    let mut packet = Vec::new();
+    for tick in 0..60_000 {
+        let now = start + MS * tick;
+        if tick % 100 == 0 {
+            flow.push(u64::from(tick / 100) + 1, Bytes::from_static(b"update"));
+        }
+        flow.handle_timeout(now);
+        while flow.poll_transmit(now, &mut packet) {}
+        if flow.members() == 0 {
+            return now - start;
+        }
+        // It has acknowledged something before.
+        if tick == 30 {
+            let ack = PathAck {
+                path,
+                delay: Duration::ZERO,
+                ranges: std::iter::once(0..1).collect(),
+            };
+            flow.on_ack(1, &ack, now).unwrap();
+        }
+    }
+    panic!("still a member");
+}
+
+/// A delay that many members have made long leaves room for acknowledgements that get lost, and
+/// for the delay itself, however many heartbeats that is.
+#[test]
+fn a_long_delay_is_no_silence() {
+    let config = flow_config(1);
+    let usual = patience(config.ack_delay);
+    assert!((250..320).contains(&usual.as_millis()), "{usual:?}");
+    for delay in [50 * MS, 500 * MS, 5_000 * MS] {
+        let long = patience(delay);
+        assert!(long >= delay * 3 && long < delay * 4 + usual, "{long:?}");
     }
 }
