@@ -27,7 +27,7 @@
 //! # Cost
 //!
 //! A report costs O(its ranges and lost packets). All members are scanned at most once per round
-//! trip and per 50 ms. A member takes less than a kilobyte, and the record of sent packets is
+//! trip, per acknowledgement delay (up to half a second of them) and per 50 ms. A member takes less than a kilobyte, and the record of sent packets is
 //! bounded.
 
 mod breaker;
@@ -400,7 +400,8 @@ impl RateController {
             .min()
     }
 
-    /// Scans all members if that is due: at most once per round trip and per 50 ms.
+    /// Scans all members if that is due: at most once per round trip, per acknowledgement delay and
+    /// per 50 ms.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.breaker.handle_timeout(now);
         if self.tick.is_none_or(|at| at > now) {
@@ -418,9 +419,10 @@ impl RateController {
         }
     }
 
-    /// Time between two scans.
+    /// Time between two scans: between their acknowledgements, nothing changes for members.
     fn interval(&self) -> Duration {
-        Duration::from_secs_f64(self.rtt).clamp(TICK, MAX_TICK)
+        let round = Duration::from_secs_f64(self.rtt).max(self.config.ack_delay);
+        round.clamp(TICK, MAX_TICK)
     }
 
     fn plan_tick(&mut self, now: Instant) {

@@ -141,8 +141,11 @@ impl Source {
         }));
         for subscription in &subscriptions {
             let index = subscription.channel;
-            let channel = self.channels.get(index);
-            if let Some(announce) = channel.and_then(|c| c.announcement(index)) {
+            let Some(channel) = self.channels.get_mut(index) else {
+                continue;
+            };
+            channel.direct.insert(id);
+            if let Some(announce) = channel.announcement(index) {
                 session.say(&Control::Announce(announce));
             }
         }

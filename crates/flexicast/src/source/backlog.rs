@@ -36,9 +36,14 @@ impl Backlog {
             .insert(first..last.saturating_add(1).max(first));
     }
 
-    /// Whether new updates are added.
+    /// Sets whether new updates are added.
     pub(super) fn set_live(&mut self, live: bool) {
         self.live = live;
+    }
+
+    /// Whether new updates are added.
+    pub(super) fn is_live(&self) -> bool {
+        self.live
     }
 
     /// Takes note of a new update; returns whether it belongs here.

@@ -1,5 +1,6 @@
 //! One channel at the source: its head, its recent updates, its flow.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -11,7 +12,7 @@ use super::mass::MassFallBack;
 use super::outputs::CursorBounds;
 use super::recent::Recent;
 use super::rekeying::Rekeying;
-use super::types::{ChannelConfig, ChannelIndex, Traffic, channel_number};
+use super::types::{ChannelConfig, ChannelIndex, SessionId, Traffic, channel_number};
 use crate::control::{Announce, Endpoint, RelayHint};
 use crate::flow::{FlowConfig, FlowSender};
 use crate::protect::KeyError;
@@ -45,6 +46,9 @@ pub(super) struct Channel {
     base_ack_delay: Duration,
     /// Receivers of the flow.
     pub(super) audience: Audience,
+    /// Sessions that may get the next update by unicast: members of the flow are not looked at for
+    /// each update.
+    pub(super) direct: BTreeSet<SessionId>,
     pub(super) rekeying: Rekeying,
     pub(super) mass: MassFallBack,
     /// Bytes so far, of the present flow excepted.
@@ -70,6 +74,7 @@ impl Channel {
             flow_index,
             base_ack_delay,
             audience: Audience::default(),
+            direct: BTreeSet::new(),
             rekeying: Rekeying::default(),
             mass: MassFallBack::default(),
             traffic: Traffic::default(),

@@ -137,6 +137,9 @@ impl Source {
         // An honest receiver is held up by many of these, too, when its connection stalled: it is
         // not closed. What its outputs lack it gets all the same, since its cursor shows it.
         let answered = if seq > head {
+            if let Some(channel) = self.channels.get_mut(subscription.channel) {
+                channel.direct.insert(id);
+            }
             subscription.delivery.need_later(seq, head)
         } else if subscription.delivery.backlog.owes(&asked) {
             true

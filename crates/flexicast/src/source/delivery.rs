@@ -96,6 +96,11 @@ impl Delivery {
         needed || live
     }
 
+    /// Whether the next update may have to be sent on the unicast path.
+    pub(super) fn is_direct(&self) -> bool {
+        self.backlog.is_live() || !self.needed.is_empty()
+    }
+
     /// Notes an update beyond `head` that is needed by unicast. Returns whether there was room.
     pub(super) fn need_later(&mut self, seq: u64, head: u64) -> bool {
         let is_known = self.needed.contains(seq);

@@ -313,6 +313,7 @@ impl ChannelScope<'_> {
         let resume = departure.resume.max(cut_head + 1);
         delivery.backlog.insert(resume, channel.head);
         delivery.backlog.set_live(true);
+        channel.direct.insert(id);
         if let Some(until) = fall_back.backoff_until {
             self.timers
                 .add(id, self.index, ReceiverTimer::Backoff(rung), until);

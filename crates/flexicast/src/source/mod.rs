@@ -245,6 +245,7 @@ impl Source {
             if subscription.ladder.key.is_sent() {
                 scope.note_leaver(receiver, now);
             }
+            scope.channel.direct.remove(&id);
             let audience = &mut scope.channel.audience;
             audience.count(id, subscription.counted, Reception::default());
             audience.mark_stale(id);
@@ -352,14 +353,19 @@ impl Source {
             return;
         }
         c.publish(seq, encoded);
-        for (id, session) in self.sessions.iter_mut() {
-            if let Some(subscription) = session.subscription(channel) {
-                self.cursors_open |= subscription.outputs.is_watched();
-                if subscription.delivery.publish(seq) {
-                    self.out.mark_dirty(*id);
-                }
+        let members = c.flow.as_ref().map_or(0, FlowSender::members);
+        self.cursors_open |= members > 0;
+        let (sessions, out) = (&mut self.sessions, &mut self.out);
+        c.direct.retain(|id| {
+            let Some(subscription) = sessions.subscription(*id, channel) else {
+                return false;
+            };
+            self.cursors_open |= subscription.outputs.is_watched();
+            if subscription.delivery.publish(seq) {
+                out.mark_dirty(*id);
             }
-        }
+            subscription.delivery.is_direct()
+        });
     }
 
     /// The next thing to send on a session's unicast path. Ask only while the connection has room
