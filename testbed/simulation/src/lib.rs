@@ -6,7 +6,8 @@
 //! promises of flexicast. [`run`] plays one seed, [`runner::run`] many. A seed that breaks a
 //! promise breaks it every time: [`Violation`] prints the line that reproduces it.
 //!
-//! [`rate`] is apart from that: a rate controller alone, with a thousand receivers.
+//! Apart from that are [`rate`], a rate controller alone with a thousand receivers, and [`crowd`], a
+//! source's state machine with up to a million.
 //!
 //! `flexicast` is real: its source and receivers, with real packets and keys. QUIC is modelled (its
 //! promises about streams and datagrams, not its packets), and so are the network, the store and
@@ -14,6 +15,7 @@
 
 mod acts;
 mod checks;
+pub mod crowd;
 mod fault;
 mod flow_out;
 mod link;
