@@ -22,6 +22,7 @@ mod reordering;
 mod sender;
 mod shared_repairs;
 mod transmit;
+mod verdicts;
 mod windows;
 
 pub use epoch::{Epoch, SWITCH_WITHIN};

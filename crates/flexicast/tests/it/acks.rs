@@ -73,6 +73,7 @@ fn patience(ack_delay: Duration) -> Duration {
                 path,
                 delay: Duration::ZERO,
                 ranges: std::iter::once(0..1).collect(),
+                ecn: None,
             };
             flow.on_ack(1, &ack, now).unwrap();
         }
