@@ -17,8 +17,8 @@
 //! - [`UdpSocket`]: a non-blocking socket under tokio, with [`RecvBatch`] as its receive buffers.
 //! - [`MulticastSender`] and [`join`]: the two ends of a multicast flow, source-specific (RFC 4607)
 //!   or any-source.
-//! - [`route_source`], [`is_routable`], [`find_interface`]: local addresses of routes, reachability
-//!   of addresses, interfaces by name.
+//! - [`route_source`], [`is_routable`], [`find_interface`], [`interface_mtu`]: local addresses of
+//!   routes, reachability of addresses, interfaces by name, their MTU.
 //! - [`host_addresses`]: this machine's addresses, and which of them are about to go.
 //! - [`Packets`]: packets on their way out, which it cuts into trains.
 //! - [`direct`]: sockets for a thread of its own, without a runtime, such as a relay's packet loop.

@@ -241,8 +241,8 @@ impl Lab {
         output_of(command, "tc", "").map(|_| ())
     }
 
-    /// Changes the largest IP packet in bytes that passes the cable of a node, both ways. Trains are
-    /// cut into their packets before that.
+    /// Changes the largest IP packet in bytes that passes the cable of a node, both ways. Trains
+    /// are cut into their packets before that.
     ///
     /// # Errors
     /// When the kernel refuses.

@@ -144,8 +144,8 @@ impl Pacer {
         self.controller.on_ping_sent(pn, bytes, now);
     }
 
-    /// Notes a probe of a packet size: rate control knows nothing of it, because its loss is no sign
-    /// of congestion (RFC 8899 section 3).
+    /// Notes a probe of a packet size. Rate control knows nothing of it, because its loss is no
+    /// sign of congestion (RFC 8899 section 3).
     pub(super) fn on_probe(&mut self, bytes: usize) {
         self.bucket.take(bytes);
     }

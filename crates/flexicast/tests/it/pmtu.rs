@@ -61,7 +61,7 @@ fn fell(lab: &Lab, i: usize) -> bool {
     lab.moves(i).iter().any(fell)
 }
 
-/// Everybody has everything, and nobody left the flow.
+/// Checks that all receivers have every update, and that none left the flow.
 fn assert_unharmed(lab: &mut Lab) {
     lab.run(SECOND);
     lab.assert_complete(1);
