@@ -112,23 +112,23 @@ pub fn scaled(text: &str, unit: impl FnOnce(&str) -> Option<f64>) -> Option<f64>
     Some(number * unit(rest.trim())?)
 }
 
-/// A number of bytes, with K, M or G for 1,024 and so on.
-///
-/// # Errors
-/// The text is none.
-pub fn size(text: &str) -> Result<u64, String> {
-    let bytes = scaled(text, |unit| match unit {
-        "" => Some(1.0),
-        "k" | "K" => Some(1024.0),
-        "m" | "M" => Some(1_048_576.0),
-        "g" | "G" => Some(1_073_741_824.0),
-        _ => None,
-    });
-    // Below 2^53, so the conversion is exact up to the fraction of a byte.
-    let bytes = bytes.filter(|bytes| (1.0..9e15).contains(bytes));
-    bytes
-        .map(|bytes| bytes as u64)
-        .ok_or_else(|| "is no number of bytes, such as 1048576, 64M or 2G".to_owned())
+/// Returns a parser of a number of bytes from `least` on, with K, M or G for 1,024 and so on.
+pub fn size(least: u64) -> impl Fn(&str) -> Result<u64, String> + Clone {
+    move |text| {
+        let bytes = scaled(text, |unit| match unit {
+            "" => Some(1.0),
+            "k" | "K" => Some(1024.0),
+            "m" | "M" => Some(1_048_576.0),
+            "g" | "G" => Some(1_073_741_824.0),
+            _ => None,
+        });
+        match bytes {
+            // Below 2^53, so the conversion is exact up to the fraction of a byte.
+            Some(bytes @ 1.0..9e15) if bytes as u64 >= least => Ok(bytes as u64),
+            Some(1.0..9e15) => Err(format!("is less than {least}")),
+            _ => Err("is no number of bytes, such as 1048576, 64M or 2G".to_owned()),
+        }
+    }
 }
 
 /// Returns a time, perhaps none at all; `bare` is the unit of a number without one, in seconds.
@@ -232,11 +232,13 @@ mod tests {
         for wrong in ["", "0", "-1", "18446744073709551615"] {
             assert!(duration_or_seconds(wrong).is_err(), "{wrong}");
         }
-        assert_eq!(size("1048576"), Ok(1 << 20));
-        assert_eq!(size("64M"), Ok(64 << 20));
-        assert_eq!(size("2 g"), Ok(2 << 30));
+        assert_eq!(size(1)("1048576"), Ok(1 << 20));
+        assert_eq!(size(1)("64M"), Ok(64 << 20));
+        assert_eq!(size(4096)("4k"), Ok(4096));
+        assert_eq!(size(4097)("4k"), Err("is less than 4097".to_owned()));
+        assert_eq!(size(1)("2 g"), Ok(2 << 30));
         for wrong in ["", "M", "0", "1T", "99999999999999G", "ä"] {
-            assert!(size(wrong).is_err(), "{wrong}");
+            assert!(size(1)(wrong).is_err(), "{wrong}");
         }
         let digit = |text| whole::<u32>(1..=9)(text);
         assert!(digit("0").is_err() && digit("x").is_err() && digit("10").is_err());

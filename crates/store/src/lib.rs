@@ -58,7 +58,7 @@ pub async fn open(database_url: &str) -> Result<Store, StoreError> {
     Store::at(location::Location::parse(database_url)?).await
 }
 
-/// Whether [`open`] understands `database_url`. Opens and makes nothing.
+/// Returns `database_url`, trimmed, if [`open`] understands it. Opens and makes nothing.
 ///
 /// # Errors
 /// [`StoreError::Url`] if it does not; the text repeats nothing that may be a password.

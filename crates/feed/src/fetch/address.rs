@@ -127,7 +127,8 @@ pub(super) fn permit(url: &Url, guard: &Guard) -> Result<(), FetchError> {
 }
 
 /// Returns the address without its user name and password.
-pub(super) fn without_credentials(url: &Url) -> String {
+#[must_use]
+pub fn without_credentials(url: &Url) -> String {
     if url.username().is_empty() && url.password().is_none() {
         return url.to_string();
     }

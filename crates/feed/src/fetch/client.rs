@@ -125,8 +125,8 @@ impl Http {
     }
 }
 
-/// Checks whether `contact` can be named in the `User-Agent`: a URL of `http` or `https`, or an
-/// address as `mailto:`.
+/// Returns `contact`, trimmed, if it can be named in the `User-Agent`: a URL of `http` or `https`,
+/// or an address as `mailto:`.
 ///
 /// # Errors
 /// The defect of the contact, for people.
@@ -154,7 +154,7 @@ fn user_agent(config: &FetchConfig) -> Result<String, FetchError> {
     match &config.contact {
         None => Ok(config.user_agent.clone()),
         Some(contact) => {
-            check_contact(contact).map_err(FetchError::Client)?;
+            let contact = check_contact(contact).map_err(FetchError::Client)?;
             Ok(format!("{} (+{contact})", config.user_agent))
         }
     }

@@ -22,8 +22,8 @@ use reqwest::{Response, StatusCode};
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-use address::{Chain, carry_credentials, permit, without_credentials};
-pub use address::{check, check_name, moved, redacted};
+use address::{Chain, carry_credentials, permit};
+pub use address::{check, check_name, moved, redacted, without_credentials};
 use client::Http;
 pub use client::check_contact;
 pub use config::{FetchConfig, MAX_BYTES};

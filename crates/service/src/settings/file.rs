@@ -102,7 +102,7 @@ impl Reader<'_> {
                 let sections = value.as_array().and_then(|array| {
                     let sections = array.iter().map(|entry| {
                         let keys = self.layer(tables, entry.get_ref().as_table()?);
-                        let origin = self.origin(entry.span().start, tables.key);
+                        let origin = self.origin(entry.span().start, setting.key());
                         Some(Section { origin, keys })
                     });
                     sections.collect::<Option<Vec<_>>>()

@@ -13,7 +13,7 @@
 //! | `Vec` | list: separated by the `value_delimiter`, the flag repeated, or an array in the file |
 //! | `value_name = "LIST"` | the same, but parsed as one text with commas |
 //! | `num_args = 0..=1` | value that may be left out: true or false in the file, too |
-//! | `conflicts_with` | of two, the stronger place counts, and a weaker one excludes nothing; both in one place are a problem |
+//! | `conflicts_with` | of two, the stronger place counts; both in one place are a problem |
 //! | `env` | another variable, without the prefix, read where its own is not set |
 //! | `hide_env_values` | secret: never shown, and read from the file that `NAME_FILE` names, too |
 //! | `hide` | no flag: it would be visible in the list of processes |
@@ -44,7 +44,7 @@ use crate::listen::HttpSettings;
 
 pub use layer::{Given, Layer, Layers, Origin, Problem, Section};
 pub use parse::{Check, table};
-pub use setting::{Form, Keys, Setting, Table};
+pub use setting::{Form, Keys, Setting, Table, Tables};
 pub use variables::Environment;
 
 /// All problems of the settings, a line each, in words for the operator. Quotes no secret.

@@ -195,8 +195,8 @@ impl Table {
     }
 }
 
-/// Removes from weaker layers what a setting of a stronger one excludes, so that it excludes nothing
-/// itself. Of two in one layer, notes a problem.
+/// Removes from weaker layers what a setting of a stronger one excludes, so that it excludes
+/// nothing itself. Of two in one layer, notes a problem.
 fn exclude(rivals: &[(String, String)], layers: &mut [Layer], problems: &mut Vec<Problem>) {
     let Some((layer, weaker)) = layers.split_first_mut() else {
         return;

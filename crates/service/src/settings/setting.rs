@@ -29,17 +29,16 @@ pub struct Table {
     pub empty: &'static str,
 }
 
-/// Declared settings, or keys of a `[[name]]` table. A flag or variable gives each table only its
-/// first key.
+/// Declared settings, or keys of a `[[name]]` table.
 #[derive(Debug, Clone, Copy)]
 pub struct Keys {
-    /// Name of the setting that is such tables; empty for all settings of a program.
-    pub setting: &'static str,
-    /// Its key in the file. If it is not the setting's name, only the file can have it.
-    pub key: &'static str,
     arguments: fn(Command) -> Command,
-    tables: &'static [Keys],
+    tables: &'static [Tables],
 }
+
+/// Name of a setting that is tables, and their keys. A flag or variable gives each only its first
+/// key; where the setting has no flag, only the file can have it, under its value's name.
+pub type Tables = (&'static str, Keys);
 
 /// Form of a setting's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,22 +70,9 @@ pub struct Setting {
 
 impl Keys {
     /// Returns the settings that `S` declares; `tables` are those that are tables.
-    pub const fn of<S: Args>(tables: &'static [Keys]) -> Self {
-        Self {
-            setting: "",
-            key: "",
-            arguments: S::augment_args,
-            tables,
-        }
-    }
-
-    /// Returns the same as the tables that are the setting `setting`, and `key` in the file.
-    pub const fn named(self, setting: &'static str, key: &'static str) -> Self {
-        Self {
-            setting,
-            key,
-            ..self
-        }
+    pub const fn of<S: Args>(tables: &'static [Tables]) -> Self {
+        let arguments = S::augment_args;
+        Self { arguments, tables }
     }
 
     fn declared(&self) -> Command {
@@ -97,12 +83,10 @@ impl Keys {
     pub fn settings(&self) -> Vec<Setting> {
         let command = self.declared();
         let settings = command.get_arguments().map(|arg| {
-            let name = name(arg);
-            Setting {
-                tables: self.tables.iter().find(|tables| tables.setting == name),
-                arg: arg.clone(),
-                name,
-            }
+            let (name, arg) = (name(arg), arg.clone());
+            let mut tables = self.tables.iter().filter(|(setting, _)| *setting == name);
+            let tables = tables.next().map(|(_, keys)| keys);
+            Setting { name, arg, tables }
         });
         settings.collect()
     }
@@ -138,7 +122,7 @@ fn name(arg: &Arg) -> String {
 
 impl Table {
     /// Returns the table of a program that declares `S`; see [`Keys::of`].
-    pub const fn of<S: Args>(prefix: &'static str, tables: &'static [Keys]) -> Self {
+    pub const fn of<S: Args>(prefix: &'static str, tables: &'static [Tables]) -> Self {
         Self {
             prefix,
             keys: Keys::of::<S>(tables),
@@ -160,14 +144,12 @@ impl Table {
 }
 
 impl Setting {
-    /// Returns the flag without the two hyphens in front.
-    pub fn flag(&self) -> &str {
-        self.arg.get_long().unwrap_or_default()
-    }
-
     /// Returns the key in the file.
     pub fn key(&self) -> &str {
-        self.tables.map_or(&self.name, |tables| tables.key)
+        match self.tables.is_some() && self.arg.is_hide_set() {
+            true => self.value_name(),
+            false => &self.name,
+        }
     }
 
     /// Returns the placeholder of the value.

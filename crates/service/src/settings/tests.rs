@@ -41,8 +41,7 @@ struct Settings {
     secret: Option<String>,
 }
 
-const TABLE: Table =
-    Table::of::<Settings>("FLEXFEED_", &[Keys::of::<Hook>(&[]).named("hook", "hook")]);
+const TABLE: Table = Table::of::<Settings>("FLEXFEED_", &[("hook", Keys::of::<Hook>(&[]))]);
 
 fn line(words: &[&str]) -> Layer {
     let command = Command::new("x").args(TABLE.options(|_| true));
@@ -359,19 +358,16 @@ struct ChannelsSettings {
     web: Option<u32>,
     #[arg(long)]
     channel: Option<String>,
-    #[arg(long, hide = true, value_parser = table::<Channel>)]
+    #[arg(long, hide = true, value_name = "channel", value_parser = table::<Channel>)]
     channels: Vec<Channel>,
 }
 
 const CHANNELS: Table = Table {
     empty: "group",
-    ..Table::of::<ChannelsSettings>(
-        "FLEXFEED_",
-        &[Keys::of::<Channel>(FEED).named("channels", "channel")],
-    )
+    ..Table::of::<ChannelsSettings>("FLEXFEED_", &[("channels", CHANNEL)])
 };
 
-const FEED: &[Keys] = &[Keys::of::<Feed>(&[]).named("feed", "feed")];
+const CHANNEL: Keys = Keys::of::<Channel>(&[("feed", Keys::of::<Feed>(&[]))]);
 
 fn channels(layers: Layers, problems: Vec<Problem>) -> Result<ChannelsSettings, Vec<String>> {
     let loaded = CHANNELS.resolve::<ChannelsSettings>(given(layers, problems), |_, _| ());

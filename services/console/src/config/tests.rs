@@ -173,7 +173,7 @@ fn for_every_setting_flags_win_over_variables_and_variables_over_the_file() {
         std::fs::write(&path, format!("{} = {toml}\n", setting.name)).unwrap();
         let path = path.to_str().unwrap();
         let variable = TABLE.variable(setting);
-        let flag = format!("--{}={by_flag}", setting.flag());
+        let flag = format!("--{}={by_flag}", setting.arg.get_long().unwrap_or_default());
         let file = format!("--config={path}");
         let winner = |arguments: &[&str], variables: &[(&str, &str)]| {
             // Not one of the two ways to name the database beside the other.

@@ -15,8 +15,8 @@ use clap::{ArgAction, Args};
 use flexicast_tokio::receiver::{Relays, Verify};
 use service::listen::{HttpSettings, http};
 use service::logging::LogSettings;
-use service::settings::{Check, Environment, Keys, Layer, Origin, Problems, Table, table};
-use service::values::{host, machine_name, name, times, whole};
+use service::settings::{Check, Environment, Keys, Layer, Origin, Problems, Table, Tables, table};
+use service::values::{host, machine_name, name, size, times, whole};
 
 pub use hooks::{Exec, Secret, Webhook};
 pub use values::shown_url;
@@ -139,7 +139,8 @@ pub struct JournalSettings {
     pub updates: usize,
     /// Maximum size of each channel's journal in bytes (with K, M or G)
     #[arg(long = "journal-bytes", value_name = "SIZE", default_value = "64M")]
-    #[arg(value_parser = values::journal_size)]
+    // Less leaves no room to work in.
+    #[arg(value_parser = size(64 << 10))]
     pub bytes: u64,
 }
 
@@ -196,11 +197,13 @@ pub const TABLE: Table = Table {
         _ => "(secret)".to_owned(),
     },
     missing: NO_LINK,
-    ..Table::of::<Settings>("FLEXFEED_", &[WEBHOOKS, COMMANDS])
+    ..Table::of::<Settings>("FLEXFEED_", TABLES)
 };
 
-const WEBHOOKS: Keys = Keys::of::<Webhook>(&[]).named("webhook", "webhook");
-const COMMANDS: Keys = Keys::of::<Exec>(&[]).named("exec", "exec");
+const TABLES: &[Tables] = &[
+    ("webhook", Keys::of::<Webhook>(&[])),
+    ("exec", Keys::of::<Exec>(&[])),
+];
 
 /// Returns the settings of the command line, the environment and the TOML file that either names;
 /// where no link is given, `link_of` may know one for the data folder. Also returns whether it did.

@@ -80,10 +80,14 @@ impl Given {
     fn on_line(&mut self, setting: &Setting, text: &str) {
         match setting.form() {
             _ if setting.arg.is_positional() => self.line.push(text.into()),
-            Form::Switch => self.line.push(format!("--{}={text}", setting.flag())),
-            _ => self
-                .line
-                .extend([format!("--{}", setting.flag()), text.into()]),
+            Form::Switch => self.line.push(format!(
+                "--{}={text}",
+                setting.arg.get_long().unwrap_or_default()
+            )),
+            _ => self.line.extend([
+                format!("--{}", setting.arg.get_long().unwrap_or_default()),
+                text.into(),
+            ]),
         }
     }
 

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::Path;
 
 use flexicast_tokio::receiver::{RelayName, Relays};
-use service::values::{size, whole};
+use service::values::whole;
 use url::Url;
 
 use crate::durable::FileError;
@@ -16,9 +16,6 @@ const MAX_HOOK_NAME: usize = 64;
 
 /// The most relays that are tried.
 const MAX_RELAYS: usize = 16;
-
-/// The least size of a journal that leaves room to work in.
-const MIN_JOURNAL: u64 = 64 << 10;
 
 /// All authorities of the web are less, in bytes.
 const MAX_CA_FILE: u64 = 4 << 20;
@@ -46,14 +43,6 @@ pub fn has_certificate(path: &Path) -> Result<(), String> {
     match String::from_utf8_lossy(&bytes).contains("-----BEGIN CERTIFICATE-----") {
         true => Ok(()),
         false => Err(format!("{} has no certificate in PEM form", path.display())),
-    }
-}
-
-/// Parses the size of a journal.
-pub fn journal_size(text: &str) -> Result<u64, String> {
-    match size(text)? {
-        bytes if bytes < MIN_JOURNAL => Err(format!("is less than {MIN_JOURNAL}")),
-        bytes => Ok(bytes),
     }
 }
 

@@ -218,19 +218,14 @@ impl FeedAddress {
         let wrong = |why: &str| {
             format!("the address of the feed cannot be used: {why}; write it as https://host/path")
         };
-        let url = Url::parse(given).map_err(|error| wrong(&error.to_string()))?;
+        let mut url = Url::parse(given).map_err(|error| wrong(&error.to_string()))?;
         if !matches!(url.scheme(), "http" | "https") {
             return Err(wrong("only http and https feeds can be fetched"));
         }
-        let mut shown = url.clone();
-        // These fail only for addresses without a host, and http(s) ones have one.
-        let _ = shown.set_username("");
-        let _ = shown.set_password(None);
-        shown.set_fragment(None);
-        Ok(Self {
-            secret: url.into(),
-            shown: shown.into(),
-        })
+        url.set_fragment(None);
+        let shown = feed::fetch::without_credentials(&url);
+        let secret = url.into();
+        Ok(Self { secret, shown })
     }
 }
 

@@ -162,7 +162,7 @@ pub struct GivenChannels {
     #[arg(value_delimiter = ' ', value_parser = channels::spec)]
     channel_spec: Vec<ChannelTable>,
     /// Channels of the file.
-    #[arg(long, hide = true, value_parser = table::<ChannelTable>)]
+    #[arg(long, hide = true, value_name = "channel", value_parser = table::<ChannelTable>)]
     channels: Vec<ChannelTable>,
 }
 
@@ -314,11 +314,10 @@ pub struct Intervals {
 pub const TABLE: Table = Table {
     hidden: |_, _| "***".to_owned(),
     empty: "group",
-    ..Table::of::<Config>("FLEXFEED_", &[CHANNELS])
+    ..Table::of::<Config>("FLEXFEED_", &[("channels", CHANNEL)])
 };
 
-const CHANNELS: Keys = Keys::of::<ChannelTable>(&[FEEDS]).named("channels", "channel");
-const FEEDS: Keys = Keys::of::<FeedSettings>(&[]).named("feed", "feed");
+const CHANNEL: Keys = Keys::of::<ChannelTable>(&[("feed", Keys::of::<FeedSettings>(&[]))]);
 
 impl Keep {
     /// So many are all: what a channel says where others keep less.

@@ -16,8 +16,12 @@ fn documented() -> String {
         let line = match form {
             _ if !setting.on_line() => "–".to_owned(),
             _ if setting.arg.is_positional() => format!("`{}`", setting.value_name()),
-            Form::Switch => format!("`--{}`", setting.flag()),
-            _ => format!("`--{} {}`", setting.flag(), setting.value_name()),
+            Form::Switch => format!("`--{}`", setting.arg.get_long().unwrap_or_default()),
+            _ => format!(
+                "`--{} {}`",
+                setting.arg.get_long().unwrap_or_default(),
+                setting.value_name()
+            ),
         };
         let key = match form {
             _ if !setting.in_file() => "–".to_owned(),
@@ -35,7 +39,7 @@ fn documented() -> String {
         };
         text.push_str(&format!(
             "\n| key of `[[{}]]` | default | what it is |\n|---|---|---|\n",
-            tables.key
+            setting.key()
         ));
         for key in tables.settings() {
             let (help, default) = default(&key);

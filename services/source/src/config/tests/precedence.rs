@@ -134,7 +134,9 @@ impl Site {
         {
             arguments.extend(company(setting).iter().map(|a| (*a).to_owned()));
         }
-        arguments.extend(flag.map(|value| format!("--{}={value}", setting.flag())));
+        arguments.extend(
+            flag.map(|value| format!("--{}={value}", setting.arg.get_long().unwrap_or_default())),
+        );
         let mut variables = Vec::new();
         let name = TABLE.variable(setting);
         variables.extend(variable.map(|value| (name.clone(), value.to_owned())));
@@ -181,7 +183,10 @@ fn flags_win_over_variables_over_the_file_over_defaults() {
         let flag = site.resolve(setting, Some(a), Some(b), None, Some(c));
         let stars = |text: &'static str| if setting.is_secret() { "***" } else { text };
         assert_eq!(flag.0.value, stars(a), "--{name}");
-        assert_eq!(flag.0.origin, Some(format!("--{}", setting.flag())));
+        assert_eq!(
+            flag.0.origin,
+            Some(format!("--{}", setting.arg.get_long().unwrap_or_default()))
+        );
         assert_eq!(variable.0.value, stars(b), "{name}");
         assert_eq!(variable.0.origin, Some(TABLE.variable(setting)));
         assert_eq!(file.0.value, stars(c), "{name}");
@@ -226,7 +231,10 @@ fn secrets_from_files_stand_where_their_variables_stand() {
         let variable = format!("{}_FILE", TABLE.variable(setting));
         assert_eq!(shown.origin, Some(variable));
         let (shown, _) = site.resolve(setting, Some(a), None, Some(b), Some(c));
-        assert_eq!(shown.origin, Some(format!("--{}", setting.flag())));
+        assert_eq!(
+            shown.origin,
+            Some(format!("--{}", setting.arg.get_long().unwrap_or_default()))
+        );
     }
 }
 
@@ -252,7 +260,10 @@ fn every_setting_has_its_flag_and_they_are_documented() {
     let help = command().render_long_help().to_string();
     let document = include_str!("../../../../../docs/operations.md");
     for setting in all() {
-        let (flag, variable) = (format!("--{}", setting.flag()), TABLE.variable(&setting));
+        let (flag, variable) = (
+            format!("--{}", setting.arg.get_long().unwrap_or_default()),
+            TABLE.variable(&setting),
+        );
         assert!(help.contains(&flag) && help.contains(&variable), "{flag}");
         // A default that follows from other settings is a part of the help.
         let default = match setting.help() {
