@@ -84,8 +84,8 @@ impl Keys {
         let command = self.declared();
         let settings = command.get_arguments().map(|arg| {
             let (name, arg) = (name(arg), arg.clone());
-            let mut tables = self.tables.iter().filter(|(setting, _)| *setting == name);
-            let tables = tables.next().map(|(_, keys)| keys);
+            let tables = self.tables.iter().find(|(setting, _)| *setting == name);
+            let tables = tables.map(|(_, keys)| keys);
             Setting { name, arg, tables }
         });
         settings.collect()
