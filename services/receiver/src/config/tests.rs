@@ -78,16 +78,11 @@ impl Given {
     }
 
     fn on_line(&mut self, setting: &Setting, text: &str) {
+        let flag = setting.arg.get_long().unwrap_or_default();
         match setting.form() {
             _ if setting.arg.is_positional() => self.line.push(text.into()),
-            Form::Switch => self.line.push(format!(
-                "--{}={text}",
-                setting.arg.get_long().unwrap_or_default()
-            )),
-            _ => self.line.extend([
-                format!("--{}", setting.arg.get_long().unwrap_or_default()),
-                text.into(),
-            ]),
+            Form::Switch => self.line.push(format!("--{flag}={text}")),
+            _ => self.line.extend([format!("--{flag}"), text.into()]),
         }
     }
 
