@@ -12,7 +12,7 @@ use crate::protect::{
 
 /// Bit of the first byte of a feedback ID that is never set in a connection ID of the source.
 pub const FEEDBACK_BIT: u8 = 0x80;
-/// Packet numbers below the largest one that are told apart.
+/// Packet numbers up to the largest one of which it is known whether they arrived.
 const WINDOW: u64 = u128::BITS as u64;
 /// With this packet number, the source gives the member another key: half of the packets that one
 /// key may protect are left.

@@ -42,8 +42,8 @@
 //! - [`trace`]: outcomes of flow packets, for qlog.
 //!
 //! Both ends are driven alike: pass in what arrives and `now`; take out bytes (`take_control`,
-//! `poll_datagram`, `poll_feedback`, `poll_transmit`, `poll_unicast`), events (`poll_event`) and updates
-//! (`poll_update`); call `handle_timeout` at `poll_timeout`.
+//! `poll_datagram`, `poll_feedback`, `poll_transmit`, `poll_unicast`), events (`poll_event`) and
+//! updates (`poll_update`); call `handle_timeout` at `poll_timeout`.
 //!
 //! # Invariants
 //!

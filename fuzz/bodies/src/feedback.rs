@@ -8,7 +8,7 @@ use flexicast::feedback::{FeedbackOpener, FeedbackSealer, is_feedback};
 use flexicast::protect::{Algorithm, FlowSecret};
 
 const ID: FlowId = FlowId([0x80; FlowId::LEN]);
-/// Packet numbers below the largest that are told apart.
+/// Packet numbers up to the largest of which it is known whether they arrived.
 const WINDOW: u64 = 128;
 
 /// One thing that happens.

@@ -186,8 +186,8 @@ fn ack_delay_of(members: usize, acks_per_s: u64, base: Duration, known: Duration
     }
 }
 
-/// Returns the least of `base` times 1, 5/4, 6/4, 7/4, 2, 10/4 and so on that is not below `least`, in
-/// whole milliseconds as it is announced.
+/// Returns the least of `base` times 1, 5/4, 6/4, 7/4, 2, 10/4 and so on that is not below `least`,
+/// in whole milliseconds as it is announced.
 fn step(base: Duration, least: Duration) -> Duration {
     if base.is_zero() {
         return least;
@@ -207,8 +207,8 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// As members come one by one and leave again, they never exceed the budget, and few changes are
-    /// announced.
+    /// As members come one by one and leave again, they never exceed the budget, and few changes
+    /// are announced.
     #[test]
     fn the_acknowledgement_delay_keeps_the_budget_in_few_steps() {
         const MOST: usize = 20_000;

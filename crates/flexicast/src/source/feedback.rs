@@ -46,7 +46,7 @@ struct Progress {
 enum FeedbackInput {
     Taken,
     Dropped,
-    /// It is authentic, and its address is not the one of its connection.
+    /// Authentic, but from another address than the receiver's connection.
     Elsewhere,
 }
 
@@ -64,8 +64,8 @@ pub(super) struct Feedback {
 }
 
 impl Feedback {
-    /// Makes the first key of a receiver for a flow; `None` if it has one, or if no feedback packets
-    /// are taken.
+    /// Makes the first key of a receiver for a flow; `None` if it has one, or if no feedback
+    /// packets are taken.
     fn issue(
         &mut self,
         place: (SessionId, ChannelIndex),
@@ -214,10 +214,10 @@ impl Source {
         self.feedback.prefix = shard | FEEDBACK_BIT;
     }
 
-    /// Takes a datagram that is addressed to a feedback ID ([`crate::feedback::is_feedback`]). It is
-    /// decrypted in place; what does not verify or arrived before is dropped. `is_path` says whether
-    /// it came by the validated path of that session's connection. If it did not, it is dropped, and
-    /// the notice that is returned is to be sent back where it came from.
+    /// Takes a datagram that is addressed to a feedback ID ([`crate::feedback::is_feedback`]). It
+    /// is decrypted in place; what does not verify or arrived before is dropped. `is_path` says
+    /// whether it came by the validated path of that session's connection. If it did not, it is
+    /// dropped, and the notice that is returned is to be sent back where it came from.
     pub fn on_feedback(
         &mut self,
         datagram: &mut [u8],

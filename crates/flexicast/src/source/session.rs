@@ -16,8 +16,8 @@ use crate::pace::TokenBucket;
 /// Burst of frames, in seconds of their rate: a receiver of many channels joins all at once.
 const BURST_S: u64 = 5;
 
-/// Feedback packets that are decrypted for each acknowledgement of the limit: copies and forged ones
-/// are among them.
+/// Feedback packets that are decrypted for each acknowledgement of the limit: copies and forged
+/// ones are among them.
 const FEEDBACK_PER_ACK: u64 = 2;
 
 /// A bucket that counts things, not bytes.

@@ -14,7 +14,6 @@ use flexicast::control::{
     Key, Need, NeedReason, Refusal, RelayAddress, RelayHint, RungNotice, SOURCE_ANSWERS_NEED,
     SourceAddress, State, Welcome, WelcomeChannel, Window,
 };
-use flexicast::feedback::{FeedbackOpener, FeedbackSealer, is_feedback};
 use flexicast::frame::{self, Frame, Frames};
 use flexicast::protect::{Algorithm, FlowSecret};
 use flexicast::unicast::{Piece, RangeHeader, StreamReader, put_catch_up, put_catch_up_item};
@@ -22,7 +21,7 @@ use flexicast::{ALPN, Cause, Cursor, EcnCounts, FlowId, PathId, Rung};
 use ring::aead::quic;
 use uuid::Uuid;
 
-use crate::document::{Vector, named, packet, vectors};
+use crate::document::{Vector, frames::stream_frame, named, packet, vectors};
 
 const INCARNATION: Uuid = Uuid::from_u128(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff);
 const RECEIVER: Uuid = Uuid::from_u128(0x5f1e_0c1a_6b1d_4c8e_9a53_0d4b_7c2e_8f10);
@@ -202,27 +201,6 @@ fn path_ack(
     };
     assert_eq!(HEXLOWER.encode(&ack.encode()), vector.text("hex"));
     assert_eq!(PathAck::decode(&vector.hex()).unwrap(), ack);
-}
-
-/// The vector is the one STREAM frame, and `put_stream` makes it of `data` in a packet with room
-/// for `room` bytes more than the vector has.
-fn stream_frame(vector: &Vector, seq: u64, offset: u64, data: &[u8], ends: bool, room: usize) {
-    let bytes = vector.hex();
-    let mut out = Vec::new();
-    let taken = frame::put_stream(&mut out, bytes.len() + room, seq, offset, data, ends).unwrap();
-    assert_eq!(HEXLOWER.encode(&out), vector.text("hex"));
-    let fin = ends && taken == data.len();
-    let frames: Vec<_> = Frames::new(&bytes).map(Result::unwrap).collect();
-    let data = &data[..taken];
-    assert_eq!(
-        frames,
-        [Frame::Stream {
-            seq,
-            offset,
-            data,
-            fin
-        }]
-    );
 }
 
 /// The vector is a stream's head and the bytes from `offset` of the update.
@@ -542,20 +520,9 @@ const CHECKS: &[(&str, Check)] = &[
         packet::check(v, Algorithm::Aes128Gcm, &quic::AES_128);
     }),
     ("packet-feedback", |v| {
-        assert_eq!(v.bytes("secret"), feedback_secret().as_bytes());
         assert_eq!(v.bytes("frames"), named("path-ack"));
         packet::check(v, Algorithm::Aes128Gcm, &quic::AES_128);
-        let (id, algorithm) = (
-            FlowId(v.bytes("flow-id").try_into().unwrap()),
-            Algorithm::Aes128Gcm,
-        );
-        let mut sealer = FeedbackSealer::new(id, algorithm, &feedback_secret()).unwrap();
-        let sealed = (0..3).filter_map(|_| sealer.seal(&named("path-ack")));
-        assert_eq!(sealed.last(), Some(v.bytes("packet")));
-        assert!(is_feedback(&v.bytes("packet")));
-        let mut opener = FeedbackOpener::new(algorithm, &feedback_secret()).unwrap();
-        let (mut packet, payload) = (v.bytes("packet"), named("path-ack"));
-        assert_eq!(opener.open(&mut packet), Some((2, &payload[..])));
+        packet::check_feedback(v, &feedback_secret());
     }),
     ("packet-next-epoch", |v| {
         assert_eq!(v.bytes("secret"), next_secret().as_bytes());

@@ -63,7 +63,7 @@ pub fn measure(figures: &mut Figures) -> Result<()> {
     Ok(())
 }
 
-/// What the acknowledgements of a span of virtual time cost.
+/// Cost of the acknowledgements of a span of virtual time.
 #[derive(Debug, Clone, Copy)]
 struct Cost {
     acks: usize,

@@ -16,7 +16,7 @@ const SUSPECT_WITHIN: Duration = Duration::from_secs(60);
 /// Suspect fall-backs in a row after which no feedback packets are sent.
 const MAX_FAILURES: u8 = 3;
 
-/// What is known of the path of feedback packets.
+/// State of the path of feedback packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// So many more acknowledgements are sent both ways.

@@ -2,6 +2,7 @@
 
 use data_encoding::HEXLOWER;
 use flexicast::FlowId;
+use flexicast::feedback::{FeedbackOpener, FeedbackSealer, is_feedback};
 use flexicast::protect::{Algorithm, FlowSecret, HEADER_LEN, PacketKey, TAG_LEN, peek_flow_id};
 use ring::aead::quic;
 use ring::hkdf;
@@ -74,4 +75,19 @@ pub fn check(vector: &Vector, algorithm: Algorithm, header: &'static quic::Algor
     let opened = key.open(pn.saturating_sub(5), &mut copy).unwrap();
     assert_eq!((opened.pn, opened.key_phase), (pn, phase));
     assert_eq!(opened.frames, frames);
+}
+
+/// Holds the crate to a packet that a member has sealed after others.
+pub fn check_feedback(vector: &Vector, secret: &FlowSecret) {
+    assert_eq!(vector.bytes("secret"), secret.as_bytes());
+    let (algorithm, payload) = (Algorithm::Aes128Gcm, vector.bytes("frames"));
+    let id = FlowId(vector.bytes("flow-id").try_into().unwrap());
+    let pn: u64 = vector.text("pn").parse().unwrap();
+    let mut sealer = FeedbackSealer::new(id, algorithm, secret).unwrap();
+    let sealed = (0..=pn).filter_map(|_| sealer.seal(&payload));
+    let mut packet = vector.bytes("packet");
+    assert_eq!(sealed.last().as_ref(), Some(&packet));
+    assert!(is_feedback(&packet));
+    let mut opener = FeedbackOpener::new(algorithm, secret).unwrap();
+    assert_eq!(opener.open(&mut packet), Some((pn, &payload[..])));
 }

@@ -18,7 +18,7 @@ use crate::parcel::UDP_PAYLOAD;
 const PER_SOCKET: usize = 20;
 /// Length of the connection IDs of [`Maker`].
 const ID_LEN: usize = 8;
-/// What the loopback interface has not brought by then is lost.
+/// Time after which a datagram on the loopback interface is lost.
 const LOST: Duration = Duration::from_secs(5);
 
 /// Takes the acknowledgements of members to the source.

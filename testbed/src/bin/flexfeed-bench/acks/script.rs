@@ -155,8 +155,8 @@ impl Script {
         Ok(source)
     }
 
-    /// Plays the recording to a source, whose acknowledgements `take` delivers; it gets whether they
-    /// count.
+    /// Plays the recording to a source, whose acknowledgements `take` delivers; it gets whether
+    /// they count.
     ///
     /// # Errors
     /// When the source takes it otherwise than the recorded one.
