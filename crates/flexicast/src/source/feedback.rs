@@ -161,7 +161,9 @@ impl Feedback {
     fn forget(&mut self, place: (SessionId, ChannelIndex)) {
         if let Some(issued) = self.issued.remove(&place) {
             self.live.remove(&issued.current);
-            issued.previous.map(|id| self.live.remove(&id));
+            if let Some(previous) = issued.previous {
+                self.live.remove(&previous);
+            }
         }
     }
 
