@@ -61,7 +61,8 @@ pub fn receivers_come_and_go(fault: Option<Fault>) -> Result<()> {
 const HALF: u64 = 100;
 /// Limit of all receivers' own connections together, in Mbit/s.
 const UNICAST_MBIT: u64 = 20;
-/// Time within which the members without it fall back; heartbeats would show it after three seconds.
+/// Time within which the members without it fall back: heartbeats would show it after three
+/// seconds.
 const FALLEN: Duration = Duration::from_secs(20);
 /// Time that multicast is away.
 const AWAY: Duration = Duration::from_secs(6);

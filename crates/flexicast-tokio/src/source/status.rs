@@ -37,8 +37,8 @@ pub struct LoadStatus {
     pub lag_ms: f64,
     /// Longest time that an update waited to be taken, in the last second; in milliseconds.
     pub publish_wait_ms: f64,
-    /// Acknowledgements per second that the members of a channel are asked for together; fewer while
-    /// a turn of the loop comes late, or the kernel drops some.
+    /// Acknowledgements per second that the members of a channel are asked for together; fewer
+    /// while a turn of the loop comes late, or the kernel drops some.
     pub acks_per_s: u64,
     /// The last overloads, oldest first.
     pub overloads: Vec<Overload>,
