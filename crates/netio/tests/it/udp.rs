@@ -358,3 +358,18 @@ async fn a_group_of_sockets_shares_one_address_with_nobody_else() {
     senders.sort();
     assert_eq!(arrived, senders);
 }
+
+#[tokio::test]
+async fn datagrams_that_find_no_room_are_counted() {
+    let receiver = local();
+    let sender = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let to = receiver.local_addr();
+    assert_eq!(receiver.dropped(), 0);
+    let payload = [0; 1000];
+    // More than the largest buffer that the kernel grants.
+    for _ in 0..20_000 {
+        sender.send_to(&payload, to).unwrap();
+    }
+    let dropped = receiver.dropped();
+    assert!((1..20_000).contains(&dropped), "{dropped}");
+}
