@@ -360,15 +360,16 @@ impl Member {
             .min()
     }
 
-    /// `D_fb`: never below the acknowledgement delay (with its jitter) plus two round trips; three
-    /// such delays where many members have made it longer, or one lost acknowledgement would be
-    /// taken for a lost flow.
+    /// `D_fb`: never below the acknowledgement delay (with its jitter) plus two round trips, or one
+    /// and four times its variation; three such delays where many members have made it longer, or
+    /// one lost acknowledgement would be taken for a lost flow.
     pub(crate) fn fall_back_delay(&self, delays: &Delays) -> Duration {
         let is_grown = delays.ack > delays.base_ack;
         let acks = if is_grown { GROWN_ACKS } else { 1 };
+        let round_trips = (self.rtt.smoothed() * 2).max(self.rtt.pto(Duration::ZERO));
         delays
             .fall_back
-            .max(delays.ack * acks * 5 / 4 + self.rtt.smoothed() * 2)
+            .max(delays.ack * acks * 5 / 4 + round_trips)
     }
 
     /// Everything that it still owes, as stream ranges; it owes nothing afterwards.
@@ -382,5 +383,27 @@ impl Member {
             self.resolve(gap, ledger);
         }
         lost
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn round_trips_that_vary_earn_patience() {
+        let delays = Delays::new(24 * MS, 150 * MS, 1000 * MS);
+        let mut member = Member::new(PathId::UNICAST, 0, 10 * MS, 0, 0);
+        assert_eq!(member.fall_back_delay(&delays), 150 * MS);
+        (0..100).for_each(|_| member.rtt.update(100 * MS, Duration::ZERO));
+        let steady = member.fall_back_delay(&delays);
+        assert!(steady >= 229 * MS && steady <= 231 * MS, "{steady:?}");
+        for sample in [20, 180].into_iter().cycle().take(100) {
+            member.rtt.update(sample * MS, Duration::ZERO);
+        }
+        let varied = member.fall_back_delay(&delays);
+        assert!(varied >= 400 * MS && varied <= 500 * MS, "{varied:?}");
     }
 }
