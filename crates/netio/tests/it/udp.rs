@@ -349,7 +349,10 @@ async fn a_group_of_sockets_shares_one_address_with_nobody_else() {
         let mut batch = RecvBatch::new();
         let mut from = Vec::new();
         socket.readable().await.unwrap();
-        while let Ok(_) = socket.try_recv(&mut batch, |datagram| from.push(datagram.from)) {}
+        while socket
+            .try_recv(&mut batch, |datagram| from.push(datagram.from))
+            .is_ok()
+        {}
         assert!(from.chunks(2).all(|pair| pair[0] == pair[1]), "{from:?}");
         arrived.extend(from);
     }

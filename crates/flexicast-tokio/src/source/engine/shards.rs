@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use netio::UdpSocket;
-use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::mpsc::error::{TryRecvError, TrySendError};
 use tracing::warn;
 
 use crate::source::shard::{Batch, Shard, ShardContext, ShardThread, Work};
@@ -26,7 +26,7 @@ const GOODBYE_WITHIN: Duration = Duration::from_secs(5);
 /// The shards of a source.
 pub(super) enum Shards {
     Inline(Box<Shard>),
-    Threads(Threads),
+    Threads(Box<Threads>),
 }
 
 /// Shards on threads of their own.
@@ -82,7 +82,7 @@ impl Shards {
             })
         });
         let slots = slots.collect::<io::Result<_>>()?;
-        Ok(Shards::Threads(Threads {
+        Ok(Shards::Threads(Box::new(Threads {
             context,
             slots,
             arrived: VecDeque::new(),
@@ -92,7 +92,7 @@ impl Shards {
             next_sync: None,
             #[cfg(feature = "fault-injection")]
             leave_failed: false,
-        }))
+        })))
     }
 
     /// Waits until [`Shards::collect`] has something to do. Cancel safe.
@@ -114,7 +114,7 @@ impl Shards {
     ///
     /// # Errors
     /// The socket is unusable.
-    pub(super) async fn writable(&self) -> io::Result<()> {
+    pub(super) async fn writable(&mut self) -> io::Result<()> {
         match self {
             Shards::Inline(shard) => shard.writable().await,
             Shards::Threads(_) => Ok(()),
@@ -277,7 +277,7 @@ impl Threads {
             .iter_mut()
             .filter_map(|slot| slot.thread.as_mut());
         let mut threads: Vec<_> = threads.collect();
-        for thread in &threads {
+        for thread in &mut threads {
             let _ = thread.works.send(Work::Shutdown).await;
         }
         for thread in &mut threads {
@@ -287,7 +287,12 @@ impl Threads {
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         for number in 0..self.slots.len() {
-            self.poll_slot(number, cx);
+            let thread = self.slots.get_mut(number).and_then(|s| s.thread.as_mut());
+            if let Some(thread) = thread
+                && let Poll::Ready(report) = thread.reports.poll_recv(cx)
+            {
+                self.take(number, report);
+            }
         }
         let is_quiet = self.arrived.is_empty() && self.ended.is_empty() && self.failed.is_none();
         if is_quiet {
@@ -297,40 +302,41 @@ impl Threads {
         }
     }
 
-    /// Takes the reports of a shard that wait.
-    fn poll_slot(&mut self, number: usize, cx: &mut Context<'_>) {
+    /// Takes a report of a shard, or notes its end.
+    fn take(&mut self, number: usize, report: Option<io::Result<Batch>>) {
         let Some(slot) = self.slots.get_mut(number) else {
             return;
         };
-        for _ in 0..=ShardThread::REPORTS {
-            let Some(thread) = &mut slot.thread else {
-                return;
-            };
-            match thread.reports.poll_recv(cx) {
-                Poll::Ready(Some(Ok(report))) => {
-                    if let Some((asked, _)) = slot.unanswered
-                        && report.synced == Some(asked)
-                    {
-                        slot.unanswered = None;
-                    }
-                    self.arrived.push_back((number, report));
-                }
-                Poll::Ready(Some(Err(error))) => self.failed = Some(error),
-                Poll::Ready(None) => {
-                    slot.thread = None;
-                    slot.pending.clear();
+        match report {
+            Some(Ok(report)) => {
+                if let Some((asked, _)) = slot.unanswered
+                    && report.synced == Some(asked)
+                {
                     slot.unanswered = None;
-                    self.ended.push_back(number);
                 }
-                Poll::Pending => return,
+                self.arrived.push_back((number, report));
+            }
+            Some(Err(error)) => self.failed = Some(error),
+            None => {
+                slot.thread = None;
+                slot.pending.clear();
+                slot.unanswered = None;
+                self.ended.push_back(number);
             }
         }
     }
 
     fn collect(&mut self) -> io::Result<()> {
-        let mut cx = Context::from_waker(std::task::Waker::noop());
         for number in 0..self.slots.len() {
-            self.poll_slot(number, &mut cx);
+            for _ in 0..ShardThread::REPORTS {
+                let thread = self.slots.get_mut(number).and_then(|s| s.thread.as_mut());
+                let report = match thread.map(|thread| thread.reports.try_recv()) {
+                    Some(Ok(report)) => Some(report),
+                    Some(Err(TryRecvError::Disconnected)) => None,
+                    Some(Err(TryRecvError::Empty)) | None => break,
+                };
+                self.take(number, report);
+            }
         }
         if let Some(error) = self.failed.take() {
             return Err(error);
@@ -379,12 +385,11 @@ impl Drop for Threads {
     fn drop(&mut self) {
         // The port is free for the next source as soon as this one has ended.
         let threads = self.slots.drain(..).filter_map(|slot| slot.thread);
-        let threads: Vec<_> = threads.map(ShardThread::end).collect();
+        let ends: Vec<_> = threads.map(ShardThread::end).collect();
         let until = Instant::now() + FREE_WITHIN;
-        for thread in threads {
-            while !thread.is_finished() && Instant::now() < until {
-                std::thread::sleep(Duration::from_millis(1));
-            }
+        for ended in ends {
+            let left = until.saturating_duration_since(Instant::now());
+            let _ = ended.recv_timeout(left);
         }
     }
 }

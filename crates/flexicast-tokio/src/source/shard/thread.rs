@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::UdpSocket as StdSocket;
-use std::thread::JoinHandle;
+use std::sync::mpsc::{Receiver as StdReceiver, sync_channel};
 use std::time::{Duration, Instant};
 
 use netio::UdpSocket;
@@ -21,7 +21,7 @@ pub(in crate::source) struct ShardThread {
     pub(in crate::source) works: mpsc::Sender<Work>,
     /// Ends with the shard. An error is its socket's, for good.
     pub(in crate::source) reports: mpsc::Receiver<io::Result<Batch>>,
-    thread: JoinHandle<()>,
+    ended: StdReceiver<()>,
 }
 
 impl ShardThread {
@@ -44,9 +44,12 @@ impl ShardThread {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
-        let thread = std::thread::Builder::new()
+        let (ends, ended) = sync_channel(0);
+        std::thread::Builder::new()
             .name(format!("shard-{number}"))
             .spawn(move || {
+                // Dropped when everything else is.
+                let _ends = ends;
                 let failed = outbox.clone();
                 let served = runtime.block_on(async move {
                     let socket = UdpSocket::from_std(socket)?;
@@ -60,13 +63,13 @@ impl ShardThread {
         Ok(ShardThread {
             works,
             reports,
-            thread,
+            ended,
         })
     }
 
-    /// Has the shard end without a goodbye; returns its thread.
-    pub(in crate::source) fn end(self) -> JoinHandle<()> {
-        self.thread
+    /// Has the shard end without a goodbye. The receiver is disconnected when it has.
+    pub(in crate::source) fn end(self) -> StdReceiver<()> {
+        self.ended
     }
 }
 
