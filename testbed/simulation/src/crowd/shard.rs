@@ -174,7 +174,8 @@ impl Shard {
             return Err(CrowdError(format!("{members} of {size} became members")));
         }
         // Longer than a delay with its jitter; members only leave from now on.
-        let ahead = shard.ack_delay().as_millis() as usize * 5 / 4 + 2;
+        let longest = shard.ack_delay() * 5 / 4;
+        let ahead = longest.as_millis() as usize + 4;
         shard.acks_due = Agenda::new(ahead);
         Ok(shard)
     }
