@@ -137,6 +137,16 @@ impl Observations {
         })
     }
 
+    /// Returns what arrived at each receiver.
+    pub fn arrivals(&self) -> &[Vec<Arrival>] {
+        &self.arrivals
+    }
+
+    /// Returns the link failures.
+    pub fn link_failures(&self) -> &[Cut] {
+        &self.cuts
+    }
+
     /// Returns the number of link failures.
     pub fn cuts(&self) -> usize {
         self.cuts.len()

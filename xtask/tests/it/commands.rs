@@ -91,7 +91,7 @@ fn figures_need_rust_and_nothing_else() {
 }
 
 #[test]
-fn bench_passes_its_prefix_on() {
+fn bench_and_plots_pass_their_arguments_on() {
     let machine = Machine::bare();
     machine.install(&format!("{BUILD} {NETWORK} {DATABASE} {WEB}"));
     machine.rust("1.94.0");
@@ -101,6 +101,10 @@ fn bench_passes_its_prefix_on() {
         .ends(0)
         .called("npm run --silent build")
         .called("cargo run --release --locked -p flexfeed-testbed --bin flexfeed-bench -- gen_vs");
+    machine.dev("plots million --redraw").ends(0).called(
+        "cargo run --release --locked -p flexfeed-testbed --bin flexfeed-bench -- --plots docs \
+         million --redraw",
+    );
 }
 
 #[test]

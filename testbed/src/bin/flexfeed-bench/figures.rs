@@ -48,13 +48,20 @@ impl Figures {
     /// # Errors
     /// When it cannot be written.
     pub fn write(&self) -> Result<()> {
-        let program = std::env::current_exe().context("asking where this program is")?;
-        let target = program.ancestors().nth(2).unwrap_or(&program);
-        let path: PathBuf = target.join("bench.json");
+        let path = target()?.join("bench.json");
         let mut text = serde_json::to_string_pretty(&self.taken)?;
         text.push('\n');
         std::fs::write(&path, text).with_context(|| format!("writing {}", path.display()))
     }
+}
+
+/// Returns the target folder that this program was built into.
+///
+/// # Errors
+/// When the system does not know where this program is.
+pub fn target() -> Result<PathBuf> {
+    let program = std::env::current_exe().context("asking where this program is")?;
+    Ok(program.ancestors().nth(2).unwrap_or(&program).to_owned())
 }
 
 /// The middle one of some values, or the mean of the two in the middle; 0 of none.

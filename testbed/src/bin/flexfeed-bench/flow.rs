@@ -74,7 +74,7 @@ pub fn deliver(mut pairs: Vec<Pair>, algorithm: Algorithm, parcel: &Parcel) -> R
         flow.on_window(member as u64, u64::MAX);
     }
     let mut packets = train();
-    let (mut generate, mut acks) = (Stopwatch::new(), Stopwatch::new());
+    let (mut generate, mut acks) = (Stopwatch::new(), Acks::new());
     let (mut offered, mut seq) = (0, 0);
     let mut pieces = Vec::new();
     let mut recent = VecDeque::new();
@@ -131,9 +131,28 @@ pub fn deliver(mut pairs: Vec<Pair>, algorithm: Algorithm, parcel: &Parcel) -> R
     );
     Ok(Cost {
         generate: generate.total(),
-        acks: acks.total(),
+        acks: acks.watch.total(),
         packets: flow.stats().packets,
+        ack_packets: acks.packets,
+        ack_bytes: acks.bytes,
     })
+}
+
+/// Acknowledgements that were taken in.
+struct Acks {
+    watch: Stopwatch,
+    packets: u64,
+    bytes: u64,
+}
+
+impl Acks {
+    fn new() -> Self {
+        Acks {
+            watch: Stopwatch::new(),
+            packets: 0,
+            bytes: 0,
+        }
+    }
 }
 
 /// One member's acknowledgement, from its DATAGRAM to what the source says to that.
@@ -143,12 +162,14 @@ fn acknowledge(
     pair: &mut Pair,
     ack: &PathAck,
     now: Instant,
-    acks: &mut Stopwatch,
+    acks: &mut Acks,
 ) -> Result<()> {
     let mut packet = [0; UDP_PAYLOAD];
     pair.client.dgram_send(&ack.encode())?;
     while let Some(len) = send(&mut pair.client, &mut packet)? {
-        let answer = acks.time(|| -> Result<Option<usize>> {
+        acks.packets += 1;
+        acks.bytes += len as u64;
+        let answer = acks.watch.time(|| -> Result<Option<usize>> {
             pair.server.recv(&mut packet[..len], to_server())?;
             let mut payload = [0; UDP_PAYLOAD];
             while let Ok(len) = pair.server.dgram_recv(&mut payload) {

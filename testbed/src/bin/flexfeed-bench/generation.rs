@@ -53,6 +53,10 @@ pub struct Cost {
     pub acks: Duration,
     /// Number of packets that were made.
     pub packets: u64,
+    /// Number of packets with acknowledgements.
+    pub ack_packets: u64,
+    /// Their bytes.
+    pub ack_bytes: u64,
 }
 
 impl Cost {
@@ -115,7 +119,7 @@ pub fn measure(figures: &mut Figures) -> Result<()> {
 }
 
 /// The flow, and then quiche, with the same AEAD.
-fn side_by_side(receivers: usize, parcel: &Parcel) -> Result<(Cost, Cost)> {
+pub fn side_by_side(receivers: usize, parcel: &Parcel) -> Result<(Cost, Cost)> {
     let mut maker = Maker::new()?;
     let mut connect = || -> Result<(Vec<Pair>, _)> {
         let made: Result<Vec<_>> = (0..receivers).map(|_| maker.connect()).collect();

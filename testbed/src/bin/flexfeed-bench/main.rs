@@ -9,6 +9,7 @@ mod catchup;
 mod ccr;
 mod console;
 mod cpu;
+mod crowd;
 mod figures;
 mod flow;
 mod gateway;
@@ -19,6 +20,7 @@ mod ladder;
 mod latency;
 mod pair;
 mod parcel;
+mod plots;
 mod processor;
 mod rate;
 mod reading;
@@ -34,6 +36,7 @@ mod swarm;
 mod swarmed;
 mod unicast;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -46,10 +49,30 @@ struct Arguments {
     /// Only the figures whose names begin with this
     #[arg(default_value = "")]
     prefix: String,
+    /// Measure what this folder's benchmarks.md has tables and charts of, and rewrite those; the
+    /// prefix selects them: million, goodput, failures
+    #[arg(long, value_name = "FOLDER")]
+    plots: Option<PathBuf>,
+    /// Draw the last results of --plots again
+    #[arg(long, requires = "plots")]
+    redraw: bool,
 }
 
 fn main() -> ExitCode {
-    let prefix = Arguments::parse().prefix;
+    let Arguments {
+        prefix,
+        plots,
+        redraw,
+    } = Arguments::parse();
+    if let Some(docs) = plots {
+        return match plots::run(&docs, &prefix, redraw) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("flexfeed-bench: {error:#}");
+                ExitCode::FAILURE
+            }
+        };
+    }
     let names = [
         &generation::NAMES[..],
         &sending::NAMES,
@@ -62,6 +85,7 @@ fn main() -> ExitCode {
         &ccr::NAMES,
         &rate::NAMES,
         &acks::NAMES,
+        &crowd::NAMES,
         &reading::NAMES,
         &intake::NAMES,
         &catchup::NAMES,
@@ -91,6 +115,7 @@ fn main() -> ExitCode {
     let ccr = ccr::measure(&mut figures);
     let rate = rate::measure(&mut figures);
     let acks = acks::measure(&mut figures);
+    let crowd = crowd::measure(&mut figures);
     let relay = relay::measure(&mut figures);
     let gateway = gateway::measure(&mut figures);
     let console = console::measure(&mut figures);
@@ -112,6 +137,7 @@ fn main() -> ExitCode {
         ccr,
         rate,
         acks,
+        crowd,
         relay,
         gateway,
         console,

@@ -1,7 +1,7 @@
 //! The source's cost of updates for n receivers without multicast: replicated flow packets against
 //! unicast quiche, both with everything that is sent.
 
-mod floor;
+pub mod floor;
 mod receivers;
 mod rungs;
 
@@ -30,7 +30,7 @@ pub const NAMES: [&str; 9] = [
 ];
 
 /// An update of a full train of packets.
-const LARGE: usize = 60 << 10;
+pub const LARGE: usize = 60 << 10;
 /// A typical feed entry.
 const SMALL: usize = 2_000;
 
@@ -43,11 +43,15 @@ const BATCH: usize = 50;
 
 /// Updates of one size to a number of receivers.
 #[derive(Debug, Clone, Copy)]
-struct Load {
-    receivers: usize,
-    bytes: usize,
-    updates: usize,
-    runs: usize,
+pub struct Load {
+    /// Number of receivers.
+    pub receivers: usize,
+    /// Bytes of each update.
+    pub bytes: usize,
+    /// Number of updates.
+    pub updates: usize,
+    /// Number of runs.
+    pub runs: usize,
 }
 
 /// The loads of the first four figures.
@@ -80,7 +84,7 @@ const LOADS: [Load; 4] = [
 
 /// CPU time that one side took for a load.
 #[derive(Debug, Clone, Copy, Default)]
-struct Cost {
+pub struct Cost {
     /// Of the thread that makes the packets.
     engine: Duration,
     /// Making the packets alone, where that is known.
@@ -96,7 +100,8 @@ impl Cost {
         self.engine + self.threads
     }
 
-    fn ns_per_packet(self) -> f64 {
+    /// Returns what a packet to one receiver costs.
+    pub fn ns_per_packet(self) -> f64 {
         self.total().as_nanos() as f64 / self.packets as f64
     }
 
@@ -107,10 +112,13 @@ impl Cost {
 }
 
 /// The costs of one run.
-struct Run {
-    replicated: Cost,
-    unicast: Cost,
-    floor: Cost,
+pub struct Run {
+    /// By a flow, replicated.
+    pub replicated: Cost,
+    /// By quiche.
+    pub unicast: Cost,
+    /// By bare system calls.
+    pub floor: Cost,
 }
 
 /// Measures what is asked for.
@@ -171,7 +179,7 @@ pub fn measure(figures: &mut Figures) -> Result<()> {
 }
 
 /// Replication, then unicast, then the bare system calls, with the same sockets and AEAD.
-fn side_by_side(load: Load) -> Result<Run> {
+pub fn side_by_side(load: Load) -> Result<Run> {
     // Sockets of this crate belong to a runtime.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()

@@ -41,7 +41,7 @@ pub fn deliver(pairs: Vec<Pair>, parcel: &Parcel) -> Result<Cost> {
     let mut lengths = Vec::with_capacity(TRAIN);
     let mut scratch = vec![0; PIECE];
     let (mut generate, mut acks) = (Stopwatch::new(), Stopwatch::new());
-    let mut made = 0;
+    let (mut made, mut ack_packets, mut ack_bytes) = (0, 0, 0);
     while clients.iter().any(|c| c.received < parcel.len()) {
         for client in clients.iter_mut().filter(|c| c.received < parcel.len()) {
             client.prepare(parcel);
@@ -63,6 +63,8 @@ pub fn deliver(pairs: Vec<Pair>, parcel: &Parcel) -> Result<Cost> {
             }
             client.read(&mut scratch)?;
             while let Some(len) = send(&mut client.pair.client, &mut scratch)? {
+                ack_packets += 1;
+                ack_bytes += len as u64;
                 let server = &mut client.pair.server;
                 acks.time(|| server.recv(&mut scratch[..len], to_server()))?;
             }
@@ -79,6 +81,8 @@ pub fn deliver(pairs: Vec<Pair>, parcel: &Parcel) -> Result<Cost> {
         generate: generate.total(),
         acks: acks.total(),
         packets: made,
+        ack_packets,
+        ack_bytes,
     })
 }
 

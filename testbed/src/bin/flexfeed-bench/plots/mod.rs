@@ -1,0 +1,65 @@
+//! Tables and charts of `docs/benchmarks.md`, from runs of their own.
+//!
+//! What a run gives is kept beside the program, so that a chart can be drawn again without it.
+
+mod chart;
+mod document;
+mod failures;
+mod goodput;
+mod million;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use document::Document;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::figures::target;
+
+/// What can be drawn.
+const NAMES: [&str; 3] = ["million", "goodput", "failures"];
+
+/// Measures, draws and writes what begins with `prefix`.
+///
+/// # Errors
+/// When a measured program did not do its work, or nothing begins with that.
+pub fn run(docs: &Path, prefix: &str, redraw: bool) -> Result<()> {
+    let wanted = |name: &str| name.starts_with(prefix);
+    let names = NAMES.join(", ");
+    ensure!(
+        NAMES.into_iter().any(wanted),
+        "no plot begins with \"{prefix}\"; there are {names}"
+    );
+    let mut document = Document::open(docs)?;
+    if wanted("million") {
+        let outcomes = kept("million", redraw, million::measure)?;
+        million::publish(&outcomes, &mut document)?;
+    }
+    if wanted("goodput") {
+        let points = kept("goodput", redraw, goodput::measure)?;
+        goodput::publish(&points, &mut document)?;
+    }
+    if wanted("failures") {
+        let runs = kept("failures", redraw, failures::measure)?;
+        failures::publish(&runs, &mut document)?;
+    }
+    Ok(())
+}
+
+/// Measures and keeps the results, or reads those that were kept.
+fn kept<T: Serialize + DeserializeOwned>(
+    name: &str,
+    redraw: bool,
+    measure: impl FnOnce() -> Result<T>,
+) -> Result<T> {
+    let path: PathBuf = target()?.join(format!("bench-{name}.json"));
+    if redraw {
+        let text = std::fs::read_to_string(&path)
+            .with_context(|| format!("reading the last results, {}", path.display()))?;
+        return Ok(serde_json::from_str(&text)?);
+    }
+    let results = measure()?;
+    std::fs::write(&path, serde_json::to_string(&results)?)?;
+    Ok(results)
+}
