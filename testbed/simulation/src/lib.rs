@@ -6,8 +6,8 @@
 //! promises of flexicast. [`run`] plays one seed, [`runner::run`] many. A seed that breaks a
 //! promise breaks it every time: [`Violation`] prints the line that reproduces it.
 //!
-//! Apart from that are [`rate`], a rate controller alone with a thousand receivers, and [`crowd`], a
-//! source's state machine with up to a million.
+//! Apart from that are [`rate`], a rate controller alone with a thousand receivers, and [`crowd`],
+//! a source's state machine with up to a million.
 //!
 //! `flexicast` is real: its source and receivers, with real packets and keys. QUIC is modelled (its
 //! promises about streams and datagrams, not its packets), and so are the network, the store and

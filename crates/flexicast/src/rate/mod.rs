@@ -27,8 +27,8 @@
 //! # Cost
 //!
 //! A report costs O(its ranges and lost packets). All members are scanned at most once per round
-//! trip, per acknowledgement delay (up to half a second of them) and per 50 ms. A member takes less than a kilobyte, and the record of sent packets is
-//! bounded.
+//! trip, per acknowledgement delay (up to half a second of them) and per 50 ms. A member takes less
+//! than a kilobyte, and the record of sent packets is bounded.
 
 mod breaker;
 mod busy;

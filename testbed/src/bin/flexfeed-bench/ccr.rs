@@ -1,5 +1,5 @@
-//! The failure experiment of the Flexicast QUIC paper, in full, at three fall-back delays: scenario k
-//! of the testbed.
+//! The failure experiment of the Flexicast QUIC paper, in full, at three fall-back delays: scenario
+//! k of the testbed.
 
 use anyhow::{Context, Result};
 use testbed::scenario::{CcrObservations, CcrPlan, Failure, play_ccr};
