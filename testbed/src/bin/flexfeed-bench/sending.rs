@@ -132,7 +132,7 @@ struct Group {
 
 impl Group {
     fn join() -> Result<Self> {
-        // The port of a socket that nobody else has, so that runs do not meet.
+        // A free port, so that runs do not meet.
         let free = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
         let address = SocketAddr::from((GROUP, free.local_addr()?.port()));
         let mut port = GroupPort::open(address, netio::find_interface("lo")?)?;
@@ -213,7 +213,7 @@ impl FlowSide {
         })
     }
 
-    /// What a source's engine does with an update: makes its packets, and sends them in trains.
+    /// Sends an update as a source's engine does: makes its packets, and sends them in trains.
     fn send(&mut self, seq: u64, update: &Bytes, group: &mut Group) -> Result<()> {
         let pushed = update.clone();
         let (flow, packet, packets) = (&mut self.flow, &mut self.packet, &mut self.packets);

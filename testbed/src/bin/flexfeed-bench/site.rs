@@ -79,7 +79,7 @@ impl Site {
         std::fs::write(&key, made.signing_key.serialize_pem())?;
         let pin =
             flexicast_tokio::spki_pin(made.cert.der()).context("a certificate without key")?;
-        // A port that nobody else has, so that runs do not meet.
+        // A free port, so that runs do not meet.
         let free = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
         let endpoint = FlowEndpoint {
             group: (GROUP, free.port()).into(),
