@@ -350,8 +350,8 @@ impl RateController {
     }
 
     /// Takes that a member reports `marked` more packets with the ECN mark of congestion; the
-    /// newest packet that it acknowledges is `largest`. They act as a loss event, at most once per round
-    /// trip, and are no losses (RFC 3168 section 6.1.2, RFC 9002 section 7.1).
+    /// newest packet that it acknowledges is `largest`. They act as a loss event, at most once per
+    /// round trip, and are no losses (RFC 3168 section 6.1.2, RFC 9002 section 7.1).
     pub fn on_marked(&mut self, member: MemberId, marked: u64, largest: u64, now: Instant) {
         let Some(reporter) = self.members.get_mut(&member).filter(|_| marked > 0) else {
             return;

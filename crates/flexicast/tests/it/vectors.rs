@@ -3,6 +3,7 @@
 //! plays them as the two ends would.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -187,12 +188,7 @@ fn window(vector: &Vector, sequence: u64, offset: u64) {
     control(vector, Control::Window(window));
 }
 
-fn path_ack(
-    vector: &Vector,
-    delay: Duration,
-    ranges: &[std::ops::Range<u64>],
-    ecn: Option<EcnCounts>,
-) {
+fn path_ack(vector: &Vector, delay: Duration, ranges: &[Range<u64>], ecn: Option<EcnCounts>) {
     let ack = PathAck {
         path: PathId::new(1, Rung::Multicast),
         delay,
@@ -506,8 +502,8 @@ const CHECKS: &[(&str, Check)] = &[
     }),
     ("path-ack-ecn", |v| {
         let (ect0, ect1, ce) = (1_200, 0, 3);
-        let ecn = Some(EcnCounts { ect0, ect1, ce });
-        path_ack(v, 30 * MS, std::slice::from_ref(&(6..8)), ecn);
+        let ecn = EcnCounts { ect0, ect1, ce };
+        path_ack(v, 30 * MS, std::slice::from_ref(&(6..8)), Some(ecn));
     }),
     ("packet-ping", |v| {
         assert_eq!(v.bytes("secret"), secret().as_bytes());
