@@ -5,8 +5,8 @@ use anyhow::{Result, bail, ensure};
 use crate::binaries::Binaries;
 use crate::scenario::{
     Fault, a_cut_receiver_falls_back_and_returns, a_deaf_relay_is_left,
-    a_draining_relay_costs_nothing, a_killed_shard_is_replaced, a_narrow_path,
-    a_restored_backup_is_noticed, a_slow_receiver_holds_up_only_itself,
+    a_draining_relay_costs_nothing, a_flow_and_tcp_share_a_link, a_killed_shard_is_replaced,
+    a_narrow_path, a_restored_backup_is_noticed, a_slow_receiver_holds_up_only_itself,
     a_thousand_receivers_get_every_update, addresses_change, all_families_and_any_source,
     an_hour_of_a_busy_archive, an_overloaded_source_blames_no_member,
     away_for_thousands_of_updates, crashes_lose_nothing_and_repeat_nothing, dual_stack,
@@ -32,7 +32,7 @@ struct Claim {
 }
 
 /// Every promise at least once; every scenario of a network of another kind at least once.
-const CLAIMS: [Claim; 37] = [
+const CLAIMS: [Claim; 38] = [
     // While a return is held back, a receiver gets every update by both paths.
     Claim {
         fault: Fault::DedupeOff,
@@ -78,6 +78,13 @@ const CLAIMS: [Claim; 37] = [
         name: "j2: roaming",
         scenario: addresses_change,
         reasons: &["all receivers at the source's new address"],
+    },
+    // What is sent without regard to losses is mostly lost, and repaired on the same link.
+    Claim {
+        fault: Fault::LossIgnored,
+        name: "c3: a link shared with TCP",
+        scenario: a_flow_and_tcp_share_a_link,
+        reasons: &["the link is not shared", "the link is not used"],
     },
     Claim {
         fault: Fault::RepairOff,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use testbed::stream::{ReceiverSettings, SourceSettings, publish, receive};
+use testbed::stream::{ReceiverSettings, SourceSettings, publish, receive, send, sink};
 
 /// Drives the transport with numbered messages at a steady rate.
 #[derive(Debug, Parser)]
@@ -65,6 +65,24 @@ enum Action {
         /// Break a promise: what the flow lost is not repaired
         #[arg(long)]
         repair_off: bool,
+        /// Let the flow's rate follow the receivers' acknowledgements
+        #[arg(long)]
+        rate_control: bool,
+    },
+    /// Send by TCP until the connection ends
+    Send {
+        /// Address of a sink
+        #[arg(long)]
+        to: SocketAddr,
+    },
+    /// Accept one TCP connection, and write down how much arrived when
+    Sink {
+        /// Address to listen at
+        #[arg(long)]
+        listen: SocketAddr,
+        /// The file to write
+        #[arg(long)]
+        report: PathBuf,
     },
     /// Receive until SIGTERM, and write down what arrives when
     Receiver {
@@ -101,6 +119,7 @@ fn main() -> Result<()> {
             report,
             fallback_off,
             repair_off,
+            rate_control,
         } => tokio::runtime::Runtime::new()?.block_on(publish(SourceSettings {
             listen,
             group,
@@ -117,7 +136,10 @@ fn main() -> Result<()> {
             report,
             fall_back_off: fallback_off,
             repair_off,
+            rate_control,
         })),
+        Action::Send { to } => send(to),
+        Action::Sink { listen, report } => sink(listen, &report),
         // There are many of them on one machine: one thread each.
         Action::Receiver {
             server,

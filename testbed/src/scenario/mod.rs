@@ -28,6 +28,7 @@ mod restored;
 mod roaming;
 mod seat;
 mod shard;
+mod shared_link;
 mod stage;
 mod swarm;
 mod swarm_load;
@@ -60,6 +61,7 @@ pub use restored::a_restored_backup_is_noticed;
 pub use roaming::addresses_change;
 pub use seat::{Seat, now_ms};
 pub use shard::a_killed_shard_is_replaced;
+pub use shared_link::a_flow_and_tcp_share_a_link;
 pub use stage::Stage;
 pub use swarm::{Swarm, SwarmSummary, a_thousand_receivers_get_every_update};
 pub use swarm_load::{
@@ -139,11 +141,13 @@ pub enum Fault {
     /// The source's multicast goes where it could be heard, although a relay beside it is all that
     /// needs it: a setting, not a switch.
     FlowLeaves,
+    /// The flow is sent at a fixed rate, whatever is lost: a setting, not a switch.
+    LossIgnored,
 }
 
 impl Fault {
     /// Every one.
-    pub const ALL: [Fault; 26] = [
+    pub const ALL: [Fault; 27] = [
         Fault::AddressesUntold,
         Fault::DedupeOff,
         Fault::CursorFirst,
@@ -170,6 +174,7 @@ impl Fault {
         Fault::FragmentOuter,
         Fault::UpdateLost,
         Fault::FlowLeaves,
+        Fault::LossIgnored,
     ];
 
     /// The value of `FLEXFEED_FAULTS`.
@@ -201,13 +206,14 @@ impl Fault {
             Fault::FragmentOuter => "fragment-outer",
             Fault::UpdateLost => "update-lost",
             Fault::FlowLeaves => "flow-leaves",
+            Fault::LossIgnored => "loss-ignored",
         }
     }
 
     /// Whether the switch is one of these services'.
     pub fn breaks(self, side: Side) -> bool {
         let its = match self {
-            Fault::FlowLeaves => return false,
+            Fault::FlowLeaves | Fault::LossIgnored => return false,
             Fault::AddressesUntold
             | Fault::RepairOff
             | Fault::FallbackOff

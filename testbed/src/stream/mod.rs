@@ -8,6 +8,7 @@ mod message;
 mod receiver;
 mod record;
 mod source;
+mod transfer;
 
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ pub use message::Messages;
 pub use receiver::{ReceiverSettings, receive};
 pub use record::{Arrival, Records, Route, read_arrivals};
 pub use source::{SourceSettings, publish};
+pub use transfer::{received_between, send, sink};
 
 /// The channel of a stream.
 pub const STREAM: &str = "stream";

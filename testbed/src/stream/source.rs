@@ -55,6 +55,8 @@ pub struct SourceSettings {
     pub fall_back_off: bool,
     /// Fault: losses on the flow are not repaired.
     pub repair_off: bool,
+    /// Whether the flow's rate follows its receivers' acknowledgements; else it is fixed.
+    pub rate_control: bool,
 }
 
 struct Store(Arc<Messages>);
@@ -109,7 +111,10 @@ pub async fn publish(settings: SourceSettings) -> Result<()> {
                 }],
                 replicate: settings.replicate,
                 rate_bps: settings.pace_bps,
-                control: RateControl::fixed(),
+                control: match settings.rate_control {
+                    true => RateControl::default(),
+                    false => RateControl::fixed(),
+                },
             }),
         }],
         rate_bps: settings.pace_bps,

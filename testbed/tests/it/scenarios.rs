@@ -67,6 +67,11 @@ fn mt_one_narrow_path_decides_the_packet_size() {
 }
 
 #[test]
+fn c3_a_flow_and_tcp_share_a_link() {
+    require(scenario::a_flow_and_tcp_share_a_link(None));
+}
+
+#[test]
 fn d_a_blocked_receiver_gets_all_by_unicast() {
     require(scenario::a_blocked_receiver_gets_all_by_unicast(None));
 }
