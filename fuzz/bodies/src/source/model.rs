@@ -118,6 +118,7 @@ impl Model {
             replicas: COPIES,
             control_per_s: 40,
             acks_per_s: 40,
+            ..Limits::default()
         };
         let mut source = Source::new(SourceConfig {
             channels: (0..CHANNELS).map(channel).collect(),
