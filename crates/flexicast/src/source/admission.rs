@@ -149,6 +149,8 @@ impl Source {
                 session.say(&Control::Announce(announce));
             }
         }
+        // There will be no more of them; most receivers have one, and a new list has room for four.
+        subscriptions.shrink_to_fit();
         let held = self.held.contains(&hello.receiver);
         self.sessions.serve(id, held, subscriptions);
         self.out.mark_dirty(id);
