@@ -38,6 +38,7 @@ impl Pieces {
                     if start + chunk.len() as u64 == new.start
                         && chunk.len() + part.len() <= CHUNK =>
                 {
+                    grow(chunk, part.len());
                     chunk.extend_from_slice(part);
                 }
                 _ => drop(chunks.insert(new.start, part.to_vec())),
@@ -83,6 +84,16 @@ impl Pieces {
         for (start, chunk) in &self.chunks {
             whole[*start as usize..*start as usize + chunk.len()].copy_from_slice(chunk);
         }
+    }
+}
+
+/// Makes room for `more` bytes: twice as much as before, but no more than a chunk may have. The
+/// memory of a full one can then be used for the next one as it is.
+fn grow(chunk: &mut Vec<u8>, more: usize) {
+    let needed = chunk.len() + more;
+    if needed > chunk.capacity() {
+        let wanted = (chunk.capacity() * 2).min(CHUNK).max(needed);
+        chunk.reserve_exact(wanted - chunk.len());
     }
 }
 
@@ -278,6 +289,21 @@ mod tests {
         }
         assert!(part.is_whole() && !part.is_certain());
         assert_eq!((part.assemble(), part.via()), (all.into(), Via::Repaired));
+    }
+
+    #[test]
+    fn bytes_that_lie_together_are_not_copied() {
+        let mut part = Assembly::default();
+        part.add_flow(0, b"whole", Some(5));
+        let at = part.flow.chunks[&0].as_ptr();
+        assert_eq!(part.assemble().as_ptr(), at);
+        // A full chunk has no more memory than it needs, however it grew.
+        let mut part = Assembly::default();
+        for n in 0..64 {
+            part.add_flow(n << 10, &[n as u8; 1 << 10], None);
+        }
+        let chunk = &part.flow.chunks[&0];
+        assert_eq!((chunk.len(), chunk.capacity()), (CHUNK, CHUNK));
     }
 
     #[test]
