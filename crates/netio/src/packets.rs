@@ -26,6 +26,19 @@ impl Packets {
         self.lengths.push(packet.len());
     }
 
+    /// Adds the bytes that `make` appends as a packet, which are not copied. Returns what it
+    /// returns: whether it made one.
+    pub fn push_with(&mut self, make: impl FnOnce(&mut Vec<u8>) -> bool) -> bool {
+        let start = self.bytes.len();
+        let made = make(&mut self.bytes);
+        if made {
+            self.lengths.push(self.bytes.len().saturating_sub(start));
+        } else {
+            self.bytes.truncate(start);
+        }
+        made
+    }
+
     /// Adds all packets of another buffer.
     pub fn append(&mut self, other: &Packets) {
         self.bytes.extend_from_slice(&other.bytes);
@@ -109,6 +122,23 @@ mod tests {
         );
         let exact = packets(std::iter::repeat_n(10, 64).chain([9]));
         assert_eq!(cut(&exact), [(640, Some(10)), (9, None)]);
+    }
+
+    #[test]
+    fn a_packet_is_made_in_its_place() {
+        let mut packets = packets([5, 5]);
+        let append = |more: &[u8], made| {
+            let more = more.to_vec();
+            move |out: &mut Vec<u8>| {
+                out.extend(more);
+                made
+            }
+        };
+        assert!(packets.push_with(append(&[7; 4], true)));
+        assert!(!packets.push_with(append(&[9; 3], false)), "none was due");
+        let train: Vec<u8> = [5; 10].into_iter().chain([7; 4]).collect();
+        let trains: Vec<_> = packets.trains().collect();
+        assert_eq!(trains, [(&train[..], Some(5))]);
     }
 
     #[test]

@@ -406,9 +406,9 @@ impl FlowSender {
     }
 
     /// Fills a packet with a probe of this size.
-    pub(super) fn put_probe(out: &mut Vec<u8>, size: usize) {
+    pub(super) fn put_probe(out: &mut Vec<u8>, start: usize, size: usize) {
         frame::put_ping(out);
-        out.resize(frame_limit(size), 0);
+        out.resize(start + frame_limit(size), 0);
     }
 }
 

@@ -45,6 +45,12 @@ impl FlowSender {
     /// whether it did.
     pub fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
         out.clear();
+        self.append_packet(now, out)
+    }
+
+    /// Makes the next packet like [`FlowSender::poll_transmit`], after the bytes that `out` holds:
+    /// the packets of a train stand where they are sent from.
+    pub fn append_packet(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
         if !self.has_frames() {
             self.pacer.on_app_limited(now);
         }
@@ -55,12 +61,13 @@ impl FlowSender {
         if self.is_spent() {
             return false;
         }
-        out.resize(HEADER_LEN, 0);
+        let start = out.len();
+        out.resize(start + HEADER_LEN, 0);
         self.scratch.clear();
         let probe = self.pmtu.due_probe(now);
         match probe {
-            Some(size) => Self::put_probe(out, size),
-            None => self.put_frames(now, out),
+            Some(size) => Self::put_probe(out, start, size),
+            None => self.put_frames(now, out, start + self.pmtu.frame_limit()),
         }
         let contents = match self.scratch.len() {
             0 => PacketContents::Ping,
@@ -70,45 +77,47 @@ impl FlowSender {
                 .map_or(PacketContents::Ping, PacketContents::One),
             _ => PacketContents::Many(self.scratch.drain(..).collect()),
         };
-        let is_ping = out.len() == HEADER_LEN;
+        let is_ping = out.len() == start + HEADER_LEN;
         if is_ping {
             if self.window.is_blocked() && self.ping_at().is_some_and(|at| at > now) {
                 // Only now did it show that the members' windows are used up.
-                out.clear();
+                out.truncate(start);
                 return false;
             }
             frame::put_ping(out);
             self.stats.pings += 1;
         }
-        let (pn, end) = (self.next_pn(), out.len());
+        let (pn, end) = (self.next_pn(), out.len() - start);
         if let Some(frames) = &mut self.traced {
-            *frames = trace::frames(&out[HEADER_LEN..]);
+            *frames = trace::frames(&out[start + HEADER_LEN..]);
         }
         // The tag is room enough for the 16 bytes after the packet number that header protection
         // samples.
-        out.resize(end + TAG_LEN, 0);
+        out.resize(start + end + TAG_LEN, 0);
+        let packet = &mut out[start..];
+        let len = packet.len();
         let epoch = &mut self.epochs.current;
         let phase = epoch.sequence & 1 == 1;
         if epoch
             .key
-            .seal(self.config.flow, pn, phase, out, end)
+            .seal(self.config.flow, pn, phase, packet, end)
             .is_none()
         {
-            out.clear();
+            out.truncate(start);
             return false;
         }
         self.stats.packets += 1;
-        self.stats.bytes += out.len() as u64;
+        self.stats.bytes += len as u64;
         let full = probe.is_none() && self.pmtu.is_full(end);
         if probe.is_some() {
             self.stats.probes += 1;
-            self.pacer.on_probe(out.len());
+            self.pacer.on_probe(len);
             self.pmtu.note_probe(pn, now);
         } else {
             if is_ping {
-                self.pacer.on_ping_sent(pn, out.len(), now);
+                self.pacer.on_ping_sent(pn, len, now);
             } else {
-                self.pacer.on_sent(pn, out.len(), now);
+                self.pacer.on_sent(pn, len, now);
             }
             self.note_sent(pn, &contents, now);
         }
@@ -122,9 +131,9 @@ impl FlowSender {
         true
     }
 
-    /// Fills a packet: what ends updates first, then messages, then updates in order.
-    fn put_frames(&mut self, now: Instant, out: &mut Vec<u8>) {
-        let limit = self.pmtu.frame_limit();
+    /// Fills a packet, whose frames end at `limit` at most: what ends updates first, then messages,
+    /// then updates in order.
+    fn put_frames(&mut self, now: Instant, out: &mut Vec<u8>, limit: usize) {
         while out.len() + 32 <= limit
             && let Some((seq, size)) = self.queue.resets.pop_front()
         {

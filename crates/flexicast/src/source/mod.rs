@@ -446,42 +446,55 @@ impl Source {
     }
 
     /// Makes the next flow packet in `out`, if one is due, and returns its channel: send it to the
-    /// channel's multicast endpoints and to all of [`Source::replicas`].
+    /// channel's multicast endpoints and to all of [`Source::replicas`]. Channels take turns.
     pub fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<ChannelIndex> {
-        self.settle(now);
-        let count = self.channels.len();
-        for step in 0..count {
-            let at = (self.turn + step) % count;
-            let channel = self.channels.get_mut(at);
-            let Some(flow) = channel.and_then(|c| c.flow.as_mut()) else {
-                continue;
-            };
-            if !flow.poll_transmit(now, out) {
-                continue;
-            }
-            self.turn = at + 1;
-            if self.tracer.is_on() {
-                let frames = flow.take_last_frames();
-                let packet = PacketTrace {
-                    at: now,
-                    flow: flow.config().flow,
-                    path: PathId::UNICAST,
-                    outcome: Outcome::Sent,
-                    pn: Some(flow.next_pn().saturating_sub(1)),
-                    key_sequence: flow.epoch().sequence,
-                    len: out.len(),
-                    frames,
-                };
-                self.tracer.note(|| packet);
-            }
-            if let Some(mut scope) = self.scope(at) {
-                scope.check_worn_out();
-                // The switch to another epoch can happen here, and moves members that missed it.
-                scope.flow_events(now);
-            }
-            return Some(at);
+        out.clear();
+        let (count, turn) = (self.channels.len(), self.turn);
+        let mut turns = (0..count).map(|step| (turn + step) % count);
+        let at = turns.find(|at| self.append_packet(*at, now, out))?;
+        self.turn = at + 1;
+        Some(at)
+    }
+
+    /// Makes the next packet of a channel's flow like [`Source::poll_transmit`], after the bytes
+    /// that `out` holds. Returns whether one was due.
+    pub fn append_packet(
+        &mut self,
+        channel: ChannelIndex,
+        now: Instant,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        if let Some(mut scope) = self.scope(channel) {
+            scope.settle(now);
         }
-        None
+        let start = out.len();
+        let its = self.channels.get_mut(channel);
+        let Some(flow) = its.and_then(|c| c.flow.as_mut()) else {
+            return false;
+        };
+        if !flow.append_packet(now, out) {
+            return false;
+        }
+        if self.tracer.is_on() {
+            let frames = flow.take_last_frames();
+            let packet = PacketTrace {
+                at: now,
+                flow: flow.config().flow,
+                path: PathId::UNICAST,
+                outcome: Outcome::Sent,
+                pn: Some(flow.next_pn().saturating_sub(1)),
+                key_sequence: flow.epoch().sequence,
+                len: out.len() - start,
+                frames,
+            };
+            self.tracer.note(|| packet);
+        }
+        if let Some(mut scope) = self.scope(channel) {
+            scope.check_worn_out();
+            // The switch to another epoch can happen here, and moves members that missed it.
+            scope.flow_events(now);
+        }
+        true
     }
 
     /// The sessions that get copies of a channel's flow packets, at their validated addresses.

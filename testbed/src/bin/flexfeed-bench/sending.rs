@@ -176,7 +176,6 @@ fn sender(runtime: &Runtime) -> Result<MulticastSender> {
 struct FlowSide {
     flow: FlowSender,
     path: PathId,
-    packet: Vec<u8>,
     packets: Packets,
     socket: MulticastSender,
     key: PacketKey,
@@ -204,7 +203,6 @@ impl FlowSide {
         Ok(FlowSide {
             flow,
             path,
-            packet: Vec::new(),
             packets: Packets::default(),
             socket: sender(runtime)?,
             key,
@@ -216,13 +214,12 @@ impl FlowSide {
     /// Sends an update as a source's engine does: makes its packets, and sends them in trains.
     fn send(&mut self, seq: u64, update: &Bytes, group: &mut Group) -> Result<()> {
         let pushed = update.clone();
-        let (flow, packet, packets) = (&mut self.flow, &mut self.packet, &mut self.packets);
+        let (flow, packets) = (&mut self.flow, &mut self.packets);
         let (socket, now, to) = (&self.socket, self.now, group.address);
         self.watch.time(|| -> Result<()> {
             flow.handle_timeout(now);
             flow.push(seq, pushed);
-            while flow.queued_bytes() > 0 && flow.poll_transmit(now, packet) {
-                packets.push(packet);
+            while flow.queued_bytes() > 0 && packets.push_with(|out| flow.append_packet(now, out)) {
             }
             for (train, segment) in packets.trains() {
                 socket.try_send(to, train, segment)?;

@@ -17,19 +17,30 @@ const BATCH: usize = 64;
 impl Engine {
     /// Sends queued flow packets within pacing. None of them waits for the next turn.
     pub(super) async fn send_flows(&mut self, now: Instant) {
-        let mut packet = Vec::with_capacity(2048);
-        while let Some(channel) = self.core.poll_transmit(now, &mut packet) {
-            let Some(opened) = self.channels.get_mut(channel) else {
-                continue;
-            };
-            opened.packets.push(&packet);
-            if opened.packets.len() >= BATCH {
+        loop {
+            let mut idle = true;
+            for channel in 0..self.channels.end() {
+                idle &= !self.fill_batch(channel, now);
                 self.send_flow(channel).await;
             }
+            if idle {
+                return;
+            }
         }
-        for channel in 0..self.channels.end() {
-            self.send_flow(channel).await;
+    }
+
+    /// Makes a channel's next packets, and returns whether there were as many as one batch has.
+    fn fill_batch(&mut self, channel: ChannelIndex, now: Instant) -> bool {
+        let Some(opened) = self.channels.get_mut(channel) else {
+            return false;
+        };
+        let (core, packets) = (&mut self.core, &mut opened.packets);
+        while packets.len() < BATCH {
+            if !packets.push_with(|out| core.append_packet(channel, now, out)) {
+                return false;
+            }
         }
+        true
     }
 
     /// Sends the collected packets of a channel.
