@@ -12,7 +12,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, RngExt, SeedableRng};
 use testbed::stream::now_ns;
 use testbed::urgent::RealTime;
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Builder;
 use tokio::sync::mpsc;
 use uuid::Uuid;
 
@@ -71,7 +71,7 @@ pub fn measure(figures: &mut Figures) -> Result<()> {
     if let Err(error) = &urgent {
         eprintln!("what else this machine does will show in the latencies: {error}");
     }
-    let (flow, udp) = runtime()?.block_on(take_turns(SAMPLES))?;
+    let (flow, udp) = in_task(take_turns(SAMPLES))??;
     drop(urgent);
     let values = [
         (flow.percentile(50) / udp.percentile(50), "ratio"),
@@ -87,9 +87,11 @@ pub fn measure(figures: &mut Figures) -> Result<()> {
     Ok(())
 }
 
-/// A runtime on the calling thread: there is one for the source and one for the receiver.
-fn runtime() -> Result<Runtime> {
-    Ok(Builder::new_current_thread().enable_all().build()?)
+/// Runs an application in a task beside its transport, in a runtime on the calling thread: there is
+/// one for the source and one for the receiver.
+fn in_task<T: Send + 'static>(run: impl Future<Output = T> + Send + 'static) -> Result<T> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    Ok(runtime.block_on(async { tokio::spawn(run).await })?)
 }
 
 /// Sends messages in turns, one at a time.
@@ -153,7 +155,6 @@ async fn next(arrivals: &mut mpsc::UnboundedReceiver<Arrival>) -> Result<Arrival
 /// update.
 fn receive_updates(source: SocketAddr) -> Result<mpsc::UnboundedReceiver<Arrival>> {
     let (out, arrivals) = mpsc::unbounded_channel();
-    let runtime = runtime()?;
     let mut config = ReceiverConfig::new(
         source.to_string(),
         Verify::Insecure,
@@ -181,7 +182,7 @@ fn receive_updates(source: SocketAddr) -> Result<mpsc::UnboundedReceiver<Arrival
     };
     std::thread::Builder::new()
         .name("receiver".to_owned())
-        .spawn(move || runtime.block_on(run))?;
+        .spawn(move || in_task(run))?;
     Ok(arrivals)
 }
 
@@ -226,7 +227,7 @@ mod tests {
 
     #[test]
     fn messages_arrive_by_both_ways() {
-        let (flow, udp) = runtime().unwrap().block_on(take_turns(20)).unwrap();
+        let (flow, udp) = in_task(take_turns(20)).unwrap().unwrap();
         for times in [flow, udp] {
             assert_eq!(times.0.len(), 20);
             assert!(times.percentile(50) > 0.0 && times.percentile(50) <= times.percentile(99));

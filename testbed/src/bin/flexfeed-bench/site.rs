@@ -180,7 +180,7 @@ impl Site {
     /// When there is no such program.
     pub fn swarm(&self, receivers: usize, more: &[&str]) -> Result<Swarm> {
         let child = Command::new(Binaries::find()?.swarm)
-            .args([&self.link, "--json", "--warm-up", "0", "--ramp", RAMP])
+            .args([&self.link, "--json", "--warm-up", "1s", "--ramp", RAMP])
             .args(["--interface", "127.0.0.1", "--receivers"])
             .arg(receivers.to_string())
             .args(more)
