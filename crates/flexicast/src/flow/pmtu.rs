@@ -52,7 +52,10 @@ pub struct PacketSize {
 pub(crate) struct MemberSize {
     /// Largest size of which it acknowledged a packet, where that is more than the base.
     confirmed: usize,
-    /// Full packets that it lost since it last acknowledged one.
+    /// End of the newest range with a full packet that it acknowledged: what it lost before is no
+    /// sign of a narrow path.
+    acked: u64,
+    /// Full packets that it lost behind that.
     lost: u64,
 }
 
@@ -182,19 +185,19 @@ impl Pmtu {
             probing.waiting.remove(&id);
             self.changed = true;
         }
-        let is_settled = settled.lost.is_empty() && member.lost == 0;
-        if self.size <= self.base || (is_settled && member.confirmed >= self.size) {
+        if self.size <= self.base {
             return;
         }
         let from = self.applied.1;
-        let full = |ranges: &[Range<u64>]| -> u64 {
-            let counts = ranges.iter();
-            counts
-                .map(|range| ledger.full_in(range.start.max(from)..range.end))
-                .sum()
-        };
-        let lost = full(&settled.lost);
-        if full(&settled.acked) > 0 {
+        let full = |range: &Range<u64>, from: u64| ledger.full_in(range.start.max(from)..range.end);
+        let acked = settled.acked.iter().filter(|range| full(range, from) > 0);
+        let acked = acked.map(|range| range.end).max();
+        member.acked = member.acked.max(acked.unwrap_or(0));
+        let is_settled = settled.lost.is_empty() && member.lost == 0;
+        if is_settled && member.confirmed >= self.size {
+            return;
+        }
+        if acked.is_some() {
             member.lost = 0;
             if member.confirmed < self.size {
                 member.confirmed = self.size;
@@ -203,6 +206,8 @@ impl Pmtu {
             }
             return;
         }
+        let behind = from.max(member.acked);
+        let lost: u64 = settled.lost.iter().map(|range| full(range, behind)).sum();
         member.lost += lost;
         if member.confirmed < self.size && lost > 0 {
             settled.lost = without_full(&settled.lost, from, ledger);

@@ -113,7 +113,7 @@ fn one_narrow_path_among_many_decides_until_its_receiver_leaves() {
     assert_eq!(size(&lab), of(ETHERNET, 0));
     publish(&mut lab, 20);
     lab.connect(7);
-    publish(&mut lab, 300);
+    publish(&mut lab, 400);
     assert_eq!(size(&lab), of(NARROW_SIZE, 1), "it is back");
     lab.run(SECOND);
     lab.assert_complete(1);
