@@ -113,8 +113,13 @@ fn one_narrow_path_among_many_decides_until_its_receiver_leaves() {
     assert_eq!(size(&lab), of(ETHERNET, 0));
     publish(&mut lab, 20);
     lab.connect(7);
-    publish(&mut lab, 400);
-    assert_eq!(size(&lab), of(NARROW_SIZE, 1), "it is back");
+    // A burst of losses begins the search again.
+    let mut rounds = 0..20;
+    let is_known = rounds.any(|_| {
+        publish(&mut lab, 50);
+        size(&lab) == of(NARROW_SIZE, 1)
+    });
+    assert!(is_known, "it is back: {:?}", size(&lab));
     lab.run(SECOND);
     lab.assert_complete(1);
 }
