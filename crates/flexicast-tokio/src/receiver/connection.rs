@@ -467,6 +467,7 @@ impl Connection {
         [
             self.link.deadline(),
             self.answer_by,
+            self.moved.then(|| self.last_asked + ANSWER_EVERY),
             Some(ask),
             Some(self.silent_at(heartbeat)),
         ]

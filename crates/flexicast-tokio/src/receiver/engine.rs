@@ -251,13 +251,12 @@ impl Engine {
                 self.reconnection.postpone(now + TICK);
             } else {
                 let candidates = self.reconnection.begin();
-                // A move that was under way when the connection failed is as good.
-                self.race
-                    .get_or_insert_with(|| Race::begin(&self.config.server, candidates, now));
+                self.race = Some(Race::begin(&self.config.server, candidates, now));
             }
         }
-        if let Some(candidates) = self.reconnection.begin_move(now) {
-            self.race = Some(Race::begin(&self.config.server, candidates, now));
+        if let Some(addresses) = self.reconnection.begin_move(now) {
+            self.stop_race();
+            self.race = Some(Race::among(addresses, now));
         }
         self.run_race(now).await;
         if let Some(connection) = &mut self.connection {
@@ -359,6 +358,18 @@ impl Engine {
         self.core.disconnected();
         self.core_events();
         self.groups.clear();
+        self.reconnect = None;
+    }
+
+    /// Gives up attempts that are under way.
+    fn stop_race(&mut self) {
+        let Some(mut race) = self.race.take() else {
+            return;
+        };
+        let reason = "other addresses of the source are tried";
+        let attempts = race.stop().into_iter();
+        self.leaving
+            .extend(attempts.map(|attempt| (attempt, close::DONE, reason.to_owned())));
     }
 
     /// A connection that lives and brings nothing, although there is more, is replaced.
@@ -392,6 +403,8 @@ impl Engine {
     }
 
     fn disconnected(&mut self, end: CloseReason) {
+        // A move of the connection that has ended: the source may have another use for it.
+        self.stop_race();
         if let Some(connection) = self.connection.take() {
             self.leaving.push((connection, end.say, end.reason.clone()));
         }

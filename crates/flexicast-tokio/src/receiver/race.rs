@@ -59,9 +59,18 @@ impl Race {
         });
         Race {
             lookup: Some(lookup),
-            waiting: VecDeque::new(),
-            addresses: Vec::new(),
             candidates,
+            ..Self::among(Vec::new(), now)
+        }
+    }
+
+    /// Begins to try these addresses.
+    pub(super) fn among(addresses: Vec<SocketAddr>, now: Instant) -> Self {
+        Race {
+            lookup: None,
+            waiting: addresses.iter().copied().collect(),
+            addresses,
+            candidates: Candidates::default(),
             next_at: now,
             running: Vec::new(),
             ended: Vec::new(),
@@ -235,7 +244,6 @@ fn in_order(found: Vec<SocketAddr>, candidates: &Candidates) -> VecDeque<SocketA
             order.push_back(*address);
         }
     }
-    order.retain(|address| !candidates.never.contains(address));
     // A stable sort: among themselves they stay in their order.
     order
         .make_contiguous()
@@ -292,14 +300,13 @@ mod tests {
         let candidates = Candidates {
             announced: parse(&["1.1.1.2:1", "[::1]:1", "1.1.1.3:1"]),
             last: parse(&["1.1.1.1:1"]),
-            never: parse(&["1.1.1.3:1"]),
         };
-        let wanted = parse(&["1.1.1.2:1", "[::1]:1", "1.1.1.1:1"]);
+        let wanted = parse(&["1.1.1.2:1", "[::1]:1", "1.1.1.3:1", "1.1.1.1:1"]);
         assert_eq!(in_order(found, &candidates), wanted);
         // A name that is not found leaves them.
         assert_eq!(
             in_order(Vec::new(), &candidates),
-            parse(&["1.1.1.2:1", "[::1]:1"])
+            parse(&["1.1.1.2:1", "[::1]:1", "1.1.1.3:1"])
         );
     }
 }

@@ -48,8 +48,6 @@ pub(super) struct Candidates {
     pub(super) announced: Vec<SocketAddr>,
     /// Tried after all others.
     pub(super) last: Vec<SocketAddr>,
-    /// Not tried at all.
-    pub(super) never: Vec<SocketAddr>,
 }
 
 impl Reconnection {
@@ -85,18 +83,16 @@ impl Reconnection {
         Candidates {
             announced: self.announced.iter().map(|address| address.at).collect(),
             last,
-            never: Vec::new(),
         }
     }
 
-    /// Begins an attempt to move, if one is due, beside the connection that there is.
-    pub(super) fn begin_move(&mut self, now: Instant) -> Option<Candidates> {
+    /// Begins an attempt to move, if one is due, beside the connection that there is. Returns the
+    /// addresses for it: those that the source announced alone, since others of its name may be
+    /// another source's.
+    pub(super) fn begin_move(&mut self, now: Instant) -> Option<Vec<SocketAddr>> {
         self.move_at.take_if(|at| *at <= now)?;
-        Some(Candidates {
-            announced: self.announced.iter().map(|address| address.at).collect(),
-            last: self.shunned.clone(),
-            never: self.leaving().collect(),
-        })
+        let staying = self.announced.iter().filter(|address| !address.leaving);
+        Some(staying.map(|address| address.at).collect())
     }
 
     /// Postpones a move that failed: the connection that there is goes on.
@@ -112,6 +108,12 @@ impl Reconnection {
         peer: SocketAddr,
         now: Instant,
     ) {
+        if addresses.is_empty() {
+            // All of them stay.
+            self.move_at = None;
+            self.announced.clear();
+            return;
+        }
         let Some(own) = addresses.iter().find(|address| address.at == peer) else {
             return;
         };
@@ -294,17 +296,19 @@ mod tests {
         next.announced(list(true), old, now + MOVE_WITHIN);
         assert_eq!(next.next_timeout(), Some(at), "not put off");
         assert!(!next.is_due(at), "the connection that there is goes on");
-        let candidates = next.begin_move(at).unwrap();
-        assert_eq!(candidates.never, [old]);
+        assert_eq!(next.begin_move(at), Some(vec![new]));
         assert!(next.begin_move(at + MOVE_WITHIN).is_none(), "once");
         next.move_failed(at);
         assert!(next.begin_move(at + MOVE_AGAIN).is_some(), "again");
         // Without a connection, the old address is better than none.
         assert_eq!(next.begin().last, [old]);
 
-        next.announced(list(true), old, now);
-        next.announced(list(false), old, now);
-        assert!(next.next_timeout().is_none(), "it stays after all");
+        for stays in [list(false), Vec::new()] {
+            next.announced(list(true), old, now);
+            next.announced(stays, old, now);
+            assert!(next.next_timeout().is_none(), "it stays after all");
+            assert!(next.begin().last.is_empty());
+        }
         let alone = SourceAddress {
             at: old,
             leaving: true,
