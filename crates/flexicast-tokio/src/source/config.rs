@@ -40,7 +40,7 @@ pub struct SourceConfig {
     pub max_replicas: usize,
     /// Threads that send replicated packets; the receivers are divided among them.
     pub replication_threads: NonZeroUsize,
-    /// Shards that the receivers' connections are divided among, 256 at most: each has a thread
+    /// Shards that the receivers' connections are divided among, 128 at most: each has a thread
     /// and a socket of its own. A single one runs in the task of [`super::Source::run`].
     pub shards: NonZeroUsize,
     /// Maximum acknowledgement delay of receivers.

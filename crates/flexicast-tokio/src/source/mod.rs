@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use flexicast::control::RelayHint;
+use flexicast::feedback::FEEDBACK_BIT;
 use flexicast::flow::FlowConfig;
 use flexicast::{DEFAULT_UDP_PAYLOAD, FlowId, source as core};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -48,8 +49,9 @@ pub use status::{
 
 /// Requests that wait for the engine.
 const COMMANDS: usize = 64;
-/// A shard's number is one byte of its connection IDs.
-const MAX_SHARDS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(255);
+/// A shard's number is the first byte of its connection IDs, where feedback IDs have the highest bit.
+const MAX_SHARDS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(127);
+const _: () = assert!(MAX_SHARDS.get() <= FEEDBACK_BIT as usize);
 
 /// Datagram that makes the shard fail that receives it, if there are several; for tests.
 #[cfg(feature = "fault-injection")]

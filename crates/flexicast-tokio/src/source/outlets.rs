@@ -19,6 +19,7 @@ const STUCK: Duration = Duration::from_millis(20);
 const OVERLAP: Duration = Duration::from_secs(2);
 
 struct Outlet {
+    endpoint: FlowEndpoint,
     group: SocketAddr,
     sender: MulticastSender,
     /// The last train was refused.
@@ -62,6 +63,7 @@ impl Outlets {
                     here receives it, although their time-to-live is 0");
             }
             Ok(Outlet {
+                endpoint: *endpoint,
                 group,
                 sender,
                 failing: false,
@@ -73,11 +75,18 @@ impl Outlets {
         })
     }
 
-    /// Replaces the groups; those of before get everything for two seconds more.
+    /// Replaces the groups; those of before that are none any more get everything for two seconds
+    /// more.
     pub(super) fn replace(&mut self, mut by: Outlets, now: Instant) {
         for mut former in std::mem::take(&mut self.outlets) {
-            former.until.get_or_insert(now + OVERLAP);
-            by.outlets.push(former);
+            let same = by
+                .outlets
+                .iter()
+                .any(|outlet| outlet.endpoint == former.endpoint);
+            if !same {
+                former.until.get_or_insert(now + OVERLAP);
+                by.outlets.push(former);
+            }
         }
         self.outlets = by.outlets;
     }

@@ -253,7 +253,7 @@ pub struct FlowDefaults {
     pub replication_threads: usize,
     /// Number of threads that the receivers' connections are divided among [default: one for each
     /// processor, 8 at most]
-    #[arg(long = "shards", value_name = "NUMBER", value_parser = whole::<usize>(1..=256))]
+    #[arg(long = "shards", value_name = "NUMBER", value_parser = whole::<usize>(1..=128))]
     pub shards: Option<usize>,
     /// Longest delay of receivers' acknowledgements, in ms
     #[arg(long = "ack-delay-ms", value_name = "MS", default_value = "25")]

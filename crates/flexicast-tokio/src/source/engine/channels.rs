@@ -177,7 +177,7 @@ impl Engine {
         let announced = endpoints.iter().map(FlowEndpoint::announced).collect();
         flow.endpoints = endpoints;
         self.core.set_endpoints(channel, announced, now);
-        info!(channel = name, "flow moved to other groups");
+        info!(channel = name, "flow moved to other endpoints");
         Ok(())
     }
 

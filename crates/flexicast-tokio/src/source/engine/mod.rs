@@ -218,6 +218,8 @@ impl Engine {
             let woken = Instant::now();
             // Which branch was taken is chance. What has come is read before any receiver is
             // blamed for being silent.
+            // What this turn comes late for is known before anything is judged by it.
+            let late = self.note_lag(wake, woken);
             self.receive()?;
             // All are judged by this time: should the process pause from here on, the next round
             // detects that it did.
@@ -226,7 +228,7 @@ impl Engine {
                 self.core.grant_grace(span, now);
             }
             self.excuse_shards(now);
-            let late = self.note_lag(wake, now);
+            self.note_lag(wake, now);
             self.drive(now).await?;
             let end = Instant::now();
             self.records.load.turned(late.max(end - woken));

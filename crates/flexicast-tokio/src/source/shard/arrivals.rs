@@ -24,10 +24,11 @@ pub(super) struct KernelDrop {
 }
 
 impl Arrivals {
-    pub(super) fn new(now: Instant) -> Self {
+    /// `dropped` is the kernel's count: the socket may be older than the shard.
+    pub(super) fn new(dropped: u32, now: Instant) -> Self {
         Arrivals {
             drained_at: now,
-            dropped: 0,
+            dropped,
             looked_at: now,
         }
     }
@@ -68,7 +69,7 @@ mod tests {
     fn what_was_not_read_is_known_with_its_time() {
         const MS: Duration = Duration::from_millis(1);
         let now = Instant::now();
-        let mut arrivals = Arrivals::new(now);
+        let mut arrivals = Arrivals::new(0, now);
         assert_eq!(arrivals.note_read(true, now + MS), None);
         assert_eq!(arrivals.note_read(false, now + 2 * MS), Some(now + MS));
         assert_eq!(arrivals.note_read(false, now + 3 * MS), Some(now + MS));

@@ -72,6 +72,7 @@ impl Shard {
     pub(super) fn new(number: u8, socket: UdpSocket, context: ShardContext) -> Self {
         Shard {
             ids: ConnectionIds::new(&context.reset_key, number),
+            arrivals: Arrivals::new(socket.dropped(), Instant::now()),
             socket,
             context,
             peers: Peers::default(),
@@ -81,7 +82,6 @@ impl Shard {
             sync: None,
             draining: false,
             intake: RecvBatch::new(),
-            arrivals: Arrivals::new(Instant::now()),
             buffer: vec![0; 65_536.max(Link::BUFFER)],
         }
     }
@@ -100,6 +100,11 @@ impl Shard {
     /// Returns when [`Shard::expire`] is due.
     pub(super) fn next_timeout(&self) -> Option<Instant> {
         self.timers.next()
+    }
+
+    /// Whether the engine waits for what has arrived to be read.
+    pub(super) fn is_asked(&self) -> bool {
+        self.sync.is_some()
     }
 
     /// Whether there is something to report.

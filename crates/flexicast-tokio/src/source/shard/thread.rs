@@ -111,6 +111,10 @@ async fn serve(
             unreported += 1;
             shard.execute(next, now);
         }
+        if shard.is_asked() {
+            // tokio has to look at the socket before an empty one is a drained one.
+            tokio::task::yield_now().await;
+        }
         if !is_blocked {
             shard.receive()?;
             for datagram in passage.take(number) {
