@@ -330,7 +330,12 @@ impl Pmtu {
         if probing.size > self.size {
             self.ceiling = Some(Ceiling {
                 size: probing.size,
-                narrow: probing.waiting.into_keys().collect(),
+                narrow: probing
+                    .waiting
+                    .into_iter()
+                    .filter(|(_, probes)| *probes >= MAX_PROBES)
+                    .map(|(id, _)| id)
+                    .collect(),
                 until: now + RAISE_TIMER,
             });
         } else {

@@ -84,6 +84,14 @@ impl Controller {
         true
     }
 
+    /// Goes on with packets that are shorter by this factor.
+    pub(super) fn rescale(&mut self, factor: f64) {
+        self.cubic.rescale(factor);
+        if let Some(last) = &mut self.last {
+            last.before.rescale(factor);
+        }
+    }
+
     /// Makes the last reduction final, because its cause was no loss.
     pub(super) fn confirm(&mut self) {
         self.last = None;

@@ -142,8 +142,14 @@ impl Member {
 
     /// Goes on with packets that are shorter by this factor: what was proven is the rate.
     pub(super) fn rescale(&mut self, factor: f64) {
-        if let Estimator::Cubic(controller) = &mut self.estimator {
-            controller.cubic.rescale(factor);
+        match &mut self.estimator {
+            Estimator::Cubic(controller) => controller.rescale(factor),
+            Estimator::History(history) => {
+                if let Some(congestion) = &mut history.congestion {
+                    congestion.controller.rescale(factor);
+                }
+            }
+            Estimator::None => {}
         }
     }
 

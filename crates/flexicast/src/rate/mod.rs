@@ -211,7 +211,7 @@ impl RateController {
     pub fn set_udp_payload(&mut self, bytes: usize) {
         let factor = self.payload() / bytes.max(1) as f64;
         self.config.udp_payload = bytes;
-        self.shared.cubic.rescale(factor);
+        self.shared.rescale(factor);
         for member in self.members.values_mut() {
             member.rescale(factor);
         }
@@ -277,7 +277,7 @@ impl RateController {
         let before = self.rtt_of.replace(member);
         let is_gone = |before| before != member && !self.members.contains_key(&before);
         if before.is_some_and(|before| is_new || is_gone(before)) {
-            self.shared.cubic.rescale(rtt / self.rtt);
+            self.shared.rescale(rtt / self.rtt);
         }
         self.rtt = rtt;
     }
