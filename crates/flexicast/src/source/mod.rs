@@ -49,7 +49,7 @@ use zeroize::Zeroizing;
 
 use crate::control::{Control, Hello, RelayHint, SourceAddress};
 use crate::flow::FlowSender;
-use crate::protect::{FlowSecret, KeyError};
+use crate::protect::KeyError;
 use crate::trace::{Outcome, PacketTrace, Tracer};
 use crate::{Cause, PathId};
 use audience::Reception;
@@ -553,22 +553,6 @@ impl Source {
         self.resend_overdue(now);
         if let Some(id) = self.unicast.release(now) {
             self.out.mark_dirty(id);
-        }
-    }
-
-    /// Announces a key epoch with a fresh random secret to all listeners; it is in use once all
-    /// members have confirmed it, or after a second. The answer to [`SourceEvent::SecretWanted`]. A
-    /// secret that the cryptographic library refuses leaves everything as it is.
-    pub fn rekey(&mut self, c: ChannelIndex, secret: FlowSecret, now: Instant) {
-        if let Some(mut scope) = self.scope(c) {
-            scope.rekey(secret, now);
-        }
-    }
-
-    /// Begins another key epoch although none is due.
-    pub fn request_rekey(&mut self, c: ChannelIndex, _now: Instant) {
-        if let Some(mut scope) = self.scope(c) {
-            scope.want_secret();
         }
     }
 

@@ -16,7 +16,7 @@ use crate::control::{
     Control, Endpoint, MAX_RELAYS, MAX_SOURCE_ADDRESSES, RelayHint, SourceAddress,
 };
 use crate::flow::FlowConfig;
-use crate::protect::KeyError;
+use crate::protect::{FlowSecret, KeyError};
 
 impl Source {
     /// The flow is sent to other multicast groups from now on: receivers join them; what is lost
@@ -59,8 +59,12 @@ impl Source {
         addresses.retain(SourceAddress::is_valid);
         addresses.sort_by_key(|address| (address.at, address.leaving));
         addresses.dedup_by_key(|address| address.at);
-        // One that leaves goes last, and is left out first.
+        // One that leaves goes last. Half of the places are for these, if there are so many.
         addresses.sort_by_key(|address| address.leaving);
+        let staying = addresses.partition_point(|address| !address.leaving);
+        let leaving = addresses.len() - staying;
+        let kept = MAX_SOURCE_ADDRESSES - leaving.min(MAX_SOURCE_ADDRESSES / 2);
+        addresses.drain(kept.min(staying)..staying);
         addresses.truncate(MAX_SOURCE_ADDRESSES);
         if addresses == self.addresses {
             return;
@@ -81,6 +85,22 @@ impl Source {
     fn announce(&mut self, c: ChannelIndex) {
         if let Some(mut scope) = self.scope(c) {
             scope.announce();
+        }
+    }
+
+    /// Announces a key epoch with a fresh random secret to all listeners; it is in use once all
+    /// members have confirmed it, or after a second. The answer to [`SourceEvent::SecretWanted`]. A
+    /// secret that the cryptographic library refuses leaves everything as it is.
+    pub fn rekey(&mut self, c: ChannelIndex, secret: FlowSecret, now: Instant) {
+        if let Some(mut scope) = self.scope(c) {
+            scope.rekey(secret, now);
+        }
+    }
+
+    /// Begins another key epoch although none is due.
+    pub fn request_rekey(&mut self, c: ChannelIndex, _now: Instant) {
+        if let Some(mut scope) = self.scope(c) {
+            scope.want_secret();
         }
     }
 
