@@ -30,7 +30,7 @@ pub struct HostAddress {
 }
 
 /// Returns the addresses of this machine with a scope beyond one link, sorted; those that are not
-/// in use yet are left out.
+/// in use yet and the temporary ones of IPv6 (RFC 8981) are left out.
 ///
 /// # Errors
 /// The kernel does not tell (rtnetlink).
@@ -107,7 +107,10 @@ fn read_address(body: &[u8]) -> Option<HostAddress> {
         attributes = attributes.get(aligned(length)..).unwrap_or_default();
     }
     let unusable = flags & (libc::IFA_F_TENTATIVE | libc::IFA_F_DADFAILED) != 0;
-    if unusable || scope >= libc::RT_SCOPE_LINK {
+    // The same bit of an IPv4 address means that it is not the first of its network.
+    let is_v6 = i32::from(family) == libc::AF_INET6;
+    let is_temporary = is_v6 && flags & libc::IFA_F_TEMPORARY != 0;
+    if is_temporary || unusable || scope >= libc::RT_SCOPE_LINK {
         return None;
     }
     Some(HostAddress {
