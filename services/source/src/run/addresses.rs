@@ -11,6 +11,9 @@ use tracing::{info, warn};
 
 /// Interval of looks at the addresses.
 const EVERY: Duration = Duration::from_secs(1);
+/// After so many looks without a change, flows are looked at all the same: a route may come after
+/// its address.
+const LOOKS: u32 = 10;
 
 /// Returns the addresses to announce: nothing while all of them stay, for receivers have no use for
 /// the others of this machine then. When some are deprecated, these, and their successors: the other
@@ -50,7 +53,7 @@ pub(super) async fn follow(
     addresses: watch::Sender<Vec<HostAddress>>,
     stop: CancellationToken,
 ) {
-    let (mut failing, mut announced) = (false, Vec::new());
+    let (mut failing, mut announced, mut looks) = (false, Vec::new(), 0);
     let mut ticks = tokio::time::interval(EVERY);
     let following = async {
         loop {
@@ -82,11 +85,13 @@ pub(super) async fn follow(
                     handle.set_addresses(announced.clone()).await;
                 }
             }
+            looks += 1;
             addresses.send_if_modified(|known| {
-                let changed = *known != found;
+                let changed = *known != found || looks >= LOOKS;
                 *known = found;
                 changed
             });
+            looks %= LOOKS;
         }
     };
     stop.run_until_cancelled(following).await;
