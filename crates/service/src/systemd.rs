@@ -45,11 +45,13 @@ pub async fn keep<A: Future<Output = bool>>(
             sent = now;
         }
         tokio::select! {
-            () = done.cancelled() => return,
+            // A program that stops at once is done at the same moment.
+            biased;
             () = stop.cancelled(), if !is_stopping => {
                 is_stopping = true;
                 notify(&[NotifyState::Stopping, NotifyState::Status(stopping)]).await;
             }
+            () = done.cancelled() => return,
             () = tokio::time::sleep(pause) => {}
         }
     }
