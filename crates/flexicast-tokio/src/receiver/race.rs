@@ -57,11 +57,9 @@ impl Race {
                 Err(_) => Err(io::Error::other("the name service does not answer")),
             }
         });
-        Race {
-            lookup: Some(lookup),
-            candidates,
-            ..Self::among(Vec::new(), now)
-        }
+        let mut race = Self::among(Vec::new(), now);
+        (race.lookup, race.candidates) = (Some(lookup), candidates);
+        race
     }
 
     /// Begins to try these addresses.
