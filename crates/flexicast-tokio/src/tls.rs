@@ -108,7 +108,6 @@ pub(crate) fn is_for_address(certificate: &[u8], address: IpAddr) -> bool {
 
 /// quiche's settings for a source with a certificate of its own making.
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "for tests")]
 pub(crate) fn source_with_some_certificate() -> quiche::Config {
     let folder = tempfile::tempdir().unwrap();
     let (cert, key) = (folder.path().join("c"), folder.path().join("k"));

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-pub use ::service::faults::{Fault, VARIABLE};
+pub use ::service::faults::Fault;
 use flexicast_tokio::source::Faults;
 use store::{Adoption, HeadMark, Store, StoreError};
 

@@ -93,7 +93,7 @@ pub fn half_of_the_members_lose_multicast(fault: Option<Fault>) -> Result<()> {
             let events = Counters::of(stage)?.mass_fall_backs - before.mass_fall_backs;
             Ok((events > 0).then_some(()))
         })?;
-        std::thread::sleep(AWAY.saturating_sub(cut.elapsed()));
+        crate::waiting::pause(AWAY.saturating_sub(cut.elapsed()));
         let members = flow_members(stage)?;
         ensure!(
             (HALF..all).contains(&members),
@@ -217,9 +217,9 @@ pub fn an_overloaded_source_blames_no_member(fault: Option<Fault>) -> Result<()>
         let mut said = false;
         while begun.elapsed() < OVERLOADED {
             stage.source_service()?.pause()?;
-            std::thread::sleep(STOPPED);
+            crate::waiting::pause(STOPPED);
             stage.source_service()?.resume()?;
-            std::thread::sleep(RUNNING);
+            crate::waiting::pause(RUNNING);
             if gone.is_none() {
                 stage.seat_mut("r2")?.kill()?;
                 gone = Some(Instant::now());

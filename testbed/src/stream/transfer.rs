@@ -4,7 +4,6 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -30,7 +29,7 @@ pub fn send(to: SocketAddr) -> Result<()> {
             Err(error) if Instant::now() > deadline => {
                 return Err(error).with_context(|| format!("connecting to {to}"));
             }
-            Err(_) => sleep(REPORT_EVERY),
+            Err(_) => crate::waiting::pause(REPORT_EVERY),
         }
     };
     let chunk = [0; CHUNK];

@@ -424,6 +424,7 @@ impl FlowSender {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::single_range_in_vec_init)]
     use super::*;
     use crate::flow::ledger::PacketContents;
     use crate::{PathId, Rung};

@@ -124,7 +124,7 @@ impl Table {
             let given = names.into_iter().find_map(|name| {
                 let text = environment.0.get(&name)?;
                 let is_empty = text.to_string_lossy().trim().is_empty();
-                (!is_empty || setting.name == self.empty).then(|| (Origin::Variable(name), text))
+                (!is_empty || setting.name == self.empty).then_some((Origin::Variable(name), text))
             });
             match given.map(|(origin, text)| (origin, text.to_str())) {
                 Some((origin, Some(text))) => layer.put(&setting, origin, vec![text.to_owned()]),

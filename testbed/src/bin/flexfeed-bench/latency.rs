@@ -29,6 +29,8 @@ pub const NAMES: [&str; 6] = [
     "latency_udp_p99_us",
 ];
 
+/// Arrivals that wait to be compared.
+const ARRIVALS: usize = 1024;
 /// Messages of each kind; they take turns.
 const SAMPLES: usize = 3_000;
 /// Messages before that, which are not counted.
@@ -144,7 +146,7 @@ async fn pause(random: &mut SmallRng) {
     tokio::time::sleep(pause).await;
 }
 
-async fn next(arrivals: &mut mpsc::UnboundedReceiver<Arrival>) -> Result<Arrival> {
+async fn next(arrivals: &mut mpsc::Receiver<Arrival>) -> Result<Arrival> {
     let arrival = tokio::time::timeout(PATIENCE, arrivals.recv()).await;
     arrival
         .context("a message does not arrive")?
@@ -153,8 +155,8 @@ async fn next(arrivals: &mut mpsc::UnboundedReceiver<Arrival>) -> Result<Arrival
 
 /// Starts a receiver on a thread of its own. The time of an arrival is when its application has the
 /// update.
-fn receive_updates(source: SocketAddr) -> Result<mpsc::UnboundedReceiver<Arrival>> {
-    let (out, arrivals) = mpsc::unbounded_channel();
+fn receive_updates(source: SocketAddr) -> Result<mpsc::Receiver<Arrival>> {
+    let (out, arrivals) = mpsc::channel(ARRIVALS);
     let mut config = ReceiverConfig::new(
         source.to_string(),
         Verify::Insecure,
@@ -175,7 +177,7 @@ fn receive_updates(source: SocketAddr) -> Result<mpsc::UnboundedReceiver<Arrival
                 bytes: encoded,
                 by_flow: via == Via::Flow,
             };
-            if out.send(arrival).is_err() {
+            if out.send(arrival).await.is_err() {
                 return;
             }
         }
@@ -187,8 +189,8 @@ fn receive_updates(source: SocketAddr) -> Result<mpsc::UnboundedReceiver<Arrival
 }
 
 /// Receives plain datagrams on a thread of its own, which waits in the kernel.
-fn receive_datagrams() -> Result<(SocketAddr, mpsc::UnboundedReceiver<Arrival>)> {
-    let (out, arrivals) = mpsc::unbounded_channel();
+fn receive_datagrams() -> Result<(SocketAddr, mpsc::Receiver<Arrival>)> {
+    let (out, arrivals) = mpsc::channel(ARRIVALS);
     let socket = UdpSocket::bind((GROUP, 0))?;
     let group = SocketAddr::from((GROUP, socket.local_addr()?.port()));
     let joined = socket2::SockRef::from(&socket).join_ssm_v4(
@@ -210,7 +212,7 @@ fn receive_datagrams() -> Result<(SocketAddr, mpsc::UnboundedReceiver<Arrival>)>
                 bytes,
                 by_flow,
             };
-            if out.send(arrival).is_err() {
+            if out.blocking_send(arrival).is_err() {
                 return;
             }
         }

@@ -231,10 +231,9 @@ impl LoadMonitor {
 impl Engine {
     /// Has no member blamed for what a shard has not read, or the kernel has dropped before it.
     pub(super) fn note_unread(&mut self, report: &Batch, now: Instant) {
-        for since in [report.unread_since, report.dropped_since] {
-            if let Some(since) = since {
-                self.core.note_lag(since, now);
-            }
+        let lags = [report.unread_since, report.dropped_since];
+        for since in lags.into_iter().flatten() {
+            self.core.note_lag(since, now);
         }
         self.records.load.dropped(report.counts.datagrams_dropped);
     }
@@ -301,7 +300,8 @@ mod tests {
 
     #[test]
     fn each_kind_of_lateness_is_overload_after_three_seconds() {
-        let kinds: [(fn(&mut LoadMonitor), Lateness); 3] = [
+        type Turn = fn(&mut LoadMonitor);
+        let kinds: [(Turn, Lateness); 3] = [
             (|load| load.turned(25 * MS), Lateness::Engine),
             (|load| load.waited(2 * SECOND), Lateness::Publishing),
             (drop_one, Lateness::ReceiveQueue),

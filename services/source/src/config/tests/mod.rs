@@ -553,7 +553,7 @@ fn variables_that_are_no_settings_are_found() {
         "FLEXFEED_RATE",
         "FLEXFEED_CONFIG",
         #[cfg(feature = "fault-injection")]
-        crate::faults::VARIABLE,
+        ::service::faults::VARIABLE,
         "FLEXFEED_RATES",
         "FLEXFEED_",
         "FLEXFEED_A\nB",
