@@ -157,7 +157,7 @@ pub struct FlowEndpoint {
 }
 
 impl FlowEndpoint {
-    /// Returns what receivers are told of it.
+    /// Returns the endpoint as FC_ANNOUNCE names it.
     pub(super) fn announced(&self) -> Endpoint {
         Endpoint {
             group: self.group,

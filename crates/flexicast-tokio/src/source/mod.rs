@@ -49,7 +49,8 @@ pub use status::{
 
 /// Requests that wait for the engine.
 const COMMANDS: usize = 64;
-/// A shard's number is the first byte of its connection IDs, where feedback IDs have the highest bit.
+/// A shard's number is the first byte of its connection IDs; that of feedback IDs has the highest
+/// bit.
 const MAX_SHARDS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(127);
 const _: () = assert!(MAX_SHARDS.get() <= FEEDBACK_BIT as usize);
 

@@ -1,4 +1,4 @@
-//! What acknowledgements and timers say of members: losses to repair, members that leave.
+//! Verdicts on members from acknowledgements and timers: losses to repair, members that leave.
 
 use std::time::Instant;
 

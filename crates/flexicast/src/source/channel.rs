@@ -175,8 +175,8 @@ impl Channel {
     }
 }
 
-/// Returns the acknowledgement delay of so many members, `known` so far: in steps, so that not every
-/// change of membership is announced to all, and never so short that they exceed the budget.
+/// Returns the acknowledgement delay of so many members, `known` so far: in steps, so that not
+/// every change of membership is announced to all, and never so short that they exceed the budget.
 fn ack_delay_of(members: usize, acks_per_s: u64, base: Duration, known: Duration) -> Duration {
     let delay = |per_s: u64| Duration::from_micros(members as u64 * 1_000_000 / per_s.max(1));
     let acks = delay(ACKS_PER_S).max(delay(acks_per_s).min(MAX_ACK_DELAY));

@@ -48,7 +48,8 @@ fn a_thousand_members_keep_the_budget_of_acknowledgements() {
     }
 }
 
-/// How long a flow waits for a member that acknowledges nothing, with a packet each 100 ms.
+/// Returns the time that a flow waits for a member that acknowledges nothing, with a packet each
+/// 100 ms.
 fn patience(ack_delay: Duration) -> Duration {
     let (start, path) = (Instant::now(), PathId::new(1, Rung::Multicast));
     let mut flow = FlowSender::new(flow_config(1)).unwrap();

@@ -241,7 +241,7 @@ fn addresses_are_announced_once_to_all_that_are_served() {
     assert!(matches!(ask(&mut lab, 700, &["lore"]), Control::Welcome(_)));
     assert_eq!(announced(&mut lab, 700), None, "there are none");
 
-    // Those that nobody can connect to are left out, and each comes once.
+    // Addresses to which no one can connect are left out, and each comes once.
     let (new, old) = (at("192.0.2.2:4433", false), at("192.0.2.1:4433", true));
     let useless = ["0.0.0.0:4433", "239.1.1.1:4433", "192.0.2.3:0"].map(|text| at(text, false));
     let given = [&useless[..], &[old, new, at("192.0.2.2:4433", true)]].concat();

@@ -14,7 +14,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const ETHERNET: usize = 1_472;
 /// UDP payload of IPv4 over an MTU of 1,280 bytes.
 const NARROW: usize = 1_252;
-/// What the flow makes of it.
+/// Size that the flow settles on for it.
 const NARROW_SIZE: usize = 1_232;
 /// Several full packets, and a rest.
 const UPDATE: usize = 9_000;

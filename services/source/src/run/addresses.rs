@@ -9,15 +9,15 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-/// Interval of looks at the addresses.
+/// Interval between checks of the addresses.
 const EVERY: Duration = Duration::from_secs(1);
 /// After so many looks without a change, flows are looked at all the same: a route may come after
 /// its address.
 const LOOKS: u32 = 10;
 
-/// Returns the addresses to announce: nothing while all of them stay, for receivers have no use for
-/// the others of this machine then. When some are deprecated, these, and their successors: the other
-/// addresses of their interfaces, or of all where those have none.
+/// Returns the addresses to announce: none while no address is deprecated, because receivers have no
+/// use for this machine's others then; otherwise the deprecated ones and their successors, which are
+/// the other addresses of their interfaces, or of all interfaces where those have none.
 fn announcement(addresses: &[HostAddress], listen: SocketAddr) -> Vec<SourceAddress> {
     if !listen.ip().is_unspecified() {
         return Vec::new();
@@ -97,7 +97,7 @@ pub(super) async fn follow(
     stop.run_until_cancelled(following).await;
 }
 
-/// Whether receivers are told, as they always are but for an injected fault.
+/// Whether addresses are announced; false only with an injected fault.
 fn is_announced() -> bool {
     #[cfg(feature = "fault-injection")]
     return !crate::faults::Fault::AddressesUntold.is_injected();

@@ -1,4 +1,4 @@
-//! Parts of a source's work, to be timed by whoever runs a crowd.
+//! Parts of a source's work that are timed.
 
 /// A part of a source's work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -63,11 +63,11 @@ pub struct Outcome {
     pub shared_repairs: f64,
     /// Members that fell back although multicast reached them.
     pub lost_members: f64,
-    /// What follows when members lose multicast.
+    /// Consequences of a loss of multicast.
     pub surge: Surge,
 }
 
-/// What follows when a part of the members loses multicast.
+/// Consequences of a loss of multicast by a part of the members.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Surge {
     /// Members that lost it.

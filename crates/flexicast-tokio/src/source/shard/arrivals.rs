@@ -1,11 +1,11 @@
-//! What of the arrived datagrams was read, and what the kernel dropped.
+//! Datagrams that were read, and those that the kernel dropped.
 
 use std::time::{Duration, Instant};
 
 /// Interval at which the kernel is asked for the datagrams that it dropped.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// What of the arrived datagrams was read, and when.
+/// Progress of reading the arrived datagrams.
 #[derive(Debug)]
 pub(super) struct Arrivals {
     /// When none was left for the last time.
@@ -41,8 +41,8 @@ impl Arrivals {
         (!is_drained).then_some(self.drained_at)
     }
 
-    /// Takes the number of arrived datagrams that the kernel has dropped so far, modulo 2³², if it
-    /// is time to look. Returns those that are new, if there are any.
+    /// Takes the number of arrived datagrams that the kernel has dropped so far, modulo 2³², if it is
+    /// time to look. Returns those that are new, if there are any.
     pub(super) fn look(
         &mut self,
         now: Instant,

@@ -1,6 +1,6 @@
 //! Tables and charts of `docs/benchmarks.md`, from runs of their own.
 //!
-//! What a run gives is kept beside the program, so that a chart can be drawn again without it.
+//! Results are kept next to the program, so that charts can be drawn again without a run.
 
 mod chart;
 mod document;
@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 
 use crate::figures::target;
 
-/// What can be drawn.
+/// Names of the charts.
 const NAMES: [&str; 3] = ["million", "goodput", "failures"];
 
 /// Measures, draws and writes what begins with `prefix`.
