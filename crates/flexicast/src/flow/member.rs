@@ -87,8 +87,6 @@ impl Delays {
 pub(crate) struct Member {
     pub(crate) path: PathId,
     pub(crate) rtt: RttEstimator,
-    /// First packet number that it owes.
-    cut: u64,
     /// Everything below is acknowledged, settled, or from before the cut.
     low: u64,
     /// Packets above `low` that are acknowledged or settled.
@@ -158,7 +156,6 @@ impl Member {
         Member {
             path,
             rtt: RttEstimator::new(initial_rtt),
-            cut,
             low: cut,
             resolved: RangeSet::new(),
             largest: None,
@@ -218,7 +215,7 @@ impl Member {
     }
 
     /// Takes an acknowledgement whose largest packet number was really sent. Adds what it settles to
-    /// `out`. Returns whether it is newer than all before.
+    /// `out`.
     pub(crate) fn on_ack(
         &mut self,
         ack: &PathAck,
@@ -226,9 +223,11 @@ impl Member {
         ledger: &mut Ledger,
         now: Instant,
         out: &mut Resolution,
-    ) -> bool {
+    ) {
         let largest = ack.largest();
-        let progress = largest >= self.cut && self.largest.is_none_or(|known| largest > known);
+        let progress = largest >= self.low
+            && self.largest.is_none_or(|known| largest > known)
+            && !self.resolved.contains(largest);
         if progress && let Some(sent) = ledger.get(largest) {
             // A claimed delay beyond what was asked for is not believed (RFC 9002 section 5.3).
             self.rtt.update(
@@ -245,12 +244,11 @@ impl Member {
             }
             self.resolve_with(range.clone(), ledger, |new| out.acked.push(new));
         }
-        if progress {
+        if self.largest.is_none_or(|known| largest > known) && largest + 1 >= self.low {
             self.largest = Some(largest);
             self.silent_since = None;
         }
         self.detect_loss(ledger, now, out);
-        progress
     }
 
     /// RFC 9002 section 6.1: what lies below the largest acknowledged packet and is late by three
@@ -300,8 +298,7 @@ impl Member {
         }
         let mut out = TimerCheck::default();
         let mut due = |at: Instant| out.next = Some(out.next.map_or(at, |next| next.min(at)));
-        // With its jitter: one lost acknowledgement is no lost tail.
-        let tail_delay = self.rtt.pto(delays.ack * 5 / 4) * 2;
+        let tail_delay = self.rtt.pto(delays.ack) * 2;
         let fall_back = self.fall_back_delay(delays);
         // Behind the largest acknowledged packet: nothing shows whether these are lost or the
         // acknowledgement is.

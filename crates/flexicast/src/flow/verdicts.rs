@@ -26,8 +26,9 @@ impl FlowSender {
             });
         }
         let mut settled = Resolution::default();
+        let is_newest = member.largest_acked().is_none_or(|l| ack.largest() > l);
         let loss_at = member.loss_at();
-        let is_newest = member.on_ack(ack, &self.delays, &mut self.ledger, now, &mut settled);
+        member.on_ack(ack, &self.delays, &mut self.ledger, now, &mut settled);
         // Counts of older acknowledgements are overtaken (RFC 9000 section 13.4.2.1).
         let marked = if is_newest {
             let acked = Acknowledged {
