@@ -89,7 +89,7 @@ impl Source {
     }
 
     /// Announces a key epoch with a fresh random secret to all listeners; it is in use once all
-    /// members have confirmed it, or after a second. The answer to [`SourceEvent::SecretWanted`]. A
+    /// members have confirmed it, or after a second. The answer to [`super::SourceEvent::SecretWanted`]. A
     /// secret that the cryptographic library refuses leaves everything as it is.
     pub fn rekey(&mut self, c: ChannelIndex, secret: FlowSecret, now: Instant) {
         if let Some(mut scope) = self.scope(c) {
