@@ -193,13 +193,19 @@ impl AckTracker {
     /// always be one of the shortest, and all members together would exceed the budget of
     /// acknowledgements that the announced delay is made for.
     pub fn owe(&mut self, now: Instant, hold: Duration) {
-        let waits = self.deadline.filter(|_| self.copies_due == COPIES);
+        let waits = self.deadline.filter(|_| self.is_waiting());
         self.copies_due = COPIES;
         self.deadline = Some(if self.fresh_ranges >= RANGES_AT_ONCE {
             now
         } else {
             waits.unwrap_or(now + hold)
         });
+    }
+
+    /// Whether an acknowledgement waits whose deadline further packets do not change, however
+    /// long theirs may wait.
+    pub fn is_waiting(&self) -> bool {
+        self.deadline.is_some() && self.copies_due == COPIES
     }
 
     /// When the next acknowledgement is due.

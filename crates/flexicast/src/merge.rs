@@ -13,7 +13,7 @@ use std::ops::Range;
 use crate::MAX_UPDATE;
 use crate::control::{NEED_AHEAD, NeedReason};
 use crate::range::RangeSet;
-use assembly::{Assembly, Sizes};
+use assembly::{Assembly, Sizes, Spare};
 use handed::HandedUpdates;
 pub(crate) use types::MissingRange;
 pub use types::{Check, Delivered, DistrustedUpdate, MergeStats, Output, Validity};
@@ -49,6 +49,7 @@ pub struct Merge {
     /// Bytes of what is in order and waits for the application.
     ready_bytes: usize,
     handed: HandedUpdates,
+    spare: Spare,
     /// Updates to be requested, with the reason.
     needs: BTreeMap<u64, NeedReason>,
     /// Updates below this one were asked for because they did not come.
@@ -87,6 +88,7 @@ impl Merge {
             ready: VecDeque::new(),
             ready_bytes: 0,
             handed: HandedUpdates::default(),
+            spare: Spare::default(),
             needs: BTreeMap::new(),
             sought_below: 0,
             distrusts: VecDeque::new(),
@@ -199,10 +201,10 @@ impl Merge {
     }
 
     /// Changes an update that is not whole, and what is known of the memory that it takes.
-    fn change<R>(&mut self, seq: u64, change: impl FnOnce(&mut Assembly) -> R) -> R {
+    fn change<R>(&mut self, seq: u64, change: impl FnOnce(&mut Assembly, &mut Spare) -> R) -> R {
         let part = self.parts.entry(seq).or_default();
         let before = part.sizes();
-        let result = change(part);
+        let result = change(part, &mut self.spare);
         let after = part.sizes();
         self.sizes.flow = (self.sizes.flow + after.flow).saturating_sub(before.flow);
         self.sizes.unicast = (self.sizes.unicast + after.unicast).saturating_sub(before.unicast);
@@ -378,8 +380,8 @@ impl Merge {
         {
             return;
         }
-        let (agrees, whole) = self.change(seq, |part| {
-            let agrees = part.add_flow(offset, data, total);
+        let (agrees, whole) = self.change(seq, |part, spare| {
+            let agrees = part.add_flow(offset, data, total, spare);
             (agrees, agrees && part.is_whole())
         });
         if whole {
@@ -404,8 +406,8 @@ impl Merge {
         if total > MAX_UPDATE as u64 {
             return;
         }
-        let (agrees, whole) = self.change(seq, |part| {
-            let agrees = part.add_unicast(offset, data, total);
+        let (agrees, whole) = self.change(seq, |part, spare| {
+            let agrees = part.add_unicast(offset, data, total, spare);
             (agrees, part.is_whole())
         });
         if !agrees {
@@ -473,7 +475,7 @@ impl Merge {
 
     /// Drops an update's flow bytes and refuses further ones: the unicast path brings it.
     fn distrust(&mut self, seq: u64, reason: NeedReason) {
-        let known = self.change(seq, |part| {
+        let known = self.change(seq, |part, _| {
             part.drop_flow();
             std::mem::replace(&mut part.no_flow, true)
         });
@@ -540,7 +542,8 @@ impl Merge {
         loop {
             if let Some(update) = self.take_whole(self.next) {
                 self.ready_bytes += update.encoded.len();
-                self.handed.push(self.next, update.encoded.clone());
+                self.handed
+                    .push(self.next, update.encoded.clone(), &mut self.spare);
                 self.ready.push_back(Output::Update(update));
                 self.next += 1;
             } else if self.gone.contains(self.next) {

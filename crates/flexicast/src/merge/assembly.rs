@@ -16,6 +16,38 @@ pub(super) const CHUNK_OVERHEAD: usize = 128;
 /// make fewer, whichever of them are lost.
 const MAX_RANGES: usize = 1024;
 
+/// Memory of an update that nobody holds any more, for one that grows: fresh memory would have to
+/// come from the system and be cleared, packet by packet.
+#[derive(Debug, Default)]
+pub(super) struct Spare(Vec<u8>);
+
+impl Spare {
+    /// A spare is at most so many times as large as the memory in whose place it comes.
+    const LARGER: usize = 4;
+
+    /// Keeps the memory of `bytes` if this is all that holds it.
+    pub(super) fn reclaim(&mut self, bytes: Bytes) {
+        if let Ok(bytes) = bytes.try_into_mut()
+            && bytes.capacity() <= CHUNK
+        {
+            self.0 = bytes.into();
+        }
+    }
+
+    /// Moves `chunk` here if the memory fits `wanted` bytes. Returns whether it did.
+    fn replace(&mut self, chunk: &mut Vec<u8>, wanted: usize) -> bool {
+        let fits = wanted..=wanted * Self::LARGER;
+        if !fits.contains(&self.0.capacity()) {
+            return false;
+        }
+        let mut larger = std::mem::take(&mut self.0);
+        larger.clear();
+        larger.extend_from_slice(chunk);
+        *chunk = larger;
+        true
+    }
+}
+
 /// Bytes from one path. Memory is used for what has come, wherever in the update it belongs.
 #[derive(Debug, Default)]
 pub(super) struct Pieces {
@@ -27,7 +59,13 @@ pub(super) struct Pieces {
 
 impl Pieces {
     /// Keeps what is new of `data`, and calls `added` with each range of that.
-    fn insert(&mut self, offset: u64, data: &[u8], mut added: impl FnMut(Range<u64>)) {
+    fn insert(
+        &mut self,
+        offset: u64,
+        data: &[u8],
+        spare: &mut Spare,
+        mut added: impl FnMut(Range<u64>),
+    ) {
         let (chunks, bytes) = (&mut self.chunks, &mut self.bytes);
         let range = offset..offset + data.len() as u64;
         self.have.insert_with(range, |new| {
@@ -38,7 +76,7 @@ impl Pieces {
                     if start + chunk.len() as u64 == new.start
                         && chunk.len() + part.len() <= CHUNK =>
                 {
-                    grow(chunk, part.len());
+                    grow(chunk, part.len(), spare);
                     chunk.extend_from_slice(part);
                 }
                 _ => drop(chunks.insert(new.start, part.to_vec())),
@@ -89,11 +127,13 @@ impl Pieces {
 
 /// Makes room for `more` bytes: twice as much as before, but no more than a chunk may have. The
 /// memory of a full one can then be used for the next one as it is.
-fn grow(chunk: &mut Vec<u8>, more: usize) {
+fn grow(chunk: &mut Vec<u8>, more: usize, spare: &mut Spare) {
     let needed = chunk.len() + more;
     if needed > chunk.capacity() {
         let wanted = (chunk.capacity() * 2).min(CHUNK).max(needed);
-        chunk.reserve_exact(wanted - chunk.len());
+        if !spare.replace(chunk, wanted) {
+            chunk.reserve_exact(wanted - chunk.len());
+        }
     }
 }
 
@@ -151,7 +191,13 @@ impl Assembly {
     }
 
     /// Takes bytes of a flow packet. Returns whether they agree with what is here.
-    pub(super) fn add_flow(&mut self, offset: u64, data: &[u8], total: Option<u64>) -> bool {
+    pub(super) fn add_flow(
+        &mut self,
+        offset: u64,
+        data: &[u8],
+        total: Option<u64>,
+        spare: &mut Spare,
+    ) -> bool {
         let end = offset + data.len() as u64;
         if self.disputes_length(end, total)
             || !self.flow.agrees(offset, data)
@@ -164,14 +210,20 @@ impl Assembly {
             let part = &data[(new.start - offset) as usize..(new.end - offset) as usize];
             let from_flow = &mut self.from_flow;
             let count = |added: Range<u64>| *from_flow += added.end - added.start;
-            self.flow.insert(new.start, part, count);
+            self.flow.insert(new.start, part, spare, count);
         }
         true
     }
 
     /// Takes bytes of the unicast path. Returns whether they agree with what is here; where they
     /// do not, all flow bytes are dropped.
-    pub(super) fn add_unicast(&mut self, offset: u64, data: &[u8], total: u64) -> bool {
+    pub(super) fn add_unicast(
+        &mut self,
+        offset: u64,
+        data: &[u8],
+        total: u64,
+        spare: &mut Spare,
+    ) -> bool {
         let end = offset + data.len() as u64;
         if end > total {
             // The reader of the stream has refused this before.
@@ -187,7 +239,7 @@ impl Assembly {
         }
         (self.total, self.certain) = (Some(total), true);
         let (flow, from_unicast) = (&self.flow.have, &mut self.from_unicast);
-        self.unicast.insert(offset, data, |new| {
+        self.unicast.insert(offset, data, spare, |new| {
             let first = flow.gaps(new).map(|gap| gap.end - gap.start);
             *from_unicast += first.sum::<u64>();
         });
@@ -270,21 +322,21 @@ mod tests {
     /// Memory is for what came, and not for where it belongs.
     #[test]
     fn a_part_takes_memory_for_its_bytes() {
-        let mut part = Assembly::default();
+        let (mut part, mut spare) = (Assembly::default(), Spare::default());
         for n in 0..100 {
-            assert!(part.add_flow(n * 40_000, b"x", None));
+            assert!(part.add_flow(n * 40_000, b"x", None, &mut spare));
         }
         assert_eq!(part.sizes().flow, 100 * (1 + CHUNK_OVERHEAD));
         // The order in which bytes come makes no difference to what they are.
         let all: Vec<u8> = (0..200_000u32).map(|i| i as u8).collect();
-        let mut part = Assembly::default();
+        let (mut part, mut spare) = (Assembly::default(), Spare::default());
         for (n, data) in all.chunks(1000).enumerate().rev() {
             assert!(!part.is_whole());
             let offset = n as u64 * 1000;
             let total = (n == 199).then_some(200_000);
             match n % 3 {
-                0 => assert!(part.add_unicast(offset, data, 200_000)),
-                _ => assert!(part.add_flow(offset, data, total)),
+                0 => assert!(part.add_unicast(offset, data, 200_000, &mut spare)),
+                _ => assert!(part.add_flow(offset, data, total, &mut spare)),
             }
         }
         assert!(part.is_whole() && !part.is_certain());
@@ -293,25 +345,49 @@ mod tests {
 
     #[test]
     fn bytes_that_lie_together_are_not_copied() {
-        let mut part = Assembly::default();
-        part.add_flow(0, b"whole", Some(5));
+        let (mut part, mut spare) = (Assembly::default(), Spare::default());
+        part.add_flow(0, b"whole", Some(5), &mut spare);
         let at = part.flow.chunks[&0].as_ptr();
         assert_eq!(part.assemble().as_ptr(), at);
         // A full chunk has no more memory than it needs, however it grew.
-        let mut part = Assembly::default();
+        let (mut part, mut spare) = (Assembly::default(), Spare::default());
         for n in 0..64 {
-            part.add_flow(n << 10, &[n as u8; 1 << 10], None);
+            part.add_flow(n << 10, &[n as u8; 1 << 10], None, &mut spare);
         }
         let chunk = &part.flow.chunks[&0];
         assert_eq!((chunk.len(), chunk.capacity()), (CHUNK, CHUNK));
     }
 
     #[test]
-    fn separate_ranges_are_bounded() {
+    fn memory_that_nobody_holds_is_used_again() {
+        let mut spare = Spare::default();
+        let old = Bytes::from(vec![1; 4096]);
+        let (at, held) = (old.as_ptr(), old.clone());
+        spare.reclaim(old);
+        assert_eq!(spare.0.capacity(), 0, "somebody holds it");
+        spare.reclaim(held);
         let mut part = Assembly::default();
+        part.add_flow(0, &[2; 1024], None, &mut spare);
+        part.add_flow(1024, &[3; 1024], Some(2048), &mut spare);
+        assert_eq!(part.flow.chunks[&0].as_ptr(), at);
+        let whole = part.assemble();
+        assert_eq!(whole[..], [[2; 1024], [3; 1024]].concat());
+        // Much more than is needed, or as much as no chunk has, is no spare.
+        for size in [CHUNK / 4, CHUNK + 1] {
+            spare.reclaim(vec![0; size].into());
+            part = Assembly::default();
+            part.add_flow(0, &[2; 1024], None, &mut spare);
+            part.add_flow(1024, &[3; 1024], None, &mut spare);
+            assert_eq!(part.flow.chunks[&0].capacity(), 2048);
+        }
+    }
+
+    #[test]
+    fn separate_ranges_are_bounded() {
+        let (mut part, mut spare) = (Assembly::default(), Spare::default());
         for n in 0..MAX_RANGES as u64 {
             assert!(!part.is_scattered(&(n * 4..n * 4 + 1)));
-            part.add_flow(n * 4, b"x", None);
+            part.add_flow(n * 4, b"x", None, &mut spare);
         }
         assert!(part.is_scattered(&(9000..9001)));
         assert!(part.is_scattered(&(10..11)), "between two");

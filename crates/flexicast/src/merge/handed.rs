@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 
+use super::assembly::Spare;
+
 /// Updates that are kept at most.
 const MAX_UPDATES: usize = 256;
 /// Bytes of such updates.
@@ -26,8 +28,9 @@ pub(super) struct HandedUpdates {
 }
 
 impl HandedUpdates {
-    /// Keeps an update; the oldest ones make room.
-    pub(super) fn push(&mut self, seq: u64, encoded: Bytes) {
+    /// Keeps an update; the oldest ones make room. Their memory, if nothing else holds it, becomes
+    /// `spare`.
+    pub(super) fn push(&mut self, seq: u64, encoded: Bytes, spare: &mut Spare) {
         self.bytes += encoded.len();
         self.updates.push_back(HandedUpdate {
             seq,
@@ -39,6 +42,7 @@ impl HandedUpdates {
                 break;
             };
             self.bytes -= oldest.encoded.len();
+            spare.reclaim(oldest.encoded);
         }
     }
 

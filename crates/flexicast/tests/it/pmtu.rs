@@ -143,7 +143,8 @@ fn probes_that_are_lost_do_not_slow_the_flow() {
         (rate, probes(&lab))
     });
     let [(without, few), (with, many)] = rates;
-    assert!(many >= few + 5, "{rates:?}");
+    // A size has failed after three probes (RFC 8899 section 5.1.2).
+    assert!(many >= few + 3, "{rates:?}");
     assert!(with.unwrap() * 10 > without.unwrap() * 9, "{rates:?}");
 }
 

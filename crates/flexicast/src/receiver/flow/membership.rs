@@ -167,13 +167,7 @@ fn heartbeat_and_jitter(heartbeat: Duration) -> Duration {
 
 impl FlowDriver<'_> {
     /// Follows the source's FC_RUNG.
-    pub(super) fn on_rung(
-        &mut self,
-        notice: &RungNotice,
-        hold: Duration,
-        jitter: f64,
-        now: Instant,
-    ) {
+    pub(super) fn on_rung(&mut self, notice: &RungNotice, jitter: f64, now: Instant) {
         let known = self.flow.sequences.rung;
         if known.is_some_and(|known| notice.sequence <= known) {
             return;
@@ -190,7 +184,7 @@ impl FlowDriver<'_> {
                 }
                 self.dismissed(notice.first_pn, jitter, now);
             }
-            _ => self.promoted(notice, hold, now),
+            _ => self.promoted(notice, now),
         }
         // A member that was too slow leaves its path to the unicast updates until the next FC_RUNG.
         let too_slow = notice.cause == Cause::TooSlow && was.is_some();
@@ -220,7 +214,7 @@ impl FlowDriver<'_> {
     }
 
     /// Becomes a member.
-    fn promoted(&mut self, notice: &RungNotice, hold: Duration, now: Instant) {
+    fn promoted(&mut self, notice: &RungNotice, now: Instant) {
         self.stop(FlowTimer::Replication);
         let flow = &mut *self.flow;
         flow.replication.backoff.reset();
@@ -236,6 +230,7 @@ impl FlowDriver<'_> {
             // The key and the promotion crossed: the source waits for the key's confirmation.
             self.confirm_key();
         }
+        let hold = self.hold();
         let tracker = self.flow.trackers.entry(notice.path).or_default();
         if tracker.largest().is_some_and(|pn| pn >= notice.first_pn) {
             tracker.owe(now, hold);

@@ -142,6 +142,14 @@ impl Flow {
         self.membership.rung()
     }
 
+    /// Returns when an acknowledgement is due, and when a member that has heard nothing falls back.
+    fn deadlines(&self) -> (Option<Instant>, Option<Instant>) {
+        let path = self.membership.path();
+        let tracker = path.and_then(|path| self.trackers.get(&path));
+        let silence = self.membership.silent_at(self.announce.heartbeat);
+        (tracker.and_then(AckTracker::deadline), silence)
+    }
+
     /// Returns the silence after which the flow counts as not arriving.
     fn quiet_span(&self) -> Duration {
         membership::quiet_span(self.announce.heartbeat)
@@ -180,20 +188,27 @@ impl FlowDriver<'_> {
         }
     }
 
-    /// Sets the timers that follow from the membership.
-    fn rearm(&mut self) {
-        let path = self.flow.membership.path();
-        let tracker = path.and_then(|path| self.flow.trackers.get(&path));
-        let ack = tracker.and_then(AckTracker::deadline);
-        let silence = self.flow.membership.silent_at(self.flow.announce.heartbeat);
-        let timer = |timer| Timer::Flow(self.id, timer);
-        self.timers.put(timer(FlowTimer::Ack), ack);
-        self.timers.put(timer(FlowTimer::Silence), silence);
+    /// Sets the timers that follow from the membership, where they have changed.
+    fn rearm(&mut self, before: (Option<Instant>, Option<Instant>)) {
+        let (ack, silence) = self.flow.deadlines();
+        if ack != before.0 {
+            self.timers.put(Timer::Flow(self.id, FlowTimer::Ack), ack);
+        }
+        if silence != before.1 {
+            let timer = Timer::Flow(self.id, FlowTimer::Silence);
+            self.timers.put(timer, silence);
+        }
     }
 
     /// Returns a factor of a quarter more or less, so that receivers do not act in chorus.
     fn jitter(&mut self) -> f64 {
         self.rng.random_range(0.75..1.25)
+    }
+
+    /// Returns the delay of the next acknowledgement: the announced delay, with jitter.
+    fn hold(&mut self) -> Duration {
+        let jitter = self.jitter();
+        self.flow.announce.ack_delay.mul_f64(jitter)
     }
 
     /// Sends an FC_STATE.
@@ -293,6 +308,7 @@ impl Receiver {
         act: impl FnOnce(&mut FlowDriver<'_>) -> R,
     ) -> Option<R> {
         let flow = self.flows.get_mut(&id)?;
+        let before = flow.deadlines();
         let mut driver = FlowDriver {
             id,
             channel: &mut self.channels[flow.channel],
@@ -304,7 +320,7 @@ impl Receiver {
             rungs: self.config.rungs,
         };
         let result = act(&mut driver);
-        driver.rearm();
+        driver.rearm(before);
         Some(result)
     }
 
@@ -377,9 +393,8 @@ impl Receiver {
     }
 
     pub(super) fn on_rung(&mut self, notice: RungNotice, now: Instant) {
-        let hold = self.hold(notice.flow);
         let jitter = self.rng.random_range(0.75..1.25);
-        self.drive(notice.flow, |flow| flow.on_rung(&notice, hold, jitter, now));
+        self.drive(notice.flow, |flow| flow.on_rung(&notice, jitter, now));
     }
 
     /// Handles an expired timer of a flow.
@@ -398,8 +413,8 @@ impl Receiver {
             Timer::Flow(id, FlowTimer::Ack) => Some(id),
             _ => None,
         })?;
-        let hold = self.hold(id);
         let taken = self.drive(id, |flow| {
+            let hold = flow.hold();
             let path = flow.flow.membership.path()?;
             flow.flow.trackers.get_mut(&path)?.take_due(path, now, hold)
         });
@@ -416,16 +431,6 @@ impl Receiver {
         self.feedback_out.retain(|(flow, _)| *flow != id);
         self.feedback_out.push_back((id, sealed.packet));
         sealed.suffices
-    }
-
-    /// Returns the delay of the next acknowledgement: the announced delay with a quarter of
-    /// jitter, so that members do not answer in chorus.
-    fn hold(&mut self, flow: FlowId) -> Duration {
-        let delay = self
-            .flows
-            .get(&flow)
-            .map_or(Duration::ZERO, |f| f.announce.ack_delay);
-        delay.mul_f64(self.rng.random_range(0.75..1.25))
     }
 
     /// Grants every flow time for one more heartbeat, because the caller itself was away.

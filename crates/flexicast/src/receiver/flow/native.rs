@@ -25,6 +25,8 @@ enum JoinState {
 pub(super) struct NativeJoin {
     state: JoinState,
     rejoin: Backoff,
+    /// When the last packet arrived.
+    last_packet: Option<Instant>,
 }
 
 impl Default for NativeJoin {
@@ -33,6 +35,7 @@ impl Default for NativeJoin {
             state: JoinState::Idle,
             // The first repetition comes after `REJOIN_FIRST`; these delays follow it.
             rejoin: Backoff::new(REJOIN_FIRST * 2),
+            last_packet: None,
         }
     }
 }
@@ -44,6 +47,7 @@ impl NativeJoin {
 
     /// Ends the join. Returns whether there was one.
     pub(super) fn leave(&mut self) -> bool {
+        self.last_packet = None;
         let was = std::mem::replace(&mut self.state, JoinState::Idle);
         matches!(was, JoinState::Joined(_))
     }
@@ -56,12 +60,14 @@ impl NativeJoin {
         }
     }
 
-    /// Notes that a packet has arrived.
-    pub(super) fn arrived(&mut self) {
+    /// Notes that a packet has arrived. Returns whether it is the first one at this time: those of
+    /// a batch arrive together.
+    pub(super) fn arrived(&mut self, now: Instant) -> bool {
         self.rejoin.reset();
         if let Some(probe) = self.probe() {
             *probe = Probe::Settled;
         }
+        self.last_packet.replace(now) != Some(now)
     }
 }
 
@@ -165,7 +171,7 @@ mod tests {
         let mut native = NativeJoin::default();
         assert!(native.probe().is_none() && !native.leave());
         native.state = JoinState::Joined(Probe::begin(Instant::now()));
-        native.arrived();
+        native.arrived(Instant::now());
         assert!(matches!(native.probe(), Some(Probe::Settled)));
         assert!(native.leave() && !native.is_joined());
     }

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use super::FlowDriver;
 use super::backoff::REJOIN_FIRST;
 use super::participation::Participation;
+use crate::ack::AckTracker;
 use crate::control::Action;
 use crate::frame::{Frame, Frames};
 use crate::protect::{Opened, peek_flow_id};
@@ -102,6 +103,13 @@ struct PacketFindings {
     frames: Vec<TracedFrame>,
 }
 
+/// Frames of a packet that may be merged.
+struct CheckedFrames<'a> {
+    ack_eliciting: bool,
+    /// The frame of a packet that has no other, as nearly all have.
+    only: Option<Frame<'a>>,
+}
+
 /// Arrival of a packet.
 #[derive(Clone, Copy)]
 struct Arrival {
@@ -109,8 +117,6 @@ struct Arrival {
     rung: Rung,
     mark: Ecn,
     now: Instant,
-    /// Maximum delay of its acknowledgement.
-    hold: Duration,
 }
 
 impl Receiver {
@@ -140,7 +146,6 @@ impl Receiver {
         };
         let mut findings = self.tracer.is_on().then(PacketFindings::default);
         let len = datagram.len();
-        let hold = self.hold(id);
         let taken = self.drive(id, |flow| {
             let path = flow.flow.path(rung);
             let arrival = Arrival {
@@ -148,7 +153,6 @@ impl Receiver {
                 rung,
                 mark,
                 now,
-                hold,
             };
             (path, flow.take_packet(arrival, datagram, &mut findings))
         });
@@ -203,12 +207,15 @@ impl FlowDriver<'_> {
             self.count_refetched(before, arrival.now);
             return FlowInput::Duplicate;
         }
-        let ack_eliciting = match self.check_frames(packet.frames) {
-            Ok(ack_eliciting) => ack_eliciting,
+        let checked = match self.check_frames(packet.frames) {
+            Ok(checked) => checked,
             Err(refused) => return refused,
         };
-        self.merge_frames(&packet);
-        self.accepted(arrival, packet.pn, ack_eliciting);
+        match checked.only {
+            Some(frame) => self.merge_frames(packet.pn, std::iter::once(frame)),
+            None => self.merge_frames(packet.pn, Frames::new(packet.frames).flatten()),
+        }
+        self.accepted(arrival, packet.pn, checked.ack_eliciting);
         self.count_refetched(before, arrival.now);
         FlowInput::Accepted
     }
@@ -252,20 +259,21 @@ impl FlowDriver<'_> {
         }
     }
 
-    /// Returns whether the frames elicit an acknowledgement.
+    /// Checks all frames before any is merged.
     ///
     /// # Errors
     ///
     /// The outcome of a packet with an invalid frame, or for whose updates there is no room.
-    fn check_frames(&mut self, frames: &[u8]) -> Result<bool, FlowInput> {
-        let mut ack_eliciting = false;
-        for frame in Frames::new(frames) {
+    fn check_frames<'a>(&mut self, frames: &'a [u8]) -> Result<CheckedFrames<'a>, FlowInput> {
+        let (mut ack_eliciting, mut only) = (false, None);
+        for (place, frame) in Frames::new(frames).enumerate() {
             let Ok(frame) = frame else {
                 self.channel.stats.reception.flow_invalid += 1;
                 self.count_invalid(1);
                 return Err(FlowInput::Invalid);
             };
             ack_eliciting |= frame.is_ack_eliciting();
+            only = (place == 0).then_some(frame);
             if let Frame::Stream {
                 seq,
                 offset,
@@ -278,13 +286,16 @@ impl FlowDriver<'_> {
                 return Err(FlowInput::NoRoom);
             }
         }
-        Ok(ack_eliciting)
+        Ok(CheckedFrames {
+            ack_eliciting,
+            only,
+        })
     }
 
     /// Merges the frames of a new packet.
-    fn merge_frames(&mut self, packet: &Opened<'_>) {
-        let seen = self.flow.messages.contains(packet.pn);
-        for frame in Frames::new(packet.frames).flatten() {
+    fn merge_frames<'a>(&mut self, pn: u64, frames: impl Iterator<Item = Frame<'a>>) {
+        let seen = self.flow.messages.contains(pn);
+        for frame in frames {
             match frame {
                 Frame::Stream {
                     seq,
@@ -304,7 +315,7 @@ impl FlowDriver<'_> {
                 Frame::Reset { .. } => self.channel.stats.resets += 1,
                 Frame::Datagram { .. } if seen => {}
                 Frame::Datagram { data } => {
-                    self.flow.messages.insert(packet.pn);
+                    self.flow.messages.insert(pn);
                     self.deliver_message(data);
                 }
                 Frame::Padding | Frame::Ping | Frame::Unknown { .. } => {}
@@ -332,7 +343,6 @@ impl FlowDriver<'_> {
             rung,
             mark,
             now,
-            hold,
         } = arrival;
         let stats = &mut self.channel.stats;
         stats.reception.flow_packets += 1;
@@ -342,15 +352,21 @@ impl FlowDriver<'_> {
         stats.copied_packets += u64::from(rung == Rung::Replicated);
         stats.tunnelled_packets += u64::from(rung == Rung::Amt);
         let owes = self.flow.membership.path() == Some(path);
+        let known = self.flow.trackers.get(&path);
+        let hold = match known.is_some_and(AckTracker::is_waiting) {
+            true => Duration::ZERO,
+            false => self.hold(),
+        };
         let tracker = self.flow.trackers.entry(path).or_default();
         tracker.on_packet(pn, now, hold, ack_eliciting, owes);
         tracker.on_mark(mark);
         self.flow.membership.on_packet(path, now);
         match rung {
             Rung::Multicast => {
-                self.flow.native.arrived();
-                let quiet = self.flow.quiet_span();
-                self.set(FlowTimer::Rejoin, now + REJOIN_FIRST.max(quiet));
+                if self.flow.native.arrived(now) {
+                    let quiet = self.flow.quiet_span();
+                    self.set(FlowTimer::Rejoin, now + REJOIN_FIRST.max(quiet));
+                }
                 self.on_native_packet(owes, now);
             }
             Rung::Amt => self.on_tunnelled_packet(now),

@@ -192,7 +192,7 @@ impl FlowDriver<'_> {
     pub(super) fn on_native_packet(&mut self, member: bool, now: Instant) {
         let tunnel = &mut self.flow.tunnel;
         tunnel.last_native = Some(now);
-        if member && !tunnel.is_open() {
+        if member && matches!(tunnel.state, TunnelState::Wanted { .. }) {
             tunnel.close();
             self.stop_tunnel(TunnelTimer::Retry);
         }
