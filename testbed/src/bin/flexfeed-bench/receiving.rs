@@ -31,6 +31,8 @@ const CHANNEL: &str = "bench";
 const SESSION: SessionId = 1;
 /// The first stream that a server opens.
 const FIRST_STREAM: u64 = 3;
+/// Packets with which quiche's client may answer a train.
+const ANSWERS: usize = 4;
 /// Time between two trains: 49 Mbit/s.
 const STEP: Duration = Duration::from_millis(10);
 /// Steps within which a receiver becomes a member.
@@ -89,26 +91,23 @@ fn side_by_side(parcel: &Parcel) -> Result<(Cost, Cost)> {
 fn by_flow(mut ends: Ends, parcel: &Parcel) -> Result<Cost> {
     let mut watch = Stopwatch::new();
     let (mut offered, mut seq, mut received, mut packets) = (0, 0, 0, 0);
-    let mut train: Vec<Vec<u8>> = Vec::new();
+    let mut train = vec![Vec::with_capacity(UDP_PAYLOAD); TRAIN];
     while let Some(update) = parcel.piece(offered) {
         offered += update.len();
         seq += 1;
         ends.source.publish(0, seq, update.clone());
-        train.clear();
-        let mut packet = Vec::new();
-        while ends.source.poll_transmit(ends.now, &mut packet).is_some() {
-            train.push(packet.clone());
+        let (source, mut sent) = (&mut ends.source, 0);
+        while let Some(packet) = train.get_mut(sent)
+            && source.poll_transmit(ends.now, packet).is_some()
+        {
+            sent += 1;
         }
-        ensure!(
-            (1..=TRAIN).contains(&train.len()),
-            "an update is {} packets",
-            train.len()
-        );
-        packets += train.len() as u64;
+        ensure!((1..TRAIN).contains(&sent), "an update is {sent} packets");
+        packets += sent as u64;
         let (now, receiver) = (ends.now, &mut ends.receiver);
         let mut got = Vec::new();
         let acks = watch.time(|| {
-            let taken = train.iter_mut().all(|packet| {
+            let taken = train.iter_mut().take(sent).all(|packet| {
                 receiver.on_flow_datagram(Rung::Multicast, packet, now) == FlowInput::Accepted
             });
             receiver.handle_timeout(now);
@@ -142,17 +141,17 @@ fn by_flow(mut ends: Ends, parcel: &Parcel) -> Result<Cost> {
     })
 }
 
-/// Delivers the parcel by one stream of quiche, a train of packets at a time. Timed are the calls
-/// of the client that take the packets and the stream's bytes.
+/// Delivers the parcel as updates of [`PIECE`] bytes by quiche, a stream each, a train at a time.
+/// Timed is the client: its packets, the streams' bytes that it hands out and its acknowledgements.
 fn by_quiche(mut pair: Pair, parcel: &Parcel) -> Result<Cost> {
     let mut watch = Stopwatch::new();
-    let (mut offered, mut packets) = (0, 0);
+    let (mut offered, mut stream, mut packets) = (0, FIRST_STREAM, 0);
     let (mut train, mut got) = (vec![[0; UDP_PAYLOAD]; TRAIN], vec![0; PIECE]);
     let mut lengths = Vec::with_capacity(TRAIN);
+    let (mut answers, mut answered) = ([[0; UDP_PAYLOAD]; ANSWERS], Vec::with_capacity(ANSWERS));
     while let Some(piece) = parcel.piece(offered) {
         offered += piece.len();
-        let fin = offered == parcel.len();
-        let taken = pair.server.stream_send(FIRST_STREAM, &piece, fin)?;
+        let taken = pair.server.stream_send(stream, &piece, true)?;
         ensure!(taken == piece.len(), "quiche's windows are not wide open");
         lengths.clear();
         for packet in &mut train {
@@ -162,6 +161,7 @@ fn by_quiche(mut pair: Pair, parcel: &Parcel) -> Result<Cost> {
             }
         }
         packets += lengths.len() as u64;
+        answered.clear();
         let client = &mut pair.client;
         let received = watch.time(|| -> Result<usize> {
             for (packet, len) in train.iter_mut().zip(&lengths) {
@@ -170,15 +170,16 @@ fn by_quiche(mut pair: Pair, parcel: &Parcel) -> Result<Cost> {
             }
             let mut received = 0;
             while let Some(rest) = got.get_mut(received..).filter(|rest| !rest.is_empty()) {
-                match client.stream_recv(FIRST_STREAM, rest) {
-                    Ok((len, fin)) => {
-                        received += len;
-                        if fin {
-                            break;
-                        }
-                    }
-                    Err(quiche::Error::Done) => break,
-                    Err(error) => return Err(error).context("reading what a client received"),
+                let (len, fin) = client.stream_recv(stream, rest)?;
+                received += len;
+                if fin {
+                    break;
+                }
+            }
+            for answer in &mut answers {
+                match send(client, answer)? {
+                    Some(len) => answered.push(len),
+                    None => break,
                 }
             }
             Ok(received)
@@ -187,11 +188,11 @@ fn by_quiche(mut pair: Pair, parcel: &Parcel) -> Result<Cost> {
             got.get(..received) == Some(&piece[..]),
             "what quiche's client received is not what was sent"
         );
-        let mut answer = [0; UDP_PAYLOAD];
-        while let Some(len) = send(client, &mut answer)? {
-            let answer = answer.get_mut(..len).unwrap_or_default();
+        for (answer, len) in answers.iter_mut().zip(&answered) {
+            let answer = answer.get_mut(..*len).unwrap_or_default();
             pair.server.recv(answer, to_server())?;
         }
+        stream += 4;
     }
     Ok(Cost {
         time: watch.total(),
