@@ -426,8 +426,9 @@ impl RateController {
     }
 
     fn plan_tick(&mut self, now: Instant) {
-        let at = now + self.interval();
-        self.tick.get_or_insert(at);
+        if self.tick.is_none() {
+            self.tick = Some(now + self.interval());
+        }
     }
 
     /// Measures for the circuit breaker.
