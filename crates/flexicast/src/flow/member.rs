@@ -4,6 +4,7 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use super::checks::MemberTimer;
 use super::grants::Grant;
 use super::lag::Lag;
 use super::ledger::{Ledger, StreamRange};
@@ -75,11 +76,13 @@ impl Delays {
         self.ack = self.ack.max(delay);
     }
 
-    /// Applies a shorter acknowledgement delay when it counts.
-    pub(crate) fn handle_timeout(&mut self, now: Instant) {
-        if let Some((_, delay)) = self.lower_ack.take_if(|(at, _)| *at <= now) {
+    /// Applies a shorter acknowledgement delay when it counts. Returns whether it does from now on.
+    pub(crate) fn handle_timeout(&mut self, now: Instant) -> bool {
+        let lower = self.lower_ack.take_if(|(at, _)| *at <= now);
+        if let Some((_, delay)) = lower {
             self.ack = delay;
         }
+        lower.is_some()
     }
 }
 
@@ -95,7 +98,10 @@ pub(crate) struct Member {
     /// When the first data packet was sent that this member did not acknowledge although it was
     /// repaired meanwhile.
     silent_since: Option<Instant>,
+    /// When it may find out about a loss.
     loss_at: Option<Instant>,
+    /// Its next check.
+    pub(crate) timer: MemberTimer,
     reordering: Reordering,
     pub(crate) ecn: EcnValidation,
     /// Packets of the flow sent before it became a member.
@@ -109,12 +115,10 @@ pub(crate) struct Member {
 /// Result of checking a member's timers.
 #[derive(Debug, Default)]
 pub(crate) struct TimerCheck {
-    /// When to look again, but for [`Member::loss_at`]; `None` while it owes nothing.
-    pub(crate) next: Option<Instant>,
+    /// Its next check, if it stays.
+    pub(crate) next: MemberTimer,
     /// Cause for which it has to leave the flow.
     pub(crate) fall_back: Option<Cause>,
-    /// Whether data past its own probe timeout is unacknowledged.
-    pub(crate) waiting: bool,
 }
 
 /// Outcome of an acknowledgement or a check for a member's packets.
@@ -161,6 +165,7 @@ impl Member {
             largest: None,
             silent_since: None,
             loss_at: None,
+            timer: MemberTimer::default(),
             reordering: Reordering::default(),
             ecn: EcnValidation::default(),
             sent_before: 0,
@@ -173,11 +178,6 @@ impl Member {
     /// Marks packet numbers that are never sent: no member owes them.
     pub(crate) fn skip(&mut self, range: Range<u64>, ledger: &mut Ledger) {
         self.resolve(range, ledger);
-    }
-
-    /// When it may find out about a loss.
-    pub(crate) fn loss_at(&self) -> Option<Instant> {
-        self.loss_at
     }
 
     /// The largest packet number that it acknowledged.
@@ -253,7 +253,7 @@ impl Member {
 
     /// RFC 9002 section 6.1: what lies below the largest acknowledged packet and is late by three
     /// packets or by the time threshold is lost; by time alone where the path reorders.
-    pub(super) fn detect_loss(&mut self, ledger: &mut Ledger, now: Instant, out: &mut Resolution) {
+    fn detect_loss(&mut self, ledger: &mut Ledger, now: Instant, out: &mut Resolution) {
         self.loss_at = None;
         let Some(largest) = self.largest else { return };
         let delay = self.reordering.loss_delay(self.rtt.loss_delay());
@@ -297,7 +297,11 @@ impl Member {
             self.detect_loss(ledger, now, settled);
         }
         let mut out = TimerCheck::default();
-        let mut due = |at: Instant| out.next = Some(out.next.map_or(at, |next| next.min(at)));
+        out.next.at = self.loss_at;
+        out.next.is_idle = true;
+        let due = |next: &mut MemberTimer, at: Instant| {
+            next.at = Some(next.at.map_or(at, |earlier| earlier.min(at)));
+        };
         let tail_delay = self.rtt.pto(delays.ack) * 2;
         let fall_back = self.fall_back_delay(delays);
         // Behind the largest acknowledged packet: nothing shows whether these are lost or the
@@ -316,7 +320,8 @@ impl Member {
                 first_data.get_or_insert(sent.at);
                 let repair_at = sent.at + tail_delay + delays.lag.within(sent.at, now);
                 if repair_at > now {
-                    due(repair_at);
+                    due(&mut out.next, repair_at);
+                    out.next.is_idle = false;
                     break 'tail;
                 }
                 settled.tail.push(pn);
@@ -326,11 +331,10 @@ impl Member {
         let silent_since = [self.silent_since, first_data].into_iter().flatten().min();
         if let Some(since) = silent_since {
             let since = since + delays.lag.within(since, now);
-            out.waiting = since + self.rtt.pto(delays.ack) <= now;
             if since + fall_back <= now {
                 out.fall_back = Some(Cause::AckTimeout);
             } else {
-                due(since + fall_back);
+                due(&mut out.next, since + fall_back);
             }
         }
         if let Some(since) = first_any {
@@ -339,12 +343,13 @@ impl Member {
             if since + silence <= now {
                 out.fall_back = out.fall_back.or(Some(Cause::HeartbeatLost));
             } else {
-                due(since + silence);
+                due(&mut out.next, since + silence);
             }
         }
         if !repaired.is_empty() {
             self.silent_since = silent_since;
         }
+        out.next.is_silent = self.silent_since.is_some();
         for range in repaired {
             self.resolve(range, ledger);
         }

@@ -2,11 +2,45 @@
 
 use std::time::{Duration, Instant};
 
+use crate::rtt::RttEstimator;
+
 /// Interval of PINGs that help a newcomer's proof, and their time after its request to join.
 const PROBE_EVERY: Duration = Duration::from_millis(100);
 const PROBE_FOR: Duration = Duration::from_secs(1);
 /// After data, probes for acknowledgements come no faster than this.
 pub(super) const MIN_TAIL_PROBE: Duration = Duration::from_millis(5);
+
+/// Acknowledgement delays within which each member is heard, and the same time at least.
+const HEARD_WITHIN: (u32, Duration) = (4, Duration::from_millis(250));
+
+/// Longest of the members' probe timeouts, as far as they were heard lately.
+#[derive(Debug)]
+struct LongestTimeout {
+    /// Begin of the present span of time; `None` before the first member was heard.
+    began: Option<Instant>,
+    present: Duration,
+    /// The longest one of the span before.
+    previous: Duration,
+}
+
+impl LongestTimeout {
+    /// Notes the timeout of a member that is heard, as each is within a span of time.
+    fn add(&mut self, timeout: Duration, span: Duration, now: Instant) {
+        let is_over = |began| now.saturating_duration_since(began) >= span;
+        if self.began.is_none_or(is_over) {
+            let before = self
+                .began
+                .replace(now)
+                .map_or(Duration::ZERO, |_| self.present);
+            (self.previous, self.present) = (before, Duration::ZERO);
+        }
+        self.present = self.present.max(timeout);
+    }
+
+    fn get(&self) -> Duration {
+        self.present.max(self.previous)
+    }
+}
 
 /// When a flow sends PINGs.
 #[derive(Debug)]
@@ -16,18 +50,21 @@ pub(super) struct Pings {
     probe_until: Option<Instant>,
     /// Time of the next probe for acknowledgements.
     tail_at: Option<Instant>,
-    /// Time from a packet to the probe for its acknowledgements: the longest probe timeout of all
-    /// members.
-    tail_delay: Duration,
+    /// Of the members' probe timeouts, with their acknowledgement delay.
+    longest: LongestTimeout,
 }
 
 impl Pings {
-    pub(super) fn new(tail_delay: Duration) -> Self {
+    pub(super) fn new(ack_delay: Duration) -> Self {
         Pings {
             last_sent: None,
             probe_until: None,
             tail_at: None,
-            tail_delay,
+            longest: LongestTimeout {
+                began: None,
+                present: ack_delay * 2,
+                previous: Duration::ZERO,
+            },
         }
     }
 
@@ -46,14 +83,11 @@ impl Pings {
         (self.tail_at, self.probe_until) = (None, None);
     }
 
-    /// Sets the longest probe timeout of all members.
-    pub(super) fn set_tail_delay(&mut self, pto: Duration) {
-        self.tail_delay = pto;
-    }
-
-    /// Raises the longest probe timeout of all members to that of one of them.
-    pub(super) fn raise_tail_delay(&mut self, pto: Duration) {
-        self.tail_delay = self.tail_delay.max(pto);
+    /// Notes the round trips of a member that is heard.
+    pub(super) fn note_member(&mut self, rtt: &RttEstimator, ack_delay: Duration, now: Instant) {
+        let (acks, least) = HEARD_WITHIN;
+        let span = (ack_delay * acks).max(least);
+        self.longest.add(rtt.pto(ack_delay), span, now);
     }
 
     /// Notes that a packet was sent. `probe` says that its acknowledgements are probed for, which
@@ -62,7 +96,7 @@ impl Pings {
     pub(super) fn note_sent(&mut self, now: Instant, probe: bool, fall_back: Duration) {
         self.last_sent = Some(now);
         let longest = (fall_back / 3).max(MIN_TAIL_PROBE);
-        let delay = self.tail_delay.clamp(MIN_TAIL_PROBE, longest);
+        let delay = self.longest.get().clamp(MIN_TAIL_PROBE, longest);
         self.tail_at = probe.then(|| now + delay);
     }
 
@@ -105,16 +139,33 @@ mod tests {
     #[test]
     fn one_probe_follows_the_last_packet_within_bounds() {
         let now = Instant::now();
-        let mut pings = Pings::new(PTO);
-        let mut tail = |pto| {
-            pings.set_tail_delay(pto);
+        let tail = |pto: Duration| {
+            let mut pings = Pings::new(pto / 2);
             pings.note_sent(now, true, FALL_BACK);
-            pings.next_timeout(HEARTBEAT).unwrap() - now
+            let at = pings.next_timeout(HEARTBEAT).unwrap();
+            pings.stop();
+            assert_eq!(pings.next_timeout(HEARTBEAT), Some(now + HEARTBEAT));
+            at - now
         };
         assert_eq!(tail(PTO), PTO);
         assert_eq!(tail(Duration::ZERO), MIN_TAIL_PROBE);
         assert_eq!(tail(HEARTBEAT), FALL_BACK / 3);
-        pings.stop();
-        assert_eq!(pings.next_timeout(HEARTBEAT), Some(now + HEARTBEAT));
+    }
+
+    #[test]
+    fn the_slowest_member_counts_for_as_long_as_it_is_heard() {
+        let (start, (_, span)) = (Instant::now(), HEARD_WITHIN);
+        let member = |rtt| RttEstimator::new(Duration::from_millis(rtt));
+        let mut pings = Pings::new(PTO);
+        pings.note_member(&member(10), PTO, start);
+        assert_eq!(pings.longest.get(), Duration::from_millis(10 + 20) + PTO);
+        pings.note_member(&member(40), PTO, start);
+        let slow = Duration::from_millis(40 + 80) + PTO;
+        for (spans, expected) in [(1, true), (2, false)] {
+            // An hour without packets is no absence.
+            let now = start + span * spans + 3600 * HEARTBEAT;
+            pings.note_member(&member(10), PTO, now);
+            assert_eq!(pings.longest.get() == slow, expected);
+        }
     }
 }

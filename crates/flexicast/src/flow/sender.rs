@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::checks::MemberChecks;
+use super::checks::{MemberChecks, MemberTimer};
 use super::epoch::Epochs;
 use super::grants::Window;
 use super::ledger::{Ledger, StreamRange};
@@ -176,8 +176,6 @@ pub struct FlowSender {
     pub(super) checks: MemberChecks,
     /// Newest packet with data.
     pub(super) last_data: Option<u64>,
-    /// Whether the last check saw members past their probe timeout.
-    pub(super) waiting: bool,
     pub(super) events: VecDeque<FlowEvent>,
     pub(super) stats: FlowStats,
     /// The stream ranges of the packet in the making.
@@ -197,7 +195,7 @@ impl FlowSender {
         let epochs = Epochs::new(config.algorithm, secret)?;
         let delays = Delays::new(config.ack_delay, config.fall_back, config.heartbeat);
         Ok(FlowSender {
-            pings: Pings::new(config.ack_delay * 2),
+            pings: Pings::new(config.ack_delay),
             epochs,
             delays,
             unconfirmed: 0,
@@ -211,7 +209,6 @@ impl FlowSender {
             pmtu: Pmtu::new(config.udp_payload, config.max_udp_payload),
             checks: MemberChecks::default(),
             last_data: None,
-            waiting: false,
             events: VecDeque::new(),
             stats: FlowStats {
                 epochs: 1,
@@ -358,8 +355,17 @@ impl FlowSender {
         let granted = self.queue.pushed() + self.initial_window();
         let mut new = Member::new(path, cut, rtt, confirmed, granted);
         new.sent_before = self.stats.packets;
-        if let Some(before) = self.members.insert(member, new) {
-            self.checks.plan_loss(member, before.loss_at(), None);
+        let former = self.members.remove(&member);
+        if let Some(former) = &former {
+            self.checks.remove(member, former.timer);
+        }
+        let idle = MemberTimer {
+            is_idle: true,
+            ..MemberTimer::default()
+        };
+        self.checks.replace(member, &mut new.timer, idle);
+        self.members.insert(member, new);
+        if let Some(before) = former {
             before.leave(&mut self.ledger);
             self.pacer.remove(member);
             self.ledger.sweep();
@@ -378,7 +384,7 @@ impl FlowSender {
         let gone = self.members.remove(&member)?;
         self.pacer.remove(member);
         self.remove_from_sizes(member);
-        self.checks.plan_loss(member, gone.loss_at(), None);
+        self.checks.remove(member, gone.timer);
         let lowest = self.window.is_lowest(&gone.grant);
         let mut owed = gone.leave(&mut self.ledger);
         self.ledger.sweep();
@@ -473,14 +479,14 @@ impl FlowSender {
 
     /// Checks the members' timers if they are due: losses, tails, fall-backs.
     pub fn handle_timeout(&mut self, now: Instant) {
-        self.delays.handle_timeout(now);
+        if self.delays.handle_timeout(now) {
+            let members = self.members.keys().copied();
+            self.checks.check_all(members, now);
+        }
         self.pacer.set_ack_delay(self.delays.ack);
         self.switch_if_due(now);
         self.drop_blocking(now);
-        if self.checks.take_due(now) {
-            self.check_members(now);
-        }
-        self.check_losses(now);
+        self.check_members(now);
         let stopped = self.pacer.breaker() == BreakerState::Open;
         self.pacer.handle_timeout(now);
         if stopped && self.pacer.breaker() != BreakerState::Open {

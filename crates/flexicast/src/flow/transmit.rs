@@ -123,10 +123,9 @@ impl FlowSender {
         }
         self.ledger.push(now, contents, self.members.len(), full);
         if self.ledger.len() > 0 {
-            // No member can be late before the acknowledgement delay is over. A later check, as
-            // after a heartbeat, comes forward.
+            // No member can be late before the acknowledgement delay is over.
             let at = now + self.config.ack_delay.max(MIN_TAIL_PROBE);
-            self.checks.plan(Some(at));
+            self.checks.note_sent(at);
         }
         true
     }
@@ -187,7 +186,7 @@ impl FlowSender {
             !self.members.is_empty()
         } else {
             let is_owed = |last| self.ledger.len() > 0 && self.ledger.base() <= last;
-            self.waiting || self.last_data.is_some_and(is_owed)
+            self.checks.any_silent() || self.last_data.is_some_and(is_owed)
         };
         self.shared.note_sent(pn);
         self.pings.note_sent(now, probe, self.config.fall_back);

@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
+use super::checks::MemberTimer;
 use super::member::Resolution;
 use super::pacer::BreakerState;
-use super::pings::MIN_TAIL_PROBE;
 use super::sender::{AckError, FlowEvent, FlowSender, MemberId};
 use crate::Cause;
 use crate::ack::PathAck;
@@ -27,7 +27,6 @@ impl FlowSender {
         }
         let mut settled = Resolution::default();
         let is_newest = member.largest_acked().is_none_or(|l| ack.largest() > l);
-        let loss_at = member.loss_at();
         member.on_ack(ack, &self.delays, &mut self.ledger, now, &mut settled);
         // Counts of older acknowledgements are overtaken (RFC 9000 section 13.4.2.1).
         let marked = if is_newest {
@@ -44,81 +43,57 @@ impl FlowSender {
         } else {
             0
         };
-        self.pings.raise_tail_delay(member.rtt.pto(self.delays.ack));
-        let next = member
-            .check(&self.delays, &mut self.ledger, now, &mut settled)
-            .next;
-        self.checks.plan_loss(id, loss_at, member.loss_at());
-        let rtt = member.rtt.smoothed();
-        let size = &mut member.size;
-        self.pmtu
-            .on_resolution(id, size, &mut settled, &self.ledger);
-        self.repair(id, &settled);
-        self.ledger.sweep();
-        self.pacer.on_resolution(id, &settled, rtt, now);
+        self.pings.note_member(&member.rtt, self.delays.ack, now);
+        let checked = member.check(&self.delays, &mut self.ledger, now, &mut settled);
+        let next = match checked.fall_back {
+            // Members are judged when everything that has come is read.
+            Some(_) => MemberTimer {
+                at: Some(now),
+                ..checked.next
+            },
+            None => checked.next,
+        };
+        self.checks.replace(id, &mut member.timer, next);
+        self.resolve(id, settled, now);
         if marked > 0 {
             self.stats.ce += marked;
             self.pacer.on_marked(id, marked, ack.largest(), now);
         }
-        self.checks.plan(next);
         self.follow_rate_control();
         self.follow_sizes(now);
         Ok(())
     }
 
-    /// Looks for the losses of members of which one may be due.
-    pub(super) fn check_losses(&mut self, now: Instant) {
-        while let Some(id) = self.checks.take_due_loss(now) {
+    /// Checks the members whose timers are due.
+    pub(super) fn check_members(&mut self, now: Instant) {
+        for id in self.checks.take_due(now) {
             let Some(member) = self.members.get_mut(&id) else {
                 continue;
             };
             let mut settled = Resolution::default();
-            member.detect_loss(&mut self.ledger, now, &mut settled);
-            self.checks.plan_loss(id, None, member.loss_at());
-            let size = &mut member.size;
-            self.pmtu
-                .on_resolution(id, size, &mut settled, &self.ledger);
-            let rtt = member.rtt.smoothed();
-            self.repair(id, &settled);
-            self.ledger.sweep();
-            self.pacer.on_resolution(id, &settled, rtt, now);
-        }
-    }
-
-    /// Checks the members' timers.
-    pub(super) fn check_members(&mut self, now: Instant) {
-        self.waiting = false;
-        let (mut next, mut pto) = (None, MIN_TAIL_PROBE);
-        let (mut gone, mut losses) = (Vec::new(), Vec::new());
-        for (id, member) in &mut self.members {
-            let (loss_at, mut settled) = (member.loss_at(), Resolution::default());
             let checked = member.check(&self.delays, &mut self.ledger, now, &mut settled);
-            self.checks.plan_loss(*id, loss_at, member.loss_at());
-            let rtt = member.rtt.smoothed();
-            let size = &mut member.size;
-            self.pmtu
-                .on_resolution(*id, size, &mut settled, &self.ledger);
-            self.pacer.on_resolution(*id, &settled, rtt, now);
+            self.checks.replace(id, &mut member.timer, checked.next);
             let fall_back = checked.fall_back;
             #[cfg(feature = "fault-injection")]
             let fall_back = fall_back.filter(|_| !self.fall_back_off);
-            losses.push((*id, settled));
-            self.waiting |= checked.waiting;
-            pto = pto.max(member.rtt.pto(self.delays.ack));
-            match fall_back {
-                Some(cause) => gone.push((*id, cause)),
-                None => next = [next, checked.next].into_iter().flatten().min(),
+            self.resolve(id, settled, now);
+            if let Some(cause) = fall_back {
+                self.drop_member(id, cause);
             }
         }
-        self.pings.set_tail_delay(pto);
-        for (member, settled) in losses {
-            self.repair(member, &settled);
-        }
-        for (member, cause) in gone {
-            self.drop_member(member, cause);
-        }
+    }
+
+    /// Follows what was found out about a member's packets.
+    fn resolve(&mut self, id: MemberId, mut settled: Resolution, now: Instant) {
+        let Some(member) = self.members.get_mut(&id) else {
+            return;
+        };
+        let (rtt, size) = (member.rtt.smoothed(), &mut member.size);
+        self.pmtu
+            .on_resolution(id, size, &mut settled, &self.ledger);
+        self.repair(id, &settled);
         self.ledger.sweep();
-        self.checks.plan(next);
+        self.pacer.on_resolution(id, &settled, rtt, now);
     }
 
     /// Does what the rate controller has decided: members that are too slow or lose too much leave,
@@ -163,5 +138,61 @@ impl FlowSender {
                 departure,
             });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::flow::FlowConfig;
+    use crate::protect::FlowSecret;
+    use crate::{FlowId, PathId, Rung};
+
+    const MS: Duration = Duration::from_millis(1);
+    const MEMBERS: u64 = 300;
+    const RTT: u32 = 20;
+
+    /// The work of many members is that of their acknowledgements: no timer of theirs is due while
+    /// each acknowledges once in 30 ms, whatever the others do.
+    #[test]
+    fn members_that_acknowledge_in_time_are_not_looked_at() {
+        let (start, path) = (Instant::now(), PathId::new(1, Rung::Multicast));
+        let config = FlowConfig::new(FlowId([1; 8]), FlowSecret::from([1; 32]));
+        let mut flow = FlowSender::new(config).unwrap();
+        flow.set_listeners(MEMBERS as usize, start);
+        for id in 0..MEMBERS {
+            flow.admit(id, path, MS * RTT, 1, start);
+        }
+        let (mut packet, mut sent, mut looks) = (Vec::new(), Vec::new(), 0);
+        for tick in 0..2000 {
+            let now = start + MS * tick;
+            if tick % 10 == 0 {
+                flow.push(u64::from(tick / 10) + 1, Bytes::from_static(&[7; 900]));
+            }
+            looks += u32::from(flow.checks.next_timeout().is_some_and(|at| at <= now));
+            flow.handle_timeout(now);
+            while flow.poll_transmit(now, &mut packet) {
+                sent.push(tick);
+            }
+            let arrived = sent.partition_point(|at| at + RTT <= tick);
+            for id in (0..MEMBERS).filter(|id| (u64::from(tick) + id).is_multiple_of(30)) {
+                let Some(last) = arrived.checked_sub(1) else {
+                    continue;
+                };
+                let ack = PathAck {
+                    path,
+                    delay: MS * (tick - RTT - sent[last]),
+                    ranges: std::iter::once(0..arrived as u64).collect(),
+                    ecn: None,
+                };
+                flow.on_ack(id, &ack, now).unwrap();
+            }
+        }
+        assert!(sent.len() >= 200 && flow.members() == MEMBERS as usize);
+        assert!(looks <= 2, "{looks} checks");
     }
 }
