@@ -101,10 +101,38 @@ impl FeedbackOpener {
     /// Opens a packet in place and returns its number and payload. `None` if it does not verify, or
     /// arrived before, or its number is so old that this is not known any more.
     pub fn open<'a>(&mut self, packet: &'a mut [u8]) -> Option<(u64, &'a [u8])> {
-        let opened = self.key.open(self.received.next, packet).ok()?;
-        let fresh = !opened.key_phase && self.received.insert(opened.pn);
-        fresh.then_some((opened.pn, opened.frames))
+        match self.open_if(packet, || true)? {
+            FeedbackPacket::Accepted(pn, payload) => Some((pn, payload)),
+            FeedbackPacket::Refused => None,
+        }
     }
+
+    /// Opens a packet like [`FeedbackOpener::open`], which counts as arrived only if `accepts`
+    /// returns true: whoever copies a packet and is faster must not take its place.
+    pub(crate) fn open_if<'a>(
+        &mut self,
+        packet: &'a mut [u8],
+        accepts: impl FnOnce() -> bool,
+    ) -> Option<FeedbackPacket<'a>> {
+        let opened = self.key.open(self.received.next, packet).ok()?;
+        if opened.key_phase || !self.received.is_new(opened.pn) {
+            return None;
+        }
+        if !accepts() {
+            return Some(FeedbackPacket::Refused);
+        }
+        self.received.insert(opened.pn);
+        Some(FeedbackPacket::Accepted(opened.pn, opened.frames))
+    }
+}
+
+/// A packet that verified and had not arrived before.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum FeedbackPacket<'a> {
+    /// Its number and payload.
+    Accepted(u64, &'a [u8]),
+    /// The caller did not accept it.
+    Refused,
 }
 
 /// The newest packet numbers that arrived.
@@ -117,8 +145,19 @@ struct ReplayWindow {
 }
 
 impl ReplayWindow {
+    /// Whether a packet number is new for certain.
+    fn is_new(&self, pn: u64) -> bool {
+        let Some(back) = self.next.checked_sub(pn + 1) else {
+            return true;
+        };
+        back < WINDOW && self.bits & (1 << back) == 0
+    }
+
     /// Adds a packet number. Returns whether it is new for certain.
     fn insert(&mut self, pn: u64) -> bool {
+        if !self.is_new(pn) {
+            return false;
+        }
         if pn >= self.next {
             let ahead = pn - self.next + 1;
             self.bits = match ahead < WINDOW {
@@ -126,17 +165,9 @@ impl ReplayWindow {
                 false => 0,
             };
             self.next = pn + 1;
-            self.bits |= 1;
-            return true;
         }
-        let back = self.next - 1 - pn;
-        let bit = match back < WINDOW {
-            true => 1 << back,
-            false => return false,
-        };
-        let fresh = self.bits & bit == 0;
-        self.bits |= bit;
-        fresh
+        self.bits |= 1 << (self.next - 1 - pn);
+        true
     }
 }
 
@@ -186,6 +217,23 @@ mod tests {
         }
         for packet in &packets {
             assert_eq!(opener.open(&mut packet.clone()), None, "a replay");
+        }
+    }
+
+    #[test]
+    fn a_packet_that_is_refused_may_still_arrive_once() {
+        let (mut sealer, mut opener) = pair();
+        let packets: Vec<_> = (0..9).map(|i| sealer.seal(&[i; 9]).unwrap()).collect();
+        for i in [8, 0, 4] {
+            for _ in 0..2 {
+                let mut copy = packets[i].clone();
+                let refused = opener.open_if(&mut copy, || false);
+                assert_eq!(refused, Some(FeedbackPacket::Refused));
+            }
+            assert!(opener.open(&mut packets[i].clone()).is_some());
+            let mut copy = packets[i].clone();
+            let replay = opener.open_if(&mut copy, || unreachable!());
+            assert_eq!(replay, None);
         }
     }
 

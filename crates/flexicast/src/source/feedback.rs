@@ -9,7 +9,9 @@ use super::scope::ChannelScope;
 use super::types::{ChannelIndex, SessionId};
 use crate::FlowId;
 use crate::control::{CAPABILITY_FEEDBACK, Control, FeedbackKey};
-use crate::feedback::{FEEDBACK_BIT, FeedbackOpener, NOTICE_LEN, RENEWED_AT, return_notice};
+use crate::feedback::{
+    FEEDBACK_BIT, FeedbackOpener, FeedbackPacket, NOTICE_LEN, RENEWED_AT, return_notice,
+};
 use crate::protect::{Algorithm, FlowSecret, peek_flow_id};
 
 /// A key that a receiver may use.
@@ -259,12 +261,11 @@ impl Source {
             return FeedbackInput::Dropped;
         }
         session.budgets.feedback.take(1);
-        let Some((pn, payload)) = live.opener.open(datagram) else {
-            return FeedbackInput::Dropped;
+        let (pn, payload) = match live.opener.open_if(datagram, || is_path(id)) {
+            Some(FeedbackPacket::Accepted(pn, payload)) => (pn, payload),
+            Some(FeedbackPacket::Refused) => return FeedbackInput::Elsewhere,
+            None => return FeedbackInput::Dropped,
         };
-        if !is_path(id) {
-            return FeedbackInput::Elsewhere;
-        }
         self.out.counters.feedback.packets += 1;
         let progress = self.feedback.advance(address, place, pn);
         if let Some(flow) = progress.first {

@@ -224,6 +224,26 @@ fn feedback_from_another_address_is_answered_by_a_notice_alone() {
     lab.assert_complete(1);
 }
 
+/// A copy of each packet that is faster than it, from an address of its own, takes nothing away from
+/// the member, and the packet still counts once.
+#[test]
+fn an_observer_that_is_faster_silences_no_member() {
+    let mut lab = lab(11, 2);
+    publish(&mut lab, 50);
+    let before = lab.feedback.sent.len();
+    lab.feedback.raced = true;
+    lab.feedback.copies = 30;
+    publish(&mut lab, 100);
+    lab.run(500 * MS);
+    let sent = lab.feedback.sent.len();
+    assert!(sent > before + 50);
+    assert_eq!(counters(&lab).packets, sent as u64);
+    assert_eq!(counters(&lab).elsewhere, lab.feedback.notices);
+    assert!(counters(&lab).invalid > 10, "copies");
+    (0..2).for_each(|i| assert_eq!(lab.moves(i), [JOINED]));
+    lab.assert_complete(1);
+}
+
 /// Another flow has other keys, and those of the old one are worth nothing.
 #[test]
 fn another_flow_has_feedback_of_its_own() {

@@ -138,6 +138,8 @@ pub struct FeedbackPath {
     pub jitter: Duration,
     /// The packets come from another address than the connection has.
     pub elsewhere: bool,
+    /// An observer sends a copy of each packet from its own address, which arrives first.
+    pub raced: bool,
     /// All packets that were sent.
     pub sent: Vec<Vec<u8>>,
     /// Number of packets that arrived, copies included.

@@ -440,6 +440,10 @@ impl Lab {
     fn take_feedback(&mut self, i: usize, mut packet: Vec<u8>) {
         let (now, elsewhere, session) = (self.now, self.feedback.elsewhere, self.session(i));
         self.feedback.arrived += 1;
+        if self.feedback.raced {
+            let notice = self.source.on_feedback(&mut packet.clone(), now, |_| false);
+            self.feedback.notices += u64::from(notice.is_some());
+        }
         let is_path = |id| id == session && !elsewhere;
         if let Some(notice) = self.source.on_feedback(&mut packet, now, is_path) {
             assert!(notice.len() < packet.len());
