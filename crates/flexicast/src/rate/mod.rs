@@ -350,17 +350,21 @@ impl RateController {
     }
 
     /// Takes that a member reports `marked` more packets with the ECN mark of congestion; the
-    /// newest packet that it acknowledges is `largest`. They act as a loss event, at most once per
-    /// round trip, and are no losses (RFC 3168 section 6.1.2, RFC 9002 section 7.1).
+    /// newest packet that it acknowledges is `largest`, which may be a probe of a size. They act as a
+    /// loss event, at most once per round trip, and are no losses (RFC 3168 section 6.1.2, RFC 9002
+    /// section 7.1).
     pub fn on_marked(&mut self, member: MemberId, marked: u64, largest: u64, now: Instant) {
         let Some(reporter) = self.members.get_mut(&member).filter(|_| marked > 0) else {
+            return;
+        };
+        let Some(newest) = self.sent.newest_up_to(largest).copied() else {
             return;
         };
         reporter.counts = true;
         match self.config.policy {
             RatePolicy::Fixed => {}
-            RatePolicy::CubicMin => self.on_cubic_marked(member, largest),
-            RatePolicy::TcpFriendly => self.on_friendly_marked(member, marked, largest, now),
+            RatePolicy::CubicMin => self.on_cubic_marked(member, newest.pn),
+            RatePolicy::TcpFriendly => self.on_friendly_marked(member, marked, newest, now),
         }
         self.update_rate(now);
         self.plan_tick(now);

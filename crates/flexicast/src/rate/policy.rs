@@ -4,7 +4,7 @@ use super::*;
 use crate::rate::friendly::{Congestion, response};
 use crate::rate::marks::Marks;
 use crate::rate::member::{Report, sum};
-use crate::rate::sent::Amount;
+use crate::rate::sent::{Amount, SentPacket};
 
 /// Share above the flow's rate from which on a member with a controller of its own limits nothing.
 const RECOVERED: f64 = 1.2;
@@ -197,15 +197,13 @@ impl RateController {
         &mut self,
         id: MemberId,
         marked: u64,
-        largest: u64,
+        newest: SentPacket,
         now: Instant,
     ) {
+        let (largest, sent) = (newest.pn, newest.at);
         let count = self.members.len();
         let (ordinal, answered) = (self.sent.ordinal(largest), self.answered);
         let all = Duration::from_secs_f64(self.rtt) + self.config.ack_delay * 2;
-        let Some(sent) = self.sent.get(largest).map(|packet| packet.at) else {
-            return;
-        };
         let Some(member) = self.members.get_mut(&id) else {
             return;
         };

@@ -122,6 +122,12 @@ impl SentLog {
         (packet.pn == pn).then_some(packet)
     }
 
+    /// The newest recorded packet up to this number.
+    pub(super) fn newest_up_to(&self, pn: u64) -> Option<&SentPacket> {
+        let index = self.index(pn.saturating_add(1)).checked_sub(1)?;
+        self.packets.get(index)
+    }
+
     /// Calls `lost` with each recorded packet of `range` after counting it as lost by one more
     /// member.
     pub(super) fn lose(&mut self, range: Range<u64>, mut lost: impl FnMut(&SentPacket)) {
@@ -181,6 +187,8 @@ mod tests {
         );
         assert_eq!((log.ordinal(1000), log.ordinal(500)), (10, 10));
         assert!(log.get(500).is_none() && log.get(1003).is_some());
+        let newest = |pn| log.newest_up_to(pn).map(|packet| packet.pn);
+        assert_eq!([3, 500, 1003].map(newest), [3, 9, 1003].map(Some));
         assert_eq!(log.amount(7..7), Amount::default());
         assert_eq!(log.amount(2000..3000), Amount::default());
     }

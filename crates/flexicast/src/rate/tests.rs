@@ -2,6 +2,7 @@
 //! member reports it.
 
 mod evictions;
+mod marks;
 
 use proptest::prelude::*;
 
