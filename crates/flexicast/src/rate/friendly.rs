@@ -136,6 +136,8 @@ impl RecentLosses {
 pub(super) struct Congestion {
     pub(super) controller: Controller,
     pub(super) began: Instant,
+    /// The first packet sent after the reduction that it began with.
+    pub(super) answered: u64,
 }
 
 /// Loss history of a member.

@@ -4,7 +4,7 @@ use super::*;
 use crate::rate::friendly::{Congestion, response};
 use crate::rate::marks::Marks;
 use crate::rate::member::{Report, sum};
-use crate::rate::sent::{Amount, SentPacket};
+use crate::rate::sent::SentPacket;
 
 /// Share above the flow's rate from which on a member with a controller of its own limits nothing.
 const RECOVERED: f64 = 1.2;
@@ -163,7 +163,11 @@ impl RateController {
         let report_since = (reported, unanswered, events);
         let sudden = history.on_report(report_since, usual, round, now, is_shared);
         if count > 1 && (sudden || is_congested) {
-            self.on_congestion(id, acked, report, own, sudden, now);
+            let losses = Losses {
+                packets: own,
+                end: report.lost_end,
+            };
+            self.on_congestion(id, acked, losses, sudden, now);
         }
         if count == 1 {
             self.set_rtt(id, rtt, false);
@@ -184,9 +188,8 @@ impl RateController {
         let Estimator::Cubic(controller) = &mut member.estimator else {
             return;
         };
-        if controller.on_lost(marked_up_to(largest), usage) {
-            controller.confirm();
-        }
+        controller.on_lost(marked_up_to(largest), usage);
+        controller.confirm();
         member.rate = controller.cubic.window() * payload / member.rtt.as_secs_f64();
         self.slowest.update(id, member.rate);
     }
@@ -232,13 +235,10 @@ impl RateController {
         let round = rtt.max(self.config.ack_delay);
         let sudden = history.on_report(report, usual, round, now, is_shared);
         if sudden || is_congested {
-            let none = Amount::default();
-            let report = Report {
-                acked: none,
-                lost: none,
-                lost_end: largest + 1,
-            };
-            self.on_congestion(id, &[], &report, 1, sudden, now);
+            self.on_congestion(id, &[], marked_up_to(largest), sudden, now);
+            if let Some(controller) = self.own_controller(id) {
+                controller.confirm();
+            }
         }
     }
 
@@ -265,9 +265,23 @@ impl RateController {
                 shared += 1;
             }
         }
-        let congestion = &mut history.congestion;
-        congestion.take_if(|congestion| congestion.controller.on_spurious(own));
+        // Without the event that it began with, there is no congestion of the member's own.
+        history.congestion.take_if(|congestion| {
+            congestion.controller.on_spurious(own)
+                && congestion.controller.cubic.recovery() == congestion.answered
+        });
         self.shared.on_spurious(shared);
+    }
+
+    /// The controller of a member of its own.
+    fn own_controller(&mut self, id: MemberId) -> Option<&mut Controller> {
+        match &mut self.members.get_mut(&id)?.estimator {
+            Estimator::History(history) => {
+                let congestion = history.congestion.as_mut()?;
+                Some(&mut congestion.controller)
+            }
+            _ => None,
+        }
     }
 
     /// Drives a member's own controller, which begins with a sudden change.
@@ -275,8 +289,7 @@ impl RateController {
         &mut self,
         id: MemberId,
         acked: &[Range<u64>],
-        report: &Report,
-        own: u64,
+        losses: Losses,
         sudden: bool,
         now: Instant,
     ) {
@@ -297,21 +310,19 @@ impl RateController {
             history.congestion = Some(Box::new(Congestion {
                 controller: Controller::new(cubic),
                 began: now,
+                answered: usage.next_pn,
             }));
         }
         let Some(congestion) = &mut history.congestion else {
             return;
         };
         let controller = &mut congestion.controller;
-        let losses = Losses {
-            packets: own,
-            end: report.lost_end,
-        };
         controller.on_lost(losses, usage);
         let cubic = &controller.cubic;
         let after = sum(acked, cubic.recovery(), &self.sent);
-        let before = report.acked.packets.saturating_sub(after.packets);
-        controller.on_reported(before + own, own);
+        let acked = sum(acked, member.cut, &self.sent).packets;
+        let before = acked.saturating_sub(after.packets);
+        controller.on_reported(before + losses.packets, losses.packets);
         let cubic = &mut controller.cubic;
         let rate = |cubic: &Cubic| cubic.window() * payload / rtt;
         if usage.idle || rate(cubic) > target * VALIDATED {

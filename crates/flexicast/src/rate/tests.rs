@@ -3,6 +3,7 @@
 
 mod evictions;
 mod marks;
+mod spurious;
 
 use proptest::prelude::*;
 
@@ -459,37 +460,6 @@ fn scans_are_rare_and_end_with_the_traffic() {
         .controller
         .handle_timeout(due + Duration::from_secs(1));
     assert_eq!(rounds.controller.next_timeout(), None);
-}
-
-#[test]
-fn losses_that_were_none_are_taken_back() {
-    for (policy, members) in [
-        (RatePolicy::TcpFriendly, 1),
-        (RatePolicy::TcpFriendly, MEMBERS),
-        (RatePolicy::CubicMin, MEMBERS),
-    ] {
-        let mut rounds = Rounds::new(config(policy), members);
-        let path = |rounds: &Rounds| match policy {
-            RatePolicy::CubicMin => rounds.controller.members[&0].rate,
-            _ => rounds.controller.rate,
-        };
-        rounds.run(10, nothing);
-        let before = path(&rounds);
-        let sent = rounds.send(rounds.window());
-        let late: Vec<u64> = sent.clone().filter(|pn| pn % 2 == 0).collect();
-        for member in 0..members {
-            rounds.report(member, sent.clone(), |pn| member == 0 && pn % 2 == 0);
-        }
-        assert!(
-            path(&rounds) <= 0.75 * before,
-            "{policy:?}, {members} members"
-        );
-        assert!(rounds.controller.member_loss(0) > 0.0);
-        rounds.controller.on_spurious_loss(0, &late, rounds.now);
-        assert_eq!(rounds.controller.member_loss(0), 0.0);
-        assert_eq!(rounds.run(5, nothing), []);
-        assert!(path(&rounds) >= before, "{policy:?}, {members} members");
-    }
 }
 
 #[test]
