@@ -63,8 +63,6 @@ impl Condition {
 pub(super) struct Report {
     pub(super) acked: Amount,
     pub(super) lost: Amount,
-    /// One past the largest lost packet number.
-    pub(super) lost_end: u64,
 }
 
 /// A member of the flow.
@@ -166,11 +164,9 @@ impl Member {
         for range in acked.iter().chain(lost) {
             self.reported_to = self.reported_to.max(range.end.min(next));
         }
-        let lost_end = lost.iter().map(|range| range.end.min(next)).max();
         Report {
             acked: sum(acked, self.cut, sent),
             lost: sum(lost, self.cut, sent),
-            lost_end: lost_end.unwrap_or(0),
         }
     }
 }

@@ -52,7 +52,7 @@ use std::time::{Duration, Instant};
 
 use breaker::{Breaker, Measurement};
 use busy::BusyClock;
-use controller::{Controller, Losses, Usage};
+use controller::{Controller, Signal, Usage};
 use cubic::{Cubic, INITIAL_WINDOW, MIN_WINDOW};
 use friendly::Population;
 use marks::MarkRound;
@@ -342,8 +342,8 @@ impl RateController {
         reporter.counts |= packets.1 > 0 || reporter.is_old(now);
         match self.config.policy {
             RatePolicy::Fixed => {}
-            RatePolicy::CubicMin => self.on_cubic_report(member, acked, &report, now),
-            RatePolicy::TcpFriendly => self.on_friendly_report(member, acked, lost, &report, now),
+            RatePolicy::CubicMin => self.on_cubic_report(member, acked, lost, now),
+            RatePolicy::TcpFriendly => self.on_friendly_report(member, acked, lost, now),
         }
         self.update_rate(now);
         self.plan_tick(now);
@@ -377,20 +377,18 @@ impl RateController {
             return;
         };
         let own = packets.iter().filter(|pn| **pn >= reporter.cut);
-        let count = own.clone().count() as u64;
-        reporter.loss.take_back(count);
-        reporter.measured.take_back(count);
+        let mut own: Vec<u64> = own.copied().collect();
+        own.sort_unstable();
+        reporter.loss.take_back(own.len() as u64);
+        reporter.measured.take_back(own.len() as u64);
         match self.config.policy {
             RatePolicy::Fixed => {}
             RatePolicy::CubicMin => {
                 if let Estimator::Cubic(controller) = &mut reporter.estimator {
-                    controller.on_spurious(count);
+                    controller.on_spurious(&own);
                 }
             }
-            RatePolicy::TcpFriendly => {
-                let own: Vec<u64> = own.copied().collect();
-                self.on_friendly_spurious(member, &own);
-            }
+            RatePolicy::TcpFriendly => self.on_friendly_spurious(member, &own),
         }
         // What is undone counts from the next scan on.
         self.plan_tick(now);

@@ -3,7 +3,7 @@
 use super::*;
 use crate::rate::friendly::{Congestion, response};
 use crate::rate::marks::Marks;
-use crate::rate::member::{Report, sum};
+use crate::rate::member::sum;
 use crate::rate::sent::SentPacket;
 
 /// Share above the flow's rate from which on a member with a controller of its own limits nothing.
@@ -69,7 +69,7 @@ impl RateController {
         &mut self,
         id: MemberId,
         acked: &[Range<u64>],
-        report: &Report,
+        lost: &[Range<u64>],
         now: Instant,
     ) {
         let (payload, busy, target) = (self.payload(), self.clock.seconds(now), self.target());
@@ -83,11 +83,9 @@ impl RateController {
             return;
         };
         let rtt = member.rtt.as_secs_f64();
-        let losses = Losses {
-            packets: report.lost.packets,
-            end: report.lost_end,
-        };
-        controller.on_lost(losses, usage);
+        let own = |range: &Range<u64>| range.start.max(member.cut)..range.end;
+        let lost = lost.iter().flat_map(|range| self.sent.numbers(own(range)));
+        controller.on_signal(Signal::Lost(&lost.collect::<Vec<_>>()), usage);
         let cubic = &mut controller.cubic;
         let rate = |cubic: &Cubic| cubic.window() * payload / rtt;
         if usage.idle || rate(cubic) > target * VALIDATED {
@@ -112,7 +110,6 @@ impl RateController {
         id: MemberId,
         acked: &[Range<u64>],
         lost: &[Range<u64>],
-        report: &Report,
         now: Instant,
     ) {
         let count = self.members.len();
@@ -124,7 +121,7 @@ impl RateController {
             return;
         };
         // Losses: each packet is the member's own or shared by most.
-        let (mut shared, mut own) = (Losses { packets: 0, end: 0 }, 0);
+        let (mut shared, mut own) = (Vec::new(), Vec::new());
         let (mut shared_at, mut unanswered, mut events) = (None, 0, 0u8);
         let mut fresh = Vec::new();
         let answered = self.answered;
@@ -134,12 +131,11 @@ impl RateController {
                 if packet.is_lost_by_most(count) {
                     // Once, however many members report it.
                     if packet.has_just_become_shared(count) {
-                        shared.packets += 1;
-                        shared.end = packet.pn + 1;
+                        shared.push(packet.pn);
                         shared_at.get_or_insert(packet.at);
                     }
                 } else {
-                    own += 1;
+                    own.push(packet.pn);
                     unanswered += u64::from(packet.pn >= answered);
                 }
                 fresh.push((packet.pn, ordinal, packet.at));
@@ -163,17 +159,13 @@ impl RateController {
         let report_since = (reported, unanswered, events);
         let sudden = history.on_report(report_since, usual, round, now, is_shared);
         if count > 1 && (sudden || is_congested) {
-            let losses = Losses {
-                packets: own,
-                end: report.lost_end,
-            };
-            self.on_congestion(id, acked, losses, sudden, now);
+            self.on_congestion(id, acked, Signal::Lost(&own), sudden, now);
         }
         if count == 1 {
             self.set_rtt(id, rtt, false);
         }
-        self.on_shared_losses(shared, shared_at, now);
-        self.grow_shared(acked, shared, now);
+        self.on_shared(Signal::Lost(&shared), shared_at, now);
+        self.grow_shared(acked, shared.len() as u64, now);
     }
 
     /// Policy `CubicMin`: takes marks of a member as a congestion event.
@@ -188,8 +180,7 @@ impl RateController {
         let Estimator::Cubic(controller) = &mut member.estimator else {
             return;
         };
-        controller.on_lost(marked_up_to(largest), usage);
-        controller.confirm();
+        controller.on_signal(Signal::Marked(largest), usage);
         member.rate = controller.cubic.window() * payload / member.rtt.as_secs_f64();
         self.slowest.update(id, member.rate);
     }
@@ -214,8 +205,7 @@ impl RateController {
         match self.marks.on_marked(last, sent, count, all, now) {
             Marks::Own => {}
             Marks::Shared(from) => {
-                self.on_shared_losses(marked_up_to(largest), Some(from), now);
-                return self.shared.confirm();
+                return self.on_shared(Signal::Marked(largest), Some(from), now);
             }
             Marks::Known => return,
         }
@@ -235,10 +225,7 @@ impl RateController {
         let round = rtt.max(self.config.ack_delay);
         let sudden = history.on_report(report, usual, round, now, is_shared);
         if sudden || is_congested {
-            self.on_congestion(id, &[], marked_up_to(largest), sudden, now);
-            if let Some(controller) = self.own_controller(id) {
-                controller.confirm();
-            }
+            self.on_congestion(id, &[], Signal::Marked(largest), sudden, now);
         }
     }
 
@@ -251,37 +238,26 @@ impl RateController {
         let Estimator::History(history) = &mut member.estimator else {
             return;
         };
-        let (mut shared, mut own) = (0, 0);
+        let (mut shared, mut own) = (Vec::new(), Vec::new());
         for pn in packets {
             let ordinal = self.sent.ordinal(*pn);
             let Some(packet) = self.sent.take_back(*pn) else {
                 continue;
             };
             if !packet.is_lost_by_most(count) {
-                own += 1;
+                own.push(*pn);
                 history.take_back(ordinal, packet.at);
             } else if packet.has_just_become_shared(count) {
                 // Without this member, most have it.
-                shared += 1;
+                shared.push(*pn);
             }
         }
         // Without the event that it began with, there is no congestion of the member's own.
         history.congestion.take_if(|congestion| {
-            congestion.controller.on_spurious(own)
+            congestion.controller.on_spurious(&own)
                 && congestion.controller.cubic.recovery() == congestion.answered
         });
-        self.shared.on_spurious(shared);
-    }
-
-    /// The controller of a member of its own.
-    fn own_controller(&mut self, id: MemberId) -> Option<&mut Controller> {
-        match &mut self.members.get_mut(&id)?.estimator {
-            Estimator::History(history) => {
-                let congestion = history.congestion.as_mut()?;
-                Some(&mut congestion.controller)
-            }
-            _ => None,
-        }
+        self.shared.on_spurious(&shared);
     }
 
     /// Drives a member's own controller, which begins with a sudden change.
@@ -289,7 +265,7 @@ impl RateController {
         &mut self,
         id: MemberId,
         acked: &[Range<u64>],
-        losses: Losses,
+        signal: Signal<'_>,
         sudden: bool,
         now: Instant,
     ) {
@@ -317,12 +293,12 @@ impl RateController {
             return;
         };
         let controller = &mut congestion.controller;
-        controller.on_lost(losses, usage);
-        let cubic = &controller.cubic;
-        let after = sum(acked, cubic.recovery(), &self.sent);
+        controller.on_signal(signal, usage);
+        let lost = signal.lost().len() as u64;
+        let after = sum(acked, controller.cubic.recovery(), &self.sent);
         let acked = sum(acked, member.cut, &self.sent).packets;
         let before = acked.saturating_sub(after.packets);
-        controller.on_reported(before + losses.packets, losses.packets);
+        controller.on_reported(before + lost, lost);
         let cubic = &mut controller.cubic;
         let rate = |cubic: &Cubic| cubic.window() * payload / rtt;
         if usage.idle || rate(cubic) > target * VALIDATED {
@@ -334,10 +310,10 @@ impl RateController {
         self.slowest.update(id, member.rate);
     }
 
-    /// Reduces the flow for losses that most members share.
-    fn on_shared_losses(&mut self, shared: Losses, at: Option<Instant>, now: Instant) {
-        let is_event = shared.packets > 0 && shared.end > self.shared.cubic.recovery();
-        let Some(at) = at.filter(|_| is_event) else {
+    /// Reduces the flow for congestion that most members share, in packets sent from `at` on.
+    fn on_shared(&mut self, signal: Signal<'_>, at: Option<Instant>, now: Instant) {
+        let Some(at) = at.filter(|_| self.shared.is_event(signal)) else {
+            self.shared.on_signal(signal, self.usage(self.rtt));
             return;
         };
         // The first members that reported these losses could not know that others share them.
@@ -351,7 +327,7 @@ impl RateController {
             self.scan(now);
         }
         let usage = self.usage(self.rtt);
-        self.shared.on_lost(shared, usage);
+        self.shared.on_signal(signal, usage);
         self.answered = usage.next_pn;
         let proven = self.shared_rate();
         for member in self.members.values_mut() {
@@ -361,14 +337,13 @@ impl RateController {
 
     /// Grows the shared window by what is reported for the first time, if it is what limits the
     /// flow.
-    fn grow_shared(&mut self, acked: &[Range<u64>], shared: Losses, now: Instant) {
+    fn grow_shared(&mut self, acked: &[Range<u64>], lost: u64, now: Instant) {
         let (payload, busy) = (self.payload(), self.clock.seconds(now));
         let recovery = self.shared.cubic.recovery();
         let fresh = sum(acked, self.progress, &self.sent);
         let after = sum(acked, self.progress.max(recovery), &self.sent);
         let before = fresh.packets - after.packets;
-        self.shared
-            .on_reported(before + shared.packets, shared.packets);
+        self.shared.on_reported(before + lost, lost);
         let end = acked.iter().map(|range| range.end).max().unwrap_or(0);
         self.progress = self.progress.max(end.min(self.sent.next_pn()));
         let others = self.bound(self.slowest.rate());
@@ -457,13 +432,5 @@ impl RateController {
             }
         }
         self.slowest = slowest;
-    }
-}
-
-/// Returns marks as a congestion event: they end with the newest packet that can be meant.
-fn marked_up_to(largest: u64) -> Losses {
-    Losses {
-        packets: 1,
-        end: largest + 1,
     }
 }

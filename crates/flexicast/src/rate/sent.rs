@@ -122,6 +122,13 @@ impl SentLog {
         (packet.pn == pn).then_some(packet)
     }
 
+    /// The numbers of the recorded packets of a range, ascending.
+    pub(super) fn numbers(&self, range: Range<u64>) -> impl Iterator<Item = u64> + '_ {
+        let (from, to) = (self.index(range.start), self.index(range.end));
+        let packets = self.packets.range(from..to.max(from));
+        packets.map(|packet| packet.pn)
+    }
+
     /// The newest recorded packet up to this number.
     pub(super) fn newest_up_to(&self, pn: u64) -> Option<&SentPacket> {
         let index = self.index(pn.saturating_add(1)).checked_sub(1)?;
@@ -189,6 +196,7 @@ mod tests {
         assert!(log.get(500).is_none() && log.get(1003).is_some());
         let newest = |pn| log.newest_up_to(pn).map(|packet| packet.pn);
         assert_eq!([3, 500, 1003].map(newest), [3, 9, 1003].map(Some));
+        assert!(log.numbers(8..1002).eq([8, 9, 1000, 1001]));
         assert_eq!(log.amount(7..7), Amount::default());
         assert_eq!(log.amount(2000..3000), Amount::default());
     }
