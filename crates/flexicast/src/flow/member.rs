@@ -128,6 +128,9 @@ pub(crate) struct Resolution {
     pub(crate) acked: Vec<Range<u64>>,
     /// Packets newly found to be lost, ascending.
     pub(crate) lost: Vec<Range<u64>>,
+    /// Packets found to be lost, that the member's path does not take: not among `lost`, and no sign of
+    /// congestion.
+    pub(crate) oversized: Vec<Range<u64>>,
     /// Packets found to be lost earlier that arrived after all.
     pub(crate) spurious: Vec<u64>,
     /// Those of the lost packets that carried data.
@@ -173,6 +176,13 @@ impl Member {
             grant: Grant::new(granted),
             size: MemberSize::default(),
         }
+    }
+
+    /// Ignores the losses of packets that its path does not take.
+    pub(super) fn ignore_losses(&mut self, ranges: &[Range<u64>]) {
+        ranges
+            .iter()
+            .for_each(|range| self.reordering.ignore(range));
     }
 
     /// Marks packet numbers that are never sent: no member owes them.

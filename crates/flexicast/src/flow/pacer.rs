@@ -226,6 +226,12 @@ impl Pacer {
         self.controller.poll_event()
     }
 
+    /// The share of packets that a member lost lately.
+    #[cfg(test)]
+    pub(super) fn member_loss(&self, member: MemberId) -> f64 {
+        self.controller.member_loss(member)
+    }
+
     /// Sends at the controller's rate from now on.
     fn follow(&mut self, now: Instant) {
         let rate = self.controller.rate();

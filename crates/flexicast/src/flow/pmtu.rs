@@ -168,8 +168,8 @@ impl Pmtu {
         self.changed = self.is_enabled();
     }
 
-    /// Takes what a member acknowledged and lost. Removes from `settled.lost` what a newcomer lost
-    /// because it does not take the flow's size: no sign of congestion.
+    /// Takes what a member acknowledged and lost. Moves from `settled.lost` to `settled.oversized`
+    /// what a newcomer lost because it does not take the flow's size: no sign of congestion.
     pub(super) fn on_resolution(
         &mut self,
         id: MemberId,
@@ -210,7 +210,14 @@ impl Pmtu {
         let lost: u64 = settled.lost.iter().map(|range| full(range, behind)).sum();
         member.lost += lost;
         if member.confirmed < self.size && lost > 0 {
-            settled.lost = without_full(&settled.lost, from, ledger);
+            let is_full = |pn| pn >= from && ledger.full_in(pn..pn + 1) > 0;
+            let all = std::mem::take(&mut settled.lost);
+            for pn in all.into_iter().flatten() {
+                match is_full(pn) {
+                    true => append(&mut settled.oversized, pn),
+                    false => append(&mut settled.lost, pn),
+                }
+            }
         }
         if member.lost >= u64::from(MAX_PROBES) {
             *member = MemberSize::default();
@@ -357,19 +364,12 @@ impl Probing {
     }
 }
 
-/// Returns the packets of `ranges` that are not full ones from `from` on.
-fn without_full(ranges: &[Range<u64>], from: u64, ledger: &Ledger) -> Vec<Range<u64>> {
-    let mut rest: Vec<Range<u64>> = Vec::new();
-    for pn in ranges.iter().cloned().flatten() {
-        if pn >= from && ledger.full_in(pn..pn + 1) > 0 {
-            continue;
-        }
-        match rest.last_mut().filter(|last| last.end == pn) {
-            Some(last) => last.end += 1,
-            None => rest.push(pn..pn + 1),
-        }
+/// Adds a packet to ascending ranges.
+fn append(ranges: &mut Vec<Range<u64>>, pn: u64) {
+    match ranges.last_mut().filter(|last| last.end == pn) {
+        Some(last) => last.end += 1,
+        None => ranges.push(pn..pn + 1),
     }
-    rest
 }
 
 impl FlowSender {

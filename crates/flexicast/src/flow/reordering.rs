@@ -10,11 +10,20 @@ const REMEMBERED: usize = 256;
 /// Losses in a row that stay losses, after which the patience ends: the path may have changed.
 const FORGET_AFTER: u32 = 64;
 
+/// A packet that was declared lost.
+#[derive(Debug)]
+struct Declared {
+    pn: u64,
+    sent: Instant,
+    /// Whether its loss had no consequence.
+    is_ignored: bool,
+}
+
 /// Packets of a member that were declared lost, and how late they may be.
 #[derive(Debug, Default)]
 pub(super) struct Reordering {
-    /// Packets declared lost, ascending, and when they were sent.
-    declared: VecDeque<(u64, Instant)>,
+    /// Packets declared lost, ascending.
+    declared: VecDeque<Declared>,
     /// Time after which a packet below the largest acknowledged one counts as lost, if that is
     /// longer than usual.
     patience: Duration,
@@ -36,11 +45,15 @@ impl Reordering {
 
     /// Takes a packet that is declared lost.
     pub(super) fn on_lost(&mut self, pn: u64, sent: Instant) {
-        if self.declared.back().is_some_and(|(last, _)| *last >= pn) {
-            let at = self.declared.partition_point(|(known, _)| *known < pn);
-            self.declared.insert(at, (pn, sent));
+        let declared = Declared {
+            pn,
+            sent,
+            is_ignored: false,
+        };
+        if self.declared.back().is_some_and(|last| last.pn >= pn) {
+            self.declared.insert(self.index(pn), declared);
         } else {
-            self.declared.push_back((pn, sent));
+            self.declared.push_back(declared);
         }
         if self.declared.len() > REMEMBERED {
             self.declared.pop_front();
@@ -51,8 +64,21 @@ impl Reordering {
         }
     }
 
-    /// Takes an acknowledged range. Calls `spurious` with each packet of it that was declared lost.
-    /// Next time, a packet is waited for as long as these took, at most for `longest`.
+    /// Returns the number of remembered packets below `pn`.
+    fn index(&self, pn: u64) -> usize {
+        self.declared.partition_point(|known| known.pn < pn)
+    }
+
+    /// Notes that the loss of these packets had no consequence: there is nothing to take back.
+    pub(super) fn ignore(&mut self, range: &Range<u64>) {
+        let (from, to) = (self.index(range.start), self.index(range.end));
+        for declared in self.declared.range_mut(from..to.max(from)) {
+            declared.is_ignored = true;
+        }
+    }
+
+    /// Takes an acknowledged range. Calls `spurious` with each packet of it whose loss was declared
+    /// and had consequences. Next time, a packet is waited for as long as these took, at most for `longest`.
     pub(super) fn on_acked(
         &mut self,
         range: &Range<u64>,
@@ -60,13 +86,14 @@ impl Reordering {
         now: Instant,
         mut spurious: impl FnMut(u64),
     ) {
-        let from = self.declared.partition_point(|(pn, _)| *pn < range.start);
-        let to = self.declared.partition_point(|(pn, _)| *pn < range.end);
-        for (pn, sent) in self.declared.drain(from..to.max(from)) {
-            let took = now.saturating_duration_since(sent);
+        let (from, to) = (self.index(range.start), self.index(range.end));
+        for late in self.declared.drain(from..to.max(from)) {
+            let took = now.saturating_duration_since(late.sent);
             self.patience = self.patience.max(took.min(longest));
             self.proven = 0;
-            spurious(pn);
+            if !late.is_ignored {
+                spurious(late.pn);
+            }
         }
     }
 }
@@ -93,6 +120,19 @@ mod tests {
         path.on_acked(&(0..9), LONGEST, start + MS * 1000, |pn| late.push(pn));
         assert_eq!(late, [6, 5, 7], "each once");
         assert_eq!(path.loss_delay(MS * 20), LONGEST, "within bounds");
+    }
+
+    #[test]
+    fn a_loss_without_a_consequence_is_not_taken_back() {
+        let start = Instant::now();
+        let mut path = Reordering::default();
+        (5..9).for_each(|pn| path.on_lost(pn, start));
+        path.ignore(&(6..8));
+        path.ignore(&(10..20));
+        let mut late = Vec::new();
+        path.on_acked(&(5..8), LONGEST, start + MS * 40, |pn| late.push(pn));
+        assert_eq!(late, [5]);
+        assert_eq!(path.loss_delay(MS * 20), MS * 40, "it was late");
     }
 
     #[test]

@@ -91,6 +91,7 @@ impl FlowSender {
         let (rtt, size) = (member.rtt.smoothed(), &mut member.size);
         self.pmtu
             .on_resolution(id, size, &mut settled, &self.ledger);
+        member.ignore_losses(&settled.oversized);
         self.repair(id, &settled);
         self.ledger.sweep();
         self.pacer.on_resolution(id, &settled, rtt, now);
@@ -148,24 +149,41 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::flow::FlowConfig;
+    use crate::flow::{FlowConfig, RateControl};
     use crate::protect::FlowSecret;
+    use crate::range::RangeSet;
     use crate::{FlowId, PathId, Rung};
 
     const MS: Duration = Duration::from_millis(1);
     const MEMBERS: u64 = 300;
     const RTT: u32 = 20;
 
+    fn path() -> PathId {
+        PathId::new(1, Rung::Multicast)
+    }
+
+    fn config() -> FlowConfig {
+        FlowConfig::new(FlowId([1; 8]), FlowSecret::from([1; 32]))
+    }
+
+    fn ack(received: &RangeSet, delay: Duration) -> PathAck {
+        PathAck {
+            path: path(),
+            delay,
+            ranges: received.iter().rev().cloned().collect(),
+            ecn: None,
+        }
+    }
+
     /// The work of many members is that of their acknowledgements: no timer of theirs is due while
     /// each acknowledges once in 30 ms, whatever the others do.
     #[test]
     fn members_that_acknowledge_in_time_are_not_looked_at() {
-        let (start, path) = (Instant::now(), PathId::new(1, Rung::Multicast));
-        let config = FlowConfig::new(FlowId([1; 8]), FlowSecret::from([1; 32]));
-        let mut flow = FlowSender::new(config).unwrap();
+        let start = Instant::now();
+        let mut flow = FlowSender::new(config()).unwrap();
         flow.set_listeners(MEMBERS as usize, start);
         for id in 0..MEMBERS {
-            flow.admit(id, path, MS * RTT, 1, start);
+            flow.admit(id, path(), MS * RTT, 1, start);
         }
         let (mut packet, mut sent, mut looks) = (Vec::new(), Vec::new(), 0);
         for tick in 0..2000 {
@@ -178,21 +196,65 @@ mod tests {
             while flow.poll_transmit(now, &mut packet) {
                 sent.push(tick);
             }
-            let arrived = sent.partition_point(|at| at + RTT <= tick);
+            let mut received = RangeSet::new();
+            received.insert(0..sent.partition_point(|at| at + RTT <= tick) as u64);
+            let Some(last) = received.max() else {
+                continue;
+            };
+            let ack = ack(&received, MS * (tick - RTT - sent[last as usize]));
             for id in (0..MEMBERS).filter(|id| (u64::from(tick) + id).is_multiple_of(30)) {
-                let Some(last) = arrived.checked_sub(1) else {
-                    continue;
-                };
-                let ack = PathAck {
-                    path,
-                    delay: MS * (tick - RTT - sent[last]),
-                    ranges: std::iter::once(0..arrived as u64).collect(),
-                    ecn: None,
-                };
                 flow.on_ack(id, &ack, now).unwrap();
             }
         }
         assert!(sent.len() >= 200 && flow.members() == MEMBERS as usize);
         assert!(looks <= 2, "{looks} checks");
+    }
+
+    /// Full packets of which rate control did not learn that a newcomer lost them take none of its
+    /// losses back when they arrive after all.
+    #[test]
+    fn losses_that_rate_control_does_not_know_are_not_taken_back() {
+        let mut now = Instant::now();
+        let config = FlowConfig {
+            max_udp_payload: 1_472,
+            control: RateControl::fixed(),
+            ..config()
+        };
+        let mut flow = FlowSender::new(config).unwrap();
+        flow.set_listeners(2, now);
+        flow.admit(1, path(), MS * RTT, 1, now);
+        let (mut seq, mut packet) = (0, Vec::new());
+        let (mut all, mut small, mut late) = (RangeSet::new(), RangeSet::new(), RangeSet::new());
+        let mut large = 0;
+        for step in 0..150 {
+            if step == 100 {
+                assert_eq!(flow.packet_size().bytes, 1_472);
+                flow.admit(2, path(), MS * RTT, 1, now);
+            }
+            seq += 1;
+            let len = if step == 110 { 6_000 } else { 100 };
+            flow.push(seq, Bytes::from(vec![7; len]));
+            flow.handle_timeout(now);
+            while flow.poll_transmit(now, &mut packet) {
+                let pn = flow.next_pn() - 1;
+                all.insert_one(pn);
+                let is_large = packet.len() > 1_400;
+                large += u32::from(is_large && step == 110);
+                if is_large {
+                    late.insert_one(pn);
+                } else if ![120, 122, 124].contains(&step) {
+                    small.insert_one(pn);
+                }
+            }
+            now += MS * RTT;
+            flow.on_ack(1, &ack(&all, Duration::ZERO), now).unwrap();
+            if step >= 100 {
+                flow.on_ack(2, &ack(&small, Duration::ZERO), now).unwrap();
+            }
+        }
+        let loss = flow.pacer.member_loss(2);
+        assert!(large == 4 && loss > 0.0 && flow.packet_size().bytes == 1_472);
+        flow.on_ack(2, &ack(&late, Duration::ZERO), now).unwrap();
+        assert_eq!(flow.pacer.member_loss(2), loss);
     }
 }

@@ -370,14 +370,14 @@ impl RateController {
         self.plan_tick(now);
     }
 
-    /// Takes back what the loss of these packets meant for a member: they arrived after all, later
-    /// than others.
+    /// Takes back what the loss of these packets meant for a member, if it was told: they arrived
+    /// after all, later than others.
     pub fn on_spurious_loss(&mut self, member: MemberId, packets: &[u64], now: Instant) {
         let Some(reporter) = self.members.get_mut(&member) else {
             return;
         };
-        let own = packets.iter().filter(|pn| **pn >= reporter.cut);
-        let mut own: Vec<u64> = own.copied().collect();
+        let is_own = |pn: &u64| *pn >= reporter.cut && self.sent.get(*pn).is_some();
+        let mut own: Vec<u64> = packets.iter().copied().filter(is_own).collect();
         own.sort_unstable();
         reporter.loss.take_back(own.len() as u64);
         reporter.measured.take_back(own.len() as u64);

@@ -87,3 +87,19 @@ fn marks_are_no_losses_that_may_turn_out_to_be_none() {
     rounds.controller.on_spurious_loss(0, &lost, rounds.now);
     assert_eq!(own_window(&rounds), marked);
 }
+
+#[test]
+fn packets_that_were_never_counted_take_no_losses_back() {
+    let mut rounds = Rounds::friendly(MEMBERS);
+    // Numbers of probes.
+    let probes: Vec<u64> = (rounds.pn..rounds.pn + 50).collect();
+    rounds.pn += 50;
+    rounds.run(3, nothing);
+    let lost = lose(&mut rounds, 5);
+    let loss = rounds.controller.member_loss(0);
+    assert!(loss > 0.0);
+    rounds.controller.on_spurious_loss(0, &probes, rounds.now);
+    assert_eq!(rounds.controller.member_loss(0), loss);
+    rounds.controller.on_spurious_loss(0, &lost, rounds.now);
+    assert_eq!(rounds.controller.member_loss(0), 0.0);
+}
