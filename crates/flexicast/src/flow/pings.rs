@@ -13,7 +13,8 @@ pub(super) const MIN_TAIL_PROBE: Duration = Duration::from_millis(5);
 /// Acknowledgement delays within which each member is heard, and the same time at least.
 const HEARD_WITHIN: (u32, Duration) = (4, Duration::from_millis(250));
 
-/// Longest of the members' probe timeouts, as far as they were heard lately.
+/// Longest of the members' probe timeouts without acknowledgement delay, as far as they were heard
+/// lately.
 #[derive(Debug)]
 struct LongestTimeout {
     /// Begin of the present span of time; `None` before the first member was heard.
@@ -50,7 +51,6 @@ pub(super) struct Pings {
     probe_until: Option<Instant>,
     /// Time of the next probe for acknowledgements.
     tail_at: Option<Instant>,
-    /// Of the members' probe timeouts, with their acknowledgement delay.
     longest: LongestTimeout,
 }
 
@@ -62,7 +62,7 @@ impl Pings {
             tail_at: None,
             longest: LongestTimeout {
                 began: None,
-                present: ack_delay * 2,
+                present: ack_delay,
                 previous: Duration::ZERO,
             },
         }
@@ -87,17 +87,16 @@ impl Pings {
     pub(super) fn note_member(&mut self, rtt: &RttEstimator, ack_delay: Duration, now: Instant) {
         let (acks, least) = HEARD_WITHIN;
         let span = (ack_delay * acks).max(least);
-        self.longest.add(rtt.pto(ack_delay), span, now);
+        self.longest.add(rtt.pto(Duration::ZERO), span, now);
     }
 
-    /// Notes that a packet was sent. `probe` says that its acknowledgements are probed for, which
-    /// is restarted by each packet: one PING follows the last of them. The probe comes at the
-    /// latest after a third of the `fall_back` delay.
-    pub(super) fn note_sent(&mut self, now: Instant, probe: bool, fall_back: Duration) {
+    /// Notes that a packet was sent. With `probe` its acknowledgements, which are delayed by
+    /// `ack_delay`, are probed for after the longest probe timeout of all members, but no later than
+    /// `probe`. That is restarted by each packet: one PING follows the last of them.
+    pub(super) fn note_sent(&mut self, now: Instant, ack_delay: Duration, probe: Option<Duration>) {
         self.last_sent = Some(now);
-        let longest = (fall_back / 3).max(MIN_TAIL_PROBE);
-        let delay = self.longest.get().clamp(MIN_TAIL_PROBE, longest);
-        self.tail_at = probe.then(|| now + delay);
+        let timeout = self.longest.get() + ack_delay;
+        self.tail_at = probe.map(|latest| now + timeout.min(latest).max(MIN_TAIL_PROBE));
     }
 
     /// Returns when a PING is due.
@@ -116,7 +115,7 @@ mod tests {
     use super::*;
 
     const HEARTBEAT: Duration = Duration::from_secs(1);
-    const FALL_BACK: Duration = Duration::from_millis(150);
+    const LATEST: Duration = Duration::from_millis(50);
     const PTO: Duration = Duration::from_millis(20);
 
     #[test]
@@ -124,12 +123,12 @@ mod tests {
         let mut now = Instant::now();
         let mut pings = Pings::new(PTO);
         assert_eq!(pings.next_timeout(HEARTBEAT), None, "no predecessor");
-        pings.note_sent(now, false, FALL_BACK);
+        pings.note_sent(now, PTO, None);
         pings.probe_from(now);
         let mut probes = 0;
         while pings.next_timeout(HEARTBEAT) == Some(now + PROBE_EVERY) {
             now += PROBE_EVERY;
-            pings.note_sent(now, false, FALL_BACK);
+            pings.note_sent(now, PTO, None);
             probes += 1;
         }
         assert_eq!(probes, 10);
@@ -141,7 +140,7 @@ mod tests {
         let now = Instant::now();
         let tail = |pto: Duration| {
             let mut pings = Pings::new(pto / 2);
-            pings.note_sent(now, true, FALL_BACK);
+            pings.note_sent(now, pto / 2, Some(LATEST));
             let at = pings.next_timeout(HEARTBEAT).unwrap();
             pings.stop();
             assert_eq!(pings.next_timeout(HEARTBEAT), Some(now + HEARTBEAT));
@@ -149,7 +148,7 @@ mod tests {
         };
         assert_eq!(tail(PTO), PTO);
         assert_eq!(tail(Duration::ZERO), MIN_TAIL_PROBE);
-        assert_eq!(tail(HEARTBEAT), FALL_BACK / 3);
+        assert_eq!(tail(HEARTBEAT), LATEST);
     }
 
     #[test]
@@ -158,9 +157,9 @@ mod tests {
         let member = |rtt| RttEstimator::new(Duration::from_millis(rtt));
         let mut pings = Pings::new(PTO);
         pings.note_member(&member(10), PTO, start);
-        assert_eq!(pings.longest.get(), Duration::from_millis(10 + 20) + PTO);
+        assert_eq!(pings.longest.get(), Duration::from_millis(10 + 20));
         pings.note_member(&member(40), PTO, start);
-        let slow = Duration::from_millis(40 + 80) + PTO;
+        let slow = Duration::from_millis(40 + 80);
         for (spans, expected) in [(1, true), (2, false)] {
             // An hour without packets is no absence.
             let now = start + span * spans + 3600 * HEARTBEAT;

@@ -181,14 +181,17 @@ impl FlowSender {
 
     /// Schedules the next PING after a packet. A probe of a size is none, since it may not arrive.
     fn note_sent(&mut self, pn: u64, contents: &PacketContents, now: Instant) {
+        let (ack_delay, soon) = (self.delays.ack, self.config.fall_back / 3);
         let probe = if contents.is_data() {
             self.last_data = Some(pn);
-            !self.members.is_empty()
+            (!self.members.is_empty()).then_some(soon)
         } else {
             let is_owed = |last| self.ledger.len() > 0 && self.ledger.base() <= last;
-            self.checks.any_silent() || self.last_data.is_some_and(is_owed)
+            let is_due = self.checks.any_silent() || self.last_data.is_some_and(is_owed);
+            // The PING before this one may be acknowledged until then.
+            is_due.then_some(soon.max(ack_delay * 5 / 4))
         };
         self.shared.note_sent(pn);
-        self.pings.note_sent(now, probe, self.config.fall_back);
+        self.pings.note_sent(now, ack_delay, probe);
     }
 }

@@ -94,3 +94,52 @@ fn a_long_delay_is_no_silence() {
         assert!(long >= delay * 3 && long < delay * 4 + usual, "{long:?}");
     }
 }
+
+/// Returns the times of PINGs in the second after an update that nobody acknowledges, with an
+/// acknowledgement delay that many members have made long.
+fn pings_after_an_update(ack_delay: Duration) -> Vec<u32> {
+    let (start, path) = (Instant::now(), PathId::new(1, Rung::Multicast));
+    let mut flow = FlowSender::new(flow_config(1)).unwrap();
+    flow.set_listeners(1, start);
+    flow.admit(1, path, 20 * MS, 1, start);
+    flow.set_ack_delay(ack_delay, start);
+    let (mut packet, mut pings) = (Vec::new(), Vec::new());
+    // After the time in which PINGs help with proofs.
+    const SENT: u32 = 1500;
+    for tick in 0..SENT + 900 {
+        let now = start + MS * tick;
+        if tick == SENT {
+            flow.push(1, Bytes::from_static(b"update"));
+        }
+        flow.handle_timeout(now);
+        let before = flow.stats().pings;
+        while flow.poll_transmit(now, &mut packet) {}
+        if tick > SENT && flow.stats().pings > before {
+            pings.push(tick - SENT);
+        }
+        // The others are acknowledged at once.
+        if tick < SENT && flow.next_pn() > 0 {
+            let ack = PathAck {
+                path,
+                delay: Duration::ZERO,
+                ranges: std::iter::once(0..flow.next_pn()).collect(),
+                ecn: None,
+            };
+            flow.on_ack(1, &ack, now).unwrap();
+        }
+    }
+    pings
+}
+
+/// The first PING shows a lost update soon. Others before it can be acknowledged show nothing.
+#[test]
+fn trailing_pings_follow_the_acknowledgement_delay() {
+    let usual = pings_after_an_update(25 * MS);
+    assert!(usual.len() >= 3 && usual[0] <= 50, "{usual:?}");
+    let rare = pings_after_an_update(400 * MS);
+    assert!((1..=3).contains(&rare.len()) && rare[0] <= 50, "{rare:?}");
+    assert!(
+        rare.windows(2).all(|two| two[1] - two[0] >= 400),
+        "{rare:?}"
+    );
+}
