@@ -57,6 +57,18 @@ impl TokenBucket {
         now + Duration::from_secs_f64(-self.tokens / self.bytes_per_s) + Duration::from_micros(1)
     }
 
+    /// When a packet of so many bytes may go that is no more urgent than others: it leaves a debt
+    /// that is paid within `patience`, or the bucket is full.
+    pub fn affords_at(&mut self, bytes: usize, patience: Duration, now: Instant) -> Instant {
+        self.refill(now);
+        let needed = bytes as f64 - patience.as_secs_f64() * self.bytes_per_s;
+        let missing = needed.min(self.burst) - self.tokens;
+        if missing <= 0.0 {
+            return now;
+        }
+        now + Duration::from_secs_f64(missing / self.bytes_per_s) + Duration::from_micros(1)
+    }
+
     /// Takes the tokens of a packet that was sent; the bucket may go into debt by that one packet.
     pub fn take(&mut self, bytes: usize) {
         self.tokens -= bytes as f64;
@@ -96,6 +108,21 @@ mod tests {
         bucket.set_rate(80_000, later);
         let ready = bucket.ready_at(later) - later;
         assert!(ready > Duration::from_millis(99) && ready < Duration::from_millis(101));
+    }
+
+    #[test]
+    fn a_packet_that_is_not_urgent_waits_until_it_holds_up_nobody() {
+        let start = Instant::now();
+        let mut bucket = TokenBucket::new(8_000, 3_000);
+        let patience = Duration::from_millis(500);
+        assert_eq!(bucket.affords_at(3_500, patience, start), start);
+        bucket.take(3_000);
+        let waits = |at: Instant| (at - start).as_secs_f64();
+        assert!((waits(bucket.affords_at(2_000, patience, start)) - 1.5).abs() < 0.001);
+        let more_than_it_holds = bucket.affords_at(9_000, patience, start);
+        assert!((waits(more_than_it_holds) - 3.0).abs() < 0.001);
+        let at = more_than_it_holds;
+        assert_eq!(bucket.affords_at(9_000, patience, at), at);
     }
 
     #[test]

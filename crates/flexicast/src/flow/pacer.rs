@@ -13,6 +13,9 @@ const MAX_BURST: u64 = 1 << 20;
 /// router.
 const BURST_PACKETS: usize = 8;
 
+/// Time for which a probe of a packet size holds up data, at most.
+const PROBE_DEBT: Duration = Duration::from_millis(100);
+
 /// Share of packets that a member may lose, by default.
 const MAX_LOSS: f64 = 0.1;
 
@@ -142,6 +145,12 @@ impl Pacer {
     pub(super) fn on_ping_sent(&mut self, pn: u64, bytes: usize, now: Instant) {
         self.bucket.take(bytes);
         self.controller.on_ping_sent(pn, bytes, now);
+    }
+
+    /// Returns when a probe of a packet size may go. It can be as large as many packets of data,
+    /// and must not hold them up.
+    pub(super) fn probe_at(&mut self, bytes: usize, now: Instant) -> Instant {
+        self.bucket.affords_at(bytes, PROBE_DEBT, now)
     }
 
     /// Notes a probe of a packet size. Rate control knows nothing of it, because its loss is no

@@ -292,6 +292,13 @@ impl Pmtu {
         (!probing.waiting.is_empty() && !probing.has_failed()).then_some(probing.at)
     }
 
+    /// Postpones the next probe.
+    fn postpone(&mut self, at: Instant) {
+        if let Some(probing) = &mut self.probing {
+            probing.at = at;
+        }
+    }
+
     /// Notes a probe that was sent.
     pub(super) fn note_probe(&mut self, pn: u64, now: Instant) {
         self.probed = Some(now);
@@ -413,6 +420,13 @@ impl FlowSender {
     pub(super) fn check_sizes(&mut self, now: Instant) {
         self.pmtu.handle_timeout(now);
         self.follow_sizes(now);
+    }
+
+    /// Postpones a probe that is due and that the flow's rate does not allow now.
+    pub(super) fn postpone_probe(&mut self, now: Instant) {
+        if let Some(size) = self.pmtu.due_probe(now) {
+            self.pmtu.postpone(self.pacer.probe_at(size, now));
+        }
     }
 
     /// Fills a packet with a probe of this size.

@@ -54,6 +54,7 @@ impl FlowSender {
         if !self.has_frames() {
             self.pacer.on_app_limited(now);
         }
+        self.postpone_probe(now);
         if !self.wants_to_send(now) || self.pacer.ready_at(now) > now {
             return false;
         }

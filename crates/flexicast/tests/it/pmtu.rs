@@ -1,10 +1,11 @@
 //! Path MTU discovery of a flow (protocol.md section 8.9).
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use flexicast::flow::{FlowConfig, PacketSize};
-use flexicast::{Cause, DEFAULT_UDP_PAYLOAD, Rung, Via};
+use flexicast::ack::PathAck;
+use flexicast::flow::{FlowConfig, FlowSender, PacketSize};
+use flexicast::{Cause, DEFAULT_UDP_PAYLOAD, PathId, Rung, Via};
 
 use super::lab::{Lab, flow_config};
 
@@ -270,4 +271,45 @@ fn messages_fit_the_smallest_full_packet() {
     assert!(!lab.source.send_datagram(0, Bytes::from(vec![0; 1_200])));
     publish(&mut lab, 20);
     assert_unharmed(&mut lab);
+}
+
+/// On a slow flow, a probe can be as much as the data of several seconds.
+#[test]
+fn a_large_probe_holds_up_no_data() {
+    const RTT: u32 = 20;
+    let (start, path) = (Instant::now(), PathId::new(1, Rung::Multicast));
+    let config = FlowConfig {
+        max_udp_payload: 8_952,
+        rate: Some(20_000),
+        ..flow_config(1)
+    };
+    let mut flow = FlowSender::new(config).unwrap();
+    flow.set_listeners(1, start);
+    flow.admit(1, path, MS * RTT, 1, start);
+    let (mut packet, mut sent, mut pushed) = (Vec::new(), Vec::new(), 0);
+    for tick in 0..120_000 {
+        let now = start + MS * tick;
+        // An update each half second, of 40 % of the rate.
+        if tick % 500 == 0 {
+            pushed += 1;
+            flow.push(pushed, Bytes::from(vec![7; 400]));
+        }
+        flow.handle_timeout(now);
+        while flow.poll_transmit(now, &mut packet) {
+            sent.push(tick);
+        }
+        let late = tick % 500 > 250 && flow.queued_bytes() > 0;
+        assert!(!late, "an update waits at {tick} ms");
+        let arrived = sent.partition_point(|at| at + RTT <= tick) as u64;
+        if arrived > 0 && tick % 10 == 0 {
+            let ack = PathAck {
+                path,
+                delay: Duration::ZERO,
+                ranges: std::iter::once(0..arrived).collect(),
+                ecn: None,
+            };
+            flow.on_ack(1, &ack, now).unwrap();
+        }
+    }
+    assert_eq!(flow.packet_size().bytes, 8_952, "once there was room");
 }
