@@ -59,6 +59,12 @@ impl Delays {
         }
     }
 
+    /// Returns the time since `sent`, without that in which the source was late.
+    fn age(&self, sent: Instant, now: Instant) -> Duration {
+        let age = now.saturating_duration_since(sent);
+        age.saturating_sub(self.lag.within(sent, now))
+    }
+
     /// Whether late packets are no lost ones, as they always are but for an injected fault.
     fn tolerates_reordering(&self) -> bool {
         #[cfg(feature = "fault-injection")]
@@ -249,8 +255,8 @@ impl Member {
         for range in ack.ranges.iter().rev() {
             if delays.tolerates_reordering() {
                 let late = &mut out.spurious;
-                self.reordering
-                    .on_acked(range, patience, now, |pn| late.push(pn));
+                let took = |sent| delays.age(sent, now).min(patience);
+                self.reordering.on_acked(range, took, |pn| late.push(pn));
             }
             self.resolve_with(range.clone(), ledger, |new| out.acked.push(new));
         }
@@ -258,12 +264,18 @@ impl Member {
             self.largest = Some(largest);
             self.silent_since = None;
         }
-        self.detect_loss(ledger, now, out);
+        self.detect_loss(delays, ledger, now, out);
     }
 
     /// RFC 9002 section 6.1: what lies below the largest acknowledged packet and is late by three
     /// packets or by the time threshold is lost; by time alone where the path reorders.
-    fn detect_loss(&mut self, ledger: &mut Ledger, now: Instant, out: &mut Resolution) {
+    fn detect_loss(
+        &mut self,
+        delays: &Delays,
+        ledger: &mut Ledger,
+        now: Instant,
+        out: &mut Resolution,
+    ) {
         self.loss_at = None;
         let Some(largest) = self.largest else { return };
         let delay = self.reordering.loss_delay(self.rtt.loss_delay());
@@ -273,8 +285,9 @@ impl Member {
             for pn in gap.clone() {
                 let Some(sent) = ledger.get(pn) else { continue };
                 let is_overtaken = by_order && ledger.sent_between(pn, largest) >= PACKET_THRESHOLD;
-                if !is_overtaken && sent.at + delay > now {
-                    self.loss_at = Some(sent.at + delay);
+                let due = sent.at + delay + delays.lag.within(sent.at, now);
+                if !is_overtaken && due > now {
+                    self.loss_at = Some(due);
                     if pn > gap.start {
                         out.lost.push(gap.start..pn);
                     }
@@ -304,7 +317,7 @@ impl Member {
         settled: &mut Resolution,
     ) -> TimerCheck {
         if self.loss_at.is_some_and(|at| at <= now) {
-            self.detect_loss(ledger, now, settled);
+            self.detect_loss(delays, ledger, now, settled);
         }
         let mut out = TimerCheck::default();
         out.next.at = self.loss_at;
@@ -404,6 +417,8 @@ impl Member {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Rung;
+    use crate::flow::ledger::PacketContents;
 
     const MS: Duration = Duration::from_millis(1);
 
@@ -420,5 +435,66 @@ mod tests {
         }
         let varied = member.fall_back_delay(&delays);
         assert!(varied >= 400 * MS && varied <= 500 * MS, "{varied:?}");
+    }
+
+    /// A member with a round trip of 20 ms, to which three packets are sent within 2 ms.
+    fn with_three_packets(start: Instant) -> (Member, Ledger) {
+        let mut member = Member::new(path(), 0, 20 * MS, 0, 0);
+        (0..50).for_each(|_| member.rtt.update(20 * MS, Duration::ZERO));
+        let mut ledger = Ledger::new(0);
+        for at in 0..3 {
+            ledger.push(start + MS * at, PacketContents::Ping, 1, false);
+        }
+        (member, ledger)
+    }
+
+    fn path() -> PathId {
+        PathId::new(1, Rung::Multicast)
+    }
+
+    fn ack(range: Range<u64>) -> PathAck {
+        PathAck {
+            path: path(),
+            delay: Duration::ZERO,
+            ranges: vec![range],
+            ecn: None,
+        }
+    }
+
+    #[test]
+    fn time_in_which_the_source_was_late_loses_no_packet() {
+        for is_late in [true, false] {
+            let start = Instant::now();
+            let mut delays = Delays::new(24 * MS, 150 * MS, 1000 * MS);
+            let (mut member, mut ledger) = with_three_packets(start);
+            let mut out = Resolution::default();
+            member.on_ack(&ack(1..3), &delays, &mut ledger, start + 22 * MS, &mut out);
+            assert_eq!(out.lost, [], "the first packet may be late");
+            let now = start + 60 * MS;
+            if is_late {
+                delays.lag.note(start + 22 * MS, now);
+            }
+            member.check(&delays, &mut ledger, now, &mut out);
+            member.on_ack(&ack(0..3), &delays, &mut ledger, now + MS, &mut out);
+            let lost = if is_late { vec![] } else { vec![0..1] };
+            assert_eq!(out.lost, lost, "late {is_late}");
+        }
+    }
+
+    #[test]
+    fn time_in_which_the_source_was_late_teaches_no_patience() {
+        let start = Instant::now();
+        let mut delays = Delays::new(24 * MS, 150 * MS, 1000 * MS);
+        let (mut member, mut ledger) = with_three_packets(start);
+        let mut out = Resolution::default();
+        member.on_ack(&ack(1..3), &delays, &mut ledger, start + 22 * MS, &mut out);
+        member.check(&delays, &mut ledger, start + 30 * MS, &mut out);
+        assert_eq!(out.lost, [0..1]);
+        delays.lag.note(start + 31 * MS, start + 71 * MS);
+        let now = start + 75 * MS;
+        member.on_ack(&ack(0..3), &delays, &mut ledger, now, &mut out);
+        assert_eq!(out.spurious, [0]);
+        let patience = member.reordering.loss_delay(Duration::ZERO);
+        assert_eq!(patience, 35 * MS);
     }
 }

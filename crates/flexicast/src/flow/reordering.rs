@@ -78,18 +78,17 @@ impl Reordering {
     }
 
     /// Takes an acknowledged range. Calls `spurious` with each packet of it whose loss was declared
-    /// and had consequences. Next time, a packet is waited for as long as these took, at most for `longest`.
+    /// and had consequences. Next time, a packet is waited for as long as these took, which `took`
+    /// returns for the time at which one was sent.
     pub(super) fn on_acked(
         &mut self,
         range: &Range<u64>,
-        longest: Duration,
-        now: Instant,
+        took: impl Fn(Instant) -> Duration,
         mut spurious: impl FnMut(u64),
     ) {
         let (from, to) = (self.index(range.start), self.index(range.end));
         for late in self.declared.drain(from..to.max(from)) {
-            let took = now.saturating_duration_since(late.sent);
-            self.patience = self.patience.max(took.min(longest));
+            self.patience = self.patience.max(took(late.sent));
             self.proven = 0;
             if !late.is_ignored {
                 spurious(late.pn);
@@ -105,6 +104,11 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
     const LONGEST: Duration = Duration::from_millis(100);
 
+    /// Time that a packet took which arrives at `now`.
+    fn until(now: Instant) -> impl Fn(Instant) -> Duration {
+        move |sent| (now - sent).min(LONGEST)
+    }
+
     #[test]
     fn a_late_packet_is_waited_for_as_long_the_next_time() {
         let start = Instant::now();
@@ -112,12 +116,12 @@ mod tests {
         (5..8).for_each(|pn| path.on_lost(pn, start + MS * pn as u32));
         assert!(!path.is_usual() && path.loss_delay(MS * 20) == MS * 20);
         let mut late = Vec::new();
-        path.on_acked(&(6..7), LONGEST, start + MS * 40, |pn| late.push(pn));
+        path.on_acked(&(6..7), until(start + MS * 40), |pn| late.push(pn));
         assert_eq!(late, [6]);
         assert!(path.is_usual());
         assert_eq!(path.loss_delay(MS * 20), MS * 34);
-        path.on_acked(&(0..9), LONGEST, start + MS * 1000, |pn| late.push(pn));
-        path.on_acked(&(0..9), LONGEST, start + MS * 1000, |pn| late.push(pn));
+        path.on_acked(&(0..9), until(start + MS * 1000), |pn| late.push(pn));
+        path.on_acked(&(0..9), until(start + MS * 1000), |pn| late.push(pn));
         assert_eq!(late, [6, 5, 7], "each once");
         assert_eq!(path.loss_delay(MS * 20), LONGEST, "within bounds");
     }
@@ -130,7 +134,7 @@ mod tests {
         path.ignore(&(6..8));
         path.ignore(&(10..20));
         let mut late = Vec::new();
-        path.on_acked(&(5..8), LONGEST, start + MS * 40, |pn| late.push(pn));
+        path.on_acked(&(5..8), until(start + MS * 40), |pn| late.push(pn));
         assert_eq!(late, [5]);
         assert_eq!(path.loss_delay(MS * 20), MS * 40, "it was late");
     }
@@ -143,7 +147,7 @@ mod tests {
         path.on_lost(900, start);
         assert_eq!(path.declared.len(), REMEMBERED);
         let mut late = 0;
-        path.on_acked(&(0..1000), LONGEST, start + MS * 50, |_| late += 1);
+        path.on_acked(&(0..1000), until(start + MS * 50), |_| late += 1);
         assert_eq!(late, REMEMBERED);
         (1000..1063).for_each(|pn| path.on_lost(pn, start));
         assert!(path.is_usual());
