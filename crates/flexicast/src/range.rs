@@ -2,6 +2,14 @@
 
 use std::ops::Range;
 
+/// Adds a value above all others to ascending ranges.
+pub(crate) fn append(ranges: &mut Vec<Range<u64>>, value: u64) {
+    match ranges.last_mut().filter(|last| last.end == value) {
+        Some(last) => last.end += 1,
+        None => ranges.push(value..value.saturating_add(1)),
+    }
+}
+
 /// A set of `u64` kept as ranges. Insertions near the end, the usual case for packet numbers, are
 /// cheap.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -10,9 +10,10 @@ use super::lag::Lag;
 use super::ledger::{Ledger, StreamRange};
 use super::pmtu::MemberSize;
 use super::reordering::Reordering;
+use super::tail::RepairedTail;
 use crate::ack::PathAck;
 use crate::ecn::EcnValidation;
-use crate::range::RangeSet;
+use crate::range::{RangeSet, append};
 use crate::rtt::RttEstimator;
 use crate::{Cause, PathId};
 
@@ -96,10 +97,13 @@ impl Delays {
 pub(crate) struct Member {
     pub(crate) path: PathId,
     pub(crate) rtt: RttEstimator,
+    /// First packet number that it was to get.
+    cut: u64,
     /// Everything below is acknowledged, settled, or from before the cut.
     low: u64,
     /// Packets above `low` that are acknowledged or settled.
     resolved: RangeSet,
+    repaired: RepairedTail,
     largest: Option<u64>,
     /// When the first data packet was sent that this member did not acknowledge although it was
     /// repaired meanwhile.
@@ -169,8 +173,10 @@ impl Member {
         Member {
             path,
             rtt: RttEstimator::new(initial_rtt),
+            cut,
             low: cut,
             resolved: RangeSet::new(),
+            repaired: RepairedTail::default(),
             largest: None,
             silent_since: None,
             loss_at: None,
@@ -231,7 +237,7 @@ impl Member {
     }
 
     /// Takes an acknowledgement whose largest packet number was really sent. Adds what it settles to
-    /// `out`.
+    /// `out`. Returns whether it is newer than all before.
     pub(crate) fn on_ack(
         &mut self,
         ack: &PathAck,
@@ -239,15 +245,17 @@ impl Member {
         ledger: &mut Ledger,
         now: Instant,
         out: &mut Resolution,
-    ) {
+    ) -> bool {
         let largest = ack.largest();
-        let progress = largest >= self.low
-            && self.largest.is_none_or(|known| largest > known)
-            && !self.resolved.contains(largest);
-        if progress && let Some(sent) = ledger.get(largest) {
+        let is_newest = largest >= self.cut && self.largest.is_none_or(|known| largest > known);
+        let sent_at = || {
+            let sent = ledger.get(largest).map(|sent| sent.at);
+            sent.or_else(|| self.repaired.sent_at(largest))
+        };
+        if is_newest && let Some(sent) = sent_at() {
             // A claimed delay beyond what was asked for is not believed (RFC 9002 section 5.3).
             self.rtt.update(
-                now.saturating_duration_since(sent.at),
+                now.saturating_duration_since(sent),
                 ack.delay.min(delays.ack * 2),
             );
         }
@@ -259,12 +267,14 @@ impl Member {
                 self.reordering.on_acked(range, took, |pn| late.push(pn));
             }
             self.resolve_with(range.clone(), ledger, |new| out.acked.push(new));
+            self.repaired.on_acked(range, &mut out.acked);
         }
-        if self.largest.is_none_or(|known| largest > known) && largest + 1 >= self.low {
+        if is_newest {
             self.largest = Some(largest);
             self.silent_since = None;
         }
         self.detect_loss(delays, ledger, now, out);
+        is_newest
     }
 
     /// RFC 9002 section 6.1: what lies below the largest acknowledged packet and is late by three
@@ -280,12 +290,13 @@ impl Member {
         let Some(largest) = self.largest else { return };
         let delay = self.reordering.loss_delay(self.rtt.loss_delay());
         let by_order = !self.reordering.is_usual();
+        let due = |sent: Instant| sent + delay + delays.lag.within(sent, now);
         let first = out.lost.len();
         'gaps: for gap in self.resolved.gaps(self.low..largest) {
             for pn in gap.clone() {
                 let Some(sent) = ledger.get(pn) else { continue };
                 let is_overtaken = by_order && ledger.sent_between(pn, largest) >= PACKET_THRESHOLD;
-                let due = sent.at + delay + delays.lag.within(sent.at, now);
+                let due = due(sent.at);
                 if !is_overtaken && due > now {
                     self.loss_at = Some(due);
                     if pn > gap.start {
@@ -305,6 +316,17 @@ impl Member {
         for range in &out.lost[first..] {
             self.resolve(range.clone(), ledger);
         }
+        while let Some(at) = self.repaired.first_overtaken(largest).map(due) {
+            if at > now {
+                self.loss_at = Some(self.loss_at.map_or(at, |earlier| earlier.min(at)));
+                break;
+            }
+            if let Some((pn, sent)) = self.repaired.take_first() {
+                self.reordering.on_lost(pn, sent);
+                append(&mut out.lost, pn);
+            }
+        }
+        out.lost.sort_unstable_by_key(|range| range.start);
     }
 
     /// Looks at the timers. `settled` gets what is lost, and what is repaired because it stayed
@@ -325,7 +347,8 @@ impl Member {
         let due = |next: &mut MemberTimer, at: Instant| {
             next.at = Some(next.at.map_or(at, |earlier| earlier.min(at)));
         };
-        let tail_delay = self.rtt.pto(delays.ack) * 2;
+        // With the jitter of the delay: one lost acknowledgement is no lost tail.
+        let tail_delay = self.rtt.pto(delays.ack * 5 / 4) * 2;
         let fall_back = self.fall_back_delay(delays);
         // Behind the largest acknowledged packet: nothing shows whether these are lost or the
         // acknowledgement is.
@@ -348,6 +371,7 @@ impl Member {
                     break 'tail;
                 }
                 settled.tail.push(pn);
+                self.repaired.push(pn, sent.at);
                 repaired.push(pn..pn + 1);
             }
         }
@@ -496,5 +520,33 @@ mod tests {
         assert_eq!(out.spurious, [0]);
         let patience = member.reordering.loss_delay(Duration::ZERO);
         assert_eq!(patience, 35 * MS);
+    }
+
+    #[test]
+    fn what_becomes_of_a_repaired_tail_is_found_out() {
+        let start = Instant::now();
+        let delays = Delays::new(24 * MS, 1500 * MS, 1000 * MS);
+        let (mut member, mut ledger) = with_three_packets(start);
+        let mut out = Resolution::default();
+        member.on_ack(&ack(0..3), &delays, &mut ledger, start + 22 * MS, &mut out);
+        let update = |seq| StreamRange { seq, range: 0..9 };
+        for seq in 3..7 {
+            let contents = PacketContents::One(update(seq));
+            ledger.push(start + 100 * MS, contents, 1, false);
+        }
+        // The queue has grown so fast that all are repaired before they arrive.
+        let mut out = Resolution::default();
+        member.check(&delays, &mut ledger, start + 250 * MS, &mut out);
+        ledger.sweep();
+        assert_eq!((out.tail, ledger.len()), (vec![3, 4, 5, 6], 0));
+        let (mut out, now) = (Resolution::default(), start + 500 * MS);
+        assert!(member.on_ack(&ack(5..6), &delays, &mut ledger, now, &mut out));
+        assert_eq!((out.acked, out.lost), (vec![5..6], vec![]), "a long way");
+        assert!(member.rtt.smoothed() > 60 * MS);
+        let (mut out, now) = (Resolution::default(), start + 600 * MS);
+        assert!(!member.on_ack(&ack(4..5), &delays, &mut ledger, now, &mut out));
+        assert_eq!((&out.acked[..], &out.lost[..]), (&[4..5][..], &[3..4][..]));
+        assert!(out.gaps.is_empty(), "repaired already");
+        assert_eq!(member.largest_acked(), Some(5));
     }
 }

@@ -21,6 +21,7 @@ mod rekey;
 mod reordering;
 mod sender;
 mod shared_repairs;
+mod tail;
 mod transmit;
 mod verdicts;
 mod windows;

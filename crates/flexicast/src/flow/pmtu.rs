@@ -16,6 +16,7 @@ use super::member::{Member, Resolution};
 use super::sender::{FlowSender, MemberId};
 use crate::frame;
 use crate::protect::{BLOCK_LEN, HEADER_LEN, OVERHEAD};
+use crate::range::append;
 
 /// Probes that a member leaves unacknowledged before it is taken not to get the size; full packets
 /// that it loses in a row before its path is taken to have become narrower (RFC 8899 section
@@ -368,14 +369,6 @@ impl Probing {
     /// Whether a member has missed all the probes that it gets, once the last one's time is over.
     fn has_failed(&self) -> bool {
         self.waiting.values().any(|probes| *probes >= MAX_PROBES)
-    }
-}
-
-/// Adds a packet to ascending ranges.
-fn append(ranges: &mut Vec<Range<u64>>, pn: u64) {
-    match ranges.last_mut().filter(|last| last.end == pn) {
-        Some(last) => last.end += 1,
-        None => ranges.push(pn..pn + 1),
     }
 }
 

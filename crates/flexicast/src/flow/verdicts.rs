@@ -26,8 +26,7 @@ impl FlowSender {
             });
         }
         let mut settled = Resolution::default();
-        let is_newest = member.largest_acked().is_none_or(|l| ack.largest() > l);
-        member.on_ack(ack, &self.delays, &mut self.ledger, now, &mut settled);
+        let is_newest = member.on_ack(ack, &self.delays, &mut self.ledger, now, &mut settled);
         // Counts of older acknowledgements are overtaken (RFC 9000 section 13.4.2.1).
         let marked = if is_newest {
             let acked = Acknowledged {
@@ -152,7 +151,7 @@ mod tests {
     use crate::flow::{FlowConfig, RateControl};
     use crate::protect::FlowSecret;
     use crate::range::RangeSet;
-    use crate::{FlowId, PathId, Rung};
+    use crate::{EcnCounts, FlowId, PathId, Rung};
 
     const MS: Duration = Duration::from_millis(1);
     const MEMBERS: u64 = 300;
@@ -256,5 +255,76 @@ mod tests {
         assert!(large == 4 && loss > 0.0 && flow.packet_size().bytes == 1_472);
         flow.on_ack(2, &ack(&late, Duration::ZERO), now).unwrap();
         assert_eq!(flow.pacer.member_loss(2), loss);
+    }
+
+    /// A flow with a member that has acknowledged 20 packets, each after 1 ms; returns the time.
+    fn with_quick_member() -> (FlowSender, Instant) {
+        let mut now = Instant::now();
+        let config = FlowConfig {
+            fall_back: MS * 1500,
+            ..config()
+        };
+        let mut flow = FlowSender::new(config).unwrap();
+        flow.set_listeners(1, now);
+        flow.admit(1, path(), MS, 1, now);
+        for seq in 1..=20 {
+            send(&mut flow, seq, now);
+            now += MS;
+            flow.on_ack(1, &acked(seq, 0), now).unwrap();
+        }
+        (flow, now)
+    }
+
+    /// Sends an update in a packet of its own.
+    fn send(flow: &mut FlowSender, seq: u64, now: Instant) {
+        flow.push(seq, Bytes::from_static(b"update"));
+        assert!(flow.poll_transmit(now, &mut Vec::new()));
+    }
+
+    /// An acknowledgement of the first packets, which came with ECT(0) but for some with CE.
+    fn acked(packets: u64, ce: u64) -> PathAck {
+        PathAck {
+            path: path(),
+            delay: Duration::ZERO,
+            ranges: std::iter::once(0..packets).collect(),
+            ecn: Some(EcnCounts {
+                ect0: packets - ce,
+                ect1: 0,
+                ce,
+            }),
+        }
+    }
+
+    /// Whether the flow has something repaired by `now`.
+    fn repairs(flow: &mut FlowSender, now: Instant) -> bool {
+        flow.handle_timeout(now);
+        let mut events = std::iter::from_fn(|| flow.poll_event());
+        events.any(|event| matches!(event, FlowEvent::Repair { .. }))
+    }
+
+    /// The longest time that a member may take: two delays of 25 ms with their jitter, the first of
+    /// an acknowledgement that is lost, and a round trip.
+    #[test]
+    fn one_lost_acknowledgement_repairs_nothing() {
+        let (mut flow, now) = with_quick_member();
+        send(&mut flow, 21, now);
+        let second_ack = MS * 64;
+        assert!(!repairs(&mut flow, now + second_ack));
+        assert!(repairs(&mut flow, now + second_ack + MS * 10), "two are");
+    }
+
+    #[test]
+    fn late_acknowledgements_of_a_repaired_tail_count_in_their_order() {
+        let (mut flow, now) = with_quick_member();
+        (21..=30).for_each(|seq| send(&mut flow, seq, now));
+        assert!(repairs(&mut flow, now + MS * 100));
+        for packets in [30, 25] {
+            let ack = acked(packets, 0);
+            flow.on_ack(1, &ack, now + MS * 110).unwrap();
+        }
+        assert_eq!(flow.member(1).and_then(|(_, largest)| largest), Some(29));
+        send(&mut flow, 31, now + MS * 120);
+        flow.on_ack(1, &acked(31, 1), now + MS * 130).unwrap();
+        assert_eq!(flow.stats().ce, 1, "the member is still believed");
     }
 }

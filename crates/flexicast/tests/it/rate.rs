@@ -178,6 +178,36 @@ fn without_patience_a_path_that_reorders_looks_lossy() {
     assert!(rate < 3_000_000, "{rate} bit/s");
 }
 
+/// A queue that fills at once makes a member's packets so late that all are repaired before they are
+/// acknowledged. What the member reports of them then still counts: it neither stays nor leaves as
+/// one that is silent.
+#[test]
+fn a_member_whose_packets_all_come_late_is_too_slow_or_lossy() {
+    for seed in 1..=4 {
+        let config = FlowConfig {
+            fall_back: Duration::from_millis(1500),
+            ..flow_config(seed)
+        };
+        let mut lab = Lab::with_config(seed, 3, config);
+        lab.delay = Duration::from_millis(10);
+        (0..3).for_each(|i| lab.connect(i));
+        lab.run(SECOND * 3);
+        let publish = |lab: &mut Lab, count, gap| {
+            for _ in 0..count {
+                lab.publish(1_000);
+                lab.run(gap);
+            }
+        };
+        publish(&mut lab, 20, SECOND * 3 / 10);
+        lab.nodes[0].bottleneck = Some(Bottleneck::new(64_000, 2_400));
+        publish(&mut lab, 150, SECOND / 30);
+        let evictions = falls(&lab, 0, Cause::TooSlow) + falls(&lab, 0, Cause::LossTooHigh);
+        let moves = &lab.nodes[0].moves;
+        assert_eq!((evictions, moves.len()), (1, 2), "seed {seed}: {moves:?}");
+        (1..3).for_each(|i| assert_eq!(lab.nodes[i].moves.len(), 1));
+    }
+}
+
 /// Rate of a busy flow at the end in bit/s, and the marks that were counted, where the paths of
 /// some receivers mark a share of the packets, in percent.
 fn with_marks(nodes: usize, marked: usize, share: u32) -> (u64, u64) {
