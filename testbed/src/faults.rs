@@ -64,7 +64,7 @@ const CLAIMS: [Claim; 38] = [
         fault: Fault::EvictionOff,
         name: "c2: a slow receiver",
         scenario: a_slow_receiver_holds_up_only_itself,
-        reasons: &["was not evicted", "held the flow up", "delivered to r2, r3"],
+        reasons: &["was not evicted", "held the flow up", "delivered to r2"],
     },
     // Packets grow beyond what the narrow line takes, again and again.
     Claim {

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
 use super::plan::switch;
-use super::{CHANNEL, Fault, Plan, Side, Stage};
+use super::{CHANNEL, Fault, PATIENCE, Plan, Side, Stage};
 use crate::lab::Node;
 use crate::process::{Launch, Service};
 use crate::status::ViaCounts;
@@ -160,6 +160,19 @@ impl Swarm {
         );
         Ok(summary)
     }
+}
+
+/// Returns the number of members of the flow.
+pub(super) fn flow_members(stage: &Stage) -> Result<u64> {
+    let status = stage.source_status_now()?;
+    Ok(status.flow.context("there is no flow")?.members)
+}
+
+/// Waits until the flow has so many members.
+pub(super) fn wait_members(stage: &mut Stage, what: &str, members: u64) -> Result<()> {
+    stage.wait(what, PATIENCE, |stage| {
+        Ok((flow_members(stage)? >= members).then_some(()))
+    })
 }
 
 /// sw: 1,000 receivers of `flexfeed-swarm`, each with 1 % loss of its own, get every update of 10 s

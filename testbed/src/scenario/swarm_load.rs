@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use super::swarm::{PATIENT_MS, Swarm};
+use super::swarm::{PATIENT_MS, Swarm, flow_members, wait_members};
 use super::{Fault, PATIENCE, Plan, Stage};
 use crate::lab::Multicast;
 use crate::status::LoadStatus;
@@ -129,17 +129,6 @@ pub fn half_of_the_members_lose_multicast(fault: Option<Fault>) -> Result<()> {
             stayed.fall_backs
         );
         Ok(())
-    })
-}
-
-fn flow_members(stage: &Stage) -> Result<u64> {
-    let status = stage.source_status_now()?;
-    Ok(status.flow.context("there is no flow")?.members)
-}
-
-fn wait_members(stage: &mut Stage, what: &str, members: u64) -> Result<()> {
-    stage.wait(what, PATIENCE, |stage| {
-        Ok((flow_members(stage)? >= members).then_some(()))
     })
 }
 
