@@ -42,6 +42,7 @@ export class World {
     this.now = now;
     this.hostile = hostile;
     this.startedMs = now() - 9 * 86_400_000;
+    this.overloads = [];
     this.nextId = 100_000;
     this.updatesPerTick = 0.22;
     this.movesPerTick = Math.max(receivers * 0.0004, receivers ? 0.03 : 0);
@@ -423,7 +424,7 @@ export class World {
       database_ok: true,
       source: {
         state: "ok", holder: "source-1", software: "flexfeed-source/0.6.0", started_ms: this.startedMs, seen_ms: this.now(), public_address: this.publicAddress, listen: "[::]:4433", http: "127.0.0.1:8090",
-        draining: this.draining, warnings,
+        draining: this.draining, warnings, overloads: this.overloads,
       },
       receivers: this.all(),
       channels: channels.map((name) => this.channelNow(name)),

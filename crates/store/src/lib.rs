@@ -34,10 +34,10 @@ pub use model::{
     ChannelSettings, ChooseSettings, Command, CommandState, Draft, EncodeUpdate, FeedEdit,
     FeedEvent, FeedHour, FeedRow, FeedSettings, Fence, GapRecord, GapState, Hash, Holder, Identity,
     Kind, Lease, LeaseOutcome, LeaseRow, MoveFilter, MoveRow, NewApiToken, NewAudit, NewCommand,
-    NewToken, NewUser, NewWebSession, Origin, PollRecord, ProgressRow, PulseRow, ReceiverCounts,
-    ReceiverEdit, ReceiverRow, RelayRow, Retention, Role, SampleRow, SentBytes, SessionRow, Setup,
-    SourceInfo, Stamp, StateRow, StoredUpdate, TokenRow, UpdateItem, UserChange, UserEdit, UserRow,
-    Validators, Verdict, WebSession,
+    NewToken, NewUser, NewWebSession, Origin, OverloadRow, PollRecord, ProgressRow, PulseRow,
+    ReceiverCounts, ReceiverEdit, ReceiverRow, RelayRow, Retention, Role, SampleRow, SentBytes,
+    SessionRow, Setup, SourceInfo, Stamp, StateRow, StoredUpdate, TokenRow, UpdateItem, UserChange,
+    UserEdit, UserRow, Validators, Verdict, WebSession,
 };
 pub use watch::{Topic, Watch};
 

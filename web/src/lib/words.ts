@@ -1,6 +1,6 @@
 // What the words of flexfeed mean, for labels and tooltips.
-import type { Move, Rung } from "./api/types";
-import { count, counted } from "./format";
+import type { Move, Overload, Rung } from "./api/types";
+import { count, counted, duration } from "./format";
 
 export interface RungWords {
   rung: Rung;
@@ -147,6 +147,39 @@ export function groupMoves(moves: readonly Move[], withinMs = 3000): MoveGroup[]
     }
   }
   return groups;
+}
+
+const LATE: Readonly<Record<string, string>> = {
+  engine: "packets and timers are handled late",
+  publishing: "updates wait before they are sent",
+  "receive-queue": "the kernel drops packets of receivers",
+};
+
+/** The beginning or the end of an overload. */
+export interface LoadEvent {
+  at_ms: number;
+  began: boolean;
+  text: string;
+}
+
+/** Returns both ends of each overload, in the order of the list. */
+export function loadEvents(overloads: readonly Overload[]): LoadEvent[] {
+  return overloads.flatMap((overload) => {
+    const late = overload.late.map((what) => LATE[what] ?? what).join(", ");
+    const began = { at_ms: overload.since_ms, began: true, text: `The source cannot keep up: ${late}` };
+    if (overload.until_ms === null) return [began];
+    const lasted = duration(overload.until_ms - overload.since_ms);
+    return [{ at_ms: overload.until_ms, began: false, text: `The source keeps up again, after ${lasted}` }, began];
+  });
+}
+
+export type Happening = { at_ms: number; group: MoveGroup } | { at_ms: number; load: LoadEvent };
+
+/** Returns moves and overloads in one list, newest first. */
+export function happenings(groups: readonly MoveGroup[], overloads: readonly Overload[]): Happening[] {
+  const moves = groups.map((group) => ({ at_ms: group.move.at_ms, group }));
+  const loads = loadEvents(overloads).map((load) => ({ at_ms: load.at_ms, load }));
+  return [...moves, ...loads].sort((one, other) => other.at_ms - one.at_ms);
 }
 
 export interface FeedWords {

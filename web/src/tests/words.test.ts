@@ -4,7 +4,7 @@ import { describe, expect, it } from "vitest";
 import type { Move } from "../lib/api/types";
 import feedsPage from "../pages/Feeds.svelte?raw";
 import { finder } from "../lib/search";
-import { ACTIONS, actionWords, causeWords, CAUSES, DEFINITIONS, detailWords, direction, feedWords, groupMoves, isOfKind, moveVerb, nameOf, RUNGS, rungWords, typedName, verdict } from "../lib/words";
+import { ACTIONS, actionWords, causeWords, CAUSES, DEFINITIONS, detailWords, direction, feedWords, groupMoves, happenings, isOfKind, moveVerb, nameOf, RUNGS, rungWords, typedName, verdict } from "../lib/words";
 
 function move(id: number, at: number, more: Partial<Move> = {}): Move {
   return { id, at_ms: at, receiver: `r${id}`, name: `n${id}`, channel: "lore", from: "multicast", to: "unicast", cause: "heartbeat-lost", ...more };
@@ -80,6 +80,23 @@ describe("words", () => {
   it("does not group over time without end", () => {
     const groups = groupMoves([move(3, 10_000), move(2, 8000), move(1, 1000)]);
     expect(groups.map((group) => group.count)).toEqual([2, 1]);
+  });
+});
+
+describe("what just happened", () => {
+  it("is moves and both ends of overloads, newest first", () => {
+    const overloads = [
+      { since_ms: 9000, until_ms: null, late: ["engine", "new-word"] },
+      { since_ms: 1000, until_ms: 5000, late: ["publishing"] },
+    ];
+    const all = happenings(groupMoves([move(2, 7000), move(1, 3000, { cause: "left" })]), overloads);
+    expect(all.map((one) => one.at_ms)).toEqual([9000, 7000, 5000, 3000, 1000]);
+    const texts = all.flatMap((one) => ("load" in one ? [one.load.text] : []));
+    expect(texts).toEqual([
+      "The source cannot keep up: packets and timers are handled late, new-word",
+      "The source keeps up again, after 4 s",
+      "The source cannot keep up: updates wait before they are sent",
+    ]);
   });
 });
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
-use store::{ChannelRow, PulseRow};
+use store::{ChannelRow, OverloadRow, PulseRow};
 use utoipa::ToSchema;
 
 use super::moves::Move;
@@ -83,6 +83,29 @@ pub struct Source {
     pub draining: bool,
     /// Settings that an operator should change, and states to look into.
     pub warnings: Vec<Warning>,
+    /// Its last overloads since its start, the newest first.
+    pub overloads: Vec<Overload>,
+}
+
+/// A time in which the source could not keep up.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Overload {
+    /// Beginning, by the source's clock; Unix milliseconds.
+    pub since_ms: i64,
+    /// End; null while it goes on.
+    pub until_ms: Option<i64>,
+    /// Kinds of lateness: `engine`, `publishing`, `receive-queue`.
+    pub late: Vec<String>,
+}
+
+impl Overload {
+    fn of(row: &OverloadRow) -> Self {
+        Self {
+            since_ms: row.since_ms,
+            until_ms: row.until_ms,
+            late: row.late.clone(),
+        }
+    }
 }
 
 /// A setting that an operator should change, or a state to look into.
@@ -292,6 +315,7 @@ fn source(board: &Board) -> Source {
         http: some(&info.http),
         draining: info.draining,
         warnings: info.warnings.iter().map(|text| Warning::of(text)).collect(),
+        overloads: info.overloads.iter().rev().map(Overload::of).collect(),
     }
 }
 

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use kit::postgres::{Options, Postgres};
 use serde_json::{Value, json};
 use store::{
-    Applicant, Batch, MoveRow, NewToken, NewUser, PulseRow, ReceiverCounts, Role, SentBytes,
-    SessionRow, SourceInfo, StateRow, Store,
+    Applicant, Batch, MoveRow, NewToken, NewUser, OverloadRow, PulseRow, ReceiverCounts, Role,
+    SentBytes, SessionRow, SourceInfo, StateRow, Store,
 };
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -302,6 +302,14 @@ pub(super) fn pulse() -> PulseRow {
     }
 }
 
+fn overload(since_ms: i64) -> OverloadRow {
+    OverloadRow {
+        since_ms,
+        until_ms: Some(since_ms + 2),
+        late: vec!["engine".into()],
+    }
+}
+
 pub(super) fn source() -> SourceInfo {
     SourceInfo {
         holder: "source-1".into(),
@@ -311,6 +319,7 @@ pub(super) fn source() -> SourceInfo {
         pins: vec!["sha256:AAAA".into()],
         listen: "0.0.0.0:4433".into(),
         warnings: vec!["public-address: it is not routable".into()],
+        overloads: [1, 5].map(overload).to_vec(),
         at_ms: now_ms(),
         ..SourceInfo::default()
     }

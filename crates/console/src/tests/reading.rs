@@ -34,6 +34,11 @@ async fn the_overview_shows_the_state(place: bench::TestDatabase) {
     assert_eq!(overview["source"]["state"], "ok");
     assert_eq!(overview["source"]["public_address"], "feeds.example:4433");
     assert_eq!(overview["source"]["warnings"][0]["code"], "public-address");
+    let overload = serde_json::json!({"since_ms": 5, "until_ms": 7, "late": ["engine"]});
+    assert_eq!(
+        overview["source"]["overloads"][0], overload,
+        "the newest first"
+    );
     assert_eq!(overview["receivers"]["total"], 3);
     assert_eq!(overview["receivers"]["amt"], 1);
     assert_eq!(overview["receivers"]["behind"], 1);

@@ -1,18 +1,19 @@
-//! Events of receivers, in order and numbered, for readers that must not miss any.
+//! Events of receivers and of the source, in order and numbered, for readers that must not miss
+//! any.
 
 use std::collections::VecDeque;
 
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use super::Move;
+use super::{Move, Overload};
 
 /// Bound on kept events: all receivers of a source may come, move and go within a moment.
 const KEPT: usize = 65_536;
 /// One answer holds no more than so much: the engine has packets to send.
 const PART: usize = 4_096;
 
-/// A numbered event of a receiver.
+/// A numbered event.
 #[derive(Debug, Clone)]
 pub struct HistoryEvent {
     /// Counts from 1 without a gap from the source's start.
@@ -23,7 +24,7 @@ pub struct HistoryEvent {
     pub what: HistoryEventKind,
 }
 
-/// An event of a receiver.
+/// An event of a receiver, or of the source.
 #[derive(Debug, Clone)]
 pub enum HistoryEventKind {
     /// A receiver was let in.
@@ -61,6 +62,8 @@ pub enum HistoryEventKind {
         /// Why, for people.
         reason: String,
     },
+    /// The source cannot keep up; or, if that has an end, it does again.
+    Overload(Overload),
 }
 
 /// Events after a number, or the first part of them.

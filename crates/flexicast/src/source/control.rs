@@ -228,6 +228,7 @@ impl Source {
             return Ok(());
         }
         session.budgets.acks.take(1);
+        self.out.counters.acks += 1;
         let ack = PathAck::decode(bytes)?;
         let index = ack.path.flow_index();
         // An acknowledgement may be of a flow that was replaced meanwhile.

@@ -123,6 +123,8 @@ impl Default for Limits {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct SourceCounters {
+    /// Acknowledgements that were looked at: those in feedback packets, and in DATAGRAM frames.
+    pub acks: u64,
     /// Acknowledgements of packets that were never sent.
     pub invalid_acks: u64,
     /// Requests for bytes of updates that the flow brought wrong.

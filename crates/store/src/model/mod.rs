@@ -19,8 +19,8 @@ pub use enrolment::{Applicant, NewToken, ReceiverRow, TokenRow, Verdict};
 pub use feed::{FeedEdit, FeedRow, FeedSettings, GapRecord, GapState, PollRecord, Validators};
 pub use lease::{Holder, Lease, LeaseOutcome, LeaseRow};
 pub use record::{
-    Batch, Changes, FeedEvent, FeedHour, Fence, MoveFilter, MoveRow, ProgressRow, PulseRow,
-    ReceiverCounts, ReceiverEdit, RelayRow, SampleRow, SentBytes, SessionRow, SourceInfo, Stamp,
-    StateRow, UpdateItem,
+    Batch, Changes, FeedEvent, FeedHour, Fence, MoveFilter, MoveRow, OverloadRow, ProgressRow,
+    PulseRow, ReceiverCounts, ReceiverEdit, RelayRow, SampleRow, SentBytes, SessionRow, SourceInfo,
+    Stamp, StateRow, UpdateItem,
 };
 pub use update::{Draft, EncodeUpdate, Hash, Kind, StoredUpdate};

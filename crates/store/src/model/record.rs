@@ -5,6 +5,7 @@
 
 use std::ops::AddAssign;
 
+use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::ReceiverRow;
@@ -371,6 +372,17 @@ pub struct FeedEvent {
     pub change: u64,
 }
 
+/// A time in which the publishing source could not keep up.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OverloadRow {
+    /// Its beginning, in Unix milliseconds.
+    pub since_ms: i64,
+    /// Its end, in Unix milliseconds; `None` while it goes on.
+    pub until_ms: Option<i64>,
+    /// Kinds of lateness, such as `engine`.
+    pub late: Vec<String>,
+}
+
 /// Self-description of the publishing source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SourceInfo {
@@ -391,6 +403,8 @@ pub struct SourceInfo {
     pub http: String,
     /// Warnings for the operator; at most 64, cut to 1,024 bytes each.
     pub warnings: Vec<String>,
+    /// Its overloads, the oldest first; the last 64 are kept.
+    pub overloads: Vec<OverloadRow>,
     /// Whether it is draining: no new receivers, and then its end.
     pub draining: bool,
     /// When this was so, in Unix milliseconds.

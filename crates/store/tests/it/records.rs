@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use store::{
     Batch, FeedEvent, FeedHour, FeedSettings, Fence, Holder, LeaseOutcome, MoveRow, Origin,
-    ProgressRow, PulseRow, RelayRow, SessionRow, SourceInfo, Stamp, StateRow, Store, StoreError,
+    OverloadRow, ProgressRow, PulseRow, RelayRow, SessionRow, SourceInfo, Stamp, StateRow, Store,
+    StoreError,
 };
 use uuid::Uuid;
 
@@ -386,6 +387,13 @@ async fn the_last_event_of_each_feed_is_returned(site: Site) {
     );
 }
 
+fn overload(since_ms: i64) -> OverloadRow {
+    OverloadRow {
+        since_ms,
+        ..OverloadRow::default()
+    }
+}
+
 async fn texts_of_any_kind_are_cut_and_stored(site: Site) {
     let records = site.open().await;
     let long = "\u{5d0}\u{202e}<script>🦊\0".repeat(600_000);
@@ -438,6 +446,7 @@ async fn texts_of_any_kind_are_cut_and_stored(site: Site) {
             holder: long.clone(),
             warnings: vec![long.clone(); 100],
             pins: (0..100).map(|n| n.to_string()).collect(),
+            overloads: (0..100).map(overload).collect(),
             ..info()
         }),
         ..Batch::default()
@@ -456,6 +465,7 @@ async fn texts_of_any_kind_are_cut_and_stored(site: Site) {
     assert!((4000..=4096).contains(&excerpt.len()), "{}", excerpt.len());
     let info = now.info.unwrap();
     assert_eq!((info.warnings.len(), info.pins.len()), (1, 64));
+    assert_eq!(info.overloads, (36..100).map(overload).collect::<Vec<_>>());
 }
 
 async fn five_thousand_receivers_fit_into_one_batch(site: Site) {

@@ -1,8 +1,8 @@
 //! Rows of records, for tests to write, and receivers that have enrolled.
 
 use store::{
-    Applicant, Batch, Changes, FeedEvent, MoveRow, ProgressRow, PulseRow, ReceiverCounts, RelayRow,
-    SentBytes, SessionRow, SourceInfo, StateRow, Store,
+    Applicant, Batch, Changes, FeedEvent, MoveRow, OverloadRow, ProgressRow, PulseRow,
+    ReceiverCounts, RelayRow, SentBytes, SessionRow, SourceInfo, StateRow, Store,
 };
 use uuid::Uuid;
 
@@ -135,6 +135,17 @@ pub fn info() -> SourceInfo {
         listen: "[::]:4433".to_owned(),
         http: "127.0.0.1:9464".to_owned(),
         warnings: vec!["PUBLIC_ADDRESS is private".to_owned()],
+        overloads: vec![
+            OverloadRow {
+                since_ms: 1,
+                until_ms: Some(2),
+                late: vec!["engine".to_owned(), "publishing".to_owned()],
+            },
+            OverloadRow {
+                since_ms: 3,
+                ..OverloadRow::default()
+            },
+        ],
         draining: true,
         at_ms: 4,
         change: 0,

@@ -129,6 +129,8 @@ struct StatusPage {
     moves: Vec<Move>,
     mass_fall_backs: Vec<MassFallBack>,
     load: LoadStatus,
+    /// Connections of each shard.
+    shards: Vec<usize>,
     counters: Counters,
 }
 
@@ -265,8 +267,15 @@ async fn status(State(pages): State<Arc<Pages>>) -> Response {
     let first = board.channels.first();
     let of = |channel: &ChannelView| ChannelStatus::of(channel, &seen);
     let (top, channels) = (first.map(of), board.channels.iter().map(of).collect());
-    let (receivers, moves, mass_fall_backs, load, counters) = match seen {
-        Some(s) => (s.receivers, s.moves, s.mass_fall_backs, s.load, s.counters),
+    let (receivers, moves, mass_fall_backs, load, shards, counters) = match seen {
+        Some(s) => (
+            s.receivers,
+            s.moves,
+            s.mass_fall_backs,
+            s.load,
+            s.shards,
+            s.counters,
+        ),
         None => Default::default(),
     };
     let first = first.map(|channel| channel.name.as_str());
@@ -283,6 +292,7 @@ async fn status(State(pages): State<Arc<Pages>>) -> Response {
         moves,
         mass_fall_backs,
         load,
+        shards,
         counters,
     };
     let fresh = HeaderValue::from_static("no-store");

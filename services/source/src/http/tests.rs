@@ -150,7 +150,7 @@ fn seen() -> SourceStatus {
                 late: vec![Lateness::ReceiveQueue],
             }],
         },
-        shards: vec![0],
+        shards: vec![3],
         mass_fall_backs: vec![MassFallBack {
             at_ms: 5,
             channel: "lore".into(),
@@ -377,6 +377,7 @@ async fn the_status_page_is_as_agreed() {
     assert_eq!(page["mass_fall_backs"][0]["members"], 40);
     assert_eq!(page["load"]["overloaded"], true);
     assert_eq!(page["load"]["overloads"][0]["late"][0], "receive-queue");
+    assert_eq!(page["shards"], json!([3]));
 
     let status = IngestStatus {
         state: FeedState::NotAFeed,

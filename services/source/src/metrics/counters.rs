@@ -58,6 +58,8 @@ const KNOWN: &[Known] = table! {
         "Datagrams of receivers that the kernel dropped because the receive queue was full";
     "overloads": overloads, "Times that the source could not keep up";
     "invalid_acks": protocol.invalid_acks, "Acknowledgements of flow packets that were never sent";
+    "acks": protocol.acks,
+        "Acknowledgements of members, in feedback packets and in DATAGRAM frames";
     "needs": protocol.needs,
         "NEED requests of receivers, for bytes that were wrong on the flow or are not published";
     "cursors_ahead": protocol.cursors_ahead,
@@ -153,7 +155,7 @@ mod tests {
     #[test]
     fn the_counters_of_the_state_machine_are_members_of_the_object() {
         let protocol = SourceCounters {
-            invalid_acks: 1,
+            acks: 1,
             unicast_held: 2,
             ..SourceCounters::default()
         };
@@ -163,7 +165,7 @@ mod tests {
             ..Counters::default()
         };
         let json = serde_json::to_string(&counters).unwrap();
-        let both = "\"unicast_bytes\":3,\"invalid_acks\":1,";
+        let both = "\"unicast_bytes\":3,\"acks\":1,";
         assert!(json.contains(both), "{json}");
         assert!(json.contains("\"unicast_held\":2"), "{json}");
     }

@@ -3,8 +3,9 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use flexicast_tokio::source::{Lateness, LoadStatus};
+use flexicast_tokio::source::{Lateness, LoadStatus, Overload};
 use jiff::Timestamp;
+use store::OverloadRow;
 
 use crate::config::PublicAddress;
 
@@ -42,6 +43,21 @@ pub(super) fn overload_warning(load: &LoadStatus) -> Option<String> {
         "overloaded: the source cannot keep up since {since:.0}: {late}. Updates may be late; \
          nothing is lost, and receivers are not blamed for it"
     ))
+}
+
+/// Returns an overload as the console shows it.
+pub(super) fn overload_row(overload: &Overload) -> OverloadRow {
+    let ms = |ms: u64| i64::try_from(ms).unwrap_or(i64::MAX);
+    let late = overload.late.iter().map(|late| match late {
+        Lateness::Engine => "engine",
+        Lateness::Publishing => "publishing",
+        Lateness::ReceiveQueue => "receive-queue",
+    });
+    OverloadRow {
+        since_ms: ms(overload.since_ms),
+        until_ms: overload.until_ms.map(ms),
+        late: late.map(str::to_owned).collect(),
+    }
 }
 
 /// Returns why receivers elsewhere cannot use an address.
@@ -126,8 +142,6 @@ fn local_name(name: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use flexicast_tokio::source::Overload;
-
     use super::*;
 
     fn warned(host: &str) -> String {

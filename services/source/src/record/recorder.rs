@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use flexicast_tokio::source::{HistoryEvent, HistoryEventKind, Move, SourceStatus};
+use flexicast_tokio::source::{HistoryEvent, HistoryEventKind, Move, Overload, SourceStatus};
 use store::{Fence, MoveRow, RelayRow, SessionRow};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 use uuid::Uuid;
 
-use super::about::overload_warning;
+use super::about::{overload_row, overload_warning};
 use super::feeds::Feeds;
 use super::fleet::Fleet;
 use super::hour::LastHour;
@@ -42,6 +42,8 @@ const UNKNOWN: Duration = Duration::from_secs(10);
 const ALIVE: Duration = Duration::from_secs(5);
 /// Number of recent moves whose cause may be found later.
 const RECENT: usize = 1_024;
+/// Overloads that are kept for the console.
+const OVERLOADS: usize = 32;
 /// Interval of unchanged totals, to spare a database on a small machine.
 const STILL: Duration = Duration::from_secs(5);
 
@@ -78,6 +80,8 @@ pub struct Recorder {
     said_at: Option<Instant>,
     /// Warning while the source is overloaded.
     overload: Option<String>,
+    /// Overloads since the start, the oldest first.
+    overloads: VecDeque<Overload>,
 }
 
 impl Recorder {
@@ -107,6 +111,7 @@ impl Recorder {
             knowing: None,
             said_at: None,
             overload: None,
+            overloads: VecDeque::new(),
         }
     }
 
@@ -323,6 +328,17 @@ impl Recorder {
                     }
                 }
             }
+            HistoryEventKind::Overload(overload) => {
+                let begun = |one: &Overload| one.since_ms == overload.since_ms;
+                if self.overloads.back().is_some_and(begun) {
+                    self.overloads.pop_back();
+                } else if self.overloads.len() >= OVERLOADS {
+                    self.overloads.pop_front();
+                }
+                self.overloads.push_back(overload.clone());
+                // With the next sample, at once.
+                self.said_at = None;
+            }
         }
     }
 
@@ -499,6 +515,7 @@ impl Recorder {
         let mut info = self.parts.info.borrow_and_update().clone();
         info.at_ms = now_ms();
         info.warnings.splice(0..0, self.overload.clone());
+        info.overloads = self.overloads.iter().map(overload_row).collect();
         if !self.held.is_empty() || self.has_no_channel() {
             self.said_at = Some(Instant::now());
             self.outbox.info(info);

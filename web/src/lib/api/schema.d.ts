@@ -1530,6 +1530,21 @@ export interface components {
             /** @default viewer */
             role?: components["schemas"]["RoleName"];
         };
+        /** @description A time in which the source could not keep up. */
+        Overload: {
+            /** @description Kinds of lateness: `engine`, `publishing`, `receive-queue`. */
+            late: string[];
+            /**
+             * Format: int64
+             * @description Beginning, by the source's clock; Unix milliseconds.
+             */
+            since_ms: number;
+            /**
+             * Format: int64
+             * @description End; null while it goes on.
+             */
+            until_ms: number | null;
+        };
         /** @description State of the whole at a glance. */
         Overview: {
             /**
@@ -2001,6 +2016,8 @@ export interface components {
             http: string | null;
             /** @description Listening address for receivers; null if unknown. */
             listen: string | null;
+            /** @description Its last overloads since its start, the newest first. */
+            overloads: components["schemas"]["Overload"][];
             /** @description The first of the addresses by which receivers reach it; null if it has none. */
             public_address: string | null;
             /**

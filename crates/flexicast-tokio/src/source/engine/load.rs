@@ -118,6 +118,8 @@ pub(super) struct LoadMonitor {
     last: (Duration, Duration),
     /// Overloads, the newest last; it goes on while it has no end.
     overloads: VecDeque<Overload>,
+    /// The last one, if it has begun or ended since it was taken.
+    news: Option<Overload>,
     /// Number of overloads since the start.
     pub(super) begun: u64,
     acks: AckBudget,
@@ -134,6 +136,7 @@ impl LoadMonitor {
             },
             last: (Duration::ZERO, Duration::ZERO),
             overloads: VecDeque::new(),
+            news: None,
             begun: 0,
             acks: AckBudget {
                 per_s: AckBudget::most(),
@@ -196,6 +199,7 @@ impl LoadMonitor {
                 }
                 if !is_late && lasted >= ENDS_AFTER {
                     overload.until_ms = Some(unix_ms_now());
+                    self.news = Some(overload.clone());
                     info!("the source keeps up again");
                 }
             }
@@ -209,11 +213,17 @@ impl LoadMonitor {
                     until_ms: None,
                     late,
                 };
+                self.news = Some(overload.clone());
                 push_within(&mut self.overloads, overload, OVERLOADS);
             }
             None => {}
         }
         budget
+    }
+
+    /// Takes an overload that has begun or ended.
+    pub(super) fn take_news(&mut self) -> Option<Overload> {
+        self.news.take()
     }
 
     pub(super) fn status(&self) -> LoadStatus {
@@ -337,6 +347,27 @@ mod tests {
         let status = engine.run(11, |load| load.waited(2 * SECOND));
         assert_eq!(budget(status), 2 * LEAST_ACKS);
         assert_eq!(budget(engine.run(60, |_| {})), 20_000);
+    }
+
+    /// Each beginning and each end is reported once.
+    #[test]
+    fn an_overload_is_news_when_it_begins_and_when_it_ends() {
+        let mut engine = Engine::new();
+        assert_eq!(engine.load.take_news(), None);
+        for _ in 0..2 {
+            engine.run(4, drop_one);
+            let begun = engine.load.take_news().unwrap();
+            assert_eq!((begun.until_ms, engine.load.take_news()), (None, None));
+            engine.run(4, |load| load.turned(SECOND));
+            assert_eq!(engine.load.take_news(), None, "it goes on");
+            engine.run(6, |_| {});
+            let ended = engine.load.take_news().unwrap();
+            assert!(ended.until_ms.is_some_and(|until| until >= ended.since_ms));
+            assert_eq!(
+                (ended.since_ms, engine.load.take_news()),
+                (begun.since_ms, None)
+            );
+        }
     }
 
     #[test]

@@ -232,7 +232,7 @@ impl Engine {
             self.drive(now).await?;
             let end = Instant::now();
             self.records.load.turned(late.max(end - woken));
-            if let Some(acks_per_s) = self.records.load.judge(end) {
+            if let Some(acks_per_s) = self.records.judge_load(end) {
                 self.core.set_ack_budget(acks_per_s, end);
             }
             if self.has_drained(Instant::now()) {

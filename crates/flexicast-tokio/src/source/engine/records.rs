@@ -64,6 +64,16 @@ impl Records {
         self.add(explained);
     }
 
+    /// Judges the load, and records the beginning or the end of an overload. Returns how many
+    /// acknowledgements per second the engine bears, if that has changed.
+    pub(super) fn judge_load(&mut self, now: Instant) -> Option<u64> {
+        let acks_per_s = self.load.judge(now);
+        if let Some(overload) = self.load.take_news() {
+            self.add(HistoryEventKind::Overload(overload));
+        }
+        acks_per_s
+    }
+
     pub(super) fn add_mass_fall_back(&mut self, channel: &str, members: usize, cause: Cause) {
         let fall_back = MassFallBack {
             at_ms: unix_ms_now(),

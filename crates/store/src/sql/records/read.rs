@@ -73,7 +73,7 @@ macro_rules! select_info {
     ($($then:tt)+) => {
         $crate::database::sql!(
             "SELECT holder, software, started_at, public_address, pins, listen, http, warnings,
-                 draining, at, change FROM source_info " $($then)+
+                 draining, at, change, overloads FROM source_info " $($then)+
         )
     };
 }
@@ -227,6 +227,9 @@ pub(super) fn read_info(session: &Session, row: &Row) -> Result<SourceInfo, Stor
         let json: String = session.get(row, column)?;
         names_from_json(session, &json)
     };
+    let overloads: String = session.get(row, 11)?;
+    let overloads = serde_json::from_str(&overloads)
+        .map_err(|error| session.damaged(format!("overloads are {overloads:?}: {error}")))?;
     Ok(SourceInfo {
         holder: session.get(row, 0)?,
         software: session.get(row, 1)?,
@@ -236,6 +239,7 @@ pub(super) fn read_info(session: &Session, row: &Row) -> Result<SourceInfo, Stor
         listen: session.get(row, 5)?,
         http: session.get(row, 6)?,
         warnings: list(7)?,
+        overloads,
         draining: session.get(row, 8)?,
         at_ms: session.get(row, 9)?,
         change: session.count(row, 10)?,

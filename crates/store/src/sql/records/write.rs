@@ -375,10 +375,11 @@ fn feed_events(events: &[FeedEvent], change: i64) -> Rows {
 fn info(info: Option<&SourceInfo>, change: i64) -> Rows {
     let sql = replace_rows!("source_info" (id BIGINT) (
         holder TEXT, software TEXT, started_at BIGINT, public_address TEXT, pins TEXT, listen TEXT,
-        http TEXT, warnings TEXT, draining BOOLEAN, at BIGINT, change BIGINT
+        http TEXT, warnings TEXT, overloads TEXT, draining BOOLEAN, at BIGINT, change BIGINT
     ));
     let list = |texts: &[String], bytes| names_to_json(&kept_list(texts, MAX_LIST, bytes));
     let row = info.map(|info| {
+        let skipped = info.overloads.len().saturating_sub(MAX_LIST);
         json!({
             "id": 1,
             "holder": kept(&info.holder, MAX_NAME),
@@ -389,6 +390,7 @@ fn info(info: Option<&SourceInfo>, change: i64) -> Rows {
             "listen": kept(&info.listen, MAX_NAME),
             "http": kept(&info.http, MAX_NAME),
             "warnings": list(&info.warnings, MAX_DETAIL),
+            "overloads": json!(info.overloads.get(skipped..)).to_string(),
             "draining": info.draining,
             "at": info.at_ms,
             "change": change,

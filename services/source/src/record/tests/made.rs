@@ -5,8 +5,8 @@ use std::sync::Mutex;
 use async_trait::async_trait;
 use bytes::Bytes;
 use flexicast_tokio::source::{
-    ChannelBytes, ChannelStatus, Counters, History, HistoryEvent, HistoryEventKind, LoadStatus,
-    Move, ReceiverChannel, ReceiverStatus, SourceStatus,
+    ChannelBytes, ChannelStatus, Counters, History, HistoryEvent, HistoryEventKind, Lateness,
+    LoadStatus, Move, Overload, ReceiverChannel, ReceiverStatus, SourceStatus,
 };
 use tokio::sync::watch;
 use uuid::Uuid;
@@ -131,6 +131,18 @@ impl FakeTransport {
             session,
             receiver: id(n),
             reason: "gone".into(),
+        });
+    }
+
+    /// The source begins to be overloaded, or ends.
+    pub fn overload(&self, since_ms: u64, until_ms: Option<u64>) {
+        let mut seen = self.seen.lock().unwrap();
+        self.add(&mut seen, |_, _| {
+            HistoryEventKind::Overload(Overload {
+                since_ms,
+                until_ms,
+                late: vec![Lateness::Engine, Lateness::ReceiveQueue],
+            })
         });
     }
 

@@ -103,3 +103,35 @@ async fn all_receivers_are_known_however_slow_the_database_is() {
     assert_eq!((known.len(), since_ms), (MANY - 1, 5));
     assert!(!known.contains_key(&id(3)), "it was revoked");
 }
+
+/// Both ends of an overload are in the source's description, and stay there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn overloads_are_recorded_when_they_begin_and_end() {
+    let site = Site::new().await;
+    let source = site.source(1).await;
+    let says = async |wanted: &[(i64, Option<i64>)]| {
+        site.until("the overloads", async |site| {
+            let info = site.opened.records().snapshot().await.unwrap().info;
+            let overloads = info.map(|info| info.overloads).unwrap_or_default();
+            let found = overloads.iter().map(|one| (one.since_ms, one.until_ms));
+            found.eq(wanted.iter().copied())
+        })
+        .await;
+    };
+    source.made.overload(1_000, None);
+    says(&[(1_000, None)]).await;
+    source.made.overload(1_000, Some(9_000));
+    says(&[(1_000, Some(9_000))]).await;
+    source.made.overload(20_000, None);
+    says(&[(1_000, Some(9_000)), (20_000, None)]).await;
+    let info = site
+        .opened
+        .records()
+        .snapshot()
+        .await
+        .unwrap()
+        .info
+        .unwrap();
+    assert_eq!(info.overloads[0].late, ["engine", "receive-queue"]);
+    source.end().await;
+}
