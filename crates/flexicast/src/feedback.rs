@@ -5,6 +5,10 @@
 //! given to one member. It carries what a DATAGRAM frame would carry, elicits no acknowledgement,
 //! and costs the source no more than one AEAD operation.
 
+use std::sync::Arc;
+
+use ring::aead::quic::{self, HeaderProtectionKey};
+
 use crate::FlowId;
 use crate::protect::{
     Algorithm, FlowSecret, HEADER_LEN, KeyError, MAX_PACKETS, PacketKey, TAG_LEN, peek_flow_id,
@@ -22,6 +26,62 @@ pub(crate) const RENEWED_AT: u64 = MAX_PACKETS / 2;
 /// begin with a byte below [`FEEDBACK_BIT`].
 pub fn is_feedback(datagram: &[u8]) -> bool {
     peek_flow_id(datagram).is_some_and(|id| id.0[0] & FEEDBACK_BIT != 0)
+}
+
+/// Bytes of a feedback ID before its tag: the prefix and a number.
+const UNTAGGED: usize = 5;
+
+/// Feedback IDs of one source. Each ends with a tag, so that the source recognizes its own without
+/// a table: noise costs it one block of AES.
+#[derive(Clone)]
+pub struct FeedbackIds {
+    /// First byte of all IDs.
+    prefix: u8,
+    key: Arc<HeaderProtectionKey>,
+}
+
+impl FeedbackIds {
+    /// Derives the key of the tags from a source's secret.
+    ///
+    /// # Errors
+    /// The cryptographic library refuses the key.
+    pub(crate) fn new(secret: &FlowSecret, prefix: u8) -> Result<Self, KeyError> {
+        let derived = secret.derive(b"flexfeed feedback ids", b"")?;
+        let key = &derived.as_bytes()[..quic::AES_128.key_len()];
+        let key = HeaderProtectionKey::new(&quic::AES_128, key).map_err(|_| KeyError)?;
+        Ok(FeedbackIds {
+            prefix,
+            key: Arc::new(key),
+        })
+    }
+
+    /// Returns the ID with this number.
+    pub(crate) fn make(&self, number: u32) -> Option<FlowId> {
+        let mut id = FlowId([self.prefix; FlowId::LEN]);
+        id.0[1..UNTAGGED].copy_from_slice(&number.to_be_bytes());
+        let tag = self.tag(&id)?;
+        id.0[UNTAGGED..].copy_from_slice(&tag);
+        Some(id)
+    }
+
+    /// Whether a datagram is addressed to an ID of this source, in use or not. Of 2²⁴ others one
+    /// passes.
+    pub fn is_own(&self, datagram: &[u8]) -> bool {
+        let id = peek_flow_id(datagram).filter(|id| id.0[0] == self.prefix);
+        id.is_some_and(|id| self.tag(&id).is_some_and(|tag| id.0[UNTAGGED..] == tag))
+    }
+
+    fn tag(&self, id: &FlowId) -> Option<[u8; FlowId::LEN - UNTAGGED]> {
+        let mut block = [0; 16];
+        block[..UNTAGGED].copy_from_slice(&id.0[..UNTAGGED]);
+        self.key.new_mask(&block).ok()?.first_chunk().copied()
+    }
+}
+
+impl std::fmt::Debug for FeedbackIds {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("FeedbackIds(…)")
+    }
 }
 
 /// Bytes of the notice for a member that has another address than its connection.

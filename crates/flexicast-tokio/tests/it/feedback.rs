@@ -10,7 +10,7 @@ use flexicast::source::FeedbackCounters;
 use flexicast_tokio::Rung;
 
 use crate::site::proxy::{Direction, Nat, filtering};
-use crate::site::{Probe, Running, Site};
+use crate::site::{LIMIT, Probe, Running, Site};
 
 /// Acknowledgements that are sent both ways before the source has said that feedback arrives.
 const TRIALS: u32 = 8;
@@ -130,12 +130,73 @@ async fn unknown_feedback_is_not_answered() {
         datagram[0] = 0x43;
         socket.send_to(&datagram, source.addr).unwrap();
     }
-    let what = "the datagrams have come";
-    let wanted =
-        |s: &flexicast_tokio::source::SourceStatus| s.counters.protocol.feedback.invalid == 4;
-    source.until(what, wanted).await;
+    let wanted = |s: &flexicast_tokio::source::SourceStatus| s.counters.stray_datagrams == 4;
+    source.until("the datagrams have come", wanted).await;
     let answer = tokio::task::spawn_blocking(move || socket.recv(&mut [0; 100]));
     assert!(answer.await.unwrap().is_err(), "an answer");
     let counters = source.status().await.counters;
-    assert_eq!((counters.stray_datagrams, counters.resets), (0, 0));
+    assert_eq!(
+        (counters.protocol.feedback.invalid, counters.resets),
+        (0, 0)
+    );
+}
+
+/// Memory of this process in KiB.
+fn resident_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:"));
+    let number = line.unwrap().split_whitespace().nth(1);
+    number.unwrap().parse().unwrap()
+}
+
+/// A flood of datagrams that look like feedback packets ends where it is read: the engine gets none
+/// of it, nothing grows, and the members' true packets still arrive.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flood_of_noise_leaves_room_for_feedback() {
+    const FLOOD: u64 = 200_000;
+    if !kit::alone!() {
+        return;
+    }
+    let site = Site::new();
+    let source = site.source().await;
+    let mut probe = site.receiver(source.addr);
+    probe.until_rung(Rung::Multicast).await;
+    publish(&site, &source, &mut probe, 20).await;
+    let (before, memory) = (counters(&source).await, resident_kib());
+    let (is_over, target) = (Arc::new(AtomicBool::new(false)), source.addr);
+    let stops = Arc::clone(&is_over);
+    let flood = std::thread::spawn(move || {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let mut datagram = [0x43; 60];
+        let mut number = 0u64;
+        while !stops.load(Ordering::Relaxed) {
+            number += 1;
+            let id = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 0x80;
+            datagram[1..9].copy_from_slice(&id.to_le_bytes());
+            let _ = socket.send_to(&datagram, target);
+        }
+    });
+    let begun = Instant::now();
+    let strays = loop {
+        publish(&site, &source, &mut probe, 10).await;
+        let strays = source.status().await.counters.stray_datagrams;
+        if strays >= FLOOD {
+            break strays;
+        }
+        assert!(begun.elapsed() < LIMIT, "{strays}");
+    };
+    let found = counters(&source).await;
+    is_over.store(true, Ordering::Relaxed);
+    flood.join().unwrap();
+    // Of so many a few can bear a tag by chance.
+    let passed = found.invalid - before.invalid;
+    assert!(
+        passed * 100_000 <= strays,
+        "{passed} of {strays} reached the engine"
+    );
+    assert!(found.packets > before.packets, "{found:?}");
+    assert_eq!(probe.rung_of("lore"), Rung::Multicast);
+    assert!(probe.disconnected.is_empty(), "{:?}", probe.disconnected);
+    let grown = resident_kib().saturating_sub(memory);
+    assert!(grown < 32 << 10, "{grown} KiB after {strays} datagrams");
 }

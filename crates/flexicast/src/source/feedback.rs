@@ -10,9 +10,10 @@ use super::types::{ChannelIndex, SessionId};
 use crate::FlowId;
 use crate::control::{CAPABILITY_FEEDBACK, Control, FeedbackKey};
 use crate::feedback::{
-    FEEDBACK_BIT, FeedbackOpener, FeedbackPacket, NOTICE_LEN, RENEWED_AT, return_notice,
+    FEEDBACK_BIT, FeedbackIds, FeedbackOpener, FeedbackPacket, NOTICE_LEN, RENEWED_AT,
+    return_notice,
 };
-use crate::protect::{Algorithm, FlowSecret, peek_flow_id};
+use crate::protect::{Algorithm, FlowSecret, KeyError, peek_flow_id};
 
 /// A key that a receiver may use.
 #[derive(Debug)]
@@ -52,13 +53,25 @@ enum FeedbackInput {
     Elsewhere,
 }
 
+/// Origin of all keys and feedback IDs of a source.
+#[derive(Debug)]
+struct Issuer {
+    secret: FlowSecret,
+    ids: FeedbackIds,
+}
+
+impl Issuer {
+    fn new(secret: FlowSecret, prefix: u8) -> Result<Self, KeyError> {
+        let ids = FeedbackIds::new(&secret, prefix)?;
+        Ok(Issuer { secret, ids })
+    }
+}
+
 /// Keys of feedback packets.
 #[derive(Debug, Default)]
 pub(super) struct Feedback {
-    /// Secret that all keys are derived from; `None` where no feedback packets are taken.
-    secret: Option<FlowSecret>,
-    /// First byte of all feedback IDs.
-    prefix: u8,
+    /// `None` where no feedback packets are taken.
+    issuer: Option<Issuer>,
     /// Keys that were made: none is derived twice.
     made: u64,
     live: HashMap<FlowId, LiveKey>,
@@ -112,14 +125,11 @@ impl Feedback {
         algorithm: Algorithm,
         sequence: u64,
     ) -> Option<FeedbackKey> {
-        let master = self.secret.as_ref()?;
+        let issuer = self.issuer.as_ref()?;
         self.made += 1;
         let context = self.made.to_be_bytes();
-        let secret = master.derive(b"flexfeed feedback key", &context).ok()?;
-        let derived = master.derive(b"flexfeed feedback id", &context).ok()?;
-        let mut id = FlowId([0; FlowId::LEN]);
-        id.0.copy_from_slice(&derived.as_bytes()[..FlowId::LEN]);
-        id.0[0] = self.prefix;
+        let secret = issuer.secret.derive(b"flexfeed feedback key", &context);
+        let (secret, id) = (secret.ok()?, issuer.ids.make(self.made as u32)?);
         if self.live.contains_key(&id) {
             return None;
         }
@@ -214,8 +224,13 @@ impl Source {
     /// every start; `shard` is the first byte of the connection IDs that lead to this source, below
     /// [`FEEDBACK_BIT`].
     pub fn enable_feedback(&mut self, secret: FlowSecret, shard: u8) {
-        self.feedback.secret = Some(secret);
-        self.feedback.prefix = shard | FEEDBACK_BIT;
+        self.feedback.issuer = Issuer::new(secret, shard | FEEDBACK_BIT).ok();
+    }
+
+    /// Returns the feedback IDs of this source, for callers that drop other datagrams before
+    /// [`Source::on_feedback`]; `None` where no feedback packets are taken.
+    pub fn feedback_ids(&self) -> Option<FeedbackIds> {
+        self.feedback.issuer.as_ref().map(|own| own.ids.clone())
     }
 
     /// Takes a datagram that is addressed to a feedback ID ([`crate::feedback::is_feedback`]). It
@@ -296,9 +311,9 @@ mod tests {
     const AES: Algorithm = Algorithm::Aes128Gcm;
 
     fn feedback() -> Feedback {
+        let issuer = Issuer::new(FlowSecret::from([9; 32]), FEEDBACK_BIT | 3);
         Feedback {
-            secret: Some(FlowSecret::from([9; 32])),
-            prefix: FEEDBACK_BIT | 3,
+            issuer: issuer.ok(),
             ..Feedback::default()
         }
     }
@@ -351,6 +366,32 @@ mod tests {
         feedback.doubt(place);
         assert_eq!(feedback.advance(second.id, place, 0), progress(true, false));
         assert!(!open(&mut feedback, &first) && open(&mut feedback, &second));
+    }
+
+    /// Noise with the form of feedback packets is recognized by its ID alone.
+    #[test]
+    fn ids_of_this_source_are_recognized() {
+        let mut feedback = feedback();
+        let own = feedback.issue((1, 0), FLOW, AES).unwrap().id;
+        let ids = feedback.issuer.as_ref().unwrap().ids.clone();
+        let elsewhere = FeedbackIds::new(&FlowSecret::from([8; 32]), own.0[0]).unwrap();
+        let datagram = |id: &FlowId| [&[0x43][..], &id.0, &[0; 40]].concat();
+        assert!(is_feedback(&datagram(&own)) && ids.is_own(&datagram(&own)));
+        assert!(!ids.is_own(&datagram(&elsewhere.make(1).unwrap())));
+        feedback.forget_session(1);
+        assert!(ids.is_own(&datagram(&own)), "in use or not");
+        for bit in 0..FlowId::LEN * 8 {
+            let mut id = own;
+            id.0[bit / 8] ^= 1 << (bit % 8);
+            assert!(!ids.is_own(&datagram(&id)), "bit {bit}");
+        }
+        let passed = (0..1u64 << 20).filter(|number| {
+            let mut id = FlowId(number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes());
+            id.0[0] = own.0[0];
+            ids.is_own(&datagram(&id))
+        });
+        assert!(passed.count() <= 2, "of a million");
+        assert!(!ids.is_own(&[0x43]) && !ids.is_own(&[]));
     }
 
     #[test]

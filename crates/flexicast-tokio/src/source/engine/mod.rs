@@ -140,6 +140,7 @@ impl Engine {
             gate: Arc::clone(&gate),
             passage: Arc::new(Passage::new(shards)),
             reset_key: config.reset_key,
+            feedback: core.feedback_ids(),
             rate_bps: config.rate_bps,
             qlog: qlog.as_ref().map(Qlog::connections),
         };

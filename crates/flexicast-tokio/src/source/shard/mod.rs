@@ -14,7 +14,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
 
-use flexicast::feedback::is_feedback;
+use flexicast::feedback::{FeedbackIds, is_feedback};
 use flexicast::source::close;
 use netio::{RecvBatch, UdpSocket};
 use tracing::debug;
@@ -44,6 +44,8 @@ pub(super) struct ShardContext {
     pub(super) gate: Arc<Gate>,
     pub(super) passage: Arc<Passage>,
     pub(super) reset_key: [u8; 32],
+    /// IDs of the feedback packets that the engine takes.
+    pub(super) feedback: Option<FeedbackIds>,
     /// Pacing of a connection at first, in bit/s.
     pub(super) rate_bps: u64,
     pub(super) qlog: Option<ConnectionLogs>,
@@ -175,8 +177,13 @@ impl Shard {
 
     fn datagram(&mut self, mut datagram: Passed, was_passed: bool, now: Instant) {
         if is_feedback(&datagram.data) {
-            // Nothing of it concerns quiche.
-            return self.report.feedback.push(datagram);
+            // Nothing of it concerns quiche, and noise does not concern the engine.
+            let ids = self.context.feedback.as_ref();
+            match ids.is_some_and(|ids| ids.is_own(&datagram.data)) {
+                true => self.report.feedback.push(datagram),
+                false => self.report.counts.stray_datagrams += 1,
+            }
+            return;
         }
         let Ok(header) = quiche::Header::from_slice(&mut datagram.data, CID_LEN) else {
             #[cfg(feature = "fault-injection")]
