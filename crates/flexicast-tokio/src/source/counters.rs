@@ -44,6 +44,8 @@ pub struct Counters {
     pub misdelivered_dropped: u64,
     /// Shards that failed and were restarted.
     pub shard_failures: u64,
+    /// Those of them that hung.
+    pub shard_hangs: u64,
     /// Datagrams of connections that the kernel refused to send.
     pub send_errors: u64,
     /// Packets of flows that the kernel refused to send to a group.

@@ -57,6 +57,12 @@ const _: () = assert!(MAX_SHARDS.get() <= FEEDBACK_BIT as usize);
 /// Datagram that makes the shard fail that receives it, if there are several; for tests.
 #[cfg(feature = "fault-injection")]
 pub const POISON: &[u8] = b"poison";
+/// Datagram that makes it hang for [`STUPOR_LASTS`] instead.
+#[cfg(feature = "fault-injection")]
+pub const STUPOR: &[u8] = b"stupor";
+/// Duration of the hang.
+#[cfg(feature = "fault-injection")]
+pub const STUPOR_LASTS: Duration = Duration::from_secs(16);
 
 /// By what way the updates of each channel come to the engine.
 type Senders = Arc<RwLock<BTreeMap<String, mpsc::Sender<Publication>>>>;

@@ -134,3 +134,48 @@ async fn a_shard_that_fails_is_restarted_alone() {
     }
     assert!(!source.task.is_finished());
 }
+
+/// A shard that hangs is replaced like one that fails, and goes on in the end without an effect.
+#[cfg(feature = "fault-injection")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shard_that_hangs_is_replaced() {
+    let site = Site::new();
+    let source = source(&site, 2).await;
+    let mut probes = receivers_in_all_shards(&site, &source).await;
+    site.publish(&source.handle, 50).await;
+    until_seq(&mut probes, 50).await;
+    let before = source.status().await.shards;
+    let attacker = UdpSocket::bind(any_port()).await.unwrap();
+    let stupor = flexicast_tokio::source::STUPOR;
+    let hung_at = std::time::Instant::now();
+    attacker.send_to(stupor, source.addr).await.unwrap();
+    source
+        .until("it was given up", |s| s.counters.shard_hangs == 1)
+        .await;
+    let lasts = flexicast_tokio::source::STUPOR_LASTS;
+    assert!(hung_at.elapsed() < lasts, "while it still hung");
+    site.publish(&source.handle, 100).await;
+    until_seq(&mut probes, 150).await;
+    let all = probes.len();
+    source
+        .until("all are back", |s| s.receivers.len() == all)
+        .await;
+    site.publish(&source.handle, 1).await;
+    until_seq(&mut probes, 151).await;
+    let hit = probes.iter().filter(|p| !p.disconnected.is_empty());
+    let hit = hit.count();
+    assert!(before.contains(&hit), "{hit} of {before:?}");
+    probes.iter_mut().for_each(|p| p.disconnected.clear());
+
+    let left = (lasts + Duration::from_secs(1)).saturating_sub(hung_at.elapsed());
+    tokio::time::sleep(left).await;
+    site.publish(&source.handle, 50).await;
+    until_seq(&mut probes, 201).await;
+    let status = source.status().await;
+    let counters = status.counters;
+    assert_eq!((counters.shard_failures, counters.shard_hangs), (1, 1));
+    assert_eq!(status.receivers.len(), all);
+    for probe in &probes {
+        assert!(probe.disconnected.is_empty(), "{:?}", probe.disconnected);
+    }
+}

@@ -6,6 +6,7 @@ use flexicast::WireError;
 use flexicast::source::close;
 use tracing::{error, info, warn};
 
+use super::shards::ShardEnd;
 use super::{Engine, failed};
 use crate::Error;
 use crate::source::history::HistoryEventKind;
@@ -26,8 +27,8 @@ impl Engine {
                 self.feedback(shard, datagram, now);
             }
         }
-        while let Some(shard) = self.shards.next_ended() {
-            self.lose_shard(shard, now);
+        while let Some((shard, end)) = self.shards.next_ended() {
+            self.lose_shard(shard, end, now);
         }
         self.shards.restart(now);
         Ok(())
@@ -144,16 +145,18 @@ impl Engine {
         self.core.closed(session, now);
     }
 
-    /// Forgets the sessions of a shard that has ended by a panic. Their receivers learn from its
-    /// successor that they have to connect again.
-    fn lose_shard(&mut self, shard: usize, now: Instant) {
+    /// Forgets the sessions of a shard that has failed. Their receivers learn from its successor
+    /// that they have to connect again.
+    fn lose_shard(&mut self, shard: usize, end: ShardEnd, now: Instant) {
         let sessions = self.sessions.of_shard(shard);
         error!(
             shard,
+            ?end,
             sessions = sessions.len(),
             "a shard has failed and is restarted; its receivers connect again"
         );
         self.counters.shard_failures += 1;
+        self.counters.shard_hangs += u64::from(end == ShardEnd::Hung);
         self.gate.clear(shard as u8);
         for session in sessions {
             self.forget(session, "its shard has failed".into(), now);

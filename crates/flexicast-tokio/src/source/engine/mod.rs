@@ -250,11 +250,10 @@ impl Engine {
 
     /// Blames no receiver for what its shard has not read.
     fn excuse_shards(&mut self, now: Instant) {
-        if self.is_judging() {
-            let lag = self.shards.lag(now);
-            if lag > LATE {
-                self.core.grant_grace(lag, now);
-            }
+        let judging = self.is_judging();
+        let lag = self.shards.lag(judging, now);
+        if judging && lag > LATE {
+            self.core.grant_grace(lag, now);
         }
     }
 

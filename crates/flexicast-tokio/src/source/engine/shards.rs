@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
 use std::net::UdpSocket as StdSocket;
+use std::sync::mpsc::{Receiver as StdReceiver, TryRecvError as StdTryRecvError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -16,6 +17,12 @@ use crate::source::shard::{Batch, Shard, ShardContext, ShardThread, Work};
 /// A shard on a thread is asked so often whether it reads what arrives, while receivers may be
 /// blamed for silence.
 const SYNC_EVERY: Duration = Duration::from_millis(20);
+/// The same at other times, so that one that hangs is noticed.
+const BEAT_EVERY: Duration = Duration::from_secs(1);
+/// A shard hangs that has not answered for so long while the engine ran.
+const HUNG_AFTER: Duration = Duration::from_secs(10);
+/// Threads of replaced shards that hang at a time: beyond it, shards are not replaced.
+const MAX_HUNG: usize = 8;
 /// A shard that ended sooner than this after its start is restarted only then.
 const RESTART_AFTER: Duration = Duration::from_secs(1);
 /// Time that the end of a source waits for the threads of shards to end.
@@ -35,12 +42,52 @@ pub(super) struct Threads {
     slots: Vec<Slot>,
     arrived: VecDeque<(usize, Batch)>,
     /// Shards whose end was not taken notice of yet.
-    ended: VecDeque<usize>,
+    ended: VecDeque<(usize, ShardEnd)>,
+    /// Threads that were given up; each of these disconnects when its thread ends after all.
+    hung: Vec<StdReceiver<()>>,
     failed: Option<io::Error>,
     last_sync: u64,
-    next_sync: Option<Instant>,
+    synced_at: Option<Instant>,
     #[cfg(feature = "fault-injection")]
     leave_failed: bool,
+}
+
+/// Kind of end of a shard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ShardEnd {
+    /// By a panic.
+    Failed,
+    /// Its thread goes on, but does not answer.
+    Hung,
+}
+
+/// A [`Work::Sync`] that is not answered.
+#[derive(Debug, Clone, Copy)]
+struct Silence {
+    number: u64,
+    since: Instant,
+    looked_at: Instant,
+    /// Its duration, as far as the engine ran: a process that is paused answers nothing.
+    counted: Duration,
+}
+
+impl Silence {
+    fn new(number: u64, now: Instant) -> Self {
+        Silence {
+            number,
+            since: now,
+            looked_at: now,
+            counted: Duration::ZERO,
+        }
+    }
+
+    /// Whether it has lasted too long.
+    fn is_hang(&mut self, now: Instant) -> bool {
+        let since = std::mem::replace(&mut self.looked_at, now);
+        // The engine looks once in this time.
+        self.counted += now.saturating_duration_since(since).min(2 * BEAT_EVERY);
+        self.counted >= HUNG_AFTER
+    }
 }
 
 /// Place of a shard.
@@ -52,8 +99,7 @@ struct Slot {
     started: Instant,
     /// Work that did not fit into the shard's queue.
     pending: VecDeque<Work>,
-    /// The [`Work::Sync`] that is not answered, and when it was sent.
-    unanswered: Option<(u64, Instant)>,
+    silence: Option<Silence>,
 }
 
 impl Shards {
@@ -78,7 +124,7 @@ impl Shards {
                 socket,
                 started,
                 pending: VecDeque::new(),
-                unanswered: None,
+                silence: None,
             })
         });
         let slots = slots.collect::<io::Result<_>>()?;
@@ -87,9 +133,10 @@ impl Shards {
             slots,
             arrived: VecDeque::new(),
             ended: VecDeque::new(),
+            hung: Vec::new(),
             failed: None,
             last_sync: 0,
-            next_sync: None,
+            synced_at: None,
             #[cfg(feature = "fault-injection")]
             leave_failed: false,
         })))
@@ -149,7 +196,7 @@ impl Shards {
     }
 
     /// Takes notice of a shard that has ended and lost its sessions.
-    pub(super) fn next_ended(&mut self) -> Option<usize> {
+    pub(super) fn next_ended(&mut self) -> Option<(usize, ShardEnd)> {
         match self {
             Shards::Inline(_) => None,
             #[cfg(feature = "fault-injection")]
@@ -213,7 +260,7 @@ impl Shards {
         match self {
             Shards::Inline(shard) => shard.next_timeout(),
             Shards::Threads(threads) => {
-                let sync = threads.next_sync.filter(|_| judging);
+                let sync = threads.next_sync(judging);
                 let dead = threads.slots.iter().filter(|slot| slot.thread.is_none());
                 let restart = dead.map(|slot| slot.started + RESTART_AFTER).min();
                 #[cfg(feature = "fault-injection")]
@@ -243,12 +290,13 @@ impl Shards {
         }
     }
 
-    /// Asks the threads whether they read what arrives, and returns for how long one of them has
-    /// not answered: what its receivers have sent meanwhile may still be to be read.
-    pub(super) fn lag(&mut self, now: Instant) -> Duration {
+    /// Asks the threads whether they read what arrives, gives up those that hang, and returns for
+    /// how long one of them has not answered: what its receivers have sent meanwhile may still be
+    /// to be read.
+    pub(super) fn lag(&mut self, judging: bool, now: Instant) -> Duration {
         match self {
             Shards::Inline(_) => Duration::ZERO,
-            Shards::Threads(threads) => threads.lag(now),
+            Shards::Threads(threads) => threads.lag(judging, now),
         }
     }
 
@@ -309,21 +357,44 @@ impl Threads {
         };
         match report {
             Some(Ok(report)) => {
-                if let Some((asked, _)) = slot.unanswered
-                    && report.synced == Some(asked)
-                {
-                    slot.unanswered = None;
+                let asked = slot.silence.map(|silence| silence.number);
+                if asked.is_some() && report.synced == asked {
+                    slot.silence = None;
                 }
                 self.arrived.push_back((number, report));
             }
             Some(Err(error)) => self.failed = Some(error),
             None => {
-                slot.thread = None;
-                slot.pending.clear();
-                slot.unanswered = None;
-                self.ended.push_back(number);
+                slot.clear();
+                self.ended.push_back((number, ShardEnd::Failed));
             }
         }
+    }
+
+    /// Returns when the shards are to be asked again.
+    fn next_sync(&self, judging: bool) -> Option<Instant> {
+        let every = if judging { SYNC_EVERY } else { BEAT_EVERY };
+        self.synced_at.map(|at| at + every)
+    }
+
+    /// Gives up a shard that hangs, as if it had failed. Its thread ends by itself if it ever goes
+    /// on.
+    fn give_up(&mut self, number: usize) {
+        let hangs = |one: &StdReceiver<()>| one.try_recv() == Err(StdTryRecvError::Empty);
+        self.hung.retain(hangs);
+        let Some(slot) = self.slots.get_mut(number) else {
+            return;
+        };
+        if self.hung.len() >= MAX_HUNG {
+            warn!(
+                shard = number,
+                "the shard hangs and is not replaced: too many others do"
+            );
+            slot.silence = slot.silence.map(|s| Silence::new(s.number, s.looked_at));
+            return;
+        }
+        self.hung.extend(slot.clear().map(ShardThread::end));
+        self.ended.push_back((number, ShardEnd::Hung));
     }
 
     fn collect(&mut self) -> io::Result<()> {
@@ -362,20 +433,26 @@ impl Threads {
         }
     }
 
-    fn lag(&mut self, now: Instant) -> Duration {
-        if self.next_sync.is_none_or(|at| at <= now) {
-            self.next_sync = Some(now + SYNC_EVERY);
+    fn lag(&mut self, judging: bool, now: Instant) -> Duration {
+        if self.next_sync(judging).is_none_or(|at| at <= now) {
+            self.synced_at = Some(now);
             self.last_sync += 1;
             let alive = self.slots.iter_mut().filter(|slot| slot.thread.is_some());
-            for slot in alive.filter(|slot| slot.unanswered.is_none()) {
-                slot.unanswered = Some((self.last_sync, now));
+            for slot in alive.filter(|slot| slot.silence.is_none()) {
+                slot.silence = Some(Silence::new(self.last_sync, now));
                 slot.pending.push_back(Work::Sync(self.last_sync));
                 slot.send_pending();
             }
         }
-        let asked = self.slots.iter().filter_map(|slot| slot.unanswered);
-        asked
-            .map(|(_, at)| now.saturating_duration_since(at))
+        for number in 0..self.slots.len() {
+            let silence = self.slots.get_mut(number).and_then(|s| s.silence.as_mut());
+            if silence.is_some_and(|silence| silence.is_hang(now)) {
+                self.give_up(number);
+            }
+        }
+        let silences = self.slots.iter().filter_map(|slot| slot.silence);
+        silences
+            .map(|silence| now.saturating_duration_since(silence.since))
             .max()
             .unwrap_or_default()
     }
@@ -395,6 +472,13 @@ impl Drop for Threads {
 }
 
 impl Slot {
+    /// Removes a thread that has ended or hangs, with everything that was meant for it.
+    fn clear(&mut self) -> Option<ShardThread> {
+        self.pending.clear();
+        self.silence = None;
+        self.thread.take()
+    }
+
     fn send_pending(&mut self) {
         let Some(thread) = &self.thread else {
             return;
@@ -407,5 +491,22 @@ impl Slot {
                 Err(TrySendError::Closed(_)) => return,
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_time_in_which_the_engine_ran_makes_a_hang() {
+        const SECOND: Duration = Duration::from_secs(1);
+        let start = Instant::now();
+        let mut silence = Silence::new(1, start);
+        // A process that was stopped for an hour.
+        assert!(!silence.is_hang(start + 3600 * SECOND));
+        let resumed = start + 3600 * SECOND;
+        let at = (1..).find(|second| silence.is_hang(resumed + *second * SECOND));
+        assert_eq!(at, Some(8), "two seconds of the pause count");
     }
 }

@@ -230,9 +230,16 @@ impl Shard {
     /// Fails as if this datagram had hit a bug.
     #[cfg(feature = "fault-injection")]
     fn fail_by_poison(&self, datagram: &Passed) {
-        if datagram.data == super::POISON && self.context.passage.has(1) {
+        if !self.context.passage.has(1) {
+            return;
+        }
+        if datagram.data == super::POISON {
             // Without the panic's message, which tests look for.
             std::panic::resume_unwind(Box::new("a fault was injected"));
+        }
+        if datagram.data == super::STUPOR {
+            #[allow(clippy::disallowed_methods)]
+            std::thread::sleep(super::STUPOR_LASTS);
         }
     }
 
@@ -413,6 +420,15 @@ impl Shard {
             self.report.events.push((session, closed));
         } else {
             self.report.counts.handshakes_abandoned += 1;
+        }
+    }
+}
+
+impl Drop for Shard {
+    fn drop(&mut self) {
+        // One that hung has its successor counted already, but not what it accepted since.
+        for session in self.peers.sessions() {
+            self.context.gate.leave(session);
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::io;
 use std::net::UdpSocket as StdSocket;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver as StdReceiver, sync_channel};
 use std::time::{Duration, Instant};
 
@@ -22,6 +24,8 @@ pub(in crate::source) struct ShardThread {
     /// Ends with the shard. An error is its socket's, for good.
     pub(in crate::source) reports: mpsc::Receiver<io::Result<Batch>>,
     ended: StdReceiver<()>,
+    /// Whether the engine has given the shard up.
+    retired: Arc<AtomicBool>,
 }
 
 impl ShardThread {
@@ -45,6 +49,8 @@ impl ShardThread {
             .enable_all()
             .build()?;
         let (ends, ended) = sync_channel(0);
+        let retired = Arc::new(AtomicBool::new(false));
+        let is_retired = Arc::clone(&retired);
         std::thread::Builder::new()
             .name(format!("shard-{number}"))
             .spawn(move || {
@@ -54,7 +60,7 @@ impl ShardThread {
                 let served = runtime.block_on(async move {
                     let socket = UdpSocket::from_std(socket)?;
                     let shard = Shard::new(number, socket, context);
-                    serve(number, shard, inbox, outbox).await
+                    serve(number, shard, inbox, outbox, &is_retired).await
                 });
                 if let Err(error) = served {
                     let _ = failed.blocking_send(Err(error));
@@ -64,11 +70,14 @@ impl ShardThread {
             works,
             reports,
             ended,
+            retired,
         })
     }
 
-    /// Has the shard end without a goodbye. The receiver is disconnected when it has.
+    /// Has the shard end without a goodbye, and without another packet if it hangs and goes on
+    /// later. The receiver is disconnected when it has.
     pub(in crate::source) fn end(self) -> StdReceiver<()> {
+        self.retired.store(true, Ordering::Relaxed);
         self.ended
     }
 }
@@ -79,8 +88,9 @@ async fn serve(
     mut shard: Shard,
     mut inbox: mpsc::Receiver<Work>,
     outbox: mpsc::Sender<io::Result<Batch>>,
+    is_retired: &AtomicBool,
 ) -> io::Result<()> {
-    let passage = std::sync::Arc::clone(&shard.context.passage);
+    let passage = Arc::clone(&shard.context.passage);
     shard.writable().await?;
     let mut unreported = 0;
     loop {
@@ -115,6 +125,10 @@ async fn serve(
             // tokio has to look at the socket before an empty one is a drained one.
             tokio::task::yield_now().await;
         }
+        // What comes after a hang is for the successor, which reads the same socket.
+        if is_retired.load(Ordering::Relaxed) {
+            return Ok(());
+        }
         if !is_blocked {
             shard.receive()?;
             for datagram in passage.take(number) {
@@ -123,7 +137,7 @@ async fn serve(
         }
         let now = Instant::now();
         shard.expire(now);
-        while shard.flush_next(now).await? {}
+        while !is_retired.load(Ordering::Relaxed) && shard.flush_next(now).await? {}
         if ends {
             return Ok(());
         }
