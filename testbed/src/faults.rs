@@ -32,7 +32,7 @@ struct Claim {
 }
 
 /// Every promise at least once; every scenario of a network of another kind at least once.
-const CLAIMS: [Claim; 38] = [
+const CLAIMS: [Claim; 39] = [
     // While a return is held back, a receiver gets every update by both paths.
     Claim {
         fault: Fault::DedupeOff,
@@ -78,6 +78,12 @@ const CLAIMS: [Claim; 38] = [
         name: "j2: roaming",
         scenario: addresses_change,
         reasons: &["all receivers at the source's new address"],
+    },
+    Claim {
+        fault: Fault::AddressesForgotten,
+        name: "j2: roaming",
+        scenario: addresses_change,
+        reasons: &["r1 at the source's new address after its restart"],
     },
     // What is sent without regard to losses is mostly lost, and repaired on the same link.
     Claim {

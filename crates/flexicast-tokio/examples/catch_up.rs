@@ -332,6 +332,7 @@ async fn main() {
     });
     let receiver = ReceiverConfig {
         server: addr.to_string(),
+        known: Vec::new(),
         verify: Verify::Insecure,
         token: Vec::new(),
         credential: [1; 32],

@@ -32,6 +32,8 @@ pub enum Fault {
     RelayCheckOff,
     /// Receiver and gateway: an address that a NAT has changed is not reported to the AMT relay.
     RebindUnnoticed,
+    /// Receiver: the source's addresses of the last run are not used.
+    AddressesForgotten,
     /// Source: no other address is announced before one goes.
     AddressesUntold,
     /// Source: lost packets are not repaired.
@@ -86,7 +88,7 @@ impl Fault {
 }
 
 /// All faults, with their names in [`VARIABLE`].
-const NAMES: [(Fault, &str); 29] = [
+const NAMES: [(Fault, &str); 30] = [
     (Fault::DedupeOff, "dedupe-off"),
     (Fault::CursorFirst, "cursor-first"),
     (Fault::JournalAfterCursor, "journal-after-cursor"),
@@ -95,6 +97,7 @@ const NAMES: [(Fault, &str); 29] = [
     (Fault::RelayFailoverOff, "relay-failover-off"),
     (Fault::RelayCheckOff, "relay-check-off"),
     (Fault::RebindUnnoticed, "rebind-unnoticed"),
+    (Fault::AddressesForgotten, "addresses-forgotten"),
     (Fault::AddressesUntold, "addresses-untold"),
     (Fault::RepairOff, "repair-off"),
     (Fault::FallbackOff, "fallback-off"),

@@ -63,6 +63,8 @@ pub struct Board {
     spread: LatencyHistograms,
     /// Whether the source has admitted the receiver since the start.
     let_in: watch::Sender<bool>,
+    /// Where the source is.
+    known: watch::Sender<Vec<SocketAddr>>,
 }
 
 #[derive(Debug)]
@@ -106,6 +108,7 @@ impl Board {
             changed: Notify::new(),
             spread,
             let_in: watch::Sender::new(false),
+            known: watch::Sender::new(Vec::new()),
         }
     }
 
@@ -120,12 +123,21 @@ impl Board {
         let _ = self.let_in.subscribe().wait_for(|is| *is).await;
     }
 
+    /// Returns the addresses at which the source is; none before it has served this receiver.
+    pub fn known(&self) -> watch::Receiver<Vec<SocketAddr>> {
+        self.known.subscribe()
+    }
+
     /// Applies an event of the transport.
     pub fn apply(&self, event: &Event) {
         let mut state = self.lock();
         match event {
             // The source has not admitted the receiver yet.
             Event::Connected { addr } => state.address = Some(addr.to_string()),
+            Event::Addresses { known } => {
+                self.known.send_replace(known.clone());
+                return;
+            }
             Event::Disconnected { reason, .. } => {
                 state.counts.disconnects += 1;
                 state.connected = false;

@@ -9,6 +9,7 @@
 //! and commands. `board` and `status` are the observable state, `notify` the systemd notifications,
 //! `memory` the allocator's limits, `doctor` the diagnosis.
 
+pub mod addresses;
 pub mod admission;
 pub mod board;
 pub mod cli;

@@ -12,6 +12,7 @@ use tokio::runtime::Builder;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::addresses::{self, AddressFile};
 use crate::admission::{self, Admission};
 use crate::board::{Board, Identity};
 use crate::config::Settings;
@@ -139,6 +140,17 @@ async fn serve(settings: &Settings, data: &DataFolder) -> anyhow::Result<()> {
     };
     let newcomer = !admission.is_noted();
     tokio::spawn(admission::keep(Arc::clone(&board), admission));
+    let addresses = AddressFile {
+        state: state.clone(),
+        source: source.clone(),
+    };
+    let known = addresses.read();
+    #[cfg(feature = "fault-injection")]
+    let known = match service::faults::Fault::AddressesForgotten.is_injected() {
+        true => Vec::new(),
+        false => known,
+    };
+    tokio::spawn(addresses::keep(Arc::clone(&board), addresses));
     let ended = CancellationToken::new();
     let status = status_file::keep(Arc::clone(&board), data.path().to_owned(), ended.clone());
     let status = tokio::spawn(status);
@@ -167,6 +179,7 @@ async fn serve(settings: &Settings, data: &DataFolder) -> anyhow::Result<()> {
     );
     let config = ReceiverConfig {
         server: source.clone(),
+        known,
         verify: settings.verify.clone(),
         token: link.token.as_bytes().to_vec(),
         credential: data.credential().secret(),
@@ -188,7 +201,10 @@ async fn serve(settings: &Settings, data: &DataFolder) -> anyhow::Result<()> {
     let end = Loop {
         outlets,
         confirm: &|channel, cursor| transport.confirm(channel, cursor),
-        again: &|cursors| Box::pin(transport.again(cursors)),
+        again: &|cursors| {
+            let known = board.known().borrow().clone();
+            Box::pin(transport.again(cursors, known))
+        },
         board: &board,
         batch: layout.journal.batch(),
         backoff: BACKOFF,

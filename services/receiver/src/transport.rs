@@ -1,5 +1,6 @@
 //! Transport with reconnection, as the loop needs it.
 
+use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -54,9 +55,9 @@ impl Transport {
         }
     }
 
-    /// Replaces the transport by one that begins after these cursors. The caller must not wait for
-    /// events of the old one any more.
-    pub async fn again(&self, cursors: Cursors) -> mpsc::Receiver<Event> {
+    /// Replaces the transport by one that begins after these cursors, and finds the source at
+    /// `known` if it was served there. The caller must not wait for events of the old one any more.
+    pub async fn again(&self, cursors: Cursors, known: Vec<SocketAddr>) -> mpsc::Receiver<Event> {
         // In this order, because the source refuses a second connection of the same receiver.
         if tokio::time::timeout(GOODBYE, self.shutdown())
             .await
@@ -69,6 +70,10 @@ impl Transport {
         }
         let (handle, events) = start(ReceiverConfig {
             channels: beginning(cursors, self.history),
+            known: match known.is_empty() {
+                true => self.config.known.clone(),
+                false => known,
+            },
             ..self.config.clone()
         });
         *self.handle() = Some(handle);

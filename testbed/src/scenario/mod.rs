@@ -94,6 +94,8 @@ pub enum Fault {
     CursorFirst,
     /// The source does not announce another address before one goes.
     AddressesUntold,
+    /// Receivers do not use the addresses at which the source was in their last run.
+    AddressesForgotten,
     /// The source does not repair what the flow lost.
     RepairOff,
     /// The source leaves members on a flow that does not reach them.
@@ -147,8 +149,9 @@ pub enum Fault {
 
 impl Fault {
     /// Every one.
-    pub const ALL: [Fault; 27] = [
+    pub const ALL: [Fault; 28] = [
         Fault::AddressesUntold,
+        Fault::AddressesForgotten,
         Fault::DedupeOff,
         Fault::CursorFirst,
         Fault::RepairOff,
@@ -183,6 +186,7 @@ impl Fault {
             Fault::DedupeOff => "dedupe-off",
             Fault::CursorFirst => "cursor-first",
             Fault::AddressesUntold => "addresses-untold",
+            Fault::AddressesForgotten => "addresses-forgotten",
             Fault::RepairOff => "repair-off",
             Fault::FallbackOff => "fallback-off",
             Fault::EvictionOff => "eviction-off",
@@ -224,7 +228,8 @@ impl Fault {
             | Fault::RenewalOff
             | Fault::GapFillOff
             | Fault::VersionOther => Side::Source,
-            Fault::DedupeOff
+            Fault::AddressesForgotten
+            | Fault::DedupeOff
             | Fault::CursorFirst
             | Fault::GapsUntold
             | Fault::RelayFailoverOff

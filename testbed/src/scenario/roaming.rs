@@ -13,7 +13,8 @@ const OTHER_CABLE: u8 = 120;
 const OTHER_SOURCE: u8 = 121;
 
 /// j2: a receiver moves to another interface, and the source to another address, which it announces
-/// before the old one goes. Nothing is lost or repeated, and all receivers hear the flow again.
+/// before the old one goes. Nothing is lost or repeated, all receivers hear the flow again, and one
+/// that is restarted finds the source where it is now, although its link has the old address.
 ///
 /// # Errors
 /// When one of these does not hold.
@@ -73,6 +74,24 @@ pub fn addresses_change(fault: Option<Fault>) -> Result<()> {
                 "{name} hears nothing from the source's new address"
             );
         }
+
+        // Its link has the address that is gone.
+        stage.seat_mut("r1")?.kill()?;
+        stage.restart_seat("r1")?;
+        let what = "r1 at the source's new address after its restart";
+        stage.wait(what, PATIENCE, |stage| {
+            let status = stage.source_status_now()?;
+            let seen = status.receivers.iter().any(|one| one.name == "r1");
+            let connected = stage
+                .seat("r1")?
+                .status()?
+                .and_then(|status| status.address);
+            let there = connected.is_some_and(|at| at.ip().to_canonical() == address);
+            Ok((seen && there).then_some(()))
+        })?;
+        let head = stage.source_status_now()?.head;
+        stage.wait_cursor(&ALL, head + 10)?;
+        stage.wait_rung(&ALL, "multicast")?;
         stage.set_rate(0.0)?;
         stage.settle()?;
         check_outputs(stage, &ALL)

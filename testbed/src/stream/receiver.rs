@@ -36,6 +36,7 @@ pub async fn receive(settings: ReceiverSettings) -> Result<()> {
     let mut end = signal(SignalKind::terminate())?;
     let config = ReceiverConfig {
         server: settings.server,
+        known: Vec::new(),
         verify: Verify::Insecure,
         token: TOKEN.to_vec(),
         credential: rand::random(),

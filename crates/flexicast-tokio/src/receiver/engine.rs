@@ -110,7 +110,7 @@ impl Engine {
             delivery: Delivery::new(events, config.channels.len()),
             cursors,
             confirmed: Cursors::new(),
-            reconnection: Reconnection::new(now),
+            reconnection: Reconnection::new(config.known.clone(), now),
             leaving: Vec::new(),
             reconnect: None,
             tick_at: now + TICK,
@@ -463,6 +463,7 @@ mod tests {
     fn secrets_are_not_printed() {
         let config = ReceiverConfig {
             server: "source.example:4433".into(),
+            known: Vec::new(),
             verify: Verify::Insecure,
             token: Vec::new(),
             credential: [1; 32],

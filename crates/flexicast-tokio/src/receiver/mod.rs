@@ -52,6 +52,9 @@ pub struct ReceiverConfig {
     /// `host:port` of the source; the name is looked up at each attempt, and all its addresses are
     /// tried.
     pub server: String,
+    /// Where the source was in an earlier run ([`Event::Addresses`]): tried after the addresses of
+    /// its name, which may lead nowhere any more.
+    pub known: Vec<SocketAddr>,
     /// Authentication of the source.
     pub verify: Verify,
     /// Enrolment token; may be empty once the source knows the receiver by its credential. Never
@@ -98,6 +101,7 @@ impl ReceiverConfig {
     ) -> Self {
         ReceiverConfig {
             server: server.into(),
+            known: Vec::new(),
             verify,
             token: Vec::new(),
             credential,
@@ -167,6 +171,12 @@ pub enum Event {
     Connected {
         /// Its address.
         addr: SocketAddr,
+    },
+    /// The source is to be found at these addresses: the one that serves this receiver, and those
+    /// that it has announced. For [`ReceiverConfig::known`] of the next run.
+    Addresses {
+        /// At most eight.
+        known: Vec<SocketAddr>,
     },
     /// The connection is gone, or could not be made.
     Disconnected {

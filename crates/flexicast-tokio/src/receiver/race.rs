@@ -106,7 +106,7 @@ impl Race {
         .await;
     }
 
-    /// The name is not found: only announced addresses are tried.
+    /// The name is not found: only known addresses are tried.
     fn not_found(&mut self, error: &dyn std::fmt::Display) -> Vec<SocketAddr> {
         let reason = format!("name lookup: {error}");
         self.ended.push(CloseReason::new(reason));
@@ -220,8 +220,8 @@ impl Drop for Race {
     }
 }
 
-/// IPv6 first, then in turns, and behind them the announced ones; each address once, and those that
-/// are tried last after all others.
+/// IPv6 first, then in turns, and behind them those that are known otherwise; each address once,
+/// and those that are tried last after all others.
 fn in_order(found: Vec<SocketAddr>, candidates: &Candidates) -> VecDeque<SocketAddr> {
     let mut order = VecDeque::new();
     let (six, four): (Vec<_>, Vec<_>) = found.into_iter().partition(SocketAddr::is_ipv6);
@@ -237,7 +237,7 @@ fn in_order(found: Vec<SocketAddr>, candidates: &Candidates) -> VecDeque<SocketA
             }
         }
     }
-    for address in &candidates.announced {
+    for address in &candidates.known {
         if !order.contains(address) {
             order.push_back(*address);
         }
@@ -293,10 +293,10 @@ mod tests {
     }
 
     #[test]
-    fn announced_addresses_follow_those_of_the_name() {
+    fn known_addresses_follow_those_of_the_name() {
         let found = parse(&["1.1.1.1:1", "1.1.1.2:1"]);
         let candidates = Candidates {
-            announced: parse(&["1.1.1.2:1", "[::1]:1", "1.1.1.3:1"]),
+            known: parse(&["1.1.1.2:1", "[::1]:1", "1.1.1.3:1"]),
             last: parse(&["1.1.1.1:1"]),
         };
         let wanted = parse(&["1.1.1.2:1", "[::1]:1", "1.1.1.3:1", "1.1.1.1:1"]);

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use flexicast::control::{Refusal, SourceAddress};
+use flexicast::control::{MAX_SOURCE_ADDRESSES, Refusal, SourceAddress};
 use flexicast::source::close;
 use rand::RngExt;
 
@@ -37,6 +37,9 @@ pub(super) struct Reconnection {
     shunned: Vec<SocketAddr>,
     /// Addresses that the source announced over a connection to one of them.
     announced: Vec<SourceAddress>,
+    /// Where the source was, by this run or the last: the address that served this receiver, and
+    /// those that were announced there.
+    known: Vec<SocketAddr>,
     /// When to leave the present one for another.
     move_at: Option<Instant>,
 }
@@ -44,14 +47,15 @@ pub(super) struct Reconnection {
 /// Addresses of an attempt besides those of the source's name.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Candidates {
-    /// Addresses that the source announced: tried after those of its name.
-    pub(super) announced: Vec<SocketAddr>,
+    /// Addresses that the source announced, or had: tried after those of its name.
+    pub(super) known: Vec<SocketAddr>,
     /// Tried after all others.
     pub(super) last: Vec<SocketAddr>,
 }
 
 impl Reconnection {
-    pub(super) fn new(now: Instant) -> Self {
+    /// `known` are addresses of the source from an earlier run.
+    pub(super) fn new(known: Vec<SocketAddr>, now: Instant) -> Self {
         Reconnection {
             at: Some(now),
             pause: RETRY_FIRST,
@@ -61,6 +65,7 @@ impl Reconnection {
             addresses: Vec::new(),
             shunned: Vec::new(),
             announced: Vec::new(),
+            known,
             move_at: None,
         }
     }
@@ -80,8 +85,9 @@ impl Reconnection {
         (self.at, self.refused, self.move_at) = (None, None, None);
         let mut last = self.shunned.clone();
         last.extend(self.leaving());
+        let announced = self.announced.iter().map(|address| address.at);
         Candidates {
-            announced: self.announced.iter().map(|address| address.at).collect(),
+            known: announced.chain(self.known.iter().copied()).collect(),
             last,
         }
     }
@@ -124,6 +130,23 @@ impl Reconnection {
             self.move_at = Some(now + MOVE_WITHIN.mul_f64(rand::rng().random_range(0.0..1.0)));
         }
         self.announced = addresses;
+    }
+
+    /// Remembers where the source is: at `peer`, and at the addresses that it announced there.
+    /// Returns them if that has changed.
+    pub(super) fn remember(&mut self, peer: SocketAddr) -> Option<Vec<SocketAddr>> {
+        let staying = self.announced.iter().filter(|address| !address.leaving);
+        let staying = staying.map(|address| address.at).filter(|at| *at != peer);
+        let leaves = self.leaving().any(|at| at == peer);
+        let mut known: Vec<SocketAddr> = [peer].into_iter().chain(staying).collect();
+        // It is better than none.
+        if leaves && known.len() > 1 {
+            known.remove(0);
+        }
+        known.truncate(MAX_SOURCE_ADDRESSES);
+        let is_news = known != self.known;
+        self.known = known;
+        is_news.then(|| self.known.clone())
     }
 
     fn leaving(&self) -> impl Iterator<Item = SocketAddr> {
@@ -250,7 +273,7 @@ mod tests {
     /// other does not answer, the pauses grow as ever.
     #[test]
     fn a_source_that_refuses_is_left_for_another_one_at_once() {
-        let mut next = Reconnection::new(Instant::now());
+        let mut next = Reconnection::new(Vec::new(), Instant::now());
         let here: SocketAddr = "192.0.2.1:4433".parse().unwrap();
         let there: SocketAddr = "[2001:db8::1]:4433".parse().unwrap();
         next.addresses = vec![here];
@@ -271,7 +294,7 @@ mod tests {
     #[test]
     fn a_receiver_moves_from_an_address_that_leaves() {
         let now = Instant::now();
-        let mut next = Reconnection::new(now);
+        let mut next = Reconnection::new(Vec::new(), now);
         let [old, new]: [SocketAddr; 2] =
             ["192.0.2.1:4433", "192.0.2.2:4433"].map(|at| at.parse().unwrap());
         let list = |leaving| {
@@ -288,7 +311,7 @@ mod tests {
         assert!(next.announced.is_empty() && next.next_timeout().is_none());
         next.announced(list(false), old, now);
         assert!(next.next_timeout().is_none(), "remembered for later");
-        assert_eq!(next.begin().announced, [old, new]);
+        assert_eq!(next.begin().known, [old, new]);
 
         next.announced(list(true), old, now);
         let at = next.next_timeout().unwrap();
@@ -315,5 +338,38 @@ mod tests {
         };
         next.announced(vec![alone], old, now);
         assert!(next.next_timeout().is_none(), "there is no other");
+    }
+    /// The last address replaces all that were known before.
+    #[test]
+    fn the_source_is_found_where_it_was_last() {
+        let now = Instant::now();
+        let [old, new, gone]: [SocketAddr; 3] =
+            ["192.0.2.1:4433", "192.0.2.2:4433", "192.0.2.3:4433"].map(|at| at.parse().unwrap());
+        let mut next = Reconnection::new(vec![gone], now);
+        assert_eq!(next.begin().known, [gone]);
+        assert_eq!(next.remember(old), Some(vec![old]));
+        assert_eq!(next.remember(old), None, "no change");
+        let list = [(old, true), (new, false)];
+        let list = list.map(|(at, leaving)| SourceAddress { at, leaving });
+        next.announced(list.to_vec(), old, now);
+        assert_eq!(next.remember(old), Some(vec![new]));
+        assert_eq!(next.remember(new), None, "moved");
+        next.announced(Vec::new(), new, now);
+        assert_eq!(next.remember(new), None, "the old address is gone");
+        assert_eq!(next.begin().known, [new]);
+
+        let alone = SourceAddress {
+            at: new,
+            leaving: true,
+        };
+        next.announced(vec![alone], new, now);
+        assert_eq!(next.remember(new), None, "better than none");
+        let many = (1..=20).map(|port| SourceAddress {
+            at: SocketAddr::new(new.ip(), port),
+            leaving: false,
+        });
+        next.announced = many.collect();
+        let known = next.remember(new).unwrap();
+        assert_eq!((known.len(), known[0]), (MAX_SOURCE_ADDRESSES, new));
     }
 }

@@ -110,6 +110,7 @@ async fn examine(
 fn source_config(settings: &Settings) -> ReceiverConfig {
     ReceiverConfig {
         server: settings.link.server(),
+        known: Vec::new(),
         verify: settings.verify.clone(),
         token: Vec::new(),
         credential: [0; 32],

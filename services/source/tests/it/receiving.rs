@@ -33,6 +33,7 @@ pub fn configuration_of(link: &str) -> ReceiverConfig {
     let pin = BASE64URL_NOPAD.decode(pin.as_bytes()).unwrap();
     ReceiverConfig {
         server: server.to_owned(),
+        known: Vec::new(),
         verify: Verify::Pins(vec![pin.try_into().unwrap()]),
         token: token.as_bytes().to_vec(),
         credential: rand::random(),

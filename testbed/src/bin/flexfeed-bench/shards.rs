@@ -173,6 +173,7 @@ async fn follow(server: SocketAddr, shelf: Arc<Shelf>) -> Result<()> {
     let incarnation = shelf.incarnation;
     let config = ReceiverConfig {
         server: server.to_string(),
+        known: Vec::new(),
         verify: Verify::Insecure,
         token: Vec::new(),
         credential: [1; 32],

@@ -20,6 +20,7 @@ impl Engine {
                         let now = Instant::now();
                         self.reconnection.announced(addresses, connection.peer, now);
                     }
+                    self.remember_source();
                 }
                 ReceiverEvent::Join { flow, endpoints } => self.groups.join(flow, endpoints),
                 ReceiverEvent::Rejoin { flow } => self.groups.rejoin(flow),
@@ -76,6 +77,7 @@ impl Engine {
                 } => {
                     let now = Instant::now();
                     self.reconnection.welcomed(now);
+                    self.remember_source();
                     let before = first.saturating_sub(1);
                     self.stall.delivered(&channel, before, now);
                     self.delivery.push(Event::Welcome {
@@ -115,6 +117,14 @@ impl Engine {
                 // Of a later version of the state machine.
                 event => warn!(?event, "unknown event of the state machine ignored"),
             }
+        }
+    }
+
+    /// Remembers where the source is, and reports it if that has changed.
+    fn remember_source(&mut self) {
+        let peer = self.connection.as_ref().map(|connection| connection.peer);
+        if let Some(known) = peer.and_then(|peer| self.reconnection.remember(peer)) {
+            self.delivery.push(Event::Addresses { known });
         }
     }
 

@@ -237,6 +237,7 @@ impl Site {
     pub fn receiver_config(&self, server: impl ToString) -> ReceiverConfig {
         ReceiverConfig {
             server: server.to_string(),
+            known: Vec::new(),
             verify: Verify::Pins(vec![[0; 32], self.pin]),
             token: b"good".to_vec(),
             credential: *Uuid::new_v4().as_bytes().repeat(2).first_chunk().unwrap(),
