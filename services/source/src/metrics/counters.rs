@@ -58,9 +58,9 @@ const KNOWN: &[Known] = table! {
     "datagrams_dropped": datagrams_dropped,
         "Datagrams of receivers that the kernel dropped because the receive queue was full";
     "overloads": overloads, "Times that the source could not keep up";
-    "invalid_acks": protocol.invalid_acks, "Acknowledgements of flow packets that were never sent";
     "acks": protocol.acks,
         "Acknowledgements of members, in feedback packets and in DATAGRAM frames";
+    "invalid_acks": protocol.invalid_acks, "Acknowledgements of flow packets that were never sent";
     "needs": protocol.needs,
         "NEED requests of receivers, for bytes that were wrong on the flow or are not published";
     "cursors_ahead": protocol.cursors_ahead,
