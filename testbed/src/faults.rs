@@ -32,7 +32,7 @@ struct Claim {
 }
 
 /// Every promise at least once; every scenario of a network of another kind at least once.
-const CLAIMS: [Claim; 39] = [
+const CLAIMS: [Claim; 40] = [
     // While a return is held back, a receiver gets every update by both paths.
     Claim {
         fault: Fault::DedupeOff,
@@ -267,6 +267,13 @@ const CLAIMS: [Claim; 39] = [
         name: "sw2: receivers come and go",
         scenario: receivers_come_and_go,
         reasons: &["updates left out without a word"],
+    },
+    // Receivers ask for what is missing after three seconds, and get it then.
+    Claim {
+        fault: Fault::RepairOff,
+        name: "sw2: receivers come and go",
+        scenario: receivers_come_and_go,
+        reasons: &["had to ask for what they lost"],
     },
     Claim {
         fault: Fault::FallbackOff,

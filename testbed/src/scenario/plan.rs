@@ -24,6 +24,9 @@ pub const ACK_DELAY_MS: u32 = 250;
 /// The same as the source has it by itself, where repairs are what is looked at.
 pub const QUICK_ACK_MS: u32 = 25;
 
+/// The same for the time that flow data may stay unacknowledged, in ms.
+const QUICK_FALL_BACK_MS: u32 = 150;
+
 /// The group of source-specific scenarios (RFC 4607 gives 232/8 to these).
 pub const SSM_GROUP: &str = "232.70.70.1:4434";
 /// The group of any-source scenarios, from the range for use within a site (RFC 2365).
@@ -179,6 +182,14 @@ impl Plan {
             source_args: Vec::new(),
             fault,
         }
+    }
+
+    /// The same plan with the times that the source has by itself, which busy machines miss now and
+    /// then.
+    #[must_use]
+    pub fn with_default_timing(mut self) -> Plan {
+        (self.fall_back_ms, self.ack_delay_ms) = (QUICK_FALL_BACK_MS, QUICK_ACK_MS);
+        self
     }
 
     /// The same plan with another state of one receiver's port from the start.

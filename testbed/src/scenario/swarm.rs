@@ -18,12 +18,9 @@ const RECEIVERS: u64 = 1_000;
 const RATE: f64 = 10.0;
 /// Updates of the measurement that every receiver gets, at least: for a busy machine.
 const UPDATES: u64 = 30;
-/// Receivers on multicast in the end, at least: one that loses a whole tail of the flow falls back,
-/// once in a while.
+/// Receivers on multicast in the end, at least: one that loses a whole tail of the flow, or is late
+/// on a busy machine, falls back once in a while.
 const ON_MULTICAST: u64 = 950;
-/// Time that flow data may stay unacknowledged, in ms: with a thousand receivers on two cores that
-/// also run other tests, each fall-back would cost time that the next receiver lacks.
-pub(super) const PATIENT_MS: u32 = 5_000;
 /// Time limit for the whole run of a swarm.
 pub(super) const BOUND: Duration = Duration::from_secs(240);
 
@@ -177,15 +174,15 @@ pub(super) fn wait_members(stage: &mut Stage, what: &str, members: u64) -> Resul
 
 /// sw: 1,000 receivers of `flexfeed-swarm`, each with 1 % loss of its own, get every update of 10 s
 /// once, in order and with the same bytes, on the flow but for repairs; so does an ordinary receiver
-/// beside them.
+/// beside them. The timing is the source's default: on two busy cores hundreds of acknowledgements
+/// are too late while so many connect, and those receivers are back on the flow in the end.
 ///
 /// # Errors
 /// One of these does not hold.
 pub fn a_thousand_receivers_get_every_update(fault: Option<Fault>) -> Result<()> {
-    let mut plan = Plan::new("swarm", fault);
+    let mut plan = Plan::new("swarm", fault).with_default_timing();
     plan.seats.truncate(1);
     plan.new_at_once = 25;
-    plan.fall_back_ms = PATIENT_MS;
     Stage::play(plan, |stage| {
         stage.wait_rung(&["r1"], "multicast")?;
         stage.set_rate(RATE)?;

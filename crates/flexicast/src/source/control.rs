@@ -128,6 +128,7 @@ impl Source {
         let head = self.channels.head(subscription.channel);
         // Bytes of an update that is not published yet are forged, whatever is missing.
         self.out.counters.needs += u64::from(!wrong && need.seq > head);
+        self.out.counters.needs_missing += u64::from(!wrong && need.seq <= head);
         let range = need.offset
             ..need
                 .length

@@ -129,6 +129,8 @@ pub struct SourceCounters {
     pub invalid_acks: u64,
     /// Requests for bytes of updates that the flow brought wrong.
     pub needs: u64,
+    /// Requests for bytes that did not arrive within three seconds, of published updates.
+    pub needs_missing: u64,
     /// Cursors beyond the head, each of which ended its connection.
     pub cursors_ahead: u64,
     /// HELLOs whose cursor was beyond the head of the same incarnation.

@@ -63,6 +63,8 @@ const KNOWN: &[Known] = table! {
     "invalid_acks": protocol.invalid_acks, "Acknowledgements of flow packets that were never sent";
     "needs": protocol.needs,
         "NEED requests of receivers, for bytes that were wrong on the flow or are not published";
+    "needs_missing": protocol.needs_missing,
+        "NEED requests of receivers, for bytes that did not arrive within three seconds";
     "cursors_ahead": protocol.cursors_ahead,
         "Connections closed because a cursor of the receiver was beyond the head";
     "hellos_ahead": protocol.hellos_ahead,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use testbed::scenario::{Plan, QUICK_ACK_MS, Stage, Swarm, SwarmSummary};
+use testbed::scenario::{Plan, Stage, Swarm, SwarmSummary};
 use testbed::waiting::pause;
 
 use crate::figures::{Figures, median};
@@ -16,8 +16,6 @@ const RECEIVERS: u64 = 1_000;
 /// Updates per second, and how often the source looks for them, in seconds: as often as it may.
 const RATE: f64 = 50.0;
 const POLL_INTERVAL: f64 = 0.05;
-/// `D_fb`, the default.
-const FALL_BACK_MS: u32 = 150;
 /// Between two runs.
 const QUIET: Duration = Duration::from_secs(2);
 
@@ -47,12 +45,10 @@ pub fn measure(figures: &mut Figures) -> Result<()> {
 }
 
 fn play() -> Result<SwarmSummary> {
-    let mut plan = Plan::new("bench-swarm", None);
+    let mut plan = Plan::new("bench-swarm", None).with_default_timing();
     plan.seats.clear();
     plan.poll_interval = POLL_INTERVAL;
     plan.new_at_once = 25;
-    plan.fall_back_ms = FALL_BACK_MS;
-    plan.ack_delay_ms = QUICK_ACK_MS;
     let mut seen = None;
     Stage::play(plan, |stage| {
         stage.set_rate(RATE)?;
