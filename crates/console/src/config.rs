@@ -1,8 +1,13 @@
 //! Settings of requests, and how their values are written.
 
+// The help texts are no Markdown.
+#![allow(rustdoc::bare_urls)]
+
 use std::time::Duration;
 
+use clap::Args;
 use ipnet::IpNet;
+use service::values::{one_of, times};
 use url::Url;
 
 /// Default HTTP address.
@@ -11,20 +16,39 @@ pub const LISTEN: ([u8; 4], u16) = ([127, 0, 0, 1], 9470);
 /// Upper bound of the idle time.
 pub const MOST_SESSION: Duration = Duration::from_secs(7 * 86_400);
 
-/// Settings of requests.
-#[derive(Debug, Clone)]
+/// Values of `--secure-cookies`.
+const SECURE: &[(&str, SecureCookies)] = &[
+    ("auto", SecureCookies::Auto),
+    ("on", SecureCookies::On),
+    ("off", SecureCookies::Off),
+];
+
+/// Settings of requests. The descriptions are the help of the console program.
+#[derive(Debug, Clone, Args)]
 pub struct SiteSettings {
-    /// Address at which browsers reach the console.
+    /// Address at which browsers reach the console, such as https://console.example.org: for links,
+    /// cookies and the check of the Origin header
+    #[arg(long, value_name = "URL", value_parser = public_url)]
     pub public_url: Option<Url>,
-    /// Whether cookies are for https only.
+    /// Whether cookies are for https only: on, off, or auto: if the public URL, or the
+    /// X-Forwarded-Proto of a trusted proxy, is https
+    #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = one_of(SECURE))]
     pub secure_cookies: SecureCookies,
-    /// Proxies whose X-Forwarded-For and X-Forwarded-Proto headers are trusted.
+    /// Proxies whose X-Forwarded-For and X-Forwarded-Proto headers are trusted; can be repeated
+    #[arg(long = "trusted-proxy", value_name = "PREFIX")]
+    #[arg(value_delimiter = ',', value_parser = prefix)]
     pub trusted_proxies: Vec<IpNet>,
-    /// Idle time after which a session ends.
+    /// Idle time after which a session ends (in seconds, or with s, m, h or d); 7 days at most
+    #[arg(long, value_name = "TIME", default_value = "12h")]
+    // Shorter, people would be signed out while they read; cookies last no longer.
+    #[arg(value_parser = times("60s", "7d", true))]
     pub session_time: Duration,
-    /// Whether feeds in private networks can be added and tested.
+    /// Let operators add and test feeds in private networks, which the console otherwise refuses to
+    /// reach
+    #[arg(long)]
     pub allow_private_feeds: bool,
-    /// Contact URL or address in the User-Agent header.
+    /// Contact URL sent in the User-Agent header of feed tests: a page, or mailto:NAME@HOST
+    #[arg(long, value_name = "URL", value_parser = feed::fetch::check_contact)]
     pub contact: Option<String>,
 }
 

@@ -10,8 +10,6 @@ use crate::settings::Table;
 pub struct Cli {
     /// Name of the program.
     pub program: &'static str,
-    /// Version of the program.
-    pub version: &'static str,
     /// Purpose of the program, in a line.
     pub about: &'static str,
     /// Examples at the end of the help.
@@ -19,7 +17,7 @@ pub struct Cli {
     /// Name of the command that runs the program, and is the default.
     pub run: &'static str,
     /// Settings.
-    pub table: Table,
+    pub table: Table<'static>,
     /// Setting with the HTTP address.
     pub http: &'static str,
     /// Whether one of the program's own commands, by its words, takes a setting.
@@ -60,9 +58,14 @@ impl Cli {
         let program = self.program.trim_start_matches("flexfeed-");
         let run = format!("Run the {program}; this is the default");
         let run = Command::new(self.run).about(run);
+        let places = format!(
+            "Every flag is also a variable, such as {}LOG_LEVEL, and a key of the TOML file that\n\
+             --config names, such as log_level. Flags win over variables, variables over the file.",
+            self.table.prefix
+        );
         let root = Command::new(self.program)
-            .version(self.version)
-            .after_help(self.examples)
+            .version(env!("CARGO_PKG_VERSION"))
+            .after_help(format!("{}\n\n{places}", self.examples))
             .max_term_width(100)
             .args_conflicts_with_subcommands(true)
             .subcommand(run);
@@ -143,7 +146,6 @@ mod tests {
 
     const CLI: Cli = Cli {
         program: "x",
-        version: "1",
         about: "",
         examples: "",
         run: "serve",

@@ -11,10 +11,14 @@ use tokio::runtime::Builder;
 
 use crate::cli::{self, Cli, Config};
 use crate::health::{self, Question, Target};
+use crate::link::redact;
 use crate::logging::{self, LogSettings};
 use crate::settings::{Check, Environment, Layer, Loaded};
 
 pub use crate::outcome::{Answer, FAILURE, Failure, USAGE};
+
+/// Default log filter: the QUIC library logs ordinary events at `info` and above.
+const LEVEL: &str = "info,quiche=warn";
 
 /// Bound on the wait for blocking calls at the end: a write to a disk that hangs cannot hold the
 /// program up.
@@ -25,12 +29,8 @@ pub const LAST_WAIT: Duration = Duration::from_secs(1);
 pub struct Program<S, C> {
     /// Command line.
     pub cli: Cli,
-    /// Default log filter.
-    pub level: &'static str,
     /// Carries out one of its own commands.
     pub carry_out: fn(C, Layer, &Environment) -> Result<Answer, Failure>,
-    /// Removes secrets from a message about the command line.
-    pub redact: fn(&str) -> String,
     /// Checks settings that are valid one by one, and completes them.
     pub check: fn(&mut S, &mut Check),
     /// Returns the settings of the log.
@@ -55,7 +55,7 @@ impl<S: Args, C: Subcommand> Program<S, C> {
         let given = match self.command().try_get_matches() {
             Ok(given) => given,
             Err(error) if error.use_stderr() => {
-                return complain(USAGE, &(self.redact)(&error.to_string()));
+                return complain(USAGE, &redact(&error.to_string()));
             }
             // Help and version are no errors, and go to standard output.
             Err(error) => {
@@ -97,7 +97,7 @@ impl<S: Args, C: Subcommand> Program<S, C> {
             _ => match load(line) {
                 Ok(Loaded {
                     settings, warnings, ..
-                }) => run((self.log)(&settings), self.level, &warnings, || {
+                }) => run((self.log)(&settings), LEVEL, &warnings, || {
                     (self.run)(&settings)
                 }),
                 Err(problems) => end(Err(problems.into())),
@@ -112,7 +112,7 @@ pub struct StatusFlags {
     /// Print the answer as JSON
     #[arg(long, conflicts_with = "watch")]
     pub json: bool,
-    /// Show it live on the terminal
+    /// Show it live on the terminal: q or Ctrl-C quits, the arrow keys scroll, and NO_COLOR counts
     #[arg(long)]
     pub watch: bool,
 }

@@ -1,8 +1,9 @@
 //! Parsers of values that several programs have. Every error says what would be valid, and follows
 //! a quotation of the text.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
+use std::str::FromStr;
 use std::time::Duration;
 
 /// Longest name for people, in bytes: what a HELLO can carry.
@@ -55,6 +56,43 @@ pub fn host(text: &str) -> Result<IpAddr, String> {
         .ok_or_else(|| "is no IP address of a host, such as 192.0.2.7 or 2001:db8::7".to_owned())
 }
 
+/// Addresses of a host, one of each family at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct HostAddresses {
+    /// Address for IPv4.
+    pub v4: Option<Ipv4Addr>,
+    /// Address for IPv6.
+    pub v6: Option<Ipv6Addr>,
+}
+
+impl HostAddresses {
+    /// Returns the address of the family of `peer`.
+    pub fn of_family(&self, peer: SocketAddr) -> Option<IpAddr> {
+        match peer {
+            SocketAddr::V4(_) => self.v4.map(IpAddr::from),
+            SocketAddr::V6(_) => self.v6.map(IpAddr::from),
+        }
+    }
+}
+
+impl FromStr for HostAddresses {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut addresses = Self::default();
+        for part in text.split(',') {
+            let twice = match host(part)? {
+                IpAddr::V4(ip) => addresses.v4.replace(ip).is_some(),
+                IpAddr::V6(ip) => addresses.v6.replace(ip).is_some(),
+            };
+            if twice {
+                return Err("has two addresses of one family; leave one of them out".to_owned());
+            }
+        }
+        Ok(addresses)
+    }
+}
+
 /// Returns a parser of whole numbers within `range`.
 pub fn whole<T>(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<T, String> + Clone
 where
@@ -63,12 +101,9 @@ where
     move |text| {
         let number = text.trim().parse().ok();
         let number = number.filter(|number| range.contains(number));
-        number
-            .and_then(|number| T::try_from(number).ok())
-            .ok_or_else(|| {
-                let (least, most) = (range.start(), range.end());
-                format!("is no whole number from {least} to {most}")
-            })
+        let number = number.and_then(|number| T::try_from(number).ok());
+        let (least, most) = (range.start(), range.end());
+        number.ok_or_else(|| format!("is no whole number from {least} to {most}"))
     }
 }
 
@@ -104,95 +139,58 @@ pub fn machine_name(default: &str) -> String {
     name.unwrap_or_else(|| default.to_owned())
 }
 
-/// Returns a number times its unit: `1.5M` is 1.5 times `unit("M")`.
-pub fn scaled(text: &str, unit: impl FnOnce(&str) -> Option<f64>) -> Option<f64> {
+/// Returns a number that K, M or G after it multiplies with a power of `base`.
+pub fn scaled(text: &str, base: f64) -> Option<f64> {
     let text = text.trim();
-    let rest = text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
-    let number: f64 = text.strip_suffix(rest)?.parse().ok()?;
-    Some(number * unit(rest.trim())?)
+    let unit = text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
+    let number: f64 = text.strip_suffix(unit)?.parse().ok()?;
+    let mut powers = ["", "k", "m", "g"].into_iter().zip(0..);
+    let (_, power) = powers.find(|(name, _)| name.eq_ignore_ascii_case(unit.trim()))?;
+    Some(number * base.powi(power))
 }
 
 /// Returns a parser of a number of bytes from `least` on, with K, M or G for 1,024 and so on.
 pub fn size(least: u64) -> impl Fn(&str) -> Result<u64, String> + Clone {
-    move |text| {
-        let bytes = scaled(text, |unit| match unit {
-            "" => Some(1.0),
-            "k" | "K" => Some(1024.0),
-            "m" | "M" => Some(1_048_576.0),
-            "g" | "G" => Some(1_073_741_824.0),
-            _ => None,
-        });
-        match bytes {
-            // Below 2^53, so the conversion is exact up to the fraction of a byte.
-            Some(bytes @ 1.0..9e15) if bytes as u64 >= least => Ok(bytes as u64),
-            Some(1.0..9e15) => Err(format!("is less than {least}")),
-            _ => Err("is no number of bytes, such as 1048576, 64M or 2G".to_owned()),
-        }
+    move |text| match scaled(text, 1024.0) {
+        // Below 2^53, so the conversion is exact up to the fraction of a byte.
+        Some(bytes @ 1.0..9e15) if bytes as u64 >= least => Ok(bytes as u64),
+        Some(1.0..9e15) => Err(format!("is less than {least}")),
+        _ => Err("is no number of bytes, such as 1048576, 64M or 2G".to_owned()),
     }
 }
 
-/// Returns a time, perhaps none at all; `bare` is the unit of a number without one, in seconds.
-pub fn time(text: &str, bare: Option<f64>) -> Option<Duration> {
-    let seconds = scaled(text, |unit| match unit {
-        "" => bare,
-        "ms" => Some(1e-3),
-        "s" => Some(1.0),
-        "m" | "min" => Some(60.0),
-        "h" => Some(3600.0),
-        "d" => Some(86_400.0),
-        "w" => Some(7.0 * 86_400.0),
-        _ => None,
-    });
-    Duration::try_from_secs_f64(seconds?).ok()
+/// Returns a time, perhaps none at all; where `seconds` is true, a number without a unit is one of
+/// seconds.
+pub fn time(text: &str, seconds: bool) -> Option<Duration> {
+    match text.trim().parse().ok().filter(|_| seconds) {
+        Some(number) => Duration::try_from_secs_f64(number).ok(),
+        None => humantime::parse_duration(text).ok(),
+    }
 }
 
-/// Returns a parser of durations from `least` to `most`; `bare` is the unit of a number without
-/// one, in seconds.
+/// Returns a parser of durations from `least` to `most`; see [`time`].
 pub fn times(
     least: &'static str,
     most: &'static str,
-    bare: Option<f64>,
+    seconds: bool,
 ) -> impl Fn(&str) -> Result<Duration, String> + Clone {
     move |text| {
         let wrong = || "is no duration, such as 500ms, 10s, 5m, 12h or 7d".to_owned();
-        let given = time(text, bare).ok_or_else(wrong)?;
-        let fits = time(least, None) <= Some(given) && Some(given) <= time(most, None);
+        let given = time(text, seconds).ok_or_else(wrong)?;
+        let fits = time(least, false) <= Some(given) && Some(given) <= time(most, false);
         fits.then_some(given)
             .ok_or_else(|| format!("is not within {least} and {most}"))
     }
 }
 
-/// A duration with its unit.
-///
-/// # Errors
-/// The text is none, less than a millisecond, or longer than anything waits.
-pub fn duration(text: &str) -> Result<Duration, String> {
-    times("1ms", "36500d", None)(text)
-}
-
-/// The same, or a number of seconds without a unit.
-///
-/// # Errors
-/// The text is neither, less than a millisecond, or longer than anything waits.
-pub fn duration_or_seconds(text: &str) -> Result<Duration, String> {
-    times("1ms", "36500d", Some(1.0))(text)
-}
-
-/// A duration as it would be written, to a tenth of a second.
+/// Returns a duration as it would be written: 0s, 500ms, 1.5s, 90s, 36h, 7d.
 pub fn shown_duration(duration: Duration) -> String {
-    let ms = duration.as_millis();
-    let units = [
-        ("d", 86_400_000),
-        ("h", 3_600_000),
-        ("m", 60_000),
-        ("s", 1_000),
-    ];
-    let mut units = units.into_iter().filter(|_| ms > 0);
-    match units.find(|(_, length)| ms.is_multiple_of(*length)) {
-        Some((unit, length)) => format!("{}{unit}", ms / length),
-        None if ms > 1000 => format!("{:.1}s", duration.as_secs_f64()),
-        None if ms > 0 => format!("{ms}ms"),
-        None => "0s".to_owned(),
+    match (duration.as_secs(), duration.subsec_nanos()) {
+        (0, 0) => "0s".to_owned(),
+        (seconds, 0) if seconds % 86_400 == 0 => format!("{}d", seconds / 86_400),
+        (seconds, 0) if seconds % 3600 == 0 => format!("{}h", seconds / 3600),
+        (seconds, 0) if seconds % 60 == 0 => format!("{}m", seconds / 60),
+        _ => format!("{duration:?}"),
     }
 }
 
@@ -203,6 +201,8 @@ mod tests {
 
     #[test]
     fn units() {
+        let duration = times("1ms", "36500d", false);
+        let duration_or_seconds = times("1ms", "36500d", true);
         let ms = |text| duration(text).map(|d| d.as_millis());
         assert_eq!(ms("500ms"), Ok(500));
         assert_eq!(ms(" 10 s "), Ok(10_000));
@@ -214,7 +214,7 @@ mod tests {
             "10",
             "s",
             "0s",
-            "1y",
+            "1x",
             "-1s",
             "99999999999999999d",
             "0.5ms",

@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use service::cli::{Cli, Json};
 use service::program::{Answer, Failure, Program};
+use service::values::one_of;
 use store::Role;
 
 use crate::config::{Settings, TABLE, check};
@@ -20,21 +20,19 @@ Examples:
     flexfeed-console --public-url https://console.example.org --trusted-proxy 127.0.0.1
 
   Recreate the setup link of the first operator:
-    flexfeed-console setup-link
-
-Every flag is also a variable: FLEXFEED_CONSOLE_LISTEN and so on, DATABASE_URL for the database; and
-a key of the TOML file that --config names: listen, public_url. Flags win over variables, variables
-over the file.";
+    flexfeed-console setup-link";
 
 const PASSWORD_HELP: &str = "\
 The password is read from the terminal. Without one, it is the first line of standard input, or of
 the file that --password-file names.";
 
+/// Values of `--role`.
+const ROLES: &[(&str, Role)] = &[("viewer", Role::Viewer), ("operator", Role::Operator)];
+
 /// The program.
 pub const PROGRAM: Program<Settings, Command> = Program {
     cli: Cli {
         program: "flexfeed-console",
-        version: env!("CARGO_PKG_VERSION"),
         about: "The operator's console of flexfeed: an API, live events and a dashboard.",
         examples: EXAMPLES,
         run: "serve",
@@ -48,11 +46,9 @@ pub const PROGRAM: Program<Settings, Command> = Program {
             ),
         },
     },
-    level: "info",
     carry_out: |command, line, environment| {
         commands::run(line, environment, &command).map(Answer::from)
     },
-    redact: str::to_owned,
     check,
     log: |settings| &settings.log,
     more: |_| Default::default(),
@@ -78,7 +74,7 @@ pub enum User {
         /// Name to sign in with
         name: String,
         /// Rights: read-only (viewer), or read and write (operator)
-        #[arg(long, value_name = "ROLE", default_value = "viewer", value_parser = role())]
+        #[arg(long, value_name = "ROLE", default_value = "viewer", value_parser = one_of(ROLES))]
         role: Role,
         #[command(flatten)]
         password: Password,
@@ -111,13 +107,6 @@ pub struct Password {
     /// File with the password in its first line
     #[arg(id = "password_file", long = "password-file", value_name = "FILE")]
     pub file: Option<PathBuf>,
-}
-
-fn role() -> impl TypedValueParser<Value = Role> {
-    PossibleValuesParser::new(["viewer", "operator"]).map(|role| match role.as_str() {
-        "operator" => Role::Operator,
-        _ => Role::Viewer,
-    })
 }
 
 #[cfg(test)]

@@ -45,7 +45,7 @@ async fn serve(settings: &Settings) -> Result<()> {
     };
     let console = console::mount(Parts {
         store: store.clone(),
-        settings: settings.site(),
+        settings: settings.site.clone(),
         stop: stop.clone(),
     });
     let done = CancellationToken::new();

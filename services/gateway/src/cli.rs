@@ -40,6 +40,10 @@ Exit codes:
   1  the flows cannot be received, or sent on this machine
   2  invalid command line";
 
+/// Form of a flow.
+const FLOW_FORM: &str = "write SOURCE@GROUP:PORT or GROUP:PORT, with IPv6 groups in brackets, as \
+                         in 10.0.0.1@232.1.1.1:5000 or 2001:db8::1@[ff3e::8000:1]:5000";
+
 /// Options of the command line.
 // The help texts have addresses in brackets, which are no links.
 #[allow(rustdoc::broken_intra_doc_links)]
@@ -49,12 +53,8 @@ Exit codes:
 pub struct Options {
     /// Relay: HOST, HOST:PORT, an address, [IPV6]:PORT, or `anycast` for any nearby relay. May be
     /// given several times; the first is preferred
-    #[arg(
-        long,
-        value_name = "RELAY",
-        value_delimiter = ',',
-        required_unless_present = "dns"
-    )]
+    #[arg(long, value_name = "RELAY", value_delimiter = ',')]
+    #[arg(required_unless_present = "dns")]
     pub relay: Vec<RelayName>,
 
     /// Also use the relays that the sources publish in the DNS (RFC 8777)
@@ -76,13 +76,8 @@ pub struct Options {
 
     /// Flow as SOURCE@GROUP:PORT or GROUP:PORT, instead of --group, --source and --port. May be
     /// given several times
-    #[arg(
-        long,
-        value_name = "FLOW",
-        value_delimiter = ',',
-        required_unless_present = "group"
-    )]
-    #[arg(value_parser = flow)]
+    #[arg(long, value_name = "FLOW", value_delimiter = ',', value_parser = flow)]
+    #[arg(required_unless_present = "group")]
     pub flow: Vec<Subscription>,
 
     /// Interface to send the packets on, by its name or by one of its addresses
@@ -121,41 +116,31 @@ pub struct Options {
 impl Options {
     /// Returns the flows to receive.
     pub fn flows(&self) -> Vec<Subscription> {
-        let single = self.group.zip(self.port).map(|(group, port)| Subscription {
-            source: self.source,
+        let source = self.source;
+        let single = self.group.zip(self.port).into_iter();
+        let single = single.map(|(group, port)| Subscription {
+            source,
             group,
             port,
         });
-        single
-            .into_iter()
-            .chain(self.flow.iter().copied())
-            .collect()
+        single.chain(self.flow.iter().copied()).collect()
     }
 }
 
 /// Parses a flow as written in one argument.
 fn flow(text: &str) -> Result<Subscription, String> {
-    let wrong = |part: &str, what: &str| {
-        format!(
-            "{part:?} is not {what}; write SOURCE@GROUP:PORT or GROUP:PORT, with IPv6 groups in \
-             brackets, as in 10.0.0.1@232.1.1.1:5000 or 2001:db8::1@[ff3e::8000:1]:5000"
-        )
-    };
-    let (source, group) = match text.split_once('@') {
-        Some((source, group)) => (Some(source), group),
+    let (source, flow) = match text.split_once('@') {
+        Some((source, flow)) => (Some(source.trim_matches(['[', ']']).parse()), flow),
         None => (None, text),
     };
-    let flow: SocketAddr = group.parse().map_err(|_| wrong(group, "GROUP:PORT"))?;
-    let source = source.map(|source| {
-        let bare = source.trim_matches(['[', ']']);
-        let ip = bare.parse();
-        ip.map_err(|_| wrong(source, "the address of a source"))
-    });
-    Ok(Subscription {
-        source: source.transpose()?,
-        group: flow.ip(),
-        port: flow.port(),
-    })
+    match (source.transpose(), flow.parse::<SocketAddr>()) {
+        (Ok(source), Ok(flow)) => Ok(Subscription {
+            source,
+            group: flow.ip(),
+            port: flow.port(),
+        }),
+        _ => Err(FLOW_FORM.to_owned()),
+    }
 }
 
 #[cfg(test)]
@@ -180,16 +165,10 @@ mod tests {
         ] {
             assert_eq!(flow(text).unwrap().to_string(), shown);
         }
-        for (text, why) in [
-            ("232.1.1.1", "is not GROUP:PORT"),
-            ("ff3e::1:5000", "is not GROUP:PORT"),
-            ("10.0.0@232.1.1.1:5000", "is not the address of a source"),
-        ] {
-            let error = flow(text).unwrap_err();
-            assert!(
-                error.contains(why) && error.contains("write SOURCE@"),
-                "{error}"
-            );
+        for text in ["232.1.1.1", "ff3e::1:5000", "10.0.0@232.1.1.1:5000"] {
+            let error = parse(&format!("--dns --flow {text}")).unwrap_err();
+            assert!(error.contains(text), "{error}");
+            assert!(error.contains("write SOURCE@GROUP:PORT"), "{error}");
         }
     }
 

@@ -6,7 +6,6 @@ use service::program::{Answer, Failure, Program, StatusFlags};
 use service::settings::{Environment, Layer};
 
 use crate::config::{Settings, TABLE, check, complete, data_folder, load_or};
-use crate::link::redact;
 use crate::{dead_letters, doctor, run, status};
 
 const EXAMPLES: &str = "\
@@ -24,16 +23,12 @@ Examples:
   Diagnose connectivity problems:
     flexfeed-receiver doctor --link-file link.txt
 
-The entries are in DIR/CHANNEL.atom, which any feed reader opens. Every flag is also a variable:
-FLEXFEED_LINK, FLEXFEED_LINK_FILE, FLEXFEED_DATA and so on, and a key of the TOML file that --config
-names: link, link_file, data. Flags win over variables, variables over the file.";
+The entries are in DIR/CHANNEL.atom, which any feed reader opens.";
 
 const STATUS_HELP: &str = "\
 Exit codes:
   0  a receiver runs on the data folder, is connected and reports no problem
-  1  no receiver uses the data folder, or it is not connected or reports a problem
-
-In the live view, q or Ctrl-C quits, and the arrow keys scroll. NO_COLOR is respected.";
+  1  no receiver uses the data folder, or it is not connected or reports a problem";
 
 const DOCTOR_HELP: &str = "\
 Takes all options of 'run'; without a link, the source and channels are taken from the data
@@ -49,7 +44,6 @@ Exit codes:
 pub const PROGRAM: Program<Settings, Command> = Program {
     cli: Cli {
         program: "flexfeed-receiver",
-        version: env!("CARGO_PKG_VERSION"),
         about: "Receives updates from a flexfeed source and writes feed files.",
         examples: EXAMPLES,
         run: "run",
@@ -61,10 +55,7 @@ pub const PROGRAM: Program<Settings, Command> = Program {
             _ => matches!(setting, "data" | "config"),
         },
     },
-    // The QUIC library logs ordinary events at `info` and above.
-    level: "info,quiche=warn",
     carry_out,
-    redact,
     check: complete,
     log: |settings| &settings.log,
     more: check::hooks,
@@ -159,6 +150,7 @@ fn carry_out(command: Command, line: Layer, environment: &Environment) -> Result
 mod tests {
     #![allow(clippy::unwrap_used)]
     use clap::{ArgMatches, FromArgMatches};
+    use service::link::redact;
 
     use super::*;
 
@@ -235,11 +227,7 @@ mod tests {
         assert_eq!(text(&layer, "no_json").as_deref(), Some("true"));
         assert_eq!(text(&layer, "no_multicast").as_deref(), Some("false"));
         assert_eq!(text(&layer, "link").as_deref(), Some("x"));
-        let commands = layer.0["exec"].sections.iter();
-        let commands: Vec<_> = commands
-            .map(|exec| exec.keys.text("command").unwrap().1)
-            .collect();
-        assert_eq!(commands, ["a b", "c"]);
+        assert_eq!(layer.0["exec"].texts, ["a b", "c"]);
     }
 
     #[test]
@@ -250,7 +238,7 @@ mod tests {
     #[test]
     fn messages_do_not_quote_tokens() {
         let line = ["flexfeed://secret@h", "flexfeed://secret@h"];
-        let text = (PROGRAM.redact)(&read(&line).unwrap_err().to_string());
+        let text = redact(&read(&line).unwrap_err().to_string());
         assert!(!text.contains("secret"), "{text}");
         assert!(text.contains("flexfeed://…@h"), "{text}");
         let layer = run(&["flexfeed://secret@h"]);

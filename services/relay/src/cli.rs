@@ -20,24 +20,19 @@ Examples:
     flexfeed-relay status
     flexfeed-relay status --watch
 
-Gateways reach the relay by UDP port 2268. Every flag is also a variable: FLEXFEED_RELAY_LISTEN,
-FLEXFEED_RELAY_UDP_PORTS and so on, and a key of the TOML file that --config names: listen,
-udp_ports. Flags win over variables, variables over the file.";
+Gateways reach the relay by UDP port 2268.";
 
 const STATUS_HELP: &str = "\
 Queries the relay that answers HTTP on --http.
 
 Exit codes:
   0  a relay answers and is ready
-  1  no relay answers, or it is shutting down
-
-In the live view, q or Ctrl-C quits, and the arrow keys scroll. NO_COLOR is respected.";
+  1  no relay answers, or it is shutting down";
 
 /// The program.
 pub const PROGRAM: Program<Settings, Command> = Program {
     cli: Cli {
         program: "flexfeed-relay",
-        version: env!("CARGO_PKG_VERSION"),
         about: "AMT relay (RFC 7450): brings multicast to networks without multicast.",
         examples: EXAMPLES,
         run: "run",
@@ -45,9 +40,7 @@ pub const PROGRAM: Program<Settings, Command> = Program {
         http: "http",
         takes: |_, setting| matches!(setting, "http" | "config"),
     },
-    level: "info",
     carry_out,
-    redact: str::to_owned,
     check,
     log: |settings| &settings.log,
     more: |_| Default::default(),

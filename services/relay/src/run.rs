@@ -12,7 +12,7 @@ use tokio::runtime::Builder;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::config::{Listen, Settings};
+use crate::config::Settings;
 use crate::engine::{Engine, Receive, Setup};
 use crate::http::{self, Site};
 use crate::notify;
@@ -112,25 +112,28 @@ async fn drain(engine: &Engine, time: Duration) {
     }
 }
 
-/// Opens the sockets that gateways reach.
-fn open_ports(listen: &[Listen]) -> anyhow::Result<Vec<UdpPort>> {
+/// Opens the sockets that gateways reach; `[::]` stands for all addresses of both families.
+fn open_ports(listen: &[SocketAddr]) -> anyhow::Result<Vec<UdpPort>> {
     let mut ports = Vec::new();
-    for listen in listen {
-        match *listen {
-            Listen::At(address) => ports.push(open(address)?),
-            Listen::All(port) => {
-                let v4 = open((Ipv4Addr::UNSPECIFIED, port).into())?;
-                // The same port for both, also if the kernel chose it.
-                let port = v4.local_addr().port();
-                ports.push(v4);
-                match UdpPort::bind((Ipv6Addr::UNSPECIFIED, port).into()) {
-                    Ok(v6) => ports.push(v6),
-                    Err(error) if no_ipv6(&error) => {
-                        warn!("no IPv6 on this machine: gateways reach the relay by IPv4 only");
-                    }
-                    Err(error) => return Err(advised(error)),
-                }
+    for address in listen {
+        let v4: SocketAddr = (Ipv4Addr::UNSPECIFIED, address.port()).into();
+        if *address != (Ipv6Addr::UNSPECIFIED, address.port()).into() {
+            ports.push(open(*address)?);
+            continue;
+        }
+        let mut port = address.port();
+        if !listen.contains(&v4) {
+            let v4 = open(v4)?;
+            // The same port for both, also if the kernel chose it.
+            port = v4.local_addr().port();
+            ports.push(v4);
+        }
+        match UdpPort::bind((Ipv6Addr::UNSPECIFIED, port).into()) {
+            Ok(v6) => ports.push(v6),
+            Err(error) if no_ipv6(&error) => {
+                warn!("no IPv6 on this machine: gateways reach the relay by IPv4 only");
             }
+            Err(error) => return Err(advised(error)),
         }
     }
     Ok(ports)

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Parser;
 use service::cli::variables;
 use service::link::{Link, LinkError};
-use service::values::{duration_or_seconds, scaled, time};
+use service::values::{time, times};
 
 const ABOUT: &str = "\
 Connects thousands of light receivers to a source from one process, to find out how many a machine
@@ -51,11 +51,12 @@ pub struct Options {
     pub ramp: f64,
 
     /// Time between the last connection and the measurement, in which receivers find their rungs
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration_or_seconds)]
+    #[arg(long, value_name = "TIME", default_value = "5s")]
+    #[arg(value_parser = times("1ms", "36500d", true))]
     pub warm_up: Duration,
 
     /// Time of the measurement [default: until SIGINT or SIGTERM]
-    #[arg(long, value_name = "TIME", value_parser = duration_or_seconds)]
+    #[arg(long, value_name = "TIME", value_parser = times("1ms", "36500d", true))]
     pub duration: Option<Duration>,
 
     /// Receivers that leave, and come back a second later, per second
@@ -109,7 +110,7 @@ fn link(text: &str) -> Result<Link, LinkError> {
 }
 
 fn percent(text: &str) -> Result<f64, String> {
-    let percent = scaled(text, |unit| matches!(unit, "" | "%").then_some(1.0));
+    let percent = text.trim_end_matches('%').trim().parse().ok();
     let percent = percent.filter(|percent| (0.0..=100.0).contains(percent));
     percent.ok_or_else(|| "is no percentage from 0 to 100".to_owned())
 }
@@ -117,7 +118,7 @@ fn percent(text: &str) -> Result<f64, String> {
 /// Parses a number of events per second.
 fn rate(text: &str) -> Result<f64, String> {
     let (number, unit) = text.split_once('/').unwrap_or((text, "s"));
-    let seconds = time(&format!("1{}", unit.trim()), None).map(|time| time.as_secs_f64());
+    let seconds = time(&format!("1{}", unit.trim()), false).map(|time| time.as_secs_f64());
     let number = number.trim().parse::<f64>().ok();
     let rate = number
         .zip(seconds)
@@ -144,7 +145,7 @@ mod tests {
         for (text, each) in [("100/s", 100.0), ("7", 7.0), ("30/min", 0.5), ("2/ms", 2e3)] {
             assert_eq!(rate(text), Ok(each), "{text}");
         }
-        for text in ["", "x/s", "0/s", "-1/s", "1/", "1/week", "1/0", "inf"] {
+        for text in ["", "x/s", "0/s", "-1/s", "1/", "1/fortnight", "1/0", "inf"] {
             assert!(rate(text).is_err(), "{text}");
         }
         assert_eq!(percent("1.5 %"), Ok(1.5));

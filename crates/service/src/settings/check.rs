@@ -3,6 +3,7 @@
 use serde_json::{Value as Json, json};
 
 use super::Loaded;
+pub use super::layer::DEFAULT;
 use super::layer::{Given, Layers};
 use super::setting::{Setting, Table};
 use crate::peer_text::plain;
@@ -14,42 +15,37 @@ pub struct Shown {
     pub name: String,
     /// Value without its secrets; empty where it is not set and has no default.
     pub value: String,
-    /// Origin; `None` for the default.
-    pub origin: Option<String>,
+    /// Origin in words; [`DEFAULT`] if it is not given.
+    pub origin: String,
 }
 
-impl Shown {
-    /// Returns the origin in words.
-    pub fn place(&self) -> &str {
-        self.origin.as_deref().unwrap_or("default")
-    }
-}
-
-impl Table {
+impl Table<'_> {
     /// Returns the answer of `config check` for people, with `more` between the settings and the
     /// warnings.
     pub fn check_text<S>(&self, loaded: &Loaded<S>, more: &str) -> String {
         let all = self.shown(&loaded.layers);
         let width = all.iter().map(|shown| shown.name.len()).max().unwrap_or(0);
-        let settings = all.iter().map(|shown| {
-            let value = match shown.value.as_str() {
-                "" => "-",
-                value => value,
-            };
-            format!("  {:<width$}  {value}   ({})\n", shown.name, shown.place())
-        });
-        let settings: String = settings.collect();
-        let warnings = loaded.warnings.iter();
-        let warnings: String = warnings
-            .map(|warning| format!("\nWarning: {warning}\n"))
-            .collect();
-        format!("The settings are fine.\n\n{settings}{more}{warnings}")
+        let mut text = "The settings are fine.\n\n".to_owned();
+        for shown in &all {
+            let Shown {
+                name,
+                value,
+                origin,
+            } = shown;
+            let value = if value.is_empty() { "-" } else { value };
+            text.push_str(&format!("  {name:<width$}  {value}   ({origin})\n"));
+        }
+        text.push_str(more);
+        for warning in &loaded.warnings {
+            text.push_str(&format!("\nWarning: {warning}\n"));
+        }
+        text
     }
 
     /// Returns the answer of `config check` for programs, with the members of `more`.
     pub fn check_json<S>(&self, loaded: &Loaded<S>, more: Json) -> Json {
         let all = self.shown(&loaded.layers).into_iter().map(
-            |shown| json!({"setting": shown.name, "value": shown.value, "from": shown.place()}),
+            |shown| json!({"setting": shown.name, "value": shown.value, "from": shown.origin}),
         );
         let all: Vec<Json> = all.collect();
         let mut json = json!({"ok": true, "settings": all, "warnings": loaded.warnings});
@@ -64,13 +60,14 @@ impl Table {
         let settings = self.settings().into_iter().filter(Setting::in_variable);
         let all = settings.map(|setting| {
             let given = layers.given(&setting.name);
-            let default = || match setting.default() {
-                text if text.is_empty() => setting.help().1,
-                text => text,
+            let value = match (given, setting.default()) {
+                (Some(given), _) => self.value(&setting, given),
+                (None, words) if words.is_empty() => setting.help().1,
+                (None, default) => default,
             };
             Shown {
-                value: given.map_or_else(default, |given| self.value(&setting, given)),
-                origin: given.map(|given| given.origin.to_string()),
+                value,
+                origin: layers.origin(&setting.name),
                 name: setting.name,
             }
         });
@@ -83,7 +80,7 @@ impl Table {
             false => plain(text),
         });
         match setting.tables {
-            Some(_) => format!("{} of them", given.sections.len()),
+            Some(_) => format!("{} of them", texts.len()),
             None => texts.collect::<Vec<_>>().join(","),
         }
     }

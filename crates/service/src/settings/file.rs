@@ -2,18 +2,19 @@
 
 use std::path::Path;
 
-use toml::de::{DeInteger, DeTable, DeValue};
+use toml::Spanned;
+use toml::de::{DeArray, DeInteger, DeTable, DeValue};
 
-use super::layer::{Given, Layer, Origin, Problem, Section};
+use super::layer::{Layer, Origin, Problem};
 use super::setting::{CONFIG, Form, Keys, Setting, Table};
-use super::variables::read;
+use super::variables::{open_files, read};
 use crate::nearest::nearest;
 use crate::peer_text::plain;
 
 /// Bound on the length of a file, in bytes.
 const MAX_FILE: u64 = 1 << 20;
 
-impl Table {
+impl Table<'_> {
     /// Returns the settings of a file, and their problems.
     pub fn file_layer(&self, path: &Path) -> (Layer, Vec<Problem>) {
         match read("settings", path, MAX_FILE) {
@@ -25,11 +26,11 @@ impl Table {
     /// Returns the settings of a file's text, and their problems; `path` is its place.
     pub fn text_layer(&self, path: &Path, text: &str) -> (Layer, Vec<Problem>) {
         let (table, errors) = DeTable::parse_recoverable(text);
-        let problems = Vec::new();
         let mut reader = Reader {
+            table: self,
             path,
             text,
-            problems,
+            problems: Vec::new(),
         };
         for error in errors {
             let origin = reader.origin(error.span().map_or(0, |span| span.start), "");
@@ -42,6 +43,7 @@ impl Table {
 }
 
 struct Reader<'a> {
+    table: &'a Table<'a>,
     path: &'a Path,
     text: &'a str,
     problems: Vec<Problem>,
@@ -50,11 +52,10 @@ struct Reader<'a> {
 impl Reader<'_> {
     fn origin(&self, offset: usize, key: &str) -> Origin {
         let before = self.text.as_bytes().get(..offset).unwrap_or_default();
-        Origin::File {
-            path: self.path.to_owned(),
-            line: before.iter().filter(|byte| **byte == b'\n').count() + 1,
-            key: plain(key),
-        }
+        let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
+        let colon = if key.is_empty() { "" } else { ": " };
+        let text = format!("{} line {line}{colon}{}", self.path.display(), plain(key));
+        Origin { line, text }
     }
 
     fn layer(&mut self, keys: &Keys, table: &DeTable<'_>) -> Layer {
@@ -63,69 +64,51 @@ impl Reader<'_> {
         let mut layer = Layer::default();
         for (key, value) in table {
             let origin = self.origin(key.span().start, key.get_ref());
-            let given = self.given(&known, key.get_ref(), value.get_ref(), origin.clone());
-            let set = given.map(|(setting, given)| layer.0.insert(setting.name.clone(), given));
-            let what = match set {
-                Ok(None) => continue,
-                Ok(Some(_)) => "is given twice".to_owned(),
-                Err(what) => what,
-            };
-            self.problems.push(Problem::at(&origin, what));
+            let value = value.get_ref();
+            let setting = named(&known, key.get_ref(), value);
+            match setting.and_then(|setting| Ok((setting, self.texts(setting, value)?))) {
+                Ok((setting, _)) if layer.0.contains_key(&setting.name) => {
+                    self.problems.push(Problem::at(&origin, "is given twice"));
+                }
+                Ok((setting, texts)) => layer.put(&setting.name, origin, texts),
+                Err(what) => self.problems.push(Problem::at(&origin, what)),
+            }
         }
         layer
     }
 
-    /// Returns the setting of a key, and what is given of it.
-    fn given<'k>(
-        &mut self,
-        known: &'k [Setting],
-        key: &str,
-        value: &DeValue<'_>,
-        origin: Origin,
-    ) -> Result<(&'k Setting, Given), String> {
-        // Hyphens are as good.
-        let name = key.replace('-', "_");
-        let named = || known.iter().filter(|setting| setting.key() == name);
-        // A key may have tables besides a value of another form.
-        let fits = |setting: &&Setting| setting.tables.is_some() == value.is_array();
-        let Some(setting) = named().find(fits).or_else(|| named().next()) else {
-            let nearest = nearest(&name, known.iter().map(Setting::key));
-            return Err(match (name.as_str(), nearest) {
-                (CONFIG, _) => "a file cannot name another one".to_owned(),
-                (_, Some(meant)) => format!("there is no such setting; is {meant} meant?"),
-                (_, None) => "there is no such setting".to_owned(),
-            });
-        };
-        let (texts, sections) = match setting.tables {
-            None => (self.texts(setting.form(), value)?, Vec::new()),
-            Some(tables) => {
-                let sections = value.as_array().and_then(|array| {
-                    let sections = array.iter().map(|entry| {
-                        let keys = self.layer(tables, entry.get_ref().as_table()?);
-                        let origin = self.origin(entry.span().start, setting.key());
-                        Some(Section { origin, keys })
-                    });
-                    sections.collect::<Option<Vec<_>>>()
-                });
-                let wrong =
-                    || format!("each needs a table of its own, which begins with [[{name}]]");
-                (Vec::new(), sections.ok_or_else(wrong)?)
+    /// Returns the texts of a value.
+    fn texts(&mut self, setting: &Setting, value: &DeValue<'_>) -> Result<Vec<String>, String> {
+        let (form, key) = (setting.form(), setting.key());
+        let texts = match (form, setting.tables, value) {
+            (_, Some(_), _) if !self.table.wants(&setting.name) => Some(Vec::new()),
+            (_, Some(keys), DeValue::Array(all)) => self.sections(keys, key, all),
+            (Form::List, _, DeValue::Array(all)) => {
+                let items = all.iter().map(Spanned::get_ref);
+                items.map(|item| self.text(form, item)).collect()
             }
+            _ => self.text(form, value).map(|text| vec![text]),
         };
-        let given = Given {
-            origin,
-            texts,
-            sections,
+        let wanted = match form {
+            Form::Tables => format!("a table of its own for each, which begins with [[{key}]]"),
+            Form::Switch => "true or false".to_owned(),
+            Form::Optional => "true, false or a text in quotation marks".to_owned(),
+            Form::List => "a list of texts or numbers, or one of them".to_owned(),
+            Form::Text | Form::Path => "a text in quotation marks or a number".to_owned(),
         };
-        Ok((setting, given))
+        match texts {
+            Some(texts) if form == Form::Tables => Ok(texts),
+            Some(texts) => Ok(setting.items(texts)),
+            None => Err(format!("takes {wanted}, not a TOML {}", value.type_str())),
+        }
     }
 
-    /// Returns the texts of a value that is no table; a path as one relative to the file's folder,
+    /// Returns the text of a value that is no list; a path as one relative to the file's folder,
     /// wherever the program was started.
-    fn texts(&self, form: Form, value: &DeValue<'_>) -> Result<Vec<String>, String> {
-        let one = |value: &DeValue<'_>| match (form, value) {
+    fn text(&self, form: Form, value: &DeValue<'_>) -> Option<String> {
+        match (form, value) {
             (Form::Switch | Form::Optional, DeValue::Boolean(on)) => Some(on.to_string()),
-            (Form::Switch, _) => None,
+            (Form::Switch | Form::Tables, _) => None,
             (Form::Path, DeValue::String(text)) if !text.is_empty() => {
                 let placed = self.path.with_file_name(text.as_ref());
                 Some(placed.display().to_string())
@@ -134,23 +117,43 @@ impl Reader<'_> {
             (_, DeValue::Integer(number)) => Some(decimal(number)),
             (_, DeValue::Float(number)) => Some(number.as_str().to_owned()),
             _ => None,
-        };
-        let texts = match (form, value) {
-            (Form::List, DeValue::Array(all)) => {
-                all.iter().map(|item| one(item.get_ref())).collect()
-            }
-            (_, value) => one(value).map(|text| vec![text]),
-        };
-        texts.ok_or_else(|| {
-            let wanted = match form {
-                Form::Switch => "true or false",
-                Form::Optional => "true, false or a text in quotation marks",
-                Form::List => "a list of texts or numbers, or one of them",
-                _ => "a text in quotation marks or a number",
-            };
-            format!("takes {wanted}, not a TOML {}", value.type_str())
-        })
+        }
     }
+
+    /// Returns `[[key]]` tables as the texts that [`table`](super::table) reads, without those that
+    /// have a problem; `None` if one is no table.
+    fn sections(&mut self, keys: &Keys, key: &str, all: &DeArray<'_>) -> Option<Vec<String>> {
+        let mut texts = Vec::new();
+        for entry in all.iter() {
+            let (origin, before) = (self.origin(entry.span().start, key), self.problems.len());
+            let mut layer = self.layer(keys, entry.get_ref().as_table()?);
+            open_files(keys, &mut layer, |_| true, &mut self.problems);
+            for given in layer.0.values().filter(|given| given.texts.is_empty()) {
+                let what = "is empty; leave it out where there is no restriction";
+                self.problems.push(Problem::at(&given.origin, what));
+            }
+            let missing = |key: &str| Problem::at(&origin, format!("has no {key}"));
+            let words = (self.table).words(keys, &mut [layer], &missing, &mut self.problems);
+            if self.problems.len() == before {
+                texts.push(serde_json::Value::from(words).to_string());
+            }
+        }
+        Some(texts)
+    }
+}
+
+/// Returns the setting of a key.
+fn named<'k>(known: &'k [Setting], key: &str, value: &DeValue<'_>) -> Result<&'k Setting, String> {
+    // Hyphens are as good.
+    let name = key.replace('-', "_");
+    let named = known.iter().filter(|setting| setting.key() == name);
+    // A key may have tables besides a value of another form.
+    let fitting = named.max_by_key(|setting| setting.tables.is_some() == value.is_array());
+    fitting.ok_or_else(|| match nearest(&name, known.iter().map(Setting::key)) {
+        _ if name == CONFIG => "a file cannot name another one".to_owned(),
+        Some(meant) => format!("there is no such setting; is {meant} meant?"),
+        None => "there is no such setting".to_owned(),
+    })
 }
 
 /// Returns a number of TOML in decimal digits; unchanged if it does not fit 64 bits, to be

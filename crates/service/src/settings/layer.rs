@@ -2,39 +2,26 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
 
 use thiserror::Error;
 
-use super::setting::Setting;
+/// Origin of a setting that is not given.
+pub const DEFAULT: &str = "default";
 
 /// Origin of a value.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Origin {
-    /// This flag or argument of the command line.
-    Line(String),
-    /// This environment variable.
-    Variable(String),
-    /// A TOML file.
-    File {
-        /// Path of the file.
-        path: PathBuf,
-        /// Line, counted from 1.
-        line: usize,
-        /// Key as written there; empty for none in particular.
-        key: String,
-    },
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{text}")]
+pub struct Origin {
+    /// Line in a file, counted from 1; the greatest number for other origins, which sort after it.
+    pub line: usize,
+    /// Flag, argument or environment variable; or the file with its line and key.
+    pub text: String,
 }
 
-impl fmt::Display for Origin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Origin::Line(name) | Origin::Variable(name) => f.write_str(name),
-            Origin::File { path, line, key } => {
-                let colon = if key.is_empty() { "" } else { ": " };
-                write!(f, "{} line {line}{colon}{key}", path.display())
-            }
-        }
+impl From<String> for Origin {
+    fn from(text: String) -> Self {
+        let line = usize::MAX;
+        Self { line, text }
     }
 }
 
@@ -42,7 +29,7 @@ impl fmt::Display for Origin {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{text}")]
 pub struct Problem {
-    /// Line in a file; the greatest number for other origins, which sort after it.
+    /// Line of its origin; the greatest number where several settings are wrong together.
     pub line: usize,
     /// Problem, with the origin of the wrong value unless several are wrong together.
     pub text: String,
@@ -51,11 +38,7 @@ pub struct Problem {
 impl Problem {
     /// Returns a problem of what is given there.
     pub fn at(origin: &Origin, what: impl fmt::Display) -> Self {
-        let line = match origin {
-            Origin::File { line, .. } => *line,
-            _ => usize::MAX,
-        };
-        let text = format!("{origin}: {what}");
+        let (line, text) = (origin.line, format!("{origin}: {what}"));
         Self { line, text }
     }
 }
@@ -72,19 +55,10 @@ impl From<String> for Problem {
 pub struct Given {
     /// Origin.
     pub origin: Origin,
-    /// One text, or several for a setting that can be repeated; none for tables.
+    /// Its text, or the items of a list. A `[[name]]` table is an item that [`table`] reads.
+    ///
+    /// [`table`]: super::table
     pub texts: Vec<String>,
-    /// Tables.
-    pub sections: Vec<Section>,
-}
-
-/// A `[[name]]` table of a TOML file, or the first key of one as given elsewhere.
-#[derive(Clone)]
-pub struct Section {
-    /// Origin of its header.
-    pub origin: Origin,
-    /// Keys as given.
-    pub keys: Layer,
 }
 
 /// Settings of one place, by name.
@@ -99,25 +73,10 @@ impl fmt::Debug for Layer {
 }
 
 impl Layer {
-    /// Sets a setting; one that is tables has the first key of each.
-    pub fn put(&mut self, setting: &Setting, origin: Origin, mut texts: Vec<String>) {
-        let mut sections = Vec::new();
-        if let Some(first) = setting
-            .tables
-            .and_then(|keys| keys.settings().into_iter().next())
-        {
-            for text in setting.items(&std::mem::take(&mut texts)) {
-                let (origin, mut keys) = (origin.clone(), Layer::default());
-                keys.put(&first, origin.clone(), vec![text]);
-                sections.push(Section { origin, keys });
-            }
-        }
-        let given = Given {
-            origin,
-            texts,
-            sections,
-        };
-        self.0.insert(setting.name.clone(), given);
+    /// Sets a setting.
+    pub fn put(&mut self, name: &str, origin: Origin, texts: Vec<String>) {
+        let given = Given { origin, texts };
+        self.0.insert(name.to_owned(), given);
     }
 
     /// Returns a setting as one text: the last one of several.
@@ -140,12 +99,7 @@ impl Layers {
     /// Returns the origin of a setting in words.
     pub fn origin(&self, name: &str) -> String {
         let given = self.given(name);
-        given.map_or_else(|| "default".to_owned(), |given| given.origin.to_string())
-    }
-
-    /// Returns the tables of the strongest layer that has them.
-    pub fn sections(&self, name: &str) -> &[Section] {
-        self.given(name).map_or(&[], |given| &given.sections)
+        given.map_or_else(|| DEFAULT.to_owned(), |given| given.origin.to_string())
     }
 
     /// Returns the same as one text.

@@ -1,14 +1,13 @@
 //! Command-line options of the settings, and their values on a command line.
 
-use clap::builder::Resettable::Reset;
 use clap::builder::ValueParser;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches};
 
-use super::layer::{Layer, Origin};
-use super::setting::{Form, Setting, Table};
+use super::layer::Layer;
+use super::setting::{Form, Setting, Table, as_text};
 
-impl Table {
+impl Table<'_> {
     /// Returns the options of the settings that can be on the command line, of those that are
     /// `wanted` by their names. Clap reads no variables: they are a layer of their own, and it
     /// would quote their values, some of which are secrets.
@@ -21,8 +20,7 @@ impl Table {
     fn option(&self, setting: &Setting) -> Arg {
         let help = setting.arg.get_help().cloned().unwrap_or_default();
         let help = format!("{help} [env: {}]", self.variable(setting));
-        let arg = setting.arg.clone().help(help).required(false);
-        let arg = arg.env(Reset).value_delimiter(Reset).conflicts_with(Reset);
+        let arg = as_text(setting.arg.clone()).help(help);
         let arg = arg.value_parser(ValueParser::string());
         match setting.form() {
             Form::List | Form::Tables => arg.action(ArgAction::Append),
@@ -40,11 +38,9 @@ impl Table {
                 continue;
             };
             if given.value_source(id) == Some(ValueSource::CommandLine) {
-                let origin = Origin::Line(match setting.arg.get_long() {
-                    Some(flag) => format!("--{flag}"),
-                    None => setting.value_name().to_owned(),
-                });
-                layer.put(&setting, origin, texts.cloned().collect());
+                let flag = setting.arg.get_long().map(|flag| format!("--{flag}"));
+                let origin = flag.unwrap_or_else(|| setting.value_name().to_owned());
+                layer.put(&setting.name, origin.into(), setting.items(texts));
             }
         }
         if let Some((_, given)) = given.subcommand() {

@@ -42,9 +42,9 @@ use thiserror::Error;
 
 use crate::listen::HttpSettings;
 
-pub use layer::{Given, Layer, Layers, Origin, Problem, Section};
+pub use layer::{Given, Layer, Layers, Origin, Problem};
 pub use parse::{Check, table};
-pub use setting::{Form, Keys, Setting, Table, Tables};
+pub use setting::{Form, Keys, Setting, Table};
 pub use variables::Environment;
 
 /// All problems of the settings, a line each, in words for the operator. Quotes no secret.
@@ -71,7 +71,7 @@ pub struct Loaded<S> {
     pub layers: Layers,
 }
 
-impl Table {
+impl Table<'_> {
     /// Returns the settings of the command line, the environment and the TOML file that either
     /// names. `check` sees them even if there are problems with some, which have their defaults.
     ///
@@ -83,7 +83,7 @@ impl Table {
         environment: &Environment,
         check: impl FnOnce(&mut S, &mut Check),
     ) -> Result<Loaded<S>, Problems> {
-        self.resolve(self.gather(line, environment, &|_| true), check)
+        self.resolve(self.gather(line, environment), check)
     }
 
     /// Returns only the address of the setting `name`, an HTTP listener; `None` for none.
@@ -105,14 +105,8 @@ impl Table {
     }
 
     /// Collects the settings of the command line, the environment and the TOML file that either
-    /// names. Files with secrets are read for the `wanted` settings only, where nothing stronger is
-    /// given.
-    pub fn gather(
-        &self,
-        line: Layer,
-        environment: &Environment,
-        wanted: &dyn Fn(&str) -> bool,
-    ) -> Check {
+    /// names. Files with secrets are read only where nothing stronger is given.
+    pub fn gather(&self, line: Layer, environment: &Environment) -> Check {
         let (variables, mut problems) = self.variables_layer(environment);
         let mut layers = Layers(vec![line, variables]);
         if let Some((_, path)) = layers.text(setting::CONFIG) {
@@ -122,14 +116,13 @@ impl Table {
         }
         let mut stronger = BTreeSet::new();
         for layer in &mut layers.0 {
-            let wanted = |name: &str| wanted(name) && !stronger.contains(name);
-            variables::open_files(&self.keys, layer, &wanted, &mut problems);
+            let wanted = |name: &str| self.wants(name) && !stronger.contains(name);
+            variables::open_files(&self.keys, layer, wanted, &mut problems);
             stronger.extend(layer.0.keys().cloned());
         }
-        let warnings = self.warnings(environment);
         Check {
             layers,
-            warnings,
+            warnings: self.warnings(environment),
             problems,
         }
     }

@@ -1,15 +1,14 @@
 //! From layers to typed settings.
 
+use std::collections::BTreeSet;
 use std::error::Error;
-use std::slice;
 
 use clap::error::{ContextKind, ErrorKind};
-use clap::{ArgMatches, Args, Command, FromArgMatches};
+use clap::{Arg, ArgMatches, Args, FromArgMatches};
 
-use super::layer::{Given, Layer, Layers, Origin, Problem, Section};
+use super::layer::{Layer, Layers, Problem};
 use super::setting::{Keys, Setting, Table};
 use super::{Environment, Loaded, Problems};
-use crate::listen::HttpSettings;
 use crate::peer_text::plain;
 
 /// Beginnings of errors that go on after a quotation of the text.
@@ -37,18 +36,6 @@ impl Check {
         self.problems.push(what.into());
     }
 
-    /// Notes a problem of what is given there.
-    pub fn wrong(&mut self, origin: &Origin, what: &str) {
-        self.problems.push(Problem::at(origin, what));
-    }
-
-    /// Notes whether the HTTP address was given in the setting `name`.
-    pub fn explicit(&self, name: &str, http: &mut Option<HttpSettings>) {
-        if let Some(http) = http {
-            http.explicit = self.layers.given(name).is_some();
-        }
-    }
-
     /// Notes a problem of a setting, if it is given.
     pub fn wrong_setting(&mut self, name: &str, what: &str) {
         let given = self.layers.given(name);
@@ -57,7 +44,7 @@ impl Check {
     }
 }
 
-impl Table {
+impl Table<'_> {
     /// Returns the settings that are given; see [`load`](Table::load).
     ///
     /// # Errors
@@ -67,17 +54,17 @@ impl Table {
         mut given: Check,
         check: impl FnOnce(&mut S, &mut Check),
     ) -> Result<Loaded<S>, Problems> {
-        let matches = self.matches(&mut given, &|_| true);
-        let settings = matches.and_then(|matches| S::from_arg_matches(&matches).ok());
-        let settings = settings.map(|mut settings| {
-            check(&mut settings, &mut given);
-            settings
-        });
+        let matches = self.matches(&mut given);
+        let mut settings = matches.and_then(|matches| S::from_arg_matches(&matches).ok());
+        if let Some(settings) = &mut settings {
+            check(settings, &mut given);
+        }
+        let (warnings, layers) = (given.warnings, given.layers);
         match settings.filter(|_| given.problems.is_empty()) {
             Some(settings) => Ok(Loaded {
                 settings,
-                warnings: given.warnings,
-                layers: given.layers,
+                warnings,
+                layers,
             }),
             None => Err(given.problems.into()),
         }
@@ -93,19 +80,19 @@ impl Table {
         environment: &Environment,
         names: &[&str],
     ) -> Result<ArgMatches, Problems> {
-        let wanted = |name: &str| names.contains(&name.strip_suffix("_file").unwrap_or(name));
-        let mut given = self.gather(line, environment, &wanted);
-        let matches = self.matches(&mut given, &wanted);
+        let mut some = *self;
+        some.only = names;
+        let mut given = some.gather(line, environment);
+        let matches = some.matches(&mut given);
         let matches = matches.filter(|_| given.problems.is_empty());
         matches.ok_or_else(|| given.problems.into())
     }
 
-    /// Parses the `wanted` settings; `None` after noting a problem that leaves nothing to parse.
-    fn matches(&self, given: &mut Check, wanted: &dyn Fn(&str) -> bool) -> Option<ArgMatches> {
+    /// Parses the settings; `None` after noting a problem that leaves nothing to parse.
+    fn matches(&self, given: &mut Check) -> Option<ArgMatches> {
         let (layers, problems) = (&mut given.layers.0, &mut given.problems);
-        exclude(&self.keys.rivals(), layers, problems);
         let missing = |_: &str| self.missing.to_owned().into();
-        let words = self.words(&self.keys, layers, wanted, &missing, problems);
+        let words = self.words(&self.keys, layers, &missing, problems);
         let matches = self.keys.command().try_get_matches_from(words);
         let wrong = |error: clap::Error| problems.push(error.to_string().into());
         matches.map_err(wrong).ok()
@@ -114,71 +101,42 @@ impl Table {
     /// Returns the words of a command line with the settings of `layers`, the strongest first.
     /// Every value has to be valid, also those that a stronger layer overrides. `missing` is the
     /// problem of one that is required and not given.
-    fn words(
+    pub(super) fn words(
         &self,
         keys: &Keys,
-        layers: &[Layer],
-        wanted: &dyn Fn(&str) -> bool,
+        layers: &mut [Layer],
         missing: &dyn Fn(&str) -> Problem,
         problems: &mut Vec<Problem>,
     ) -> Vec<String> {
-        let (command, mut settings) = (keys.command(), keys.settings());
-        settings.retain(|setting| wanted(&setting.name));
-        let mut words = Vec::new();
-        for setting in settings {
-            let all = layers.iter().filter_map(|layer| layer.0.get(&setting.name));
-            let all = all.map(|given| self.valid(&command, &setting, given, problems));
-            let all: Vec<Vec<String>> = all.collect();
+        exclude(&keys.rivals(), layers, problems);
+        let (command, mut words) = (keys.command(), Vec::new());
+        for setting in keys.settings() {
+            let (name, file) = (&setting.name, setting.file().unwrap_or_default());
             // A file with it that cannot be read is a problem already.
-            let names = [setting.name.clone(), setting.file().unwrap_or_default()];
-            let is_given = |layer: &Layer| names.iter().any(|name| layer.0.contains_key(name));
-            if setting.arg.is_required_set() && !layers.iter().any(is_given) {
-                problems.push(missing(&setting.name));
+            let is_given = |layer: &Layer| [name, &file].iter().any(|n| layer.0.contains_key(*n));
+            if !self.wants(name) {
+                continue;
+            } else if setting.arg.is_required_set() && !layers.iter().any(is_given) {
+                problems.push(missing(name));
+            }
+            let flag = setting.arg.get_long().unwrap_or(name);
+            let mut all = Vec::new();
+            for given in layers.iter().filter_map(|layer| layer.0.get(name)) {
+                let mut valid = Vec::new();
+                for item in &given.texts {
+                    let word = format!("--{flag}={item}");
+                    if let Err(error) = command.clone().try_get_matches_from([&word]) {
+                        let what = self.explain(&setting, item, &error);
+                        problems.push(Problem::at(&given.origin, what));
+                    } else {
+                        valid.push(word);
+                    }
+                }
+                all.push(valid);
             }
             words.extend(all.into_iter().next().unwrap_or_default());
         }
         words
-    }
-
-    /// Returns the words of what is given of a setting, as far as it is valid.
-    fn valid(
-        &self,
-        command: &Command,
-        setting: &Setting,
-        given: &Given,
-        problems: &mut Vec<Problem>,
-    ) -> Vec<String> {
-        let flag = setting.arg.get_long().unwrap_or(&setting.name);
-        let word = |text: &str| format!("--{flag}={text}");
-        let tables = given.sections.iter();
-        let tables = tables.filter_map(|section| self.section(setting, section, problems));
-        let mut words: Vec<String> = tables.map(|text| word(&text)).collect();
-        for item in &setting.items(&given.texts) {
-            match command.clone().try_get_matches_from([word(item)]) {
-                Ok(_) => words.push(word(item)),
-                Err(error) => {
-                    let what = self.explain(setting, item, &error);
-                    problems.push(Problem::at(&given.origin, what));
-                }
-            }
-        }
-        words
-    }
-
-    /// Returns a table as the text that [`table`] reads; `None` if it has a problem.
-    fn section(
-        &self,
-        setting: &Setting,
-        section: &Section,
-        problems: &mut Vec<Problem>,
-    ) -> Option<String> {
-        let (keys, before) = (setting.tables?, problems.len());
-        exclude(&keys.rivals(), &mut [section.keys.clone()], problems);
-        let missing = |key: &str| Problem::at(&section.origin, format!("has no {key}"));
-        let layers = slice::from_ref(&section.keys);
-        let words = self.words(keys, layers, &|_| true, &missing, problems);
-        let valid = problems.len() == before;
-        valid.then(|| serde_json::Value::from(words).to_string())
     }
 
     /// Returns an error in words for the operator, which quote no secret.
@@ -198,36 +156,35 @@ impl Table {
 /// Removes from weaker layers what a setting of a stronger one excludes, so that it excludes
 /// nothing itself. Of two in one layer, notes a problem.
 fn exclude(rivals: &[(String, String)], layers: &mut [Layer], problems: &mut Vec<Problem>) {
-    let Some((layer, weaker)) = layers.split_first_mut() else {
-        return;
-    };
-    for (one, other) in rivals {
-        let loser = match (layer.0.get(one), layer.0.get(other)) {
-            (Some(given), Some(rival)) => {
-                let rival = &rival.origin;
-                let what = format!("has no effect together with {rival}; leave one of them out");
-                problems.push(Problem::at(&given.origin, what));
-                layer.0.remove(one);
-                other
+    let mut excluded = BTreeSet::new();
+    for layer in layers {
+        layer.0.retain(|name, _| !excluded.contains(&name));
+        for (one, other) in rivals {
+            match (layer.0.get(one), layer.0.get(other)) {
+                (Some(given), Some(rival)) => {
+                    let rival = &rival.origin;
+                    let what =
+                        format!("has no effect together with {rival}; leave one of them out");
+                    problems.push(Problem::at(&given.origin, what));
+                }
+                (Some(_), None) => _ = excluded.insert(other),
+                (None, Some(_)) => _ = excluded.insert(one),
+                (None, None) => {}
             }
-            (Some(_), None) => other,
-            (None, Some(_)) => one,
-            (None, None) => continue,
-        };
-        for layer in &mut *weaker {
-            layer.0.remove(loser);
         }
     }
-    exclude(rivals, weaker, problems);
 }
 
-/// Reads a `[[name]]` table; the `value_parser` of settings that are tables.
+/// Reads a `[[name]]` table, or its first key alone; the `value_parser` of settings that are tables.
 ///
 /// # Errors
 /// The text is no table.
 pub fn table<T: Args>(text: &str) -> Result<T, String> {
-    let words: Vec<String> = serde_json::from_str(text).map_err(|error| error.to_string())?;
-    let matches = Keys::of::<T>(&[]).command().try_get_matches_from(words);
+    let command = Keys::of::<T>(&[]).command();
+    let first = command.get_arguments().next().and_then(Arg::get_long);
+    let alone = |_| vec![format!("--{}={text}", first.unwrap_or_default())];
+    let words: Vec<String> = serde_json::from_str(text).unwrap_or_else(alone);
+    let matches = command.clone().try_get_matches_from(words);
     let table = matches.and_then(|given| T::from_arg_matches(&given));
     table.map_err(|error| reason(&error))
 }

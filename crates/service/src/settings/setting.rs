@@ -16,7 +16,7 @@ const LIST: &str = "LIST";
 
 /// All settings of a program.
 #[derive(Debug, Clone, Copy)]
-pub struct Table {
+pub struct Table<'a> {
     /// Prefix of its variables.
     pub prefix: &'static str,
     /// Declared settings.
@@ -27,18 +27,18 @@ pub struct Table {
     pub missing: &'static str,
     /// Setting of which an empty variable is a value; otherwise it is none.
     pub empty: &'static str,
+    /// Settings that a command needs; all if there are none.
+    pub only: &'a [&'a str],
 }
 
 /// Declared settings, or keys of a `[[name]]` table.
 #[derive(Debug, Clone, Copy)]
 pub struct Keys {
     arguments: fn(Command) -> Command,
-    tables: &'static [Tables],
+    /// Settings that are tables, by name. A flag or variable gives each only its first key; where
+    /// the setting has no flag, only the file can have it, under its value's name.
+    tables: &'static [(&'static str, Keys)],
 }
-
-/// Name of a setting that is tables, and their keys. A flag or variable gives each only its first
-/// key; where the setting has no flag, only the file can have it, under its value's name.
-pub type Tables = (&'static str, Keys);
 
 /// Form of a setting's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,7 +70,7 @@ pub struct Setting {
 
 impl Keys {
     /// Returns the settings that `S` declares; `tables` are those that are tables.
-    pub const fn of<S: Args>(tables: &'static [Tables]) -> Self {
+    pub const fn of<S: Args>(tables: &'static [(&'static str, Keys)]) -> Self {
         let arguments = S::augment_args;
         Self { arguments, tables }
     }
@@ -96,10 +96,7 @@ impl Keys {
     pub(super) fn command(&self) -> Command {
         self.declared().mut_args(|arg| {
             let flag = arg.get_long().unwrap_or(arg.get_id().as_str()).to_owned();
-            arg.long(flag)
-                .required(false)
-                .env(Reset)
-                .value_delimiter(Reset)
+            as_text(arg).long(flag)
         })
     }
 
@@ -114,27 +111,44 @@ impl Keys {
     }
 }
 
+/// Leaves to the layers what they do themselves: to require a setting, to exclude one, and to split
+/// a list.
+pub(super) fn as_text(arg: Arg) -> Arg {
+    let arg = arg.required(false).conflicts_with(Reset);
+    arg.env(Reset).value_delimiter(Reset)
+}
+
 /// Returns the name of a setting.
 fn name(arg: &Arg) -> String {
     let flag = arg.get_long().unwrap_or(arg.get_id().as_str());
     flag.replace('-', "_")
 }
 
-impl Table {
+impl Table<'_> {
     /// Returns the table of a program that declares `S`; see [`Keys::of`].
-    pub const fn of<S: Args>(prefix: &'static str, tables: &'static [Tables]) -> Self {
+    pub const fn of<S: Args>(
+        prefix: &'static str,
+        tables: &'static [(&'static str, Keys)],
+    ) -> Self {
         Self {
             prefix,
             keys: Keys::of::<S>(tables),
             hidden: |_, _| "(secret)".to_owned(),
             missing: "",
             empty: "",
+            only: &[],
         }
     }
 
     /// Returns the settings in the order of the help.
     pub fn settings(&self) -> Vec<Setting> {
         self.keys.settings()
+    }
+
+    /// Whether the setting is needed, or the file with it.
+    pub(super) fn wants(&self, name: &str) -> bool {
+        let name = name.strip_suffix("_file").unwrap_or(name);
+        self.only.is_empty() || self.only.contains(&name)
     }
 
     /// Returns the environment variable of a setting.
@@ -160,19 +174,15 @@ impl Setting {
 
     /// Returns the form of the value.
     pub fn form(&self) -> Form {
-        let value = self.arg.get_value_parser().type_id();
-        if self.tables.is_some() {
-            Form::Tables
-        } else if value == TypeId::of::<bool>() {
-            Form::Switch
-        } else if value == TypeId::of::<PathBuf>() {
-            Form::Path
-        } else if matches!(self.arg.get_action(), ArgAction::Append) || self.value_name() == LIST {
-            Form::List
-        } else if (self.arg.get_num_args()).is_some_and(|number| number.min_values() == 0) {
-            Form::Optional
-        } else {
-            Form::Text
+        let is_optional = self.arg.get_num_args().is_some_and(|n| n.min_values() == 0);
+        let is_appended = matches!(self.arg.get_action(), ArgAction::Append);
+        match self.arg.get_value_parser().type_id() {
+            _ if self.tables.is_some() => Form::Tables,
+            value if value == TypeId::of::<bool>() => Form::Switch,
+            value if value == TypeId::of::<PathBuf>() => Form::Path,
+            _ if is_appended || self.value_name() == LIST => Form::List,
+            _ if is_optional => Form::Optional,
+            _ => Form::Text,
         }
     }
 
@@ -219,8 +229,9 @@ impl Setting {
         defaults.join(",")
     }
 
-    /// Returns the texts of several texts of one place: a list's items, or the last one.
-    pub fn items(&self, texts: &[String]) -> Vec<String> {
+    /// Returns the items of several texts of one place: a list's, or the last text.
+    pub fn items<T: AsRef<str>>(&self, texts: impl IntoIterator<Item = T>) -> Vec<String> {
+        let mut texts: Vec<String> = texts.into_iter().map(|t| t.as_ref().to_owned()).collect();
         match (self.arg.get_value_delimiter(), self.form()) {
             (Some(delimiter), _) => {
                 let fits = |c: char| c == delimiter || (delimiter == ' ' && c.is_whitespace());
@@ -229,8 +240,8 @@ impl Setting {
                 items.map(str::to_owned).collect()
             }
             (None, Form::List) => vec![texts.join(",")],
-            (None, Form::Tables) => texts.to_vec(),
-            _ => texts.last().cloned().into_iter().collect(),
+            (None, Form::Tables) => texts,
+            _ => texts.pop().into_iter().collect(),
         }
     }
 }

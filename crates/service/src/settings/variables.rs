@@ -1,7 +1,7 @@
 //! Settings in environment variables.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::iter;
@@ -46,35 +46,32 @@ impl Environment {
 
 /// Reads a text file of at most `most` bytes, which is to be the `what`.
 pub(super) fn read(what: &str, path: &Path, most: u64) -> Result<String, String> {
-    let mut bytes = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(most + 1).read_to_end(&mut bytes));
-    let text = match (read, String::from_utf8(bytes)) {
-        (Err(error), _) if error.kind() == ErrorKind::PermissionDenied => {
-            Err(format!("{error}; {}", remedy_to_read(path)))
+    let mut text = String::new();
+    let read = File::open(path).and_then(|file| file.take(most + 1).read_to_string(&mut text));
+    let wrong = match read {
+        Ok(length) if length as u64 <= most => return Ok(text),
+        Ok(_) => format!("it is longer than {most} bytes"),
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            format!("{error}; {}", remedy_to_read(path))
         }
-        (Err(error), _) => Err(error.to_string()),
-        (Ok(_), Ok(text)) if text.len() as u64 <= most => Ok(text),
-        (Ok(_), Ok(_)) => Err(format!("it is longer than {most} bytes")),
-        (Ok(_), Err(_)) => Err("it is not UTF-8 text".to_owned()),
+        Err(error) => error.to_string(),
     };
-    text.map_err(|error| format!("cannot read the {what} in {}: {error}", path.display()))
+    Err(format!(
+        "cannot read the {what} in {}: {wrong}",
+        path.display()
+    ))
 }
 
 /// Takes the `wanted` secrets that are in files from there.
 pub(super) fn open_files(
     keys: &Keys,
     layer: &mut Layer,
-    wanted: &dyn Fn(&str) -> bool,
+    wanted: impl Fn(&str) -> bool,
     problems: &mut Vec<Problem>,
 ) {
-    let settings = keys.settings().into_iter();
-    for setting in settings.filter(|setting| wanted(&setting.name)) {
-        if let (Some(keys), Some(given)) = (setting.tables, layer.0.get_mut(&setting.name)) {
-            for section in &mut given.sections {
-                open_files(keys, &mut section.keys, &|_| true, problems);
-            }
-        }
-        let file = setting.file().filter(|file| wanted(file));
+    for setting in keys.settings() {
+        let file = setting.file();
+        let file = file.filter(|file| wanted(&setting.name) && wanted(file));
         let Some((origin, path)) = file.as_ref().and_then(|file| layer.text(file)) else {
             continue;
         };
@@ -87,13 +84,13 @@ pub(super) fn open_files(
         let origin = origin.clone();
         match text.as_deref().map(str::trim) {
             Ok("") => problems.push(Problem::at(&origin, "the file is empty")),
-            Ok(text) => layer.put(&setting, origin, vec![text.to_owned()]),
+            Ok(text) => layer.put(&setting.name, origin, vec![text.to_owned()]),
             Err(what) => problems.push(Problem::at(&origin, what)),
         }
     }
 }
 
-impl Table {
+impl Table<'_> {
     /// Returns the settings that can be in variables, and the files of secrets, with the names of
     /// their variables, the stronger first.
     fn variables(&self) -> Vec<(Setting, Vec<String>)> {
@@ -101,11 +98,9 @@ impl Table {
         settings.retain(Setting::in_variable);
         let mut all = Vec::new();
         for setting in &settings {
-            let general = setting
-                .arg
-                .get_env()
-                .map(|name| name.to_string_lossy().into_owned());
-            let names: Vec<_> = iter::once(self.variable(setting)).chain(general).collect();
+            let general = setting.arg.get_env().and_then(OsStr::to_str);
+            let own = iter::once(self.variable(setting));
+            let names: Vec<_> = own.chain(general.map(str::to_owned)).collect();
             let file = setting.file();
             if let Some(name) = file.filter(|file| settings.iter().all(|one| one.name != *file)) {
                 let names = names.iter().map(|name| format!("{name}_FILE")).collect();
@@ -124,10 +119,12 @@ impl Table {
             let given = names.into_iter().find_map(|name| {
                 let text = environment.0.get(&name)?;
                 let is_empty = text.to_string_lossy().trim().is_empty();
-                (!is_empty || setting.name == self.empty).then_some((Origin::Variable(name), text))
+                (!is_empty || setting.name == self.empty).then_some((Origin::from(name), text))
             });
             match given.map(|(origin, text)| (origin, text.to_str())) {
-                Some((origin, Some(text))) => layer.put(&setting, origin, vec![text.to_owned()]),
+                Some((origin, Some(text))) => {
+                    layer.put(&setting.name, origin, setting.items([text]))
+                }
                 // A replacement of other bytes would be another text: another folder, above all.
                 Some((origin, None)) => {
                     let what = "is not UTF-8 text, as every setting has to be";
@@ -142,22 +139,15 @@ impl Table {
     /// Returns a warning for each variable with the prefix that is no setting: mistyped, or unknown
     /// to this build.
     pub fn warnings(&self, environment: &Environment) -> Vec<String> {
-        let known: Vec<String> = self
-            .variables()
-            .into_iter()
-            .flat_map(|(_, names)| names)
-            .collect();
-        let unknown = environment.0.iter().filter(|(name, value)| {
-            is_meant_for(self.prefix, name, &value.to_string_lossy())
-                && !OTHERS.contains(&name.as_str())
-                && !known.contains(name)
-        });
-        let warnings = unknown.filter_map(|(name, _)| {
-            // Without the prefix, which makes all names similar.
-            let known = known
-                .iter()
-                .filter_map(|name| name.strip_prefix(self.prefix));
-            let meant = match nearest(name.strip_prefix(self.prefix)?, known) {
+        // Without the prefix, which makes all names similar.
+        let own = |name: &str| name.strip_prefix(self.prefix).map(str::to_owned);
+        let all = self.variables().into_iter().flat_map(|(_, names)| names);
+        let known: Vec<String> = all.filter_map(|name| own(&name)).collect();
+        let warnings = environment.0.iter().filter_map(|(name, value)| {
+            let is_meant = is_meant_for(self.prefix, name, &value.to_string_lossy());
+            let unknown = own(name).filter(|own| is_meant && !known.contains(own))?;
+            let meant = match nearest(&unknown, known.iter().map(String::as_str)) {
+                _ if OTHERS.contains(&name.as_str()) => return None,
                 Some(meant) => format!(" (is {}{meant} meant?)", self.prefix),
                 None => String::new(),
             };

@@ -40,7 +40,7 @@ pub fn run(line: Layer, environment: &Environment, command: &Command) -> Result<
         let store = store::open(&settings.database.url)
             .await
             .map_err(Failure::other)?;
-        let base = setup::base(&settings.site(), settings.listen);
+        let base = setup::base(&settings.site, settings.listen);
         let done = carry_out(&store, command, password, &base).await;
         store.close().await;
         done

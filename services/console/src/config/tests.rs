@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use service::settings::{Form, Layers, Loaded, Origin, Problem};
+use std::time::Duration;
+
+use service::settings::{Form, Layers, Loaded, Problem};
 
 use super::*;
 use crate::cli::PROGRAM;
@@ -63,7 +65,7 @@ fn settings(arguments: &[&str]) -> Settings {
 /// The layers as they are, without a look at the values.
 fn gathered(arguments: &[&str], variables: &[(&str, &str)]) -> (Layers, Vec<Problem>) {
     let environment = Environment::with(variables.to_vec());
-    let given = TABLE.gather(line(arguments), &environment, &|_| true);
+    let given = TABLE.gather(line(arguments), &environment);
     (given.layers, given.problems)
 }
 
@@ -72,9 +74,9 @@ fn without_a_word_it_answers_this_machine_only() {
     let settings = settings(&[]);
     assert_eq!(settings.listen.to_string(), "127.0.0.1:9470");
     assert_eq!(settings.database.url, "sqlite://x.db");
-    assert_eq!(settings.secure_cookies, SecureCookies::Auto);
-    assert_eq!(settings.session_time, Duration::from_secs(12 * 3600));
-    assert!(!settings.allow_private_feeds);
+    assert_eq!(settings.site.secure_cookies, SecureCookies::Auto);
+    assert_eq!(settings.site.session_time, Duration::from_secs(12 * 3600));
+    assert!(!settings.site.allow_private_feeds);
     let Problems(problems) = loaded(&[], &[]).unwrap_err();
     assert!(problems[0].contains("give --database-url"), "{problems:?}");
 }
@@ -123,13 +125,14 @@ fn values_are_understood_or_explained() {
     ]);
     assert_eq!(settings.listen.to_string(), "[::]:80");
     let nets: Vec<String> = settings
-        .trusted_proxy
+        .site
+        .trusted_proxies
         .iter()
         .map(ToString::to_string)
         .collect();
     assert_eq!(nets, ["10.0.0.0/8", "2001:db8::1/128"]);
-    assert_eq!(settings.session_time, Duration::from_secs(2 * 86_400));
-    assert!(settings.allow_private_feeds);
+    assert_eq!(settings.site.session_time, Duration::from_secs(2 * 86_400));
+    assert!(settings.site.allow_private_feeds);
     for (wrong, says) in [
         ("--listen=x", "no address with a port"),
         ("--public-url=console.example.org", "no address of a site"),
@@ -185,18 +188,15 @@ fn for_every_setting_flags_win_over_variables_and_variables_over_the_file() {
             // There are no such files.
             assert!(problems.is_empty() || setting.name == "database_url_file");
             let given = layers.given(&setting.name).unwrap();
-            (given.origin.clone(), given.texts.join(","))
+            (given.origin.to_string(), given.texts.join(","))
         };
         let (origin, text) = winner(&[&flag, &file], &[(&variable, by_variable)]);
-        assert!(matches!(origin, Origin::Line(_)), "{origin:?}");
-        assert_eq!(text, by_flag);
+        let flag = format!("--{}", setting.arg.get_long().unwrap_or_default());
+        assert_eq!((origin, text.as_str()), (flag, by_flag));
         let (origin, text) = winner(&[&file], &[(&variable, by_variable)]);
-        assert_eq!(
-            (origin, text.as_str()),
-            (Origin::Variable(variable), by_variable)
-        );
+        assert_eq!((origin, text.as_str()), (variable, by_variable));
         let (origin, text) = winner(&[&file], &[]);
-        assert!(matches!(origin, Origin::File { line: 1, .. }), "{origin:?}");
+        assert_eq!(origin, format!("{path} line 1: {}", setting.name));
         match setting.form() {
             // Relative to the file's folder.
             Form::Path => {

@@ -13,53 +13,44 @@ const HEADING: &str =
 /// Returns the webhooks and commands, for people and for programs: without its address' path or
 /// its text, which may hold secrets.
 pub fn hooks(loaded: &Loaded) -> (String, Value) {
-    // Without problems, each table became one.
-    let origins = |name| {
-        let sections = loaded.layers.sections(name).iter();
-        sections.map(|section| section.origin.to_string())
-    };
-    let only = |channels: &[String]| match channels {
-        [] => "all channels".to_owned(),
-        some => format!("only {}", some.join(" ")),
-    };
-    let outputs = &loaded.settings.outputs;
-    let webhooks = outputs.webhook.iter().zip(origins("webhook"));
-    let webhooks = webhooks.map(|(hook, from)| {
-        let (name, url, channels) = (hook.name(), shown_url(&hook.url), &hook.channels);
-        let (is_signed, attempts) = (hook.secret.is_some(), hook.attempts);
-        let signed = if is_signed { "signed" } else { "not signed" };
-        let [timeout, age] = [hook.timeout, hook.max_age].map(shown_duration);
-        let only = only(channels);
-        let line = format!(
-            "  webhook {name}: {url}, {signed}, {only}, timeout {timeout}, attempts {attempts}, \
-             max age {age}   ({from})\n"
-        );
-        let json = json!({
-            "kind": "webhook", "name": name, "channels": channels, "timeout": timeout,
-            "attempts": attempts, "concurrency": 1, "from": from, "url": url, "signed": is_signed,
-            "max_age": age,
-        });
-        (line, json)
+    let (layers, outputs) = (&loaded.layers, &loaded.settings.outputs);
+    let webhooks = outputs.webhook.iter().map(|hook| {
+        json!({
+            "kind": "webhook", "name": hook.name(), "url": shown_url(&hook.url),
+            "signed": hook.secret.is_some(), "channels": hook.channels,
+            "timeout": shown_duration(hook.timeout), "attempts": hook.attempts,
+            "max_age": shown_duration(hook.max_age), "concurrency": 1,
+            "from": layers.origin("webhook"),
+        })
     });
-    let commands = outputs.exec.iter().zip(origins("exec"));
-    let commands = commands.map(|(hook, from)| {
-        let (name, channels, attempts) = (hook.name(), &hook.channels, hook.attempts);
-        let (concurrency, timeout) = (hook.concurrency, shown_duration(hook.timeout));
-        let only = only(channels);
-        let line = format!(
-            "  exec {name}: {only}, {concurrency} at a time, timeout {timeout}, attempts \
-             {attempts}   ({from})\n"
-        );
-        let json = json!({
-            "kind": "exec", "name": name, "channels": channels, "timeout": timeout,
-            "attempts": attempts, "concurrency": concurrency, "from": from,
-        });
-        (line, json)
+    let commands = outputs.exec.iter().map(|hook| {
+        json!({
+            "kind": "exec", "name": hook.name(), "channels": hook.channels,
+            "timeout": shown_duration(hook.timeout), "attempts": hook.attempts,
+            "concurrency": hook.concurrency, "from": layers.origin("exec"),
+        })
     });
-    let (lines, hooks): (Vec<String>, Vec<Value>) = webhooks.chain(commands).unzip();
+    let hooks: Vec<Value> = webhooks.chain(commands).collect();
+    let lines: String = hooks.iter().map(line).collect();
     let heading = if lines.is_empty() { "" } else { HEADING };
-    (
-        format!("{heading}{}", lines.concat()),
-        json!({"hooks": hooks}),
-    )
+    (format!("{heading}{lines}"), json!({"hooks": hooks}))
+}
+
+/// Returns a webhook or command for people.
+fn line(hook: &Value) -> String {
+    let [kind, name, from] = ["kind", "name", "from"].map(|key| text(&hook[key]));
+    let members = hook.as_object().into_iter().flatten();
+    let others = members.filter(|(key, _)| !["kind", "name", "from"].contains(&key.as_str()));
+    let others = others.map(|(key, value)| format!("{key} {}", text(value)));
+    let others = others.collect::<Vec<_>>().join(", ");
+    format!("  {kind} {name}: {others}   ({from})\n")
+}
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Array(all) if all.is_empty() => "all".to_owned(),
+        Value::Array(all) => all.iter().map(text).collect::<Vec<_>>().join(" "),
+        other => other.to_string(),
+    }
 }

@@ -10,7 +10,7 @@ use clap::Args;
 use data_encoding::{BASE64, HEXLOWER};
 use ring::digest::{SHA256, digest};
 use service::settings::Check;
-use service::values::{duration, whole};
+use service::values::{times, whole};
 use url::Url;
 
 use super::{Outputs, values};
@@ -81,13 +81,13 @@ pub struct Webhook {
     #[arg(long, value_delimiter = ',')]
     pub channels: Vec<String>,
     /// Time limit of one attempt
-    #[arg(long, default_value = "10s", value_parser = duration)]
+    #[arg(long, default_value = "10s", value_parser = times("1ms", "36500d", false))]
     pub timeout: Duration,
     /// Maximum number of attempts before the update goes to the dead-letter file
     #[arg(long, default_value = "20", value_parser = whole::<u32>(1..=u32::MAX.into()))]
     pub attempts: u32,
     /// Maximum age of an update before it goes there
-    #[arg(long, default_value = "1d", value_parser = duration)]
+    #[arg(long, default_value = "1d", value_parser = times("1ms", "36500d", false))]
     pub max_age: Duration,
 }
 
@@ -107,7 +107,7 @@ pub struct Exec {
     #[arg(long, default_value = "1", value_parser = whole::<usize>(1..=256))]
     pub concurrency: usize,
     /// Time limit of one run, after which all of its processes are killed
-    #[arg(long, default_value = "60s", value_parser = duration)]
+    #[arg(long, default_value = "60s", value_parser = times("1ms", "36500d", false))]
     pub timeout: Duration,
     /// Maximum number of attempts before the update goes to the dead-letter file
     #[arg(long, default_value = "3", value_parser = whole::<u32>(1..=u32::MAX.into()))]
@@ -156,34 +156,25 @@ pub(super) fn complete(outputs: &mut Outputs, channels: &[String], check: &mut C
         ));
     }
     let mut names = BTreeSet::new();
-    let all = webhooks.iter().map(Webhook::name);
-    for name in all.chain(commands.iter().map(Exec::name)) {
+    let mut all = Vec::new();
+    for hook in webhooks {
+        all.push(("webhook", hook.name(), &hook.channels));
+    }
+    for hook in commands {
+        all.push(("exec", hook.name(), &hook.channels));
+    }
+    for (setting, name, own) in all {
+        let known = |channel: &&String| channels.is_empty() || channels.contains(channel);
+        for unknown in own.iter().filter(|channel| !known(channel)) {
+            let has = channels.join(", ");
+            let what = format!("{name}: the link has no channel {unknown:?}, it has {has}");
+            check.wrong_setting(setting, &what);
+        }
         if let Some(name) = names.replace(name) {
             check.problem(format!(
                 "two webhooks or commands have the name {name}, or are the same; give each a name \
                  of its own"
             ));
-        }
-    }
-    let hooks = ["webhook", "exec"].map(|name| check.layers.sections(name));
-    let hooks = hooks.concat();
-    for given in hooks.iter().filter_map(|hook| hook.keys.0.get("channels")) {
-        let names = given.texts.iter().flat_map(|text| text.split(','));
-        let names: BTreeSet<&str> = names
-            .map(str::trim)
-            .filter(|name| !name.is_empty())
-            .collect();
-        if names.is_empty() {
-            check.wrong(
-                &given.origin,
-                "is empty; without it, all channels are meant",
-            );
-        }
-        let known = |name: &str| channels.is_empty() || channels.iter().any(|one| one == name);
-        for name in names.into_iter().filter(|name| !known(name)) {
-            let has = channels.join(", ");
-            let what = format!("the link has no channel {name:?}, it has {has}");
-            check.wrong(&given.origin, &what);
         }
     }
 }

@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{ArgAction, Args};
-use flexicast_tokio::receiver::{Relays, Verify};
+use flexicast_tokio::receiver::{RelayName, Relays, Verify};
 use service::listen::{HttpSettings, http};
 use service::logging::LogSettings;
-use service::settings::{Check, Environment, Keys, Layer, Origin, Problems, Table, Tables, table};
+use service::settings::{Check, Environment, Keys, Layer, Problems, Table, table};
 use service::values::{host, machine_name, name, size, times, whole};
 
 pub use hooks::{Exec, Secret, Webhook};
@@ -108,7 +108,7 @@ pub struct Outputs {
     /// Shortest time between two writes of a channel's feed files, also limited by a budget of
     /// bytes; 0 to write them at each update
     #[arg(long, value_name = "DURATION", default_value = "5s")]
-    #[arg(value_parser = times("0s", "36500d", Some(1.0)))]
+    #[arg(value_parser = times("0s", "36500d", true))]
     pub file_interval: Duration,
     /// Post each update to this URL; can be repeated
     #[arg(long, value_name = "URL", hide_env_values = true)]
@@ -160,8 +160,9 @@ pub struct Network {
     pub replicate: bool,
     /// AMT relays to try before those that the source announces, the preferred ones first: HOST or
     /// HOST:PORT each, with commas between; anycast for the nearest relay; can be repeated
-    #[arg(long, visible_alias = "relay", value_name = "LIST", value_parser = values::relays)]
-    amt_relay: Option<Relays>,
+    #[arg(long, visible_alias = "relay")]
+    #[arg(value_name = "LIST", value_delimiter = ',')]
+    amt_relay: Vec<RelayName>,
     /// Preferred local UDP port towards AMT relays, for relays that accept one port per address and
     /// for firewalls [default: that of the previous run]
     #[arg(long, value_name = "PORT", value_parser = whole::<u16>(1..=65_535))]
@@ -177,10 +178,14 @@ pub struct Network {
 impl Network {
     /// Returns the AMT relays; `None` to use none.
     pub fn amt(&self) -> Option<Relays> {
+        let relays = self.amt_relay.iter().cloned();
+        let configured = relays.filter(|relay| *relay != RelayName::Anycast);
         (!self.no_amt).then(|| Relays {
+            configured: configured.collect(),
+            anycast: self.amt_relay.contains(&RelayName::Anycast),
             dns: !self.no_amt_dns,
             port: self.amt_local_port,
-            ..self.amt_relay.clone().unwrap_or_default()
+            memory: None,
         })
     }
 }
@@ -192,15 +197,15 @@ pub type Loaded = service::settings::Loaded<Settings>;
 pub const TABLE: Table = Table {
     hidden: |name, text| match name {
         "link" => redact(values::link_line(text)),
-        "url" => values::shown_address(text),
-        "command" => "(a command)".to_owned(),
+        "webhook" | "url" => values::shown_address(text),
+        "exec" | "command" => "(a command)".to_owned(),
         _ => "(secret)".to_owned(),
     },
     missing: NO_LINK,
     ..Table::of::<Settings>("FLEXFEED_", TABLES)
 };
 
-const TABLES: &[Tables] = &[
+const TABLES: &[(&str, Keys)] = &[
     ("webhook", Keys::of::<Webhook>(&[])),
     ("exec", Keys::of::<Exec>(&[])),
 ];
@@ -216,14 +221,13 @@ pub fn load_or(
     link_of: impl Fn(&Path) -> Option<String>,
 ) -> Result<(Loaded, bool), Problems> {
     let data = data_folder(line.clone(), environment);
-    let mut given = TABLE.gather(line, environment, &|_| true);
+    let mut given = TABLE.gather(line, environment);
     let data = data.ok().filter(|_| given.layers.given("link").is_none());
     let found = data.and_then(|data| link_of(&data));
     let no_link = found.is_some();
-    for (setting, link) in TABLE.settings().iter().zip(found) {
-        let mut layer = Layer::default();
-        let origin = Origin::Line("the data folder's status".into());
-        layer.put(setting, origin, vec![link]);
+    if let Some(link) = found {
+        let (origin, mut layer) = ("the data folder's status".to_owned(), Layer::default());
+        layer.put("link", origin.into(), vec![link]);
         given.layers.0.push(layer);
     }
     Ok((TABLE.resolve(given, complete)?, no_link))
@@ -246,7 +250,9 @@ pub fn complete(settings: &mut Settings, check: &mut Check) {
     check.warnings.extend(unknown.map(|name| {
         format!("this version does not know the link's parameter {name}, which is ignored")
     }));
-    check.explicit("http", &mut settings.http);
+    if let Some(http) = &mut settings.http {
+        http.explicit = check.layers.given("http").is_some();
+    }
     hooks::complete(&mut settings.outputs, &settings.link.channels, check);
     settings.verify = verify(settings, check);
 }

@@ -300,8 +300,8 @@ concurrency = 4
         assert!(text.contains(&format!(" {name}: ")), "{name}: {text}");
     }
     for part in [
-        "https://a.example/…, signed, only net, timeout 3s, attempts 16, max age 2h",
-        "all channels, 4 at a time, timeout 1m, attempts 3",
+        "url https://a.example/…, signed true, channels net, timeout 3s, attempts 16, max_age 2h",
+        "channels all, timeout 1m, attempts 3, concurrency 4",
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
@@ -482,7 +482,7 @@ fn two_ways_to_say_the_same_are_refused_and_a_stronger_one_counts() {
     for (content, what) in [
         (&b""[..], "is empty"),
         (b"# nothing\n", "the link is empty"),
-        (b"\xff", "it is not UTF-8 text"),
+        (b"\xff", "valid UTF-8"),
         (&[b'x'; 70_000], "it is longer than"),
     ] {
         fs::write(&file, content).unwrap();

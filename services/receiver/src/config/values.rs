@@ -1,10 +1,8 @@
 //! Parsers of values that only a receiver has.
 
-use std::fs::File;
-use std::io::Read;
+use std::fs;
 use std::path::Path;
 
-use flexicast_tokio::receiver::{RelayName, Relays};
 use service::values::whole;
 use url::Url;
 
@@ -13,12 +11,6 @@ use crate::link::Link;
 
 /// The longest name of a webhook or command.
 const MAX_HOOK_NAME: usize = 64;
-
-/// The most relays that are tried.
-const MAX_RELAYS: usize = 16;
-
-/// All authorities of the web are less, in bytes.
-const MAX_CA_FILE: u64 = 4 << 20;
 
 /// Returns the line with the link of a file, whose comments begin with #.
 pub fn link_line(text: &str) -> &str {
@@ -35,33 +27,12 @@ pub fn link(text: &str) -> Result<Link, String> {
 
 /// Checks that a file has certificates; the transport reads it.
 pub fn has_certificate(path: &Path) -> Result<(), String> {
-    let mut bytes = Vec::new();
-    File::open(path)
-        .and_then(|file| file.take(MAX_CA_FILE).read_to_end(&mut bytes))
-        .map_err(FileError::of("read the authorities in", path))
-        .map_err(|error| error.to_string())?;
+    let bytes = fs::read(path).map_err(FileError::of("read the authorities in", path));
+    let bytes = bytes.map_err(|error| error.to_string())?;
     match String::from_utf8_lossy(&bytes).contains("-----BEGIN CERTIFICATE-----") {
         true => Ok(()),
         false => Err(format!("{} has no certificate in PEM form", path.display())),
     }
-}
-
-pub fn relays(text: &str) -> Result<Relays, String> {
-    let mut relays = Relays::default();
-    for part in text.split(',') {
-        let name = part.parse::<RelayName>();
-        match name.map_err(|error| format!("cannot be used: {error}"))? {
-            RelayName::Anycast => relays.anycast = true,
-            name if relays.configured.contains(&name) => {
-                return Err(format!("names the relay {name} twice"));
-            }
-            name => relays.configured.push(name),
-        }
-    }
-    if relays.configured.len() > MAX_RELAYS {
-        return Err(format!("names more than {MAX_RELAYS} relays"));
-    }
-    Ok(relays)
 }
 
 /// A number of updates; for `all`, more than any source has.

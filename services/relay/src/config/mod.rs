@@ -14,7 +14,7 @@ use clap::Args;
 use service::listen::{HttpSettings, http};
 use service::logging::LogSettings;
 use service::settings::{Check, Table};
-use service::values::{self, duration_or_seconds, host, one_of, times, whole};
+use service::values::{HostAddresses, host, listen, one_of, times, whole};
 
 use crate::engine::Receive;
 
@@ -34,8 +34,8 @@ pub struct Settings {
     /// Address that gateways reach the relay at; can be repeated. :PORT means all addresses, IPv4
     /// and IPv6. Third-party gateways use port 2268
     #[arg(long, value_name = "ADDRESS:PORT", default_value = ":2268")]
-    #[arg(value_delimiter = ',', value_parser = listen)]
-    pub listen: Vec<Listen>,
+    #[arg(value_delimiter = ',', value_parser = |text: &str| listen(text, 2268))]
+    pub listen: Vec<SocketAddr>,
     /// Interface that receives native multicast, by name or by one of its addresses [default: by
     /// the routing table]
     #[arg(long, value_name = "INTERFACE", value_parser = interface)]
@@ -51,8 +51,8 @@ pub struct Settings {
     pub capture: bool,
     /// Address to announce to gateways that look for a relay by an anycast address; one for IPv4
     /// and one for IPv6 [default: the address that a Discovery was sent to]
-    #[arg(long, value_name = "IP", value_delimiter = ',', value_parser = host)]
-    pub advertise: Vec<IpAddr>,
+    #[arg(long, value_name = "LIST")]
+    pub advertise: Option<HostAddresses>,
     /// Maximum number of gateways; others are redirected by the L flag to another relay
     #[arg(long, value_name = "NUMBER", default_value = "10000")]
     #[arg(value_parser = whole::<usize>(1..=1_000_000))]
@@ -81,7 +81,7 @@ pub struct Settings {
     /// gateway silent for twice as long is dropped
     #[arg(long, value_name = "TIME", default_value = "125s")]
     // At most what a Query can express (RFC 3376, section 4.1.7).
-    #[arg(value_parser = times("1s", "31744s", Some(1.0)))]
+    #[arg(value_parser = times("1s", "31744s", true))]
     pub query_interval: Duration,
     /// Whether a Query contains the gateway's own address: off, always, or until-unanswered: not to
     /// gateways that leave such a Query unanswered, as the Linux kernel's does
@@ -93,7 +93,8 @@ pub struct Settings {
     #[arg(value_parser = whole::<u16>(576..=65_535))]
     pub mtu: u16,
     /// Time to serve gateways after SIGTERM, without accepting new ones
-    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = duration_or_seconds)]
+    #[arg(long, value_name = "TIME", default_value = "2s")]
+    #[arg(value_parser = times("1ms", "36500d", true))]
     pub drain_time: Duration,
     /// HTTP address of status, health and metrics; off for none
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8091")]
@@ -122,14 +123,7 @@ impl Settings {
     /// Returns the settings of the protocol.
     pub fn relay(&self) -> relay::Config {
         let default = relay::Config::default();
-        let v4 = |ip: &IpAddr| match ip {
-            IpAddr::V4(ip) => Some(*ip),
-            IpAddr::V6(_) => None,
-        };
-        let v6 = |ip: &IpAddr| match ip {
-            IpAddr::V4(_) => None,
-            IpAddr::V6(ip) => Some(*ip),
-        };
+        let advertise = self.advertise.unwrap_or_default();
         relay::Config {
             max_gateways: self.max_gateways,
             max_groups_per_gateway: self.max_groups_per_gateway,
@@ -139,8 +133,8 @@ impl Settings {
             // A host has to answer before the next Query.
             max_response: default.max_response.min(self.query_interval / 2),
             gateway_address: self.gateway_address_in_query,
-            advertise_v4: self.advertise.iter().find_map(v4),
-            advertise_v6: self.advertise.iter().find_map(v6),
+            advertise_v4: advertise.v4,
+            advertise_v6: advertise.v6,
             allow: self.allow.clone(),
             deny: self.deny.clone(),
             mtu: self.mtu,
@@ -151,34 +145,14 @@ impl Settings {
 
 /// Checks settings that are valid one by one.
 pub fn check(settings: &mut Settings, check: &mut Check) {
-    check.explicit("http", &mut settings.http);
+    if let Some(http) = &mut settings.http {
+        http.explicit = check.layers.given("http").is_some();
+    }
     if settings.capture {
         let what = "has no effect together with capture, which receives all ports; leave one of \
                     them out";
         check.wrong_setting("udp_ports", what);
     }
-    let v4 = settings.advertise.iter().filter(|ip| ip.is_ipv4()).count();
-    if v4 > 1 || settings.advertise.len() - v4 > 1 {
-        let what = "has two addresses of one family; leave one of them out";
-        check.wrong_setting("advertise", what);
-    }
-}
-
-/// Address at which gateways reach the relay.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Listen {
-    /// An address.
-    At(SocketAddr),
-    /// All addresses of both families.
-    All(u16),
-}
-
-fn listen(text: &str) -> Result<Listen, String> {
-    let address = values::listen(text, 2268)?;
-    Ok(match text.trim().starts_with(':') {
-        true => Listen::All(address.port()),
-        false => Listen::At(address),
-    })
 }
 
 /// Parses an interface's name or address, which only the running relay looks up.

@@ -24,7 +24,6 @@ Examples:
   Without multicast and copies, every receiver on its own connection:
     flexfeed-source --feed https://example.org/feed.atom --group '' --no-replicate
 
-Flags win over FLEXFEED_… variables, those over the configuration file, and that over the defaults.
 The first start makes a certificate and prints an enrolment link for receivers. It stays in
 DIR/enrolment-link.";
 
@@ -267,7 +266,6 @@ pub enum Settings {
 /// The command line.
 const CLI: Cli = Cli {
     program: "flexfeed-source",
-    version: env!("CARGO_PKG_VERSION"),
     about: "Reads feeds and pushes every new entry to all receivers at once",
     examples: EXAMPLES,
     run: RUN,

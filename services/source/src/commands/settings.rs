@@ -1,7 +1,7 @@
 //! `config check` and `config show`.
 
 use serde_json::{Value, json};
-use service::settings::check::Shown;
+use service::settings::check::{DEFAULT, Shown};
 
 use super::arguments::{Action, Settings};
 use super::table::{Column, WIDTH, table, words};
@@ -47,10 +47,13 @@ pub(super) fn answer(action: &Action, resolved: &Resolved) -> (CommandOutput, Re
     let lines: Vec<Vec<String>> = resolved
         .shown
         .iter()
-        .filter(|shown| all || shown.origin.is_some())
+        .filter(|shown| all || shown.origin != DEFAULT)
         .map(|shown| {
-            let (name, value) = (shown.name.clone(), shown.value.clone());
-            vec![name, value, shown.place().to_owned()]
+            vec![
+                shown.name.clone(),
+                shown.value.clone(),
+                shown.origin.clone(),
+            ]
         })
         .collect();
     match lines.is_empty() {
@@ -68,11 +71,11 @@ pub(super) fn answer(action: &Action, resolved: &Resolved) -> (CommandOutput, Re
 }
 
 fn setting(shown: &Shown) -> Value {
-    let value = match (&shown.origin, shown.value.is_empty()) {
-        (None, true) => Value::Null,
+    let value = match (shown.origin.as_str(), shown.value.is_empty()) {
+        (DEFAULT, true) => Value::Null,
         _ => shown.value.clone().into(),
     };
-    json!({"key": shown.name, "value": value, "from": shown.place()})
+    json!({"key": shown.name, "value": value, "from": shown.origin})
 }
 
 fn channel(channel: &ChannelSettings) -> Value {

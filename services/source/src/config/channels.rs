@@ -156,31 +156,24 @@ pub(super) fn spec(text: &str) -> Result<ChannelTable, String> {
     let name = if name.contains([':', '=']) { "" } else { name };
     let name = channel(name).map_err(|error| format!("its name: {error}. {FORM}"))?;
     let wrong = |why: &str| format!("channel {name:?}: {why}. {FORM}");
-    let mut given: Vec<(&str, String)> = Vec::new();
+    let mut words = vec![format!("--name={name}")];
     for part in parts {
-        match (part.split_once('='), given.last_mut()) {
-            (Some((key @ ("feed" | "group" | "rate"), value)), _) => {
-                given.push((key, value.to_owned()));
-            }
-            (None, _) if part == "private" => given.push((part, "true".to_owned())),
+        match (part.split_once('='), words.as_mut_slice()) {
+            (Some(("feed" | "rate", _)), _) => words.push(format!("--{part}")),
+            (Some(("group", groups)), _) => words.push(format!("--groups={groups}")),
+            (None, _) if part == "private" => words.push("--private".to_owned()),
             // Addresses and lists have commas.
-            (_, Some((_, value))) => value.extend([",", part]),
+            (_, [_, .., last]) => last.extend([",", part]),
             // The part may be of an address.
-            (_, None) => return Err(wrong("what follows the name is no setting")),
+            _ => return Err(wrong("what follows the name is no setting")),
         }
     }
-    match given.iter().filter(|(key, _)| *key == "feed").count() {
-        0 => return Err(wrong("feed=URL is missing")),
-        1 => {}
-        _ => return Err(wrong("feed= is given twice")),
+    let channel: Result<ChannelTable, _> = table(&json!(words).to_string());
+    match channel.as_ref().map(|channel| channel.feed.len()) {
+        Ok(0) => Err(wrong("feed=URL is missing")),
+        Ok(2..) => Err(wrong("feed= is given twice")),
+        _ => channel.map_err(|what| wrong(&what)),
     }
-    let words = given.into_iter().map(|(key, value)| match key {
-        "feed" => format!("--feed={}", json!([format!("--url={value}")])),
-        "group" => format!("--groups={value}"),
-        _ => format!("--{key}={value}"),
-    });
-    let words: Vec<String> = words.chain([format!("--name={name}")]).collect();
-    table(&json!(words).to_string()).map_err(|what| wrong(&what))
 }
 
 /// A feed's address, in the form that is asked for and in the one that may be seen by everybody.

@@ -1,9 +1,7 @@
-//! Multicast groups, and the addresses that flows are sent from.
+//! Multicast groups.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-
-use service::values::host;
 
 /// Form of a list of groups.
 const FORM: &str = "write an IPv4 multicast address and a port, an IPv6 one in brackets, or one of \
@@ -45,8 +43,11 @@ impl Groups {
             };
             Ok(SocketAddr::new(ip, group.port()))
         };
-        let groups: Result<Vec<_>, String> = self.0.iter().map(higher).collect();
-        groups.map(Groups)
+        self.0
+            .iter()
+            .map(higher)
+            .collect::<Result<_, _>>()
+            .map(Groups)
     }
 
     /// Returns warnings about groups that work in few networks.
@@ -116,37 +117,4 @@ fn group(text: &str) -> Result<SocketAddr, String> {
         _ => return Ok(group),
     };
     Err(format!("{} {wrong}", group.ip()))
-}
-
-/// The addresses that flows leave from: the S of (S,G).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct FlowSources {
-    /// For IPv4 groups; `None` for the one that the route to the group has.
-    pub v4: Option<Ipv4Addr>,
-    /// For IPv6 groups.
-    pub v6: Option<Ipv6Addr>,
-}
-
-impl FlowSources {
-    /// The one for a group.
-    pub fn towards(&self, group: SocketAddr) -> Option<IpAddr> {
-        match group {
-            SocketAddr::V4(_) => self.v4.map(IpAddr::from),
-            SocketAddr::V6(_) => self.v6.map(IpAddr::from),
-        }
-    }
-}
-
-pub(super) fn flow_sources(text: &str) -> Result<FlowSources, String> {
-    let mut sources = FlowSources::default();
-    for part in text.split(',') {
-        let twice = match host(part)? {
-            IpAddr::V4(ip) => sources.v4.replace(ip).is_some(),
-            IpAddr::V6(ip) => sources.v6.replace(ip).is_some(),
-        };
-        if twice {
-            return Err("has more than one IPv4 and one IPv6 address".into());
-        }
-    }
-    Ok(sources)
 }

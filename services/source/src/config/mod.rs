@@ -26,18 +26,21 @@ use ipnet::IpNet;
 use service::link::Pin;
 use service::logging::LogSettings;
 use service::settings::{Keys, Table, table};
-use service::values::{listen, machine_name, name, one_of, times, whole};
+use service::values::{HostAddresses, listen, machine_name, name, one_of, times, whole};
 use url::Url;
 
 pub use channels::{
     ChannelArguments, ChannelSettings, FeedAddress, FeedArguments, FeedSettings, redacted,
 };
-pub use groups::{FlowSources, Groups};
+pub use groups::Groups;
 pub use relays::Relay;
 pub use resolve::{Resolved, resolve};
 pub use values::PublicAddress;
 
 use channels::ChannelTable;
+use groups::groups;
+use relays::relays;
+use values::rate;
 
 /// Parsers of single values, also for commands.
 pub mod parse {
@@ -115,8 +118,7 @@ pub struct Config {
     pub next_pin: Option<Pin>,
     /// Time at shutdown to wait for acknowledgements of what is published before connections are
     /// closed; 0 for none
-    #[arg(long, value_name = "TIME", default_value = "5s")]
-    #[arg(value_parser = times("0s", "10m", Some(1.0)))]
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = times("0s", "10m", true))]
     pub drain_time: Duration,
     /// Name of this source where several share one database [default: this machine's name]
     #[arg(long, value_name = "NAME", value_parser = name)]
@@ -149,8 +151,7 @@ pub struct GivenChannels {
     /// Multicast groups of the first channel's flow: an IPv4 address and port, an IPv6 one in
     /// brackets, or both separated by a comma; '' for no multicast. Channels without groups of
     /// their own get consecutive ones: 232.70.70.2 after 232.70.70.1
-    #[arg(long, value_name = "LIST", default_value = "232.70.70.1:4434")]
-    #[arg(value_parser = groups::groups)]
+    #[arg(long, value_name = "LIST", default_value = "232.70.70.1:4434", value_parser = groups)]
     pub group: Groups,
     /// Rotate the key of the first channel's flow at each join, so that new members cannot decrypt
     /// earlier packets
@@ -194,8 +195,8 @@ pub struct FeedDefaults {
 pub struct FlowDefaults {
     /// Addresses of the interfaces that flows leave by: IPv4, IPv6, or both separated by a comma
     /// [default: by the route to the group]
-    #[arg(long = "flow-source", value_name = "LIST", value_parser = groups::flow_sources)]
-    pub sources: Option<FlowSources>,
+    #[arg(long = "flow-source", value_name = "LIST")]
+    pub sources: Option<HostAddresses>,
     /// Announce any-source groups, (*,G), instead of source-specific ones, (S,G)
     #[arg(long)]
     pub asm: bool,
@@ -208,20 +209,18 @@ pub struct FlowDefaults {
     /// reach them, followed by =HOST:PORT if this machine reaches them elsewhere. A | separates
     /// relays of equal preference, which receivers share. Each is probed every 5 s, and only those
     /// that answer are announced
-    #[arg(long = "amt-relay", visible_alias = "relay", value_name = "LIST")]
-    #[arg(value_parser = relays::relays)]
+    #[arg(long = "amt-relay", visible_alias = "relay", value_name = "LIST", value_parser = relays)]
     pub relays: Option<std::vec::Vec<Relay>>,
     /// Send no copies of flows to receivers that multicast does not reach; they get everything on
     /// their own connections, which takes more bandwidth
     #[arg(long = "no-replicate", action = ArgAction::SetFalse)]
     pub replicate: bool,
     /// Highest rate of a flow, and of each receiver's own connection, in bit/s: 500k, 10M, 1G
-    #[arg(long = "rate", value_name = "RATE", default_value = "10M", value_parser = values::rate)]
+    #[arg(long = "rate", value_name = "RATE", default_value = "10M", value_parser = rate)]
     pub rate_bps: u64,
     /// Highest rate of the updates on all receivers' own connections together; bounds a mass
     /// fall-back
-    #[arg(long = "unicast-rate", value_name = "RATE", default_value = "200M")]
-    #[arg(value_parser = values::rate)]
+    #[arg(long = "unicast-rate", value_name = "RATE", default_value = "200M", value_parser = rate)]
     pub unicast_rate_bps: u64,
     /// Policy by which the rate of a flow follows what its members receive: tcp-friendly, or
     /// cubic-min for the slowest member's CUBIC window, or fixed to send always at --rate, for
@@ -231,29 +230,26 @@ pub struct FlowDefaults {
     pub rate_policy: RatePolicy,
     /// Rate in bit/s below which no member may hold a flow for more than two seconds [default: half
     /// of what the channel's members could get, as their median]
-    #[arg(long = "min-rate", value_name = "RATE", value_parser = values::rate)]
+    #[arg(long, value_name = "RATE", value_parser = rate)]
     pub min_rate: Option<u64>,
     /// Share of a flow's packets that a member may lose before it is moved to unicast, in percent
-    #[arg(long = "max-loss", value_name = "PERCENT", default_value = "10")]
-    #[arg(value_parser = whole::<u8>(1..=90))]
+    #[arg(long, value_name = "PERCENT", default_value = "10", value_parser = whole::<u8>(1..=90))]
     pub max_loss: u8,
     /// Largest UDP payload of the flows' packets, in bytes, which they have if the paths of all
     /// members take it; 1180 or less is not exceeded at all [default: what the interfaces of the
     /// flow take]
-    #[arg(long = "max-packet-size", value_name = "BYTES")]
-    #[arg(value_parser = whole::<usize>(576..=8972))]
+    #[arg(long, value_name = "BYTES", value_parser = whole::<usize>(576..=8972))]
     pub max_packet_size: Option<usize>,
     /// Maximum number of receivers of each channel that the flow's packets are replicated to
-    #[arg(long = "max-replicas", value_name = "NUMBER", default_value = "2000")]
+    #[arg(long, value_name = "NUMBER", default_value = "2000")]
     #[arg(value_parser = whole::<usize>(0..=100_000))]
     pub max_replicas: usize,
     /// Number of threads that send replicated packets
-    #[arg(long, value_name = "NUMBER", default_value = "1")]
-    #[arg(value_parser = whole::<usize>(1..=64))]
+    #[arg(long, value_name = "NUMBER", default_value = "1", value_parser = whole::<usize>(1..=64))]
     pub replication_threads: usize,
     /// Number of threads that the receivers' connections are divided among [default: one for each
     /// processor, 8 at most]
-    #[arg(long = "shards", value_name = "NUMBER", value_parser = whole::<usize>(1..=128))]
+    #[arg(long, value_name = "NUMBER", value_parser = whole::<usize>(1..=128))]
     pub shards: Option<usize>,
     /// Longest delay of receivers' acknowledgements, in ms
     #[arg(long = "ack-delay-ms", value_name = "MS", default_value = "25")]

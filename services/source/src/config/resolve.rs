@@ -2,12 +2,13 @@
 
 use std::iter;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::ArgMatches;
 use service::settings::check::Shown;
 use service::settings::setting::CONFIG;
-use service::settings::{Check, Environment, Given};
+use service::settings::{Check, Environment, Given, Layers};
+use url::Url;
 
 use super::channels::{self, ChannelSettings, FeedArguments, FeedSettings};
 use super::relays::Relay;
@@ -30,19 +31,12 @@ pub struct Resolved {
 
 /// Returns the settings of the command line, the environment and the file that either names.
 pub fn resolve(matches: &ArgMatches, environment: &Environment) -> Resolved {
-    let mut given = TABLE.gather(TABLE.line_layer(matches), environment, &|_| true);
-    let file = given
-        .layers
-        .text(CONFIG)
-        .map(|(_, path)| PathBuf::from(path));
-    // The file is the last layer.
-    let in_file = file.iter().zip(given.layers.0.get(2));
-    let exposed = in_file.filter_map(|(path, layer)| exposed(path, layer.0.values()));
-    given.warnings.extend(exposed);
+    let given = TABLE.gather(TABLE.line_layer(matches), environment);
+    let file = given.layers.text(CONFIG);
+    let file = file.map(|(_, path)| PathBuf::from(path));
     let mut shown = TABLE.shown(&given.layers);
     shown.retain(|shown| shown.name != CONFIG);
-    let loaded = TABLE.resolve(given, complete);
-    let config = loaded.map(|loaded| Config {
+    let config = TABLE.resolve(given, complete).map(|loaded| Config {
         warnings: loaded.warnings,
         ..loaded.settings
     });
@@ -54,22 +48,24 @@ pub fn resolve(matches: &ArgMatches, environment: &Environment) -> Resolved {
 }
 
 /// Returns a warning about a file with a password that other users may read.
-fn exposed<'g>(path: &Path, mut settings: impl Iterator<Item = &'g Given>) -> Option<String> {
+fn exposed(layers: &Layers) -> Option<String> {
+    let (_, path) = layers.text(CONFIG)?;
+    // The file is the last layer.
+    let mut settings = layers.0.last()?.0.values();
     let mode = std::fs::metadata(path).ok()?.permissions().mode();
     let exposed = mode & 0o044 != 0 && settings.any(has_password);
     exposed.then(|| {
         format!(
-            "{0} holds a password and other users may read it; to end that: chmod 600 {0}",
-            path.display()
+            "{path} holds a password and other users may read it; to end that: chmod 600 {path}"
         )
     })
 }
 
 fn has_password(given: &Given) -> bool {
-    let mut keys = given.sections.iter().flat_map(|s| s.keys.0.values());
-    let mut texts = given.texts.iter();
-    texts.any(|text| url::Url::parse(text).is_ok_and(|url| url.password().is_some()))
-        || keys.any(has_password)
+    // The text of a table has the addresses of its feeds in quotation marks.
+    let parts = given.texts.iter().flat_map(|text| text.split(['"', '\\']));
+    let mut urls = parts.filter_map(|part| Url::parse(part.trim_start_matches("--url=")).ok());
+    urls.any(|url| url.password().is_some())
 }
 
 /// Adds the channels, and checks the settings together.
@@ -107,13 +103,13 @@ fn complete(config: &mut Config, check: &mut Check) {
 fn all_channels(config: &Config, check: &mut Check) -> Vec<ChannelSettings> {
     let given = &config.given;
     let polls = FeedArguments::default();
-    let feeds = given
-        .feed
-        .clone()
-        .map(|address| FeedSettings { address, polls });
+    let feed = given.feed.clone();
     let first = ChannelSettings {
         name: given.channel.clone(),
-        feeds: feeds.into_iter().collect(),
+        feeds: feed
+            .map(|address| FeedSettings { address, polls })
+            .into_iter()
+            .collect(),
         groups: given.group.clone(),
         rate_bps: config.flows.rate_bps,
         private: given.private,
@@ -144,13 +140,9 @@ fn doubt(config: &Config, check: &mut Check) {
     let relays = flows.relays.as_deref().unwrap_or_default();
     let no_groups = |channel: &ChannelSettings| channel.groups.all().is_empty();
     let no_multicast = !channels.is_empty() && channels.iter().all(no_groups);
-    if no_multicast && (flows.asm || flows.sources.is_some()) {
-        check.warn("--asm and --flow-source have no effect without multicast (--group is empty)");
-    }
-    if no_multicast && !relays.is_empty() {
+    if no_multicast && (flows.asm || flows.sources.is_some() || !relays.is_empty()) {
         check.warn(
-            "--relay has no effect without multicast (--group is empty): relays get flows by \
-             multicast",
+            "--asm, --flow-source and --relay have no effect without multicast (--group is empty)",
         );
     }
     let own = channels
@@ -175,5 +167,6 @@ fn doubt(config: &Config, check: &mut Check) {
         .iter()
         .flat_map(|channel| channel.groups.doubts(flows.asm));
     let all = relays.iter().filter_map(Relay::doubt).chain(groups);
-    check.warnings.extend(all.chain(address));
+    let all = all.chain(address).chain(exposed(&check.layers));
+    check.warnings.extend(all);
 }

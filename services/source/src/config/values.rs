@@ -52,33 +52,24 @@ impl fmt::Display for PublicAddress {
 }
 
 pub(super) fn public_address(text: &str) -> Result<PublicAddress, String> {
-    let wrong = |what: &str, why: &str| {
-        format!(
-            "{what:?}: {why}; write HOST or HOST:PORT, for example feeds.example.org or \
-             192.0.2.1:4433"
-        )
+    let wrong = || {
+        "is neither HOST nor HOST:PORT, for example feeds.example.org or 192.0.2.1:4433".to_owned()
     };
-    if let Ok(ip) = text.parse::<Ipv6Addr>() {
-        let (host, port) = (Host::Ipv6(ip), None);
-        return Ok(PublicAddress { host, port });
-    }
-    let (host, port) = match text.rsplit_once(':') {
+    let (host, port) = match (text.parse::<Ipv6Addr>(), text.rsplit_once(':')) {
+        (Ok(ip), _) => (format!("[{ip}]"), None),
         // Otherwise, the colon is inside of an address in brackets.
-        Some((host, port)) if !port.contains(']') => (host, Some(port)),
-        _ => (text, None),
+        (_, Some((host, port))) if !port.contains(']') => (host.to_owned(), Some(port)),
+        _ => (text.to_owned(), None),
     };
-    let port = port.map(|port| {
-        let number = port.parse::<NonZeroU16>();
-        number.map_err(|_| wrong(port, "not a port"))
-    });
-    let port = port.transpose()?.map(NonZeroU16::get);
-    let host = Host::parse(host).map_err(|error| wrong(host, &error.to_string()))?;
+    let port = port.map(str::parse::<NonZeroU16>).transpose();
+    let port = port.map_err(|_| wrong())?.map(NonZeroU16::get);
+    let host = Host::parse(&host).map_err(|_| wrong())?;
     Ok(PublicAddress { host, port })
 }
 
 /// A time between polls; a bare number is in seconds.
 pub(super) fn interval(text: &str) -> Result<Duration, String> {
-    times("50ms", "24h", Some(1.0))(text)
+    times("50ms", "24h", true)(text)
 }
 
 /// A time that needs its unit: a bare number would be taken for a count as easily as for seconds.
@@ -86,7 +77,7 @@ pub(super) fn interval(text: &str) -> Result<Duration, String> {
 /// # Errors
 /// The text is none, or out of range.
 pub fn age(text: &str) -> Result<Duration, String> {
-    times("1m", "3650d", None)(text)
+    times("1m", "3650d", false)(text)
 }
 
 /// Parses the retention of a channel: a number of updates, an age, or both with a comma between.
@@ -142,16 +133,7 @@ pub(super) fn console(text: &str) -> Result<Option<SocketAddr>, String> {
 /// # Errors
 /// The text is none, or out of range.
 pub fn rate(text: &str) -> Result<u64, String> {
-    let bits = scaled(text, |unit| {
-        match unit.strip_suffix("bit/s").unwrap_or(unit).trim() {
-            "" => Some(1.0),
-            "k" | "K" => Some(1e3),
-            "M" => Some(1e6),
-            "G" => Some(1e9),
-            _ => None,
-        }
-    });
-    match bits {
+    match scaled(text.trim_end().trim_end_matches("bit/s"), 1000.0) {
         // In range, so the conversion is exact up to the fraction of a bit.
         Some(bits @ 64e3..=100e9) => Ok(bits as u64),
         Some(_) => Err("is not within 64k and 100G".into()),

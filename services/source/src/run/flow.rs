@@ -106,7 +106,7 @@ impl From<Keep> for Retention {
 /// Returns the local address that sends the flow to a group: of `addresses`, none that is about to
 /// go, if its interface has another one.
 fn interface(config: &Config, group: SocketAddr, addresses: &[HostAddress]) -> Result<IpAddr> {
-    if let Some(ip) = config.flows.sources.unwrap_or_default().towards(group) {
+    if let Some(ip) = config.flows.sources.unwrap_or_default().of_family(group) {
         return Ok(ip);
     }
     let remedy = "name its address with --flow-source, or leave the group out of --group";

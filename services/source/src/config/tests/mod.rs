@@ -268,14 +268,17 @@ fn groups_are_multicast_of_either_kind() {
         refused(&["--flow-source", bad]);
     }
     let config = with_feed(&["--flow-source", "10.1.2.3,2001:db8::3"]).unwrap();
-    let sources = FlowSources {
+    let sources = HostAddresses {
         v4: Some("10.1.2.3".parse().unwrap()),
         v6: Some("2001:db8::3".parse().unwrap()),
     };
     assert_eq!(config.flows.sources, Some(sources));
-    assert_eq!(sources.towards(both[0]), Some("10.1.2.3".parse().unwrap()));
     assert_eq!(
-        sources.towards(both[1]),
+        sources.of_family(both[0]),
+        Some("10.1.2.3".parse().unwrap())
+    );
+    assert_eq!(
+        sources.of_family(both[1]),
         Some("2001:db8::3".parse().unwrap())
     );
 }

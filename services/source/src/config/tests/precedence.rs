@@ -5,7 +5,7 @@
 //! table, so a new setting is tested as soon as it is there: it only has to say three values that
 //! may be given.
 
-use service::settings::check::Shown;
+use service::settings::check::{DEFAULT, Shown};
 use service::settings::{Form, Setting};
 
 use super::*;
@@ -102,10 +102,7 @@ fn default(setting: &Setting) -> String {
 /// Whether a value is of a file's first line.
 fn is_of_file(shown: &Shown) -> bool {
     let end = format!(" line 1: {}", shown.name);
-    shown
-        .origin
-        .as_ref()
-        .is_some_and(|origin| origin.ends_with(&end))
+    shown.origin.ends_with(&end)
 }
 
 struct Site {
@@ -185,13 +182,13 @@ fn flags_win_over_variables_over_the_file_over_defaults() {
         assert_eq!(flag.0.value, stars(a), "--{name}");
         assert_eq!(
             flag.0.origin,
-            Some(format!("--{}", setting.arg.get_long().unwrap_or_default()))
+            format!("--{}", setting.arg.get_long().unwrap_or_default())
         );
         assert_eq!(variable.0.value, stars(b), "{name}");
-        assert_eq!(variable.0.origin, Some(TABLE.variable(setting)));
+        assert_eq!(variable.0.origin, TABLE.variable(setting));
         assert_eq!(file.0.value, stars(c), "{name}");
         assert!(is_of_file(&file.0), "{name}: {:?}", file.0.origin);
-        assert_eq!(by_default.0.origin, None, "{name}");
+        assert_eq!(by_default.0.origin, DEFAULT, "{name}");
         assert_eq!(by_default.0.value, default(setting), "{name}");
 
         // It is not only shown so: the configuration is another one with each.
@@ -229,11 +226,11 @@ fn secrets_from_files_stand_where_their_variables_stand() {
         let [a, b, c] = values(setting);
         let (shown, _) = site.resolve(setting, None, None, Some(b), Some(c));
         let variable = format!("{}_FILE", TABLE.variable(setting));
-        assert_eq!(shown.origin, Some(variable));
+        assert_eq!(shown.origin, variable);
         let (shown, _) = site.resolve(setting, Some(a), None, Some(b), Some(c));
         assert_eq!(
             shown.origin,
-            Some(format!("--{}", setting.arg.get_long().unwrap_or_default()))
+            format!("--{}", setting.arg.get_long().unwrap_or_default())
         );
     }
 }
