@@ -110,13 +110,10 @@ pub fn variables(
     others: &'static [&'static str],
 ) -> impl Fn(Arg) -> Arg + Clone {
     move |arg| {
-        let name = arg.get_id().as_str();
-        match others.contains(&name) {
-            true => arg,
-            false => arg
-                .clone()
-                .env(format!("{prefix}{}", name.to_ascii_uppercase())),
-        }
+        let name = arg.get_id().to_string();
+        let is_other = others.contains(&name.as_str());
+        let variable = format!("{prefix}{}", name.to_ascii_uppercase());
+        if is_other { arg } else { arg.env(variable) }
     }
 }
 

@@ -11,18 +11,6 @@ pub const MAX_NAME: usize = 255;
 
 const BROADCAST: IpAddr = IpAddr::V4(Ipv4Addr::BROADCAST);
 
-/// True or false, in the ways in which people write it.
-///
-/// # Errors
-/// The text is neither.
-pub fn switch(text: &str) -> Result<bool, String> {
-    match text.trim().to_ascii_lowercase().as_str() {
-        "1" | "true" | "yes" | "on" | "y" | "t" => Ok(true),
-        "0" | "false" | "no" | "off" | "n" | "f" => Ok(false),
-        _ => Err("is neither true nor false".into()),
-    }
-}
-
 /// Parses an address to listen at, `:PORT` for all addresses; `port` is for the example. An IPv4
 /// address may have brackets, too: templates put them around any address.
 ///
@@ -30,14 +18,12 @@ pub fn switch(text: &str) -> Result<bool, String> {
 /// The text is no address with a port.
 pub fn listen(text: &str, port: u16) -> Result<SocketAddr, String> {
     let text = text.trim();
-    let bracketed = text.strip_prefix('[').and_then(|rest| rest.split_once(']'));
-    let whole = match (text.strip_prefix(':'), bracketed) {
-        // As it is written everywhere for all addresses.
-        (Some(port), _) => format!("[::]:{port}"),
-        (None, Some((ip, port))) if ip.parse::<Ipv4Addr>().is_ok() => format!("{ip}{port}"),
-        _ => text.to_owned(),
-    };
-    whole.parse().map_err(|_| {
+    // As it is written everywhere for all addresses.
+    let all = text.strip_prefix(':').map(|port| format!("[::]:{port}"));
+    let bare = text.strip_prefix('[').map(|text| text.replacen(']', "", 1));
+    let address = all.as_deref().unwrap_or(text).parse().ok();
+    let address = address.or_else(|| bare?.parse().ok());
+    address.ok_or_else(|| {
         format!(
             "is no address with a port, such as 127.0.0.1:{port}, [::]:{port} or :{port} (all \
              addresses of this machine)"
@@ -280,8 +266,6 @@ mod tests {
 
     #[test]
     fn words() {
-        assert_eq!((switch(" Yes "), switch("0")), (Ok(true), Ok(false)));
-        assert!(switch("perhaps").is_err());
         assert_eq!(name(" a b "), Ok("a b".to_owned()));
         for wrong in ["", " ", "a\nb", &"x".repeat(256)] {
             assert!(name(wrong).is_err(), "{wrong:?}");

@@ -40,10 +40,8 @@ pub const PROGRAM: Program<Settings, Command> = Program {
         http: "listen",
         takes: |path, setting| match setting {
             "listen" => path == "setup-link",
-            _ => matches!(
-                setting,
-                "config" | "database_url" | "database_url_file" | "public_url"
-            ),
+            "config" | "database_url" | "database_url_file" | "public_url" => true,
+            _ => false,
         },
     },
     carry_out: |command, line, environment| {

@@ -38,7 +38,7 @@ async fn serve(settings: &Settings) -> Result<()> {
              FLEXFEED_CONSOLE_LISTEN"
         )
     })?;
-    let open = async || store::open(&settings.database.url).await;
+    let open = async || store::open(&settings.database_url).await;
     let store = tokio::select! {
         store = open_database(open, StoreError::is_unavailable) => store?,
         () = stop.cancelled() => return Ok(()),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use service::cli::variables;
-use service::link::{Link, LinkError};
+use service::link::Link;
 use service::values::{time, times};
 
 const ABOUT: &str = "\
@@ -38,7 +38,8 @@ Exit codes:
 #[command(mut_args = variables("FLEXFEED_SWARM_", &[]))]
 pub struct Options {
     /// Enrolment link of the source
-    #[arg(value_name = "LINK", value_parser = link, hide_env_values = true)]
+    #[arg(value_name = "LINK", hide_env_values = true)]
+    #[arg(value_parser = |text: &str| Link::parse(text).map(|(link, _)| link))]
     pub link: Link,
 
     /// Number of receivers
@@ -103,10 +104,6 @@ pub struct Options {
     /// Log level: error, warn, info, debug or trace
     #[arg(long, value_name = "LEVEL", default_value = "warn")]
     pub log_level: String,
-}
-
-fn link(text: &str) -> Result<Link, LinkError> {
-    Link::parse(text).map(|(link, _)| link)
 }
 
 fn percent(text: &str) -> Result<f64, String> {

@@ -27,11 +27,7 @@ impl Table<'_> {
         let width = all.iter().map(|shown| shown.name.len()).max().unwrap_or(0);
         let mut text = "The settings are fine.\n\n".to_owned();
         for shown in &all {
-            let Shown {
-                name,
-                value,
-                origin,
-            } = shown;
+            let (name, value, origin) = (&shown.name, &shown.value, &shown.origin);
             let value = if value.is_empty() { "-" } else { value };
             text.push_str(&format!("  {name:<width$}  {value}   ({origin})\n"));
         }
@@ -42,17 +38,16 @@ impl Table<'_> {
         text
     }
 
-    /// Returns the answer of `config check` for programs, with the members of `more`.
-    pub fn check_json<S>(&self, loaded: &Loaded<S>, more: Json) -> Json {
+    /// Returns the answer of `config check` for programs, with the members of `more`,
+    /// which is an object or null.
+    pub fn check_json<S>(&self, loaded: &Loaded<S>, mut more: Json) -> Json {
         let all = self.shown(&loaded.layers).into_iter().map(
             |shown| json!({"setting": shown.name, "value": shown.value, "from": shown.origin}),
         );
-        let all: Vec<Json> = all.collect();
-        let mut json = json!({"ok": true, "settings": all, "warnings": loaded.warnings});
-        if let (Some(members), Json::Object(more)) = (json.as_object_mut(), more) {
-            members.extend(more);
-        }
-        json
+        more["ok"] = true.into();
+        more["settings"] = all.collect();
+        more["warnings"] = loaded.warnings.clone().into();
+        more
     }
 
     /// Returns every setting with its value, or its default, perhaps in words, and its origin.

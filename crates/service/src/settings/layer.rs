@@ -8,42 +8,32 @@ use thiserror::Error;
 /// Origin of a setting that is not given.
 pub const DEFAULT: &str = "default";
 
-/// Origin of a value.
+/// A text for the operator, and the line that it is about.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{text}")]
-pub struct Origin {
-    /// Line in a file, counted from 1; the greatest number for other origins, which sort after it.
+pub struct Located {
+    /// Line in a file, counted from 1; the greatest number where there is none, which sorts last.
     pub line: usize,
-    /// Flag, argument or environment variable; or the file with its line and key.
+    /// Text.
     pub text: String,
 }
 
-impl From<String> for Origin {
-    fn from(text: String) -> Self {
-        let line = usize::MAX;
-        Self { line, text }
-    }
-}
+/// Origin of a value: flag, argument or environment variable; or the file with its line and key.
+pub type Origin = Located;
 
-/// A problem of the settings, in words for the operator. Quotes no secret.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{text}")]
-pub struct Problem {
-    /// Line of its origin; the greatest number where several settings are wrong together.
-    pub line: usize,
-    /// Problem, with the origin of the wrong value unless several are wrong together.
-    pub text: String,
-}
+/// A problem of the settings, with the origin of the wrong value unless several are wrong together.
+/// Quotes no secret.
+pub type Problem = Located;
 
-impl Problem {
+impl Located {
     /// Returns a problem of what is given there.
-    pub fn at(origin: &Origin, what: impl fmt::Display) -> Self {
+    pub fn at(origin: &Origin, what: impl fmt::Display) -> Problem {
         let (line, text) = (origin.line, format!("{origin}: {what}"));
         Self { line, text }
     }
 }
 
-impl From<String> for Problem {
+impl From<String> for Located {
     fn from(text: String) -> Self {
         let line = usize::MAX;
         Self { line, text }

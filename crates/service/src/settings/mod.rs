@@ -40,7 +40,7 @@ use std::path::Path;
 use clap::FromArgMatches;
 use thiserror::Error;
 
-use crate::listen::HttpSettings;
+use crate::values::listen;
 
 pub use layer::{Given, Layer, Layers, Origin, Problem};
 pub use parse::{Check, table};
@@ -97,11 +97,12 @@ impl Table<'_> {
         environment: &Environment,
     ) -> Result<Option<SocketAddr>, Problems> {
         let given = self.load_some(line, environment, &[name])?;
-        let optional = given.try_get_one::<Option<HttpSettings>>(name);
-        Ok(match optional.ok().flatten() {
-            Some(http) => http.map(|http| http.addr),
-            None => given.try_get_one(name).ok().flatten().copied(),
-        })
+        let text = given
+            .try_get_raw(name)
+            .ok()
+            .flatten()
+            .and_then(Iterator::last);
+        Ok(text.and_then(|text| listen(text.to_str()?, 0).ok()))
     }
 
     /// Collects the settings of the command line, the environment and the TOML file that either

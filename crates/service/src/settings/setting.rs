@@ -4,9 +4,8 @@ use std::any::TypeId;
 use std::path::PathBuf;
 
 use clap::builder::Resettable::Reset;
+use clap::builder::{BoolishValueParser, TypedValueParser};
 use clap::{Arg, ArgAction, Args, Command};
-
-use crate::values;
 
 /// Setting that names the TOML file; every program has it, and the file itself cannot.
 pub const CONFIG: &str = "config";
@@ -255,7 +254,7 @@ fn switch(arg: Arg) -> Arg {
         _ => return arg,
     };
     arg.action(ArgAction::Set)
-        .value_parser(move |text: &str| values::switch(text).map(|on| on != opposite))
+        .value_parser(BoolishValueParser::new().map(move |on| on != opposite))
         .value_name("true|false")
         .num_args(0..=1)
         .require_equals(true)

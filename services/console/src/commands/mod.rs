@@ -37,7 +37,7 @@ pub fn run(line: Layer, environment: &Environment, command: &Command) -> Result<
         _ => None,
     };
     block_on(&mut Builder::new_current_thread(), LAST_WAIT, async {
-        let store = store::open(&settings.database.url)
+        let store = store::open(&settings.database_url)
             .await
             .map_err(Failure::other)?;
         let base = setup::base(&settings.site, settings.listen);

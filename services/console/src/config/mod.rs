@@ -8,6 +8,7 @@
 #[cfg(test)]
 mod tests;
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -17,14 +18,20 @@ use service::logging::LogSettings;
 use service::settings::{Check, Environment, Layer, Problems, Table};
 
 /// All settings of a console. The descriptions are the help.
-#[derive(Debug, Clone, Args)]
+#[derive(Clone, Args)]
 pub struct Settings {
     /// A TOML file with settings
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// The database.
-    #[command(flatten)]
-    pub database: Database,
+    /// Database of the source: postgres://USER:PASSWORD@HOST/DATABASE, or sqlite://PATH on the same
+    /// machine. DATABASE_URL does the same
+    #[arg(long, value_name = "URL", env = "DATABASE_URL", hide_env_values = true)]
+    #[arg(value_parser = store::check_url)]
+    pub database_url: String,
+    /// File with the URL of the database, which keeps a password off the command line; instead of
+    /// --database-url. DATABASE_URL_FILE does the same
+    #[arg(long, value_name = "FILE", env = "DATABASE_URL_FILE")]
+    pub database_url_file: Option<PathBuf>,
     /// HTTP address for browsers and programs. For remote access, put a proxy with TLS in front and
     /// set --public-url
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9470")]
@@ -38,24 +45,10 @@ pub struct Settings {
     pub log: LogSettings,
 }
 
-/// The database's URL, which may hold a password.
-#[derive(Clone, Args)]
-pub struct Database {
-    /// Database of the source: postgres://USER:PASSWORD@HOST/DATABASE, or sqlite://PATH on the same
-    /// machine. DATABASE_URL does the same
-    #[arg(long = "database-url", value_name = "URL", env = "DATABASE_URL")]
-    #[arg(id = "database_url", hide_env_values = true, value_parser = store::check_url)]
-    pub url: String,
-    /// File with the URL of the database, which keeps a password off the command line; instead of
-    /// --database-url. DATABASE_URL_FILE does the same
-    #[arg(long = "database-url-file", value_name = "FILE")]
-    #[arg(id = "database_url_file", env = "DATABASE_URL_FILE")]
-    pub file: Option<PathBuf>,
-}
-
-impl std::fmt::Debug for Database {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("(secret)")
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The database's URL may hold a password.
+        f.debug_struct("Settings").finish_non_exhaustive()
     }
 }
 

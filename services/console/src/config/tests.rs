@@ -73,7 +73,7 @@ fn gathered(arguments: &[&str], variables: &[(&str, &str)]) -> (Layers, Vec<Prob
 fn without_a_word_it_answers_this_machine_only() {
     let settings = settings(&[]);
     assert_eq!(settings.listen.to_string(), "127.0.0.1:9470");
-    assert_eq!(settings.database.url, "sqlite://x.db");
+    assert_eq!(settings.database_url, "sqlite://x.db");
     assert_eq!(settings.site.secure_cookies, SecureCookies::Auto);
     assert_eq!(settings.site.session_time, Duration::from_secs(12 * 3600));
     assert!(!settings.site.allow_private_feeds);
@@ -86,7 +86,7 @@ fn a_database_is_named_once_and_not_shown() {
     let own = ("FLEXFEED_CONSOLE_DATABASE_URL", "postgres://u:secret@h/own");
     let general = ("DATABASE_URL", "postgres://u:secret@h/general");
     let loaded_of = |variables: &[(&str, &str)]| loaded(&[], variables);
-    let url = |variables: &[(&str, &str)]| loaded_of(variables).unwrap().settings.database.url;
+    let url = |variables: &[(&str, &str)]| loaded_of(variables).unwrap().settings.database_url;
     assert_eq!(url(&[own, general]), own.1);
     assert_eq!(url(&[general]), general.1);
     let loaded = loaded_of(&[general]).unwrap();

@@ -21,9 +21,6 @@ const PREFIX: &str = "whsec_";
 /// A secret that is shorter can be guessed, in bytes.
 const MIN_SECRET: usize = 16;
 
-/// The most webhooks, and the most commands.
-const MAX_HOOKS: usize = 64;
-
 /// Secret that webhooks are signed with. Neither `Debug` nor any message shows it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Arc<[u8]>);
@@ -119,18 +116,16 @@ impl Webhook {
     pub fn name(&self) -> String {
         let host = self.url.host_str().unwrap_or("webhook");
         let host = host.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
-        self.name
-            .clone()
-            .unwrap_or_else(|| derived(&host, self.url.as_str()))
+        let name = self.name.clone();
+        name.unwrap_or_else(|| derived(&host, self.url.as_str()))
     }
 }
 
 impl Exec {
     /// Returns its name, as a webhook's.
     pub fn name(&self) -> String {
-        self.name
-            .clone()
-            .unwrap_or_else(|| derived("exec", &self.command))
+        let name = self.name.clone();
+        name.unwrap_or_else(|| derived("exec", &self.command))
     }
 }
 
@@ -149,21 +144,8 @@ pub(super) fn complete(outputs: &mut Outputs, channels: &[String], check: &mut C
         let own = hook.secret.take();
         hook.secret = own.or_else(|| outputs.webhook_secret.clone());
     }
-    let (webhooks, commands) = (&outputs.webhook, &outputs.exec);
-    if webhooks.len().max(commands.len()) > MAX_HOOKS {
-        check.problem(format!(
-            "there are more than {MAX_HOOKS} webhooks or commands"
-        ));
-    }
     let mut names = BTreeSet::new();
-    let mut all = Vec::new();
-    for hook in webhooks {
-        all.push(("webhook", hook.name(), &hook.channels));
-    }
-    for hook in commands {
-        all.push(("exec", hook.name(), &hook.channels));
-    }
-    for (setting, name, own) in all {
+    let mut check_hook = |setting: &str, name: String, own: &[String]| {
         let known = |channel: &&String| channels.is_empty() || channels.contains(channel);
         for unknown in own.iter().filter(|channel| !known(channel)) {
             let has = channels.join(", ");
@@ -176,6 +158,12 @@ pub(super) fn complete(outputs: &mut Outputs, channels: &[String], check: &mut C
                  of its own"
             ));
         }
+    };
+    for hook in &outputs.webhook {
+        check_hook("webhook", hook.name(), &hook.channels);
+    }
+    for hook in &outputs.exec {
+        check_hook("exec", hook.name(), &hook.channels);
     }
 }
 

@@ -7,7 +7,7 @@ use service::values::whole;
 use url::Url;
 
 use crate::durable::FileError;
-use crate::link::Link;
+use crate::link::{Link, LinkError};
 
 /// The longest name of a webhook or command.
 const MAX_HOOK_NAME: usize = 64;
@@ -20,9 +20,8 @@ pub fn link_line(text: &str) -> &str {
 }
 
 /// Parses a link, or the first line with one of a file.
-pub fn link(text: &str) -> Result<Link, String> {
-    let parsed = Link::parse(link_line(text)).map_err(|error| error.to_string());
-    parsed.map(|(link, _)| link)
+pub fn link(text: &str) -> Result<Link, LinkError> {
+    Link::parse(link_line(text)).map(|(link, _)| link)
 }
 
 /// Checks that a file has certificates; the transport reads it.

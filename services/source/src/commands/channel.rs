@@ -108,7 +108,7 @@ fn taken(others: &[&ChannelRow]) -> Vec<(SocketAddr, String)> {
     let mut taken = Vec::new();
     for row in others {
         let groups = row.settings.groups.as_deref().unwrap_or_default();
-        if let Ok(groups) = config::parse::groups(groups) {
+        if let Ok(groups) = config::groups(groups) {
             let own = groups.all().iter();
             taken.extend(own.map(|group| (*group, row.channel.name.clone())));
         }

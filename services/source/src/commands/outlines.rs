@@ -17,7 +17,7 @@ use super::database::with_database;
 use super::progress::with_progress;
 use super::text::{count, cut, hidden, plain};
 use super::{CommandOutput, Failure};
-use crate::config::{ChannelArguments, Config, FeedAddress, parse};
+use crate::config::{ChannelArguments, Config, FeedAddress};
 
 /// Number of refused feeds that are shown.
 const SHOWN: usize = 10;
@@ -171,7 +171,7 @@ pub(super) fn channel_name(folder: &str) -> Result<String, String> {
         }
     }
     let name = name.trim_matches(['-', '.']);
-    parse::channel(name).map_err(|_| {
+    service::link::channel(name).map_err(|_| {
         format!(
             "its folder {:?} cannot be a channel's name: say which with --into NAME",
             plain(folder)

@@ -8,7 +8,7 @@ use jiff::{Timestamp, ToSpan};
 use service::values::shown_duration;
 
 use crate::clock::millis;
-use crate::config::parse;
+use crate::config::age;
 
 /// A point in time that may depend on now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub(super) fn later(text: &str) -> Result<FutureTime, String> {
     if let Ok(then) = text.parse::<Timestamp>() {
         return Ok(FutureTime::At(then));
     }
-    parse::age(text).map(FutureTime::In).map_err(|_| wrong())
+    age(text).map(FutureTime::In).map_err(|_| wrong())
 }
 
 /// Returns a time for a table, in UTC.

@@ -1,5 +1,6 @@
 //! Channels and feeds: of the file, of one line, and as commands take them.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
@@ -103,10 +104,8 @@ impl FeedArguments {
     /// # Errors
     /// The shortest is longer than the longest.
     pub fn bounds(&self) -> Result<(Option<Duration>, Option<Duration>), String> {
-        let (min, max) = (
-            self.interval.or(self.min_interval),
-            self.interval.or(self.max_interval),
-        );
+        let fixed = self.interval;
+        let (min, max) = (fixed.or(self.min_interval), fixed.or(self.max_interval));
         match min.zip(max) {
             Some((min, max)) if min > max => Err("min-interval is longer than max-interval".into()),
             _ => Ok((min, max)),
@@ -134,8 +133,8 @@ impl ChannelTable {
         }
         // Beyond this there are no groups in any case.
         let number = u8::try_from(number).unwrap_or(u8::MAX);
-        let own = settings.groups.clone().map(Ok);
-        let groups = own.unwrap_or_else(|| first.groups.following(number));
+        let own = settings.groups.clone();
+        let groups = own.map_or_else(|| first.groups.following(number), Ok);
         let wrong = |why| format!("channel {name:?}: {why}: {OWN_GROUPS}");
         Ok(ChannelSettings {
             groups: groups.map_err(wrong)?,
@@ -230,17 +229,16 @@ pub(super) fn check(channels: &[ChannelSettings]) -> Result<(), String> {
             channels.len()
         ));
     }
-    for (at, channel) in channels.iter().enumerate() {
-        for other in channels.iter().take(at) {
-            if other.name == channel.name {
-                return Err(format!("there are two channels {:?}", channel.name));
-            }
-            let mut groups = channel.groups.all().iter();
-            if let Some(group) = groups.find(|group| other.groups.all().contains(group)) {
+    let (mut names, mut owners) = (BTreeSet::new(), BTreeMap::new());
+    for ChannelSettings { name, groups, .. } in channels {
+        if !names.insert(name) {
+            return Err(format!("there are two channels {name:?}"));
+        }
+        for group in groups.all() {
+            if let Some(other) = owners.insert(group, name) {
                 return Err(format!(
-                    "the channels {:?} and {:?} both have the group {group}: a listener of one \
-                     would get both: {OWN_GROUPS}",
-                    other.name, channel.name
+                    "the channels {other:?} and {name:?} both have the group {group}: a listener \
+                     of one would get both: {OWN_GROUPS}"
                 ));
             }
         }

@@ -23,7 +23,7 @@ use clap::{ArgAction, Args};
 use console::config::{prefix, public_url};
 use flexicast_tokio::source::RatePolicy;
 use ipnet::IpNet;
-use service::link::Pin;
+use service::link::{Pin, channel};
 use service::logging::LogSettings;
 use service::settings::{Keys, Table, table};
 use service::values::{HostAddresses, listen, machine_name, name, one_of, times, whole};
@@ -32,22 +32,14 @@ use url::Url;
 pub use channels::{
     ChannelArguments, ChannelSettings, FeedAddress, FeedArguments, FeedSettings, redacted,
 };
-pub use groups::Groups;
+pub use groups::{Groups, groups};
 pub use relays::Relay;
 pub use resolve::{Resolved, resolve};
-pub use values::PublicAddress;
+pub use values::{PublicAddress, age};
 
 use channels::ChannelTable;
-use groups::groups;
 use relays::relays;
 use values::rate;
-
-/// Parsers of single values, also for commands.
-pub mod parse {
-    pub use super::groups::groups;
-    pub use super::values::age;
-    pub use service::link::channel;
-}
 
 /// Values of `--rate-policy`.
 const POLICIES: &[(&str, RatePolicy)] = &[
@@ -146,7 +138,7 @@ pub struct GivenChannels {
     feed: Option<FeedAddress>,
     /// Name of the first channel: letters, digits, '-', '_' and '.'. The first channel exists only
     /// if this or --feed is given
-    #[arg(long, value_name = "NAME", default_value = "lore", value_parser = parse::channel)]
+    #[arg(long, value_name = "NAME", default_value = "lore", value_parser = channel)]
     channel: String,
     /// Multicast groups of the first channel's flow: an IPv4 address and port, an IPv6 one in
     /// brackets, or both separated by a comma; '' for no multicast. Channels without groups of

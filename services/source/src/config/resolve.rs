@@ -72,11 +72,9 @@ fn has_password(given: &Given) -> bool {
 fn complete(config: &mut Config, check: &mut Check) {
     let polls = config.feeds.poll();
     if polls.min > polls.max {
-        let place = |name| check.layers.origin(name);
+        let [min, max] = ["min_poll_interval", "max_poll_interval"].map(|n| check.layers.origin(n));
         check.problem(format!(
-            "the shortest interval between polls ({}) is longer than the longest one ({})",
-            place("min_poll_interval"),
-            place("max_poll_interval")
+            "the shortest interval between polls ({min}) is longer than the longest one ({max})"
         ));
     }
     match (&config.cert, &config.key) {
@@ -85,11 +83,11 @@ fn complete(config: &mut Config, check: &mut Check) {
         _ => {}
     }
     if config.flows.fall_back <= config.flows.ack_delay {
+        let [fall_back, ack_delay] =
+            ["fall_back_ms", "ack_delay_ms"].map(|n| check.layers.origin(n));
         check.problem(format!(
-            "--fall-back-ms {} must be longer than --ack-delay-ms {}: receivers may hold \
-             acknowledgements back for that long",
-            config.flows.fall_back.as_millis(),
-            config.flows.ack_delay.as_millis()
+            "--fall-back-ms ({fall_back}) must be longer than --ack-delay-ms ({ack_delay}): \
+             receivers may hold acknowledgements back for that long"
         ));
     }
     config.channels = all_channels(config, check);
@@ -104,12 +102,10 @@ fn all_channels(config: &Config, check: &mut Check) -> Vec<ChannelSettings> {
     let given = &config.given;
     let polls = FeedArguments::default();
     let feed = given.feed.clone();
+    let feed = feed.map(|address| FeedSettings { address, polls });
     let first = ChannelSettings {
         name: given.channel.clone(),
-        feeds: feed
-            .map(|address| FeedSettings { address, polls })
-            .into_iter()
-            .collect(),
+        feeds: feed.into_iter().collect(),
         groups: given.group.clone(),
         rate_bps: config.flows.rate_bps,
         private: given.private,
@@ -141,9 +137,7 @@ fn doubt(config: &Config, check: &mut Check) {
     let no_groups = |channel: &ChannelSettings| channel.groups.all().is_empty();
     let no_multicast = !channels.is_empty() && channels.iter().all(no_groups);
     if no_multicast && (flows.asm || flows.sources.is_some() || !relays.is_empty()) {
-        check.warn(
-            "--asm, --flow-source and --relay have no effect without multicast (--group is empty)",
-        );
+        check.warn("without multicast (--group ''), --asm, --flow-source and --relay do nothing");
     }
     let own = channels
         .iter()

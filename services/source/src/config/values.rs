@@ -6,7 +6,7 @@ use std::num::NonZeroU16;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use service::values::{listen, scaled, switch, times, whole};
+use service::values::{listen, scaled, times, whole};
 use url::Host;
 
 use super::{CONSOLE, Keep};
@@ -120,9 +120,10 @@ pub(super) fn count(text: &str) -> Result<Option<u64>, String> {
 
 /// Parses the console's address; `None` for no console.
 pub(super) fn console(text: &str) -> Result<Option<SocketAddr>, String> {
-    match switch(text) {
-        Ok(on) => on.then(|| listen(CONSOLE, 0)).transpose(),
-        Err(_) => listen(text, 9470)
+    match text.trim() {
+        "true" | "on" | "yes" | "1" => listen(CONSOLE, 0).map(Some),
+        "false" | "off" | "no" | "0" => Ok(None),
+        text => listen(text, 9470)
             .map(Some)
             .map_err(|what| format!("{what}, and neither true nor false")),
     }

@@ -8,7 +8,7 @@ use netio::HostAddress;
 use store::{ChannelSettings, Retention};
 
 use crate::clock::millis;
-use crate::config::{Config, Groups, Keep, parse};
+use crate::config::{Config, Groups, Keep, groups as parse_groups};
 
 /// Sending parameters of a channel; a change makes another flow.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,7 +22,7 @@ impl FlowParameters {
     /// Returns the database's values, and this process's settings for the rest.
     pub(super) fn of(config: &Config, settings: &ChannelSettings) -> Result<Self> {
         let groups = match &settings.groups {
-            Some(groups) => parse::groups(groups).map_err(|why| {
+            Some(groups) => parse_groups(groups).map_err(|why| {
                 anyhow!("its groups {groups:?} cannot be used: {why} (flexfeed-source channel set)")
             })?,
             None => Groups::default(),
