@@ -39,10 +39,13 @@ pub struct Json {
     pub json: bool,
 }
 
+/// Function that may add an argument to a command, by its words.
+type More<'a> = &'a dyn Fn(&str) -> Option<Arg>;
+
 impl Cli {
     /// Returns the definition of the command line, with the program's own commands; `more` may add
     /// an argument to a command, by its words.
-    pub fn command<C: Subcommand>(&self, more: &dyn Fn(&str) -> Option<Arg>) -> Command {
+    pub fn command<C: Subcommand>(&self, more: More<'_>) -> Command {
         let check = format!(
             "Takes all options of '{run}', and reads the environment and the file as it does.\n\n\
              Exit codes:\n  \
@@ -57,7 +60,6 @@ impl Cli {
             .mut_subcommand("check", |command| command.after_help(check));
         let program = self.program.trim_start_matches("flexfeed-");
         let run = format!("Run the {program}; this is the default");
-        let run = Command::new(self.run).about(run);
         let places = format!(
             "Every flag is also a variable, such as {}LOG_LEVEL, and a key of the TOML file that\n\
              --config names, such as log_level. Flags win over variables, variables over the file.",
@@ -68,7 +70,7 @@ impl Cli {
             .after_help(format!("{}\n\n{places}", self.examples))
             .max_term_width(100)
             .args_conflicts_with_subcommands(true)
-            .subcommand(run);
+            .subcommand(Command::new(self.run).about(run));
         let mut root = C::augment_subcommands(root)
             .about(self.about)
             .subcommand_required(false)
@@ -81,12 +83,7 @@ impl Cli {
     }
 
     /// Adds the settings that they take to the commands within the command at `path`.
-    fn with_settings(
-        &self,
-        command: Command,
-        path: &str,
-        more: &dyn Fn(&str) -> Option<Arg>,
-    ) -> Command {
+    fn with_settings(&self, command: Command, path: &str, more: More<'_>) -> Command {
         if command.has_subcommands() {
             return command.mut_subcommands(|inner| {
                 let path = format!("{path} {}", inner.get_name());

@@ -129,10 +129,10 @@ impl Options {
 
 /// Parses a flow as written in one argument.
 fn flow(text: &str) -> Result<Subscription, String> {
-    let (source, flow) = match text.split_once('@') {
-        Some((source, flow)) => (Some(source.trim_matches(['[', ']']).parse()), flow),
-        None => (None, text),
-    };
+    let (source, flow) = text
+        .split_once('@')
+        .map_or((None, text), |(s, f)| (Some(s), f));
+    let source = source.map(|source| source.trim_matches(['[', ']']).parse());
     match (source.transpose(), flow.parse::<SocketAddr>()) {
         (Ok(source), Ok(flow)) => Ok(Subscription {
             source,

@@ -117,9 +117,7 @@ fn rate(text: &str) -> Result<f64, String> {
     let (number, unit) = text.split_once('/').unwrap_or((text, "s"));
     let seconds = time(&format!("1{}", unit.trim()), false).map(|time| time.as_secs_f64());
     let number = number.trim().parse::<f64>().ok();
-    let rate = number
-        .zip(seconds)
-        .map(|(number, seconds)| number / seconds);
+    let rate = number.zip(seconds).map(|(number, s)| number / s);
     rate.filter(|rate| *rate > 0.0 && rate.is_finite())
         .ok_or_else(|| "is no rate, such as 100/s or 30/min".to_owned())
 }

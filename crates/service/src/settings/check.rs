@@ -4,7 +4,7 @@ use serde_json::{Value as Json, json};
 
 use super::Loaded;
 pub use super::layer::DEFAULT;
-use super::layer::{Given, Layers};
+use super::layer::Layers;
 use super::setting::{Setting, Table};
 use crate::peer_text::plain;
 
@@ -54,10 +54,16 @@ impl Table<'_> {
     pub fn shown(&self, layers: &Layers) -> Vec<Shown> {
         let settings = self.settings().into_iter().filter(Setting::in_variable);
         let all = settings.map(|setting| {
-            let given = layers.given(&setting.name);
-            let value = match (given, setting.default()) {
-                (Some(given), _) => self.value(&setting, given),
-                (None, words) if words.is_empty() => setting.help().1,
+            let shown = |text: &String| match setting.is_secret() {
+                true => (self.hidden)(&setting.name, text),
+                false => plain(text),
+            };
+            let value = match (layers.given(&setting.name), setting.default()) {
+                (Some(given), _) if setting.tables.is_some() => {
+                    format!("{} of them", given.texts.len())
+                }
+                (Some(given), _) => given.texts.iter().map(shown).collect::<Vec<_>>().join(","),
+                (None, default) if default.is_empty() => setting.help().1,
                 (None, default) => default,
             };
             Shown {
@@ -67,16 +73,5 @@ impl Table<'_> {
             }
         });
         all.collect()
-    }
-
-    fn value(&self, setting: &Setting, given: &Given) -> String {
-        let texts = given.texts.iter().map(|text| match setting.is_secret() {
-            true => (self.hidden)(&setting.name, text),
-            false => plain(text),
-        });
-        match setting.tables {
-            Some(_) => format!("{} of them", texts.len()),
-            None => texts.collect::<Vec<_>>().join(","),
-        }
     }
 }

@@ -5,7 +5,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches};
 
 use super::layer::Layer;
-use super::setting::{Form, Setting, Table, as_text};
+use super::setting::{Form, Table, as_text};
 
 impl Table<'_> {
     /// Returns the options of the settings that can be on the command line, of those that are
@@ -14,18 +14,16 @@ impl Table<'_> {
     pub fn options(self, wanted: impl Fn(&str) -> bool) -> impl Iterator<Item = Arg> {
         let settings = self.settings().into_iter();
         let settings = settings.filter(move |s| s.on_line() && wanted(&s.name));
-        settings.map(move |setting| self.option(&setting))
-    }
-
-    fn option(&self, setting: &Setting) -> Arg {
-        let help = setting.arg.get_help().cloned().unwrap_or_default();
-        let help = format!("{help} [env: {}]", self.variable(setting));
-        let arg = as_text(setting.arg.clone()).help(help);
-        let arg = arg.value_parser(ValueParser::string());
-        match setting.form() {
-            Form::List | Form::Tables => arg.action(ArgAction::Append),
-            _ => arg,
-        }
+        settings.map(move |setting| {
+            let help = setting.arg.get_help().cloned().unwrap_or_default();
+            let help = format!("{help} [env: {}]", self.variable(&setting));
+            let arg = as_text(setting.arg.clone()).help(help);
+            let arg = arg.value_parser(ValueParser::string());
+            match setting.form() {
+                Form::List | Form::Tables => arg.action(ArgAction::Append),
+                _ => arg,
+            }
+        })
     }
 
     /// Returns the settings of the command line; those of a command override those before it.

@@ -97,11 +97,8 @@ impl Table<'_> {
         environment: &Environment,
     ) -> Result<Option<SocketAddr>, Problems> {
         let given = self.load_some(line, environment, &[name])?;
-        let text = given
-            .try_get_raw(name)
-            .ok()
-            .flatten()
-            .and_then(Iterator::last);
+        let texts = given.try_get_raw(name).ok().flatten();
+        let text = texts.and_then(Iterator::last);
         Ok(text.and_then(|text| listen(text.to_str()?, 0).ok()))
     }
 

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::error::Error;
 
-use clap::error::{ContextKind, ErrorKind};
 use clap::{Arg, ArgMatches, Args, FromArgMatches};
 
 use super::layer::{Layer, Layers, Problem};
@@ -191,11 +190,6 @@ pub fn table<T: Args>(text: &str) -> Result<T, String> {
 
 /// Returns the error of a parser, without the text, which may be a secret.
 fn reason(error: &clap::Error) -> String {
-    match (error.source(), error.get(ContextKind::InvalidArg)) {
-        (Some(source), _) => source.to_string(),
-        (None, Some(arg)) if error.kind() == ErrorKind::ArgumentConflict => {
-            format!("{arg} is given twice")
-        }
-        _ => "needs a value".to_owned(),
-    }
+    let source = error.source().map(ToString::to_string);
+    source.unwrap_or_else(|| "needs a value, and only one".to_owned())
 }

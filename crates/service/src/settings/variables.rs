@@ -30,9 +30,9 @@ pub struct Environment(BTreeMap<String, OsString>);
 impl Environment {
     /// Returns the variables of this process.
     pub fn of_process() -> Self {
-        Self::with(
-            std::env::vars_os().map(|(name, value)| (name.to_string_lossy().into_owned(), value)),
-        )
+        // No setting has a name that is no text.
+        let all = std::env::vars_os();
+        Self::with(all.filter_map(|(name, value)| Some((name.into_string().ok()?, value))))
     }
 
     /// Returns an environment of these variables.
@@ -101,8 +101,7 @@ impl Table<'_> {
             let general = setting.arg.get_env().and_then(OsStr::to_str);
             let own = iter::once(self.variable(setting));
             let names: Vec<_> = own.chain(general.map(str::to_owned)).collect();
-            let file = setting.file();
-            if let Some(name) = file.filter(|file| settings.iter().all(|one| one.name != *file)) {
+            if let Some(name) = setting.file() {
                 let names = names.iter().map(|name| format!("{name}_FILE")).collect();
                 let setting = setting.clone();
                 all.push((Setting { name, ..setting }, names));

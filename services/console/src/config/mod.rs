@@ -64,8 +64,7 @@ pub const TABLE: Table = Table {
 /// # Errors
 /// The settings that could name the database cannot be read, or none does.
 pub fn load_database(line: Layer, environment: &Environment) -> Result<Settings, Problems> {
-    let names = ["database_url", "public_url", "listen"];
-    let given = TABLE.load_some(line, environment, &names)?;
+    let given = TABLE.load_some(line, environment, &["database_url", "public_url", "listen"])?;
     Settings::from_arg_matches(&given).map_err(|error| Problems(vec![error.to_string()]))
 }
 

@@ -149,8 +149,7 @@ pub fn check(settings: &mut Settings, check: &mut Check) {
         http.explicit = check.layers.given("http").is_some();
     }
     if settings.capture {
-        let what = "has no effect together with capture, which receives all ports; leave one of \
-                    them out";
+        let what = "has no effect together with capture, which is of all ports";
         check.wrong_setting("udp_ports", what);
     }
 }
@@ -162,8 +161,6 @@ fn interface(text: &str) -> Result<String, String> {
     let is_name = text.len() <= 15 && !text.contains(['/', ' ', ':']);
     match host(text).is_ok() || (is_name && text.parse::<IpAddr>().is_err()) {
         true => Ok(text.to_owned()),
-        false => {
-            Err("is neither an interface's name, such as eth0, nor one of its addresses".into())
-        }
+        false => Err("is neither an interface's name, such as eth0, nor an address of one".into()),
     }
 }

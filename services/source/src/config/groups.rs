@@ -54,11 +54,15 @@ impl Groups {
     pub(super) fn doubts(&self, asm: bool) -> Vec<String> {
         let doubt = |group: &SocketAddr| {
             let ip = group.ip();
-            let (range, other) = match ip {
-                IpAddr::V4(_) => ("232.0.0.0/8", "239.0.0.0/8"),
-                IpAddr::V6(_) => ("ff3x::/32", "ff15::/16"),
+            // What routers take to be source-specific (RFC 4607).
+            let (range, other, specific) = match group {
+                SocketAddr::V4(at) => ("232.0.0.0/8", "239.0.0.0/8", at.ip().octets()[0] == 232),
+                SocketAddr::V6(at) => {
+                    let specific = matches!(at.ip().segments(), [0xff30..=0xff3f, 0, ..]);
+                    ("ff3x::/32", "ff15::/16", specific)
+                }
             };
-            match (asm, is_source_specific(ip)) {
+            match (asm, specific) {
                 (false, false) => Some(format!(
                     "the group {ip} is outside {range}: many routers forward (S,G) joins only in \
                      that range; choose a group from it, or give --asm"
@@ -71,14 +75,6 @@ impl Groups {
             }
         };
         self.0.iter().filter_map(doubt).collect()
-    }
-}
-
-/// Whether routers take a group to be source-specific (RFC 4607): 232.0.0.0/8 and ff3x::/32.
-fn is_source_specific(group: IpAddr) -> bool {
-    match group {
-        IpAddr::V4(ip) => matches!(ip.octets(), [232, ..]),
-        IpAddr::V6(ip) => matches!(ip.segments(), [0xff30..=0xff3f, 0, ..]),
     }
 }
 

@@ -1,7 +1,5 @@
 //! AMT relays announced to receivers.
 
-use std::fmt;
-
 use amt_tokio::RelayName;
 use flexicast::control::{MAX_RELAYS, RelayAddress, RelayHint};
 
@@ -18,12 +16,6 @@ pub struct Relay {
     pub asked: RelayName,
     /// Number of relays preferred to it; receivers share those with the same number.
     pub preference: u8,
-}
-
-impl fmt::Display for Relay {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.public.fmt(f)
-    }
 }
 
 impl Relay {

@@ -139,9 +139,8 @@ fn doubt(config: &Config, check: &mut Check) {
     if no_multicast && (flows.asm || flows.sources.is_some() || !relays.is_empty()) {
         check.warn("without multicast (--group ''), --asm, --flow-source and --relay do nothing");
     }
-    let own = channels
-        .iter()
-        .filter(|channel| channel.keep != config.keep);
+    let differs = |channel: &&ChannelSettings| channel.keep != config.keep;
+    let own = channels.iter().filter(differs);
     let own = own.map(|channel| (format!("channel {:?}", channel.name), channel.keep));
     for (what, keep) in iter::once(("--retention".to_owned(), config.keep)).chain(own) {
         if let Some(count @ 1..FEW_KEPT) = keep.count {
