@@ -44,7 +44,7 @@ use crate::values::listen;
 
 pub use layer::{Given, Layer, Layers, Origin, Problem};
 pub use parse::{Check, table};
-pub use setting::{Form, Keys, Setting, Table};
+pub use setting::{Form, Keys, Setting, Table, Tables};
 pub use variables::Environment;
 
 /// All problems of the settings, a line each, in words for the operator. Quotes no secret.

@@ -6,7 +6,7 @@ use std::error::Error;
 use clap::{Arg, ArgMatches, Args, FromArgMatches};
 
 use super::layer::{Layer, Layers, Problem};
-use super::setting::{Keys, Setting, Table};
+use super::setting::{Keys, Setting, Table, name};
 use super::{Environment, Loaded, Problems};
 use crate::peer_text::plain;
 
@@ -107,7 +107,7 @@ impl Table<'_> {
         missing: &dyn Fn(&str) -> Problem,
         problems: &mut Vec<Problem>,
     ) -> Vec<String> {
-        exclude(&keys.rivals(), layers, problems);
+        exclude(keys, layers, problems);
         let (command, mut words) = (keys.command(), Vec::new());
         for setting in keys.settings() {
             let (name, file) = (&setting.name, setting.file().unwrap_or_default());
@@ -154,21 +154,23 @@ impl Table<'_> {
 
 /// Removes from weaker layers what a setting of a stronger one excludes, so that it excludes
 /// nothing itself. Of two in one layer, notes a problem.
-fn exclude(rivals: &[(String, String)], layers: &mut [Layer], problems: &mut Vec<Problem>) {
-    let mut excluded = BTreeSet::new();
+fn exclude(keys: &Keys, layers: &mut [Layer], problems: &mut Vec<Problem>) {
+    let (command, mut excluded) = (keys.declared(), BTreeSet::new());
     for layer in layers {
-        layer.0.retain(|name, _| !excluded.contains(&name));
-        for (one, other) in rivals {
-            match (layer.0.get(one), layer.0.get(other)) {
-                (Some(given), Some(rival)) => {
-                    let rival = &rival.origin;
-                    let what =
-                        format!("has no effect together with {rival}; leave one of them out");
-                    problems.push(Problem::at(&given.origin, what));
+        layer.0.retain(|name, _| !excluded.contains(name));
+        for arg in command.get_arguments() {
+            for other in command.get_arg_conflicts_with(arg) {
+                let (one, other) = (name(arg), name(other));
+                match (layer.0.get(&one), layer.0.get(&other)) {
+                    (Some(given), Some(rival)) => {
+                        let with = format!("together with {}", rival.origin);
+                        let what = format!("has no effect {with}; leave one of them out");
+                        problems.push(Problem::at(&given.origin, what));
+                    }
+                    (Some(_), None) => _ = excluded.insert(other),
+                    (None, Some(_)) => _ = excluded.insert(one),
+                    (None, None) => {}
                 }
-                (Some(_), None) => _ = excluded.insert(other),
-                (None, Some(_)) => _ = excluded.insert(one),
-                (None, None) => {}
             }
         }
     }

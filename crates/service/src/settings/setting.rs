@@ -34,10 +34,12 @@ pub struct Table<'a> {
 #[derive(Debug, Clone, Copy)]
 pub struct Keys {
     arguments: fn(Command) -> Command,
-    /// Settings that are tables, by name. A flag or variable gives each only its first key; where
-    /// the setting has no flag, only the file can have it, under its value's name.
-    tables: &'static [(&'static str, Keys)],
+    tables: Tables,
 }
+
+/// Settings that are tables, by name, and their keys. A flag or variable gives each only its first
+/// key; where the setting has no flag, only the file can have it, under its value's name.
+pub type Tables = &'static [(&'static str, Keys)];
 
 /// Form of a setting's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,12 +71,13 @@ pub struct Setting {
 
 impl Keys {
     /// Returns the settings that `S` declares; `tables` are those that are tables.
-    pub const fn of<S: Args>(tables: &'static [(&'static str, Keys)]) -> Self {
+    pub const fn of<S: Args>(tables: Tables) -> Self {
         let arguments = S::augment_args;
         Self { arguments, tables }
     }
 
-    fn declared(&self) -> Command {
+    /// Returns a command line with the settings as they are declared.
+    pub(super) fn declared(&self) -> Command {
         (self.arguments)(Command::new("settings").no_binary_name(true)).mut_args(switch)
     }
 
@@ -98,16 +101,6 @@ impl Keys {
             as_text(arg).long(flag)
         })
     }
-
-    /// Returns the names of the settings that exclude each other, in pairs.
-    pub(super) fn rivals(&self) -> Vec<(String, String)> {
-        let command = self.declared();
-        let pairs = command.get_arguments().flat_map(|arg| {
-            let others = command.get_arg_conflicts_with(arg).into_iter();
-            others.map(|other| (name(arg), name(other)))
-        });
-        pairs.collect()
-    }
 }
 
 /// Leaves to the layers what they do themselves: to require a setting, to exclude one, and to split
@@ -118,17 +111,14 @@ pub(super) fn as_text(arg: Arg) -> Arg {
 }
 
 /// Returns the name of a setting.
-fn name(arg: &Arg) -> String {
+pub(super) fn name(arg: &Arg) -> String {
     let flag = arg.get_long().unwrap_or(arg.get_id().as_str());
     flag.replace('-', "_")
 }
 
 impl Table<'_> {
     /// Returns the table of a program that declares `S`; see [`Keys::of`].
-    pub const fn of<S: Args>(
-        prefix: &'static str,
-        tables: &'static [(&'static str, Keys)],
-    ) -> Self {
+    pub const fn of<S: Args>(prefix: &'static str, tables: Tables) -> Self {
         Self {
             prefix,
             keys: Keys::of::<S>(tables),

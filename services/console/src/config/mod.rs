@@ -75,9 +75,8 @@ pub fn check(settings: &mut Settings, check: &mut Check) {
     let https = public_url.is_some_and(|url| url.scheme() == "https");
     if !service::host::is_own(settings.listen.ip()) && public_url.is_none() {
         check.warn(
-            "listen is an address that other machines reach, and public_url is not set: passwords \
-             would go through the network as they are; put a proxy with TLS in front and set \
-             public_url to its https:// address",
+            "other machines reach listen, and public_url is not set: passwords would be readable \
+             in the network; put a proxy with TLS in front and set public_url to its address",
         );
     }
     if https && site.secure_cookies == SecureCookies::Off {

@@ -15,7 +15,7 @@ use clap::{ArgAction, Args};
 use flexicast_tokio::receiver::{RelayName, Relays, Verify};
 use service::listen::{HttpSettings, http};
 use service::logging::LogSettings;
-use service::settings::{Check, Environment, Keys, Layer, Problems, Table, table};
+use service::settings::{Check, Environment, Keys, Layer, Problems, Table, Tables, table};
 use service::values::{host, machine_name, name, size, times, whole};
 
 pub use hooks::{Exec, Secret, Webhook};
@@ -202,7 +202,7 @@ pub const TABLE: Table = Table {
     ..Table::of::<Settings>("FLEXFEED_", TABLES)
 };
 
-const TABLES: &[(&str, Keys)] = &[
+const TABLES: Tables = &[
     ("webhook", Keys::of::<Webhook>(&[])),
     ("exec", Keys::of::<Exec>(&[])),
 ];

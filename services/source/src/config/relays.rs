@@ -3,10 +3,6 @@
 use amt_tokio::RelayName;
 use flexicast::control::{MAX_RELAYS, RelayAddress, RelayHint};
 
-const FORM: &str = "write HOST or HOST:PORT, and behind it =HOST:PORT if this machine reaches the \
-                    relay elsewhere, for example relay.example.org or 203.0.113.7:2268=127.0.0.1:2268, \
-                    with | between relays that are alike";
-
 /// A relay.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Relay {
@@ -54,9 +50,7 @@ impl Relay {
 /// A relay cannot be announced.
 pub(super) fn relays(text: &str) -> Result<Vec<Relay>, String> {
     let name = |text: &str| match text.parse::<RelayName>() {
-        Ok(RelayName::Anycast) => Err(format!(
-            "receivers look for relays at the anycast addresses by themselves; {FORM}"
-        )),
+        Ok(RelayName::Anycast) => Err("receivers use the anycast addresses by themselves".into()),
         name => name.map_err(|error| error.to_string()),
     };
     let mut relays: Vec<Relay> = Vec::new();
