@@ -130,7 +130,7 @@ impl Reader<'_> {
             let mut layer = self.layer(keys, entry.get_ref().as_table()?);
             open_files(keys, &mut layer, |_| true, &mut self.problems);
             for given in layer.0.values().filter(|given| given.texts.is_empty()) {
-                let what = "is empty; leave it out where there is no restriction";
+                let what = "is empty; leave it out for the default";
                 self.problems.push(Problem::at(&given.origin, what));
             }
             let missing = |key: &str| Problem::at(&origin, format!("has no {key}"));

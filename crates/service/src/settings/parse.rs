@@ -115,7 +115,8 @@ impl Table<'_> {
             let is_given = |layer: &Layer| [name, &file].iter().any(|n| layer.0.contains_key(*n));
             if !self.wants(name) {
                 continue;
-            } else if setting.arg.is_required_set() && !layers.iter().any(is_given) {
+            }
+            if setting.arg.is_required_set() && !layers.iter().any(is_given) {
                 problems.push(missing(name));
             }
             let flag = setting.arg.get_long().unwrap_or(name);
@@ -176,7 +177,8 @@ fn exclude(keys: &Keys, layers: &mut [Layer], problems: &mut Vec<Problem>) {
     }
 }
 
-/// Reads a `[[name]]` table, or its first key alone; the `value_parser` of settings that are tables.
+/// Reads a `[[name]]` table, or its first key alone: the `value_parser` of settings that are
+/// tables.
 ///
 /// # Errors
 /// The text is no table.

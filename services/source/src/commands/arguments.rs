@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, Subcommand};
 use service::cli::Cli;
 use service::health;
+use service::link::channel;
 
 use super::when;
 use crate::config::{ChannelArguments, FeedArguments, TABLE};
@@ -115,7 +116,7 @@ pub struct NewToken {
     #[arg(long, conflicts_with = "limit")]
     pub public: bool,
     /// Admit to this channel only; can be repeated [default: all channels]
-    #[arg(id = "to-channel", long = "channel", value_name = "NAME", value_parser = service::link::channel)]
+    #[arg(id = "to-channel", long = "channel", value_name = "NAME", value_parser = channel)]
     pub channels: Vec<String>,
     /// Write the link to this file, for its owner only, instead of printing it; if its link has a
     /// token that still admits to these channels, no token is created and only the rest of the link
@@ -130,7 +131,7 @@ pub enum Channel {
     /// Add a channel
     Add {
         /// Name: letters, digits, '-', '_' and '.'
-        #[arg(value_parser = service::link::channel)]
+        #[arg(value_parser = channel)]
         name: String,
         #[command(flatten)]
         settings: ChannelArguments,
@@ -200,7 +201,7 @@ pub enum Feed {
         /// OPML list; - for standard input
         file: PathBuf,
         /// Add all of them to this channel
-        #[arg(long, value_name = "NAME", id = "into", value_parser = service::link::channel)]
+        #[arg(long, value_name = "NAME", id = "into", value_parser = channel)]
         into: Option<String>,
         /// Allow addresses in private networks
         #[arg(long)]
