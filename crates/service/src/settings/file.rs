@@ -2,10 +2,9 @@
 
 use std::path::Path;
 
-use toml::Spanned;
 use toml::de::{DeArray, DeInteger, DeTable, DeValue};
 
-use super::layer::{Layer, Origin, Problem};
+use super::layer::{Given, Layer, Origin, Problem};
 use super::setting::{CONFIG, Form, Keys, Setting, Table};
 use super::variables::{open_files, read};
 use crate::nearest::nearest;
@@ -66,42 +65,36 @@ impl Reader<'_> {
         for (key, value) in table {
             let origin = self.origin(key.span().start, key.get_ref());
             let value = value.get_ref();
-            let setting = named(&known, key.get_ref(), value);
-            match setting.and_then(|setting| Ok((setting, self.texts(setting, value)?))) {
-                Ok((setting, _)) if layer.0.contains_key(&setting.name) => {
+            let given = named(&known, key.get_ref(), value).and_then(|setting| {
+                let given = self.given(setting, value, origin.clone());
+                let wrong =
+                    || format!("takes {}, not a TOML {}", wanted(setting), value.type_str());
+                Ok((&setting.name, given.ok_or_else(wrong)?))
+            });
+            match given {
+                Ok((name, _)) if layer.0.contains_key(name) => {
                     self.problems.push(Problem::at(&origin, "is given twice"));
                 }
-                Ok((setting, texts)) => layer.put(&setting.name, origin, texts),
+                Ok((name, given)) => _ = layer.0.insert(name.clone(), given),
                 Err(what) => self.problems.push(Problem::at(&origin, what)),
             }
         }
         layer
     }
 
-    /// Returns the texts of a value.
-    fn texts(&mut self, setting: &Setting, value: &DeValue<'_>) -> Result<Vec<String>, String> {
-        let (form, key) = (setting.form(), setting.key());
-        let texts = match (form, setting.tables, value) {
-            (_, Some(_), _) if !self.table.wants(&setting.name) => Some(Vec::new()),
-            (_, Some(keys), DeValue::Array(all)) => self.sections(keys, key, all),
-            (Form::List, _, DeValue::Array(all)) => {
-                let items = all.iter().map(Spanned::get_ref);
-                items.map(|item| self.text(form, item)).collect()
+    /// Returns what is given of a setting; `None` if the value is no such thing.
+    fn given(&mut self, setting: &Setting, value: &DeValue<'_>, origin: Origin) -> Option<Given> {
+        let form = setting.form();
+        let texts = match (setting.tables, value) {
+            (Some(_), _) if !self.table.wants(&setting.name) => Vec::new(),
+            (Some(_), DeValue::Array(all)) => return self.tables(setting, all, origin),
+            (None, DeValue::Array(all)) if form == Form::List => {
+                let items = all.iter().map(|item| self.text(form, item.get_ref()));
+                items.collect::<Option<_>>()?
             }
-            _ => self.text(form, value).map(|text| vec![text]),
+            _ => vec![self.text(form, value)?],
         };
-        let wanted = match form {
-            Form::Tables => format!("a table of its own for each, which begins with [[{key}]]"),
-            Form::Switch => "true or false".to_owned(),
-            Form::Optional => "true, false or a text in quotation marks".to_owned(),
-            Form::List => "a list of texts or numbers, or one of them".to_owned(),
-            Form::Text | Form::Path => "a text in quotation marks or a number".to_owned(),
-        };
-        match texts {
-            Some(texts) if form == Form::Tables => Ok(texts),
-            Some(texts) => Ok(setting.items(texts)),
-            None => Err(format!("takes {wanted}, not a TOML {}", value.type_str())),
-        }
+        Some(Given::new(origin, setting.items(texts)))
     }
 
     /// Returns the text of a value that is no list; a path as one relative to the file's folder,
@@ -123,10 +116,11 @@ impl Reader<'_> {
 
     /// Returns `[[key]]` tables as the texts that [`table`](super::table) reads, without those that
     /// have a problem; `None` if one is no table.
-    fn sections(&mut self, keys: &Keys, key: &str, all: &DeArray<'_>) -> Option<Vec<String>> {
-        let mut texts = Vec::new();
+    fn tables(&mut self, setting: &Setting, all: &DeArray<'_>, origin: Origin) -> Option<Given> {
+        let (keys, mut given) = (setting.tables?, Given::new(origin, Vec::new()));
         for entry in all.iter() {
-            let (origin, before) = (self.origin(entry.span().start, key), self.problems.len());
+            let origin = self.origin(entry.span().start, setting.key());
+            let before = self.problems.len();
             let mut layer = self.layer(keys, entry.get_ref().as_table()?);
             open_files(keys, &mut layer, |_| true, &mut self.problems);
             for given in layer.0.values().filter(|given| given.texts.is_empty()) {
@@ -136,10 +130,22 @@ impl Reader<'_> {
             let missing = |key: &str| Problem::at(&origin, format!("has no {key}"));
             let words = (self.table).words(keys, &mut [layer], &missing, &mut self.problems);
             if self.problems.len() == before {
-                texts.push(serde_json::Value::from(words).to_string());
+                given.texts.push(serde_json::Value::from(words).to_string());
+                given.at.push(origin);
             }
         }
-        Some(texts)
+        Some(given)
+    }
+}
+
+/// Returns the values of a setting in words.
+fn wanted(setting: &Setting) -> String {
+    match setting.form() {
+        Form::Tables => format!("tables, of which each begins with [[{}]]", setting.key()),
+        Form::Switch => "true or false".to_owned(),
+        Form::Optional => "true, false or a text in quotation marks".to_owned(),
+        Form::List => "a list of texts or numbers, or one of them".to_owned(),
+        Form::Text | Form::Path => "a text in quotation marks or a number".to_owned(),
     }
 }
 

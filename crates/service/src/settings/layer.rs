@@ -49,6 +49,16 @@ pub struct Given {
     ///
     /// [`table`]: super::table
     pub texts: Vec<String>,
+    /// Origins of the texts: those of tables have lines of their own.
+    pub at: Vec<Origin>,
+}
+
+impl Given {
+    /// Returns texts of one origin.
+    pub fn new(origin: Origin, texts: Vec<String>) -> Self {
+        let at = vec![origin.clone(); texts.len()];
+        Self { origin, texts, at }
+    }
 }
 
 /// Settings of one place, by name.
@@ -65,8 +75,7 @@ impl fmt::Debug for Layer {
 impl Layer {
     /// Sets a setting.
     pub fn put(&mut self, name: &str, origin: Origin, texts: Vec<String>) {
-        let given = Given { origin, texts };
-        self.0.insert(name.to_owned(), given);
+        self.0.insert(name.to_owned(), Given::new(origin, texts));
     }
 
     /// Returns a setting as one text: the last one of several.
@@ -90,6 +99,11 @@ impl Layers {
     pub fn origin(&self, name: &str) -> String {
         let given = self.given(name);
         given.map_or_else(|| DEFAULT.to_owned(), |given| given.origin.to_string())
+    }
+
+    /// Returns the origins of the texts of a setting, which may be tables.
+    pub fn each(&self, name: &str) -> &[Origin] {
+        self.given(name).map_or(&[], |given| &given.at)
     }
 
     /// Returns the same as one text.

@@ -56,10 +56,8 @@ pub(super) fn read(what: &str, path: &Path, most: u64) -> Result<String, String>
         }
         Err(error) => error.to_string(),
     };
-    Err(format!(
-        "cannot read the {what} in {}: {wrong}",
-        path.display()
-    ))
+    let place = path.display();
+    Err(format!("cannot read the {what} in {place}: {wrong}"))
 }
 
 /// Takes the `wanted` secrets that are in files from there.

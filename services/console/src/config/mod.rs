@@ -81,14 +81,12 @@ pub fn check(settings: &mut Settings, check: &mut Check) {
     }
     if https && site.secure_cookies == SecureCookies::Off {
         check.warn(
-            "secure_cookies is off although public_url is one of https: browsers would send the \
-             cookie without TLS, too",
+            "secure_cookies is off though public_url is https: cookies would go without TLS, too",
         );
     }
     if !site.trusted_proxies.is_empty() && public_url.is_none() {
         check.warn(
-            "trusted_proxy is set and public_url is not: the address that people use is taken \
-             from the Host that the proxy sends",
+            "trusted_proxy is set, public_url is not: the address is taken from the proxy's Host",
         );
     }
 }

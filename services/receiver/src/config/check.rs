@@ -14,20 +14,22 @@ const HEADING: &str =
 /// its text, which may hold secrets.
 pub fn hooks(loaded: &Loaded) -> (String, Value) {
     let (layers, outputs) = (&loaded.layers, &loaded.settings.outputs);
-    let webhooks = outputs.webhook.iter().map(|hook| {
+    let webhooks = outputs.webhook.iter().zip(layers.each("webhook"));
+    let webhooks = webhooks.map(|(hook, from)| {
         json!({
             "kind": "webhook", "name": hook.name(), "url": shown_url(&hook.url),
             "signed": hook.secret.is_some(), "channels": hook.channels,
             "timeout": shown_duration(hook.timeout), "attempts": hook.attempts,
             "max_age": shown_duration(hook.max_age), "concurrency": 1,
-            "from": layers.origin("webhook"),
+            "from": from.text,
         })
     });
-    let commands = outputs.exec.iter().map(|hook| {
+    let commands = outputs.exec.iter().zip(layers.each("exec"));
+    let commands = commands.map(|(hook, from)| {
         json!({
             "kind": "exec", "name": hook.name(), "channels": hook.channels,
             "timeout": shown_duration(hook.timeout), "attempts": hook.attempts,
-            "concurrency": hook.concurrency, "from": layers.origin("exec"),
+            "concurrency": hook.concurrency, "from": from.text,
         })
     });
     let hooks: Vec<Value> = webhooks.chain(commands).collect();

@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::Args;
 use data_encoding::{BASE64, HEXLOWER};
 use ring::digest::{SHA256, digest};
-use service::settings::Check;
+use service::settings::{Check, Origin, Problem};
 use service::values::{times, whole};
 use url::Url;
 
@@ -145,25 +145,27 @@ pub(super) fn complete(outputs: &mut Outputs, channels: &[String], check: &mut C
         hook.secret = own.or_else(|| outputs.webhook_secret.clone());
     }
     let mut names = BTreeSet::new();
-    let mut check_hook = |setting: &str, name: String, own: &[String]| {
+    let layers = &check.layers;
+    let mut check_hook = |origin: &Origin, name: String, own: &[String]| {
         let known = |channel: &&String| channels.is_empty() || channels.contains(channel);
         for unknown in own.iter().filter(|channel| !known(channel)) {
             let has = channels.join(", ");
             let what = format!("{name}: the link has no channel {unknown:?}, it has {has}");
-            check.wrong_setting(setting, &what);
+            check.problems.push(Problem::at(origin, what));
         }
         if let Some(name) = names.replace(name) {
-            check.problem(format!(
-                "two webhooks or commands have the name {name}, or are the same; give each a name \
-                 of its own"
-            ));
+            let what = format!(
+                "has the name {name} of another webhook or command, or is the same; give each a \
+                 name of its own"
+            );
+            check.problems.push(Problem::at(origin, what));
         }
     };
-    for hook in &outputs.webhook {
-        check_hook("webhook", hook.name(), &hook.channels);
+    for (hook, origin) in outputs.webhook.iter().zip(layers.each("webhook")) {
+        check_hook(origin, hook.name(), &hook.channels);
     }
-    for hook in &outputs.exec {
-        check_hook("exec", hook.name(), &hook.channels);
+    for (hook, origin) in outputs.exec.iter().zip(layers.each("exec")) {
+        check_hook(origin, hook.name(), &hook.channels);
     }
 }
 

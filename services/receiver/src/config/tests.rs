@@ -308,6 +308,9 @@ concurrency = 4
     let json = checked(&loaded).1;
     assert_eq!(json["hooks"][1]["name"], "second");
     assert_eq!(json["hooks"][2]["concurrency"], 4);
+    let from = |hook: usize| json["hooks"][hook]["from"].as_str().unwrap();
+    assert!(from(1).ends_with("line 17: webhook"), "{}", from(1));
+    assert!(from(2).ends_with("line 22: exec"), "{}", from(2));
     assert_eq!(
         json["settings"].as_array().unwrap().len(),
         TABLE.settings().len()

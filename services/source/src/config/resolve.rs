@@ -54,11 +54,8 @@ fn exposed(layers: &Layers) -> Option<String> {
     let mut settings = layers.0.last()?.0.values();
     let mode = std::fs::metadata(path).ok()?.permissions().mode();
     let exposed = mode & 0o044 != 0 && settings.any(has_password);
-    exposed.then(|| {
-        format!(
-            "{path} holds a password and other users may read it; to end that: chmod 600 {path}"
-        )
-    })
+    let what = "holds a password and other users may read it; to end that: chmod 600";
+    exposed.then(|| format!("{path} {what} {path}"))
 }
 
 fn has_password(given: &Given) -> bool {
