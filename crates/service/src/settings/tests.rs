@@ -170,22 +170,22 @@ channels = true
 [[hook]]
 ulr = \"u\"
 ";
-    let (_, problems) = TABLE.text_layer(Path::new("/none/f.toml"), text);
+    let (_, problems) = TABLE.text_layer(Path::new("/no/f.toml"), text);
     let Problems(problems) = Problems::from(problems);
     assert_eq!(
         problems,
         [
-            "/none/f.toml line 1: udp_prts: there is no such setting; is udp_ports meant?",
-            "/none/f.toml line 2: capture: takes true or false, not a TOML string",
-            "/none/f.toml line 3: config: a file cannot name another one",
-            "/none/f.toml line 4: data: takes a text in quotation marks or a number, not a TOML \
+            "/no/f.toml line 1: udp_prts: there is no such setting; is udp_ports meant?",
+            "/no/f.toml line 2: capture: takes true or false, not a TOML string",
+            "/no/f.toml line 3: config: a file cannot name another one",
+            "/no/f.toml line 4: data: takes a text in quotation marks or a number, not a TOML \
              boolean",
-            "/none/f.toml line 7: secret_file: cannot read the secret in /none/s: No such file or \
+            "/no/f.toml line 7: secret_file: cannot read the secret in /no/s: No such file or \
              directory (os error 2)",
-            "/none/f.toml line 8: channels: takes a list of texts or numbers, or one of them, not a \
+            "/no/f.toml line 8: channels: takes a list of texts or numbers, or one of them, not a \
              TOML boolean",
-            "/none/f.toml line 9: hook: has no url",
-            "/none/f.toml line 10: ulr: there is no such setting; is url meant?",
+            "/no/f.toml line 9: hook: has no url",
+            "/no/f.toml line 10: ulr: there is no such setting; is url meant?",
         ]
     );
     let (_, problems) = TABLE.text_layer(Path::new("f"), "hook = \"u\"");
