@@ -19,10 +19,10 @@ const CHURNING: u64 = 200;
 /// Returns in the end, at least: six a second leave or crash for ten seconds.
 const RETURNED: u64 = 30;
 
-/// sw2: 200 receivers, each with 1 % loss of its own, leave, crash and come back at random, with the
-/// source's default timing. Every update comes to every receiver, once; the source repairs what is
-/// lost before receivers have to ask for it, as they do after three seconds; and an ordinary receiver
-/// beside them stays on the flow.
+/// sw2: 200 receivers, each with 1 % loss of its own, leave, crash and come back at random, with
+/// the source's default timing. Every update comes to every receiver, once; the source repairs what
+/// is lost before receivers have to ask for it, as they do after three seconds; and an ordinary
+/// receiver beside them stays on the flow.
 ///
 /// # Errors
 /// One of these does not hold.

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use flexicast_tokio::receiver::Event;
 use flexicast_tokio::source::{FlowEndpoint, SourceAddress, SourceStatus};
 use flexicast_tokio::{Rung, Via};
 use tokio::time::timeout;
@@ -461,4 +462,25 @@ async fn a_receiver_that_changes_its_address_continues() {
     probe.until_seq(20).await;
     assert!(probe.disconnected.is_empty(), "{:?}", probe.disconnected);
     assert_eq!(source.status().await.counters.migrations, 1);
+}
+
+/// A receiver whose name of the source leads nowhere finds the source where it was last.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_source_is_found_where_it_was_last() {
+    let site = Site::new();
+    let source = site.source().await;
+    let silent = [(); 2].map(|()| std::net::UdpSocket::bind("127.0.0.1:0").unwrap());
+    let [name, older] = silent.each_ref().map(|one| one.local_addr().unwrap());
+    let mut config = site.receiver_config(name);
+    config.known = vec![older, source.addr];
+    let mut probe = site.start_receiver(config);
+    let known = loop {
+        if let Event::Addresses { known } = probe.event().await {
+            break known;
+        }
+    };
+    assert_eq!(known, [source.addr]);
+    site.publish(&source.handle, 20).await;
+    probe.until_seq(20).await;
+    assert_eq!(probe.connected, [source.addr]);
 }
