@@ -124,6 +124,7 @@ impl Board {
     }
 
     /// Returns the addresses at which the source is; none before it has served this receiver.
+    #[must_use]
     pub fn known(&self) -> watch::Receiver<Vec<SocketAddr>> {
         self.known.subscribe()
     }

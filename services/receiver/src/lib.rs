@@ -2,12 +2,12 @@
 //! date.
 //!
 //! `cli` and `config` are its settings, with the enrolment `link`; `data` is the data folder, with
-//! the receiver's `credential` and its `admission`. `run` connects the transport
-//! (`flexicast-tokio`, through `transport`) to the outputs: `receive` is the loop between the two,
-//! `deliver` the order of steps for one batch, `sink` the files of a channel (with `cursor` and
-//! `delivery_log`), `journal` the log from which `http` serves clients and `hooks` serves webhooks
-//! and commands. `board` and `status` are the observable state, `notify` the systemd notifications,
-//! `memory` the allocator's limits, `doctor` the diagnosis.
+//! the receiver's `credential`, its `admission`, and the source's last `addresses`. `run` connects
+//! the transport (`flexicast-tokio`, through `transport`) to the outputs: `receive` is the loop
+//! between the two, `deliver` the order of steps for one batch, `sink` the files of a channel (with
+//! `cursor` and `delivery_log`), `journal` the log from which `http` serves clients and `hooks`
+//! serves webhooks and commands. `board` and `status` are the observable state, `notify` the
+//! systemd notifications, `memory` the allocator's limits, `doctor` the diagnosis.
 
 pub mod addresses;
 pub mod admission;
