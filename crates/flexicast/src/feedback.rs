@@ -168,7 +168,7 @@ impl FeedbackOpener {
     }
 
     /// Opens a packet like [`FeedbackOpener::open`], which counts as arrived only if `accepts`
-    /// returns true: whoever copies a packet and is faster must not take its place.
+    /// returns true: a copy that is faster than its original must not take its place.
     pub(crate) fn open_if<'a>(
         &mut self,
         packet: &'a mut [u8],

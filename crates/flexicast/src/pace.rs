@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_that_is_not_urgent_waits_until_it_holds_up_nobody() {
+    fn a_packet_that_is_not_urgent_waits_until_it_holds_up_no_other() {
         let start = Instant::now();
         let mut bucket = TokenBucket::new(8_000, 3_000);
         let patience = Duration::from_millis(500);

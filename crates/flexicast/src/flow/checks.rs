@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(
             checks.next_timeout(),
             Some(now + AWAY * 9),
-            "nobody is idle"
+            "no member is idle"
         );
         let idle = MemberTimer {
             is_idle: true,

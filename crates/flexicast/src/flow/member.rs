@@ -138,8 +138,8 @@ pub(crate) struct Resolution {
     pub(crate) acked: Vec<Range<u64>>,
     /// Packets newly found to be lost, ascending.
     pub(crate) lost: Vec<Range<u64>>,
-    /// Packets found to be lost, that the member's path does not take: not among `lost`, and no sign of
-    /// congestion.
+    /// Lost packets that the member's path does not take, which is no sign of congestion: these are
+    /// not among `lost`.
     pub(crate) oversized: Vec<Range<u64>>,
     /// Packets found to be lost earlier that arrived after all.
     pub(crate) spurious: Vec<u64>,
@@ -440,6 +440,7 @@ impl Member {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::single_range_in_vec_init)]
     use super::*;
     use crate::Rung;
     use crate::flow::ledger::PacketContents;

@@ -91,8 +91,8 @@ impl Pings {
     }
 
     /// Notes that a packet was sent. With `probe` its acknowledgements, which are delayed by
-    /// `ack_delay`, are probed for after the longest probe timeout of all members, but no later than
-    /// `probe`. That is restarted by each packet: one PING follows the last of them.
+    /// `ack_delay`, are probed for after the longest probe timeout of all members, but no later
+    /// than `probe`. That is restarted by each packet: one PING follows the last of them.
     pub(super) fn note_sent(&mut self, now: Instant, ack_delay: Duration, probe: Option<Duration>) {
         self.last_sent = Some(now);
         let timeout = self.longest.get() + ack_delay;

@@ -57,7 +57,6 @@ impl RepairedTail {
 }
 
 #[cfg(test)]
-#[allow(clippy::single_range_in_vec_init)]
 mod tests {
     use std::time::Duration;
 

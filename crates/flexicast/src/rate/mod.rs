@@ -350,9 +350,9 @@ impl RateController {
     }
 
     /// Takes that a member reports `marked` more packets with the ECN mark of congestion; the
-    /// newest packet that it acknowledges is `largest`, which may be a probe of a size. They act as a
-    /// loss event, at most once per round trip, and are no losses (RFC 3168 section 6.1.2, RFC 9002
-    /// section 7.1).
+    /// newest packet that it acknowledges is `largest`, which may be a probe of a size. They act as
+    /// a loss event, at most once per round trip, and are no losses (RFC 3168 section 6.1.2, RFC
+    /// 9002 section 7.1).
     pub fn on_marked(&mut self, member: MemberId, marked: u64, largest: u64, now: Instant) {
         let Some(reporter) = self.members.get_mut(&member).filter(|_| marked > 0) else {
             return;
@@ -370,8 +370,8 @@ impl RateController {
         self.plan_tick(now);
     }
 
-    /// Takes back what the loss of these packets meant for a member, if it was told: they arrived
-    /// after all, later than others.
+    /// Takes back what the loss of these packets meant for a member, if it was reported here: they
+    /// arrived after all, later than others.
     pub fn on_spurious_loss(&mut self, member: MemberId, packets: &[u64], now: Instant) {
         let Some(reporter) = self.members.get_mut(&member) else {
             return;

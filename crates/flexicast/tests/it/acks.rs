@@ -95,7 +95,7 @@ fn a_long_delay_is_no_silence() {
     }
 }
 
-/// Returns the times of PINGs in the second after an update that nobody acknowledges, with an
+/// Returns the times of PINGs in the second after an update that no member acknowledges, with an
 /// acknowledgement delay that many members have made long.
 fn pings_after_an_update(ack_delay: Duration) -> Vec<u32> {
     let (start, path) = (Instant::now(), PathId::new(1, Rung::Multicast));

@@ -224,8 +224,8 @@ fn feedback_from_another_address_is_answered_by_a_notice_alone() {
     lab.assert_complete(1);
 }
 
-/// A copy of each packet that is faster than it, from an address of its own, takes nothing away from
-/// the member, and the packet still counts once.
+/// A copy of each packet that is faster than it, from an address of its own, takes nothing from the
+/// member, and the packet still counts once.
 #[test]
 fn an_observer_that_is_faster_silences_no_member() {
     let mut lab = lab(11, 2);

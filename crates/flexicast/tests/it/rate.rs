@@ -178,9 +178,9 @@ fn without_patience_a_path_that_reorders_looks_lossy() {
     assert!(rate < 3_000_000, "{rate} bit/s");
 }
 
-/// A queue that fills at once makes a member's packets so late that all are repaired before they are
-/// acknowledged. What the member reports of them then still counts: it neither stays nor leaves as
-/// one that is silent.
+/// A queue that fills at once makes a member's packets so late that all are repaired before they
+/// are acknowledged. What the member reports of them then still counts: it neither stays nor leaves
+/// as one that is silent.
 #[test]
 fn a_member_whose_packets_all_come_late_is_too_slow_or_lossy() {
     for seed in 1..=4 {

@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// The newest packet that an acknowledgement with marks covers may be one that rate control does not
-/// know, such as a probe of a size.
+/// The newest packet that an acknowledgement with marks covers may be one that rate control does
+/// not know, such as a probe of a size.
 #[test]
 fn marks_count_whatever_the_newest_packet_is() {
     for (policy, members) in [
