@@ -91,7 +91,7 @@ fn side_by_side(parcel: &Parcel) -> Result<(Cost, Cost)> {
 fn by_flow(mut ends: Ends, parcel: &Parcel) -> Result<Cost> {
     let mut watch = Stopwatch::new();
     let (mut offered, mut seq, mut received, mut packets) = (0, 0, 0, 0);
-    let mut train = vec![Vec::with_capacity(UDP_PAYLOAD); TRAIN];
+    let mut train = vec![vec![0; UDP_PAYLOAD]; TRAIN];
     while let Some(update) = parcel.piece(offered) {
         offered += update.len();
         seq += 1;
