@@ -22,6 +22,8 @@ const STAGGER: Duration = Duration::from_millis(250);
 const LOOKUP_WITHIN: Duration = Duration::from_secs(10);
 /// Addresses that are tried at once.
 const MAX_ADDRESSES: usize = 8;
+/// Of these, known otherwise than by the name, at least, where there are so many.
+const KNOWN_ADDRESSES: usize = 2;
 
 /// Attempts that run side by side.
 pub(super) struct Race {
@@ -237,15 +239,17 @@ fn in_order(found: Vec<SocketAddr>, candidates: &Candidates) -> VecDeque<SocketA
             }
         }
     }
+    // Stable sorts: among themselves they stay in their order.
+    let is_last = |address: &SocketAddr| candidates.last.contains(address);
+    order.make_contiguous().sort_by_key(is_last);
+    // A name with many addresses leaves some room for those that are known.
+    order.truncate(MAX_ADDRESSES - candidates.known.len().min(KNOWN_ADDRESSES));
     for address in &candidates.known {
         if !order.contains(address) {
             order.push_back(*address);
         }
     }
-    // A stable sort: among themselves they stay in their order.
-    order
-        .make_contiguous()
-        .sort_by_key(|address| candidates.last.contains(address));
+    order.make_contiguous().sort_by_key(is_last);
     order.truncate(MAX_ADDRESSES);
     order
 }
@@ -264,6 +268,21 @@ mod tests {
             last: list.to_vec(),
             ..Candidates::default()
         }
+    }
+
+    #[test]
+    fn a_name_with_many_addresses_leaves_room_for_known_ones() {
+        let found = (1..50).map(|n| SocketAddr::from(([10, 0, 0, n], 1)));
+        let known: Vec<SocketAddr> = [[192, 0, 2, 1], [10, 0, 0, 40]]
+            .map(|ip| (ip, 1).into())
+            .into();
+        let candidates = Candidates {
+            known: known.clone(),
+            last: vec![],
+        };
+        let order = in_order(found.collect(), &candidates);
+        assert_eq!(order.len(), MAX_ADDRESSES);
+        assert!(known.iter().all(|address| order.contains(address)));
     }
 
     #[test]

@@ -339,6 +339,7 @@ mod tests {
         next.announced(vec![alone], old, now);
         assert!(next.next_timeout().is_none(), "there is no other");
     }
+
     /// The last address replaces all that were known before.
     #[test]
     fn the_source_is_found_where_it_was_last() {

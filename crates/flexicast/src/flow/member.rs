@@ -10,7 +10,7 @@ use super::lag::Lag;
 use super::ledger::{Ledger, StreamRange};
 use super::pmtu::MemberSize;
 use super::reordering::Reordering;
-use super::tail::RepairedTail;
+use super::tail::{RepairedPacket, RepairedTail};
 use crate::ack::PathAck;
 use crate::ecn::EcnValidation;
 use crate::range::{RangeSet, append};
@@ -138,6 +138,8 @@ pub(crate) struct Resolution {
     pub(crate) acked: Vec<Range<u64>>,
     /// Packets newly found to be lost, ascending.
     pub(crate) lost: Vec<Range<u64>>,
+    /// Full packets among these of which the ledger knows nothing any more, ascending.
+    pub(crate) full: Vec<Range<u64>>,
     /// Lost packets that the member's path does not take, which is no sign of congestion: these are
     /// not among `lost`.
     pub(crate) oversized: Vec<Range<u64>>,
@@ -147,6 +149,15 @@ pub(crate) struct Resolution {
     pub(crate) gaps: Vec<u64>,
     /// Data packets after which nothing was acknowledged in time, ascending.
     pub(crate) tail: Vec<u64>,
+}
+
+impl Resolution {
+    /// Notes a packet of a repaired tail that is acknowledged or lost.
+    fn note_full(&mut self, packet: RepairedPacket, ledger: &Ledger) {
+        if packet.is_full && packet.pn < ledger.base() {
+            append(&mut self.full, packet.pn);
+        }
+    }
 }
 
 /// Appends the stream ranges of a lost packet, joined with the last ones where they continue them.
@@ -267,7 +278,10 @@ impl Member {
                 self.reordering.on_acked(range, took, |pn| late.push(pn));
             }
             self.resolve_with(range.clone(), ledger, |new| out.acked.push(new));
-            self.repaired.on_acked(range, &mut out.acked);
+            for late in self.repaired.on_acked(range) {
+                append(&mut out.acked, late.pn);
+                out.note_full(late, ledger);
+            }
         }
         if is_newest {
             self.largest = Some(largest);
@@ -296,9 +310,9 @@ impl Member {
             for pn in gap.clone() {
                 let Some(sent) = ledger.get(pn) else { continue };
                 let is_overtaken = by_order && ledger.sent_between(pn, largest) >= PACKET_THRESHOLD;
-                let due = due(sent.at);
-                if !is_overtaken && due > now {
-                    self.loss_at = Some(due);
+                let later = (!is_overtaken).then(|| due(sent.at)).filter(|at| *at > now);
+                if later.is_some() {
+                    self.loss_at = later;
                     if pn > gap.start {
                         out.lost.push(gap.start..pn);
                     }
@@ -321,9 +335,10 @@ impl Member {
                 self.loss_at = Some(self.loss_at.map_or(at, |earlier| earlier.min(at)));
                 break;
             }
-            if let Some((pn, sent)) = self.repaired.take_first() {
-                self.reordering.on_lost(pn, sent);
-                append(&mut out.lost, pn);
+            if let Some(packet) = self.repaired.take_first() {
+                self.reordering.on_lost(packet.pn, packet.sent);
+                append(&mut out.lost, packet.pn);
+                out.note_full(packet, ledger);
             }
         }
         out.lost.sort_unstable_by_key(|range| range.start);
@@ -371,7 +386,11 @@ impl Member {
                     break 'tail;
                 }
                 settled.tail.push(pn);
-                self.repaired.push(pn, sent.at);
+                self.repaired.push(RepairedPacket {
+                    pn,
+                    sent: sent.at,
+                    is_full: ledger.full_in(pn..pn + 1) > 0,
+                });
                 repaired.push(pn..pn + 1);
             }
         }
@@ -533,7 +552,7 @@ mod tests {
         let update = |seq| StreamRange { seq, range: 0..9 };
         for seq in 3..7 {
             let contents = PacketContents::One(update(seq));
-            ledger.push(start + 100 * MS, contents, 1, false);
+            ledger.push(start + 100 * MS, contents, 1, seq < 6);
         }
         // The queue has grown so fast that all are repaired before they arrive.
         let mut out = Resolution::default();
@@ -543,11 +562,14 @@ mod tests {
         let (mut out, now) = (Resolution::default(), start + 500 * MS);
         assert!(member.on_ack(&ack(5..6), &delays, &mut ledger, now, &mut out));
         assert_eq!((out.acked, out.lost), (vec![5..6], vec![]), "a long way");
+        assert_eq!(out.full, [5..6], "the ledger has forgotten it");
         assert!(member.rtt.smoothed() > 60 * MS);
         let (mut out, now) = (Resolution::default(), start + 600 * MS);
         assert!(!member.on_ack(&ack(4..5), &delays, &mut ledger, now, &mut out));
         assert_eq!((&out.acked[..], &out.lost[..]), (&[4..5][..], &[3..4][..]));
         assert!(out.gaps.is_empty(), "repaired already");
+        let full: u64 = out.full.iter().map(|range| range.end - range.start).sum();
+        assert_eq!(full, 2);
         assert_eq!(member.largest_acked(), Some(5));
     }
 }

@@ -190,7 +190,14 @@ impl Pmtu {
             return;
         }
         let from = self.applied.1;
-        let full = |range: &Range<u64>, from: u64| ledger.full_in(range.start.max(from)..range.end);
+        let full = |range: &Range<u64>, from: u64| {
+            let range = range.start.max(from)..range.end;
+            let repaired = settled.full.iter().map(|full| {
+                let end = full.end.min(range.end);
+                end.saturating_sub(full.start.max(range.start))
+            });
+            ledger.full_in(range.clone()) + repaired.sum::<u64>()
+        };
         let acked = settled.acked.iter().filter(|range| full(range, from) > 0);
         let acked = acked.map(|range| range.end).max();
         member.acked = member.acked.max(acked.unwrap_or(0));
@@ -211,7 +218,7 @@ impl Pmtu {
         let lost: u64 = settled.lost.iter().map(|range| full(range, behind)).sum();
         member.lost += lost;
         if member.confirmed < self.size && lost > 0 {
-            let is_full = |pn| pn >= from && ledger.full_in(pn..pn + 1) > 0;
+            let is_full = |pn| full(&(pn..pn + 1), from) > 0;
             let all = std::mem::take(&mut settled.lost);
             for pn in all.into_iter().flatten() {
                 match is_full(pn) {

@@ -372,14 +372,15 @@ mod tests {
         assert_eq!(part.flow.chunks[&0].as_ptr(), at);
         let whole = part.assemble();
         assert_eq!(whole[..], [[2; 1024], [3; 1024]].concat());
-        // Much more than is needed, or as much as no chunk has, is no spare.
+        // As much as no chunk has is no spare, and much more than is needed is none here.
         for size in [CHUNK / 4, CHUNK + 1] {
             spare.reclaim(vec![0; size].into());
-            part = Assembly::default();
-            part.add_flow(0, &[2; 1024], None, &mut spare);
-            part.add_flow(1024, &[3; 1024], None, &mut spare);
-            assert_eq!(part.flow.chunks[&0].capacity(), 2048);
+            assert_eq!(spare.0.capacity(), CHUNK / 4);
         }
+        part = Assembly::default();
+        part.add_flow(0, &[2; 1024], None, &mut spare);
+        part.add_flow(1024, &[3; 1024], None, &mut spare);
+        assert_eq!(part.flow.chunks[&0].capacity(), 2048);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
 use std::net::UdpSocket as StdSocket;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver as StdReceiver, TryRecvError as StdTryRecvError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -113,7 +114,7 @@ impl Shards {
         context: ShardContext,
     ) -> io::Result<Self> {
         if others.is_empty() {
-            let shard = Shard::new(0, UdpSocket::from_std(first)?, context);
+            let shard = Shard::new(0, UdpSocket::from_std(first)?, context, Arc::default());
             return Ok(Shards::Inline(Box::new(shard)));
         }
         let started = Instant::now();

@@ -12,6 +12,7 @@ mod thread;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use flexicast::feedback::{FeedbackIds, is_feedback};
@@ -68,10 +69,17 @@ pub(super) struct Shard {
     intake: RecvBatch,
     arrivals: Arrivals,
     buffer: Vec<u8>,
+    /// Whether the engine has given the shard up: its successor reads the same socket.
+    is_retired: Arc<AtomicBool>,
 }
 
 impl Shard {
-    pub(super) fn new(number: u8, socket: UdpSocket, context: ShardContext) -> Self {
+    pub(super) fn new(
+        number: u8,
+        socket: UdpSocket,
+        context: ShardContext,
+        is_retired: Arc<AtomicBool>,
+    ) -> Self {
         Shard {
             ids: ConnectionIds::new(&context.reset_key, number),
             arrivals: Arrivals::new(socket.dropped(), Instant::now()),
@@ -85,6 +93,7 @@ impl Shard {
             draining: false,
             intake: RecvBatch::new(),
             buffer: vec![0; 65_536.max(Link::BUFFER)],
+            is_retired,
         }
     }
 
@@ -142,6 +151,9 @@ impl Shard {
     fn read_socket(&mut self) -> std::io::Result<bool> {
         // Answers to a datagram are sent after the loop: the socket is borrowed while it is read.
         for _ in 0..BATCHES {
+            if self.is_retired.load(Ordering::Relaxed) {
+                return Ok(true);
+            }
             let mut datagrams = Vec::new();
             match self.socket.try_recv(&mut self.intake, |d| {
                 datagrams.push((d.from, d.to, d.data.to_vec()));
@@ -152,6 +164,10 @@ impl Shard {
             }
             let now = Instant::now();
             for (from, to, data) in datagrams {
+                // It may have been given up while it took the last one.
+                if self.is_retired.load(Ordering::Relaxed) {
+                    return Ok(true);
+                }
                 let to = self.address_of(to);
                 self.datagram(Passed { from, to, data }, false, now);
             }
@@ -426,7 +442,7 @@ impl Shard {
 
 impl Drop for Shard {
     fn drop(&mut self) {
-        // One that hung has its successor counted already, but not what it accepted since.
+        // The engine has removed the sessions of one that hung, but not what it accepted since.
         for session in self.peers.sessions() {
             self.context.gate.leave(session);
         }

@@ -59,7 +59,7 @@ impl ShardThread {
                 let failed = outbox.clone();
                 let served = runtime.block_on(async move {
                     let socket = UdpSocket::from_std(socket)?;
-                    let shard = Shard::new(number, socket, context);
+                    let shard = Shard::new(number, socket, context, Arc::clone(&is_retired));
                     serve(number, shard, inbox, outbox, &is_retired).await
                 });
                 if let Err(error) = served {
@@ -131,6 +131,9 @@ async fn serve(
         }
         if !is_blocked {
             shard.receive()?;
+            if is_retired.load(Ordering::Relaxed) {
+                return Ok(());
+            }
             for datagram in passage.take(number) {
                 shard.take_passed(datagram, now);
             }
