@@ -112,18 +112,19 @@ async fn drain(engine: &Engine, time: Duration) {
     }
 }
 
-/// Opens the sockets that gateways reach; `[::]` stands for all addresses of both families.
+/// Opens the sockets that gateways reach; `[::]` stands for all addresses of both families, or only
+/// of IPv6 where an IPv4 address with the same port is listed.
 fn open_ports(listen: &[SocketAddr]) -> anyhow::Result<Vec<UdpPort>> {
     let mut ports = Vec::new();
     for address in listen {
-        let v4: SocketAddr = (Ipv4Addr::UNSPECIFIED, address.port()).into();
         if *address != (Ipv6Addr::UNSPECIFIED, address.port()).into() {
             ports.push(open(*address)?);
             continue;
         }
         let mut port = address.port();
-        if !listen.contains(&v4) {
-            let v4 = open(v4)?;
+        // All addresses of IPv4 exclude a single one with the same port.
+        if !listen.iter().any(|a| a.is_ipv4() && a.port() == port) {
+            let v4 = open((Ipv4Addr::UNSPECIFIED, port).into())?;
             // The same port for both, also if the kernel chose it.
             port = v4.local_addr().port();
             ports.push(v4);
@@ -157,4 +158,24 @@ fn no_ipv6(error: &io::Error) -> bool {
         error.kind(),
         io::ErrorKind::Unsupported | io::ErrorKind::AddrNotAvailable
     ) || error.to_string().contains("Address family not supported")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn an_ipv4_address_may_be_next_to_all_addresses_with_its_port() {
+        let free = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let listed = free.local_addr().unwrap();
+        drop(free);
+        let all: SocketAddr = (Ipv6Addr::UNSPECIFIED, listed.port()).into();
+        for listen in [[all, listed], [listed, all]] {
+            let ports = open_ports(&listen).unwrap();
+            let v4 = ports.iter().map(UdpPort::local_addr);
+            let v4: Vec<SocketAddr> = v4.filter(SocketAddr::is_ipv4).collect();
+            assert_eq!(v4, [listed]);
+        }
+    }
 }
