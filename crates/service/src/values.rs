@@ -93,6 +93,18 @@ where
     }
 }
 
+/// Parses a boolean, in any case of letters.
+///
+/// # Errors
+/// The text is none.
+pub fn boolean(text: &str) -> Result<bool, String> {
+    match text.trim().to_ascii_lowercase().as_str() {
+        "true" | "yes" | "on" | "t" | "y" | "1" => Ok(true),
+        "false" | "no" | "off" | "f" | "n" | "0" => Ok(false),
+        _ => Err("is neither true nor false".to_owned()),
+    }
+}
+
 /// Returns a parser of one of the words, for what it means.
 pub fn one_of<T: Copy>(words: &'static [(&str, T)]) -> impl Fn(&str) -> Result<T, String> + Clone {
     move |text| {
@@ -146,8 +158,12 @@ pub fn size(least: u64) -> impl Fn(&str) -> Result<u64, String> + Clone {
 }
 
 /// Returns a time, perhaps none at all; where `seconds` is true, a number without a unit is one of
-/// seconds.
+/// seconds. Months and years are refused: `1M` is as easily a million.
 pub fn time(text: &str, seconds: bool) -> Option<Duration> {
+    let no_days = text.replace("day", "");
+    if no_days.contains(['M', 'y']) || no_days.contains("mo") {
+        return None;
+    }
     match text.trim().parse().ok().filter(|_| seconds) {
         Some(number) => Duration::try_from_secs_f64(number).ok(),
         None => humantime::parse_duration(text).ok(),
@@ -161,7 +177,7 @@ pub fn times(
     seconds: bool,
 ) -> impl Fn(&str) -> Result<Duration, String> + Clone {
     move |text| {
-        let wrong = || "is no duration, such as 500ms, 10s, 5m, 12h or 7d".to_owned();
+        let wrong = || "is no duration in ms, s, m, h, d or w, such as 500ms, 10s or 7d".to_owned();
         let given = time(text, seconds).ok_or_else(wrong)?;
         let fits = time(least, false) <= Some(given) && Some(given) <= time(most, false);
         fits.then_some(given)
@@ -194,6 +210,7 @@ mod tests {
         assert_eq!(ms(" 10 s "), Ok(10_000));
         assert_eq!(ms("5m"), Ok(300_000));
         assert_eq!(ms("7d"), Ok(7 * 86_400_000));
+        assert_eq!(ms("1day 2 days"), ms("3d"));
         assert_eq!((ms("1.5s"), ms("2w")), (Ok(1500), Ok(14 * 86_400_000)));
         for wrong in [
             "",
@@ -207,6 +224,10 @@ mod tests {
             "1.5.1s",
             ".s",
             "infs",
+            "1M",
+            "1y",
+            "2months",
+            "1d 1year",
         ] {
             assert!(duration(wrong).is_err(), "{wrong}");
         }
@@ -272,6 +293,8 @@ mod tests {
         }
         assert!(name(&machine_name("x")).is_ok());
         let format = |text| one_of(&[("text", 1), ("json", 2)])(text);
+        assert_eq!((boolean("true\r"), boolean("OFF")), (Ok(true), Ok(false)));
+        assert_eq!(boolean(""), Err("is neither true nor false".to_owned()));
         assert_eq!(format(" json"), Ok(2));
         assert_eq!(format("xml"), Err("is neither text nor json".to_owned()));
     }

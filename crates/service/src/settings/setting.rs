@@ -4,8 +4,9 @@ use std::any::TypeId;
 use std::path::PathBuf;
 
 use clap::builder::Resettable::Reset;
-use clap::builder::{BoolishValueParser, TypedValueParser};
 use clap::{Arg, ArgAction, Args, Command};
+
+use crate::values::boolean;
 
 /// Setting that names the TOML file; every program has it, and the file itself cannot.
 pub const CONFIG: &str = "config";
@@ -244,7 +245,7 @@ fn switch(arg: Arg) -> Arg {
         _ => return arg,
     };
     arg.action(ArgAction::Set)
-        .value_parser(BoolishValueParser::new().map(move |on| on != opposite))
+        .value_parser(move |text: &str| boolean(text).map(|on| on != opposite))
         .value_name("true|false")
         .num_args(0..=1)
         .require_equals(true)

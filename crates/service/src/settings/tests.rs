@@ -123,6 +123,17 @@ fn the_strongest_place_wins_and_an_empty_variable_is_none() {
 }
 
 #[test]
+fn booleans_are_trimmed_and_quoted_where_they_are_wrong() {
+    let capture = |text| resolved(&TABLE, gathered(&[], &[("FLEXFEED_CAPTURE", text)]));
+    assert!(capture("True\r").unwrap().capture);
+    let wrong = capture("maybe").unwrap_err().join("\n");
+    assert!(
+        wrong.contains("\"maybe\" is neither true nor false"),
+        "{wrong}"
+    );
+}
+
+#[test]
 fn flags_arguments_and_variables_are_understood() {
     let words = [
         "--ports=1,2",

@@ -6,7 +6,7 @@ use std::num::NonZeroU16;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use service::values::{listen, scaled, times, whole};
+use service::values::{boolean, listen, scaled, times, whole};
 use url::Host;
 
 use super::{CONSOLE, Keep};
@@ -120,10 +120,10 @@ pub(super) fn count(text: &str) -> Result<Option<u64>, String> {
 
 /// Parses the console's address; `None` for no console.
 pub(super) fn console(text: &str) -> Result<Option<SocketAddr>, String> {
-    match text.trim() {
-        "true" | "on" | "yes" | "1" => listen(CONSOLE, 0).map(Some),
-        "false" | "off" | "no" | "0" => Ok(None),
-        text => listen(text, 9470)
+    match boolean(text) {
+        Ok(true) => listen(CONSOLE, 0).map(Some),
+        Ok(false) => Ok(None),
+        Err(_) => listen(text, 9470)
             .map(Some)
             .map_err(|what| format!("{what}, and neither true nor false")),
     }
@@ -139,5 +139,19 @@ pub fn rate(text: &str) -> Result<u64, String> {
         Some(bits @ 64e3..=100e9) => Ok(bits as u64),
         Some(_) => Err("is not within 64k and 100G".into()),
         None => Err("write a rate in bit/s such as 10M, 500k or 1G".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_console_is_a_boolean_or_an_address() {
+        for (text, expected) in [("True\r", listen(CONSOLE, 0).ok()), (" OFF", None)] {
+            assert_eq!(console(text), Ok(expected), "{text:?}");
+        }
+        let wrong = console("maybe").err().unwrap_or_default();
+        assert!(wrong.contains("neither true nor false"), "{wrong}");
     }
 }
