@@ -32,10 +32,9 @@ impl Secret {
     /// If it is too short or no Base64.
     pub fn parse(text: &str) -> Result<Self, String> {
         let text = text.trim();
+        let wrong = |_| format!("what follows {PREFIX} is no Base64");
         let bytes = match text.strip_prefix(PREFIX) {
-            Some(rest) => BASE64
-                .decode(rest.as_bytes())
-                .map_err(|_| format!("what follows {PREFIX} is no Base64"))?,
+            Some(rest) => BASE64.decode(rest.as_bytes()).map_err(wrong)?,
             None => text.as_bytes().to_vec(),
         };
         if bytes.len() < MIN_SECRET {

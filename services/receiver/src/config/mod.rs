@@ -29,9 +29,12 @@ A receiver needs an enrolment link; the operator of the source has it. It looks 
 
   flexfeed://TOKEN@host:4433?pin=sha256:PIN&ch=lore
 
-Give it as the only argument, in single quotes because it has an & in it; or, to keep it out of the
-list of processes, in a file that --link-file FILE names. FLEXFEED_LINK and FLEXFEED_LINK_FILE do
-the same as variables, and link_file = \"FILE\" in the file of --config FILE.
+Give it in one of these ways:
+
+  flexfeed-receiver 'LINK'                   in single quotes, because it has an & in it
+  flexfeed-receiver --link-file FILE         keeps it out of the list of processes
+  FLEXFEED_LINK or FLEXFEED_LINK_FILE        the same as environment variables, for containers
+  link_file = \"FILE\"                         in the file of --config FILE
 
 If the source is yours: 'flexfeed-source token create' prints one. See 'flexfeed-receiver --help'
 for everything else.";

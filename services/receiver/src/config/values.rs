@@ -1,6 +1,7 @@
 //! Parsers of values that only a receiver has.
 
-use std::fs;
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
 use service::values::whole;
@@ -11,6 +12,9 @@ use crate::link::{Link, LinkError};
 
 /// The longest name of a webhook or command.
 const MAX_HOOK_NAME: usize = 64;
+
+/// Bytes of a file of certificates that are looked at.
+const MAX_PEM: u64 = 4 << 20;
 
 /// Returns the line with the link of a file, whose comments begin with #.
 pub fn link_line(text: &str) -> &str {
@@ -26,8 +30,10 @@ pub fn link(text: &str) -> Result<Link, LinkError> {
 
 /// Checks that a file has certificates; the transport reads it.
 pub fn has_certificate(path: &Path) -> Result<(), String> {
-    let bytes = fs::read(path).map_err(FileError::of("read the authorities in", path));
-    let bytes = bytes.map_err(|error| error.to_string())?;
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(MAX_PEM).read_to_end(&mut bytes));
+    let read = read.map_err(FileError::of("read the authorities in", path));
+    read.map_err(|error| error.to_string())?;
     match String::from_utf8_lossy(&bytes).contains("-----BEGIN CERTIFICATE-----") {
         true => Ok(()),
         false => Err(format!("{} has no certificate in PEM form", path.display())),

@@ -33,10 +33,12 @@ pub(super) async fn examine(settings: &Settings, running: bool, report: &mut Rep
         true => Vec::new(),
         false => last_used(&status_file::read(&settings.data).ok().flatten()),
     };
-    let last = last.into_iter().filter(|l| !relays.configured.contains(l));
-    let mut asked = 0;
-    for name in relays.configured.iter().cloned().chain(anycast).chain(last) {
-        asked += 1;
+    let mut asked: Vec<RelayName> = Vec::new();
+    for name in relays.configured.into_iter().chain(anycast).chain(last) {
+        if asked.contains(&name) {
+            continue;
+        }
+        asked.push(name.clone());
         match amt_tokio::probe(&name, false, WITHIN).await {
             Ok(answer) if answer.limited => report.add(
                 "relay",
@@ -60,7 +62,7 @@ pub(super) async fn examine(settings: &Settings, running: bool, report: &mut Rep
             ),
         }
     }
-    if asked == 0 && !running {
+    if asked.is_empty() && !running {
         let what =
             "none is configured; those announced by the source are tried once the receiver runs";
         report.add("relay", Verdict::Skipped, what, "");
