@@ -3,6 +3,9 @@
 use amt_tokio::RelayName;
 use flexicast::control::{MAX_RELAYS, RelayAddress, RelayHint};
 
+const ANYCAST: &str = "receivers use the anycast addresses by themselves; write HOST, HOST:PORT or \
+                       HOST:PORT=HOST:PORT, the second for this machine: relay.example.org";
+
 /// A relay.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Relay {
@@ -50,7 +53,7 @@ impl Relay {
 /// A relay cannot be announced.
 pub(super) fn relays(text: &str) -> Result<Vec<Relay>, String> {
     let name = |text: &str| match text.parse::<RelayName>() {
-        Ok(RelayName::Anycast) => Err("receivers use the anycast addresses by themselves".into()),
+        Ok(RelayName::Anycast) => Err(ANYCAST.to_owned()),
         name => name.map_err(|error| error.to_string()),
     };
     let mut relays: Vec<Relay> = Vec::new();
@@ -127,6 +130,7 @@ mod tests {
         ] {
             assert!(relays(text).is_err(), "{text}");
         }
+        assert!(relays("anycast").unwrap_err().contains("write HOST"));
         let many: Vec<_> = (0..=MAX_RELAYS).map(|n| format!("r{n}.example")).collect();
         assert!(relays(&many.join(",")).unwrap_err().contains("16"));
         let doubt = |text: &str| relays(text).unwrap()[0].doubt();

@@ -79,12 +79,12 @@ fn complete(config: &mut Config, check: &mut Check) {
         (None, Some(_)) => check.wrong_setting("key", "its certificate is missing: give --cert"),
         _ => {}
     }
-    if config.flows.fall_back <= config.flows.ack_delay {
-        let [fall_back, ack_delay] =
-            ["fall_back_ms", "ack_delay_ms"].map(|n| check.layers.origin(n));
+    let (fall_back, ack_delay) = (config.flows.fall_back, config.flows.ack_delay);
+    if fall_back <= ack_delay {
+        let [one, other] = ["fall_back_ms", "ack_delay_ms"].map(|n| check.layers.origin(n));
         check.problem(format!(
-            "--fall-back-ms ({fall_back}) must be longer than --ack-delay-ms ({ack_delay}): \
-             receivers may hold acknowledgements back for that long"
+            "--fall-back-ms ({fall_back:?}, {one}) must be longer than --ack-delay-ms \
+             ({ack_delay:?}, {other}): receivers may hold acknowledgements back for that long"
         ));
     }
     config.channels = all_channels(config, check);

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::num::NonZeroU16;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -52,18 +51,16 @@ impl fmt::Display for PublicAddress {
 }
 
 pub(super) fn public_address(text: &str) -> Result<PublicAddress, String> {
-    let wrong = || {
-        "is neither HOST nor HOST:PORT, for example feeds.example.org or 192.0.2.1:4433".to_owned()
-    };
+    let form = "is neither HOST nor HOST:PORT, for example feeds.example.org or 192.0.2.1:4433";
     let (host, port) = match (text.parse::<Ipv6Addr>(), text.rsplit_once(':')) {
         (Ok(ip), _) => (format!("[{ip}]"), None),
         // Otherwise, the colon is inside of an address in brackets.
         (_, Some((host, port))) if !port.contains(']') => (host.to_owned(), Some(port)),
         _ => (text.to_owned(), None),
     };
-    let port = port.map(str::parse::<NonZeroU16>).transpose();
-    let port = port.map_err(|_| wrong())?.map(NonZeroU16::get);
-    let host = Host::parse(&host).map_err(|_| wrong())?;
+    let port = port.map(whole::<u16>(1..=65_535)).transpose();
+    let port = port.map_err(|why| format!("{form}: the port {why}"))?;
+    let host = Host::parse(&host).map_err(|why| format!("{form}: {why}"))?;
     Ok(PublicAddress { host, port })
 }
 
@@ -91,14 +88,12 @@ pub fn keep(text: &str) -> Result<Keep, String> {
     }
     for part in text.split(',').map(str::trim) {
         let wrong = |why: &str| format!("{part:?} {why}; {KEEP_FORM}");
+        let age = |part| age(part).map_err(|why| wrong(&why));
         let twice = match part.parse() {
             _ if part == "all" => keep.count.replace(Keep::ALL).is_some(),
             Ok(0) => return Err(wrong("would keep nothing")),
             Ok(count) => keep.count.replace(count).is_some(),
-            Err(_) => {
-                let age = age(part).map_err(|why| wrong(&why))?;
-                keep.age.replace(age).is_some()
-            }
+            Err(_) => keep.age.replace(age(part)?).is_some(),
         };
         if twice {
             return Err(wrong("is the second of its kind"));
@@ -120,12 +115,11 @@ pub(super) fn count(text: &str) -> Result<Option<u64>, String> {
 
 /// Parses the console's address; `None` for no console.
 pub(super) fn console(text: &str) -> Result<Option<SocketAddr>, String> {
+    let wrong = |what| format!("{what}, and neither true nor false");
     match boolean(text) {
         Ok(true) => listen(CONSOLE, 0).map(Some),
         Ok(false) => Ok(None),
-        Err(_) => listen(text, 9470)
-            .map(Some)
-            .map_err(|what| format!("{what}, and neither true nor false")),
+        Err(_) => listen(text, 9470).map(Some).map_err(wrong),
     }
 }
 
@@ -145,6 +139,15 @@ pub fn rate(text: &str) -> Result<u64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_wrong_public_address_has_its_reason() {
+        let port = "the port is no whole number from 1 to 65535";
+        for (text, why) in [("h:0", port), ("h:99999", port), ("", "empty host")] {
+            let wrong = public_address(text).err().unwrap_or_default();
+            assert!(wrong.contains(why), "{text}: {wrong}");
+        }
+    }
 
     #[test]
     fn the_console_is_a_boolean_or_an_address() {

@@ -47,7 +47,9 @@ const KNOWN: &[Known] = table! {
     "misdelivered_dropped": misdelivered_dropped,
         "Datagrams dropped because too many waited to be passed on to a shard";
     "shard_failures": shard_failures, "Shards that failed and were restarted";
-    "shard_hangs": shard_hangs, "Those of them that hung: they did not answer for ten seconds";
+    "shard_hangs": shard_hangs,
+        "Shards that were replaced because they did not answer for ten seconds; included in \
+         shard_failures";
     "send_errors": send_errors, "Datagrams of connections that the kernel refused to send";
     "multicast_errors": multicast_errors, "Flow packets that the kernel refused to send to a group";
     "copies": copies, "Flow packets replicated to single receivers, unsent ones included";

@@ -42,8 +42,6 @@ const UNKNOWN: Duration = Duration::from_secs(10);
 const ALIVE: Duration = Duration::from_secs(5);
 /// Number of recent moves whose cause may be found later.
 const RECENT: usize = 1_024;
-/// Overloads that are kept for the console.
-const OVERLOADS: usize = 32;
 /// Interval of unchanged totals, to spare a database on a small machine.
 const STILL: Duration = Duration::from_secs(5);
 
@@ -81,7 +79,7 @@ pub struct Recorder {
     /// Warning while the source is overloaded.
     overload: Option<String>,
     /// Overloads since the start, the oldest first.
-    overloads: VecDeque<Overload>,
+    overloads: Vec<Overload>,
 }
 
 impl Recorder {
@@ -111,7 +109,7 @@ impl Recorder {
             knowing: None,
             said_at: None,
             overload: None,
-            overloads: VecDeque::new(),
+            overloads: Vec::new(),
         }
     }
 
@@ -328,17 +326,8 @@ impl Recorder {
                     }
                 }
             }
-            HistoryEventKind::Overload(overload) => {
-                let begun = |one: &Overload| one.since_ms == overload.since_ms;
-                if self.overloads.back().is_some_and(begun) {
-                    self.overloads.pop_back();
-                } else if self.overloads.len() >= OVERLOADS {
-                    self.overloads.pop_front();
-                }
-                self.overloads.push_back(overload.clone());
-                // With the next sample, at once.
-                self.said_at = None;
-            }
+            // With the next sample, at once.
+            HistoryEventKind::Overload(_) => self.said_at = None,
         }
     }
 
@@ -376,6 +365,8 @@ impl Recorder {
         let overload = overload_warning(&status.load);
         let is_news = overload != self.overload;
         self.overload = overload;
+        // Not from events, of which the end of an overload may be missed.
+        self.overloads.clone_from(&status.load.overloads);
         if is_news || self.said_at.is_none_or(|at| at.elapsed() >= ALIVE) {
             self.record_info();
         }
