@@ -112,7 +112,8 @@ pub struct StatusFlags {
     /// Print the answer as JSON
     #[arg(long, conflicts_with = "watch")]
     pub json: bool,
-    /// Show it live on the terminal: q or Ctrl-C quits, the arrow keys scroll, and NO_COLOR counts
+    /// Show it live on the terminal: q or Ctrl-C quits, the arrow keys scroll; NO_COLOR is
+    /// respected
     #[arg(long)]
     pub watch: bool,
 }

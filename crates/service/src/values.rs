@@ -85,8 +85,7 @@ where
     T: TryFrom<u64>,
 {
     move |text| {
-        let number = text.trim().parse().ok();
-        let number = number.filter(|number| range.contains(number));
+        let number = text.trim().parse().ok().filter(|n| range.contains(n));
         let number = number.and_then(|number| T::try_from(number).ok());
         let (least, most) = (range.start(), range.end());
         number.ok_or_else(|| format!("is no whole number from {least} to {most}"))
@@ -160,12 +159,10 @@ pub fn size(least: u64) -> impl Fn(&str) -> Result<u64, String> + Clone {
 /// Returns a time, perhaps none at all; where `seconds` is true, a number without a unit is one of
 /// seconds. Months and years are refused: `1M` is as easily a million.
 pub fn time(text: &str, seconds: bool) -> Option<Duration> {
-    let no_days = text.replace("day", "");
-    if no_days.contains(['M', 'y']) || no_days.contains("mo") {
-        return None;
-    }
+    let is_in = |unit: &&str| text.replace("day", "").contains(unit);
     match text.trim().parse().ok().filter(|_| seconds) {
         Some(number) => Duration::try_from_secs_f64(number).ok(),
+        None if ["M", "mo", "y"].iter().any(is_in) => None,
         None => humantime::parse_duration(text).ok(),
     }
 }

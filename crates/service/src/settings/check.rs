@@ -41,9 +41,8 @@ impl Table<'_> {
     /// Returns the answer of `config check` for programs, with the members of `more`,
     /// which is an object or null.
     pub fn check_json<S>(&self, loaded: &Loaded<S>, mut more: Json) -> Json {
-        let all = self.shown(&loaded.layers).into_iter().map(
-            |shown| json!({"setting": shown.name, "value": shown.value, "from": shown.origin}),
-        );
+        let entry = |s: Shown| json!({"setting": s.name, "value": s.value, "from": s.origin});
+        let all = self.shown(&loaded.layers).into_iter().map(entry);
         more["ok"] = true.into();
         more["settings"] = all.collect();
         more["warnings"] = loaded.warnings.clone().into();
@@ -58,10 +57,9 @@ impl Table<'_> {
                 true => (self.hidden)(&setting.name, text),
                 false => plain(text),
             };
+            let is_tables = setting.tables.is_some();
             let value = match (layers.given(&setting.name), setting.default()) {
-                (Some(given), _) if setting.tables.is_some() => {
-                    format!("{} of them", given.texts.len())
-                }
+                (Some(given), _) if is_tables => format!("{} of them", given.texts.len()),
                 (Some(given), _) => given.texts.iter().map(shown).collect::<Vec<_>>().join(","),
                 (None, default) if default.is_empty() => setting.help().1,
                 (None, default) => default,

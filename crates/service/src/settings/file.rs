@@ -33,9 +33,8 @@ impl Table<'_> {
         };
         for error in errors {
             let origin = reader.origin(error.span().map_or(0, |span| span.start), "");
-            reader
-                .problems
-                .push(Problem::at(&origin, plain(error.message())));
+            let problem = Problem::at(&origin, plain(error.message()));
+            reader.problems.push(problem);
         }
         let layer = reader.layer(&self.keys, table.get_ref());
         (layer, reader.problems)

@@ -103,7 +103,8 @@ impl Table<'_> {
     }
 
     /// Collects the settings of the command line, the environment and the TOML file that either
-    /// names. Files with secrets are read only where nothing stronger is given.
+    /// names. Files with secrets are read only where nothing stronger is given; those that tables
+    /// name always are.
     pub fn gather(&self, line: Layer, environment: &Environment) -> Check {
         let (variables, mut problems) = self.variables_layer(environment);
         let mut layers = Layers(vec![line, variables]);
