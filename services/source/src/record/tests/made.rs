@@ -25,6 +25,7 @@ pub struct FakeTransport {
 /// State shown by the fake transport.
 #[derive(Default)]
 pub struct TransportState {
+    overloads: Vec<Overload>,
     pub head: u64,
     receivers: Vec<ReceiverStatus>,
     pub history: Vec<HistoryEvent>,
@@ -137,13 +138,14 @@ impl FakeTransport {
     /// The source begins to be overloaded, or ends.
     pub fn overload(&self, since_ms: u64, until_ms: Option<u64>) {
         let mut seen = self.seen.lock().unwrap();
-        self.add(&mut seen, |_, _| {
-            HistoryEventKind::Overload(Overload {
-                since_ms,
-                until_ms,
-                late: vec![Lateness::Engine, Lateness::ReceiveQueue],
-            })
-        });
+        let overload = Overload {
+            since_ms,
+            until_ms,
+            late: vec![Lateness::Engine, Lateness::ReceiveQueue],
+        };
+        seen.overloads.retain(|known| known.since_ms != since_ms);
+        seen.overloads.push(overload.clone());
+        self.add(&mut seen, |_, _| HistoryEventKind::Overload(overload));
     }
 
     /// All outputs hold everything up to the head.
@@ -174,7 +176,10 @@ impl Transport for FakeTransport {
             moves: Vec::new(),
             mass_fall_backs: Vec::new(),
             replication_queue: 0,
-            load: LoadStatus::default(),
+            load: LoadStatus {
+                overloads: seen.overloads.clone(),
+                ..LoadStatus::default()
+            },
             shards: vec![0],
             counters: Counters::default(),
         })
