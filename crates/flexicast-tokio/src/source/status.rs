@@ -47,7 +47,7 @@ pub struct LoadStatus {
 /// A time in which a source could not keep up. Its members are not blamed for silence then.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Overload {
-    /// Since when it is reported, in Unix milliseconds.
+    /// Its beginning, in Unix milliseconds.
     pub since_ms: u64,
     /// Its end; `None` while it goes on.
     pub until_ms: Option<u64>,
