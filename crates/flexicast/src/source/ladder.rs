@@ -5,6 +5,7 @@
 //! frames that go with them are their callers' business.
 
 mod key;
+mod record;
 #[cfg(test)]
 mod tests;
 
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 use crate::control::{Anchor, RungNotice};
 use crate::{Cause, FlowId, PathId, Rung};
 pub(super) use key::KeyState;
+use record::RungRecords;
 
 /// Validity of a proof: a receiver for which a rung works repeats it every 5 s.
 const PROVED: Duration = Duration::from_secs(12);
@@ -102,38 +104,6 @@ pub(super) enum ProofOutcome {
     Ignored,
     /// The proof counts. Replication on trial goes on until the deadline, if there is one.
     Accepted { trial_until: Option<Instant> },
-}
-
-/// History of one rung on this connection.
-#[derive(Debug, Clone, Copy, Default)]
-struct RungRecord {
-    /// Consecutive failures.
-    failures: u32,
-    backoff_until: Option<Instant>,
-    /// Whether the receiver was a member by this rung before.
-    returned: bool,
-    /// Whether the receiver reported a failed attempt.
-    tried: bool,
-}
-
-impl RungRecord {
-    fn fail(&mut self) {
-        self.failures = self.failures.saturating_add(1);
-    }
-}
-
-/// Histories of the three rungs of the flow.
-#[derive(Debug, Default)]
-struct RungRecords([RungRecord; 3]);
-
-impl RungRecords {
-    fn get(&self, rung: Rung) -> Option<&RungRecord> {
-        self.0.get(rung as usize - 1)
-    }
-
-    fn get_mut(&mut self, rung: Rung) -> Option<&mut RungRecord> {
-        self.0.get_mut(rung as usize - 1)
-    }
 }
 
 /// Last fall-back of a receiver.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use flexicast_tokio::source::{HistoryEvent, HistoryEventKind, Move, Overload, SourceStatus};
+use flexicast_tokio::source::{HistoryEvent, HistoryEventKind, LoadStatus, Move, SourceStatus};
 use store::{Fence, MoveRow, RelayRow, SessionRow};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
@@ -76,10 +76,8 @@ pub struct Recorder {
     knowing: Option<ReceiverScan>,
     /// Time of the last sign of life.
     said_at: Option<Instant>,
-    /// Warning while the source is overloaded.
-    overload: Option<String>,
-    /// Overloads since the start, the oldest first.
-    overloads: Vec<Overload>,
+    /// The source's last load, with its overloads.
+    load: LoadStatus,
 }
 
 impl Recorder {
@@ -108,8 +106,7 @@ impl Recorder {
             know_at: None,
             knowing: None,
             said_at: None,
-            overload: None,
-            overloads: Vec::new(),
+            load: LoadStatus::default(),
         }
     }
 
@@ -362,11 +359,9 @@ impl Recorder {
         let now_ms = now_ms();
         self.publish(&status, now_ms);
         self.see(&status, sample.upto, now_ms);
-        let overload = overload_warning(&status.load);
-        let is_news = overload != self.overload;
-        self.overload = overload;
         // Not from events, of which the end of an overload may be missed.
-        self.overloads.clone_from(&status.load.overloads);
+        let is_news = overload_warning(&status.load) != overload_warning(&self.load);
+        self.load.clone_from(&status.load);
         if is_news || self.said_at.is_none_or(|at| at.elapsed() >= ALIVE) {
             self.record_info();
         }
@@ -505,8 +500,8 @@ impl Recorder {
     fn record_info(&mut self) {
         let mut info = self.parts.info.borrow_and_update().clone();
         info.at_ms = now_ms();
-        info.warnings.splice(0..0, self.overload.clone());
-        info.overloads = self.overloads.iter().map(overload_row).collect();
+        info.warnings.splice(0..0, overload_warning(&self.load));
+        info.overloads = self.load.overloads.iter().map(overload_row).collect();
         if !self.held.is_empty() || self.has_no_channel() {
             self.said_at = Some(Instant::now());
             self.outbox.info(info);
