@@ -155,12 +155,14 @@ pub(crate) trait BufMutExt {
 
 impl BufMutExt for Vec<u8> {
     fn put_varint(&mut self, value: u64) {
+        // The two highest bits are the length's logarithm. Each length is a constant for its copy.
         let value = value.min(VARINT_MAX);
-        let len = varint_len(value);
-        let tag = (len.trailing_zeros() as u8) << 6;
-        let start = self.len();
-        self.extend_from_slice(&value.to_be_bytes()[8 - len..]);
-        self[start] |= tag;
+        match varint_len(value) {
+            1 => self.push(value as u8),
+            2 => self.extend_from_slice(&(value as u16 | 1 << 14).to_be_bytes()),
+            4 => self.extend_from_slice(&(value as u32 | 2 << 30).to_be_bytes()),
+            _ => self.extend_from_slice(&(value | 3 << 62).to_be_bytes()),
+        }
     }
 
     fn put_prefixed(&mut self, bytes: &[u8]) {

@@ -82,6 +82,11 @@ impl MemberChecks {
         self.idle_at = (!self.idle.is_empty()).then_some(at);
     }
 
+    /// Notes that nothing is owed any more.
+    pub(super) fn note_settled(&mut self) {
+        self.idle_at = None;
+    }
+
     /// Has all these members checked now: their deadlines have come forward.
     pub(super) fn check_all(&mut self, members: impl Iterator<Item = MemberId>, now: Instant) {
         self.idle.extend(members);
@@ -203,6 +208,13 @@ mod tests {
         assert_eq!(checks.take_due(now + AWAY), [0]);
         checks.replace(0, &mut timers[0], idle);
         assert_eq!(checks.take_due(now + AWAY * 4), [1], "no other packet");
+        checks.note_sent(now + AWAY * 5);
+        checks.note_settled();
+        assert_eq!(
+            checks.take_due(now + AWAY * 9),
+            [2],
+            "all have acknowledged it"
+        );
         checks.check_all([0, 2].into_iter(), now);
         assert_eq!(checks.take_due(now), [0, 2]);
     }

@@ -24,7 +24,7 @@ pub struct StreamRange {
 pub(crate) enum PacketContents {
     Ping,
     One(StreamRange),
-    Many(Box<[StreamRange]>),
+    Many(Vec<StreamRange>),
 }
 
 impl PacketContents {
@@ -34,6 +34,18 @@ impl PacketContents {
             PacketContents::One(range) => std::slice::from_ref(range),
             PacketContents::Many(ranges) => ranges,
         }
+    }
+
+    /// Adds a stream range.
+    pub(crate) fn push(&mut self, range: StreamRange) {
+        *self = match std::mem::replace(self, PacketContents::Ping) {
+            PacketContents::Ping => PacketContents::One(range),
+            PacketContents::One(first) => PacketContents::Many(vec![first, range]),
+            PacketContents::Many(mut ranges) => {
+                ranges.push(range);
+                PacketContents::Many(ranges)
+            }
+        };
     }
 
     pub(crate) fn is_data(&self) -> bool {

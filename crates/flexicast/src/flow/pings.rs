@@ -78,6 +78,11 @@ impl Pings {
         self.probe_until = Some(now + PROBE_FOR);
     }
 
+    /// Whether a packet of this instant is probed for already.
+    pub(super) fn is_probing(&self, now: Instant) -> bool {
+        self.tail_at.is_some() && self.last_sent == Some(now)
+    }
+
     /// Stops all PINGs but heartbeats.
     pub(super) fn stop(&mut self) {
         (self.tail_at, self.probe_until) = (None, None);

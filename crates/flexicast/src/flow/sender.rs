@@ -178,8 +178,6 @@ pub struct FlowSender {
     pub(super) last_data: Option<u64>,
     pub(super) events: VecDeque<FlowEvent>,
     pub(super) stats: FlowStats,
-    /// The stream ranges of the packet in the making.
-    pub(super) scratch: Vec<StreamRange>,
     /// The last packet's frames, while they are traced.
     pub(super) traced: Option<Vec<TracedFrame>>,
     /// Whether silent members stay members.
@@ -214,7 +212,6 @@ impl FlowSender {
                 epochs: 1,
                 ..FlowStats::default()
             },
-            scratch: Vec::new(),
             traced: None,
             #[cfg(feature = "fault-injection")]
             fall_back_off: false,

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 
-use super::ledger::StreamRange;
+use super::ledger::{PacketContents, StreamRange};
 use super::member::{Resolution, collect};
 use super::sender::{FlowEvent, FlowSender, MemberId};
 use crate::frame;
@@ -138,9 +138,9 @@ impl SharedRepairs {
     }
 
     /// Fills a packet up to `limit` with what waits, and adds its ranges to `sent`.
-    fn put_frames(&mut self, out: &mut Vec<u8>, limit: usize, sent: &mut Vec<StreamRange>) {
+    fn put_frames(&mut self, out: &mut Vec<u8>, limit: usize, sent: &mut PacketContents) {
         while let Some((packet, pieces)) = self.queue.front_mut() {
-            let before = sent.len();
+            let before = sent.ranges().len();
             let mut is_full = false;
             while let Some(piece) = pieces.front_mut() {
                 let (seq, start) = (piece.seq, piece.offset);
@@ -163,7 +163,7 @@ impl SharedRepairs {
                 }
                 pieces.pop_front();
             }
-            if sent.len() > before {
+            if sent.ranges().len() > before {
                 self.in_packet.push((*packet, pieces.is_empty()));
             }
             if is_full {
@@ -289,7 +289,12 @@ impl FlowSender {
     }
 
     /// Fills a packet with what is to be sent again. Returns whether there was something.
-    pub(super) fn put_shared_repairs(&mut self, out: &mut Vec<u8>, limit: usize) -> bool {
+    pub(super) fn put_shared_repairs(
+        &mut self,
+        out: &mut Vec<u8>,
+        limit: usize,
+        contents: &mut PacketContents,
+    ) -> bool {
         self.shared.in_packet.clear();
         let first = self.epochs.current.first_pn;
         while let Some((packet, pieces)) = self.shared.queue.pop_front_if(|(pn, _)| *pn < first) {
@@ -297,7 +302,7 @@ impl FlowSender {
             self.shared.queued_bytes = self.shared.queued_bytes.saturating_sub(bytes);
             self.decline(packet);
         }
-        self.shared.put_frames(out, limit, &mut self.scratch);
+        self.shared.put_frames(out, limit, contents);
         !self.shared.in_packet.is_empty()
     }
 }

@@ -63,21 +63,16 @@ impl FlowSender {
             return false;
         }
         let start = out.len();
-        out.resize(start + HEADER_LEN, 0);
-        self.scratch.clear();
+        out.extend_from_slice(&[0; HEADER_LEN]);
+        let mut contents = PacketContents::Ping;
         let probe = self.pmtu.due_probe(now);
         match probe {
             Some(size) => Self::put_probe(out, start, size),
-            None => self.put_frames(now, out, start + self.pmtu.frame_limit()),
+            None => {
+                let limit = start + self.pmtu.frame_limit();
+                self.put_frames(now, out, limit, &mut contents);
+            }
         }
-        let contents = match self.scratch.len() {
-            0 => PacketContents::Ping,
-            1 => self
-                .scratch
-                .pop()
-                .map_or(PacketContents::Ping, PacketContents::One),
-            _ => PacketContents::Many(self.scratch.drain(..).collect()),
-        };
         let is_ping = out.len() == start + HEADER_LEN;
         if is_ping {
             if self.window.is_blocked() && self.ping_at().is_some_and(|at| at > now) {
@@ -94,7 +89,7 @@ impl FlowSender {
         }
         // The tag is room enough for the 16 bytes after the packet number that header protection
         // samples.
-        out.resize(start + end + TAG_LEN, 0);
+        out.extend_from_slice(&[0; TAG_LEN]);
         let packet = &mut out[start..];
         let len = packet.len();
         let epoch = &mut self.epochs.current;
@@ -124,16 +119,23 @@ impl FlowSender {
         }
         self.ledger.push(now, contents, self.members.len(), full);
         if self.ledger.len() > 0 {
-            // No member can be late before the acknowledgement delay is over.
-            let at = now + self.config.ack_delay.max(MIN_TAIL_PROBE);
-            self.checks.note_sent(at);
+            // No member that owes nothing can be late before: tails are repaired later, after 2.5
+            // acknowledgement delays at least.
+            let late = (self.config.ack_delay * 2).min(self.config.fall_back);
+            self.checks.note_sent(now + late.max(MIN_TAIL_PROBE));
         }
         true
     }
 
     /// Fills a packet, whose frames end at `limit` at most: what ends updates first, then messages,
-    /// then updates in order.
-    fn put_frames(&mut self, now: Instant, out: &mut Vec<u8>, limit: usize) {
+    /// then updates in order, whose ranges are added to `contents`.
+    fn put_frames(
+        &mut self,
+        now: Instant,
+        out: &mut Vec<u8>,
+        limit: usize,
+        contents: &mut PacketContents,
+    ) {
         while out.len() + 32 <= limit
             && let Some((seq, size)) = self.queue.resets.pop_front()
         {
@@ -146,7 +148,7 @@ impl FlowSender {
             self.queue.datagrams.pop_front();
             self.stats.datagrams += 1;
         }
-        if self.put_shared_repairs(out, limit) {
+        if self.shared.has_frames() && self.put_shared_repairs(out, limit, contents) {
             return;
         }
         while let Some(front) = self.queue.updates.front() {
@@ -166,7 +168,7 @@ impl FlowSender {
             let Some(taken) = frame::put_stream(out, limit, front.seq, start, data, ends) else {
                 return;
             };
-            self.scratch.push(StreamRange {
+            contents.push(StreamRange {
                 seq: front.seq,
                 range: start..start + taken as u64,
             });
@@ -182,6 +184,13 @@ impl FlowSender {
 
     /// Schedules the next PING after a packet. A probe of a size is none, since it may not arrive.
     fn note_sent(&mut self, pn: u64, contents: &PacketContents, now: Instant) {
+        self.shared.note_sent(pn);
+        // The packets of a train are sent at one instant, and the first of them has set the timer.
+        let is_next = self.last_data.is_some_and(|last| last + 1 == pn);
+        if contents.is_data() && is_next && self.pings.is_probing(now) {
+            self.last_data = Some(pn);
+            return;
+        }
         let (ack_delay, soon) = (self.delays.ack, self.config.fall_back / 3);
         let probe = if contents.is_data() {
             self.last_data = Some(pn);
@@ -192,7 +201,6 @@ impl FlowSender {
             // The PING before this one may be acknowledged until then.
             is_due.then_some(soon.max(ack_delay * 5 / 4))
         };
-        self.shared.note_sent(pn);
         self.pings.note_sent(now, ack_delay, probe);
     }
 }

@@ -93,6 +93,9 @@ impl FlowSender {
         member.ignore_losses(&settled.oversized);
         self.repair(id, &settled);
         self.ledger.sweep();
+        if self.ledger.len() == 0 {
+            self.checks.note_settled();
+        }
         self.pacer.on_resolution(id, &settled, rtt, now);
     }
 

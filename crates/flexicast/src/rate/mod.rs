@@ -173,6 +173,12 @@ pub struct RateController {
     scratch: Vec<f64>,
 }
 
+/// Time between two scans: between their acknowledgements, nothing changes for members.
+fn interval(rtt: f64, ack_delay: Duration) -> Duration {
+    let round = Duration::from_secs_f64(rtt).max(ack_delay);
+    round.clamp(TICK, MAX_TICK)
+}
+
 impl RateController {
     /// A controller of a flow without members.
     pub fn new(mut config: RateConfig) -> Self {
@@ -307,7 +313,8 @@ impl RateController {
 
     /// Takes note of a sent packet that only elicits acknowledgements, and validates no window.
     pub fn on_ping_sent(&mut self, pn: u64, bytes: usize, now: Instant) {
-        self.used.on_sent(bytes, self.interval(), now);
+        let (rtt, ack_delay) = (self.rtt, self.config.ack_delay);
+        self.used.on_sent(bytes, || interval(rtt, ack_delay), now);
         self.sent.push(pn, bytes, self.members.len(), now);
         self.plan_tick(now);
     }
@@ -421,10 +428,8 @@ impl RateController {
         }
     }
 
-    /// Time between two scans: between their acknowledgements, nothing changes for members.
     fn interval(&self) -> Duration {
-        let round = Duration::from_secs_f64(self.rtt).max(self.config.ack_delay);
-        round.clamp(TICK, MAX_TICK)
+        interval(self.rtt, self.config.ack_delay)
     }
 
     fn plan_tick(&mut self, now: Instant) {

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 pub(super) struct UsedRate {
     /// Begin of the current period.
     since: Option<Instant>,
-    /// Bytes sent since then.
+    /// When the last packet was sent.
+    last: Option<Instant>,
+    /// Bytes sent in the current period.
     bytes: u64,
     /// Bytes a second in the best of the periods before.
     peak: f64,
@@ -16,9 +18,13 @@ pub(super) struct UsedRate {
 
 impl UsedRate {
     /// Counts a packet; a period lasts for `period`.
-    pub(super) fn on_sent(&mut self, bytes: usize, period: Duration, now: Instant) {
-        self.close(period, now);
-        self.since.get_or_insert(now);
+    pub(super) fn on_sent(&mut self, bytes: usize, period: impl Fn() -> Duration, now: Instant) {
+        // A train of packets is made at one instant.
+        if self.since.is_none() || self.last != Some(now) {
+            self.last = Some(now);
+            self.close(period(), now);
+            self.since.get_or_insert(now);
+        }
         self.bytes += bytes as u64;
     }
 
@@ -49,12 +55,12 @@ mod tests {
         let period = ms * 50;
         let mut used = UsedRate::default();
         for i in 0..25 {
-            used.on_sent(1000, period, start + ms * i);
+            used.on_sent(1000, || period, start + ms * i);
         }
         assert_eq!(used.take_peak(period, start + ms * 49), 0.0, "not over yet");
         assert_eq!(used.take_peak(period, start + ms * 5_000), 500_000.0);
-        used.on_sent(1000, period, start + ms * 6_000);
-        used.on_sent(1000, period, start + ms * 7_000);
+        used.on_sent(1000, || period, start + ms * 6_000);
+        used.on_sent(1000, || period, start + ms * 7_000);
         assert_eq!(used.take_peak(period, start + ms * 7_000), 20_000.0);
     }
 }
