@@ -13,7 +13,7 @@ pub(crate) fn most_segments(segment: usize) -> usize {
 
 /// Packets that lie one after the other, to be cut into trains of equal packets, the last of which
 /// may be shorter.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Packets {
     bytes: Vec<u8>,
     lengths: Vec<usize>,

@@ -256,21 +256,21 @@ impl Queue {
         true
     }
 
-    /// Waits for the next batch and moves its packets to `packets`, with those of the batches after
-    /// it as long as they have the same destinations. Returns `None` once the queue is closed.
-    fn next(&self, packets: &mut Packets) -> Option<Batch> {
+    /// Waits for the next batch, whose packets are those of several batches if they have the same
+    /// destinations. Returns `None` once the queue is closed.
+    fn next(&self) -> Option<Batch> {
         let mut waiting = self.lock();
         loop {
             if waiting.closed {
                 return None;
             }
-            if let Some(first) = waiting.batches.pop_front() {
-                packets.append(&first.packets);
+            if let Some(mut first) = waiting.batches.pop_front() {
                 while let Some(next) = waiting.batches.front()
                     && Arc::ptr_eq(&next.destinations, &first.destinations)
-                    && packets.len() + next.packets.len() <= JOINED
+                    && first.packets.len() + next.packets.len() <= JOINED
                 {
-                    packets.append(&next.packets);
+                    // Copies those of the first batch, which its maker may still have.
+                    Arc::make_mut(&mut first.packets).append(&next.packets);
                     waiting.batches.pop_front();
                 }
                 return Some(first);
@@ -311,17 +311,15 @@ struct Sender<F> {
 
 impl<F: Fn(ReplicationFailure)> Sender<F> {
     fn run(mut self) {
-        let mut packets = Packets::default();
-        while let Some(batch) = self.queue.next(&mut packets) {
-            self.send(&packets, &batch);
-            self.queue.sent(packets.len());
-            packets.clear();
+        while let Some(batch) = self.queue.next() {
+            self.send(&batch);
+            self.queue.sent(batch.packets.len());
         }
     }
 
-    /// Sends packets to the open destinations of a batch.
-    fn send(&mut self, packets: &Packets, batch: &Batch) {
-        for (train, segment) in packets.trains() {
+    /// Sends a batch's packets to its open destinations.
+    fn send(&mut self, batch: &Batch) {
+        for (train, segment) in batch.packets.trains() {
             if self.queue.is_closed() {
                 return;
             }
@@ -403,17 +401,19 @@ mod tests {
         }
         let mut joined = Vec::new();
         for _ in 0..3 {
-            let mut packets = Packets::default();
-            queue.next(&mut packets).unwrap();
-            joined.push(packets.len());
-            queue.sent(packets.len());
+            let packets = queue.next().unwrap().packets.len();
+            joined.push(packets);
+            queue.sent(packets);
         }
         assert_eq!((joined, queue.packets()), (vec![4, 2, 2], 0));
         assert!(queue.push(batch(&here, &[1; JOINED - 1])));
         assert!(queue.push(batch(&here, &[1; 2])));
-        let mut packets = Packets::default();
-        queue.next(&mut packets).unwrap();
-        assert_eq!(packets.len(), JOINED - 1, "the next one would be too many");
+        let next = queue.next().unwrap();
+        assert_eq!(
+            next.packets.len(),
+            JOINED - 1,
+            "the next one would be too many"
+        );
     }
 
     #[test]
@@ -422,13 +422,12 @@ mod tests {
         let queue = Queue::default();
         assert!(queue.push(batch(&all, &[1; QUEUE + 1])));
         assert!(!queue.push(batch(&all, &[1])));
-        let mut packets = Packets::default();
-        queue.next(&mut packets).unwrap();
+        let next = queue.next().unwrap();
         assert!(!queue.push(batch(&all, &[1])), "it is being sent");
-        queue.sent(packets.len());
+        queue.sent(next.packets.len());
         assert!(queue.push(batch(&all, &[1])));
         queue.close();
-        assert!(queue.next(&mut packets).is_none(), "discarded");
+        assert!(queue.next().is_none(), "discarded");
     }
 
     #[test]
@@ -454,9 +453,8 @@ mod tests {
         let queued = batch(&all, &[66_000, 100, 100, 50]);
         assert!(sender.queue.push(queued));
         all[1].close();
-        let mut packets = Packets::default();
-        let next = sender.queue.next(&mut packets).unwrap();
-        sender.send(&packets, &next);
+        let next = sender.queue.next().unwrap();
+        sender.send(&next);
         assert_eq!(next.sent.load(Ordering::Relaxed), 2 * 250);
         let mut buffer = [0; 200];
         for (number, sink) in sinks.iter().enumerate() {
