@@ -15,7 +15,7 @@ use ring::digest::{self, SHA256};
 use crate::cpu::Stopwatch;
 use crate::generation::Cost;
 use crate::pair::{Pair, send, to_client, to_server};
-use crate::parcel::{Parcel, TRAIN, UDP_PAYLOAD, train};
+use crate::parcel::{Parcel, TRAIN, UDP_PAYLOAD};
 
 /// The flow's clock moves on by this much with each train: 61 Gbit/s, so that nothing waits for the
 /// token bucket.
@@ -73,7 +73,8 @@ pub fn deliver(mut pairs: Vec<Pair>, algorithm: Algorithm, parcel: &Parcel) -> R
         // One small frame per MiB would not show in these figures.
         flow.on_window(member as u64, u64::MAX);
     }
-    let mut packets = train();
+    let mut packets = Vec::with_capacity(TRAIN * UDP_PAYLOAD);
+    let mut lengths = Vec::with_capacity(TRAIN);
     let (mut generate, mut acks) = (Stopwatch::new(), Acks::new());
     let (mut offered, mut seq) = (0, 0);
     let mut pieces = Vec::new();
@@ -89,24 +90,27 @@ pub fn deliver(mut pairs: Vec<Pair>, algorithm: Algorithm, parcel: &Parcel) -> R
             recent.push_back(piece.clone());
             pieces.push((seq, piece));
         }
-        let made = generate.time(|| {
+        generate.time(|| {
             flow.handle_timeout(now);
             for (seq, piece) in pieces.drain(..) {
                 flow.push(seq, piece);
             }
-            let mut made = 0;
-            for packet in &mut packets {
-                if flow.queued_bytes() == 0 || !flow.poll_transmit(now, packet) {
+            for _ in 0..TRAIN {
+                let start = packets.len();
+                if flow.queued_bytes() == 0 || !flow.append_packet(now, &mut packets) {
                     break;
                 }
-                made += 1;
+                lengths.push(packets.len() - start);
             }
-            made
         });
-        ensure!(made > 0, "the flow has stopped sending");
-        for packet in &mut packets[..made] {
+        ensure!(!lengths.is_empty(), "the flow has stopped sending");
+        let mut rest = packets.as_mut_slice();
+        for len in lengths.drain(..) {
+            let (packet, after) = rest.split_at_mut(len);
             opener.open(packet)?;
+            rest = after;
         }
+        packets.clear();
         let ack = PathAck {
             path,
             delay: Duration::ZERO,

@@ -18,6 +18,7 @@ mod idle;
 mod intake;
 mod ladder;
 mod latency;
+mod network;
 mod pair;
 mod parcel;
 mod plots;
@@ -101,6 +102,9 @@ fn main() -> ExitCode {
         let names = names.join(", ");
         eprintln!("flexfeed-bench: no figure begins with \"{prefix}\"; there are {names}");
         return ExitCode::from(2);
+    }
+    if let Err(error) = network::isolate() {
+        eprintln!("this machine's firewall will show in the figures: {error:#}");
     }
     let mut figures = Figures::new(prefix);
     let generation = generation::measure(&mut figures);

@@ -51,13 +51,6 @@ impl Parcel {
     }
 }
 
-/// A buffer for each packet of a train.
-pub fn train() -> Vec<Vec<u8>> {
-    (0..TRAIN)
-        .map(|_| Vec::with_capacity(UDP_PAYLOAD))
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

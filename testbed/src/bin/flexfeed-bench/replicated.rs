@@ -14,6 +14,7 @@ use rand::{Rng, SeedableRng};
 
 use crate::figures::{Figures, median};
 use crate::pair::{Maker, Pair};
+use crate::processor::OneProcessor;
 use receivers::Receivers;
 
 /// All figures of this file.
@@ -180,6 +181,8 @@ pub fn measure(figures: &mut Figures) -> Result<()> {
 
 /// Replication, then unicast, then the bare system calls, with the same sockets and AEAD.
 pub fn side_by_side(load: Load) -> Result<Run> {
+    // Packets that are freed on another processor than made them cost more, on one side only.
+    let _one = OneProcessor::begin().context("keeping to one processor")?;
     // Sockets of this crate belong to a runtime.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()

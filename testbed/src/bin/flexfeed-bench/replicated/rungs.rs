@@ -94,7 +94,7 @@ pub fn replicate(load: Load, algorithm: Algorithm, receivers: &mut Receivers) ->
         for (set, first) in sets.iter().zip((0..).step_by(BATCH)) {
             handover.time(|| replicator.send(&packets, set));
             while replicator.queued() > 0 {
-                pause(Duration::from_micros(100));
+                pause(Duration::from_millis(1));
             }
             receivers.take_from(first..first + set.len(), &wire)?;
         }
