@@ -278,6 +278,7 @@ impl PacketKey {
     /// # Errors
     ///
     /// The packet is too short, or does not verify; the buffer's contents are unspecified then.
+    #[inline]
     pub fn open<'a>(
         &mut self,
         expected_pn: u64,

@@ -65,6 +65,14 @@ impl RangeSet {
         if range.is_empty() {
             return false;
         }
+        // Mostly values come in order.
+        if let Some(last) = self.ranges.last_mut()
+            && last.end == range.start
+        {
+            last.end = range.end;
+            added(range);
+            return true;
+        }
         // Everything from `first` up to `last` touches or overlaps the new range and melts into it.
         let first = self.ranges.partition_point(|r| r.end < range.start);
         let last = first + self.ranges[first..].partition_point(|r| r.start <= range.end);

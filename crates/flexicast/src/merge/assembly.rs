@@ -71,7 +71,11 @@ impl Pieces {
         self.have.insert_with(range, |new| {
             let part = &data[(new.start - offset) as usize..(new.end - offset) as usize];
             *bytes += part.len();
-            match chunks.range_mut(..new.start).next_back() {
+            let mut last = chunks.iter_mut().next_back();
+            if last.as_ref().is_some_and(|(start, _)| **start >= new.start) {
+                last = chunks.range_mut(..new.start).next_back();
+            }
+            match last {
                 Some((start, chunk))
                     if start + chunk.len() as u64 == new.start
                         && chunk.len() + part.len() <= CHUNK =>
@@ -87,6 +91,10 @@ impl Pieces {
 
     /// Whether `data` is the same where bytes of it are known.
     fn agrees(&self, offset: u64, data: &[u8]) -> bool {
+        // Mostly bytes come in order.
+        if self.have.max().is_none_or(|last| last < offset) {
+            return true;
+        }
         let end = offset + data.len() as u64;
         let known = self.chunks.range(..end).rev();
         known

@@ -100,6 +100,7 @@ impl Keys {
 
     /// Opens a packet in place; `None` if it verifies under no live epoch. With it comes the
     /// epoch's sequence.
+    #[inline]
     pub(super) fn open<'a>(
         &mut self,
         expected: u64,

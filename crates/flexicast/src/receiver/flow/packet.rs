@@ -159,7 +159,9 @@ impl Receiver {
         let Some((path, input)) = taken else {
             return FlowInput::UnknownFlow;
         };
-        let findings = findings.unwrap_or_default();
+        let Some(findings) = findings else {
+            return input;
+        };
         self.tracer.note(|| PacketTrace {
             at: now,
             flow: id,
