@@ -38,6 +38,8 @@ mod loss;
 mod multicast;
 mod packets;
 #[cfg(feature = "tokio")]
+mod read_interest;
+#[cfg(feature = "tokio")]
 mod udp;
 
 pub use address::{is_routable, route_source};

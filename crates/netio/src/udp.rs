@@ -1,20 +1,23 @@
 //! UDP socket: segmented sends, batched and coalesced receives, readiness by tokio.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, UdpSocket as StdSocket};
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
 
 use quinn_udp::{EcnCodepoint, Transmit, UdpSockRef, UdpSocketState};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 
 use crate::batch::{Datagram, RecvBatch};
 use crate::direct::sys::set;
 use crate::error::context;
 use crate::loss::{Counters, Losses, concerns_one_datagram, may_refuse_segmentation};
 use crate::packets::most_segments;
+use crate::read_interest::ReadInterest;
 
 /// Requested size of both kernel buffers. The kernel grants at most `net.core.rmem_max` and
 /// `wmem_max`; less works, with more loss in bursts.
@@ -40,7 +43,9 @@ pub struct BindOptions {
 /// A non-blocking UDP socket, usable from several tasks at once.
 #[derive(Debug)]
 pub struct UdpSocket {
-    io: tokio::net::UdpSocket,
+    io: AsyncFd<StdSocket>,
+    /// Readiness for reading, where that can be paused.
+    read_interest: Option<ReadInterest>,
     state: UdpSocketState,
     local: SocketAddr,
     /// Mark of all datagrams.
@@ -85,7 +90,25 @@ impl UdpSocket {
     ///
     /// # Errors
     /// The socket refuses an option, or the call is not inside a tokio runtime.
-    pub fn from_std(socket: std::net::UdpSocket) -> io::Result<Self> {
+    pub fn from_std(socket: StdSocket) -> io::Result<Self> {
+        Self::with_interest(socket, Interest::READABLE | Interest::WRITABLE, None)
+    }
+
+    /// Converts a socket like [`from_std`](Self::from_std), whose reading can be
+    /// [paused](Self::pause_reading). That costs two system calls whenever it becomes readable.
+    ///
+    /// # Errors
+    /// As [`from_std`](Self::from_std); or the process has no file descriptors left.
+    pub fn pausable(socket: StdSocket) -> io::Result<Self> {
+        let read_interest = ReadInterest::new(&socket)?;
+        Self::with_interest(socket, Interest::WRITABLE, Some(read_interest))
+    }
+
+    fn with_interest(
+        socket: StdSocket,
+        interest: Interest,
+        read_interest: Option<ReadInterest>,
+    ) -> io::Result<Self> {
         if tokio::runtime::Handle::try_current().is_err() {
             return Err(io::Error::other(
                 "a UDP socket must be opened inside a tokio runtime",
@@ -101,8 +124,11 @@ impl UdpSocket {
             &0_i32,
         );
         let local = socket.local_addr()?;
+        socket.set_nonblocking(true)?;
         Ok(Self {
-            io: tokio::net::UdpSocket::from_std(socket)?,
+            // SAFETY: a socket is one descriptor, which is open as long as it lives.
+            io: unsafe { AsyncFd::register_with_interest(socket, interest)? },
+            read_interest,
             without_gso: AtomicU32::new(if state.max_gso_segments() > 1 {
                 0
             } else {
@@ -142,7 +168,19 @@ impl UdpSocket {
     /// # Errors
     /// The runtime is shutting down.
     pub async fn readable(&self) -> io::Result<()> {
-        self.io.readable().await
+        match &self.read_interest {
+            Some(interest) => interest.readable(&self.io).await,
+            None => self.io.readable().await.map(drop),
+        }
+    }
+
+    /// Lets nothing that arrives until then make the socket [`readable`](Self::readable), so that
+    /// it wakes nobody. What has arrived can be received all the same. Without effect on a socket
+    /// that is not [`pausable`](Self::pausable).
+    pub fn pause_reading(&self, until: Instant) {
+        if let Some(interest) = &self.read_interest {
+            interest.pause(&self.io, until);
+        }
     }
 
     /// Waits until [`try_send`](Self::try_send) may have room. Cancel safe.
@@ -150,7 +188,7 @@ impl UdpSocket {
     /// # Errors
     /// The runtime is shutting down.
     pub async fn writable(&self) -> io::Result<()> {
-        self.io.writable().await
+        self.io.writable().await.map(drop)
     }
 
     /// Receives the result of one system call (up to 32 messages, each one datagram or a coalesced
@@ -168,17 +206,20 @@ impl UdpSocket {
     ) -> io::Result<usize> {
         for _ in 0..MAX_ERRORS_PER_RECEIVE {
             let mut messages = 0;
-            let received = self.io.try_io(Interest::READABLE, || {
-                messages = batch.fill(|slices, meta| {
-                    self.state.recv(UdpSockRef::from(&self.io), slices, meta)
-                })?;
+            let mut read = |socket: &StdSocket| {
+                messages = batch
+                    .fill(|slices, meta| self.state.recv(UdpSockRef::from(socket), slices, meta))?;
                 if messages < RecvBatch::MESSAGES {
                     // The kernel found no more messages: tokio learns that now, without another
                     // call that would only return this result.
                     return Err(io::ErrorKind::WouldBlock.into());
                 }
                 Ok(())
-            });
+            };
+            let received = match &self.read_interest {
+                Some(_) => read(self.io.get_ref()),
+                None => self.io.try_io(Interest::READABLE, read),
+            };
             match received {
                 Ok(()) => return Ok(batch.for_each(messages, each)),
                 Err(_) if messages > 0 => return Ok(batch.for_each(messages, each)),
@@ -358,8 +399,8 @@ impl UdpSocket {
         };
         let mut tries = 0;
         loop {
-            let sent = self.io.try_io(Interest::WRITABLE, || {
-                self.state.try_send(UdpSockRef::from(&self.io), &transmit)
+            let sent = self.io.try_io(Interest::WRITABLE, |socket| {
+                self.state.try_send(UdpSockRef::from(socket), &transmit)
             });
             match sent {
                 // On a connected socket the kernel reports the ICMP answer to an earlier datagram

@@ -4,7 +4,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::os::fd::AsRawFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use netio::{BindOptions, RecvBatch, UdpSocket, bind_group};
 use tokio::time::timeout;
@@ -147,6 +147,45 @@ async fn a_batch_that_is_not_full_was_the_last_one() {
         let again = timeout(Duration::ZERO, b.readable()).await;
         assert!(again.is_err(), "there is nothing to read in round {round}");
     }
+}
+
+#[tokio::test]
+async fn a_paused_socket_becomes_readable_later_and_loses_nothing() {
+    const PAUSE: Duration = Duration::from_millis(200);
+    let bound = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let (sender, socket) = (local(), UdpSocket::pausable(bound).unwrap());
+    let send = async |byte| {
+        let to = socket.local_addr();
+        sender.send(to, &[byte], None).await.unwrap();
+    };
+    // A wait that ends before anything arrives takes no event along.
+    timeout(Duration::from_millis(20), socket.readable())
+        .await
+        .unwrap_err();
+    send(1).await;
+    assert_eq!(receive(&socket, 1).await[0].data, [1]);
+
+    let begun = Instant::now();
+    socket.pause_reading(begun + PAUSE);
+    send(2).await;
+    assert_eq!(receive(&socket, 1).await[0].data, [2]);
+    assert!(begun.elapsed() >= PAUSE, "{:?}", begun.elapsed());
+
+    socket.pause_reading(begun + PATIENCE * 100);
+    send(3).await;
+    let mut batch = RecvBatch::new();
+    let without_waiting = async {
+        while socket
+            .try_recv(&mut batch, |d| assert_eq!(d.data, [3]))
+            .is_err()
+        {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    timeout(PATIENCE, without_waiting).await.unwrap();
+    socket.pause_reading(begun);
+    send(4).await;
+    assert_eq!(receive(&socket, 1).await[0].data, [4]);
 }
 
 #[tokio::test]

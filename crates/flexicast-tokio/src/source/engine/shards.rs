@@ -114,7 +114,7 @@ impl Shards {
         context: ShardContext,
     ) -> io::Result<Self> {
         if others.is_empty() {
-            let shard = Shard::new(0, UdpSocket::from_std(first)?, context, Arc::default());
+            let shard = Shard::new(0, UdpSocket::pausable(first)?, context, Arc::default());
             return Ok(Shards::Inline(Box::new(shard)));
         }
         let started = Instant::now();

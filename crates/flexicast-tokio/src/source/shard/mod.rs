@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use flexicast::feedback::{FeedbackIds, is_feedback};
 use flexicast::source::close;
@@ -38,6 +38,9 @@ pub(super) use thread::ShardThread;
 
 /// Batches of datagrams that are read before anything is sent.
 const BATCHES: usize = 8;
+/// Feedback packets that arrive within this time after others are read together: to wake a thread
+/// costs as much as several of them, and receivers hold them back much longer.
+const FEEDBACK_PAUSE: Duration = Duration::from_millis(1);
 
 /// State and settings that the shards of a source share.
 #[derive(Clone)]
@@ -133,7 +136,12 @@ impl Shard {
     /// # Errors
     /// The socket is unusable.
     pub(super) fn receive(&mut self) -> std::io::Result<()> {
-        let is_drained = self.read_socket()?;
+        let known = self.report.feedback.len();
+        let (datagrams, is_drained) = self.read_socket()?;
+        let feedback = self.report.feedback.len() - known;
+        if feedback > 0 && feedback == datagrams {
+            self.socket.pause_reading(Instant::now() + FEEDBACK_PAUSE);
+        }
         self.report.synced = self.sync.take().or(self.report.synced);
         let now = Instant::now();
         let report = &mut self.report;
@@ -147,32 +155,35 @@ impl Shard {
         Ok(())
     }
 
-    /// Reads datagrams. Returns whether none is left.
-    fn read_socket(&mut self) -> std::io::Result<bool> {
+    /// Reads datagrams. Returns their number, and whether none is left.
+    fn read_socket(&mut self) -> std::io::Result<(usize, bool)> {
+        let mut read = 0;
         // Answers to a datagram are sent after the loop: the socket is borrowed while it is read.
         for _ in 0..BATCHES {
             if self.is_retired.load(Ordering::Relaxed) {
-                return Ok(true);
+                return Ok((read, true));
             }
             let mut datagrams = Vec::new();
             match self.socket.try_recv(&mut self.intake, |d| {
                 datagrams.push((d.from, d.to, d.data.to_vec()));
             }) {
-                Ok(_) => {}
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Ok(true),
+                Ok(datagrams) => read += datagrams,
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                    return Ok((read, true));
+                }
                 Err(error) => return Err(error),
             }
             let now = Instant::now();
             for (from, to, data) in datagrams {
                 // It may have been given up while it took the last one.
                 if self.is_retired.load(Ordering::Relaxed) {
-                    return Ok(true);
+                    return Ok((read, true));
                 }
                 let to = self.address_of(to);
                 self.datagram(Passed { from, to, data }, false, now);
             }
         }
-        Ok(false)
+        Ok((read, false))
     }
 
     /// Takes a datagram that another shard received.

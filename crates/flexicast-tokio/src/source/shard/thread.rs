@@ -58,7 +58,7 @@ impl ShardThread {
                 let _ends = ends;
                 let failed = outbox.clone();
                 let served = runtime.block_on(async move {
-                    let socket = UdpSocket::from_std(socket)?;
+                    let socket = UdpSocket::pausable(socket)?;
                     let shard = Shard::new(number, socket, context, Arc::clone(&is_retired));
                     serve(number, shard, inbox, outbox, &is_retired).await
                 });
