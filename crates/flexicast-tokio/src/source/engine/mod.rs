@@ -204,7 +204,9 @@ impl Engine {
             tokio::select! {
                 ready = self.shards.ready() => ready.map_err(failed())?,
                 (channel, update) = self.channels.next_update(&self.core) => {
-                    self.publish(channel, update)
+                    self.publish(channel, update);
+                    // Before what arrived is read and followed up.
+                    self.send_flows(Instant::now()).await;
                 }
                 command = self.inbox.recv() => match command {
                     None | Some(Command::Shutdown) => return self.close_gracefully().await,
