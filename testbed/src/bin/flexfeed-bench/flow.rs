@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use flexicast::ack::PathAck;
+use flexicast::feedback::{FeedbackOpener, FeedbackSealer};
 use flexicast::flow::{FlowConfig, FlowSender, RateControl};
 use flexicast::frame::{Frame, Frames};
 use flexicast::protect::{Algorithm, FlowSecret, PacketKey};
@@ -14,7 +15,6 @@ use ring::digest::{self, SHA256};
 
 use crate::cpu::Stopwatch;
 use crate::generation::Cost;
-use crate::pair::{Pair, send, to_client, to_server};
 use crate::parcel::{Parcel, TRAIN, UDP_PAYLOAD};
 
 /// The flow's clock moves on by this much with each train: 61 Gbit/s, so that nothing waits for the
@@ -34,13 +34,15 @@ struct Opener {
     hash: digest::Context,
 }
 
-/// Sends the parcel to one member per pair, a train of packets at a time. Timed are the flow's
-/// calls that make the packets, and apart from them everything that the members' acknowledgements
-/// cost: each comes in a DATAGRAM on the member's own connection, which acknowledges that in turn.
+/// Sends the parcel to its members, a train of packets at a time. Timed are the flow's calls that
+/// make the packets, and apart from them everything that the members' acknowledgements cost: each
+/// comes in a feedback packet, as in a source.
 ///
 /// # Errors
 /// When a packet does not open, the parcel did not arrive, or a member fell back.
-pub fn deliver(mut pairs: Vec<Pair>, algorithm: Algorithm, parcel: &Parcel) -> Result<Cost> {
+pub fn deliver(members: usize, algorithm: Algorithm, parcel: &Parcel) -> Result<Cost> {
+    let members = (0..members).map(|_| Member::new(algorithm));
+    let mut members = members.collect::<Result<Vec<_>>>()?;
     let mut now = Instant::now();
     let mut random = rand::rng();
     let (id, mut secret) = (FlowId(random.random()), FlowSecret::default());
@@ -61,17 +63,11 @@ pub fn deliver(mut pairs: Vec<Pair>, algorithm: Algorithm, parcel: &Parcel) -> R
         ..FlowConfig::new(id, secret)
     })?;
     let path = PathId::new(1, Rung::Multicast);
-    flow.set_listeners(pairs.len(), now);
-    for member in 0..pairs.len() {
-        flow.admit(
-            member as u64,
-            path,
-            Duration::from_millis(10),
-            FIRST_KEY,
-            now,
-        );
+    flow.set_listeners(members.len(), now);
+    for member in 0..members.len() as u64 {
+        flow.admit(member, path, Duration::from_millis(10), FIRST_KEY, now);
         // One small frame per MiB would not show in these figures.
-        flow.on_window(member as u64, u64::MAX);
+        flow.on_window(member, u64::MAX);
     }
     let mut packets = Vec::with_capacity(TRAIN * UDP_PAYLOAD);
     let mut lengths = Vec::with_capacity(TRAIN);
@@ -117,8 +113,8 @@ pub fn deliver(mut pairs: Vec<Pair>, algorithm: Algorithm, parcel: &Parcel) -> R
             ranges: std::iter::once(0..flow.next_pn()).collect(),
             ecn: None,
         };
-        for (member, pair) in pairs.iter_mut().enumerate() {
-            acknowledge(&mut flow, member as u64, pair, &ack, now, &mut acks)?;
+        for member in (0..).zip(&mut members) {
+            acks.take(&mut flow, member, &ack, now)?;
         }
         while recent.len() > 4 {
             recent.pop_front();
@@ -130,7 +126,7 @@ pub fn deliver(mut pairs: Vec<Pair>, algorithm: Algorithm, parcel: &Parcel) -> R
         "what the flow's members received is not what was sent"
     );
     ensure!(
-        flow.members() == pairs.len() && flow.poll_event().is_none() && flow.outstanding() == 0,
+        flow.members() == members.len() && flow.poll_event().is_none() && flow.outstanding() == 0,
         "a member of the flow fell back or something was repaired, although nothing was lost"
     );
     Ok(Cost {
@@ -159,34 +155,45 @@ impl Acks {
     }
 }
 
-/// One member's acknowledgement, from its DATAGRAM to what the source says to that.
-fn acknowledge(
-    flow: &mut FlowSender,
-    member: u64,
-    pair: &mut Pair,
-    ack: &PathAck,
-    now: Instant,
-    acks: &mut Acks,
-) -> Result<()> {
-    let mut packet = [0; UDP_PAYLOAD];
-    pair.client.dgram_send(&ack.encode())?;
-    while let Some(len) = send(&mut pair.client, &mut packet)? {
-        acks.packets += 1;
-        acks.bytes += len as u64;
-        let answer = acks.watch.time(|| -> Result<Option<usize>> {
-            pair.server.recv(&mut packet[..len], to_server())?;
-            let mut payload = [0; UDP_PAYLOAD];
-            while let Ok(len) = pair.server.dgram_recv(&mut payload) {
-                let ack = PathAck::decode(&payload[..len])?;
-                flow.on_ack(member, &ack, now)?;
-            }
-            send(&mut pair.server, &mut packet)
-        })?;
-        if let Some(len) = answer {
-            pair.client.recv(&mut packet[..len], to_client())?;
-        }
+/// A member, as far as its acknowledgements go.
+struct Member {
+    sealer: FeedbackSealer,
+    /// The source's end.
+    opener: FeedbackOpener,
+}
+
+impl Member {
+    fn new(algorithm: Algorithm) -> Result<Self> {
+        let mut random = rand::rng();
+        let (id, mut secret) = (FlowId(random.random()), FlowSecret::default());
+        random.fill(secret.as_mut_bytes());
+        Ok(Member {
+            sealer: FeedbackSealer::new(id, algorithm, &secret)?,
+            opener: FeedbackOpener::new(algorithm, &secret)?,
+        })
     }
-    Ok(())
+}
+
+impl Acks {
+    /// Takes one member's acknowledgement, from its feedback packet on.
+    fn take(
+        &mut self,
+        flow: &mut FlowSender,
+        (id, member): (u64, &mut Member),
+        ack: &PathAck,
+        now: Instant,
+    ) -> Result<()> {
+        let packet = member.sealer.seal(&ack.encode());
+        let mut packet = packet.context("a feedback packet cannot be made")?;
+        self.packets += 1;
+        self.bytes += packet.len() as u64;
+        self.watch.time(|| {
+            let opened = member.opener.open(&mut packet);
+            let (_, payload) = opened.context("a feedback packet does not verify")?;
+            flow.on_ack(id, &PathAck::decode(payload)?, now)?;
+            Ok(())
+        })
+    }
 }
 
 impl Opener {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 
 use crate::figures::{Figures, median};
-use crate::pair::{Maker, Pair};
+use crate::pair::Maker;
 use crate::parcel::Parcel;
 use crate::{flow, unicast};
 
@@ -121,19 +121,14 @@ pub fn measure(figures: &mut Figures) -> Result<()> {
 /// The flow, and then quiche, with the same AEAD.
 pub fn side_by_side(receivers: usize, parcel: &Parcel) -> Result<(Cost, Cost)> {
     let mut maker = Maker::new()?;
-    let mut connect = || -> Result<(Vec<Pair>, _)> {
-        let made: Result<Vec<_>> = (0..receivers).map(|_| maker.connect()).collect();
-        let (pairs, algorithms): (Vec<_>, Vec<_>) = made?.into_iter().unzip();
-        let algorithm = algorithms.first().copied().unwrap_or_default();
-        ensure!(
-            algorithms.iter().all(|a| *a == algorithm),
-            "the benchmark's connections negotiated different ciphers"
-        );
-        Ok((pairs, algorithm))
-    };
-    let (members, algorithm) = connect()?;
-    let flow = flow::deliver(members, algorithm, parcel)?;
-    let (clients, _) = connect()?;
+    let connected: Result<Vec<_>> = (0..receivers).map(|_| maker.connect()).collect();
+    let (clients, algorithms): (Vec<_>, Vec<_>) = connected?.into_iter().unzip();
+    let algorithm = algorithms.first().copied().unwrap_or_default();
+    ensure!(
+        algorithms.iter().all(|a| *a == algorithm),
+        "the benchmark's connections negotiated different ciphers"
+    );
+    let flow = flow::deliver(receivers, algorithm, parcel)?;
     let quiche = unicast::deliver(clients, parcel)?;
     for (side, packets, copies) in [
         ("flow", flow.packets, 1),
