@@ -160,6 +160,7 @@ impl AckTracker {
 
     /// Notes a packet; `hold` is how long its acknowledgement may wait, already jittered. `owes`
     /// says whether the receiver is a member and acknowledges.
+    #[inline]
     pub fn on_packet(
         &mut self,
         pn: u64,

@@ -347,6 +347,7 @@ impl Merge {
     /// requested by NEED anyway, or are not needed any more. What is not acknowledged is repaired
     /// on the unicast path. A packet's ranges are asked for together and added together: it may
     /// overshoot [`MAX_BUFFERED`] by itself.
+    #[inline]
     pub fn accepts(&mut self, seq: u64, range: Range<u64>, ends: bool) -> bool {
         if seq < self.next || self.whole.contains_key(&seq) {
             return true;
@@ -367,6 +368,7 @@ impl Merge {
 
     /// Takes bytes of a flow packet; `total` is the update's length where the packet states it.
     /// Bytes that [`Merge::accepts`] refuses are dropped.
+    #[inline]
     pub fn add_flow(&mut self, seq: u64, offset: u64, data: &[u8], total: Option<u64>) {
         let past = seq < self.next || self.whole.contains_key(&seq);
         if past && self.dedupes() {

@@ -88,8 +88,10 @@ impl Delivery {
         (free + (most - free).div_ceil(4)).clamp(1, most)
     }
 
-    /// Hands out events, then those of `next`, while the application takes them.
-    pub(super) fn hand_out(&mut self, mut next: impl FnMut() -> Option<Event>) {
+    /// Hands out events, then those of `next`, while the application takes them. Returns whether it
+    /// took any.
+    pub(super) fn hand_out(&mut self, mut next: impl FnMut() -> Option<Event>) -> bool {
+        let mut took = false;
         let waiting = self.events.max_capacity() - self.events.capacity();
         self.handed.settle(waiting);
         loop {
@@ -98,14 +100,15 @@ impl Delivery {
                 self.held.extend(next());
             }
             if self.held.is_empty() || self.handed.bytes >= WAITING_BYTES {
-                return;
+                return took;
             }
             let Ok(permit) = self.events.try_reserve() else {
-                return;
+                return took;
             };
             if let Some(event) = self.held.pop_front() {
                 self.handed.push(&event);
                 permit.send(event);
+                took = true;
             }
         }
     }

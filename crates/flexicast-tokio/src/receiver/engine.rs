@@ -159,6 +159,12 @@ impl Engine {
             // repair is mostly not taken before what it repairs. Not always: the runtime may not
             // have noticed yet that the flow's socket can be read.
             self.receive_flow();
+            self.core_events();
+            if self.hand_out() {
+                // The application may be on this thread, and need not wait for the rest of the
+                // turn.
+                tokio::task::yield_now().await;
+            }
             let statuses = self.tunnels.receive(&mut self.core);
             self.report_relays(statuses);
             self.receive();

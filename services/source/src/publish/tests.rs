@@ -463,8 +463,11 @@ async fn an_interrupted_retention_is_no_database_that_was_set_back() {
     site.keep.send_replace(by_age);
     // As if it had been dropped between the deletion and the answer.
     publisher.publish_stored().await.ok().unwrap();
+    let first = FaultRule::new(Fault::Hang).every(usize::MAX);
+    let faults = site.store.faults();
+    faults.inject(first.on(&["delete old updates"]));
     let deleting = publisher.forget_old();
-    drop(timeout(Duration::ZERO, deleting).await);
+    timeout(Duration::ZERO, deleting).await.unwrap_err();
     assert!(publisher.is_tidying, "it has begun");
     site.store
         .updates()

@@ -141,10 +141,10 @@ impl Engine {
     }
 
     /// Hands out events and updates while the application takes them. What it does not take stays
-    /// in the state machine, which then takes no more either.
-    pub(super) fn hand_out(&mut self) {
+    /// in the state machine, which then takes no more either. Returns whether it took any.
+    pub(super) fn hand_out(&mut self) -> bool {
         let (core, stall) = (&mut self.core, &mut self.stall);
-        self.delivery.hand_out(|| next_output(core, stall));
+        self.delivery.hand_out(|| next_output(core, stall))
     }
 
     /// Reports counters that have changed.

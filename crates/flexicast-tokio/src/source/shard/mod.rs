@@ -40,7 +40,7 @@ pub(super) use thread::ShardThread;
 const BATCHES: usize = 8;
 /// Feedback packets that arrive within this time after others are read together: to wake a thread
 /// costs as much as several of them, and receivers hold them back much longer.
-const FEEDBACK_PAUSE: Duration = Duration::from_millis(1);
+const FEEDBACK_PAUSE: Duration = Duration::from_millis(2);
 
 /// State and settings that the shards of a source share.
 #[derive(Clone)]

@@ -189,6 +189,7 @@ impl FlowDriver<'_> {
     }
 
     /// Sets the timers that follow from the membership, where they have changed.
+    #[inline]
     fn rearm(&mut self, before: (Option<Instant>, Option<Instant>)) {
         let (ack, silence) = self.flow.deadlines();
         if ack != before.0 {

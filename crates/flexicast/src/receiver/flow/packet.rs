@@ -266,6 +266,7 @@ impl FlowDriver<'_> {
     /// # Errors
     ///
     /// The outcome of a packet with an invalid frame, or for whose updates there is no room.
+    #[inline]
     fn check_frames<'a>(&mut self, frames: &'a [u8]) -> Result<CheckedFrames<'a>, FlowInput> {
         let (mut ack_eliciting, mut only) = (false, None);
         for (place, frame) in Frames::new(frames).enumerate() {
@@ -295,6 +296,7 @@ impl FlowDriver<'_> {
     }
 
     /// Merges the frames of a new packet.
+    #[inline]
     fn merge_frames<'a>(&mut self, pn: u64, frames: impl Iterator<Item = Frame<'a>>) {
         let seen = self.flow.messages.contains(pn);
         for frame in frames {
