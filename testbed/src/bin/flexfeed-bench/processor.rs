@@ -10,7 +10,13 @@ use std::io;
 /// sides share the sender's.
 pub struct OneProcessor {
     before: libc::cpu_set_t,
+    /// The one.
+    number: usize,
 }
+
+/// The processors that are left beside one: those of what is not measured.
+#[derive(Clone, Copy)]
+pub struct OtherProcessors(libc::cpu_set_t);
 
 impl OneProcessor {
     /// Moves to the last of the processors that this thread may run on: the first has more of the
@@ -35,7 +41,32 @@ impl OneProcessor {
         // SAFETY: as above.
         unsafe { libc::CPU_SET(last, &mut one) };
         keep_to(&one)?;
-        Ok(OneProcessor { before })
+        Ok(OneProcessor {
+            before,
+            number: last,
+        })
+    }
+
+    /// Returns the others; the same one if there are none.
+    pub fn others(&self) -> OtherProcessors {
+        let mut others = self.before;
+        // SAFETY: the number is below the size of the set.
+        unsafe { libc::CPU_CLR(self.number, &mut others) };
+        // SAFETY: the sets are live.
+        let any = unsafe { libc::CPU_COUNT(&others) } > 0;
+        OtherProcessors(if any { others } else { self.before })
+    }
+}
+
+impl OtherProcessors {
+    /// Does a piece of work there; the processes that it starts stay.
+    ///
+    /// # Errors
+    /// When the system does not allow it.
+    pub fn run<T: Send>(self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
+        let there = move || keep_to(&self.0).map(|()| work());
+        let done = std::thread::scope(|threads| threads.spawn(there).join());
+        done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 }
 
@@ -76,6 +107,8 @@ mod tests {
             before.ends_with(&number.to_string()),
             "{number} of {before}"
         );
+        let others = one.others().run(allowed).unwrap();
+        assert!(others == before || others != number.to_string());
         drop(one);
         assert_eq!(allowed(), before);
     }

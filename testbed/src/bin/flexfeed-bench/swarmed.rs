@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use bytes::Bytes;
 use feed::{Entry, Kind, payload};
 use jiff::Timestamp;
@@ -13,7 +13,8 @@ use rand::{Rng, SeedableRng};
 use testbed::urgent::RealTime;
 
 use crate::cpu::process_time;
-use crate::figures::Figures;
+use crate::figures::{Figures, median};
+use crate::processor::{OneProcessor, OtherProcessors};
 use crate::site::{INCARNATION, Site};
 
 /// All figures of this file.
@@ -30,6 +31,8 @@ const RATE: u64 = 5_000_000;
 const RANDOM: usize = 800;
 /// Time of publishing.
 const TIME: Duration = Duration::from_secs(10);
+/// Runs per median.
+const RUNS: usize = 3;
 /// Different texts.
 const TEXTS: usize = 64;
 
@@ -46,6 +49,9 @@ pub fn measure(figures: &mut Figures) -> Result<()> {
     if let Err(error) = &urgent {
         eprintln!("what else this machine does may move receivers off the flow: {error}");
     }
+    // The receivers share no cache with the source, as if they were on other machines.
+    let one = OneProcessor::begin().context("keeping to one processor")?;
+    let others = one.others();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
@@ -53,11 +59,15 @@ pub fn measure(figures: &mut Figures) -> Result<()> {
     let updates: Arc<[Bytes]> = updates().into();
     // What publishes is a task of the source's own runtime, as in the program.
     let deliver = |rung, more: &'static [&'static str]| {
-        runtime.block_on(runtime.spawn(deliver(Arc::clone(&updates), rung, more)))
+        runtime.block_on(runtime.spawn(deliver(Arc::clone(&updates), rung, more, others)))
     };
-    let multicast = deliver("multicast", &[])??;
-    let unicast = deliver("unicast", &["--no-multicast", "--no-replicate"])??;
-    drop(urgent);
+    let (mut multicast, mut unicast) = (Vec::new(), Vec::new());
+    for _ in 0..RUNS {
+        multicast.push(deliver("multicast", &[])??);
+        unicast.push(deliver("unicast", &["--no-multicast", "--no-replicate"])??);
+    }
+    let (multicast, unicast) = (median(multicast), median(unicast));
+    drop((one, urgent));
     let [ratio, by_multicast, by_unicast] = NAMES;
     figures.take(ratio, unicast / multicast, "ratio");
     figures.take(by_multicast, multicast, "ns/KB");
@@ -108,9 +118,10 @@ async fn deliver(
     updates: Arc<[Bytes]>,
     rung: &'static str,
     more: &'static [&'static str],
+    others: OtherProcessors,
 ) -> Result<f64> {
     let site = Site::start().await?;
-    let swarm = site.swarm(RECEIVERS, more)?;
+    let swarm = others.run(|| site.swarm(RECEIVERS, more))??;
     site.wait_rung(RECEIVERS, rung).await?;
     // Handshakes and proofs are over.
     tokio::time::sleep(Duration::from_secs(5)).await;
