@@ -34,11 +34,26 @@ pub(super) enum Membership {
 #[derive(Debug)]
 pub(super) struct Member {
     path: PathId,
+    heard: Heard,
+    grant: Option<Grant>,
+}
+
+/// What a member's silence is measured from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Heard {
     /// When a packet last came by the path.
     last_packet: Instant,
     /// When this receiver was found to have been away itself, since the last packet.
     grace: Option<Instant>,
-    grant: Option<Grant>,
+}
+
+impl Heard {
+    fn at(now: Instant) -> Self {
+        Heard {
+            last_packet: now,
+            grace: None,
+        }
+    }
 }
 
 impl Membership {
@@ -78,7 +93,15 @@ impl Membership {
         if let Membership::Member(member) = self
             && member.path == path
         {
-            (member.last_packet, member.grace) = (now, None);
+            member.heard = Heard::at(now);
+        }
+    }
+
+    /// Returns when a member last heard the flow.
+    pub(super) fn heard(&self) -> Option<Heard> {
+        match self {
+            Membership::Member(member) => Some(member.heard),
+            Membership::Unicast | Membership::Leaving { .. } => None,
         }
     }
 
@@ -97,10 +120,10 @@ impl Membership {
             return false;
         };
         let in_time = member.silent_at(heartbeat) >= now + heartbeat_and_jitter(heartbeat);
-        if member.grace.is_some() || in_time {
+        if member.heard.grace.is_some() || in_time {
             return false;
         }
-        member.grace = Some(now);
+        member.heard.grace = Some(now);
         true
     }
 }
@@ -110,8 +133,8 @@ impl Member {
     /// than one after the member's own absence.
     fn silent_at(&self, heartbeat: Duration) -> Instant {
         let one = heartbeat_and_jitter(heartbeat);
-        let at = self.last_packet + heartbeat * (HEARTBEATS - 1) + one;
-        self.grace.map_or(at, |back| at.max(back + one))
+        let at = self.heard.last_packet + heartbeat * (HEARTBEATS - 1) + one;
+        self.heard.grace.map_or(at, |back| at.max(back + one))
     }
 }
 
@@ -221,8 +244,7 @@ impl FlowDriver<'_> {
         flow.membership = Membership::Member(Member {
             path: notice.path,
             // The packet that proved the path may have come a while ago.
-            last_packet: now,
-            grace: None,
+            heard: Heard::at(now),
             grant: notice.anchor.map(Grant::new),
         });
         flow.extend_window(self.out);
@@ -274,8 +296,7 @@ mod tests {
     fn member(now: Instant) -> Membership {
         Membership::Member(Member {
             path: PathId(5),
-            last_packet: now,
-            grace: None,
+            heard: Heard::at(now),
             grant: Some(Grant::new(Anchor {
                 seq: 7,
                 offset: 100,

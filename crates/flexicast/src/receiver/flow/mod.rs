@@ -32,7 +32,7 @@ use crate::control::{Action, Announce, Control, FeedbackKey, Key, RungNotice, St
 use crate::{Cause, FlowId, PathId, Rung, WireError};
 use feedback::Feedback;
 use keys::Keys;
-use membership::Membership;
+use membership::{Heard, Membership};
 use native::NativeJoin;
 use packet::{InvalidPackets, SeenMessages};
 use participation::Participation;
@@ -142,18 +142,31 @@ impl Flow {
         self.membership.rung()
     }
 
-    /// Returns when an acknowledgement is due, and when a member that has heard nothing falls back.
-    fn deadlines(&self) -> (Option<Instant>, Option<Instant>) {
+    /// Returns what the timers follow from that are set by the membership.
+    fn timing(&self) -> Timing {
         let path = self.membership.path();
         let tracker = path.and_then(|path| self.trackers.get(&path));
-        let silence = self.membership.silent_at(self.announce.heartbeat);
-        (tracker.and_then(AckTracker::deadline), silence)
+        Timing {
+            ack: tracker.and_then(AckTracker::deadline),
+            heard: self.membership.heard(),
+            heartbeat: self.announce.heartbeat,
+        }
     }
 
     /// Returns the silence after which the flow counts as not arriving.
     fn quiet_span(&self) -> Duration {
         membership::quiet_span(self.announce.heartbeat)
     }
+}
+
+/// What the timers follow from that are set by the membership. Few packets change it, and to
+/// compare it is cheaper than to compute the timers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Timing {
+    /// When an acknowledgement is due.
+    ack: Option<Instant>,
+    heard: Option<Heard>,
+    heartbeat: Duration,
 }
 
 /// A flow together with the parts of its receiver that it acts on.
@@ -190,13 +203,15 @@ impl FlowDriver<'_> {
 
     /// Sets the timers that follow from the membership, where they have changed.
     #[inline]
-    fn rearm(&mut self, before: (Option<Instant>, Option<Instant>)) {
-        let (ack, silence) = self.flow.deadlines();
-        if ack != before.0 {
-            self.timers.put(Timer::Flow(self.id, FlowTimer::Ack), ack);
+    fn rearm(&mut self, before: Timing) {
+        let timing = self.flow.timing();
+        if timing.ack != before.ack {
+            let timer = Timer::Flow(self.id, FlowTimer::Ack);
+            self.timers.put(timer, timing.ack);
         }
-        if silence != before.1 {
+        if (timing.heard, timing.heartbeat) != (before.heard, before.heartbeat) {
             let timer = Timer::Flow(self.id, FlowTimer::Silence);
+            let silence = self.flow.membership.silent_at(timing.heartbeat);
             self.timers.put(timer, silence);
         }
     }
@@ -309,7 +324,7 @@ impl Receiver {
         act: impl FnOnce(&mut FlowDriver<'_>) -> R,
     ) -> Option<R> {
         let flow = self.flows.get_mut(&id)?;
-        let before = flow.deadlines();
+        let before = flow.timing();
         let mut driver = FlowDriver {
             id,
             channel: &mut self.channels[flow.channel],
