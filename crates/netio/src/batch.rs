@@ -30,6 +30,8 @@ pub struct Datagram<'a> {
 pub struct RecvBatch {
     buffer: Vec<u8>,
     meta: [RecvMeta; BATCH_SIZE],
+    /// Messages of the last call.
+    messages: usize,
 }
 
 impl RecvBatch {
@@ -41,7 +43,14 @@ impl RecvBatch {
         Self {
             buffer: vec![0; MESSAGE_BYTES * BATCH_SIZE],
             meta: [RecvMeta::default(); BATCH_SIZE],
+            messages: 0,
         }
+    }
+
+    /// Whether the last call had room for no more messages, so that there may be others.
+    #[must_use]
+    pub fn was_full(&self) -> bool {
+        self.messages >= Self::MESSAGES
     }
 
     /// Lets `receive` fill the buffers; returns its number of messages.
@@ -52,7 +61,9 @@ impl RecvBatch {
         let mut chunks = self.buffer.chunks_exact_mut(MESSAGE_BYTES);
         let mut slices: [IoSliceMut<'_>; BATCH_SIZE] =
             std::array::from_fn(|_| IoSliceMut::new(chunks.next().unwrap_or_default()));
-        receive(&mut slices, &mut self.meta)
+        self.messages = 0;
+        self.messages = receive(&mut slices, &mut self.meta)?;
+        Ok(self.messages)
     }
 
     /// Passes the first `messages` messages on, datagram by datagram; returns the number of

@@ -1,4 +1,4 @@
-//! Readiness for reading that wakes nobody for a while.
+//! Read readiness that can be suspended.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -45,7 +45,7 @@ impl ReadInterest {
         })
     }
 
-    /// Makes what arrives until then no event.
+    /// Suspends events until then. Nobody may be waiting.
     pub(crate) fn pause(&self, socket: &impl AsFd, until: Instant) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.paused_until = Some(until);
@@ -61,10 +61,10 @@ impl ReadInterest {
     /// The runtime is shutting down.
     pub(crate) async fn readable(&self, socket: &impl AsFd) -> io::Result<()> {
         loop {
-            if let Some(until) = self.pause_end() {
+            if let Some(until) = self.arm(socket)? {
                 tokio::time::sleep_until(until.into()).await;
+                continue;
             }
-            self.arm(socket)?;
             let mut guard = self.epoll.readable().await?;
             let has_arrived = self.take_event()?;
             guard.clear_ready();
@@ -74,19 +74,20 @@ impl ReadInterest {
         }
     }
 
-    fn pause_end(&self) -> Option<Instant> {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.paused_until.filter(|until| *until > Instant::now())
-    }
-
-    fn arm(&self, socket: &impl AsFd) -> io::Result<()> {
+    /// Makes the next arrival an event. Returns the end of a pause instead, if there is one.
+    fn arm(&self, socket: &impl AsFd) -> io::Result<Option<Instant>> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(until) = state.paused_until
+            && until > Instant::now()
+        {
+            return Ok(Some(until));
+        }
         state.paused_until = None;
         if !std::mem::replace(&mut state.is_armed, true) {
             let events = libc::EPOLLIN | libc::EPOLLONESHOT;
             control(self.epoll.get_ref(), socket, libc::EPOLL_CTL_MOD, events)?;
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Returns whether something has arrived. If so, nothing more is an event.

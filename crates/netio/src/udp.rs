@@ -95,11 +95,14 @@ impl UdpSocket {
     }
 
     /// Converts a socket like [`from_std`](Self::from_std), whose reading can be
-    /// [paused](Self::pause_reading). That costs two system calls whenever it becomes readable.
+    /// [paused](Self::pause_reading). That costs two system calls whenever it becomes readable, and
+    /// each receive call asks the kernel, also when there is nothing. The runtime needs its time
+    /// driver.
     ///
     /// # Errors
     /// As [`from_std`](Self::from_std); or the process has no file descriptors left.
     pub fn pausable(socket: StdSocket) -> io::Result<Self> {
+        ensure_runtime()?;
         let read_interest = ReadInterest::new(&socket)?;
         Self::with_interest(socket, Interest::WRITABLE, Some(read_interest))
     }
@@ -109,11 +112,7 @@ impl UdpSocket {
         interest: Interest,
         read_interest: Option<ReadInterest>,
     ) -> io::Result<Self> {
-        if tokio::runtime::Handle::try_current().is_err() {
-            return Err(io::Error::other(
-                "a UDP socket must be opened inside a tokio runtime",
-            ));
-        }
+        ensure_runtime()?;
         let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
         // Timestamps, which are not read, would leave no room for the ECN field of a coalesced
         // train in quinn-udp's buffer for control messages.
@@ -174,9 +173,9 @@ impl UdpSocket {
         }
     }
 
-    /// Lets nothing that arrives until then make the socket [`readable`](Self::readable), so that
-    /// it wakes nobody. What has arrived can be received all the same. Without effect on a socket
-    /// that is not [`pausable`](Self::pausable).
+    /// Suspends [`readable`](Self::readable) until then: what arrives wakes no thread, but can be
+    /// received all the same. Only for a socket whose one reader does not wait meanwhile. Without
+    /// effect on one that is not [`pausable`](Self::pausable).
     pub fn pause_reading(&self, until: Instant) {
         if let Some(interest) = &self.read_interest {
             interest.pause(&self.io, until);
@@ -427,6 +426,16 @@ impl UdpSocket {
     fn lost(&self, datagrams: usize, error: &io::Error) {
         self.losses
             .lost(datagrams as u64, error.raw_os_error().unwrap_or_default());
+    }
+}
+
+/// Returns the error of a call outside of a tokio runtime.
+fn ensure_runtime() -> io::Result<()> {
+    match tokio::runtime::Handle::try_current() {
+        Ok(_) => Ok(()),
+        Err(_) => Err(io::Error::other(
+            "a UDP socket must be opened inside a tokio runtime",
+        )),
     }
 }
 

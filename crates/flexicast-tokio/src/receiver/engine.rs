@@ -162,8 +162,9 @@ impl Engine {
             self.core_events();
             if self.hand_out() {
                 // The application may be on this thread, and need not wait for the rest of the
-                // turn.
+                // turn. It may take its time.
                 tokio::task::yield_now().await;
+                self.receive_flow();
             }
             let statuses = self.tunnels.receive(&mut self.core);
             self.report_relays(statuses);

@@ -173,6 +173,11 @@ impl SharedRepairs {
         }
     }
 
+    /// Notes that the packet that was filled cannot be sent.
+    pub(super) fn note_unsent(&mut self) {
+        self.in_packet.clear();
+    }
+
     /// Notes the number of the packet that was filled.
     pub(super) fn note_sent(&mut self, pn: u64) {
         for (packet, is_last) in self.in_packet.drain(..) {

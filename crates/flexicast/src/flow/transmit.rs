@@ -99,6 +99,7 @@ impl FlowSender {
             .seal(self.config.flow, pn, phase, packet, end)
             .is_none()
         {
+            self.shared.note_unsent();
             out.truncate(start);
             return false;
         }

@@ -330,4 +330,26 @@ mod tests {
         flow.on_ack(1, &acked(31, 1), now + MS * 130).unwrap();
         assert_eq!(flow.stats().ce, 1, "the member is still believed");
     }
+
+    /// The PING after a train comes as after one packet, and after one that the first member of the
+    /// flow joins between two packets.
+    #[test]
+    fn a_train_is_probed_once_and_for_all_its_members() {
+        let (mut flow, now) = with_quick_member();
+        send(&mut flow, 21, now);
+        let after_one = flow.ping_at();
+        (22..=30).for_each(|seq| send(&mut flow, seq, now));
+        assert!(after_one.is_some_and(|at| at < now + MS * 100));
+        assert_eq!(flow.ping_at(), after_one);
+        send(&mut flow, 31, now + MS);
+        assert!(flow.ping_at() > after_one, "restarted by each packet");
+
+        let now = now + MS * 2;
+        flow.dismiss(1);
+        send(&mut flow, 32, now);
+        let unheard = flow.ping_at();
+        flow.admit(2, path(), MS, 1, now);
+        send(&mut flow, 33, now);
+        assert!(flow.ping_at() < unheard, "for the newcomer");
+    }
 }

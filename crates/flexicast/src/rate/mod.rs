@@ -173,7 +173,7 @@ pub struct RateController {
     scratch: Vec<f64>,
 }
 
-/// Time between two scans: between their acknowledgements, nothing changes for members.
+/// Returns the time between two scans: between their acknowledgements, nothing changes for members.
 fn interval(rtt: f64, ack_delay: Duration) -> Duration {
     let round = Duration::from_secs_f64(rtt).max(ack_delay);
     round.clamp(TICK, MAX_TICK)

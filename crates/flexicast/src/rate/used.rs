@@ -59,7 +59,10 @@ mod tests {
         }
         assert_eq!(used.take_peak(period, start + ms * 49), 0.0, "not over yet");
         assert_eq!(used.take_peak(period, start + ms * 5_000), 500_000.0);
-        used.on_sent(1000, || period, start + ms * 6_000);
+        // A train, whose first packet begins the period.
+        for _ in 0..2 {
+            used.on_sent(500, || period, start + ms * 6_000);
+        }
         used.on_sent(1000, || period, start + ms * 7_000);
         assert_eq!(used.take_peak(period, start + ms * 7_000), 20_000.0);
     }

@@ -269,7 +269,7 @@ impl Queue {
                     && Arc::ptr_eq(&next.destinations, &first.destinations)
                     && first.packets.len() + next.packets.len() <= JOINED
                 {
-                    // Copies those of the first batch, which its maker may still have.
+                    // Copies those of the first batch while the caller still has them.
                     Arc::make_mut(&mut first.packets).append(&next.packets);
                     waiting.batches.pop_front();
                 }

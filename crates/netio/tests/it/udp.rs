@@ -171,6 +171,17 @@ async fn a_paused_socket_becomes_readable_later_and_loses_nothing() {
     assert_eq!(receive(&socket, 1).await[0].data, [2]);
     assert!(begun.elapsed() >= PAUSE, "{:?}", begun.elapsed());
 
+    // A wait was given up, so that the next arrival would be an event.
+    timeout(Duration::from_millis(20), socket.readable())
+        .await
+        .unwrap_err();
+    let begun = Instant::now();
+    socket.pause_reading(begun + PAUSE);
+    send(5).await;
+    timeout(PAUSE / 4, socket.readable()).await.unwrap_err();
+    assert_eq!(receive(&socket, 1).await[0].data, [5]);
+    assert!(begun.elapsed() >= PAUSE, "{:?}", begun.elapsed());
+
     socket.pause_reading(begun + PATIENCE * 100);
     send(3).await;
     let mut batch = RecvBatch::new();

@@ -22,6 +22,7 @@ use crate::cpu::Stopwatch;
 use crate::figures::{Figures, median};
 use crate::pair::{Maker, Pair, send, to_client, to_server};
 use crate::parcel::UDP_PAYLOAD;
+use crate::processor::OneProcessor;
 use crate::segments::let_kernel_segment;
 
 /// All figures of this file.
@@ -97,6 +98,7 @@ pub fn measure(figures: &mut Figures) -> Result<()> {
 
 /// The three sides, an update each in turn, from one multicast socket to one receiver.
 fn side_by_side(updates: u64) -> Result<Run> {
+    let _one = OneProcessor::begin().context("keeping to one processor")?;
     // Sockets of this crate belong to a runtime.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()

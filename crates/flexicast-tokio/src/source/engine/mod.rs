@@ -201,12 +201,12 @@ impl Engine {
             let wake = wake.unwrap_or(now + Duration::from_secs(60));
             // Nothing more is written to an address whose receiver has gone in the last turn.
             self.follow_replicas();
+            let mut has_published = false;
             tokio::select! {
                 ready = self.shards.ready() => ready.map_err(failed())?,
                 (channel, update) = self.channels.next_update(&self.core) => {
                     self.publish(channel, update);
-                    // Before what arrived is read and followed up.
-                    self.send_flows(Instant::now()).await;
+                    has_published = true;
                 }
                 command = self.inbox.recv() => match command {
                     None | Some(Command::Shutdown) => return self.close_gracefully().await,
@@ -223,6 +223,10 @@ impl Engine {
             // blamed for being silent.
             // What this turn comes late for is known before anything is judged by it.
             let late = self.note_lag(wake, woken);
+            if has_published {
+                // An update does not wait for what has to be read and followed up.
+                self.send_flows(woken).await;
+            }
             self.receive()?;
             // All are judged by this time: should the process pause from here on, the next round
             // detects that it did.

@@ -121,10 +121,6 @@ async fn serve(
             unreported += 1;
             shard.execute(next, now);
         }
-        if shard.is_asked() {
-            // tokio has to look at the socket before an empty one is a drained one.
-            tokio::task::yield_now().await;
-        }
         // What comes after a hang is for the successor, which reads the same socket.
         if is_retired.load(Ordering::Relaxed) {
             return Ok(());

@@ -38,7 +38,7 @@ pub(super) struct Member {
     grant: Option<Grant>,
 }
 
-/// What a member's silence is measured from.
+/// Begin of a member's silence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Heard {
     /// When a packet last came by the path.

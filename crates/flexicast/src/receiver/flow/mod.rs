@@ -142,7 +142,7 @@ impl Flow {
         self.membership.rung()
     }
 
-    /// Returns what the timers follow from that are set by the membership.
+    /// Returns the inputs of the timers of acknowledgements and of silence.
     fn timing(&self) -> Timing {
         let path = self.membership.path();
         let tracker = path.and_then(|path| self.trackers.get(&path));
@@ -159,8 +159,8 @@ impl Flow {
     }
 }
 
-/// What the timers follow from that are set by the membership. Few packets change it, and to
-/// compare it is cheaper than to compute the timers.
+/// Inputs of a flow's timers of acknowledgements and of silence. Few packets change them, and to
+/// compare them is cheaper than to compute the timers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Timing {
     /// When an acknowledgement is due.
