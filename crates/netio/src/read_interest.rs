@@ -45,7 +45,7 @@ impl ReadInterest {
         })
     }
 
-    /// Suspends events until then. Nobody may be waiting.
+    /// Suspends events until then. No task may wait meanwhile.
     pub(crate) fn pause(&self, socket: &impl AsFd, until: Instant) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.paused_until = Some(until);

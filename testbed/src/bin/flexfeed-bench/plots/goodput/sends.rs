@@ -73,8 +73,8 @@ pub fn copy(trains: usize) -> Result<f64> {
     Ok(watch.total().as_nanos() as f64 / packets as f64)
 }
 
-/// Returns the cost of reading an acknowledgement of so many bytes from a socket, as many at once as
-/// a source finds there: in ns.
+/// Returns the cost of reading an acknowledgement of so many bytes from a socket, as many at once
+/// as a source finds there: in ns.
 ///
 /// # Errors
 /// When one was not received.
