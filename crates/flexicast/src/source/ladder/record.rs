@@ -1,4 +1,4 @@
-//! What each rung has shown on this connection.
+//! Records of the rungs on this connection.
 
 use std::time::Instant;
 
