@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use socket2::SockRef;
 
 use super::now_ns;
 
@@ -16,6 +17,11 @@ const CHUNK: usize = 1 << 14;
 const REPORT_EVERY: Duration = Duration::from_millis(200);
 /// Time within which the sink listens.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Congestion control of a transfer (RFC 5681): the one that every kernel has and lets everybody
+/// use. A machine's default can be another kind, such as BBR, that gives way to flows like these in
+/// a deep queue.
+const CONGESTION: &str = "reno";
 
 /// Sends to a sink until the connection ends.
 ///
@@ -32,6 +38,9 @@ pub fn send(to: SocketAddr) -> Result<()> {
             Err(_) => crate::waiting::pause(REPORT_EVERY),
         }
     };
+    SockRef::from(&stream)
+        .set_tcp_congestion(CONGESTION.as_bytes())
+        .with_context(|| format!("choosing {CONGESTION} as congestion control"))?;
     let chunk = [0; CHUNK];
     loop {
         stream.write_all(&chunk)?;

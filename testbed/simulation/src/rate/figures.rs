@@ -174,3 +174,62 @@ pub fn join_dip(members: usize) -> f64 {
     }
     least
 }
+
+/// Returns the share of a flow in a bottleneck that it and one unicast CUBIC sender use at the same
+/// time, over `span` after `warm_up`.
+pub fn share_beside_unicast(
+    members: usize,
+    bottleneck: Bottleneck,
+    rtt: Duration,
+    (warm_up, span): (Duration, Duration),
+    seed: u64,
+) -> f64 {
+    let config = RateConfig {
+        policy: RatePolicy::CubicMin,
+        max: None,
+        ack_delay: ACK_DELAY,
+        ..RateConfig::default()
+    };
+    let path = Path {
+        rtt,
+        loss: 0.0,
+        bottleneck: None,
+    };
+    let mut flow = flow(RatePolicy::TcpFriendly, seed);
+    flow.shared = Some(bottleneck);
+    (0..members).for_each(|_| {
+        flow.join(path);
+    });
+    // The flow was there first.
+    flow.run(SECOND * 2 + MS * (seed as u32 % 1000));
+    let mut unicast = RateSimulation::new(config, AckTiming::Pairs(ACK_DELAY), seed);
+    unicast.begin_beside(&flow);
+    unicast.join(path);
+    let mut run = |time: Duration| {
+        let before = (flow.sent_bytes(), unicast.sent_bytes());
+        let until = flow.now() + time;
+        loop {
+            // One event at a time: packets meet in the queue in the order of their times.
+            let next = |simulation: &RateSimulation| simulation.next_event().unwrap_or(until);
+            let (at, beside) = (next(&flow), next(&unicast));
+            if at.min(beside) >= until {
+                break;
+            }
+            let simulation = if at <= beside {
+                &mut flow
+            } else {
+                &mut unicast
+            };
+            simulation.run_until(at.min(beside));
+        }
+        flow.run_until(until);
+        unicast.run_until(until);
+        let sent = (
+            flow.sent_bytes() - before.0,
+            unicast.sent_bytes() - before.1,
+        );
+        sent.0 as f64 / (sent.0 + sent.1) as f64
+    };
+    run(warm_up);
+    run(span)
+}

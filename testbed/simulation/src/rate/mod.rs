@@ -7,8 +7,10 @@
 mod figures;
 mod path;
 
+use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use flexicast::rate::{RateConfig, RateController, RateEvent};
@@ -16,7 +18,8 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 pub use figures::{
-    Comparison, MIXED_PATHS, compare, join_dip, recovery_after_eviction, shared_loss_halving, worst,
+    Comparison, MIXED_PATHS, compare, join_dip, recovery_after_eviction, share_beside_unicast,
+    shared_loss_halving, worst,
 };
 pub use path::{Bottleneck, Path};
 use path::{Queue, Receiver};
@@ -67,7 +70,8 @@ pub struct RateSimulation {
     scheduled: u64,
     packets: VecDeque<Packet>,
     first_pn: u64,
-    queue: Queue,
+    /// Queue of the shared bottleneck.
+    queue: Rc<RefCell<Queue>>,
     /// Packets that the shared bottleneck dropped, ascending.
     dropped: VecDeque<u64>,
     receivers: Vec<Receiver>,
@@ -92,7 +96,7 @@ impl RateSimulation {
             scheduled: 0,
             packets: VecDeque::new(),
             first_pn: 0,
-            queue: Queue::default(),
+            queue: Rc::default(),
             dropped: VecDeque::new(),
             receivers: Vec::new(),
             sent_bytes: 0,
@@ -123,6 +127,16 @@ impl RateSimulation {
         id
     }
 
+    /// Begins at the present time of another simulation, whose shared bottleneck both use from then
+    /// on.
+    fn begin_beside(&mut self, other: &RateSimulation) {
+        self.now = other.now;
+        self.agenda.clear();
+        self.schedule(self.now, Event::Send);
+        self.shared = other.shared;
+        self.queue = Rc::clone(&other.queue);
+    }
+
     /// Removes a member.
     pub fn leave(&mut self, member: u64) {
         if let Some(receiver) = self.receivers.get_mut(member as usize) {
@@ -149,9 +163,23 @@ impl RateSimulation {
         self.sent_bytes
     }
 
+    /// Returns the time of the next event.
+    fn next_event(&self) -> Option<Duration> {
+        let next = self.agenda.peek().map(|Reverse((at, ..))| *at);
+        let timer = self.controller.next_timeout();
+        let timer = timer.map(|at| at.saturating_duration_since(self.origin));
+        [next, timer].into_iter().flatten().min()
+    }
+
     /// Runs for `time` and returns the average rate in bit/s.
     pub fn run(&mut self, time: Duration) -> f64 {
-        let (before, until) = (self.sent_bytes, self.now + time);
+        let before = self.sent_bytes;
+        self.run_until(self.now + time);
+        (self.sent_bytes - before) as f64 * 8.0 / time.as_secs_f64()
+    }
+
+    /// Runs until this time since the beginning.
+    fn run_until(&mut self, until: Duration) {
         while let Some(Reverse((at, _, event))) = self.agenda.peek().copied() {
             let timer = self.controller.next_timeout();
             let timer = timer.map(|at| at.saturating_duration_since(self.origin));
@@ -172,8 +200,7 @@ impl RateSimulation {
                 Event::Report(receiver) => self.report(receiver),
             }
         }
-        self.now = until;
-        (self.sent_bytes - before) as f64 * 8.0 / time.as_secs_f64()
+        self.now = self.now.max(until);
     }
 
     fn take_events(&mut self) {
@@ -199,7 +226,10 @@ impl RateSimulation {
         self.sent_bytes += self.payload as u64;
         let left = match self.shared {
             None => Some(self.now),
-            Some(bottleneck) => self.queue.pass(bottleneck, self.payload, self.now),
+            Some(bottleneck) => self
+                .queue
+                .borrow_mut()
+                .pass(bottleneck, self.payload, self.now),
         };
         if left.is_none() {
             self.dropped.push_back(pn);
@@ -207,7 +237,7 @@ impl RateSimulation {
         }
         self.packets.push_back(Packet {
             sent: self.now,
-            left: left.unwrap_or(self.now.max(self.queue.busy_until())),
+            left: left.unwrap_or(self.now.max(self.queue.borrow().busy_until())),
         });
         for index in 0..self.receivers.len() {
             self.pass(index, pn, left);

@@ -74,6 +74,26 @@ fn a_shared_bottleneck_is_used_and_nobody_is_evicted() {
 }
 
 #[test]
+fn a_flow_and_unicast_share_a_bottleneck() {
+    let third = 1.0 / 3.0..=2.0 / 3.0;
+    let (warm_up, span) = (Duration::from_secs(12), Duration::from_secs(60));
+    for (rate, depth, rtt) in [(2_000_000, 300, 20), (20_000_000, 50, 50)] {
+        let bottleneck = Bottleneck {
+            rate,
+            depth: Duration::from_millis(depth),
+        };
+        for members in [1, 3, 20] {
+            for seed in 1..=5 {
+                let rtt = Duration::from_millis(rtt);
+                let share = share_beside_unicast(members, bottleneck, rtt, (warm_up, span), seed);
+                let case = format!("{members} members, {rate} bit/s, seed {seed}");
+                assert!(third.contains(&share), "{case}: {share}");
+            }
+        }
+    }
+}
+
+#[test]
 fn half_of_a_shared_capacity_halves_the_rate_within_two_round_trips() {
     let round_trips = shared_loss_halving(50).unwrap();
     assert!(round_trips <= 2.0, "{round_trips}");
