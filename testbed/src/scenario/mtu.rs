@@ -1,6 +1,6 @@
 //! A line that takes no packet above 1,280 bytes.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
@@ -18,6 +18,8 @@ const NARROW_SIZE: usize = 1_232;
 const WIDE_SIZE: usize = 1_472;
 /// Bound of a search: it takes five probes a second apart where a size fails.
 const SEARCH: Duration = Duration::from_secs(60);
+/// Time for which a size has to stay: several probes long.
+const HOLD: Duration = Duration::from_secs(5);
 /// Updates a second.
 const RATE: f64 = 10.0;
 
@@ -53,15 +55,21 @@ pub fn one_narrow_path_decides_the_packet_size(fault: Option<Fault>) -> Result<(
     })
 }
 
-/// Waits until the flow's packets have this size, with so many members that take no more.
+/// Waits until the flow's packets have this size, with so many members that take no more, and keep
+/// it.
 fn wait_size(stage: &mut Stage, bytes: usize, narrow: usize) -> Result<()> {
     let what = format!("packets of {bytes} bytes, as all members take them");
+    let mut since = None;
     stage.wait(&what, SEARCH, |stage| {
         let flow = stage.source_status().and_then(|status| status.flow);
-        let there = |flow: &crate::status::FlowStatus| {
-            (flow.packet_size, flow.narrow_members) == (bytes, narrow)
-        };
-        Ok(flow.filter(there).map(|_| ()))
+        let there =
+            flow.is_some_and(|flow| (flow.packet_size, flow.narrow_members) == (bytes, narrow));
+        if !there {
+            since = None;
+            return Ok(None);
+        }
+        let since = *since.get_or_insert_with(Instant::now);
+        Ok((since.elapsed() >= HOLD).then_some(()))
     })
 }
 
