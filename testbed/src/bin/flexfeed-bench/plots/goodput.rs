@@ -277,7 +277,7 @@ pub fn publish(points: &[Point], document: &mut Document) -> Result<()> {
         "send to a group",
         "take in an ack: flow",
         "take in an ack: quiche",
-        "ack and answer by the socket",
+        "ack by the socket",
     ];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for p in points {
