@@ -11,13 +11,14 @@ use crate::programs::select;
 use crate::{dependencies, programs, tools};
 
 /// The packages of the programs' libraries.
-const LIBRARIES: [&str; 9] = [
+const LIBRARIES: [&str; 10] = [
     "flexicast",
     "flexicast-tokio",
     "flexfeed-amt",
     "flexfeed-amt-tokio",
     "flexfeed-netio",
     "flexfeed-feed",
+    "flexfeed-signing",
     "flexfeed-store",
     "flexfeed-service",
     "flexfeed-console-site",

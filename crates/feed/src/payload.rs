@@ -2,7 +2,8 @@
 //!
 //! Byte 0 is the encoding of the rest (0: none, 1: zstd); the rest is a CloudEvents 1.0 event in
 //! structured JSON, whose `data` is a JSON Feed 1.1 item with the entry's XML under
-//! `_flexfeed.xml`. `id` is "INCARNATION/SEQ".
+//! `_flexfeed.xml`. `id` is "INCARNATION/SEQ". In front of that may be the header of a signed
+//! update ([`signing`]), which is passed over here: the transport has verified it.
 
 mod summary;
 
@@ -209,10 +210,11 @@ fn decode_event(json: &[u8]) -> Result<Update, PayloadError> {
 /// decompress to more than 64 times their length (and 64 KiB) are no update here.
 #[must_use]
 pub fn is_update(encoded: &[u8], seq: u64) -> Option<bool> {
-    let most = encoded.len().saturating_mul(MAX_RATIO).max(CHEAP);
-    let known = match encoded.split_first() {
+    let content = signing::content(encoded);
+    let most = content.len().saturating_mul(MAX_RATIO).max(CHEAP);
+    let known = match content.split_first() {
         Some((&ZSTD, body)) => decompress(body, most.min(MAX_EVENT_BYTES)),
-        _ => plain(encoded).map(Cow::into_owned),
+        _ => unpack(content),
     };
     match known.and_then(|json| decode_event(&json)) {
         Ok(update) => Some(update.seq == seq),
@@ -243,9 +245,10 @@ fn parse<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, serde_json::Error>
 
 /// Returns the same as [`event_json`], without a copy if nothing is compressed.
 fn plain(encoded: &[u8]) -> Result<Cow<'_, [u8]>, PayloadError> {
-    match encoded.split_first() {
+    let content = signing::content(encoded);
+    match content.split_first() {
         Some((&IDENTITY, body)) if body.len() <= MAX_EVENT_BYTES => Ok(Cow::Borrowed(body)),
-        _ => event_json(encoded).map(Cow::Owned),
+        _ => unpack(content).map(Cow::Owned),
     }
 }
 
@@ -255,7 +258,12 @@ fn plain(encoded: &[u8]) -> Result<Cow<'_, [u8]>, PayloadError> {
 /// # Errors
 /// [`PayloadError`] if decompression fails or the result is too long.
 pub fn event_json(encoded: &[u8]) -> Result<Vec<u8>, PayloadError> {
-    let (encoding, body) = encoded.split_first().ok_or(PayloadError::Empty)?;
+    unpack(signing::content(encoded))
+}
+
+/// Returns the event behind an encoding byte.
+fn unpack(content: &[u8]) -> Result<Vec<u8>, PayloadError> {
+    let (encoding, body) = content.split_first().ok_or(PayloadError::Empty)?;
     match *encoding {
         IDENTITY if body.len() > MAX_EVENT_BYTES => Err(PayloadError::TooLong),
         IDENTITY => Ok(body.to_vec()),

@@ -298,6 +298,7 @@ async fn main() {
             head,
             first: 1,
             private: false,
+            lineage: Default::default(),
             flow: Some(FlowSettings {
                 endpoints: vec![FlowEndpoint {
                     group,
@@ -346,6 +347,7 @@ async fn main() {
         amt: None,
         qlog: None,
         check: None,
+        verify_updates: true,
     };
     let (start, late) = (Instant::now(), [(); 2].map(|()| Arc::new(Mutex::default())));
     for (multicast, late) in [false, true].into_iter().zip(&late) {

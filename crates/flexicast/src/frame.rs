@@ -201,6 +201,25 @@ pub fn put_datagram(out: &mut Vec<u8>, limit: usize, data: &[u8]) -> bool {
     true
 }
 
+/// Whether a STREAM frame with `data` from `offset` on would have the whole header of a signed
+/// update, if `data` begins with one. The frames of a packet begin at `begin` of `out` and end at
+/// `limit`; a header that no packet has room for is cut.
+pub(crate) fn keeps_header(
+    out: &[u8],
+    (begin, limit): (usize, usize),
+    seq: u64,
+    offset: u64,
+    data: &[u8],
+) -> bool {
+    if offset > 0 || out.len() == begin {
+        return true;
+    }
+    let header = signing::header_len(data).map_or(0, |length| length.min(data.len()));
+    // With a length field, as where the update ends in this packet.
+    let frame = 1 + varint_len(stream_id(seq)) + varint_len(limit as u64);
+    out.len() + frame + header <= limit
+}
+
 /// Appends a STREAM frame with as much of `data` as fits until `out` is `limit` bytes long; returns
 /// how many bytes of `data` went in, `None` if it is not worth a frame. `ends` says that the update
 /// ends with `data`; the FIN bit is set only if all of it fits.

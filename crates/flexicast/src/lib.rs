@@ -77,6 +77,7 @@ mod wire;
 
 pub use ecn::{Ecn, EcnCounts};
 pub use id::{Cause, Cursor, FlowId, PathId, Rung, Via};
+pub use signing;
 pub use wire::WireError;
 
 #[cfg(doctest)]

@@ -13,10 +13,10 @@ use std::ops::Range;
 use crate::MAX_UPDATE;
 use crate::control::{NEED_AHEAD, NeedReason};
 use crate::range::RangeSet;
-use assembly::{Assembly, Sizes, Spare};
+use assembly::{Assembly, CHUNK_OVERHEAD, Sizes, Spare};
 use handed::HandedUpdates;
 pub(crate) use types::MissingRange;
-pub use types::{Check, Delivered, DistrustedUpdate, MergeStats, Output, Validity};
+pub use types::{Check, Delivered, DistrustedUpdate, MergeStats, Output, Signatures, Validity};
 
 /// Number of updates beyond the next one to be delivered for which bytes are accepted.
 pub const WINDOW: u64 = 4096;
@@ -64,20 +64,40 @@ pub struct Merge {
     /// The last update that was handed out and is not certain.
     uncertain: u64,
     check: Option<Check>,
+    /// Keys of the updates, with the channel's name, if the source signs them.
+    signatures: Option<Signatures>,
+    /// Updates of which a forged header came: the true one may have been lost to it.
+    forged: BTreeSet<u64>,
+    /// Updates that were asked for because of that.
+    requested: BTreeSet<u64>,
     hasher: RandomState,
     /// Updates that were cleared on this connection.
     cleared: u64,
     stats: MergeStats,
     #[cfg(feature = "fault-injection")]
     dedupe_off: bool,
+    #[cfg(feature = "fault-injection")]
+    signatures_off: bool,
 }
+
+/// Whether the bytes of a whole update are those of its header's hashes.
+fn is_genuine(encoded: &[u8]) -> bool {
+    signing::Header::parse(encoded).is_ok_and(|header| header.is_genuine_whole(encoded))
+}
+
+/// Bytes of an update that are kept before its header.
+const MAX_EARLY: usize = 256 << 10;
+/// The same of all updates together.
+const MAX_EARLY_ALL: usize = 2 << 20;
+/// Updates with a forged header that are remembered.
+const MAX_FORGED: usize = 256;
 
 /// Findings that wait for the owner.
 const MAX_DISTRUSTS: usize = 64;
 
 impl Merge {
     /// A merge that delivers from `next` on. What any flow packet took part in leaves it only if
-    /// `check` finds it valid.
+    /// `check` finds it valid, and see [`Merge::set_signatures`].
     pub fn new(next: u64, check: Option<Check>) -> Self {
         Merge {
             next,
@@ -96,11 +116,16 @@ impl Merge {
             shunned: BTreeSet::new(),
             uncertain: 0,
             check,
+            signatures: None,
+            forged: BTreeSet::new(),
+            requested: BTreeSet::new(),
             hasher: RandomState::new(),
             cleared: 0,
             stats: MergeStats::default(),
             #[cfg(feature = "fault-injection")]
             dedupe_off: false,
+            #[cfg(feature = "fault-injection")]
+            signatures_off: false,
         }
     }
 
@@ -110,8 +135,52 @@ impl Merge {
             stats: self.stats,
             #[cfg(feature = "fault-injection")]
             dedupe_off: self.dedupe_off,
+            #[cfg(feature = "fault-injection")]
+            signatures_off: self.signatures_off,
             ..Merge::new(next, self.check)
         };
+    }
+
+    /// Says which keys of the channel sign which updates. From now on, nothing that the flow took
+    /// part in leaves the merge unless its key signed it: what it brought while there were no keys
+    /// is dropped, and asked for. `None` is for a source that signs nothing.
+    pub fn set_signatures(&mut self, signatures: Option<Signatures>) {
+        if self.signatures.is_none() && signatures.is_some() {
+            let mut dropped = Vec::new();
+            self.drop_flow_bytes(|seq| dropped.push(seq));
+            let needs = dropped.into_iter().map(|seq| (seq, NeedReason::Forged));
+            self.needs.extend(needs);
+        }
+        self.signatures = signatures;
+    }
+
+    /// Takes what is not signed for what the source signed, a fault for tests that must notice.
+    #[cfg(feature = "fault-injection")]
+    pub fn set_signatures_off(&mut self, off: bool) {
+        self.signatures_off = off;
+    }
+
+    /// The keys that updates of the flow have to be signed by.
+    fn signatures(&self) -> Option<&Signatures> {
+        #[cfg(feature = "fault-injection")]
+        if self.signatures_off {
+            return None;
+        }
+        self.signatures.as_ref()
+    }
+
+    /// Returns what is wrong with an update that any flow packet took part in. `header` is its
+    /// header, if that is verified.
+    fn fault_of(&self, seq: u64, encoded: &[u8], header: Option<&[u8]>) -> Option<NeedReason> {
+        let is_forged = |signatures: &Signatures| match header {
+            Some(header) => !encoded.starts_with(header) || !is_genuine(encoded),
+            None => signatures.verify(seq, encoded).is_err(),
+        };
+        if self.signatures().is_some_and(is_forged) {
+            return Some(NeedReason::Forged);
+        }
+        let check = self.check.filter(|_| self.cleared < MAX_CLEARED)?;
+        (check(seq, encoded) == Validity::Invalid).then_some(NeedReason::Invalid)
     }
 
     /// Delivers again what arrives again, a fault for tests that must notice.
@@ -146,14 +215,29 @@ impl Merge {
     /// unicast path stay.
     pub fn disconnected(&mut self) {
         self.needs.clear();
+        self.forged.clear();
+        self.requested.clear();
         self.sought_below = 0;
         self.cleared = 0;
+        self.drop_flow_bytes(|_| {});
+    }
+
+    /// Drops what the flow brought and was not handed out; calls `dropped` with each such update.
+    fn drop_flow_bytes(&mut self, mut dropped: impl FnMut(u64)) {
         let by_flow = |o: &Output| matches!(o, Output::Update(u) if !u.certain);
         if let Some(at) = self.ready.iter().position(by_flow) {
             self.take_back(at);
         }
-        self.whole.retain(|_, update| update.certain);
-        self.parts.retain(|_, part| {
+        self.whole.retain(|seq, update| {
+            if !update.certain {
+                dropped(*seq);
+            }
+            update.certain
+        });
+        self.parts.retain(|seq, part| {
+            if part.sizes().flow > 0 {
+                dropped(*seq);
+            }
             part.drop_flow();
             (part.no_flow, part.refused) = (false, None);
             part.has_unicast()
@@ -161,8 +245,8 @@ impl Merge {
         let parts = self.parts.values().map(|part| part.sizes().unicast);
         let whole = self.whole.values().map(|update| update.encoded.len());
         self.sizes = Sizes {
-            flow: 0,
             unicast: parts.chain(whole).sum(),
+            ..Sizes::default()
         };
     }
 
@@ -208,6 +292,7 @@ impl Merge {
         let after = part.sizes();
         self.sizes.flow = (self.sizes.flow + after.flow).saturating_sub(before.flow);
         self.sizes.unicast = (self.sizes.unicast + after.unicast).saturating_sub(before.unicast);
+        self.sizes.early = (self.sizes.early + after.early).saturating_sub(before.early);
         result
     }
 
@@ -215,6 +300,7 @@ impl Merge {
         let sizes = part.sizes();
         self.sizes.flow = self.sizes.flow.saturating_sub(sizes.flow);
         self.sizes.unicast = self.sizes.unicast.saturating_sub(sizes.unicast);
+        self.sizes.early = self.sizes.early.saturating_sub(sizes.early);
     }
 
     /// The next finding.
@@ -357,6 +443,14 @@ impl Merge {
         }
         let ends_at = ends.then_some(range.end);
         let part = self.parts.get(&seq);
+        if self.signatures().is_some() && range.start > 0 {
+            // Before its header, little is kept of an update.
+            let length = (range.end - range.start) as usize + CHUNK_OVERHEAD;
+            let fits = |part: &Assembly| part.is_headed() || part.early() + length <= MAX_EARLY;
+            if !part.is_none_or(|part| part.no_flow || fits(part)) {
+                return false;
+            }
+        }
         if part.is_some_and(|part| !part.no_flow && part.is_scattered(&range)) {
             return false;
         }
@@ -382,6 +476,9 @@ impl Merge {
         {
             return;
         }
+        if self.signatures().is_some() && !self.take_signed(seq, offset, data, total) {
+            return;
+        }
         let (agrees, whole) = self.change(seq, |part, spare| {
             let agrees = part.add_flow(offset, data, total, spare);
             (agrees, agrees && part.is_whole())
@@ -390,6 +487,99 @@ impl Merge {
             self.finish(seq);
         } else if !agrees {
             self.contradicted(seq);
+        }
+    }
+
+    /// Takes what the bytes of a flow packet say about a signed update. Returns whether they may be
+    /// merged: not before the header, and not beyond the length that it states.
+    fn take_signed(&mut self, seq: u64, offset: u64, data: &[u8], total: Option<u64>) -> bool {
+        let is_headed = |merge: &Merge| merge.parts.get(&seq).is_some_and(Assembly::is_headed);
+        if !is_headed(self) && offset == 0 {
+            self.take_header(seq, data);
+        } else if !is_headed(self) {
+            self.take_early(seq, offset, data);
+            return false;
+        }
+        let end = offset + data.len() as u64;
+        let part = self.parts.get(&seq).filter(|part| part.is_headed());
+        let takes = part.is_some_and(|part| !part.is_beyond(end, total));
+        self.stats.mismatches += u64::from(!takes);
+        takes
+    }
+
+    /// Takes the beginning of a signed update. A forged one is dropped, and says nothing of the
+    /// true one but that its packet may have been lost to the forger's.
+    fn take_header(&mut self, seq: u64, data: &[u8]) {
+        let verified = self.signatures().and_then(|signatures| {
+            let (lineage, channel) = (&signatures.lineage, &signatures.channel);
+            let header = lineage.verify_header(channel, seq, data).ok()?;
+            Some((&data[..header.len()], header.total_len() as u64))
+        });
+        if let Some((header, total)) = verified {
+            let agrees = self.change(seq, |part, _| part.take_header(header, total));
+            if agrees {
+                self.request_forged(seq);
+            }
+            return;
+        }
+        self.forged.insert(seq);
+        if self.forged.len() > MAX_FORGED {
+            self.forged.pop_last();
+        }
+    }
+
+    /// Asks for updates before `seq`, which was sent, whose beginnings were forged.
+    fn request_forged(&mut self, seq: u64) {
+        while let Some(forged) = self.forged.first().copied().filter(|forged| *forged < seq) {
+            self.forged.remove(&forged);
+            let is_here = forged < self.next || self.whole.contains_key(&forged);
+            let is_headed = self.parts.get(&forged).is_some_and(Assembly::is_headed);
+            if !is_here && !is_headed {
+                self.request(forged);
+            }
+        }
+    }
+
+    /// Asks for an update of which something was forged, once, and goes on to take it from the
+    /// flow. Returns whether it was asked for now.
+    fn request(&mut self, seq: u64) -> bool {
+        self.requested = self.requested.split_off(&self.next);
+        if !self.source_answers || !self.requested.insert(seq) {
+            return false;
+        }
+        self.stats.refetched += 1;
+        self.needs.entry(seq).or_insert(NeedReason::Forged);
+        self.note(DistrustedUpdate {
+            seq,
+            reason: NeedReason::Forged,
+            handed: false,
+        });
+        true
+    }
+
+    /// Keeps bytes that came before their update's header. Of all such bytes, those that lie
+    /// farthest ahead make room.
+    fn take_early(&mut self, seq: u64, offset: u64, data: &[u8]) {
+        let end = offset + data.len() as u64;
+        let part = self.parts.get(&seq);
+        if part.is_some_and(|part| part.is_beyond(end, None)) {
+            self.stats.mismatches += 1;
+            return;
+        }
+        let whole = self.change(seq, |part, spare| {
+            part.add_early(offset, data, spare);
+            part.is_whole()
+        });
+        if whole {
+            return self.finish(seq);
+        }
+        while self.sizes.early > MAX_EARLY_ALL {
+            let mut parts = self.parts.iter().rev();
+            let farthest = parts
+                .find(|(_, part)| part.early() > 0)
+                .map(|found| *found.0);
+            let Some(farthest) = farthest else { break };
+            self.change(farthest, |part, _| part.drop_early());
         }
     }
 
@@ -440,8 +630,9 @@ impl Merge {
             if !differs(&known.encoded) {
                 return;
             }
-            // Which of them is true is not known, unless the unicast path brought one.
-            if known.certain {
+            // Which of them is true is not known, unless the unicast path brought one, or the source
+            // signed it.
+            if known.certain || self.signatures().is_some() {
                 self.stats.mismatches += 1;
                 return;
             }
@@ -505,6 +696,7 @@ impl Merge {
             return;
         };
         self.forget(&part);
+        let leans_on_early = part.leans_on_early();
         let (via, certain, encoded) = (part.via(), part.is_certain(), part.assemble());
         let hash = || self.hasher.hash_one(&encoded);
         if certain {
@@ -512,16 +704,22 @@ impl Merge {
                 self.stats.cleared += 1;
                 self.cleared += 1;
             }
-        } else {
-            let check = self.check.filter(|_| self.cleared < MAX_CLEARED);
-            if check.is_some_and(|check| check(seq, &encoded) == Validity::Invalid) {
-                part.refused = Some(hash());
-                part.drop_flow();
-                self.sizes.unicast += part.sizes().unicast;
-                self.parts.insert(seq, part);
-                self.distrust(seq, NeedReason::Invalid);
+        } else if let Some(reason) = self.fault_of(seq, &encoded, part.header()) {
+            if reason == NeedReason::Forged && leans_on_early {
+                // Some of what came before the header was a forger's. The flow may bring the true
+                // bytes yet; those that were dropped it will not.
+                part.drop_early();
+                self.put_back(seq, part);
+                if !self.request(seq) {
+                    self.distrust(seq, reason);
+                }
                 return;
             }
+            part.refused = Some(hash());
+            part.drop_flow();
+            self.put_back(seq, part);
+            self.distrust(seq, reason);
+            return;
         }
         self.needs.remove(&seq);
         let update = Delivered {
@@ -538,6 +736,14 @@ impl Merge {
         *self.size_of(&update) += update.encoded.len();
         self.whole.insert(seq, update);
         self.release();
+    }
+
+    fn put_back(&mut self, seq: u64, part: Assembly) {
+        let sizes = part.sizes();
+        self.sizes.flow += sizes.flow;
+        self.sizes.unicast += sizes.unicast;
+        self.sizes.early += sizes.early;
+        self.parts.insert(seq, part);
     }
 
     fn release(&mut self) {

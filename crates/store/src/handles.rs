@@ -116,6 +116,8 @@ handles! {
     entries: Entries,
     /// Updates of channels, numbered densely.
     updates: Updates,
+    /// Signing eras: which key signed which updates of a channel.
+    signing_eras: SigningEras,
     /// Leases: the right to publish a channel.
     leases: Leases,
     /// Tokens that admit receivers.

@@ -26,7 +26,7 @@ pub use database::{Failure, Fault, FaultRule, Faults};
 pub use error::StoreError;
 pub use handles::{
     ApiTokens, AuditLog, Channels, Commands, Entries, Feeds, Gaps, Leases, Receivers, Records,
-    Store, Tokens, Updates, Users, WebSessions,
+    SigningEras, Store, Tokens, Updates, Users, WebSessions,
 };
 pub use mark::{Adoption, HeadMark, Renewal};
 pub use model::{
@@ -36,8 +36,8 @@ pub use model::{
     Kind, Lease, LeaseOutcome, LeaseRow, MoveFilter, MoveRow, NewApiToken, NewAudit, NewCommand,
     NewToken, NewUser, NewWebSession, Origin, OverloadRow, PollRecord, ProgressRow, PulseRow,
     ReceiverCounts, ReceiverEdit, ReceiverRow, RelayRow, Retention, Role, SampleRow, SentBytes,
-    SessionRow, Setup, SourceInfo, Stamp, StateRow, StoredUpdate, TokenRow, UpdateItem, UserChange,
-    UserEdit, UserRow, Validators, Verdict, WebSession,
+    SessionRow, Setup, SigningEra, SourceInfo, Stamp, StateRow, StoredUpdate, TokenRow, UpdateItem,
+    UserChange, UserEdit, UserRow, Validators, Verdict, WebSession,
 };
 pub use watch::{Topic, Watch};
 

@@ -196,6 +196,7 @@ async fn serve(settings: &Settings, data: &DataFolder) -> anyhow::Result<()> {
         }),
         qlog: settings.qlog.clone(),
         check: Some(is_update),
+        verify_updates: true,
     };
     let (transport, mut events) = Transport::start(config, settings.history);
     let end = Loop {

@@ -50,6 +50,7 @@ pub async fn receive(settings: ReceiverSettings) -> Result<()> {
         amt: None,
         qlog: None,
         check: None,
+        verify_updates: true,
     };
     let faults = Faults {
         dedupe_off: settings.dedupe_off,

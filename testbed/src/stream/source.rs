@@ -102,6 +102,7 @@ pub async fn publish(settings: SourceSettings) -> Result<()> {
             head: 0,
             first: 1,
             private: false,
+            lineage: Default::default(),
             flow: Some(FlowSettings {
                 endpoints: vec![FlowEndpoint {
                     group: settings.group,

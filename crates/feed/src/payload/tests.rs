@@ -111,6 +111,32 @@ fn compression_is_used_where_it_helps_and_bounded() {
     assert!(matches!(decode(&bomb), Err(PayloadError::TooLong)));
 }
 
+/// A header changes nothing of what is read, whether it is genuine or not.
+#[test]
+fn the_header_of_a_signed_update_is_passed_over() {
+    let signer = signing::Signer::from_seed(&[1; 32]).unwrap();
+    let statement = signing::Statement {
+        channel: "lore",
+        incarnation: Uuid::nil(),
+        seq: 7,
+        deadline_ms: 0,
+    };
+    for text in ["short", &"word ".repeat(1000)] {
+        let entry = entry("a", text);
+        let plain = encode(&entry, Kind::Created, "u", Uuid::nil(), 7, time());
+        let signed = signer.sign(&statement, &[0; 16], &plain).unwrap();
+        assert_eq!(decode(&signed).unwrap(), decode(&plain).unwrap());
+        assert_eq!(summary(&signed).unwrap(), summary(&plain).unwrap());
+        assert_eq!(event_json(&signed).unwrap(), event_json(&plain).unwrap());
+        assert_eq!(is_update(&signed, 7), Some(true));
+        assert_eq!(is_update(&signed, 8), Some(false));
+        let twice = signer.sign(&statement, &[0; 16], &signed).unwrap();
+        let error = decode(&twice).unwrap_err();
+        assert!(matches!(error, PayloadError::UnknownEncoding(2)), "{error}");
+        assert!(is_update(&twice, 7).is_none() && event_json(&twice).is_err());
+    }
+}
+
 #[test]
 fn bytes_that_are_no_update_are_refused() {
     assert!(matches!(decode(&[]), Err(PayloadError::Empty)));

@@ -90,6 +90,7 @@ impl Engine {
         };
         core_config.seed = rand::rng().random();
         core_config.check = config.check;
+        core_config.verify_updates = config.verify_updates;
         core_config.feedback = true;
         let mut core = Core::new(core_config);
         let name = format!("receiver-{}", config.receiver_id);
@@ -484,6 +485,7 @@ mod tests {
             amt: None,
             qlog: None,
             check: None,
+            verify_updates: true,
         };
         assert!(!format!("{config:?}").contains("1, 1, 1"));
     }

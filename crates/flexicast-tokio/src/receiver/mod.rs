@@ -87,6 +87,9 @@ pub struct ReceiverConfig {
     /// Whether encoded bytes are a valid update of this `seq`. An invalid update that any packet
     /// of a flow took part in is fetched again by unicast. `None` accepts all.
     pub check: Option<Check>,
+    /// Whether signed updates are verified; on by default. Only a load generator with many receivers
+    /// of the same updates may do without.
+    pub verify_updates: bool,
 }
 
 impl ReceiverConfig {
@@ -115,6 +118,7 @@ impl ReceiverConfig {
             amt: None,
             qlog: None,
             check: None,
+            verify_updates: true,
         }
     }
 }

@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use flexicast::control::{Credential, Endpoint};
 use flexicast::flow::RateControl;
+use flexicast::signing::Lineage;
 use flexicast::source::Limits;
 use uuid::Uuid;
 
@@ -98,6 +99,8 @@ pub struct ChannelConfig {
     pub first: u64,
     /// Whether new members cannot decrypt earlier packets.
     pub private: bool,
+    /// Keys that sign its updates; without any, they are not signed.
+    pub lineage: Lineage,
     /// Its flow; `None` for unicast only.
     pub flow: Option<FlowSettings>,
 }
@@ -111,6 +114,7 @@ impl ChannelConfig {
             head: 0,
             first: 1,
             private: false,
+            lineage: Lineage::default(),
             flow: None,
         }
     }

@@ -113,6 +113,9 @@ impl Source {
             },
             seed: u64::from_le_bytes(random()?),
         })?;
+        for (index, channel) in config.channels.iter().enumerate() {
+            core.set_lineage(index, channel.lineage.clone());
+        }
         core.enable_feedback(random_secret()?, SHARD);
         let (commands, inbox) = mpsc::channel(COMMANDS);
         let (last, latest) = watch::channel(0);

@@ -18,6 +18,8 @@ pub const CAPABILITY_COPIES: u64 = 0x03;
 pub const CAPABILITY_AMT: u64 = 0x04;
 /// The receiver can acknowledge by feedback packets.
 pub const CAPABILITY_FEEDBACK: u64 = 0x05;
+/// The receiver verifies signed updates.
+pub const CAPABILITY_SIGNATURES: u64 = 0x06;
 
 /// Bytes of an enrolment before its token: the receiver's credential and its instance.
 const ENROL_HEAD: usize = 32 + 8;

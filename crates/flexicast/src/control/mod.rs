@@ -5,6 +5,7 @@ mod addresses;
 mod feedback;
 mod flow;
 mod hello;
+mod lineage;
 mod need;
 mod relay;
 
@@ -15,10 +16,11 @@ pub use feedback::FeedbackKey;
 pub use flow::{Action, Anchor, Announce, Endpoint, Key, RungNotice, State, Window};
 pub use hello::{
     CAPABILITY_AMT, CAPABILITY_COPIES, CAPABILITY_FEEDBACK, CAPABILITY_MULTICAST_IPV4,
-    CAPABILITY_MULTICAST_IPV6, Credential, Hello, Refusal, SOURCE_ANSWERS_NEED, Welcome,
-    WelcomeChannel,
+    CAPABILITY_MULTICAST_IPV6, CAPABILITY_SIGNATURES, Credential, Hello, Refusal,
+    SOURCE_ANSWERS_NEED, Welcome, WelcomeChannel,
 };
 use hello::{count, cursor, put_cursor};
+pub use lineage::Lineage;
 pub(crate) use need::{NEED_AHEAD, NEEDS_PER_S};
 pub use need::{Need, NeedReason};
 pub use relay::{MAX_RELAYS, RelayAddress, RelayHint};
@@ -40,6 +42,7 @@ const CURSOR: u64 = 0x04;
 const GAP: u64 = 0x05;
 const NEED: u64 = 0x06;
 const ADDRESSES: u64 = 0x07;
+const LINEAGE: u64 = 0x08;
 const FC_ANNOUNCE: u64 = 0x10;
 const FC_STATE: u64 = 0x11;
 const FC_KEY: u64 = 0x12;
@@ -87,6 +90,8 @@ pub enum Control {
     Need(Need),
     /// Source to receiver: where else it is reached.
     Addresses(Vec<SourceAddress>),
+    /// Source to receiver.
+    Lineage(Lineage),
     /// Source to receiver.
     Feedback(FeedbackKey),
     /// Source to receiver: its feedback packets for this flow arrive.
@@ -160,6 +165,10 @@ impl Control {
                 addresses::put(addresses, &mut body);
                 ADDRESSES
             }
+            Control::Lineage(lineage) => {
+                lineage.put(&mut body);
+                LINEAGE
+            }
             Control::Feedback(key) => {
                 key.put(&mut body);
                 FC_FEEDBACK
@@ -184,7 +193,7 @@ type FrameType = (
 );
 
 /// The types that this version knows; frames of other types are skipped.
-const FRAME_TYPES: [FrameType; 14] = [
+const FRAME_TYPES: [FrameType; 15] = [
     (HELLO, "HELLO", |r| Hello::read(r).map(Control::Hello)),
     (WELCOME, "WELCOME", |r| {
         Welcome::read(r).map(Control::Welcome)
@@ -203,6 +212,9 @@ const FRAME_TYPES: [FrameType; 14] = [
     (NEED, "NEED", |r| Need::read(r).map(Control::Need)),
     (ADDRESSES, "ADDRESSES", |r| {
         addresses::read(r).map(Control::Addresses)
+    }),
+    (LINEAGE, "LINEAGE", |r| {
+        Lineage::read(r).map(Control::Lineage)
     }),
     (FC_ANNOUNCE, "FC_ANNOUNCE", |r| {
         Announce::read(r).map(Control::Announce)

@@ -17,6 +17,8 @@ pub enum NeedReason {
     Contradicted = 2,
     /// Later updates are here, and this one does not come.
     Missing = 3,
+    /// The update, or its header, was not what the source signed.
+    Forged = 4,
 }
 
 /// A range of an update that a receiver asks for.

@@ -21,6 +21,20 @@ pub(super) struct Outgoing {
 }
 
 impl Outgoing {
+    /// Returns the bytes that go into one frame together: the header of a signed update of which
+    /// nothing was sent.
+    pub(super) fn first_frame_len(&self) -> usize {
+        match self.offset {
+            0 => signing::header_len(&self.bytes).map_or(0, |len| len.min(self.bytes.len())),
+            _ => 0,
+        }
+    }
+
+    /// Returns the last byte that the next frame has at least.
+    pub(super) fn last_of_next(&self) -> usize {
+        self.offset.max(self.first_frame_len().saturating_sub(1))
+    }
+
     /// Returns the rest of the update.
     fn rest(&self) -> StreamRange {
         StreamRange {
@@ -117,10 +131,10 @@ impl SendQueue {
         Some(sent)
     }
 
-    /// Returns the channel offset of the next byte, if an update waits.
+    /// Returns the channel offset up to which the next frame reaches at least, if an update waits.
     pub(super) fn position(&self) -> Option<u64> {
         let front = self.updates.front()?;
-        Some(front.start + front.offset as u64)
+        Some(front.start + front.last_of_next() as u64)
     }
 
     /// Returns the cut for a member that leaves: the rest of an update that was sent in part, and

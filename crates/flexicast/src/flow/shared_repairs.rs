@@ -137,15 +137,24 @@ impl SharedRepairs {
         self.carried = self.carried.split_off(&base);
     }
 
-    /// Fills a packet up to `limit` with what waits, and adds its ranges to `sent`.
-    fn put_frames(&mut self, out: &mut Vec<u8>, limit: usize, sent: &mut PacketContents) {
+    /// Fills a packet, whose frames begin and end at these places, with what waits, and adds its
+    /// ranges to `sent`.
+    fn put_frames(
+        &mut self,
+        out: &mut Vec<u8>,
+        (begin, limit): (usize, usize),
+        sent: &mut PacketContents,
+    ) {
         while let Some((packet, pieces)) = self.queue.front_mut() {
             let before = sent.ranges().len();
             let mut is_full = false;
             while let Some(piece) = pieces.front_mut() {
                 let (seq, start) = (piece.seq, piece.offset);
-                let taken = frame::put_stream(out, limit, seq, start, &piece.data, piece.ends);
-                let Some(taken) = taken else {
+                let room = (begin, limit);
+                let fits = frame::keeps_header(out, room, seq, start, &piece.data);
+                let taken = fits
+                    .then(|| frame::put_stream(out, limit, seq, start, &piece.data, piece.ends));
+                let Some(taken) = taken.flatten() else {
                     is_full = true;
                     break;
                 };
@@ -293,11 +302,12 @@ impl FlowSender {
         }
     }
 
-    /// Fills a packet with what is to be sent again. Returns whether there was something.
+    /// Fills a packet, whose frames begin and end at these places, with what is to be sent again.
+    /// Returns whether there was something.
     pub(super) fn put_shared_repairs(
         &mut self,
         out: &mut Vec<u8>,
-        limit: usize,
+        room: (usize, usize),
         contents: &mut PacketContents,
     ) -> bool {
         self.shared.in_packet.clear();
@@ -307,7 +317,7 @@ impl FlowSender {
             self.shared.queued_bytes = self.shared.queued_bytes.saturating_sub(bytes);
             self.decline(packet);
         }
-        self.shared.put_frames(out, limit, contents);
+        self.shared.put_frames(out, room, contents);
         !self.shared.in_packet.is_empty()
     }
 }

@@ -137,6 +137,7 @@ impl FlowSender {
         limit: usize,
         contents: &mut PacketContents,
     ) {
+        let begin = out.len();
         while out.len() + 32 <= limit
             && let Some((seq, size)) = self.queue.resets.pop_front()
         {
@@ -149,13 +150,14 @@ impl FlowSender {
             self.queue.datagrams.pop_front();
             self.stats.datagrams += 1;
         }
-        if self.shared.has_frames() && self.put_shared_repairs(out, limit, contents) {
+        let room = (begin, limit);
+        if self.shared.has_frames() && self.put_shared_repairs(out, room, contents) {
             return;
         }
         while let Some(front) = self.queue.updates.front() {
             let granted = self.window.limit().saturating_sub(front.start) as usize;
             let len = front.bytes.len();
-            if granted <= front.offset && front.offset < len {
+            if granted <= front.last_of_next() && front.offset < len {
                 self.block(now);
                 if self.window.is_blocked() {
                     return;
@@ -166,6 +168,10 @@ impl FlowSender {
             let data = &front.bytes[front.offset..granted.min(len)];
             let ends = granted >= len;
             let start = front.offset as u64;
+            // Receivers verify a header before they take anything else of the update.
+            if !frame::keeps_header(out, (begin, limit), front.seq, start, data) {
+                return;
+            }
             let Some(taken) = frame::put_stream(out, limit, front.seq, start, data, ends) else {
                 return;
             };

@@ -115,6 +115,11 @@ impl Pieces {
         self.bytes = self.chunks.values().map(Vec::len).sum();
     }
 
+    /// Memory that these bytes take.
+    fn memory(&self) -> usize {
+        self.bytes + self.chunks.len() * CHUNK_OVERHEAD
+    }
+
     /// Takes the bytes out if one chunk has all `total` of them.
     fn take_whole(&mut self, total: usize) -> Option<Vec<u8>> {
         let first = self.chunks.first_entry()?;
@@ -128,7 +133,10 @@ impl Pieces {
 
     fn copy_to(&self, whole: &mut [u8]) {
         for (start, chunk) in &self.chunks {
-            whole[*start as usize..*start as usize + chunk.len()].copy_from_slice(chunk);
+            let start = *start as usize;
+            if let Some(part) = whole.get_mut(start..start + chunk.len()) {
+                part.copy_from_slice(chunk);
+            }
         }
     }
 }
@@ -150,12 +158,19 @@ fn grow(chunk: &mut Vec<u8>, more: usize, spare: &mut Spare) {
 pub(super) struct Sizes {
     pub(super) flow: usize,
     pub(super) unicast: usize,
+    /// Those of the flow's that no header vouches for.
+    pub(super) early: usize,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Assembly {
     flow: Pieces,
     unicast: Pieces,
+    /// Bytes of the flow that came before the header of a signed update: true ones that overtook
+    /// it, or a forger's. Those that come later count before them.
+    early: Pieces,
+    /// Verified header of a signed update.
+    header: Option<Box<[u8]>>,
     total: Option<u64>,
     /// The unicast path said how long it is.
     certain: bool,
@@ -171,8 +186,9 @@ pub(super) struct Assembly {
 impl Assembly {
     pub(super) fn sizes(&self) -> Sizes {
         Sizes {
-            flow: self.flow.bytes + self.flow.chunks.len() * CHUNK_OVERHEAD,
+            flow: self.flow.memory() + self.early.memory(),
             unicast: self.unicast.bytes,
+            early: self.early.memory(),
         }
     }
 
@@ -223,6 +239,65 @@ impl Assembly {
         true
     }
 
+    /// Whether the length of a signed update is known for certain, by its verified header or by the
+    /// unicast path, which has brought the header as well.
+    pub(super) fn is_headed(&self) -> bool {
+        let begins = self.unicast.chunks.get(&0);
+        let header = begins.and_then(|begins| signing::header_len(begins));
+        let has = |length: usize| {
+            let header = length.min(signing::MAX_HEADER) as u64;
+            self.unicast.have.contains_range(0..header)
+        };
+        self.header.is_some() || self.is_certain() || (self.certain && header.is_some_and(has))
+    }
+
+    /// Takes the verified header of a signed update of `total` bytes. What came before it and lies
+    /// beyond that is dropped. Returns whether this agrees with what the unicast path brought.
+    pub(super) fn take_header(&mut self, header: &[u8], total: u64) -> bool {
+        if self.certain && self.total != Some(total) {
+            return false;
+        }
+        self.header = Some(header.into());
+        self.total = Some(total);
+        self.early.truncate(total);
+        true
+    }
+
+    /// Returns the verified header.
+    pub(super) fn header(&self) -> Option<&[u8]> {
+        self.header.as_deref()
+    }
+
+    /// Whether bytes, or a length that they state, contradict the known length.
+    pub(super) fn is_beyond(&self, end: u64, total: Option<u64>) -> bool {
+        let differs = |known| end > known || total.is_some_and(|total| total != known);
+        self.total.is_some_and(differs)
+    }
+
+    /// Takes bytes of the flow that came before the header.
+    pub(super) fn add_early(&mut self, offset: u64, data: &[u8], spare: &mut Spare) {
+        let from_flow = &mut self.from_flow;
+        let count = |added: Range<u64>| *from_flow += added.end - added.start;
+        self.early.insert(offset, data, spare, count);
+    }
+
+    /// Memory of bytes that came before the header.
+    pub(super) fn early(&self) -> usize {
+        self.early.memory()
+    }
+
+    /// Drops what came before the header.
+    pub(super) fn drop_early(&mut self) {
+        self.early = Pieces::default();
+    }
+
+    /// Whether the update is whole only with what came before the header.
+    pub(super) fn leans_on_early(&self) -> bool {
+        let lacks = |gap: Range<u64>| self.flow.have.gaps(gap).next().is_some();
+        let total = self.total.unwrap_or(0);
+        !self.early.have.is_empty() && self.unicast.have.gaps(0..total).any(lacks)
+    }
+
     /// Takes bytes of the unicast path. Returns whether they agree with what is here; where they
     /// do not, all flow bytes are dropped.
     pub(super) fn add_unicast(
@@ -246,6 +321,7 @@ impl Assembly {
             self.unicast.truncate(total);
         }
         (self.total, self.certain) = (Some(total), true);
+        self.early.truncate(total);
         let (flow, from_unicast) = (&self.flow.have, &mut self.from_unicast);
         self.unicast.insert(offset, data, spare, |new| {
             let first = flow.gaps(new).map(|gap| gap.end - gap.start);
@@ -256,24 +332,26 @@ impl Assembly {
 
     /// Drops the bytes that the flow brought.
     pub(super) fn drop_flow(&mut self) {
-        self.flow = Pieces::default();
+        (self.flow, self.early) = (Pieces::default(), Pieces::default());
+        self.header = None;
         self.total = self.total.filter(|_| self.certain);
         self.from_flow = 0;
     }
 
     pub(super) fn is_whole(&self) -> bool {
         self.total.is_some_and(|total| {
-            (self.flow.bytes + self.unicast.bytes) as u64 >= total
-                && self
-                    .unicast
-                    .have
-                    .gaps(0..total)
-                    .all(|gap| self.flow.have.contains_range(gap))
+            let (flow, early) = (&self.flow.have, &self.early.have);
+            let has = |gap: Range<u64>| {
+                flow.contains_range(gap.clone())
+                    || (!early.is_empty() && flow.gaps(gap).all(|gap| early.contains_range(gap)))
+            };
+            (self.flow.bytes + self.unicast.bytes + self.early.bytes) as u64 >= total
+                && self.unicast.have.gaps(0..total).all(has)
         })
     }
 
     /// Returns the whole update. Bytes that lie together move into it, so that nothing else may be
-    /// done with this part but to drop them.
+    /// done with this part but to drop them, unless early ones are among them.
     pub(super) fn assemble(&mut self) -> Bytes {
         let total = self.total.unwrap_or(0) as usize;
         let together = self.unicast.take_whole(total);
@@ -281,6 +359,7 @@ impl Assembly {
             return whole.into();
         }
         let mut whole = vec![0; total];
+        self.early.copy_to(&mut whole);
         self.flow.copy_to(&mut whole);
         self.unicast.copy_to(&mut whole);
         whole.into()

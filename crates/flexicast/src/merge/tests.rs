@@ -506,3 +506,184 @@ proptest! {
         prop_assert_eq!(merge.held(), 0);
     }
 }
+
+/// A merge whose source signs, and the whole signed updates 1 and 2, of 3,133 bytes each.
+fn signed() -> (Merge, [Vec<u8>; 2]) {
+    let signer = signing::Signer::from_seed(&[1; 32]).unwrap();
+    let incarnation = uuid::Uuid::from_u128(7);
+    let era = signing::Era {
+        first: 1,
+        last: None,
+        incarnation,
+        key: signer.key(),
+    };
+    let mut merge = Merge::new(1, None);
+    merge.set_source_answers(true);
+    merge.set_signatures(Some(Signatures {
+        channel: "lore".into(),
+        lineage: signing::Lineage::new(vec![era]).unwrap(),
+    }));
+    let updates = [1, 2].map(|seq| {
+        let statement = signing::Statement {
+            channel: "lore",
+            incarnation,
+            seq,
+            deadline_ms: 0,
+        };
+        let content: Vec<u8> = (0..3_000u32).map(|i| (i * 7) as u8).collect();
+        signer.sign(&statement, &[3; 16], &content).unwrap()
+    });
+    (merge, updates)
+}
+
+/// The flow brings an update in packets of this many bytes, from `from` on.
+fn bring(merge: &mut Merge, seq: u64, update: &[u8], from: usize) {
+    for (at, part) in update.chunks(1_100).enumerate() {
+        let offset = at * 1_100;
+        let end = offset + part.len();
+        let total = (end == update.len()).then_some(end as u64);
+        if offset >= from {
+            assert!(merge.accepts(seq, offset as u64..end as u64, total.is_some()));
+            merge.add_flow(seq, offset as u64, part, total);
+        }
+    }
+}
+
+fn taken(merge: &mut Merge) -> Vec<(u64, Vec<u8>)> {
+    let outputs = std::iter::from_fn(|| merge.pop());
+    let update = |output| match output {
+        Output::Update(update) => (update.seq, update.encoded.to_vec()),
+        other => panic!("{other:?}"),
+    };
+    outputs.map(update).collect()
+}
+
+/// The header of a poisoned update is lost, and repaired by unicast.
+#[test]
+fn forged_bytes_beyond_the_end_do_no_harm() {
+    let (mut merge, [first, _]) = signed();
+    merge.add_flow(1, 4_000_000, b"x", None);
+    merge.add_unicast(1, 0, &first[..1_100], first.len() as u64);
+    bring(&mut merge, 1, &first, 1_100);
+    assert_eq!(taken(&mut merge), [(1, first)]);
+}
+
+/// The same with a short first frame, of which the unicast path brought a part.
+#[test]
+fn forged_bytes_beyond_a_certain_end_do_no_harm() {
+    let (mut merge, [first, _]) = signed();
+    merge.add_unicast(1, 0, &first[..100], first.len() as u64);
+    merge.add_flow(1, 3_000_000, b"x", None);
+    merge.add_flow(1, 90, &first[90..], Some(first.len() as u64));
+    assert_eq!(taken(&mut merge), [(1, first)]);
+    assert_eq!(merge.stats().mismatches, 1);
+}
+
+/// What the flow brought while there were no keys is not handed on once there are.
+#[test]
+fn keys_count_for_what_is_here_already() {
+    let (mut merge, [first, second]) = signed();
+    let signatures = merge.signatures.take();
+    merge.add_flow(2, 0, b"forged", Some(6));
+    merge.add_flow(1, 2_000_000, b"forged", None);
+    merge.set_signatures(signatures);
+    bring(&mut merge, 1, &first, 0);
+    assert_eq!(taken(&mut merge), [(1, first)]);
+    let needs: Vec<_> = std::iter::from_fn(|| merge.pop_need()).collect();
+    assert_eq!(needs.iter().map(|need| need.seq).collect::<Vec<_>>(), [2]);
+    bring(&mut merge, 2, &second, 0);
+    assert_eq!(taken(&mut merge), [(2, second)]);
+}
+
+/// The unicast path brought the header of a long update in a short range: that is enough.
+#[test]
+fn a_repaired_header_opens_the_flow() {
+    let (mut merge, [first, _]) = signed();
+    let header = signing::header_len(&first).unwrap();
+    merge.add_unicast(1, 0, &first[..header], first.len() as u64);
+    assert!(merge.parts[&1].is_headed());
+    merge.add_flow(1, header as u64, &first[header..2_000], None);
+    assert_eq!(merge.parts[&1].early(), 0);
+    bring(&mut merge, 1, &first[..], 1_100);
+    assert_eq!(taken(&mut merge), [(1, first)]);
+}
+
+/// True bytes that come after the header take the place of forged ones that came before it.
+#[test]
+fn bytes_before_the_header_give_way() {
+    let (mut merge, [first, second]) = signed();
+    for seq in [1, 2] {
+        merge.add_flow(seq, 2_000, b"forged", None);
+        merge.add_flow(seq, 3_130, b"forged", Some(3_136));
+    }
+    bring(&mut merge, 1, &first, 0);
+    bring(&mut merge, 2, &second, 0);
+    assert_eq!(taken(&mut merge), [(1, first), (2, second)]);
+    assert_eq!(merge.pop_need(), None);
+}
+
+/// Where true bytes that overtook the header are next to forged ones, both go, and the rest is
+/// asked for.
+#[test]
+fn forged_bytes_in_a_gap_are_asked_for() {
+    let (mut merge, [first, _]) = signed();
+    merge.add_flow(1, 2_000, b"forged", None);
+    bring(&mut merge, 1, &first, 1_100);
+    merge.add_flow(1, 0, &first[..1_100], None);
+    assert_eq!(taken(&mut merge), []);
+    let need = merge.pop_need().unwrap();
+    assert_eq!((need.seq, need.reason), (1, NeedReason::Forged));
+    merge.add_unicast(1, 0, &first, first.len() as u64);
+    assert_eq!(taken(&mut merge), [(1, first)]);
+}
+
+/// Of a verified update that waits for its turn, what still arrives by the flow proves nothing.
+#[test]
+fn a_verified_update_is_kept_whatever_comes_later() {
+    let (mut merge, [first, second]) = signed();
+    bring(&mut merge, 2, &second, 0);
+    merge.add_flow(2, 100, b"forged", None);
+    merge.add_flow(2, 0, b"forged", Some(6));
+    assert_eq!((merge.stats().mismatches, merge.pop_need()), (2, None));
+    bring(&mut merge, 1, &first, 0);
+    assert_eq!(taken(&mut merge), [(1, first), (2, second)]);
+}
+
+/// An update that was sent after one whose header was forged shows that this one was sent: it is
+/// asked for, once.
+#[test]
+fn an_update_with_a_forged_header_is_asked_for_once() {
+    let (mut merge, [_, second]) = signed();
+    let mut needs = Vec::new();
+    merge.add_flow(1, 0, b"forged", Some(6));
+    assert_eq!(merge.pop_need(), None, "nothing shows that it was sent");
+    merge.add_flow(2, 0, &second[..1_100], None);
+    needs.extend(merge.pop_need().map(|need| (need.seq, need.reason)));
+    merge.add_flow(1, 0, b"forged", Some(6));
+    merge.request_forged(2);
+    needs.extend(merge.pop_need().map(|need| (need.seq, need.reason)));
+    assert_eq!(needs, [(1, NeedReason::Forged)]);
+}
+
+/// Whatever a forger sends, what is kept stays bounded.
+#[test]
+fn what_comes_before_headers_is_bounded() {
+    let (mut merge, [first, second]) = signed();
+    for n in 0..20_000_u64 {
+        let (seq, offset) = (1 + n % 4_000, 1_100 * (n / 4_000 + 1));
+        if merge.accepts(seq, offset..offset + 1_100, false) {
+            merge.add_flow(seq, offset, &[0xee; 1_100], None);
+        }
+    }
+    assert!(merge.held() <= 3 << 20, "{}", merge.held());
+    for n in 0..2_000_u64 {
+        let offset = 200_000 + n * 1_100;
+        if merge.accepts(1, offset..offset + 1_100, false) {
+            merge.add_flow(1, offset, &[0xee; 1_100], None);
+        }
+    }
+    assert!(merge.held() <= 3 << 20, "{}", merge.held());
+    bring(&mut merge, 1, &first, 0);
+    bring(&mut merge, 2, &second, 0);
+    assert_eq!(taken(&mut merge), [(1, first), (2, second)]);
+}

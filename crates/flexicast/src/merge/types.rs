@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use bytes::Bytes;
+use signing::{Forgery, Lineage};
 
 use crate::Via;
 use crate::control::NeedReason;
@@ -27,6 +28,25 @@ impl From<bool> for Validity {
             true => Validity::Valid,
             false => Validity::Invalid,
         }
+    }
+}
+
+/// Keys that sign the updates of a channel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Signatures {
+    /// The channel's name.
+    pub channel: String,
+    /// Its keys.
+    pub lineage: Lineage,
+}
+
+impl Signatures {
+    /// Checks that the source signed these bytes as this update.
+    ///
+    /// # Errors
+    /// [`Forgery`] if not.
+    pub fn verify(&self, seq: u64, signed: &[u8]) -> Result<(), Forgery> {
+        self.lineage.verify(&self.channel, seq, signed)
     }
 }
 

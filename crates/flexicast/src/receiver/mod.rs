@@ -21,10 +21,11 @@ use zeroize::Zeroizing;
 
 use crate::control::{
     CAPABILITY_AMT, CAPABILITY_COPIES, CAPABILITY_FEEDBACK, CAPABILITY_MULTICAST_IPV4,
-    CAPABILITY_MULTICAST_IPV6, Control, ControlReader, Hello, SOURCE_ANSWERS_NEED, Welcome,
+    CAPABILITY_MULTICAST_IPV6, CAPABILITY_SIGNATURES, Control, ControlReader, Hello, Lineage,
+    SOURCE_ANSWERS_NEED, Welcome,
 };
 pub use crate::merge::{Check, DistrustedUpdate, Output, Validity};
-use crate::merge::{MAX_BUFFERED, Merge};
+use crate::merge::{MAX_BUFFERED, Merge, Signatures};
 use crate::pace::TokenBucket;
 pub use crate::trace::FlowInput;
 use crate::trace::{PacketTrace, Tracer};
@@ -133,6 +134,14 @@ impl Receiver {
         }
     }
 
+    /// Takes what is not signed for what the source signed, a fault for tests that must notice.
+    #[cfg(feature = "fault-injection")]
+    pub fn set_signatures_off(&mut self, off: bool) {
+        for channel in &mut self.channels {
+            channel.merge.set_signatures_off(off);
+        }
+    }
+
     /// Sends HELLO: the handshake is complete and the source verified.
     pub fn connected(&mut self) {
         self.connected = true;
@@ -159,6 +168,7 @@ impl Receiver {
             (rungs.replicated, CAPABILITY_COPIES),
             (rungs.amt_v4 || rungs.amt_v6, CAPABILITY_AMT),
             (self.config.feedback, CAPABILITY_FEEDBACK),
+            (self.config.signatures, CAPABILITY_SIGNATURES),
         ];
         let has = all.into_iter().filter(|(can, _)| *can);
         has.map(|(_, capability)| capability).collect()
@@ -319,6 +329,7 @@ impl Receiver {
                     first,
                     last,
                 } => self.on_gap(channel, first, last)?,
+                Control::Lineage(lineage) => self.on_lineage(lineage)?,
                 Control::Addresses(addresses) => {
                     self.events.push_back(ReceiverEvent::Addresses(addresses))
                 }
@@ -374,6 +385,8 @@ impl Receiver {
                 channel.cursor_due = false;
             }
             channel.merge.set_source_answers(answers);
+            // A source that signs says so next, and before it announces a flow.
+            channel.merge.set_signatures(None);
             let next = channel.merge.next();
             if w.first > next {
                 channel.merge.pass_over(next..w.first);
@@ -388,6 +401,23 @@ impl Receiver {
                 first: w.first,
                 resync,
             });
+        }
+        Ok(())
+    }
+
+    fn on_lineage(&mut self, lineage: Lineage) -> Result<(), WireError> {
+        let number = Some(lineage.channel);
+        let Some(channel) = self.channels.iter_mut().find(|c| c.number == number) else {
+            return Err(WireError::invalid(
+                "LINEAGE",
+                "a channel that WELCOME did not name",
+            ));
+        };
+        if self.config.verify_updates {
+            channel.merge.set_signatures(Some(Signatures {
+                channel: channel.name.clone(),
+                lineage: lineage.eras,
+            }));
         }
         Ok(())
     }

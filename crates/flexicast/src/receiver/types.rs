@@ -29,6 +29,12 @@ pub struct ReceiverConfig {
     pub check: Option<Check>,
     /// Whether the owner sends what [`super::Receiver::poll_feedback`] returns; off by default.
     pub feedback: bool,
+    /// Whether the receiver takes signed updates; on by default. A source sends others without
+    /// their headers, and no flow of a channel that is signed.
+    pub signatures: bool,
+    /// Whether it verifies them; on by default. Only a load generator with many receivers of the
+    /// same updates may do without.
+    pub verify_updates: bool,
     /// Seed for jitter: a random one in real programs.
     pub seed: u64,
 }
@@ -51,6 +57,8 @@ impl ReceiverConfig {
             rungs: Rungs::default(),
             check: None,
             feedback: false,
+            signatures: true,
+            verify_updates: true,
             seed: 0,
         }
     }

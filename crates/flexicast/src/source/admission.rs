@@ -90,6 +90,7 @@ impl Source {
             return self.refuse(id, Refusal::TooMany, reason);
         }
         self.supersede(id, hello.receiver, now);
+        let verifies = self.sessions.get(id).is_some_and(Session::verifies);
         let mut welcome = Vec::new();
         let mut subscriptions = Vec::new();
         for (name, cursor) in &hello.channels {
@@ -121,7 +122,7 @@ impl Source {
             };
             let first = first.max(channel.first).min(channel.head + 1);
             let outputs = Outputs::new(first, cursor.copied(), said);
-            let mut subscription = Subscription::new(index, outputs, now);
+            let mut subscription = Subscription::new(index, !verifies, outputs, now);
             subscription.delivery.backlog.start(first, channel.head);
             subscriptions.push(subscription);
             welcome.push(WelcomeChannel {
@@ -145,6 +146,12 @@ impl Source {
                 continue;
             };
             channel.direct.insert(id);
+            if !channel.is_for(session) {
+                continue;
+            }
+            if let Some(lineage) = channel.lineage_frame(index) {
+                session.say(&lineage);
+            }
             if let Some(announce) = channel.announcement(index) {
                 session.say(&Control::Announce(announce));
             }

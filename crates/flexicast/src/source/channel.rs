@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use signing::Lineage;
 use uuid::Uuid;
 
 use super::audience::Audience;
@@ -12,8 +13,9 @@ use super::mass::MassFallBack;
 use super::outputs::CursorBounds;
 use super::recent::Recent;
 use super::rekeying::Rekeying;
+use super::session::Session;
 use super::types::{ChannelConfig, ChannelIndex, SessionId, Traffic, channel_number};
-use crate::control::{Announce, Endpoint, RelayHint};
+use crate::control::{self, Announce, Control, Endpoint, RelayHint};
 use crate::flow::{FlowConfig, FlowSender};
 use crate::protect::KeyError;
 
@@ -37,6 +39,8 @@ pub(super) struct Channel {
     /// AMT relays announced to receivers.
     pub(super) relays: Vec<RelayHint>,
     pub(super) announce_sequence: u64,
+    /// Keys of its updates; without eras they are not signed.
+    pub(super) lineage: Lineage,
     pub(super) recent: Recent,
     pub(super) flow: Option<FlowSender>,
     /// The flow's part of its path ids; each flow of a source has another one.
@@ -70,6 +74,7 @@ impl Channel {
             endpoints: config.endpoints,
             relays: Vec::new(),
             announce_sequence: 1,
+            lineage: Lineage::default(),
             recent: Recent::new(config.head + 1),
             flow_index,
             base_ack_delay,
@@ -139,6 +144,21 @@ impl Channel {
                 self.traffic.by_unicast_alone += bytes as u64;
             }
         }
+    }
+
+    /// Whether a receiver may have the flow: it verifies updates, or they are not signed.
+    pub(super) fn is_for(&self, session: &Session) -> bool {
+        self.lineage.eras().is_empty() || session.verifies()
+    }
+
+    /// Returns the frame with the keys of its updates, if they are signed.
+    pub(super) fn lineage_frame(&self, index: ChannelIndex) -> Option<Control> {
+        (!self.lineage.eras().is_empty()).then(|| {
+            Control::Lineage(control::Lineage {
+                channel: channel_number(index),
+                eras: self.lineage.clone(),
+            })
+        })
     }
 
     pub(super) fn announcement(&self, index: ChannelIndex) -> Option<Announce> {

@@ -82,6 +82,7 @@ impl Source {
                 | Control::Feedback(_)
                 | Control::Heard(_)
                 | Control::Addresses(_)
+                | Control::Lineage(_)
                 | Control::Gap { .. } => {
                     return Err(WireError::invalid(
                         "control stream",
@@ -161,6 +162,11 @@ impl Source {
         let Some(index) = self.channels.of_flow(state.flow) else {
             return;
         };
+        let session = self.sessions.get(id);
+        let channel = self.channels.get(index);
+        if !session.is_some_and(|s| channel.is_some_and(|channel| channel.is_for(s))) {
+            return;
+        }
         let mut scope = self.scope(index);
         if !scope
             .as_mut()

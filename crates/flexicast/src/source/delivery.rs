@@ -57,10 +57,13 @@ pub(super) struct Delivery {
     ahead_failed: bool,
     /// Whether a catch-up stream is open.
     catching_up: bool,
+    /// Whether updates are sent without the headers that sign them.
+    unsigned: bool,
 }
 
 impl Delivery {
-    pub(super) fn new(channel: ChannelIndex) -> Self {
+    /// A delivery with nothing to send; `unsigned` is for a receiver that knows no signed updates.
+    pub(super) fn new(channel: ChannelIndex, unsigned: bool) -> Self {
         Delivery {
             channel,
             backlog: Backlog::default(),
@@ -71,6 +74,7 @@ impl Delivery {
             enough: 0,
             ahead_failed: false,
             catching_up: false,
+            unsigned,
         }
     }
 
@@ -114,7 +118,10 @@ impl Delivery {
     /// Returns the bytes of an update, or the item that leads to them.
     fn bytes(&mut self, seq: u64, recent: &Recent, limit: usize) -> Result<Bytes, Unicast> {
         if let Some(bytes) = recent.get(seq).or_else(|| self.fetched.get(&seq)) {
-            return Ok(bytes.clone());
+            return Ok(match self.unsigned {
+                true => bytes.slice_ref(signing::content(bytes)),
+                false => bytes.clone(),
+            });
         }
         if self.request.is_some() || self.retry_at.is_some() {
             return Err(Unicast::Idle);
@@ -293,7 +300,7 @@ mod tests {
 
     fn backlogged() -> (Delivery, Recent, Instant) {
         let now = Instant::now();
-        let mut delivery = Delivery::new(0);
+        let mut delivery = Delivery::new(0, false);
         delivery.backlog.start(1, HEAD);
         (delivery, Recent::new(HEAD + 1), now)
     }

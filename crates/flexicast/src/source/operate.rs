@@ -4,6 +4,7 @@
 use std::time::Instant;
 
 use bytes::Bytes;
+use signing::Lineage;
 use uuid::Uuid;
 
 use super::Source;
@@ -219,6 +220,30 @@ impl Source {
             self.close(*id, close::RECONNECT, "disconnected by the operator".into());
         }
         ids.len()
+    }
+
+    /// Sets which keys sign a channel's updates, before the first update that a new one signs is
+    /// published. Receivers that verify are told. Returns false, and changes nothing, where a
+    /// channel that is served would begin or end to have keys: receivers that do not verify may
+    /// have its flow.
+    pub fn set_lineage(&mut self, c: ChannelIndex, lineage: Lineage) -> bool {
+        let is_on = |s: &Session| s.subscriptions().iter().any(|s| s.channel == c);
+        let is_served = !self.sessions.select(is_on).is_empty();
+        let Some(channel) = self.channels.get_mut(c) else {
+            return false;
+        };
+        let is_other = channel.lineage.eras().is_empty() != lineage.eras().is_empty();
+        if is_other && is_served {
+            return false;
+        }
+        channel.lineage = lineage;
+        for (id, session) in self.sessions.iter_mut().filter(|(_, s)| is_on(s)) {
+            if let Some(frame) = channel.lineage_frame(c).filter(|_| session.verifies()) {
+                session.say(&frame);
+                self.out.mark_dirty(*id);
+            }
+        }
+        true
     }
 
     /// The store has no updates of a channel before `first` any more.

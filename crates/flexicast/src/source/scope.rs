@@ -97,7 +97,7 @@ impl ChannelScope<'_> {
     /// Sends an announcement to all receivers of the channel.
     pub(super) fn announce_to_all(&mut self, announce: &Announce) {
         for (id, session) in self.sessions.iter_mut() {
-            if session.subscription(self.index).is_some() {
+            if self.channel.is_for(session) && session.subscription(self.index).is_some() {
                 session.say(&Control::Announce(announce.clone()));
                 self.out.mark_dirty(*id);
             }

@@ -10,7 +10,9 @@ use super::delivery::ItemKind;
 use super::recent::Recent;
 use super::subscription::Subscription;
 use super::types::{ChannelIndex, Limits, Unicast};
-use crate::control::{Control, ControlReader, Credential, Hello, NEEDS_PER_S};
+use crate::control::{
+    CAPABILITY_SIGNATURES, Control, ControlReader, Credential, Hello, NEEDS_PER_S,
+};
 use crate::pace::TokenBucket;
 
 /// Burst of frames, in seconds of their rate: a receiver of many channels joins all at once.
@@ -137,6 +139,12 @@ impl Session {
     /// Returns the run of the receiver's program, if it said so.
     pub(super) fn instance(&self) -> Option<[u8; 8]> {
         self.greeting()?.instance
+    }
+
+    /// Whether the receiver verifies signed updates.
+    pub(super) fn verifies(&self) -> bool {
+        let hello = self.hello();
+        hello.is_some_and(|hello| hello.capabilities.contains(&CAPABILITY_SIGNATURES))
     }
 
     /// Whether the HELLO waits for a verdict.

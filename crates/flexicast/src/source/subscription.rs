@@ -23,11 +23,16 @@ pub(super) struct Subscription {
 
 impl Subscription {
     /// A subscription on unicast with nothing to send.
-    pub(super) fn new(channel: ChannelIndex, outputs: Outputs, now: Instant) -> Self {
+    pub(super) fn new(
+        channel: ChannelIndex,
+        unsigned: bool,
+        outputs: Outputs,
+        now: Instant,
+    ) -> Self {
         Subscription {
             channel,
             ladder: Ladder::new(now),
-            delivery: Delivery::new(channel),
+            delivery: Delivery::new(channel, unsigned),
             outputs,
             counted: Reception::default(),
         }

@@ -23,4 +23,5 @@ mod pmtu;
 mod rate;
 mod recorded;
 mod shared_repairs;
+mod signed;
 mod vectors;

@@ -12,14 +12,16 @@ use flexicast::ack::PathAck;
 use flexicast::control::{
     Action, Anchor, Announce, CAPABILITY_COPIES, CAPABILITY_MULTICAST_IPV4,
     CAPABILITY_MULTICAST_IPV6, Control, ControlReader, Credential, Endpoint, FeedbackKey, Hello,
-    Key, Need, NeedReason, Refusal, RelayAddress, RelayHint, RungNotice, SOURCE_ANSWERS_NEED,
-    SourceAddress, State, Welcome, WelcomeChannel, Window,
+    Key, Lineage, Need, NeedReason, Refusal, RelayAddress, RelayHint, RungNotice,
+    SOURCE_ANSWERS_NEED, SourceAddress, State, Welcome, WelcomeChannel, Window,
 };
 use flexicast::frame::{self, Frame, Frames};
 use flexicast::protect::{Algorithm, FlowSecret};
+use flexicast::signing::{self, Era, Header, Signer, Statement};
 use flexicast::unicast::{Piece, RangeHeader, StreamReader, put_catch_up, put_catch_up_item};
 use flexicast::{ALPN, Cause, Cursor, EcnCounts, FlowId, PathId, Rung};
 use ring::aead::quic;
+use ring::signature::{ED25519, UnparsedPublicKey};
 use uuid::Uuid;
 
 use crate::document::{Vector, frames::stream_frame, named, packet, vectors};
@@ -29,6 +31,8 @@ const RECEIVER: Uuid = Uuid::from_u128(0x5f1e_0c1a_6b1d_4c8e_9a53_0d4b_7c2e_8f10
 const FLOW: FlowId = FlowId([0xc3, 0x5a, 0x91, 0x0e, 0x77, 0x2b, 0xd4, 0x68]);
 const UPDATE: &[u8] = b"\0{\"specversion\":\"1.0\"}";
 const MS: Duration = Duration::from_millis(1);
+/// Of `news`, and of `lore` before it was restored in the vector `lineage`.
+const OTHER_INCARNATION: Uuid = Uuid::from_u128(0x8d1f_2ce0_7a5b_4c0e_9d6f_3b2a_10c4_e5d7);
 
 fn secret() -> FlowSecret {
     FlowSecret::from(std::array::from_fn(|i| i as u8))
@@ -42,6 +46,28 @@ fn next_secret() -> FlowSecret {
 /// Of a member's feedback packets.
 fn feedback_secret() -> FlowSecret {
     FlowSecret::from(std::array::from_fn(|i| 0x80 + i as u8))
+}
+
+/// Private key of a source, whose seed is 32 bytes that count from `first`.
+fn signer(first: u8) -> Signer {
+    Signer::from_seed(&std::array::from_fn(|i| first + i as u8)).unwrap()
+}
+
+/// The eras of `lore`: restored behind update 300, with another key since.
+fn lineage() -> signing::Lineage {
+    let before = Era {
+        first: 101,
+        last: Some(300),
+        incarnation: OTHER_INCARNATION,
+        key: signer(0x40).key(),
+    };
+    let now = Era {
+        first: 301,
+        last: None,
+        incarnation: INCARNATION,
+        key: signer(0).key(),
+    };
+    signing::Lineage::new(vec![before, now]).unwrap()
 }
 
 /// Where the second key epoch begins: as far ahead as a source with the default rate begins one
@@ -199,6 +225,60 @@ fn path_ack(vector: &Vector, delay: Duration, ranges: &[Range<u64>], ecn: Option
     assert_eq!(PathAck::decode(&vector.hex()).unwrap(), ack);
 }
 
+/// The vector is the signed update 301, its parts are where the document says, and no other bytes
+/// are this update.
+fn signed_update(vector: &Vector) {
+    let signer = signer(0);
+    let seed: Vec<u8> = (0..32).collect();
+    assert_eq!(vector.bytes("seed"), seed);
+    assert_eq!(vector.bytes("public-key"), signer.key().0);
+    assert_eq!(vector.bytes("key-id"), signer.key().id().0);
+    let statement = Statement {
+        channel: vector.text("channel"),
+        incarnation: INCARNATION,
+        seq: 301,
+        deadline_ms: 0,
+    };
+    let salt = vector.bytes("salt").try_into().unwrap();
+    let signed = signer.sign(&statement, &salt, UPDATE).unwrap();
+    assert_eq!(HEXLOWER.encode(&signed), HEXLOWER.encode(&vector.hex()));
+
+    let header = Header::parse(&signed).unwrap();
+    let (len, key_id) = (header.len(), signer.key().id());
+    assert_eq!((header.key_id(), header.seq()), (key_id, 301));
+    assert_eq!((header.incarnation(), header.chunks()), (INCARNATION, 1));
+    assert_eq!(header.deadline_ms(), None);
+    assert_eq!(signing::header_len(&signed), Some(len));
+    assert_eq!(signing::content(&signed), named("encoded-update"));
+    assert_eq!(
+        signed[..3],
+        [&[2][..], &(len as u16 - 3).to_be_bytes()].concat()
+    );
+    assert_eq!(signed[len - 80..len - 64], vector.bytes("hash"));
+    assert_eq!(signed[len - 64..len], vector.bytes("signature"));
+
+    // The signature by itself, over what section 7.5 says.
+    let message = [
+        b"flexfeed update 1\0\0\0\0\0\0\0\0\x04lore",
+        &signed[3..len - 64],
+    ]
+    .concat();
+    assert_eq!(message, vector.bytes("message"));
+    let key = UnparsedPublicKey::new(&ED25519, vector.bytes("public-key"));
+    key.verify(&message, &vector.bytes("signature")).unwrap();
+
+    let lineage = lineage();
+    assert_eq!(lineage.verify("lore", 301, &vector.hex()), Ok(()));
+    for at in 0..signed.len() {
+        let mut changed = signed.clone();
+        changed[at] ^= 1;
+        let verified = lineage.verify("lore", 301, &changed);
+        assert!(verified.is_err(), "byte {at}");
+    }
+    assert!(lineage.verify("lore", 302, &signed).is_err());
+    assert!(lineage.verify("news", 301, &signed).is_err());
+}
+
 /// The vector is a stream's head and the bytes from `offset` of the update.
 fn range(vector: &Vector, offset: usize) {
     let header = RangeHeader {
@@ -285,7 +365,7 @@ const CHECKS: &[(&str, Check)] = &[
         let news = WelcomeChannel {
             channel: 2,
             name: "news".into(),
-            incarnation: Uuid::from_u128(0x8d1f_2ce0_7a5b_4c0e_9d6f_3b2a_10c4_e5d7),
+            incarnation: OTHER_INCARNATION,
             head: 0,
             first: 1,
         };
@@ -355,6 +435,27 @@ const CHECKS: &[(&str, Check)] = &[
                 reason: NeedReason::Invalid as u64,
             }),
         );
+    }),
+    ("need-forged", |v| {
+        control(
+            v,
+            Control::Need(Need {
+                channel: 1,
+                seq: 305,
+                offset: 0,
+                length: None,
+                reason: NeedReason::Forged as u64,
+            }),
+        );
+    }),
+    ("lineage", |v| {
+        let [before, now] = ["old-key", "key"].map(|key| v.bytes(key));
+        assert_eq!(
+            (&before[..], &now[..]),
+            (&signer(0x40).key().0[..], &signer(0).key().0[..])
+        );
+        let (channel, eras) = (1, lineage());
+        control(v, Control::Lineage(Lineage { channel, eras }));
     }),
     ("fc-announce", |v| control(v, Control::Announce(announce()))),
     ("fc-announce-fixed-fields", |v| {
@@ -575,6 +676,7 @@ const CHECKS: &[(&str, Check)] = &[
         assert_eq!(v.hex(), [b"\0", v.text("event").as_bytes()].concat());
         assert_eq!(v.hex(), UPDATE);
     }),
+    ("signed-update", signed_update),
     ("stream-range", |v| range(v, 0)),
     ("stream-range-repair", |v| range(v, 16)),
     ("stream-catch-up", |v| {

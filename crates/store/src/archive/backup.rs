@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 
 use super::format::{FAMILY, put, writer};
 use super::record::{
-    ApiToken, Audit, Channel, Entry, Feed, Gap, Receiver, Record, Token, Update, User,
+    ApiToken, Audit, Channel, Entry, Feed, Gap, Receiver, Record, SigningEra, Token, Update, User,
 };
 use super::{BackupReport, Contents};
 use crate::StoreError;
@@ -181,7 +181,8 @@ async fn read(database: &Database, output: &mut Output) -> Result<(), Failure> {
                      (SELECT COUNT(*) FROM entries), (SELECT COUNT(*) FROM updates),
                      (SELECT COUNT(*) FROM gaps), (SELECT COUNT(*) FROM tokens),
                      (SELECT COUNT(*) FROM receivers), (SELECT COUNT(*) FROM users),
-                     (SELECT COUNT(*) FROM api_tokens), (SELECT COUNT(*) FROM audit), " NOW
+                     (SELECT COUNT(*) FROM api_tokens), (SELECT COUNT(*) FROM audit),
+                     (SELECT COUNT(*) FROM signing_eras), " NOW
             ),
             values![],
         )
@@ -198,9 +199,10 @@ async fn read(database: &Database, output: &mut Output) -> Result<(), Failure> {
         users: session.count(&row, 7)?,
         api_tokens: session.count(&row, 8)?,
         audit: session.count(&row, 9)?,
+        signing_eras: session.count(&row, 10)?,
     };
     let head = Record::Head {
-        made_ms: session.get(&row, 10)?,
+        made_ms: session.get(&row, 11)?,
         program: env!("CARGO_PKG_VERSION").to_owned(),
         contents,
     };
@@ -212,6 +214,7 @@ async fn read(database: &Database, output: &mut Output) -> Result<(), Failure> {
     }
     for channel in channels {
         updates(&mut session, output, channel).await?;
+        signing_eras(&mut session, output, channel).await?;
     }
     rest(&mut session, output).await?;
     let contents = output.contents;
@@ -322,6 +325,30 @@ async fn updates(session: &mut Session, output: &mut Output, channel: i64) -> Re
                 .await?;
         }
     }
+}
+
+/// Few enough to be read at once.
+async fn signing_eras(
+    session: &mut Session,
+    output: &mut Output,
+    channel: i64,
+) -> Result<(), Failure> {
+    let rows = session
+        .rows(
+            sql!(
+                "SELECT channel_id, first_seq, last_seq, incarnation, public_key FROM signing_eras
+                 WHERE channel_id = $1 ORDER BY first_seq"
+            ),
+            values![channel],
+        )
+        .await?;
+    for row in &rows {
+        let key: Vec<u8> = session.get(row, 4)?;
+        output
+            .put(&SigningEra::read(session, row, 0)?, &key)
+            .await?;
+    }
+    Ok(())
 }
 
 async fn rest(session: &mut Session, output: &mut Output) -> Result<(), Failure> {

@@ -8,10 +8,12 @@ use std::io::{self, Read, Write};
 
 use super::record::Record;
 
-/// First bytes of a file; the number is the version of its form.
-pub(super) const TITLE: &[u8] = b"flexfeed-backup 2\n";
-/// The same before there was a console: without its accounts.
-const FIRST: &[u8] = b"flexfeed-backup 1\n";
+/// First bytes of a file; the number is the version of its form. It grows with whatever an older
+/// program must not leave out: updates restored without their signing eras would pass for unsigned.
+pub(super) const TITLE: &[u8] = b"flexfeed-backup 3\n";
+/// Titles of older versions, which lack the console's accounts and signing eras (1), or the latter
+/// only (2).
+const OLDER: [&[u8]; 2] = [b"flexfeed-backup 1\n", b"flexfeed-backup 2\n"];
 /// The part of it that all versions share.
 pub(super) const FAMILY: &[u8] = b"flexfeed-backup ";
 
@@ -60,7 +62,7 @@ impl<R: Read> Reader<R> {
         if !is_title || !title.starts_with(FAMILY) {
             return Err(invalid("it is not a backup of flexfeed"));
         }
-        if title != TITLE && title != FIRST {
+        if title != TITLE && !OLDER.contains(&title.as_slice()) {
             return Err(invalid(
                 "it was made by a newer version of flexfeed: restore it with that one",
             ));

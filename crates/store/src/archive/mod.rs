@@ -4,6 +4,7 @@
 //! the present can know is left out: who holds a lease, where receivers stand, which browsers are
 //! signed in, and the incarnations of channels, which a restore makes again: a past that came
 //! back must not pass for the present. So is what was recorded of the past: moves, samples, polls.
+//! Signing eras keep the incarnations that their signatures name, and are closed by a restore.
 
 mod backup;
 mod batch;
@@ -28,6 +29,9 @@ pub struct Contents {
     pub entries: u64,
     /// Stored updates.
     pub updates: u64,
+    /// Signing eras of channels.
+    #[serde(default)]
+    pub signing_eras: u64,
     /// Recorded gaps.
     pub gaps: u64,
     /// Enrolment tokens.
@@ -49,12 +53,13 @@ impl fmt::Display for Contents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} channels, {} feeds, {} entries, {} updates, {} gaps, {} tokens, {} receivers, \
-             {} users, {} API tokens, {} lines of the audit log",
+            "{} channels, {} feeds, {} entries, {} updates, {} signing eras, {} gaps, {} tokens, \
+             {} receivers, {} users, {} API tokens, {} lines of the audit log",
             self.channels,
             self.feeds,
             self.entries,
             self.updates,
+            self.signing_eras,
             self.gaps,
             self.tokens,
             self.receivers,

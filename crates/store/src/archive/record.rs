@@ -104,6 +104,13 @@ records! {
         kind: String,
         created: i64,
     }
+    /// Its bytes are the public key.
+    SigningEra {
+        channel: i64,
+        first: i64,
+        last: Option<i64>,
+        incarnation: String,
+    }
     Gap {
         channel: i64,
         url: String,
@@ -186,6 +193,7 @@ impl Contents {
             Record::Feed(_) => &mut self.feeds,
             Record::Entry(_) => &mut self.entries,
             Record::Update(_) => &mut self.updates,
+            Record::SigningEra(_) => &mut self.signing_eras,
             Record::Gap(_) => &mut self.gaps,
             Record::Token(_) => &mut self.tokens,
             Record::Receiver(_) => &mut self.receivers,

@@ -10,14 +10,17 @@ use uuid::Uuid;
 
 use super::batch::Batch;
 use super::format::{Reader, invalid};
-use super::record::Record;
+use super::record::{Record, SigningEra};
 use super::{Contents, Progress, RestoreReport};
 use crate::StoreError;
 use crate::database::{Database, Session, Value, sql, values};
-use crate::sql::grow_version;
+use crate::sql::{close_era, grow_version, trim_eras};
 
 /// Records that were read ahead.
 const AHEAD: usize = 64;
+
+/// Length of the public key of a signing era.
+const KEY: usize = 32;
 
 /// A restore that is under way.
 struct Restore<'a> {
@@ -28,6 +31,8 @@ struct Restore<'a> {
     feeds: HashMap<i64, i64>,
     tokens: HashMap<i64, i64>,
     users: HashMap<i64, i64>,
+    /// First seq that the next signing era of a channel may have.
+    unsigned_from: HashMap<i64, i64>,
     batch: Batch,
     progress: Progress,
     tell: &'a mut (dyn FnMut(Progress) + Send),
@@ -78,6 +83,7 @@ pub(crate) async fn restore_into(
         feeds: HashMap::new(),
         tokens: HashMap::new(),
         users: HashMap::new(),
+        unsigned_from: HashMap::new(),
         batch: Batch::default(),
         progress: Progress {
             done: Contents::default(),
@@ -98,6 +104,7 @@ pub(crate) async fn restore_into(
         .unwrap_or_else(|error| Err(io::Error::other(error)))
         .map_err(failed)?;
     restore.write_batch().await?;
+    restore.close_eras().await?;
     let done = restore.progress.done;
     if end != Some(done) || contents != done {
         return Err(failed(invalid(
@@ -223,6 +230,7 @@ impl Restore<'_> {
 
     /// Restores a row of which there are few.
     async fn single(&mut self, record: Record, bytes: &[u8]) -> Result<(), StoreError> {
+        let key_length = bytes.len();
         let bytes = Value::from(bytes);
         match record {
             Record::Channel(row) => {
@@ -247,6 +255,16 @@ impl Restore<'_> {
                 );
                 let id = self.session.scalar(sql, &row.values(&[])).await?;
                 self.feeds.insert(row.key, id);
+            }
+            Record::SigningEra(mut row) => {
+                row.channel = self.new_key(&self.channels, row.channel)?;
+                self.check_era(&row, key_length)?;
+                let sql = sql!(
+                    "INSERT INTO signing_eras (channel_id, first_seq, last_seq, incarnation,
+                         public_key)
+                     VALUES ($1, $2, $3, $4, $5)"
+                );
+                self.session.execute(sql, &row.values(&[bytes])).await?;
             }
             Record::Gap(mut row) => {
                 row.channel = self.new_key(&self.channels, row.channel)?;
@@ -304,6 +322,36 @@ impl Restore<'_> {
             Record::Head { .. } | Record::Entry(_) | Record::Update(_) | Record::End { .. } => {
                 return Err(self.damaged("a record is in the wrong place"));
             }
+        }
+        Ok(())
+    }
+
+    /// Checks a signing era, which comes after the earlier ones of its channel.
+    fn check_era(&mut self, era: &SigningEra, key_length: usize) -> Result<(), StoreError> {
+        let last = era.last.unwrap_or(i64::MAX);
+        let next = last.saturating_add(1);
+        let from = self.unsigned_from.insert(era.channel, next).unwrap_or(1);
+        let reason = if era.first < from {
+            format!("only updates from {from} on have no era yet")
+        } else if last < era.first {
+            format!("ends with update {last}")
+        } else if let Err(error) = era.incarnation.parse::<Uuid>() {
+            format!("incarnation {:?}: {error}", era.incarnation)
+        } else if key_length != KEY {
+            format!("key of {key_length} bytes")
+        } else {
+            return Ok(());
+        };
+        let first = era.first;
+        Err(self.damaged(&format!("signing era from update {first} on: {reason}")))
+    }
+
+    /// Closes the eras of all channels at their heads: they get other incarnations, and seqs beyond
+    /// the head are assigned again.
+    async fn close_eras(&mut self) -> Result<(), StoreError> {
+        for &channel in self.unsigned_from.keys() {
+            close_era(&mut self.session, channel).await?;
+            trim_eras(&mut self.session, channel).await?;
         }
         Ok(())
     }

@@ -7,6 +7,7 @@ mod enrolment;
 mod feed;
 mod lease;
 mod record;
+mod signing_era;
 mod update;
 
 pub use account::{
@@ -23,4 +24,5 @@ pub use record::{
     PulseRow, ReceiverCounts, ReceiverEdit, RelayRow, SampleRow, SentBytes, SessionRow, SourceInfo,
     Stamp, StateRow, UpdateItem,
 };
+pub use signing_era::SigningEra;
 pub use update::{Draft, EncodeUpdate, Hash, Kind, StoredUpdate};

@@ -2,7 +2,7 @@
 
 use uuid::Uuid;
 
-use super::{PART, check_fence, check_length, cut, grow_version, to_i64};
+use super::{PART, check_fence, check_length, close_era, cut, grow_version, to_i64};
 use crate::database::{Row, Session, sql, values};
 use crate::model::{
     Channel, ChannelRow, ChannelSettings, ChooseSettings, LeaseRow, Origin, Retention,
@@ -34,9 +34,7 @@ macro_rules! select_channels {
 fn read_row(session: &Session, row: &Row) -> Result<ChannelRow, StoreError> {
     let name: String = session.get(row, 0)?;
     let incarnation: String = session.get(row, 1)?;
-    let incarnation = incarnation.parse().map_err(|error| {
-        session.damaged(format!("the incarnation of channel {name:?}: {error}"))
-    })?;
+    let incarnation = parse_incarnation(session, &name, &incarnation)?;
     let head = session.count(row, 2)?;
     let first: Option<i64> = session.get(row, 3)?;
     let last: Option<i64> = session.get(row, 4)?;
@@ -94,6 +92,17 @@ fn read_row(session: &Session, row: &Row) -> Result<ChannelRow, StoreError> {
         lease,
         last_holder,
     })
+}
+
+/// Parses the incarnation of the channel `name`.
+pub(super) fn parse_incarnation(
+    session: &Session,
+    name: &str,
+    incarnation: &str,
+) -> Result<Uuid, StoreError> {
+    incarnation
+        .parse()
+        .map_err(|error| session.damaged(format!("the incarnation of channel {name:?}: {error}")))
 }
 
 async fn read_channel(session: &mut Session, name: &str) -> Result<ChannelRow, StoreError> {
@@ -189,7 +198,8 @@ impl Channels<'_> {
     }
 
     /// Gives a channel a new incarnation, whatever it holds: its receivers start over. For a
-    /// database that was set back, see [`HeadMark`](crate::HeadMark).
+    /// database that was set back, see [`HeadMark`](crate::HeadMark). Its open signing era is
+    /// closed at its head, or deleted if it has no update.
     ///
     /// With a `fence`, the call is refused unless that is the channel's current one.
     ///
@@ -199,12 +209,14 @@ impl Channels<'_> {
         let mut session = self.store.database.write("renew a channel").await?;
         let row = session
             .row(
-                sql!("SELECT fence FROM channels WHERE name = $1" LOCK),
+                sql!("SELECT id, fence FROM channels WHERE name = $1" LOCK),
                 values![name],
             )
             .await?
             .ok_or_else(|| session.unknown_channel(name))?;
-        check_fence(&session, name, fence, session.count(&row, 0)?)?;
+        check_fence(&session, name, fence, session.count(&row, 1)?)?;
+        let id = session.get(&row, 0)?;
+        close_era(&mut session, id).await?;
         session
             .execute(
                 sql!("UPDATE channels SET incarnation = $1 WHERE name = $2"),

@@ -9,6 +9,7 @@ mod gaps;
 mod leases;
 mod receivers;
 mod records;
+mod signing_eras;
 mod tokens;
 mod updates;
 
@@ -17,6 +18,7 @@ mod sqlite_tests;
 
 use crate::database::{Operation, Row, Session, Sql, Value, sql, values};
 use crate::{Store, StoreError};
+pub(crate) use signing_eras::{close_era, trim_eras};
 pub(crate) use updates::updates_within;
 
 /// Reads a row of a result.

@@ -6,6 +6,7 @@ use uuid::Uuid;
 
 use super::entries::hashes;
 use super::records::history::rows;
+use super::signing_eras::delete_eras_before;
 use super::{MAX_KEY, PART, channel_id, check_fence, check_length, feed_row, to_i64};
 use crate::database::{Row, Session, Value, sql, storable, values};
 use crate::model::{Draft, EncodeUpdate, Retention, StoredUpdate, UpdateItem, Validators};
@@ -188,8 +189,9 @@ impl Updates<'_> {
 
     /// Deletes the updates of a channel that are not to be kept, counted back from `published`, and
     /// returns the oldest seq that is left (the head + 1 if none is). Updates after `published`
-    /// stay. So do the hashes of entries: a deleted update does not return as new. Works in parts,
-    /// between which others can write; when the future is dropped, some of it may be done.
+    /// stay. So do the hashes of entries: a deleted update does not return as new. Signing eras
+    /// that end before the oldest update left are deleted too. Works in parts, between which others
+    /// can write; when the future is dropped, some of it may be done.
     ///
     /// # Errors
     /// The channel does not exist, or the database fails.
@@ -247,12 +249,14 @@ impl Updates<'_> {
                 session.rollback().await?;
                 return u64::try_from(oldest).map_err(|_| self.negative(oldest));
             }
+            let first = end.min(oldest.saturating_add(PART));
             session
                 .execute(
                     sql!("DELETE FROM updates WHERE channel_id = $1 AND seq < $2"),
-                    values![id, end.min(oldest.saturating_add(PART))],
+                    values![id, first],
                 )
                 .await?;
+            delete_eras_before(&mut session, id, first).await?;
             session.commit().await?;
         }
     }

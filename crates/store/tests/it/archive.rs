@@ -17,7 +17,8 @@ use crate::site::{Site, URL, draft, drafts, encode, etag, on_both, token};
 
 on_both! {
     a_backup_is_restored_into_a_database_of_either_kind,
-    an_archive_of_the_version_before_is_restored,
+    an_archive_of_form_1_is_restored,
+    an_archive_of_form_2_is_restored,
     a_restored_database_has_a_new_epoch_of_changes,
     a_backup_is_one_state_while_others_write,
     a_damaged_archive_is_refused_and_leaves_nothing,
@@ -110,6 +111,11 @@ async fn full(site: &Site) -> Store {
         after: Some(1690),
     };
     store.gaps().record("lore", &gap).await.unwrap();
+    store
+        .signing_eras()
+        .begin("lore", None, &[6; 32])
+        .await
+        .unwrap();
     store.tokens().add(&token(9, "revoked")).await.unwrap();
     let limited = NewToken {
         limit: Some(2),
@@ -166,6 +172,7 @@ const FULL: Contents = Contents {
     feeds: 2,
     entries: 1703,
     updates: 1603,
+    signing_eras: 1,
     gaps: 1,
     tokens: 2,
     receivers: 2,
@@ -295,7 +302,7 @@ async fn is_the_same(store: &Store, restored: &Store) {
 
 /// `tests/data/backup-1` was made by the version before there was a console: two channels, a feed
 /// with three updates, a token, and two receivers.
-async fn an_archive_of_the_version_before_is_restored(site: Site) {
+async fn an_archive_of_form_1_is_restored(site: Site) {
     let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/backup-1");
     let report = restore(&site, &file).await.unwrap();
     let wanted = Contents {
@@ -316,6 +323,41 @@ async fn an_archive_of_the_version_before_is_restored(site: Site) {
     assert!(rows.iter().all(|row| row.tags.is_empty() && !row.held));
     assert!(!opened.feeds().list(None).await.unwrap()[0].paused);
     assert!(opened.users().setup_open().await.unwrap());
+    goes_on_unsigned(&opened).await;
+}
+
+/// `tests/data/backup-2` was made by the version before there were signing eras: two channels, a
+/// feed with three updates, a token, a receiver, and a user.
+async fn an_archive_of_form_2_is_restored(site: Site) {
+    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/backup-2");
+    let report = restore(&site, &file).await.unwrap();
+    let wanted = Contents {
+        channels: 2,
+        feeds: 1,
+        entries: 2,
+        updates: 3,
+        tokens: 1,
+        receivers: 1,
+        users: 1,
+        ..Contents::default()
+    };
+    assert_eq!(report.contents, wanted);
+    let opened = site.open().await;
+    let receiver = opened.receivers().list().await.unwrap().remove(0);
+    assert_eq!(
+        (receiver.tags, receiver.held),
+        (vec!["north".to_owned()], true)
+    );
+    assert_eq!(opened.users().list().await.unwrap()[0].name, "ann");
+    goes_on_unsigned(&opened).await;
+}
+
+/// The three restored updates have no era, and the next one may have one.
+async fn goes_on_unsigned(restored: &Store) {
+    let eras = restored.signing_eras();
+    assert_eq!(eras.list("lore").await.unwrap(), []);
+    let begun = eras.begin("lore", None, &[1; 32]).await.unwrap();
+    assert_eq!((begun.len(), begun[0].first), (1, 4));
 }
 
 async fn a_restored_database_has_a_new_epoch_of_changes(site: Site) {
@@ -407,7 +449,7 @@ async fn a_damaged_archive_is_refused_and_leaves_nothing(site: Site) {
     };
     refused(b"", "is not a backup").await;
     refused(&[b'x'; 5000], "is not a backup").await;
-    refused(b"flexfeed-backup 3\nxyz", "newer version").await;
+    refused(b"flexfeed-backup 4\nxyz", "newer version").await;
     for end in [18, 30, whole.len() / 3, whole.len() - 5, whole.len() - 1] {
         refused(&whole[..end], "cut off").await;
     }

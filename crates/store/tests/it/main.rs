@@ -21,6 +21,7 @@ mod retention;
 mod rows;
 mod samples;
 mod settings;
+mod signing_eras;
 mod site;
 mod updates;
 mod watching;

@@ -157,6 +157,7 @@ async fn is_version_1_brought_up_to_date(store: &Store) {
     let updates = store.updates().read("lore", 1, 9, 999).await.unwrap();
     let bytes: Vec<_> = updates.iter().map(|u| (u.seq, u.encoded[0])).collect();
     assert_eq!(bytes, [(1, 1), (2, 1), (3, 2)]);
+    assert_eq!(store.signing_eras().list("lore").await.unwrap(), []);
     let tokens = store.tokens().list().await.unwrap();
     assert_eq!(tokens[0].label, "first enrolment link");
     assert_eq!((tokens[0].limit, tokens[0].expires_ms), (None, None));

@@ -124,6 +124,7 @@ fn source_config(settings: &Settings) -> ReceiverConfig {
         amt: settings.network.amt(),
         qlog: None,
         check: None,
+        verify_updates: true,
     }
 }
 

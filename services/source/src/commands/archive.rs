@@ -109,6 +109,7 @@ fn numbers(contents: &Contents) -> Value {
         "feeds": contents.feeds,
         "entries": contents.entries,
         "updates": contents.updates,
+        "signing_eras": contents.signing_eras,
         "gaps": contents.gaps,
         "tokens": contents.tokens,
         "receivers": contents.receivers,

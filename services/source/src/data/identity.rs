@@ -8,8 +8,10 @@ use rcgen::{
     PKCS_ECDSA_P256_SHA256, PublicKeyData,
 };
 use ring::digest::{Context, SHA256};
+use signing::Signer;
 use tracing::{info, warn};
 use x509_parser::pem::Pem;
+use zeroize::Zeroizing;
 
 use super::{DataFolder, PRIVATE, PUBLIC, check_private, random, read};
 
@@ -17,6 +19,8 @@ use super::{DataFolder, PRIVATE, PUBLIC, check_private, random, read};
 pub const CERT: &str = "cert.pem";
 const KEY: &str = "key.pem";
 const RESET_KEY: &str = "reset.key";
+/// Seed of the key that signs updates (RFC 8032 section 5.1.5).
+const SIGNING_KEY: &str = "signing.key";
 
 /// Files of certificate and key, and their ownership.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,6 +44,8 @@ pub struct Identity {
     /// Kept across restarts, so that receivers notice one from the first packet (RFC 9000 section
     /// 10.3).
     pub reset_key: [u8; 32],
+    /// Key that signs updates.
+    pub signer: Signer,
 }
 
 impl Identity {
@@ -67,7 +73,12 @@ impl Identity {
         Ok(Self {
             pin: files.check()?,
             files,
-            reset_key: reset_key(folder)?,
+            reset_key: secret(
+                folder,
+                RESET_KEY,
+                "receivers then need some seconds longer to notice a restart",
+            )?,
+            signer: signer(folder)?,
         })
     }
 }
@@ -270,18 +281,26 @@ fn first_pem(bytes: &[u8]) -> Result<Pem, String> {
     }
 }
 
-fn reset_key(folder: &DataFolder) -> Result<[u8; 32]> {
-    let Some(stored) = folder.read(RESET_KEY)? else {
+fn signer(folder: &DataFolder) -> Result<Signer> {
+    let consequence = "receivers then verify new updates by another key";
+    let seed = Zeroizing::new(secret(folder, SIGNING_KEY, consequence)?);
+    Signer::from_seed(&seed).with_context(|| folder.file(SIGNING_KEY).display().to_string())
+}
+
+/// Returns the 32 random bytes of a file, which is made if it is missing. `consequence` is what
+/// follows if it is made again.
+fn secret(folder: &DataFolder, name: &str, consequence: &str) -> Result<[u8; 32]> {
+    let Some(stored) = folder.read(name)?.map(Zeroizing::new) else {
         let key = random()?;
-        folder.write(RESET_KEY, &key, PRIVATE)?;
+        folder.write(name, &key, PRIVATE)?;
         return Ok(key);
     };
-    check_private(&folder.file(RESET_KEY));
+    check_private(&folder.file(name));
     stored.as_slice().try_into().map_err(|_| {
         anyhow!(
             "{} is {} bytes long instead of 32: restore it, or remove it to have a new one made \
-             (receivers then need some seconds longer to notice a restart)",
-            folder.file(RESET_KEY).display(),
+             ({consequence})",
+            folder.file(name).display(),
             stored.len()
         )
     })

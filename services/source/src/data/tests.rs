@@ -105,16 +105,19 @@ fn the_second_start_reuses_the_files_of_the_first() {
         ("cert.pem", 0o644),
         ("key.pem", 0o600),
         ("reset.key", 0o600),
+        ("signing.key", 0o600),
     ] {
         assert_eq!(mode(&folder.file(name)), expected, "{name}");
     }
-    let files = || ["cert.pem", "key.pem", "reset.key"].map(|f| fs::read(folder.file(f)).unwrap());
+    let names = ["cert.pem", "key.pem", "reset.key", "signing.key"];
+    let files = || names.map(|f| fs::read(folder.file(f)).unwrap());
     let before = files();
     // Another public address does not change the certificate: published pins stay valid.
     let second = Identity::load_or_make(&folder, "other.example.org", None).unwrap();
     assert_eq!(files(), before);
     assert_eq!(second.pin, first.pin);
     assert_eq!(second.reset_key, first.reset_key);
+    assert_eq!(second.signer.key(), first.signer.key());
     assert_eq!(second.reset_key.as_slice(), before[2]);
 }
 

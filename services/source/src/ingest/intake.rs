@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use feed::detect::Draft;
 use feed::{Entry, Kind, payload};
 use jiff::Timestamp;
+use signing::Statement;
 use store::{Hash, StoreError};
 use tracing::{debug, error, info};
 
@@ -228,7 +229,11 @@ impl Ingest {
         let incarnation = self.settings.incarnation;
         let encode = |seq: u64, row: &store::Draft| match drafts.get(row.index) {
             Some(Draft { kind, entry, .. }) => {
-                payload::encode(entry, *kind, url, incarnation, seq, Timestamp::now())
+                let now = Timestamp::now();
+                self.sign(
+                    seq,
+                    payload::encode(entry, *kind, url, incarnation, seq, now),
+                )
             }
             // The rows were numbered from the drafts.
             None => Vec::new(),
@@ -241,6 +246,27 @@ impl Ingest {
             .await?;
         self.wake.notify_one();
         Ok(())
+    }
+
+    /// Returns the signed update. One that cannot be signed stays as it is: receivers take it on
+    /// their unicast paths.
+    fn sign(&self, seq: u64, content: Vec<u8>) -> Vec<u8> {
+        let Some(signer) = &self.settings.signer else {
+            return content;
+        };
+        let statement = Statement {
+            channel: &self.settings.channel,
+            incarnation: self.settings.incarnation,
+            seq,
+            deadline_ms: 0,
+        };
+        match signer.sign(&statement, &rand::random(), &content) {
+            Ok(signed) => signed,
+            Err(problem) => {
+                error!(seq, %problem, "update is not signed");
+                content
+            }
+        }
     }
 
     /// Removes known entries that left the feed long ago, periodically.

@@ -29,6 +29,7 @@ use std::time::{Duration, Instant};
 use feed::fetch::FetchConfig;
 use feed::schedule::{self, Schedule};
 use jiff::Timestamp;
+use signing::Signer;
 use store::{FeedRow, FeedSettings, Store};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
@@ -58,6 +59,8 @@ pub struct IngestSettings {
     pub incarnation: Uuid,
     /// Fence of the channel's lease: once another source has the lease, nothing is stored any more.
     pub fence: Option<u64>,
+    /// Key that signs the updates, whose era in the channel has begun; `None` leaves them unsigned.
+    pub signer: Option<Arc<Signer>>,
     /// The feed. Its own limits for the time between polls take precedence over those of
     /// `schedule`.
     pub feed: FeedSettings,

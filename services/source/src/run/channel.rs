@@ -7,7 +7,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use flexicast_tokio::source::{Absence, ChannelConfig, FlowEndpoint};
 use netio::HostAddress;
-use store::{ChannelSettings, FeedRow, Retention};
+use signing::{Era, Lineage, VerifyingKey};
+use store::{ChannelSettings, FeedRow, Retention, SigningEra};
 use thiserror::Error;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
@@ -77,7 +78,20 @@ pub(super) struct Channel {
     addresses: watch::Receiver<Vec<HostAddress>>,
     /// Groups of the flow with the addresses that send to them.
     endpoints: Vec<FlowEndpoint>,
+    /// Keys that sign the updates.
+    lineage: Lineage,
     feeds: Feeds,
+}
+
+/// Returns what receivers are told of a channel's keys.
+fn lineage(channel: &str, eras: &[SigningEra]) -> Result<Lineage> {
+    let eras = eras.iter().map(|era| Era {
+        first: era.first,
+        last: era.last,
+        incarnation: era.incarnation,
+        key: VerifyingKey(era.key),
+    });
+    Lineage::new(eras.collect()).with_context(|| format!("the keys of channel {channel:?}"))
 }
 
 impl Channel {
@@ -108,6 +122,9 @@ impl Channel {
             );
         }
         let (incarnation, mark) = (adopted.channel.incarnation, adopted.mark.clone());
+        let key = context.signer.key();
+        let eras = context.store.signing_eras().begin(name, fence, &key.0);
+        let lineage = lineage(name, &eras.await?)?;
         let keep = watch::Sender::new(flow::keep(&context.config, &settings));
         let wake = Arc::new(Notify::new());
         let metrics = context.metrics.channel(name);
@@ -132,6 +149,7 @@ impl Channel {
             name: name.to_owned(),
             addresses: context.addresses.clone(),
             endpoints: Vec::new(),
+            lineage,
             lease,
             publisher,
             wake,
@@ -170,6 +188,7 @@ impl Channel {
             head: channel.head,
             first: channel.first,
             private: self.sending.private,
+            lineage: self.lineage.clone(),
             flow,
         });
         announced.await.with_context(|| {

@@ -8,6 +8,7 @@ use feed::fetch::{FetchConfig, Limits};
 use feed::schedule;
 use flexicast_tokio::source::SourceHandle;
 use netio::HostAddress;
+use signing::Signer;
 use store::Store;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -32,6 +33,8 @@ pub(super) struct Context {
     pub(super) folder: DataFolder,
     pub(super) store: Store,
     pub(super) handle: SourceHandle,
+    /// Key that signs the updates of all channels.
+    pub(super) signer: Arc<Signer>,
     pub(super) open: OpenChannels,
     pub(super) board: Arc<Board>,
     pub(super) metrics: Arc<Metrics>,

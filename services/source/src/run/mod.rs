@@ -124,6 +124,7 @@ async fn start(config: Config, stop: CancellationToken) -> Result<RunningParts> 
         folder,
         store,
         handle: source.handle(),
+        signer: Arc::new(identity.signer),
         open,
         board: Arc::new(Board::default()),
         metrics,

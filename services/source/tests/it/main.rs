@@ -77,6 +77,7 @@ fn a_first_start_a_restart_and_their_files() {
         ("", 0o700),
         ("key.pem", 0o600),
         ("reset.key", 0o600),
+        ("signing.key", 0o600),
         ("enrolment-link", 0o600),
         ("flexfeed.db", 0o600),
         ("lore.head", 0o600),

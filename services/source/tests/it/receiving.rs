@@ -47,6 +47,7 @@ pub fn configuration_of(link: &str) -> ReceiverConfig {
         amt: None,
         qlog: None,
         check: None,
+        verify_updates: true,
     }
 }
 

@@ -21,6 +21,7 @@ use flexfeed_source::ingest::{Bounds, GapSettings, Hooks, Ingest, IngestSettings
 use flexfeed_source::metrics::Metrics;
 use flexfeed_source::publish::{Acquisition, LeaseGuard, LeaseTerms, Publisher, PublisherParts};
 use flexfeed_source::transport::Transport;
+use flexicast::signing::{Signer, Statement};
 use flexicast_tokio::source::{History, SourceStatus};
 use jiff::Timestamp;
 use kit::postgres::Postgres;
@@ -83,7 +84,7 @@ pub fn measure(figures: &mut Figures) -> Result<()> {
         for (name, batch) in [(one, 1), (many, BATCH)] {
             if figures.wants(&[name]) {
                 let url = url(&format!("publish{batch}"))?;
-                let rate = runtime.block_on(publish(&url, folder.path(), batch))?;
+                let rate = runtime.block_on(publish(&url, folder.path(), batch, None))?;
                 figures.take(name, rate, "updates/s");
             }
         }
@@ -126,6 +127,7 @@ async fn take_in(url: &str) -> Result<f64> {
         channel: CHANNEL.to_owned(),
         incarnation: channel.incarnation,
         fence: None,
+        signer: None,
         feed: put_feed(&store, &address).await?,
         fetch: FetchConfig::new(address),
         schedule: schedule::Settings {
@@ -202,9 +204,14 @@ impl Transport for Counter {
     }
 }
 
-/// Updates per second that are stored, marked and handed to the transport, each transaction after
-/// the one before.
-async fn publish(url: &str, folder: &Path, batch: usize) -> Result<f64> {
+/// Updates per second that are stored, signed with this key, marked and handed to the transport,
+/// each transaction after the one before.
+pub(super) async fn publish(
+    url: &str,
+    folder: &Path,
+    batch: usize,
+    signer: Option<&Signer>,
+) -> Result<f64> {
     let store = store::open(url).await?;
     store.channels().open(CHANNEL).await?;
     put_feed(&store, FEED).await?;
@@ -261,14 +268,21 @@ async fn publish(url: &str, folder: &Path, batch: usize) -> Result<f64> {
                 id: draft.entry_id.clone(),
                 ..model.clone()
             };
-            payload::encode(
-                &entry,
-                Kind::Created,
-                FEED,
+            let now = Timestamp::now();
+            let content = payload::encode(&entry, Kind::Created, FEED, incarnation, seq, now);
+            let statement = Statement {
+                channel: CHANNEL,
                 incarnation,
                 seq,
-                Timestamp::now(),
-            )
+                deadline_ms: 0,
+            };
+            match signer {
+                // One that could not be signed would show as one that is shorter.
+                Some(signer) => signer
+                    .sign(&statement, &rand::random(), &content)
+                    .unwrap_or_default(),
+                None => content,
+            }
         };
         let appended = store
             .updates()

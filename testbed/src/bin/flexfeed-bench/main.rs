@@ -5,6 +5,7 @@
 //! 1 only if a measured program did not do its work: both sides' output is decrypted and hashed.
 
 mod acks;
+mod auth;
 mod catchup;
 mod ccr;
 mod console;
@@ -89,6 +90,7 @@ fn main() -> ExitCode {
         &crowd::NAMES,
         &reading::NAMES,
         &intake::NAMES,
+        &auth::NAMES,
         &catchup::NAMES,
         &shards::NAMES,
         &relay::NAMES,
@@ -126,6 +128,7 @@ fn main() -> ExitCode {
     let catchup = catchup::measure(&mut figures);
     let shards = shards::measure(&mut figures);
     let intake = intake::measure(&mut figures);
+    let auth = auth::measure(&mut figures);
     let receiver = receiver::measure(&mut figures);
     let swarm = swarm::measure(&mut figures);
     let failed = [
@@ -148,6 +151,7 @@ fn main() -> ExitCode {
         catchup,
         shards,
         intake,
+        auth,
         receiver,
         swarm,
         figures.write(),

@@ -263,6 +263,7 @@ async fn source(folder: &Path) -> Result<(SourceHandle, String)> {
             head: UPDATES,
             first: 1,
             private: false,
+            lineage: Default::default(),
             flow: None,
         }],
         rate_bps: 1_000_000_000,

@@ -4,10 +4,12 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use bytes::Bytes;
 use flexicast::control::{Credential, Endpoint};
 use flexicast::flow::{FlowConfig, RateControl};
 use flexicast::protect::{Algorithm, FlowSecret};
 use flexicast::receiver::{FlowInput, Output, Receiver, ReceiverConfig, ReceiverEvent};
+use flexicast::signing::{Era, Lineage, Signer, Statement};
 use flexicast::source::{
     ChannelConfig, Limits, SessionId, Source, SourceConfig, SourceEvent, Unicast,
 };
@@ -28,6 +30,7 @@ const STREAM: usize = 50_000_000;
 const RUNS: usize = 7;
 
 const CHANNEL: &str = "bench";
+const INCARNATION: Uuid = Uuid::from_u128(7);
 const SESSION: SessionId = 1;
 /// The first stream that a server opens.
 const FIRST_STREAM: u64 = 3;
@@ -40,9 +43,17 @@ const PATIENCE: usize = 1_000;
 
 /// CPU time of a receiver, and its packets.
 #[derive(Debug, Clone, Copy)]
-struct Cost {
-    time: Duration,
+pub(super) struct Cost {
+    pub(super) time: Duration,
     packets: u64,
+}
+
+/// Cost of a flow at both ends.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct FlowCost {
+    /// CPU time in which the source made the packets.
+    pub(super) made: Duration,
+    pub(super) received: Cost,
 }
 
 impl Cost {
@@ -81,27 +92,33 @@ pub fn measure(figures: &mut Figures) -> Result<()> {
 fn side_by_side(parcel: &Parcel) -> Result<(Cost, Cost)> {
     let (pair, algorithm) = Maker::new()?.connect()?;
     Ok((
-        by_flow(Ends::joined(algorithm)?, parcel)?,
+        by_flow(Ends::joined(algorithm, None)?, parcel)?.received,
         by_quiche(pair, parcel)?,
     ))
 }
 
 /// Delivers the parcel as updates of [`PIECE`] bytes by a flow, a train at a time. Timed is the
 /// receiver: its packets, its timers, the updates that it hands out and its acknowledgements.
-fn by_flow(mut ends: Ends, parcel: &Parcel) -> Result<Cost> {
-    let mut watch = Stopwatch::new();
+pub(super) fn by_flow(mut ends: Ends, parcel: &Parcel) -> Result<FlowCost> {
+    let (mut watch, mut making) = (Stopwatch::new(), Stopwatch::new());
     let (mut offered, mut seq, mut received, mut packets) = (0, 0, 0, 0);
     let mut train = vec![vec![0; UDP_PAYLOAD]; TRAIN];
     while let Some(update) = parcel.piece(offered) {
         offered += update.len();
         seq += 1;
-        ends.source.publish(0, seq, update.clone());
-        let (source, mut sent) = (&mut ends.source, 0);
-        while let Some(packet) = train.get_mut(sent)
-            && source.poll_transmit(ends.now, packet).is_some()
-        {
-            sent += 1;
-        }
+        // An update is signed when it is stored, long before.
+        let update = ends.sign(seq, update)?;
+        let (source, now) = (&mut ends.source, ends.now);
+        let sent = making.time(|| {
+            source.publish(0, seq, update.clone());
+            let mut sent = 0;
+            while let Some(packet) = train.get_mut(sent)
+                && source.poll_transmit(now, packet).is_some()
+            {
+                sent += 1;
+            }
+            sent
+        });
         ensure!((1..TRAIN).contains(&sent), "an update is {sent} packets");
         packets += sent as u64;
         let (now, receiver) = (ends.now, &mut ends.receiver);
@@ -135,9 +152,12 @@ fn by_flow(mut ends: Ends, parcel: &Parcel) -> Result<Cost> {
         ends.step()?;
     }
     ensure!(received == seq, "{received} of {seq} updates were received");
-    Ok(Cost {
-        time: watch.total(),
-        packets,
+    Ok(FlowCost {
+        made: making.total(),
+        received: Cost {
+            time: watch.total(),
+            packets,
+        },
     })
 }
 
@@ -201,16 +221,17 @@ fn by_quiche(mut pair: Pair, parcel: &Parcel) -> Result<Cost> {
 }
 
 /// The state machines of a source and of a receiver, joined in memory.
-struct Ends {
+pub(super) struct Ends {
     source: Source,
+    signer: Option<Signer>,
     receiver: Receiver,
     now: Instant,
     member: bool,
 }
 
 impl Ends {
-    /// Ends whose receiver is a member of the source's flow.
-    fn joined(algorithm: Algorithm) -> Result<Self> {
+    /// Ends whose receiver is a member of the source's flow; the source signs with this key.
+    pub(super) fn joined(algorithm: Algorithm, signer: Option<Signer>) -> Result<Self> {
         let mut random = rand::rng();
         let (id, mut secret) = (FlowId(random.random()), FlowSecret::default());
         random.fill(secret.as_mut_bytes());
@@ -225,10 +246,10 @@ impl Ends {
             group: ([232, 70, 70, 1], 4434).into(),
             source: Some([127, 0, 0, 1].into()),
         };
-        let source = Source::new(SourceConfig {
+        let mut source = Source::new(SourceConfig {
             channels: vec![ChannelConfig {
                 name: CHANNEL.to_owned(),
-                incarnation: Uuid::from_u128(7),
+                incarnation: INCARNATION,
                 head: 0,
                 first: 1,
                 private: false,
@@ -245,10 +266,21 @@ impl Ends {
             Credential::Token(Vec::new()),
             vec![(CHANNEL.to_owned(), None)],
         ));
+        let now = Instant::now();
+        if let Some(signer) = &signer {
+            let era = Era {
+                first: 1,
+                last: None,
+                incarnation: INCARNATION,
+                key: signer.key(),
+            };
+            source.set_lineage(0, Lineage::new(vec![era])?);
+        }
         let mut ends = Ends {
             source,
+            signer,
             receiver,
-            now: Instant::now(),
+            now,
             member: false,
         };
         ends.source.accept(SESSION, ends.now);
@@ -260,6 +292,21 @@ impl Ends {
             }
         }
         bail!("the receiver did not become a member of the flow")
+    }
+
+    /// Returns an update as the source stores it.
+    fn sign(&self, seq: u64, content: Bytes) -> Result<Bytes> {
+        let Some(signer) = &self.signer else {
+            return Ok(content);
+        };
+        let statement = Statement {
+            channel: CHANNEL,
+            incarnation: INCARNATION,
+            seq,
+            deadline_ms: 0,
+        };
+        let signed = signer.sign(&statement, &rand::random(), &content)?;
+        Ok(signed.into())
     }
 
     /// Lets both ends say what they have to say, and the clock go on.

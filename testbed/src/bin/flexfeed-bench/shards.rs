@@ -193,6 +193,7 @@ async fn follow(server: SocketAddr, shelf: Arc<Shelf>) -> Result<()> {
         amt: None,
         qlog: None,
         check: None,
+        verify_updates: true,
     };
     let (handle, mut events) = Receiver::start(config);
     let mut next = 1;

@@ -170,6 +170,7 @@ impl Site {
             head: self.store.head(name),
             first: 1,
             private: false,
+            lineage: Default::default(),
             flow: Some(FlowSettings {
                 endpoints: vec![FlowEndpoint {
                     group: self.group(index),
@@ -251,6 +252,7 @@ impl Site {
             amt: None,
             qlog: None,
             check: None,
+            verify_updates: true,
         }
     }
 

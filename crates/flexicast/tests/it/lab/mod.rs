@@ -19,6 +19,7 @@ use flexicast::source::{ChannelConfig, Limits, Source, SourceConfig, close};
 use flexicast::{Cause, Cursor, Ecn, FlowId, Rung, Via};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
+use signing::{Era, Lineage, SALT_LEN, Signer, Statement};
 use uuid::Uuid;
 
 pub const CHANNEL: &str = "lore";
@@ -196,6 +197,9 @@ pub struct Lab {
     pub tolerates_forgery: bool,
     /// The source is of a version that does not know NEED.
     pub old_source: bool,
+    /// Key that signs the updates that are published.
+    pub signer: Option<Signer>,
+    pub lineage: Vec<Era>,
     /// The flow's packets are kept in `recorded`.
     pub recording: bool,
     pub recorded: Vec<Vec<u8>>,
@@ -204,6 +208,19 @@ pub struct Lab {
     rng: SmallRng,
     pub steps: u64,
     secrets: u8,
+}
+
+/// Returns an update of the channel as a holder of this key signs it.
+pub fn signed(signer: &Signer, seq: u64, content: &[u8]) -> Vec<u8> {
+    let statement = Statement {
+        channel: CHANNEL,
+        incarnation: INCARNATION,
+        seq,
+        deadline_ms: 0,
+    };
+    signer
+        .sign(&statement, &[seq as u8; SALT_LEN], content)
+        .unwrap()
 }
 
 pub fn flow_config(seed: u64) -> FlowConfig {
@@ -272,6 +289,8 @@ impl Lab {
             hostile: false,
             tolerates_forgery: false,
             old_source: false,
+            signer: None,
+            lineage: Vec::new(),
             recording: false,
             recorded: Vec::new(),
             queue: BTreeMap::new(),
@@ -392,7 +411,11 @@ impl Lab {
     /// Stores and publishes an update of `len` bytes.
     pub fn publish(&mut self, len: usize) {
         let seq = self.store.len() as u64 + 1;
-        let bytes = Bytes::from(Self::content(seq, len));
+        let mut bytes = Self::content(seq, len);
+        if let Some(signer) = &self.signer {
+            bytes = signed(signer, seq, &bytes);
+        }
+        let bytes = Bytes::from(bytes);
         self.store.push(bytes.clone());
         self.published.push(self.elapsed());
         self.source.publish(0, seq, bytes);
@@ -450,6 +473,27 @@ impl Lab {
     /// Delivers a datagram to a receiver as if it were of the flow.
     pub fn inject(&mut self, i: usize, packet: Vec<u8>) {
         self.send_down(i, Down::Flow(Rung::Multicast, Ecn::NotEct, packet));
+    }
+
+    /// From the next update on, the source signs with the key of this seed, as its only one from
+    /// then on.
+    pub fn sign_with(&mut self, seed: u8) {
+        let signer = Signer::from_seed(&[seed; 32]).unwrap();
+        let head = self.store.len() as u64;
+        let channel = self.lineage.last_mut();
+        if let Some(open) = channel.filter(|era| era.last.is_none()) {
+            open.last = Some(head);
+        }
+        self.lineage.push(Era {
+            first: head + 1,
+            last: None,
+            incarnation: INCARNATION,
+            key: signer.key(),
+        });
+        self.signer = Some(signer);
+        let lineage = Lineage::new(self.lineage.clone()).unwrap();
+        assert!(self.source.set_lineage(0, lineage));
+        self.pump();
     }
 
     /// The bytes of an update that is stored or will be.

@@ -173,6 +173,7 @@ impl Site {
                 head,
                 first,
                 private: false,
+                lineage: Default::default(),
                 flow: (self.copies || !self.groups.is_empty()).then(|| FlowSettings {
                     endpoints: self.groups.clone(),
                     replicate: self.copies,

@@ -54,6 +54,7 @@ fn settings(url: String) -> IngestSettings {
         channel: CHANNEL.into(),
         incarnation: Uuid::nil(),
         fence: None,
+        signer: None,
         feed: FeedSettings {
             address: url.clone(),
             url: url.clone(),

@@ -21,6 +21,7 @@ pub fn moved(from: &Site, to: &Site) {
             "file",
             "gaps",
             "receivers",
+            "signing_eras",
             "tokens",
             "updates",
             "users"

@@ -1,0 +1,135 @@
+//! Keys of both ends.
+
+use std::fmt;
+
+use ring::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
+use thiserror::Error;
+use zeroize::Zeroizing;
+
+use crate::header::{Header, SIGNATURE_LEN, Statement, put_header};
+use crate::{SALT_LEN, header};
+
+/// First bytes of what is signed: no other protocol signs the same.
+const CONTEXT: &[u8] = b"flexfeed update 1\0";
+
+/// Number by which a header names its key: the first 8 bytes of the public key's SHA-256.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KeyId(pub [u8; 8]);
+
+impl fmt::Display for KeyId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", u64::from_be_bytes(self.0))
+    }
+}
+
+/// Public key of a source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct VerifyingKey(pub [u8; 32]);
+
+impl VerifyingKey {
+    /// Returns its number.
+    #[must_use]
+    pub fn id(&self) -> KeyId {
+        let hash = ring::digest::digest(&ring::digest::SHA256, &self.0);
+        let mut id = [0; 8];
+        id.copy_from_slice(&hash.as_ref()[..8]);
+        KeyId(id)
+    }
+}
+
+/// Header that its key did not sign for this channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("the header of the update is not signed by the source's key")]
+pub struct ForgedHeader;
+
+/// Failure to sign.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum SignError {
+    /// Seed that is no key.
+    #[error("the signing key is damaged")]
+    Seed,
+    /// Content or number too large for a header.
+    #[error("an update of {0} bytes cannot be signed: the header has room for less")]
+    TooLong(usize),
+}
+
+/// Private key of a source.
+pub struct Signer {
+    pair: Ed25519KeyPair,
+    key: VerifyingKey,
+}
+
+impl fmt::Debug for Signer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Signer")
+            .field("key", &self.key)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Signer {
+    /// The private key of this seed (RFC 8032 section 5.1.5).
+    ///
+    /// # Errors
+    /// [`SignError::Seed`] if the seed is no key.
+    pub fn from_seed(seed: &[u8; 32]) -> Result<Self, SignError> {
+        let pair = Ed25519KeyPair::from_seed_unchecked(seed).map_err(|_| SignError::Seed)?;
+        let mut key = [0; 32];
+        key.copy_from_slice(pair.public_key().as_ref());
+        Ok(Signer {
+            pair,
+            key: VerifyingKey(key),
+        })
+    }
+
+    /// Returns the public key.
+    #[must_use]
+    pub fn key(&self) -> VerifyingKey {
+        self.key
+    }
+
+    /// Returns the signed update: the header, its signature, and the content. `salt` are random
+    /// bytes that nobody could foresee who chose the content.
+    ///
+    /// # Errors
+    /// [`SignError::TooLong`] if the statement or the content does not fit a header.
+    pub fn sign(
+        &self,
+        statement: &Statement<'_>,
+        salt: &[u8; SALT_LEN],
+        content: &[u8],
+    ) -> Result<Vec<u8>, SignError> {
+        let too_long = || SignError::TooLong(content.len());
+        let mut signed = Vec::with_capacity(header::length(content.len()) + content.len());
+        put_header(&mut signed, statement, self.key.id(), salt, content).ok_or_else(too_long)?;
+        let message = message(statement.channel, &signed[header::PREFIX_LEN..]);
+        signed.extend_from_slice(self.pair.sign(&message).as_ref());
+        signed.extend_from_slice(content);
+        Ok(signed)
+    }
+}
+
+/// Returns the bytes that a signature is about.
+fn message(channel: &str, header: &[u8]) -> Zeroizing<Vec<u8>> {
+    let length = CONTEXT.len() + 8 + channel.len() + header.len();
+    let mut message = Zeroizing::new(Vec::with_capacity(length));
+    message.extend_from_slice(CONTEXT);
+    message.extend_from_slice(&(channel.len() as u64).to_be_bytes());
+    message.extend_from_slice(channel.as_bytes());
+    message.extend_from_slice(header);
+    message
+}
+
+impl Header<'_> {
+    /// Checks that this key signed the header for an update of this channel.
+    ///
+    /// # Errors
+    /// [`ForgedHeader`] if not.
+    pub fn verify(&self, key: &VerifyingKey, channel: &str) -> Result<(), ForgedHeader> {
+        let message = message(channel, self.signed_bytes());
+        let signature: &[u8; SIGNATURE_LEN] = self.signature();
+        UnparsedPublicKey::new(&ED25519, &key.0)
+            .verify(&message, signature)
+            .map_err(|_| ForgedHeader)
+    }
+}

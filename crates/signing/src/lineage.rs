@@ -1,0 +1,114 @@
+//! Which key signed which updates of a channel.
+
+use thiserror::Error;
+use uuid::Uuid;
+
+use crate::header::{Header, HeaderError};
+use crate::key::VerifyingKey;
+
+/// Number of eras in a lineage at most.
+pub const MAX_ERAS: usize = 256;
+
+/// Updates of a channel that one key signed in one incarnation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Era {
+    /// The first `seq`.
+    pub first: u64,
+    /// The last `seq`; `None` while updates are signed in this era.
+    pub last: Option<u64>,
+    /// Incarnation of the channel in which they were signed.
+    pub incarnation: Uuid,
+    /// The key.
+    pub key: VerifyingKey,
+}
+
+/// Eras that are no lineage: too many, not ascending, or overlapping.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("the eras of signatures are too many, not ascending, or overlap")]
+pub struct LineageError;
+
+/// Reason for which bytes are no update of a channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Forgery {
+    /// No key signed updates with this number.
+    #[error("no key of the source signs this update")]
+    Unsigned,
+    /// No header.
+    #[error(transparent)]
+    Header(#[from] HeaderError),
+    /// Header of another update.
+    #[error("the header is that of another update, incarnation or key")]
+    Misplaced,
+    /// Header that the key did not sign.
+    #[error("the header is not signed by the source's key")]
+    Signature,
+    /// Bytes that are not those of the header's hashes.
+    #[error("the bytes are not those that the source signed")]
+    Content,
+}
+
+/// Eras of a channel, ascending and disjoint: what lies outside of them is not signed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Lineage(Vec<Era>);
+
+impl Lineage {
+    /// The lineage of these eras.
+    ///
+    /// # Errors
+    /// [`LineageError`] if they are more than [`MAX_ERAS`], not ascending, or overlap.
+    pub fn new(eras: Vec<Era>) -> Result<Self, LineageError> {
+        let is_forward = |era: &Era| era.first > 0 && era.last.is_none_or(|last| last >= era.first);
+        let is_before = |pair: &[Era]| pair[0].last.is_some_and(|last| last < pair[1].first);
+        let is_valid =
+            eras.len() <= MAX_ERAS && eras.iter().all(is_forward) && eras.windows(2).all(is_before);
+        is_valid.then_some(Lineage(eras)).ok_or(LineageError)
+    }
+
+    /// The eras, ascending.
+    #[must_use]
+    pub fn eras(&self) -> &[Era] {
+        &self.0
+    }
+
+    /// Returns the era of an update.
+    #[must_use]
+    pub fn era_of(&self, seq: u64) -> Option<&Era> {
+        let after = self.0.partition_point(|era| era.first <= seq);
+        let era = self.0.get(after.checked_sub(1)?)?;
+        era.last.is_none_or(|last| seq <= last).then_some(era)
+    }
+
+    /// Checks that these are the whole bytes of this update of this channel.
+    ///
+    /// # Errors
+    /// [`Forgery`] if not.
+    pub fn verify(&self, channel: &str, seq: u64, signed: &[u8]) -> Result<(), Forgery> {
+        // Hashes are cheaper than a signature, and a forger's are mostly wrong.
+        if !Header::parse(signed)?.is_genuine_whole(signed) {
+            return Err(Forgery::Content);
+        }
+        self.verify_header(channel, seq, signed).map(|_| ())
+    }
+
+    /// Returns the verified header of this update of this channel, which is at the beginning of
+    /// these bytes.
+    ///
+    /// # Errors
+    /// [`Forgery`] if it is not the source's.
+    pub fn verify_header<'a>(
+        &self,
+        channel: &str,
+        seq: u64,
+        signed: &'a [u8],
+    ) -> Result<Header<'a>, Forgery> {
+        let era = self.era_of(seq).ok_or(Forgery::Unsigned)?;
+        let header = Header::parse(signed)?;
+        let stated = (header.seq(), header.incarnation(), header.key_id());
+        if stated != (seq, era.incarnation, era.key.id()) {
+            return Err(Forgery::Misplaced);
+        }
+        let verified = header.verify(&era.key, channel);
+        verified.map(|()| header).map_err(|_| Forgery::Signature)
+    }
+}
