@@ -13,7 +13,7 @@ use crate::receiving::{Ends, by_flow};
 /// All figures of this file.
 pub const NAMES: [&str; 5] = [
     "auth_gen_ratio",
-    "auth_recv_goodput_ratio",
+    "auth_recv_core_ratio",
     "auth_append_ratio",
     "auth_sign_us",
     "auth_bytes_overhead",
@@ -37,8 +37,8 @@ pub fn measure(figures: &mut Figures) -> Result<()> {
     if !figures.wants(&NAMES) {
         return Ok(());
     }
-    let [generation, goodput, append, sign, overhead] = NAMES;
-    if figures.wants(&[generation, goodput]) {
+    let [generation, receiving, append, sign, overhead] = NAMES;
+    if figures.wants(&[generation, receiving]) {
         let parcel = Parcel::new(STREAM);
         let (mut made, mut received) = (Vec::new(), Vec::new());
         for run in 1..=RUNS {
@@ -53,7 +53,7 @@ pub fn measure(figures: &mut Figures) -> Result<()> {
             received.push(plain.as_secs_f64() / signed.as_secs_f64());
         }
         figures.take(generation, median(made), "ratio");
-        figures.take(goodput, median(received), "ratio");
+        figures.take(receiving, median(received), "ratio");
     }
     if figures.wants(&[append]) {
         let ratios = (1..=3).map(|_| append_ratio()).collect::<Result<_>>()?;
