@@ -579,7 +579,14 @@ impl Merge {
                 .find(|(_, part)| part.early() > 0)
                 .map(|found| *found.0);
             let Some(farthest) = farthest else { break };
-            self.change(farthest, |part, _| part.drop_early());
+            let is_empty = self.change(farthest, |part, _| {
+                part.drop_early();
+                part.is_empty()
+            });
+            // What has nothing else would be passed over at each search.
+            if is_empty {
+                self.parts.remove(&farthest);
+            }
         }
     }
 

@@ -291,6 +291,13 @@ impl Assembly {
         self.early = Pieces::default();
     }
 
+    /// Whether nothing is known of the update.
+    pub(super) fn is_empty(&self) -> bool {
+        let sizes = self.sizes();
+        let has_bytes = sizes.flow + sizes.unicast > 0;
+        !(has_bytes || self.no_flow || self.header.is_some() || self.total.is_some())
+    }
+
     /// Whether the update is whole only with what came before the header.
     pub(super) fn leans_on_early(&self) -> bool {
         let lacks = |gap: Range<u64>| self.flow.have.gaps(gap).next().is_some();

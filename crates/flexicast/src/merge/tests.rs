@@ -676,6 +676,7 @@ fn what_comes_before_headers_is_bounded() {
         }
     }
     assert!(merge.held() <= 3 << 20, "{}", merge.held());
+    assert!(merge.parts.len() <= 2_000, "{} parts", merge.parts.len());
     for n in 0..2_000_u64 {
         let offset = 200_000 + n * 1_100;
         if merge.accepts(1, offset..offset + 1_100, false) {
