@@ -2,7 +2,7 @@
 """Decodes the recorded flow of docs/vectors/recorded-flow.md by what docs/protocol.md says, and by nothing else.
 
 A second implementation of the receiving end's bytes, made to be read: it shares no code with the crate. It first holds
-itself to the packet vectors of docs/protocol.md. It needs Python 3.9 and the package `cryptography` (Debian:
+itself to the packet vectors of docs/protocol.md, and verifies the signed update there. It needs Python 3.9 and the package `cryptography` (Debian:
 python3-cryptography). Exit code 0: every step came out as written. 1: something did not, and it says what.
 
 Section numbers are those of docs/protocol.md.
@@ -12,14 +12,17 @@ import hashlib
 import ipaddress
 import json
 import pathlib
+import struct
 import sys
 import uuid
 
-from cryptography.exceptions import InvalidTag
+from cryptography.exceptions import InvalidSignature, InvalidTag
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 HERE = pathlib.Path(__file__).resolve().parent
 AES_128_GCM, CHACHA20_POLY1305 = 0x1301, 0x1303
@@ -144,8 +147,28 @@ def rung(r):
     return fields
 
 
+def need(r):
+    return {name: str(r.varint()) for name in ("channel", "seq", "offset", "length", "reason")}
+
+
+def lineage(r):
+    channel, count, eras, end = r.varint(), r.varint(), [], 0
+    expect("more than 256 eras", count > 256, False)
+    for _ in range(count):
+        first, last = r.varint(), r.varint()
+        incarnation, public_key = uuid.UUID(bytes=r.take(16)), r.take(32)
+        # An open era, with last 0, has no end that another one could be beyond.
+        if end is None or first <= end or 0 < last < first:
+            raise Wrong(f"the era from {first} to {last} is not beyond those before it")
+        end = last or None
+        eras.append((first, end, incarnation, public_key))
+    return {"channel": str(channel), "eras": eras}
+
+
 CONTROL_FRAMES = {
     0x02: ("WELCOME", welcome),
+    0x06: ("NEED", need),
+    0x08: ("LINEAGE", lineage),
     0x10: ("FC_ANNOUNCE", announce),
     0x12: ("FC_KEY", key),
     0x14: ("FC_RUNG", rung),
@@ -321,7 +344,137 @@ def seq_of(stream):
     return stream // 4
 
 
+# Section 7.5: signed updates.
+
+SIGNED, ED25519_BLAKE3, MAX_HEADER, MAX_CHUNKS = 2, 1, 1056, 56
+CONTEXT = b"flexfeed update 1\0"
+
+
+def blake3_keyed(key, data):
+    """The first 32 bytes of BLAKE3 in its keyed mode (section 2 of the BLAKE3 paper)."""
+    start, end, parent, root, keyed = 1, 2, 4, 8, 16
+    iv = (0x6A09E667, 0xBB67AE85, 0x3C6EF372, 0xA54FF53A, 0x510E527F, 0x9B05688C, 0x1F83D9AB, 0x5BE0CD19)
+    order = (2, 6, 3, 10, 7, 0, 4, 13, 1, 11, 12, 5, 9, 14, 15, 8)
+    columns = ((0, 4, 8, 12), (1, 5, 9, 13), (2, 6, 10, 14), (3, 7, 11, 15))
+    diagonals = ((0, 5, 10, 15), (1, 6, 11, 12), (2, 7, 8, 13), (3, 4, 9, 14))
+    key = struct.unpack("<8I", key)
+
+    def compress(chaining, block, counter, flags):
+        v = [*chaining, *iv[:4], counter & 0xFFFFFFFF, counter >> 32, len(block), flags | keyed]
+        m = struct.unpack("<16I", block.ljust(64, b"\0"))
+        for _ in range(7):
+            for n, (a, b, c, d) in enumerate(columns + diagonals):
+                for word, left, right in ((m[2 * n], 16, 12), (m[2 * n + 1], 8, 7)):
+                    v[a] = (v[a] + v[b] + word) & 0xFFFFFFFF
+                    v[d] = turn(v[d] ^ v[a], left)
+                    v[c] = (v[c] + v[d]) & 0xFFFFFFFF
+                    v[b] = turn(v[b] ^ v[c], right)
+            m = [m[place] for place in order]
+        return [v[n] ^ v[n + 8] for n in range(8)]
+
+    def turn(word, bits):
+        return (word >> bits | word << (32 - bits)) & 0xFFFFFFFF
+
+    def tree(data, counter, flags):
+        """The chaining value of these bytes, the first of which are in the chunk `counter`."""
+        if len(data) > 1024:
+            # The left part is the largest power of two of chunks that leaves something for the right one.
+            left = 1024 << ((len(data) - 1) // 1024).bit_length() - 1
+            both = tree(data[:left], counter, 0) + tree(data[left:], counter + left // 1024, 0)
+            return compress(key, struct.pack("<16I", *both), 0, parent | flags)
+        chaining, blocks = key, [data[at : at + 64] for at in range(0, len(data), 64)] or [b""]
+        for n, block in enumerate(blocks):
+            last = n + 1 == len(blocks)
+            chaining = compress(chaining, block, counter, (start if n == 0 else 0) | (end | flags if last else 0))
+        return chaining
+
+    return struct.pack("<8I", *tree(data, 0, root))
+
+
+def key_id(public_key):
+    return hashlib.sha256(public_key).digest()[:8]
+
+
+class SignedUpdate:
+    """A signed update, taken apart; nothing in it means anything before it is verified."""
+
+    def __init__(self, data):
+        r = Reader(data)
+        expect("encoding of a signed update", r.number(1), SIGNED)
+        header = Reader(r.take(r.number(2)))
+        expect("a header that fits one packet", 3 + len(header.data) <= MAX_HEADER, True)
+        self.content = r.rest()
+        self.signature = header.data[-64:]
+        self.fields = header.take(len(header.data) - 64) if len(header.data) >= 64 else header.take(64)
+        f = Reader(self.fields)
+        expect("algorithm", f.number(1), ED25519_BLAKE3)
+        self.key_id, self.incarnation = f.take(8), uuid.UUID(bytes=f.take(16))
+        self.seq, self.deadline, length, self.chunk = f.varint(), f.varint(), f.varint(), f.varint()
+        expect("seq and chunk length of 1 or more", self.seq > 0 and self.chunk > 0, True)
+        expect("length of the content", len(self.content), length)
+        self.salt, hashes = f.take(16), f.rest()
+        self.hashes = [hashes[at : at + 16] for at in range(0, len(hashes), 16)]
+        chunks = -(-length // self.chunk)
+        expect("number of hashes", (len(hashes), chunks <= MAX_CHUNKS), (16 * chunks, True))
+
+    def message(self, channel):
+        name = channel.encode()
+        return CONTEXT + len(name).to_bytes(8, "big") + name + self.fields
+
+    def chunk_hash(self, index):
+        data = self.content[index * self.chunk :][: self.chunk]
+        return blake3_keyed(self.salt + index.to_bytes(16, "big"), data)[:16]
+
+    def verify(self, channel, seq, eras):
+        """Raises Wrong unless the source of this lineage signed it as this update of this channel."""
+        era = [e for e in eras if e[0] <= seq and (e[1] is None or seq <= e[1])]
+        expect(f"eras that update {seq} lies in", len(era), 1)
+        _, _, incarnation, public_key = era[0]
+        stated = (self.seq, self.incarnation, self.key_id)
+        expect("seq, incarnation and key of the header", stated, (seq, incarnation, key_id(public_key)))
+        try:
+            Ed25519PublicKey.from_public_bytes(public_key).verify(self.signature, self.message(channel))
+        except InvalidSignature as error:
+            raise Wrong("the header is not signed by the key of its era") from error
+        expect("hashes of the content", [self.chunk_hash(n) for n in range(len(self.hashes))], self.hashes)
+
+
 # Output.
+
+
+def check_signatures(protocol):
+    """Verifies the signed update of docs/protocol.md by the lineage there; returns what there is to tell."""
+    try:
+        vectors = {vector["name"]: vector for vector in read_vectors(protocol)}
+        signed, eras_of = vectors["signed-update"], vectors["lineage"]
+        field = lambda name: bytes.fromhex(signed[name])  # noqa: E731
+        announced = control(bytes.fromhex(eras_of["hex"]))
+        old, new = bytes.fromhex(eras_of["old-key"]), bytes.fromhex(eras_of["key"])
+        # What the text behind the vectors says of them.
+        old_seed, before = bytes(range(0x40, 0x60)), uuid.UUID("8d1f2ce0-7a5b-4c0e-9d6f-3b2a10c4e5d7")
+        update = SignedUpdate(field("hex"))
+        eras = [(101, 300, before, old), (301, None, update.incarnation, new)]
+        expect("lineage", announced, {"frame": "LINEAGE", "channel": "1", "eras": eras})
+        for seed, key in ((field("seed"), new), (field("seed"), field("public-key")), (old_seed, old)):
+            public = Ed25519PrivateKey.from_private_bytes(seed).public_key()
+            expect("public key of a seed", public.public_bytes(Encoding.Raw, PublicFormat.Raw), key)
+        found = {
+            "key-id": update.key_id,
+            "salt": update.salt,
+            "hash": b"".join(update.hashes),
+            "message": update.message(signed["channel"]),
+            "signature": update.signature,
+        }
+        for name, value in found.items():
+            expect(f"signed-update, {name}", value, field(name))
+        update.verify(signed["channel"], 301, announced["eras"])
+        content = bytes.fromhex(vectors["encoded-update"]["hex"])
+        expect("signed-update, content, deadline", (update.content, update.deadline), (content, 0))
+        forged = {"frame": "NEED", "channel": "1", "seq": "305", "offset": "0", "length": "0", "reason": "4"}
+        expect("need-forged", control(bytes.fromhex(vectors["need-forged"]["hex"])), forged)
+        return f"update {update.seq} verified by the second of {len(eras)} eras"
+    except (ValueError, KeyError, IndexError, OverflowError, TypeError) as error:
+        raise Wrong(f"a vector that cannot be read: {type(error).__name__} {error}") from error
 
 
 def check_packet_vector(vector):
@@ -335,6 +488,33 @@ def check_packet_vector(vector):
     expect(f"{vector['name']}, flow-id", packet[1:9].hex(), field("flow-id").hex())
     opened = epoch.open(packet, pn)
     expect(f"{vector['name']}, packet", opened, (pn, int(vector["key-phase"]), field("frames")))
+
+
+def check_authentication(vectors):
+    """The vectors of section 5.5: a signed packet, and the tag of a packet in a packet of tags."""
+    signed = vectors["packet-signed"]
+    datagram, key = bytes.fromhex(signed["datagram"]), bytes.fromhex(signed["key"])
+    packet, signature = datagram[:-64], datagram[-64:]
+    pair = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(signed["seed"]))
+    expect("packet-signed, key", pair.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw), key)
+    try:
+        Ed25519PublicKey.from_public_bytes(key).verify(signature, b"flexfeed packet 1\0" + packet)
+    except InvalidSignature as error:
+        raise Wrong("packet-signed: the signature is wrong") from error
+    plain = bytes([packet[0] ^ 0x20]) + packet[1:]
+    expect("packet-signed, packet", (packet[0] & 0x20, plain.hex()), (0x20, signed["packet"]))
+    tags, epoch = vectors["packet-tags"], vectors["packet-aes-128-gcm"]
+    secret = HKDFExpand(SHA256(), 32, b"flexfeed tags").derive(bytes.fromhex(epoch["secret"]))
+    expect("packet-tags, secret", secret.hex(), tags["secret"])
+    opened = Epoch(AES_128_GCM, secret).open(bytes.fromhex(tags["packet"]), int(tags["pn"]))
+    frames = bytes.fromhex(tags["frames"])
+    expect("packet-tags, flow-id", tags["packet"][2:18], tags["flow-id"])
+    expect("packet-tags, packet", opened, (int(tags["pn"]), int(tags["key-phase"]), frames))
+    gmac = AESGCM(bytes.fromhex(tags["tag-secret"]))
+    nonce = bytes(4) + int(epoch["pn"]).to_bytes(8, "big")
+    tag = gmac.encrypt(nonce, b"", bytes.fromhex(epoch["packet"])).hex()
+    entry = int(epoch["pn"]).to_bytes(1, "big") + b"\1" + (7).to_bytes(4, "big")
+    expect("packet-tags, tag", (tag, frames), (tags["tag"], entry + bytes.fromhex(tag)))
 
 
 def check_recording(vectors):
@@ -375,10 +555,11 @@ def check_recording(vectors):
 def check(protocol, recording):
     """Checks the texts of both documents; returns what there is to tell, raises Wrong."""
     try:
-        packets = [vector for vector in read_vectors(protocol) if vector["name"].startswith("packet-")]
+        packets = [vector for vector in read_vectors(protocol) if "algorithm" in vector]
         for vector in packets:
             check_packet_vector(vector)
         expect("algorithms of the packet vectors", {v["algorithm"] for v in packets}, {"1301", "1303"})
+        check_authentication({vector["name"]: vector for vector in read_vectors(protocol)})
         return f"{len(packets)} packet vectors; {check_recording(read_vectors(recording))}"
     except (ValueError, KeyError, IndexError, OverflowError, TypeError) as error:
         raise Wrong(f"a vector that cannot be read: {type(error).__name__} {error}") from error
@@ -388,7 +569,7 @@ def main():
     try:
         protocol = (HERE / "protocol.md").read_text(encoding="utf-8")
         recording = (HERE / "vectors" / "recorded-flow.md").read_text(encoding="utf-8")
-        print(f"decode_flow.py: all as written: {check(protocol, recording)}")
+        print(f"decode_flow.py: all as written: {check(protocol, recording)}; {check_signatures(protocol)}")
     except (Wrong, OSError) as error:
         print(f"decode_flow.py: {error}", file=sys.stderr)
         return 1

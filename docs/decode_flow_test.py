@@ -3,7 +3,7 @@
 value of every vector that it reads, at the value's beginning, middle and end.
 
 Two things are left alone: the hexadecimal text of packets that are dropped anyway, which may hold anything, and vectors of
-docs/protocol.md that are no packets, which the crate's own tests check.
+docs/protocol.md that are neither packets nor about signatures, which the crate's own tests check.
 """
 
 import pathlib
@@ -16,6 +16,19 @@ import decode_flow  # noqa: E402
 HERE = pathlib.Path(__file__).resolve().parent
 PROTOCOL = (HERE / "protocol.md").read_text(encoding="utf-8")
 RECORDING = (HERE / "vectors" / "recorded-flow.md").read_text(encoding="utf-8")
+
+# Fields of the vectors about signatures that decode_flow.py reads.
+SIGNATURE_FIELDS = {"name", "channel", "seed", "public-key", "key-id", "salt", "hash", "message", "signature", "hex"}
+SIGNATURE_FIELDS |= {"old-key", "key"}
+# The first 16 bytes of keyed hashes, by the length of what is hashed.
+KEYED_HASHES = {
+    0: "92b2b75604ed3c761f9d6f62392c8a92",
+    1: "6d7878dfff2f485635d39013278ae14f",
+    1024: "75c46f6f3d9eb4f55ecaaee480db732e",
+    1025: "357dc55de0c7e382c900fd6e320acc04",
+    2049: "9f29700902f7c86e514ddc4df1e3049f",
+    7169: "ed9b1a922c046fdb3d423ae34e143b05",
+}
 
 
 def write(vectors):
@@ -54,12 +67,53 @@ class Changed(unittest.TestCase):
 
     def test_one_bit_of_a_packet_vector(self):
         packets = [v for v in decode_flow.read_vectors(PROTOCOL) if v["name"].startswith("packet-")]
-        # Names mean nothing there but how they begin.
+        # By the names, vectors refer to each other.
         self.all_are_noticed(packets, lambda changed: decode_flow.check(write(changed), RECORDING), {"name"})
 
     def test_one_bit_of_the_recording(self):
         vectors = decode_flow.read_vectors(RECORDING)
         self.all_are_noticed(vectors, lambda changed: decode_flow.check(PROTOCOL, write(changed)))
+
+    def test_one_bit_of_a_signature_vector(self):
+        names = ("signed-update", "lineage", "need-forged", "encoded-update")
+        vectors = [v for v in decode_flow.read_vectors(PROTOCOL) if v["name"] in names]
+        decode_flow.check_signatures(write(vectors))
+        vectors = [{name: v[name] for name in v if name in SIGNATURE_FIELDS} for v in vectors]
+        self.all_are_noticed(vectors, lambda changed: decode_flow.check_signatures(write(changed)))
+
+    def test_one_bit_of_a_signed_update(self):
+        vectors = {v["name"]: v for v in decode_flow.read_vectors(PROTOCOL)}
+        eras = decode_flow.control(bytes.fromhex(vectors["lineage"]["hex"]))["eras"]
+        signed = bytes.fromhex(vectors["signed-update"]["hex"])
+        decode_flow.SignedUpdate(signed).verify("lore", 301, eras)
+        for at in range(8 * len(signed)):
+            forged = bytearray(signed)
+            forged[at // 8] ^= 1 << at % 8
+            with self.assertRaises(decode_flow.Wrong, msg=f"bit {at}"):
+                decode_flow.SignedUpdate(bytes(forged)).verify("lore", 301, eras)
+        for length in range(len(signed)):
+            with self.assertRaises(decode_flow.Wrong, msg=f"{length} bytes"):
+                decode_flow.SignedUpdate(signed[:length]).verify("lore", 301, eras)
+        for channel, seq, known in (("news", 301, eras), ("lore", 302, eras), ("lore", 300, eras), ("lore", 301, [])):
+            with self.assertRaises(decode_flow.Wrong, msg=f"{channel} {seq}"):
+                decode_flow.SignedUpdate(signed).verify(channel, seq, known)
+
+    def test_eras_ascend(self):
+        def frame(*eras):
+            body = bytes([1, len(eras)]) + b"".join(bytes([first, last]) + bytes(48) for first, last in eras)
+            return bytes([8]) + (0x4000 | len(body)).to_bytes(2, "big") + body
+
+        decode_flow.control(frame((1, 2), (3, 3), (9, 0)))
+        for eras in (((0, 0),), ((2, 1),), ((1, 0), (2, 3)), ((1, 5), (5, 6)), ((5, 6), (1, 2))):
+            with self.assertRaises(decode_flow.Wrong, msg=eras):
+                decode_flow.control(frame(*eras))
+
+    def test_blake3(self):
+        """The test vectors that the authors of BLAKE3 publish: a key, and bytes that count up to 250."""
+        key = b"whats the Elvish word for friend"
+        for length, begin in KEYED_HASHES.items():
+            data = bytes(n % 251 for n in range(length))
+            self.assertEqual(decode_flow.blake3_keyed(key, data)[:16].hex(), begin, length)
 
     def all_are_noticed(self, vectors, check, free=()):
         count = 0

@@ -62,9 +62,9 @@ class Refusals(unittest.TestCase):
                     self.assertIn(word, complaint.replace("/", "/").replace(".", "/"))
 
     def test_values_that_do_not_go_together_are_named(self):
-        several = ["source.replicas=2", "source.tls.existingSecret=c"]
+        several = ["source.replicas=2", "source.tls.existingSecret=c", "source.signingKey.existingSecret=k"]
         for pairs, words in [
-            (["source.replicas=2", "relay.enabled=false"], ["source.tls.existingSecret"]),
+            (["source.replicas=2", "relay.enabled=false"], ["source.tls.existingSecret", "source.signingKey.existingSecret"]),
             ([*several, "database.mode=sqlite"], ["one source"]),
             (several, ["relay.addresses"]),
             ([*several, "relay.addresses={a}"], ["relay.addresses"]),
@@ -90,7 +90,7 @@ class Refusals(unittest.TestCase):
     def test_values_that_would_do_nothing_are_named(self):
         receiver = ["receiver.enabled=true", "receiver.existingSecret=l"]
         own_file = ["source.existingConfigSecret=f"]
-        several = ["source.replicas=2", "source.tls.existingSecret=c"]
+        several = ["source.replicas=2", "source.tls.existingSecret=c", "source.signingKey.existingSecret=k"]
         # (values, what is named, what to do about it)
         for pairs, named, advice in [
             (["database.url=postgres://h/d"], "database.url", "database.mode=external"),

@@ -95,7 +95,14 @@ class Settings(unittest.TestCase):
         for number in (0, 1):
             values = settings(objects, number)
             self.assertEqual((values["cert"], values["key"]), ("/etc/flexfeed/tls/tls.crt", "/etc/flexfeed/tls/tls.key"))
-        seen = variables(container(find(objects, "StatefulSet", "flexfeed-source"), "source"))
+            self.assertEqual(values["signing_key"], "/etc/flexfeed/signing/signing.key")
+        workload = find(objects, "StatefulSet", "flexfeed-source")
+        holder = container(workload, "source")
+        mounts = {one["name"]: one["mountPath"] for one in holder["volumeMounts"]}
+        self.assertEqual(mounts["signing-key"], "/etc/flexfeed/signing")
+        volumes = {one["name"]: one for one in workload["spec"]["template"]["spec"]["volumes"]}
+        self.assertEqual(volumes["signing-key"]["secret"]["secretName"], "signing-key")
+        seen = variables(holder)
         self.assertEqual(seen["FLEXFEED_CONFIG"], "/etc/flexfeed/config/$(POD_NAME).toml")
         by_node = variables(container(find(scenario("standby-nodeport"), "StatefulSet", "flexfeed-source"), "source"))
         self.assertEqual(by_node["FLEXFEED_AMT_RELAY"], "$(HOST_IP):30268=127.0.0.1:2268")
@@ -171,6 +178,7 @@ class Settings(unittest.TestCase):
                 "FLEXFEED_MULTICAST_TTL": "0",
                 "FLEXFEED_CERT": "/etc/flexfeed/tls/tls.crt",
                 "FLEXFEED_KEY": "/etc/flexfeed/tls/tls.key",
+                "FLEXFEED_SIGNING_KEY": "/etc/flexfeed/signing/signing.key",
                 "FLEXFEED_NEXT_PIN": PIN,
             }.items(),
             seen.items(),
@@ -181,7 +189,7 @@ class Settings(unittest.TestCase):
         self.assertEqual(volumes["config"]["secret"]["secretName"], "own-settings")
         bare = rendered("--set", "source.existingConfigSecret=own")
         seen = variables(container(find(bare, "StatefulSet", "flexfeed-source"), "source"))
-        for name in ("PUBLIC_ADDRESS", "AMT_RELAY", "CERT", "KEY", "NEXT_PIN"):
+        for name in ("PUBLIC_ADDRESS", "AMT_RELAY", "CERT", "KEY", "SIGNING_KEY", "NEXT_PIN"):
             self.assertNotIn(f"FLEXFEED_{name}", seen, "an unset variable must not hide the file's value")
         ours = variables(container(find(scenario("standby"), "StatefulSet", "flexfeed-source"), "source"))
         self.assertNotIn("FLEXFEED_CERT", ours, "the chart's own file has it")

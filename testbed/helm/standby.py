@@ -26,6 +26,7 @@ class Standby(Single):
             "source": {
                 "replicas": 2,
                 "tls": {"existingSecret": "source-certificate"},
+                "signingKey": {"existingSecret": "signing-key"},
                 "service": {"type": "LoadBalancer", "nodePort": None, "relayNodePort": None},
             },
             "relay": {"addresses": [first, f"{second}:2269" if self.trick == "strange-relay" else second]},
@@ -107,7 +108,9 @@ class Standby(Single):
         run("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj",
             "/CN=flexfeed source", "-addext", f"subjectAltName=DNS:{NAME}", "-keyout", folder / "key", "-out", folder / "cert")
         self.cluster.kubectl("create", "secret", "tls", "source-certificate", f"--cert={folder}/cert", f"--key={folder}/key")
-        say("a certificate for both is in the Secret source-certificate")
+        run("openssl", "rand", "-out", folder / "signing.key", "32")
+        self.cluster.kubectl("create", "secret", "generic", "signing-key", f"--from-file={folder}/signing.key")
+        say("a certificate and a signing key for both are in Secrets")
 
 
 class Number(int):

@@ -36,6 +36,8 @@ pub struct Binaries {
     pub pump: PathBuf,
     /// `flexfeed-tunnel`, which speaks AMT as an outsider.
     pub tunnel: PathBuf,
+    /// `flexfeed-forger`, a member that forges packets of its flow.
+    pub forger: PathBuf,
 }
 
 impl Binaries {
@@ -89,6 +91,7 @@ impl Binaries {
             stream: required(&own, "flexfeed-stream")?,
             pump: required(&own, "flexfeed-pump")?,
             tunnel: required(&own, "flexfeed-tunnel")?,
+            forger: required(&own, "flexfeed-forger")?,
             ..Binaries::default()
         })
     }
@@ -135,6 +138,7 @@ impl Binaries {
             stream: place(&self.stream)?,
             pump: place(&self.pump)?,
             tunnel: place(&self.tunnel)?,
+            forger: place(&self.forger)?,
         })
     }
 }

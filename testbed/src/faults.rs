@@ -6,9 +6,9 @@ use crate::binaries::Binaries;
 use crate::scenario::{
     Fault, a_cut_receiver_falls_back_and_returns, a_deaf_relay_is_left,
     a_draining_relay_costs_nothing, a_flow_and_tcp_share_a_link, a_killed_shard_is_replaced,
-    a_narrow_path, a_restored_backup_is_noticed, a_slow_receiver_holds_up_only_itself,
-    a_thousand_receivers_get_every_update, addresses_change, all_families_and_any_source,
-    an_hour_of_a_busy_archive, an_overloaded_source_blames_no_member,
+    a_member_forges_and_nobody_believes_it, a_narrow_path, a_restored_backup_is_noticed,
+    a_slow_receiver_holds_up_only_itself, a_thousand_receivers_get_every_update, addresses_change,
+    all_families_and_any_source, an_hour_of_a_busy_archive, an_overloaded_source_blames_no_member,
     away_for_thousands_of_updates, crashes_lose_nothing_and_repeat_nothing, dual_stack,
     flapping_backs_off, forged_and_flooding_requests_get_nothing,
     half_of_the_members_lose_multicast, ipv6_only, links_fail_in_turn, loss_is_repaired,
@@ -32,13 +32,27 @@ struct Claim {
 }
 
 /// Every promise at least once; every scenario of a network of another kind at least once.
-const CLAIMS: [Claim; 40] = [
+const CLAIMS: [Claim; 42] = [
     // While a return is held back, a receiver gets every update by both paths.
     Claim {
         fault: Fault::DedupeOff,
         name: "g: flapping",
         scenario: flapping_backs_off,
         reasons: &["delivered twice"],
+    },
+    // A forged update of the next number is delivered in the place of the true one.
+    Claim {
+        fault: Fault::LineageOff,
+        name: "fo: a member forges",
+        scenario: a_member_forges_and_nobody_believes_it,
+        reasons: &["forged updates accepted"],
+    },
+    // A receiver that lost the end of an update takes a forged one.
+    Claim {
+        fault: Fault::ChunkCheckOff,
+        name: "fo: a member forges",
+        scenario: a_member_forges_and_nobody_believes_it,
+        reasons: &["forged updates accepted"],
     },
     Claim {
         fault: Fault::CursorFirst,

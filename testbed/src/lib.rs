@@ -10,6 +10,7 @@ pub mod delay;
 pub mod delivery;
 pub mod demo;
 pub mod faults;
+pub mod forger;
 pub mod garbage;
 pub mod http;
 pub mod lab;

@@ -216,18 +216,8 @@ impl Service {
     pub fn cpu_time(&mut self) -> Result<Duration> {
         self.check_running()?;
         let pid = self.program_pid()?.as_raw_nonzero();
-        let mut total = 0;
-        for thread in std::fs::read_dir(format!("/proc/{pid}/task"))? {
-            // A thread may end just now.
-            let Ok(text) = std::fs::read_to_string(thread?.path().join("schedstat")) else {
-                continue;
-            };
-            let first = text.split_whitespace().next();
-            total += first
-                .and_then(|ns| ns.parse::<u64>().ok())
-                .with_context(|| format!("the CPU time of {}: {text:?}", self.name))?;
-        }
-        Ok(Duration::from_nanos(total))
+        cpu_time_of(pid.get().unsigned_abs())
+            .with_context(|| format!("the CPU time of {}", self.name))
     }
 
     /// Whether the log holds a text.
@@ -294,4 +284,22 @@ fn tail(path: &Path) -> std::io::Result<String> {
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+/// Returns the CPU time used by all running threads of a process.
+///
+/// # Errors
+/// There is no such process, or the value cannot be read.
+pub fn cpu_time_of(pid: u32) -> Result<Duration> {
+    let mut total = 0;
+    for thread in std::fs::read_dir(format!("/proc/{pid}/task"))? {
+        // A thread may end just now.
+        let Ok(text) = std::fs::read_to_string(thread?.path().join("schedstat")) else {
+            continue;
+        };
+        let first = text.split_whitespace().next();
+        total += first
+            .and_then(|ns| ns.parse::<u64>().ok())
+            .with_context(|| format!("the CPU time of process {pid}: {text:?}"))?;
+    }
+    Ok(Duration::from_nanos(total))
 }

@@ -96,6 +96,40 @@ describe("a stream", () => {
   });
 });
 
+describe("forged packets", () => {
+  it("are seen: on which flow, since when, and which receivers report it", async () => {
+    const { page, faults } = await look("/relays", { receivers: 60 });
+    const [moved, ...others] = mock.world.receivers.filter((one: { rung: string }) => one.rung === "multicast");
+    mock.world.forge(moved!, "lore", mock.world.now() - 60_000);
+    mock.world.forge(moved!, "lore");
+    mock.world.forge(others[0]!, "lore");
+    await visit(page, mock.url + "/");
+    const notice = page.getByTestId("forgeries");
+    await notice.getByText("2 receivers report forged packets on the flow of lore, since").waitFor();
+    expect(await notice.textContent()).toContain("(3 reports)");
+    await notice.getByRole("link", { name: "2 receivers" }).click();
+    const rows = page.locator("[data-receiver]");
+    await expect.poll(() => rows.count()).toBe(2);
+    expect(await rows.getByText("forged packets").count()).toBe(2);
+    await page.locator(`[data-receiver="${moved!.id}"] a`).first().click();
+    await page.getByTestId("forgeries").getByText("It reports forged packets on the flow of lore, since").waitFor();
+    expect(await page.getByTestId("forgeries").textContent()).toContain("(2 reports)");
+    await page.getByRole("button", { name: "somebody forges packets of the flow" }).first().waitFor();
+    await visit(page, `${mock.url}/receivers/${others[1]!.id}`);
+    expect(await page.getByTestId("forgeries").count()).toBe(0);
+    expect(faults).toEqual([]);
+  });
+
+  it("are no reason of a receiver that does not verify signatures", async () => {
+    const { page } = await look("/relays");
+    const old = mock.world.receivers[0]!;
+    mock.world.move(old, "unicast", "unverified");
+    await visit(page, `${mock.url}/receivers/${old.id}`);
+    await page.getByLabel("Now").getByText("does not verify signatures").waitFor();
+    expect(await page.getByTestId("forgeries").count()).toBe(0);
+  });
+});
+
 describe("a session", () => {
   it("that ended on a page with a list of its own leaves nothing behind, and the next one is live", async () => {
     const { page } = await look("/receivers?rung=unicast", { signedIn: false });

@@ -6,7 +6,7 @@ import { createServer } from "node:http";
 import path from "node:path";
 import { World } from "./world.mjs";
 
-const FILTERS = ["q", "rung", "channel", "tag", "connected", "cause", "behind", "revoked", "sort", "order", "cursor", "offset", "limit"];
+const FILTERS = ["q", "rung", "channel", "tag", "connected", "cause", "behind", "forged", "revoked", "sort", "order", "cursor", "offset", "limit"];
 
 /** The console refuses what it does not know. */
 const QUERIES = {
@@ -51,7 +51,7 @@ class Refusal extends Error {
 
 function refuseUnknown(query, known) {
   for (const key of query.keys()) if (!known.includes(key)) throw new Refusal(400, "The request cannot be understood", `there is no parameter ${key}`);
-  for (const [key, values] of [["rung", WORST], ["sort", Object.keys(SORTS)], ["order", ["asc", "desc"]], ["connected", ["true", "false"]], ["behind", ["true", "false"]], ["revoked", ["true", "false"]]]) {
+  for (const [key, values] of [["rung", WORST], ["sort", Object.keys(SORTS)], ["order", ["asc", "desc"]], ["connected", ["true", "false"]], ["behind", ["true", "false"]], ["forged", ["true", "false"]], ["revoked", ["true", "false"]]]) {
     const value = query.get(key);
     if (known.includes(key) && value !== null && !values.includes(value)) throw new Refusal(400, "The request cannot be understood", `${key}: unknown variant ${value}`);
   }
@@ -69,7 +69,7 @@ function filterReceivers(world, query) {
   const [rung, channel, tag, cause] = wanted.map(([, value]) => value);
   const connected = query.get("connected");
   let rows = listOf(world, query);
-  if (q || rung || channel || tag || cause || connected !== null || query.get("behind") === "true") {
+  if (q || rung || channel || tag || cause || connected !== null || query.get("behind") === "true" || query.has("forged")) {
     rows = rows.filter(
       (r) =>
         (!q || r.name.toLowerCase().includes(q) || (r.label ?? "").toLowerCase().includes(q) || r.id.startsWith(q) || (r.address ?? "").includes(q)) &&
@@ -78,7 +78,8 @@ function filterReceivers(world, query) {
         (!tag || r.tags.includes(tag)) &&
         (!cause || r.cause === cause) &&
         (connected === null || String(r.connected) === connected) &&
-        (query.get("behind") !== "true" || r.behind_updates > 0),
+        (query.get("behind") !== "true" || r.behind_updates > 0) &&
+        (!query.has("forged") || String((channel ? r.channels.find((one) => one.channel === channel) : r).forgeries !== null) === query.get("forged")),
     );
   }
   const key = SORTS[query.get("sort") ?? "name"];
@@ -257,7 +258,7 @@ export async function startMock(options = {}) {
       }
       case "GET channels": {
         const list = world.overview().channels.map((channel) => ({
-          ...channel, created_ms: world.startedMs, private: channel.name === "news", rate_bps: null, keep_updates: null, keep_ms: null, flow: null, origin: "managed", published_by: "source-1", groups: ["232.70.70.1:4434", "[ff3e::4646:1]:4434"],
+          ...channel, created_ms: world.startedMs, private: channel.name === "news", packet_authentication: "none", rate_bps: null, keep_updates: null, keep_ms: null, flow: null, origin: "managed", published_by: "source-1", groups: ["232.70.70.1:4434", "[ff3e::4646:1]:4434"],
           key_sequence: world.keySequence[channel.name], feeds: world.feeds.filter((feed) => feed.channel === channel.name).length, first: 1,
         }));
         return respond(200, parts[1] ? find(list, parts[1], "channel") : { items: list, next_cursor: null });
@@ -272,7 +273,7 @@ export async function startMock(options = {}) {
         if (!/^[a-z0-9-]{1,64}$/.test(body.name ?? "")) throw new Refusal(422, "That is no name for a channel", "Small letters, digits and hyphens, at most 64.");
         world.heads[body.name] = 0;
         world.keySequence[body.name] = 1;
-        return respond(201, { ...world.channelNow(body.name), created_ms: world.now(), private: Boolean(body.private), groups: [], key_sequence: 1, feeds: 0, first: 1, rate_bps: null, keep_updates: null, keep_ms: null, flow: null, origin: "managed", published_by: null });
+        return respond(201, { ...world.channelNow(body.name), created_ms: world.now(), private: Boolean(body.private), packet_authentication: body.packet_authentication ?? "none", groups: [], key_sequence: 1, feeds: 0, first: 1, rate_bps: null, keep_updates: null, keep_ms: null, flow: null, origin: "managed", published_by: null });
       }
       case "GET relays":
         return respond(200, { items: world.relays, next_cursor: null });

@@ -105,6 +105,7 @@ export class World {
       cause: null,
       since_ms: since,
       behind_updates: 0,
+      forgeries: null,
       channels: channels.map((channel) => ({
         channel,
         rung,
@@ -113,6 +114,7 @@ export class World {
         cursor: this.heads[channel] - (rung === "offline" ? Math.floor(r() * 900) : 0),
         behind_updates: 0,
         key_sequence: this.keySequence[channel],
+        forgeries: null,
         updated_ms: this.now(),
       })),
     };
@@ -120,6 +122,26 @@ export class World {
     this.byId.set(id, receiver);
     this.settle(receiver);
     return receiver;
+  }
+
+  /** A receiver reports forged packets of a channel, and moves to unicast because of them. */
+  forge(receiver, channel, at = this.now()) {
+    const own = receiver.channels.find((one) => one.channel === channel);
+    const with_ = (known) => (known ? { ...known, last_ms: at, reports: known.reports + 1 } : { first_ms: at, last_ms: at, reports: 1 });
+    own.forgeries = with_(own.forgeries);
+    receiver.forgeries = with_(receiver.forgeries);
+    return this.move(receiver, "unicast", "forged");
+  }
+
+  /** Reports of forged packets by channel. */
+  forgeries() {
+    const all = new Map();
+    for (const { channel, forgeries } of this.receivers.flatMap((one) => one.channels)) {
+      if (!forgeries) continue;
+      const known = all.get(channel) ?? { channel, receivers: 0, first_ms: Infinity, last_ms: 0, reports: 0 };
+      all.set(channel, { channel, receivers: known.receivers + 1, first_ms: Math.min(known.first_ms, forgeries.first_ms), last_ms: Math.max(known.last_ms, forgeries.last_ms), reports: known.reports + forgeries.reports });
+    }
+    return [...all.values()].sort((a, b) => a.channel.localeCompare(b.channel));
   }
 
   /** Derives what follows from the channels. */
@@ -428,6 +450,7 @@ export class World {
       },
       receivers: this.all(),
       channels: channels.map((name) => this.channelNow(name)),
+      forgeries: this.forgeries(),
       moves: this.moves.slice(0, 20),
       feeds: tally,
       relays: { healthy: this.relays.filter((relay) => relay.healthy).length, total: this.relays.length },

@@ -299,6 +299,7 @@ async fn main() {
             first: 1,
             private: false,
             lineage: Default::default(),
+            endorsements: Vec::new(),
             flow: Some(FlowSettings {
                 endpoints: vec![FlowEndpoint {
                     group,
@@ -308,6 +309,7 @@ async fn main() {
                 }],
                 replicate: false,
                 rate_bps: 10_000_000,
+                authentication: None,
                 control: RateControl::default(),
             }),
         }],
@@ -348,6 +350,7 @@ async fn main() {
         qlog: None,
         check: None,
         verify_updates: true,
+        pinned_keys: Vec::new(),
     };
     let (start, late) = (Instant::now(), [(); 2].map(|()| Arc::new(Mutex::default())));
     for (multicast, late) in [false, true].into_iter().zip(&late) {

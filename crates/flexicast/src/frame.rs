@@ -311,6 +311,35 @@ mod tests {
         }
     }
 
+    /// Wherever a packet has room, the header of a signed update goes into one frame whole, or not
+    /// at all.
+    #[test]
+    fn a_header_is_whole_in_one_frame() {
+        let mut signed = vec![signing::SIGNED, 0, 129];
+        signed.resize(200, 1);
+        let (begin, limit) = (5, 400);
+        let mut fits = 0;
+        for lead in 1..limit {
+            let mut out = vec![PING as u8; begin + lead];
+            if !keeps_header(&out, (begin, limit), 9, 0, &signed) {
+                continue;
+            }
+            fits += 1;
+            let taken = put_stream(&mut out, limit, 9, 0, &signed, true);
+            assert!(taken.unwrap() >= 132 && out.len() <= limit, "behind {lead}");
+        }
+        // Type, stream ID and length field take four bytes.
+        assert_eq!(fits, limit - begin - 132 - 4);
+        let full = vec![PING as u8; limit - 20];
+        let keeps = |offset, data: &[u8]| keeps_header(&full, (begin, limit), 9, offset, data);
+        assert!(!keeps(0, &signed));
+        assert!(keeps(132, &signed[132..]), "behind the header");
+        assert!(keeps(0, &[0; 200]), "not signed");
+        // No packet has room for it: it is cut.
+        let empty = vec![0; begin];
+        assert!(keeps_header(&empty, (begin, 50), 9, 0, &signed));
+    }
+
     #[test]
     fn resets_and_datagrams_round_trip() {
         let mut out = Vec::new();

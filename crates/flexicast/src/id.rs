@@ -137,6 +137,8 @@ causes! {
     NetworkChanged = 12 "network-changed",
     /// The operator keeps it on unicast.
     Held = 13 "held",
+    /// Somebody forges packets of the flow, and it gets too many of them.
+    Forged = 14 "forged",
 }
 
 /// By which way the bytes of an update first arrived.

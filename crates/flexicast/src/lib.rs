@@ -38,6 +38,7 @@
 //! - [`merge::Merge`]: where the bytes of both paths meet.
 //! - [`control`], [`unicast`], [`frame`], [`ack`]: the codecs.
 //! - [`protect`]: packet protection (RFC 9001 with a key per epoch of the flow).
+//! - [`authentication`]: proof that a packet comes from the source, and not from a receiver.
 //! - [`feedback`]: acknowledgements outside of the QUIC connection.
 //! - [`trace`]: outcomes of flow packets, for qlog.
 //!
@@ -57,10 +58,13 @@
 //! The README has an example, and `examples/flow.rs` another one with a flow.
 
 pub mod ack;
+pub mod authentication;
 pub mod control;
 mod ecn;
 pub mod feedback;
 pub mod flow;
+#[cfg(feature = "fault-injection")]
+pub mod forgery;
 pub mod frame;
 mod id;
 pub mod merge;

@@ -2,7 +2,9 @@
 //! (`seq`, offset), each update leaves once and in order.
 
 mod assembly;
+mod distrust;
 mod handed;
+mod signed;
 mod types;
 
 use std::collections::hash_map::RandomState;
@@ -10,13 +12,18 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::BuildHasher;
 use std::ops::Range;
 
+use signing::Forgery;
+
 use crate::MAX_UPDATE;
 use crate::control::{NEED_AHEAD, NeedReason};
 use crate::range::RangeSet;
 use assembly::{Assembly, CHUNK_OVERHEAD, Sizes, Spare};
 use handed::HandedUpdates;
 pub(crate) use types::MissingRange;
-pub use types::{Check, Delivered, DistrustedUpdate, MergeStats, Output, Signatures, Validity};
+pub use types::{
+    AuthenticationFailure, Check, Delivered, DistrustedUpdate, MergeStats, Output, Signatures,
+    Validity,
+};
 
 /// Number of updates beyond the next one to be delivered for which bytes are accepted.
 pub const WINDOW: u64 = 4096;
@@ -24,14 +31,10 @@ pub const WINDOW: u64 = 4096;
 /// acknowledged, unicast streams not read on.
 pub const MAX_BUFFERED: usize = 32 << 20;
 
+/// Updates that are not proved and wait for their place.
+const MAX_UNPROVEN: usize = 256;
 /// Separate ranges of updates that are gone, which a receiver remembers until it comes to them.
 const MAX_GONE: usize = 1024;
-
-/// Updates that are not taken from the flow of a source that cannot be asked.
-const MAX_SHUNNED: usize = 256;
-/// After so many updates on a connection that the source, too, has sent as they were refused, its
-/// updates are not checked any more: it knows better.
-const MAX_CLEARED: u64 = 3;
 
 /// The merge of one channel.
 #[derive(Debug)]
@@ -66,6 +69,11 @@ pub struct Merge {
     check: Option<Check>,
     /// Keys of the updates, with the channel's name, if the source signs them.
     signatures: Option<Signatures>,
+    /// Whole updates of the unicast path that are not signed, although they have to be. Only in its
+    /// place does one fail: those before it may still come.
+    unproven: BTreeMap<u64, Forgery>,
+    /// Failure of the source itself: nothing is taken any more.
+    failure: Option<AuthenticationFailure>,
     /// Updates of which a forged header came: the true one may have been lost to it.
     forged: BTreeSet<u64>,
     /// Updates that were asked for because of that.
@@ -78,22 +86,9 @@ pub struct Merge {
     dedupe_off: bool,
     #[cfg(feature = "fault-injection")]
     signatures_off: bool,
+    #[cfg(feature = "fault-injection")]
+    hash_check_off: bool,
 }
-
-/// Whether the bytes of a whole update are those of its header's hashes.
-fn is_genuine(encoded: &[u8]) -> bool {
-    signing::Header::parse(encoded).is_ok_and(|header| header.is_genuine_whole(encoded))
-}
-
-/// Bytes of an update that are kept before its header.
-const MAX_EARLY: usize = 256 << 10;
-/// The same of all updates together.
-const MAX_EARLY_ALL: usize = 2 << 20;
-/// Updates with a forged header that are remembered.
-const MAX_FORGED: usize = 256;
-
-/// Findings that wait for the owner.
-const MAX_DISTRUSTS: usize = 64;
 
 impl Merge {
     /// A merge that delivers from `next` on. What any flow packet took part in leaves it only if
@@ -117,6 +112,8 @@ impl Merge {
             uncertain: 0,
             check,
             signatures: None,
+            unproven: BTreeMap::new(),
+            failure: None,
             forged: BTreeSet::new(),
             requested: BTreeSet::new(),
             hasher: RandomState::new(),
@@ -126,6 +123,8 @@ impl Merge {
             dedupe_off: false,
             #[cfg(feature = "fault-injection")]
             signatures_off: false,
+            #[cfg(feature = "fault-injection")]
+            hash_check_off: false,
         }
     }
 
@@ -137,50 +136,10 @@ impl Merge {
             dedupe_off: self.dedupe_off,
             #[cfg(feature = "fault-injection")]
             signatures_off: self.signatures_off,
+            #[cfg(feature = "fault-injection")]
+            hash_check_off: self.hash_check_off,
             ..Merge::new(next, self.check)
         };
-    }
-
-    /// Says which keys of the channel sign which updates. From now on, nothing that the flow took
-    /// part in leaves the merge unless its key signed it: what it brought while there were no keys
-    /// is dropped, and asked for. `None` is for a source that signs nothing.
-    pub fn set_signatures(&mut self, signatures: Option<Signatures>) {
-        if self.signatures.is_none() && signatures.is_some() {
-            let mut dropped = Vec::new();
-            self.drop_flow_bytes(|seq| dropped.push(seq));
-            let needs = dropped.into_iter().map(|seq| (seq, NeedReason::Forged));
-            self.needs.extend(needs);
-        }
-        self.signatures = signatures;
-    }
-
-    /// Takes what is not signed for what the source signed, a fault for tests that must notice.
-    #[cfg(feature = "fault-injection")]
-    pub fn set_signatures_off(&mut self, off: bool) {
-        self.signatures_off = off;
-    }
-
-    /// The keys that updates of the flow have to be signed by.
-    fn signatures(&self) -> Option<&Signatures> {
-        #[cfg(feature = "fault-injection")]
-        if self.signatures_off {
-            return None;
-        }
-        self.signatures.as_ref()
-    }
-
-    /// Returns what is wrong with an update that any flow packet took part in. `header` is its
-    /// header, if that is verified.
-    fn fault_of(&self, seq: u64, encoded: &[u8], header: Option<&[u8]>) -> Option<NeedReason> {
-        let is_forged = |signatures: &Signatures| match header {
-            Some(header) => !encoded.starts_with(header) || !is_genuine(encoded),
-            None => signatures.verify(seq, encoded).is_err(),
-        };
-        if self.signatures().is_some_and(is_forged) {
-            return Some(NeedReason::Forged);
-        }
-        let check = self.check.filter(|_| self.cleared < MAX_CLEARED)?;
-        (check(seq, encoded) == Validity::Invalid).then_some(NeedReason::Invalid)
     }
 
     /// Delivers again what arrives again, a fault for tests that must notice.
@@ -214,6 +173,13 @@ impl Merge {
     /// flow packets end with it, for their sender is only known to have held the key. Those of the
     /// unicast path stay.
     pub fn disconnected(&mut self) {
+        self.failure = None;
+        self.unproven.clear();
+        if self.signatures.as_ref().is_some_and(|s| s.required) {
+            // What the unicast path brought is proved only as a whole: another source's part of an
+            // update would spoil the true one.
+            self.parts.clear();
+        }
         self.needs.clear();
         self.forged.clear();
         self.requested.clear();
@@ -303,11 +269,6 @@ impl Merge {
         self.sizes.early = self.sizes.early.saturating_sub(sizes.early);
     }
 
-    /// The next finding.
-    pub fn pop_distrust(&mut self) -> Option<DistrustedUpdate> {
-        self.distrusts.pop_front()
-    }
-
     /// Whether bytes of an update should be asked for now.
     pub(crate) fn has_need(&self) -> bool {
         let first = self.needs.first_key_value();
@@ -384,6 +345,11 @@ impl Merge {
         self.sizes.flow + self.sizes.unicast
     }
 
+    /// Number of updates of which something has come, and not all.
+    pub fn partial_updates(&self) -> usize {
+        self.parts.len()
+    }
+
     /// Those of them that the unicast path has brought.
     pub fn buffered_unicast(&self) -> usize {
         self.sizes.unicast
@@ -435,6 +401,9 @@ impl Merge {
     /// overshoot [`MAX_BUFFERED`] by itself.
     #[inline]
     pub fn accepts(&mut self, seq: u64, range: Range<u64>, ends: bool) -> bool {
+        if self.failure.is_some() {
+            return false;
+        }
         if seq < self.next || self.whole.contains_key(&seq) {
             return true;
         }
@@ -446,7 +415,8 @@ impl Merge {
         if self.signatures().is_some() && range.start > 0 {
             // Before its header, little is kept of an update.
             let length = (range.end - range.start) as usize + CHUNK_OVERHEAD;
-            let fits = |part: &Assembly| part.is_headed() || part.early() + length <= MAX_EARLY;
+            let fits =
+                |part: &Assembly| part.is_headed() || part.early() + length <= signed::MAX_EARLY;
             if !part.is_none_or(|part| part.no_flow || fits(part)) {
                 return false;
             }
@@ -464,6 +434,9 @@ impl Merge {
     /// Bytes that [`Merge::accepts`] refuses are dropped.
     #[inline]
     pub fn add_flow(&mut self, seq: u64, offset: u64, data: &[u8], total: Option<u64>) {
+        if self.failure.is_some() {
+            return;
+        }
         let past = seq < self.next || self.whole.contains_key(&seq);
         if past && self.dedupes() {
             self.stats.duplicates += 1;
@@ -490,108 +463,11 @@ impl Merge {
         }
     }
 
-    /// Takes what the bytes of a flow packet say about a signed update. Returns whether they may be
-    /// merged: not before the header, and not beyond the length that it states.
-    fn take_signed(&mut self, seq: u64, offset: u64, data: &[u8], total: Option<u64>) -> bool {
-        let is_headed = |merge: &Merge| merge.parts.get(&seq).is_some_and(Assembly::is_headed);
-        if !is_headed(self) && offset == 0 {
-            self.take_header(seq, data);
-        } else if !is_headed(self) {
-            self.take_early(seq, offset, data);
-            return false;
-        }
-        let end = offset + data.len() as u64;
-        let part = self.parts.get(&seq).filter(|part| part.is_headed());
-        let takes = part.is_some_and(|part| !part.is_beyond(end, total));
-        self.stats.mismatches += u64::from(!takes);
-        takes
-    }
-
-    /// Takes the beginning of a signed update. A forged one is dropped, and says nothing of the
-    /// true one but that its packet may have been lost to the forger's.
-    fn take_header(&mut self, seq: u64, data: &[u8]) {
-        let verified = self.signatures().and_then(|signatures| {
-            let (lineage, channel) = (&signatures.lineage, &signatures.channel);
-            let header = lineage.verify_header(channel, seq, data).ok()?;
-            Some((&data[..header.len()], header.total_len() as u64))
-        });
-        if let Some((header, total)) = verified {
-            let agrees = self.change(seq, |part, _| part.take_header(header, total));
-            if agrees {
-                self.request_forged(seq);
-            }
-            return;
-        }
-        self.forged.insert(seq);
-        if self.forged.len() > MAX_FORGED {
-            self.forged.pop_last();
-        }
-    }
-
-    /// Asks for updates before `seq`, which was sent, whose beginnings were forged.
-    fn request_forged(&mut self, seq: u64) {
-        while let Some(forged) = self.forged.first().copied().filter(|forged| *forged < seq) {
-            self.forged.remove(&forged);
-            let is_here = forged < self.next || self.whole.contains_key(&forged);
-            let is_headed = self.parts.get(&forged).is_some_and(Assembly::is_headed);
-            if !is_here && !is_headed {
-                self.request(forged);
-            }
-        }
-    }
-
-    /// Asks for an update of which something was forged, once, and goes on to take it from the
-    /// flow. Returns whether it was asked for now.
-    fn request(&mut self, seq: u64) -> bool {
-        self.requested = self.requested.split_off(&self.next);
-        if !self.source_answers || !self.requested.insert(seq) {
-            return false;
-        }
-        self.stats.refetched += 1;
-        self.needs.entry(seq).or_insert(NeedReason::Forged);
-        self.note(DistrustedUpdate {
-            seq,
-            reason: NeedReason::Forged,
-            handed: false,
-        });
-        true
-    }
-
-    /// Keeps bytes that came before their update's header. Of all such bytes, those that lie
-    /// farthest ahead make room.
-    fn take_early(&mut self, seq: u64, offset: u64, data: &[u8]) {
-        let end = offset + data.len() as u64;
-        let part = self.parts.get(&seq);
-        if part.is_some_and(|part| part.is_beyond(end, None)) {
-            self.stats.mismatches += 1;
-            return;
-        }
-        let whole = self.change(seq, |part, spare| {
-            part.add_early(offset, data, spare);
-            part.is_whole()
-        });
-        if whole {
-            return self.finish(seq);
-        }
-        while self.sizes.early > MAX_EARLY_ALL {
-            let mut parts = self.parts.iter().rev();
-            let farthest = parts
-                .find(|(_, part)| part.early() > 0)
-                .map(|found| *found.0);
-            let Some(farthest) = farthest else { break };
-            let is_empty = self.change(farthest, |part, _| {
-                part.drop_early();
-                part.is_empty()
-            });
-            // What has nothing else would be passed over at each search.
-            if is_empty {
-                self.parts.remove(&farthest);
-            }
-        }
-    }
-
     /// Takes bytes of the unicast path, of an update that is `total` bytes long.
     pub fn add_unicast(&mut self, seq: u64, offset: u64, data: &[u8], total: u64) {
+        if self.failure.is_some() {
+            return;
+        }
         let past = seq < self.next || self.whole.contains_key(&seq);
         if past && self.dedupes() {
             self.stats.duplicates += 1;
@@ -617,87 +493,6 @@ impl Merge {
         }
     }
 
-    /// Compares what arrives again with what it was the first time.
-    fn compare(&mut self, seq: u64, offset: u64, data: &[u8], total: Option<u64>) {
-        let differs = |known: &[u8]| {
-            let end = offset.saturating_add(data.len() as u64);
-            let known_there = known.get(offset as usize..end as usize);
-            known_there != Some(data) || total.is_some_and(|total| total != known.len() as u64)
-        };
-        let at = self.ready.partition_point(|o| match o {
-            Output::Update(update) => update.seq < seq,
-            Output::Gap { to, .. } => *to < seq,
-        });
-        let ready = match self.ready.get(at) {
-            Some(Output::Update(update)) if update.seq == seq => Some(update),
-            _ => None,
-        };
-        let is_ready = ready.is_some();
-        if let Some(known) = ready.or(self.whole.get(&seq)) {
-            if !differs(&known.encoded) {
-                return;
-            }
-            // Which of them is true is not known, unless the unicast path brought one, or the source
-            // signed it.
-            if known.certain || self.signatures().is_some() {
-                self.stats.mismatches += 1;
-                return;
-            }
-            if is_ready {
-                self.take_back(at);
-            }
-            self.take_whole(seq);
-            self.contradicted(seq);
-        } else if let Some(handed) = self.handed.get_mut(seq)
-            && differs(&handed.encoded)
-        {
-            self.stats.mismatches += 1;
-            if !std::mem::replace(&mut handed.disputed, true) {
-                self.note(DistrustedUpdate {
-                    seq,
-                    reason: NeedReason::Contradicted,
-                    handed: true,
-                });
-            }
-        }
-    }
-
-    fn note(&mut self, distrust: DistrustedUpdate) {
-        if self.distrusts.len() < MAX_DISTRUSTS {
-            self.distrusts.push_back(distrust);
-        }
-    }
-
-    fn contradicted(&mut self, seq: u64) {
-        self.stats.mismatches += 1;
-        self.distrust(seq, NeedReason::Contradicted);
-    }
-
-    /// Drops an update's flow bytes and refuses further ones: the unicast path brings it.
-    fn distrust(&mut self, seq: u64, reason: NeedReason) {
-        let known = self.change(seq, |part, _| {
-            part.drop_flow();
-            std::mem::replace(&mut part.no_flow, true)
-        });
-        if known {
-            return;
-        }
-        self.stats.refetched += 1;
-        if self.source_answers {
-            self.needs.insert(seq, reason);
-        } else {
-            self.shunned.insert(seq);
-            if self.shunned.len() > MAX_SHUNNED {
-                self.shunned.pop_last();
-            }
-        }
-        self.note(DistrustedUpdate {
-            seq,
-            reason,
-            handed: false,
-        });
-    }
-
     fn finish(&mut self, seq: u64) {
         let Some(mut part) = self.parts.remove(&seq) else {
             return;
@@ -706,12 +501,21 @@ impl Merge {
         let leans_on_early = part.leans_on_early();
         let (via, certain, encoded) = (part.via(), part.is_certain(), part.assemble());
         let hash = || self.hasher.hash_one(&encoded);
+        let required = self.signatures().filter(|s| certain && s.required);
+        if let Some(Err(forgery)) = required.map(|signatures| signatures.verify(seq, &encoded)) {
+            self.unproven.insert(seq, forgery);
+            self.release();
+            return;
+        }
         if certain {
             if part.refused.is_some_and(|refused| refused == hash()) {
                 self.stats.cleared += 1;
                 self.cleared += 1;
             }
         } else if let Some(reason) = self.fault_of(seq, &encoded, part.header()) {
+            if reason == NeedReason::Forged {
+                self.stats.count_forgery(true);
+            }
             if reason == NeedReason::Forged && leans_on_early {
                 // Some of what came before the header was a forger's. The flow may bring the true
                 // bytes yet; those that were dropped it will not.
@@ -729,6 +533,7 @@ impl Merge {
             return;
         }
         self.needs.remove(&seq);
+        self.unproven.remove(&seq);
         let update = Delivered {
             seq,
             encoded,
@@ -766,6 +571,12 @@ impl Merge {
             } else {
                 break;
             }
+        }
+        self.unproven = self.unproven.split_off(&self.next);
+        let overdue = self.unproven.len() > MAX_UNPROVEN;
+        let first = self.unproven.first_key_value();
+        if let Some((&seq, &forgery)) = first.filter(|(seq, _)| overdue || **seq == self.next) {
+            self.failure = Some(AuthenticationFailure { seq, forgery });
         }
         self.gone.remove_below(self.next);
         if self.shunned.first().is_some_and(|seq| *seq < self.next) {

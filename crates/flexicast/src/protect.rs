@@ -197,6 +197,15 @@ impl PacketKey {
         })
     }
 
+    /// The keys of an epoch's packets of tags, which are numbered apart from the others.
+    ///
+    /// # Errors
+    ///
+    /// The cryptographic library refuses the parameters.
+    pub fn for_tags(algorithm: Algorithm, secret: &FlowSecret) -> Result<Self, KeyError> {
+        PacketKey::new(algorithm, &secret.derive(b"flexfeed tags", b"")?)
+    }
+
     /// IV xor packet number, without the path id (RFC 9001 section 5.3).
     fn nonce(&self, pn: u64) -> [u8; NONCE_LEN] {
         let mut nonce = self.iv;

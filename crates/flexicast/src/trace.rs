@@ -53,6 +53,10 @@ pub enum FlowInput {
     UnknownFlow,
     /// Not authentic under the flow's key.
     Unverified,
+    /// Authentic under the flow's key, and not sent by the source.
+    Forged,
+    /// Kept until its tag comes.
+    Held,
     /// Authentic, with invalid frames.
     Invalid,
     /// There is no room for its updates; it is not acknowledged, so the source repairs it on the

@@ -24,6 +24,10 @@ pub enum Fault {
     JournalAfterCursor,
     /// Receiver: updates that are gone at the source are skipped silently.
     GapsUntold,
+    /// Receiver: the keys that sign updates of a flow are ignored.
+    LineageOff,
+    /// Receiver: the bytes of an update are not compared with the hashes in its header.
+    ChunkCheckOff,
     /// Receiver: webhooks are sent without a signature.
     SignatureOff,
     /// Receiver: a lost AMT relay is never replaced by another one.
@@ -88,11 +92,13 @@ impl Fault {
 }
 
 /// All faults, with their names in [`VARIABLE`].
-const NAMES: [(Fault, &str); 30] = [
+const NAMES: [(Fault, &str); 32] = [
     (Fault::DedupeOff, "dedupe-off"),
     (Fault::CursorFirst, "cursor-first"),
     (Fault::JournalAfterCursor, "journal-after-cursor"),
     (Fault::GapsUntold, "gaps-untold"),
+    (Fault::LineageOff, "lineage-off"),
+    (Fault::ChunkCheckOff, "chunk-check-off"),
     (Fault::SignatureOff, "signature-off"),
     (Fault::RelayFailoverOff, "relay-failover-off"),
     (Fault::RelayCheckOff, "relay-check-off"),

@@ -6,9 +6,9 @@
 //!   `config check`, from one declaration; [`values`]: parsers of common values; [`environment`]:
 //!   variables meant for other programs; [`nearest`]: suggestions for mistyped names.
 //! - [`program`]: `main`; [`core_dumps`], which are forbidden; [`logging`], with a bound on the
-//!   lines that peers cause; [`signals`]; [`systemd`]; [`startup`]: a database that is not there
-//!   yet; [`ownership`]: advice where the data folder cannot be written; [`backoff`]: delays
-//!   between attempts.
+//!   lines that peers cause; [`progress`] of commands; [`signals`]; [`systemd`]; [`startup`]: a
+//!   database that is not there yet; [`ownership`]: advice where the data folder cannot be
+//!   written; [`backoff`]: delays between attempts.
 //!
 //! HTTP:
 //!
@@ -45,6 +45,7 @@ pub mod pages;
 pub mod peer_text;
 pub mod places;
 pub mod program;
+pub mod progress;
 #[cfg(feature = "screen")]
 pub mod screen;
 pub mod server;

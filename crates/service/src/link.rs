@@ -2,7 +2,7 @@
 //!
 //! A link has everything that a receiver needs: the token for the first admission, the source's
 //! address, the SHA-256 of the public key that the source must show (its SubjectPublicKeyInfo, RFC
-//! 7469 section 2.4), and the channels. A link without a token is for receivers admitted before;
+//! 7469 section 2.4), the key that must sign its updates, and the channels. A link without a token is for receivers admitted before;
 //! without a pin the source must show a certificate of a public authority. The token is a secret:
 //! neither `Debug` nor any error shows it.
 
@@ -11,6 +11,7 @@ use std::net::Ipv6Addr;
 use std::str::FromStr;
 
 use data_encoding::BASE64URL_NOPAD;
+use signing::{KeyTextError, VerifyingKey};
 use thiserror::Error;
 use url::Url;
 
@@ -30,6 +31,9 @@ const MAX_CHANNEL: usize = 100;
 
 /// Name that no channel can have, because the receiver's own file has it.
 const RESERVED: &str = "status";
+
+/// Largest number of signing keys in a link.
+const MAX_KEYS: usize = 4;
 
 /// Largest number of channels in a link.
 pub const MAX_CHANNELS: usize = 64;
@@ -86,6 +90,9 @@ pub struct Link {
     /// Pins, at most two, one of which the source's key must match. Without any, its certificate is
     /// verified.
     pub pins: Vec<Pin>,
+    /// Keys, at most four, one of which must answer for each update, by its own signature or that of
+    /// a key that it vouches for. Without any, the source states its keys.
+    pub keys: Vec<VerifyingKey>,
     /// Channels, at least one, each once, in the link's order.
     pub channels: Vec<String>,
 }
@@ -144,6 +151,12 @@ pub enum Problem {
     /// Three or more pins.
     #[error("the link has more than two different pins")]
     Pins,
+    /// Invalid `key=`.
+    #[error("key={0}: {1}")]
+    Key(String, KeyTextError),
+    /// More than four keys.
+    #[error("the link has more than {MAX_KEYS} different keys")]
+    Keys,
     /// No `ch=`.
     #[error("the link names no channel: ch= is missing. {SHELL_HINT}")]
     NoChannel,
@@ -224,6 +237,7 @@ impl Link {
             host: host(url.host_str().unwrap_or_default()).ok_or(Problem::Host)?,
             port,
             pins: parameters.pins,
+            keys: parameters.keys,
             channels: parameters.channels,
         };
         Ok((link, parameters.unknown))
@@ -246,7 +260,14 @@ impl Link {
         let mut text = format!("flexfeed://{}{at}{}?", self.token.0, self.server());
         let pins = self.pins.iter().map(|pin| format!("pin={pin}"));
         let channels = self.channels.iter().map(|channel| format!("ch={channel}"));
-        text.push_str(&pins.chain(channels).collect::<Vec<_>>().join("&"));
+        let keys = self.keys.iter().map(|key| format!("key={key}"));
+        text.push_str(
+            &pins
+                .chain(keys)
+                .chain(channels)
+                .collect::<Vec<_>>()
+                .join("&"),
+        );
         text
     }
 }
@@ -275,19 +296,29 @@ pub fn redact(text: &str) -> String {
 /// Query parameters of a link.
 struct Parameters {
     pins: Vec<Pin>,
+    keys: Vec<VerifyingKey>,
     channels: Vec<String>,
     /// Names of unknown parameters.
     unknown: Vec<String>,
 }
 
 fn parameters(url: &Url) -> Result<Parameters, Problem> {
-    let (mut pins, mut channels, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut pins, mut keys) = (Vec::new(), Vec::new());
+    let (mut channels, mut unknown) = (Vec::new(), Vec::new());
     for (name, value) in url.query_pairs() {
         match name.as_ref() {
             "pin" => {
                 let pin = value.parse()?;
                 if !pins.contains(&pin) {
                     pins.push(pin);
+                }
+            }
+            "key" => {
+                let key = value
+                    .parse()
+                    .map_err(|error| Problem::Key(plain(&value), error))?;
+                if !keys.contains(&key) {
+                    keys.push(key);
                 }
             }
             "ch" => {
@@ -300,11 +331,13 @@ fn parameters(url: &Url) -> Result<Parameters, Problem> {
         }
     }
     match (pins.len(), channels.len()) {
+        _ if keys.len() > MAX_KEYS => Err(Problem::Keys),
         (3.., _) => Err(Problem::Pins),
         (_, 0) => Err(Problem::NoChannel),
         (_, n) if n > MAX_CHANNELS => Err(Problem::Channels),
         _ => Ok(Parameters {
             pins,
+            keys,
             channels,
             unknown,
         }),

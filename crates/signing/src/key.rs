@@ -1,16 +1,22 @@
 //! Keys of both ends.
 
 use std::fmt;
+use std::str::FromStr;
 
+use data_encoding::BASE64URL_NOPAD;
 use ring::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
 use thiserror::Error;
 use zeroize::Zeroizing;
 
+use crate::endorsement::{self, Endorsement};
 use crate::header::{Header, SIGNATURE_LEN, Statement, put_header};
 use crate::{SALT_LEN, header};
 
 /// First bytes of what is signed: no other protocol signs the same.
 const CONTEXT: &[u8] = b"flexfeed update 1\0";
+
+/// Beginning of a public key as text.
+const TEXT_PREFIX: &str = "ed25519:";
 
 /// Number by which a header names its key: the first 8 bytes of the public key's SHA-256.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -22,9 +28,31 @@ impl fmt::Display for KeyId {
     }
 }
 
-/// Public key of a source.
+/// Public key of a source; as text `ed25519:` and 43 characters of Base64url.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct VerifyingKey(pub [u8; 32]);
+
+/// Text that is no public key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("not {TEXT_PREFIX} and the 43 Base64url characters of a public key (A-Z a-z 0-9 - _)")]
+pub struct KeyTextError;
+
+impl fmt::Display for VerifyingKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{TEXT_PREFIX}{}", BASE64URL_NOPAD.encode(&self.0))
+    }
+}
+
+impl FromStr for VerifyingKey {
+    type Err = KeyTextError;
+
+    fn from_str(text: &str) -> Result<Self, KeyTextError> {
+        let encoded = text.strip_prefix(TEXT_PREFIX).ok_or(KeyTextError)?;
+        let bytes = BASE64URL_NOPAD.decode(encoded.as_bytes()).ok();
+        let key = bytes.and_then(|bytes| bytes.try_into().ok());
+        key.map(VerifyingKey).ok_or(KeyTextError)
+    }
+}
 
 impl VerifyingKey {
     /// Returns its number.
@@ -106,6 +134,19 @@ impl Signer {
         signed.extend_from_slice(self.pair.sign(&message).as_ref());
         signed.extend_from_slice(content);
         Ok(signed)
+    }
+
+    /// Returns the endorsement of another key by this one.
+    #[must_use]
+    pub fn endorse(&self, subject: VerifyingKey) -> Endorsement {
+        let signature = self.pair.sign(&endorsement::message(&subject));
+        let mut bytes = [0; SIGNATURE_LEN];
+        bytes.copy_from_slice(signature.as_ref());
+        Endorsement {
+            signer: self.key,
+            subject,
+            signature: bytes,
+        }
     }
 }
 

@@ -3,18 +3,21 @@
 //!
 //! A [`Signer`] signs an update once. [`Header::verify`] proves the header against a
 //! [`VerifyingKey`], and [`Header::is_genuine`] each chunk against the header, in any order. A
-//! [`Lineage`] has the keys of a channel's whole history, and judges whole updates.
+//! [`Lineage`] has the keys of a channel's whole history, and judges whole updates. [`Endorsement`]s
+//! lead from a pinned key to the keys that came before and after it.
 //!
 //! No file, socket, clock or entropy: seeds and salts are the caller's.
 
+mod endorsement;
 mod header;
 mod key;
 mod lineage;
 #[cfg(test)]
 mod tests;
 
+pub use endorsement::{Endorsement, MAX_ENDORSEMENTS, trusted_keys};
 pub use header::{Header, HeaderError, Statement};
-pub use key::{ForgedHeader, KeyId, SignError, Signer, VerifyingKey};
+pub use key::{ForgedHeader, KeyId, KeyTextError, SignError, Signer, VerifyingKey};
 pub use lineage::{Era, Forgery, Lineage, LineageError, MAX_ERAS};
 
 /// Encoding byte of a signed update.

@@ -4,7 +4,7 @@ use thiserror::Error;
 use uuid::Uuid;
 
 use crate::header::{Header, HeaderError};
-use crate::key::VerifyingKey;
+use crate::key::{KeyId, VerifyingKey};
 
 /// Number of eras in a lineage at most.
 pub const MAX_ERAS: usize = 256;
@@ -34,6 +34,11 @@ pub enum Forgery {
     /// No key signed updates with this number.
     #[error("no key of the source signs this update")]
     Unsigned,
+    /// Key of its era that no pinned key vouches for.
+    #[error(
+        "the update is signed by key {0}, which is neither the pinned key nor one that it vouches for"
+    )]
+    UnknownKey(KeyId),
     /// No header.
     #[error(transparent)]
     Header(#[from] HeaderError),
@@ -50,7 +55,11 @@ pub enum Forgery {
 
 /// Eras of a channel, ascending and disjoint: what lies outside of them is not signed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Lineage(Vec<Era>);
+pub struct Lineage {
+    eras: Vec<Era>,
+    /// The only keys that count; `None` if those of all eras do.
+    trusted: Option<Vec<VerifyingKey>>,
+}
 
 impl Lineage {
     /// The lineage of these eras.
@@ -62,20 +71,28 @@ impl Lineage {
         let is_before = |pair: &[Era]| pair[0].last.is_some_and(|last| last < pair[1].first);
         let is_valid =
             eras.len() <= MAX_ERAS && eras.iter().all(is_forward) && eras.windows(2).all(is_before);
-        is_valid.then_some(Lineage(eras)).ok_or(LineageError)
+        let trusted = None;
+        is_valid
+            .then_some(Lineage { eras, trusted })
+            .ok_or(LineageError)
     }
 
     /// The eras, ascending.
     #[must_use]
     pub fn eras(&self) -> &[Era] {
-        &self.0
+        &self.eras
+    }
+
+    /// Restricts it to these keys: updates of the eras of others are forged.
+    pub fn trust_only(&mut self, keys: Vec<VerifyingKey>) {
+        self.trusted = Some(keys);
     }
 
     /// Returns the era of an update.
     #[must_use]
     pub fn era_of(&self, seq: u64) -> Option<&Era> {
-        let after = self.0.partition_point(|era| era.first <= seq);
-        let era = self.0.get(after.checked_sub(1)?)?;
+        let after = self.eras.partition_point(|era| era.first <= seq);
+        let era = self.eras.get(after.checked_sub(1)?)?;
         era.last.is_none_or(|last| seq <= last).then_some(era)
     }
 
@@ -84,6 +101,7 @@ impl Lineage {
     /// # Errors
     /// [`Forgery`] if not.
     pub fn verify(&self, channel: &str, seq: u64, signed: &[u8]) -> Result<(), Forgery> {
+        self.trusted_era(seq)?;
         // Hashes are cheaper than a signature, and a forger's are mostly wrong.
         if !Header::parse(signed)?.is_genuine_whole(signed) {
             return Err(Forgery::Content);
@@ -102,7 +120,7 @@ impl Lineage {
         seq: u64,
         signed: &'a [u8],
     ) -> Result<Header<'a>, Forgery> {
-        let era = self.era_of(seq).ok_or(Forgery::Unsigned)?;
+        let era = self.trusted_era(seq)?;
         let header = Header::parse(signed)?;
         let stated = (header.seq(), header.incarnation(), header.key_id());
         if stated != (seq, era.incarnation, era.key.id()) {
@@ -110,5 +128,15 @@ impl Lineage {
         }
         let verified = header.verify(&era.key, channel);
         verified.map(|()| header).map_err(|_| Forgery::Signature)
+    }
+
+    /// Returns the era of an update, if its key counts.
+    fn trusted_era(&self, seq: u64) -> Result<&Era, Forgery> {
+        let era = self.era_of(seq).ok_or(Forgery::Unsigned)?;
+        let is_other = |trusted: &Vec<VerifyingKey>| !trusted.contains(&era.key);
+        match self.trusted.as_ref().is_some_and(is_other) {
+            true => Err(Forgery::UnknownKey(era.key.id())),
+            false => Ok(era),
+        }
     }
 }

@@ -294,3 +294,71 @@ proptest! {
         prop_assert!(header.is_genuine_whole(&signed));
     }
 }
+
+/// A chain in both directions, out of order, with forged links and one that leads elsewhere.
+#[test]
+fn trust_follows_genuine_endorsements_from_pinned_keys() {
+    let [a, b, c, d, forger] = [1, 2, 3, 4, 9].map(signer);
+    let forged = Endorsement {
+        signer: a.key(),
+        ..forger.endorse(forger.key())
+    };
+    let moved = Endorsement {
+        subject: forger.key(),
+        ..a.endorse(b.key())
+    };
+    let all = [
+        c.endorse(b.key()),
+        forged,
+        b.endorse(c.key()),
+        moved,
+        a.endorse(b.key()),
+        b.endorse(a.key()),
+        forger.endorse(d.key()),
+        d.endorse(a.key()),
+    ];
+    let trusted = |pinned: &Signer| trusted_keys(&[pinned.key()], &all);
+    assert_eq!(trusted(&a), [a.key(), b.key(), c.key()]);
+    assert_eq!(trusted(&c), [c.key(), b.key(), a.key()]);
+    assert_eq!(trusted(&d), [d.key(), a.key(), b.key(), c.key()]);
+    assert_eq!(trusted_keys(&[], &all), []);
+    // A long way needs no more checks than there are endorsements, and those beyond the limit are
+    // not looked at.
+    let keys: Vec<_> = (0..=100).map(signer).collect();
+    let chain: Vec<_> = keys
+        .windows(2)
+        .map(|pair| pair[0].endorse(pair[1].key()))
+        .collect();
+    assert_eq!(trusted_keys(&[keys[0].key()], &chain).len(), 65);
+}
+
+#[test]
+fn a_pinned_lineage_takes_no_other_key() {
+    let era = Era {
+        first: 1,
+        last: None,
+        incarnation: LORE.incarnation,
+        key: signer(1).key(),
+    };
+    let signed = signer(1).sign(&LORE, &SALT, b"an update").unwrap();
+    let mut lineage = Lineage::new(vec![era]).unwrap();
+    assert_eq!(lineage.verify("lore", 301, &signed), Ok(()));
+    lineage.trust_only(vec![signer(2).key()]);
+    let unknown = Forgery::UnknownKey(signer(1).key().id());
+    assert_eq!(lineage.verify("lore", 301, &signed), Err(unknown));
+    lineage.trust_only(vec![signer(2).key(), signer(1).key()]);
+    assert_eq!(lineage.verify("lore", 301, &signed), Ok(()));
+}
+
+#[test]
+fn a_key_has_one_text() {
+    let key = signer(1).key();
+    let text = key.to_string();
+    assert!(text.starts_with("ed25519:") && text.len() == 8 + 43);
+    assert_eq!(text.parse(), Ok(key));
+    let long = format!("{text}A");
+    let padded = format!("{text}=");
+    for wrong in ["", "ed25519:", &text[8..], &text[..50], &long, &padded] {
+        assert_eq!(wrong.parse::<VerifyingKey>(), Err(KeyTextError), "{wrong}");
+    }
+}

@@ -7,6 +7,7 @@ use sqlx::error::DatabaseError;
 use sqlx::migrate::MigrateError;
 
 use crate::database::Operation;
+use crate::model::KeyStanding;
 
 // Primary result codes of SQLite (https://www.sqlite.org/rescode.html).
 const SQLITE_BUSY: u32 = 5;
@@ -147,6 +148,14 @@ pub enum StoreError {
         /// The most there can be.
         limit: u64,
     },
+    /// The source's signing key is not the one that signs updates.
+    #[error("{url}: {}", signing_key_advice(standing))]
+    SigningKey {
+        /// The database.
+        url: String,
+        /// Standing of the key.
+        standing: KeyStanding,
+    },
     /// There is no such user.
     #[error("there is no user {id} in {url}")]
     UnknownUser {
@@ -207,6 +216,23 @@ pub enum StoreError {
         /// The database's own words.
         source: sqlx::Error,
     },
+}
+
+/// Returns what is wrong with a signing key, and what to do.
+fn signing_key_advice(standing: &KeyStanding) -> &'static str {
+    match standing {
+        KeyStanding::Superseded { .. } => {
+            "this source's signing key was replaced by another one: give this source the new key \
+             file (signing.key in its data folder, or --signing-key), and restart it"
+        }
+        KeyStanding::Unknown { .. } => {
+            "updates are signed with another key than this source's: give this source the key \
+             file of the one that published before (signing.key in its data folder, or \
+             --signing-key), and restart it; if that file is lost, make a new one with `flexfeed-source key rotate \
+             --lost`"
+        }
+        KeyStanding::Usable | KeyStanding::First => "the signing key is usable",
+    }
 }
 
 impl StoreError {

@@ -60,6 +60,12 @@ impl Store {
         archive::backup(&self.database, to).await
     }
 
+    /// Returns the database's URL without its password, for messages.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.database.url
+    }
+
     /// Checks that the database answers, for a readiness check.
     ///
     /// # Errors
@@ -118,6 +124,8 @@ handles! {
     updates: Updates,
     /// Signing eras: which key signed which updates of a channel.
     signing_eras: SigningEras,
+    /// Keys that sign the updates of all channels, and vouch for each other.
+    signing_keys: SigningKeys,
     /// Leases: the right to publish a channel.
     leases: Leases,
     /// Tokens that admit receivers.

@@ -26,18 +26,19 @@ pub use database::{Failure, Fault, FaultRule, Faults};
 pub use error::StoreError;
 pub use handles::{
     ApiTokens, AuditLog, Channels, Commands, Entries, Feeds, Gaps, Leases, Receivers, Records,
-    SigningEras, Store, Tokens, Updates, Users, WebSessions,
+    SigningEras, SigningKeys, Store, Tokens, Updates, Users, WebSessions,
 };
 pub use mark::{Adoption, HeadMark, Renewal};
 pub use model::{
-    ApiTokenRow, Applicant, AuditFilter, AuditRow, Batch, Changes, Channel, ChannelRow,
-    ChannelSettings, ChooseSettings, Command, CommandState, Draft, EncodeUpdate, FeedEdit,
-    FeedEvent, FeedHour, FeedRow, FeedSettings, Fence, GapRecord, GapState, Hash, Holder, Identity,
-    Kind, Lease, LeaseOutcome, LeaseRow, MoveFilter, MoveRow, NewApiToken, NewAudit, NewCommand,
-    NewToken, NewUser, NewWebSession, Origin, OverloadRow, PollRecord, ProgressRow, PulseRow,
-    ReceiverCounts, ReceiverEdit, ReceiverRow, RelayRow, Retention, Role, SampleRow, SentBytes,
-    SessionRow, Setup, SigningEra, SourceInfo, Stamp, StateRow, StoredUpdate, TokenRow, UpdateItem,
-    UserChange, UserEdit, UserRow, Validators, Verdict, WebSession,
+    ApiTokenRow, Applicant, AuditFilter, AuditRow, AuthenticationType, Batch, Changes, Channel,
+    ChannelRow, ChannelSettings, ChooseSettings, Command, CommandState, Draft, ENDORSEMENT_LEN,
+    EncodeUpdate, FeedEdit, FeedEvent, FeedHour, FeedRow, FeedSettings, Fence, ForgeryRow,
+    GapRecord, GapState, Hash, Holder, Identity, KeyStanding, Kind, Lease, LeaseOutcome, LeaseRow,
+    MoveFilter, MoveRow, NewApiToken, NewAudit, NewCommand, NewToken, NewUser, NewWebSession,
+    Origin, OverloadRow, PollRecord, ProgressRow, PulseRow, ReceiverCounts, ReceiverEdit,
+    ReceiverRow, RelayRow, Retention, Role, SampleRow, SentBytes, SessionRow, Setup, SigningEra,
+    SigningKeyRow, SourceInfo, Stamp, StateRow, StoredUpdate, TokenRow, UpdateItem, UserChange,
+    UserEdit, UserRow, Validators, Verdict, WebSession,
 };
 pub use watch::{Topic, Watch};
 

@@ -15,6 +15,7 @@ mod feeds;
 mod link;
 mod protection;
 mod receiver;
+mod signature;
 mod source;
 mod tunnel;
 mod wire;
@@ -24,6 +25,7 @@ pub use feeds::{feed, opml, payload, xml};
 pub use link::link;
 pub use protection::packet;
 pub use receiver::{play_receiver, receiver};
+pub use signature::{play_signature, signature};
 pub use source::{play_source, source};
 pub use tunnel::{Coverage, amt, amt_gateway, amt_relay, play_amt_gateway, play_amt_relay};
 pub use wire::{ack, control, frames, tracker, unicast};
@@ -46,6 +48,7 @@ pub const TARGETS: &[Target] = &[
     ("packet", packet),
     ("payload", payload),
     ("receiver", receiver),
+    ("signature", signature),
     ("source", source),
     ("tracker", tracker),
     ("unicast", unicast),

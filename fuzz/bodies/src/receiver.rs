@@ -274,6 +274,7 @@ fn take(m: &mut Model, step: Step) {
                 flow_index: f as u64 + 1,
                 channel: u64::from(channel % 3) + 1,
                 heartbeat: Duration::from_millis(heartbeat.into()),
+                authentication: None,
             }));
         }
         Step::Key {

@@ -127,6 +127,22 @@ fn the_documents_of_the_field_run_through_the_bodies() {
 
 /// The state machines are not only turned away at the door.
 #[test]
+fn kept_updates_reach_every_verdict() {
+    let reached: BTreeSet<_> = kept("signature")
+        .flat_map(|input| bodies::play_signature(&input))
+        .collect();
+    let all = [
+        "another signature",
+        "misplaced",
+        "no header",
+        "other bytes",
+        "outside all eras",
+        "taken",
+    ];
+    assert!(reached.iter().eq(&all), "{reached:?}");
+}
+
+#[test]
 fn kept_inputs_reach_their_targets() {
     let all: Vec<_> = kept("source")
         .map(|data| bodies::play_source(&data))

@@ -19,7 +19,7 @@ mistake has a line of its own, with the remedy. Parts that are switched off are 
 image image.digests image.pullPolicy serviceAccount serviceAccount.create
 database database.mode database.urlKey database.passwordKey database.bundled database.bundled.image database.bundled.runAsUser
 database.bundled.persistence database.bundled.persistence.enabled database.bundled.persistence.size
-source source.enabled source.replicas source.retention source.hostNetwork source.listenAddress source.httpPort source.httpLocal source.tls
+source source.enabled source.replicas source.retention source.hostNetwork source.listenAddress source.httpPort source.httpLocal source.tls source.signingKey
 source.service source.service.type source.service.port source.service.relayPort source.service.externalTrafficPolicy
 source.persistence source.persistence.enabled source.persistence.size source.terminationGracePeriodSeconds source.podDisruptionBudget
 relay relay.enabled relay.mode relay.udpPorts relay.capture relay.httpPort relay.httpLocal

@@ -48,6 +48,9 @@ source.replicas: a database in a file is for one source; set database.mode to bu
 {{- if and $several (not $source.tls.existingSecret) }}
 source.replicas: all sources have to show receivers the same certificate; put one into a Secret and name it in source.tls.existingSecret
 {{- end }}
+{{- if and $several (not $source.signingKey.existingSecret) }}
+source.replicas: all sources have to sign updates with the same key; put one into a Secret (`openssl rand -out signing.key 32`, `kubectl create secret generic NAME --from-file=signing.key`) and name it in source.signingKey.existingSecret
+{{- end }}
 {{- $names := dict }}
 {{- range $source.channels }}
 {{- if hasKey $names .name }}

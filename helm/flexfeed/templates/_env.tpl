@@ -64,6 +64,10 @@
 - name: FLEXFEED_KEY
   value: /etc/flexfeed/tls/tls.key
 {{- end }}
+{{- if $source.signingKey.existingSecret }}
+- name: FLEXFEED_SIGNING_KEY
+  value: /etc/flexfeed/signing/signing.key
+{{- end }}
 {{- with $source.tls.nextPin }}
 - name: FLEXFEED_NEXT_PIN
   value: {{ . | quote }}

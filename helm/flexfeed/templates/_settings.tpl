@@ -16,6 +16,7 @@ source:
   cert: "see source.tls.existingSecret"
   key: "see source.tls.existingSecret"
   next_pin: "see source.tls.nextPin"
+  signing_key: "see source.signingKey.existingSecret"
   contact: "see source.contact"
   retention: "see source.retention"
   retention_age: "see source.retentionAge"

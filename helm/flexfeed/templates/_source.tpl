@@ -134,6 +134,9 @@ accepts for numbers as well. JSON strings are TOML strings. */}}
 {{- $_ := set $keys "cert" "/etc/flexfeed/tls/tls.crt" -}}
 {{- $_ := set $keys "key" "/etc/flexfeed/tls/tls.key" -}}
 {{- end -}}
+{{- if $source.signingKey.existingSecret }}
+{{- $_ := set $keys "signing_key" "/etc/flexfeed/signing/signing.key" -}}
+{{- end -}}
 {{- range $key, $value := $source.settings }}{{ $_ := set $keys $key $value }}{{ end -}}
 {{- if not (include "flexfeed.relaysSaid" $top) -}}
 {{- with include "flexfeed.relays" . }}{{ $_ := set $keys "amt_relay" (include "flexfeed.withFurtherRelays" (list $top .)) }}{{ end -}}
@@ -155,6 +158,9 @@ keep = {{ include "flexfeed.toml" . }}
 {{- end }}
 {{- if $channel.private }}
 private = true
+{{- end }}
+{{- with $channel.packetAuthentication }}
+packet_authentication = {{ . | toJson }}
 {{- end }}
 {{ range $feed := $channel.feeds }}
 [[channel.feed]]

@@ -159,6 +159,17 @@ impl Board {
                 state.connected = false;
                 state.connection_error = Some(plain(reason));
             }
+            Event::AuthenticationFailed {
+                channel, failure, ..
+            } => {
+                if let Some(channel) = state.channel(channel) {
+                    channel.auth_failures += 1;
+                    channel.auth_error = Some(format!(
+                        "channel {}: auth-failed at update {}: {}",
+                        channel.name, failure.seq, failure.forgery
+                    ));
+                }
+            }
             Event::Welcome {
                 channel,
                 incarnation,
@@ -173,6 +184,7 @@ impl Board {
                 self.let_in.send_replace(true);
                 if let Some(channel) = state.channel(channel) {
                     if *resync {
+                        channel.auth_error = None;
                         channel.cursor = first.saturating_sub(1);
                     }
                     channel.incarnation = Some(*incarnation);
@@ -258,6 +270,9 @@ impl Board {
         let mut state = self.lock();
         if let Some(channel) = state.channel(channel) {
             channel.storage_error = None;
+            if !outcome.delivered.is_empty() {
+                channel.auth_error = None;
+            }
             for (record, live) in &outcome.delivered {
                 *match record.via {
                     Via::Flow => &mut channel.paths.flow,
@@ -365,7 +380,10 @@ impl Board {
     pub fn status(&self) -> Status {
         let state = self.lock();
         let storage = state.channels.iter();
-        let storage = storage.flat_map(|channel| [&channel.storage_error, &channel.files_error]);
+        let storage = storage.flat_map(|channel| {
+            let channel_errors = [&channel.storage_error, &channel.files_error];
+            channel_errors.into_iter().chain([&channel.auth_error])
+        });
         let errors = storage.chain([&state.connection_error]).flatten();
         let mut errors: Vec<&str> = errors.map(String::as_str).collect();
         // An error common to all channels is shown once.

@@ -1,12 +1,13 @@
 //! The command line. The options of `run` come from [`Settings`].
 
 use clap::Subcommand;
+use flexicast::signing::VerifyingKey;
 use service::cli::Cli;
 use service::program::{Answer, Failure, Program, StatusFlags};
 use service::settings::{Environment, Layer};
 
 use crate::config::{Settings, TABLE, check, complete, data_folder, load_or};
-use crate::{dead_letters, doctor, run, status};
+use crate::{dead_letters, doctor, run, status, verify};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -22,6 +23,9 @@ Examples:
 
   Diagnose connectivity problems:
     flexfeed-receiver doctor --link-file link.txt
+
+  Prove that the source signed what is in the journal:
+    flexfeed-receiver verify --key KEY
 
 The entries are in DIR/CHANNEL.atom, which any feed reader opens.";
 
@@ -39,6 +43,14 @@ Exit codes:
   0  no obstacle found; warnings are possible
   1  an obstacle found
   2  invalid settings";
+
+const VERIFY_HELP: &str = "\
+It reads the journal alone, and changes nothing; it may run alongside the receiver.
+
+Exit codes:
+  0  nothing failed; updates without a signature are possible, unless --require-signed is given
+  1  an update or a file failed, or there is no journal
+  2  invalid command line or settings";
 
 /// The program.
 pub const PROGRAM: Program<Settings, Command> = Program {
@@ -78,6 +90,17 @@ pub enum Command {
         /// token
         #[arg(long)]
         join: bool,
+    },
+    /// Prove offline that the updates in the journal are those that the source signed
+    #[command(after_help = VERIFY_HELP)]
+    Verify {
+        /// Accept signatures of this key only, ed25519:…, as in links. Repeat it for several keys.
+        /// Without it, the keys are those that the source announced
+        #[arg(long = "key", value_name = "KEY", value_parser = str::parse::<VerifyingKey>)]
+        keys: Vec<VerifyingKey>,
+        /// Fail for each update that is not signed, and for a channel without any that is
+        #[arg(long)]
+        require_signed: bool,
     },
     /// Manage updates that could not be delivered to a webhook or command
     #[command(subcommand)]
@@ -123,6 +146,19 @@ fn carry_out(command: Command, line: Layer, environment: &Environment) -> Result
             };
             let well = doctor::run(&loaded, options).map_err(Failure::other)?;
             let text = String::new();
+            Ok(Answer { text, well })
+        }
+        Command::Verify {
+            keys,
+            require_signed,
+        } => {
+            let data = data_folder(line, environment)?;
+            let rules = verify::Rules {
+                keys,
+                require_signed,
+            };
+            let proof = verify::verify(&data, &rules);
+            let (text, well) = proof.map_err(|error| Failure::Other(error.to_string()))?;
             Ok(Answer { text, well })
         }
         Command::DeadLetters(DeadLetters::List { hook, json }) => {

@@ -123,6 +123,18 @@ impl ConnectionLog {
                     );
                 }
             }
+            Event::AuthenticationFailed {
+                channel,
+                failure,
+                retry_in,
+            } => error!(
+                channel = plain(channel),
+                seq = failure.seq,
+                reason = %failure.forgery,
+                "the source failed to prove an update by the pinned key (key= in the link); nothing \
+                 of the channel is taken, next attempt in {} s",
+                retry_in.as_secs()
+            ),
             Event::Gap { channel, from, to } => error!(
                 channel = plain(channel),
                 first = from,

@@ -8,6 +8,7 @@ use std::collections::HashSet;
 
 use bytes::Bytes;
 use feed::payload::{self, UpdateSummary};
+use flexicast::signing::Lineage;
 use flexicast::{Cursor, Via};
 use jiff::Timestamp;
 use tracing::{debug, error, warn};
@@ -46,6 +47,8 @@ pub enum ItemKind {
         /// First missing update.
         from: u64,
     },
+    /// Keys of the source, which move no cursor.
+    Lineage(Lineage),
 }
 
 /// Returns the cursor after `item`, starting from `cursor`.
@@ -58,6 +61,7 @@ pub(crate) fn after(cursor: Option<Cursor>, item: &Item) -> Cursor {
         seq: match item.kind {
             // A repeated update does not move the cursor back.
             ItemKind::Update(_) | ItemKind::Gap { .. } => before.max(item.seq),
+            ItemKind::Lineage(_) => before,
             // The position announced by the source counts, also when it is earlier: a store that
             // was restored from an older backup assigns its numbers again.
             ItemKind::Begins { .. } => item.seq,
@@ -212,6 +216,10 @@ impl Delivery {
                     sink.miss(item.incarnation, *from, item.seq, Missing::Gone);
                     continue;
                 }
+                ItemKind::Lineage(lineage) => {
+                    sink.name_keys(item.incarnation, lineage);
+                    continue;
+                }
             };
             let record = |id: &str, stored: Timestamp| Record {
                 seq: item.seq,
@@ -294,7 +302,7 @@ fn summaries(items: &[Item]) -> Vec<Option<UpdateSummary>> {
         ItemKind::Update(received) => payload::summary(&received.encoded)
             .ok()
             .filter(|summary| summary.seq == item.seq),
-        ItemKind::Begins { .. } | ItemKind::Gap { .. } => None,
+        ItemKind::Begins { .. } | ItemKind::Gap { .. } | ItemKind::Lineage(_) => None,
     };
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let share = items.len().div_ceil(threads.min(MAX_THREADS)).max(1);

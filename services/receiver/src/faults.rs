@@ -46,6 +46,8 @@ pub fn order() -> Option<&'static [Step]> {
 pub fn of_transport() -> Faults {
     Faults {
         dedupe_off: Fault::DedupeOff.is_injected(),
+        signatures_off: Fault::LineageOff.is_injected(),
+        hash_check_off: Fault::ChunkCheckOff.is_injected(),
         relay_failover_off: Fault::RelayFailoverOff.is_injected(),
         gateway: amt_tokio::Faults {
             source_check_off: Fault::RelayCheckOff.is_injected(),

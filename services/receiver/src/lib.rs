@@ -7,7 +7,8 @@
 //! between the two, `deliver` the order of steps for one batch, `sink` the files of a channel (with
 //! `cursor` and `delivery_log`), `journal` the log from which `http` serves clients and `hooks`
 //! serves webhooks and commands. `board` and `status` are the observable state, `notify` the
-//! systemd notifications, `memory` the allocator's limits, `doctor` the diagnosis.
+//! systemd notifications, `memory` the allocator's limits, `doctor` the diagnosis, `verify` the
+//! proof of a journal.
 
 pub mod addresses;
 pub mod admission;
@@ -37,5 +38,6 @@ pub mod run;
 pub mod sink;
 pub mod status;
 pub mod transport;
+pub mod verify;
 
 pub use service::link;

@@ -197,6 +197,7 @@ async fn serve(settings: &Settings, data: &DataFolder) -> anyhow::Result<()> {
         qlog: settings.qlog.clone(),
         check: Some(is_update),
         verify_updates: true,
+        pinned_keys: settings.link.keys.clone(),
     };
     let (transport, mut events) = Transport::start(config, settings.history);
     let end = Loop {

@@ -16,6 +16,7 @@ use feed::feed_file::{DamagedFile, FeedMeta};
 use feed::json_feed::JsonFile;
 use feed::payload::{self, Update};
 use flexicast::Cursor;
+use flexicast::signing::Lineage;
 use tracing::{info, warn};
 use uuid::Uuid;
 
@@ -40,6 +41,8 @@ pub trait Sink: Send + 'static {
     /// Adds an update that no feed file will show, because updates of as many other entries as a
     /// file keeps follow in the same batch.
     fn pass(&mut self, incarnation: Uuid, seq: u64, encoded: &Bytes);
+    /// Takes the keys that the source names for the updates of this incarnation of the channel.
+    fn name_keys(&mut self, incarnation: Uuid, lineage: &Lineage);
     /// Adds a gap of the updates `from` to `to`.
     fn miss(&mut self, incarnation: Uuid, from: u64, to: u64, why: Missing);
     /// Logs the updates, all or none.
@@ -474,6 +477,10 @@ impl Sink for ChannelFiles {
     fn pass(&mut self, incarnation: Uuid, seq: u64, encoded: &Bytes) {
         self.earned += encoded.len() as u64;
         self.journal.take(incarnation, seq, encoded);
+    }
+
+    fn name_keys(&mut self, incarnation: Uuid, lineage: &Lineage) {
+        self.journal.name_keys(incarnation, lineage);
     }
 
     fn miss(&mut self, incarnation: Uuid, from: u64, to: u64, why: Missing) {

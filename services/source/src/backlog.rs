@@ -286,7 +286,7 @@ mod tests {
 
     /// Returns the bytes of a token as in a link.
     fn presented(token: &Token) -> Vec<u8> {
-        let link = token.link("host:1", &[[7; 32]], &["lore"]);
+        let link = token.link("host:1", &[[7; 32]], None, &["lore"]);
         let rest = link.strip_prefix("flexfeed://").unwrap();
         rest.split_once('@').unwrap().0.as_bytes().to_vec()
     }

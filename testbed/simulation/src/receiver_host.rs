@@ -256,6 +256,8 @@ impl World {
                 self.note(Kind::Delivered, i as u64, &data);
                 self.count("messages");
             }
+            // No output of the simulation keeps keys.
+            ReceiverEvent::Lineage { .. } => {}
             event => unreachable!("an event that the simulation does not know: {event:?}"),
         }
         if let Some(flow) = join

@@ -134,6 +134,18 @@ impl World {
                     format!("session {session} in channel {channel} is on {on}: {rung} has {cause}")
                 });
             }
+            SourceEvent::Forged {
+                session,
+                channel,
+                on,
+                signs,
+            } => {
+                self.count("forgeries reported");
+                self.note(Kind::Moved, session, &[channel as u8, on as u8]);
+                self.say(|| {
+                    format!("session {session} on {on} in channel {channel} reports {signs} forged")
+                });
+            }
             SourceEvent::MassFallBack {
                 channel,
                 members,

@@ -17,6 +17,7 @@ mod crash;
 mod cut;
 mod dual_stack;
 mod flapping;
+mod forgery;
 mod hour;
 mod ipv6;
 mod loss;
@@ -48,6 +49,7 @@ pub use crash::crashes_lose_nothing_and_repeat_nothing;
 pub use cut::a_cut_receiver_falls_back_and_returns;
 pub use dual_stack::dual_stack;
 pub use flapping::flapping_backs_off;
+pub use forgery::a_member_forges_and_nobody_believes_it;
 pub use hour::an_hour_of_a_busy_archive;
 pub use ipv6::{ipv6_any_source, ipv6_only};
 pub use loss::loss_is_repaired;
@@ -108,6 +110,10 @@ pub enum Fault {
     ShardRestartOff,
     /// The source blames members for its own lateness.
     LagGraceOff,
+    /// Receivers ignore which keys sign a flow's updates.
+    LineageOff,
+    /// Receivers take what is behind a signed header unseen.
+    ChunkCheckOff,
     /// Receivers say nothing of updates that are gone for good.
     GapsUntold,
     /// The source serves a database that was set back as if nothing had happened.
@@ -149,7 +155,7 @@ pub enum Fault {
 
 impl Fault {
     /// Every one.
-    pub const ALL: [Fault; 28] = [
+    pub const ALL: [Fault; 30] = [
         Fault::AddressesUntold,
         Fault::AddressesForgotten,
         Fault::DedupeOff,
@@ -160,6 +166,8 @@ impl Fault {
         Fault::SizesUnconfirmed,
         Fault::ShardRestartOff,
         Fault::LagGraceOff,
+        Fault::LineageOff,
+        Fault::ChunkCheckOff,
         Fault::GapsUntold,
         Fault::RenewalOff,
         Fault::GapFillOff,
@@ -193,6 +201,8 @@ impl Fault {
             Fault::SizesUnconfirmed => "sizes-unconfirmed",
             Fault::ShardRestartOff => "shard-restart-off",
             Fault::LagGraceOff => "lag-grace-off",
+            Fault::LineageOff => "lineage-off",
+            Fault::ChunkCheckOff => "chunk-check-off",
             Fault::GapsUntold => "gaps-untold",
             Fault::RenewalOff => "renewal-off",
             Fault::GapFillOff => "gap-fill-off",
@@ -231,6 +241,8 @@ impl Fault {
             Fault::AddressesForgotten
             | Fault::DedupeOff
             | Fault::CursorFirst
+            | Fault::LineageOff
+            | Fault::ChunkCheckOff
             | Fault::GapsUntold
             | Fault::RelayFailoverOff
             | Fault::RelayCheckOff

@@ -159,6 +159,11 @@ impl Seat {
             .with_context(|| format!("{} has no status for {CHANNEL}", self.name))
     }
 
+    /// Its data folder.
+    pub fn data(&self) -> &Path {
+        &self.data
+    }
+
     /// The Atom file that it keeps.
     pub fn atom_file(&self) -> PathBuf {
         self.data.join(format!("{CHANNEL}.atom"))

@@ -51,6 +51,7 @@ pub async fn receive(settings: ReceiverSettings) -> Result<()> {
         qlog: None,
         check: None,
         verify_updates: true,
+        pinned_keys: Vec::new(),
     };
     let faults = Faults {
         dedupe_off: settings.dedupe_off,

@@ -103,6 +103,7 @@ pub async fn publish(settings: SourceSettings) -> Result<()> {
             first: 1,
             private: false,
             lineage: Default::default(),
+            endorsements: Vec::new(),
             flow: Some(FlowSettings {
                 endpoints: vec![FlowEndpoint {
                     group: settings.group,
@@ -112,6 +113,7 @@ pub async fn publish(settings: SourceSettings) -> Result<()> {
                 }],
                 replicate: settings.replicate,
                 rate_bps: settings.pace_bps,
+                authentication: None,
                 control: match settings.rate_control {
                     true => RateControl::default(),
                     false => RateControl::fixed(),

@@ -87,6 +87,11 @@ fn f_bad_input_disturbs_nothing() {
 }
 
 #[test]
+fn fo_a_member_forges_and_nobody_believes_it() {
+    require(scenario::a_member_forges_and_nobody_believes_it(None));
+}
+
+#[test]
 fn g_flapping_backs_off() {
     require(scenario::flapping_backs_off(None));
 }

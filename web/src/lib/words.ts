@@ -87,7 +87,11 @@ export const CAUSES: Readonly<Record<string, CauseWords>> = {
   },
   "flow-invalid": {
     short: "the flow was replaced, or packets were not valid",
-    text: "It received too many invalid packets, or one that the source did not send (a member forges packets), or the flow was withdrawn or replaced.",
+    text: "It received too many invalid packets, or the flow was withdrawn or replaced.",
+  },
+  forged: {
+    short: "somebody forges packets of the flow",
+    text: "It received packets of the flow that the source did not send. It hands on nothing that the source did not sign; its own connection cannot be disturbed. It returns to the flow by itself after the attack, at growing intervals of up to half a minute.",
   },
   "rekey-missed": {
     short: "it did not confirm the new key",
@@ -101,10 +105,18 @@ export const CAUSES: Readonly<Record<string, CauseWords>> = {
   },
 };
 
+/** Reasons for a rung that no move has. */
+const REASONS: Record<string, CauseWords> = {
+  unverified: {
+    short: "does not verify signatures",
+    text: "The source signs the updates of this channel, and the receiver's version does not verify signatures: it gets them on its own connection, without the flow. Update the receiver.",
+  },
+};
+
 /** Returns the description of a cause; an unknown cause of a newer source is shown as it is. */
 export function causeWords(cause: string | null | undefined): CauseWords {
   if (!cause) return { short: "no cause was given", text: "No cause was given." };
-  return CAUSES[cause] ?? { short: cause, text: "A cause that this page does not know." };
+  return CAUSES[cause] ?? REASONS[cause] ?? { short: cause, text: "A cause that this page does not know." };
 }
 
 /** -1 for the better, 1 for the worse, 0 for neither. */
@@ -117,6 +129,7 @@ export function direction(from: string, to: string): -1 | 0 | 1 {
 export function moveVerb(from: string, to: string): string {
   if (to === "offline") return "went offline from";
   if (from === "offline") return "came back, on";
+  if (from === to) return "stays on";
   return direction(from, to) < 0 ? "climbed from" : "fell back from";
 }
 

@@ -1,7 +1,8 @@
-import { flushSync, mount, unmount } from "svelte";
+import { createRawSnippet, flushSync, mount, unmount } from "svelte";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { live } from "../lib/live/live.svelte";
 import { load } from "../lib/query.svelte";
+import Forgeries from "../parts/Forgeries.svelte";
 import Moment from "../parts/Moment.svelte";
 import Warnings from "../parts/Warnings.svelte";
 
@@ -29,6 +30,25 @@ describe("warnings of the source", () => {
     const pills = [...holder.querySelectorAll(".pill")].map((pill) => [pill.className, pill.textContent]);
     expect(pills).toEqual([["pill bad", "Overloaded"], ["pill warn", "Warning"]]);
     expect(holder.querySelector("[data-testid=overloaded]")?.textContent).toContain("cannot keep up");
+    void unmount(made);
+  });
+});
+
+describe("reports of forged packets", () => {
+  it("name the channel, the first and the last of them, and who", () => {
+    live.now = new Date(2026, 10, 20, 12, 0, 0).getTime();
+    const holder = document.createElement("div");
+    const first = live.now - 60_000;
+    const who = createRawSnippet((name: () => string) => ({ render: () => `<b>3 receivers of ${name()} report</b>` }));
+    const reports = [
+      { channel: "lore", reports: { first_ms: first, last_ms: first + 9000, reports: 4 } },
+      { channel: "news", reports: { first_ms: first, last_ms: first, reports: 1 } },
+    ];
+    const made = mount(Forgeries, { target: holder, props: { reports, who } });
+    flushSync();
+    const [lore, news] = [...holder.querySelectorAll("[data-testid=forgeries]")].map((one) => one.textContent);
+    expect(lore).toContain("3 receivers of lore report forged packets on the flow of lore, since 11:59:00, last 11:59:09 (4 reports).");
+    expect(news).toContain("on the flow of news, since 11:59:00. Holders");
     void unmount(made);
   });
 });

@@ -13,7 +13,7 @@ function move(id: number, at: number, more: Partial<Move> = {}): Move {
 describe("words", () => {
   it("knows every rung and cause of the protocol", () => {
     expect(RUNGS.map((one) => one.rung)).toEqual(["multicast", "amt", "replicated", "unicast", "offline"]);
-    const causes = ["joined", "probe-timeout", "ack-timeout", "heartbeat-lost", "relay-lost", "loss-too-high", "too-slow", "flow-invalid", "rekey-missed", "ejected", "left", "network-changed"];
+    const causes = ["joined", "probe-timeout", "ack-timeout", "heartbeat-lost", "relay-lost", "loss-too-high", "too-slow", "flow-invalid", "forged", "rekey-missed", "ejected", "left", "network-changed"];
     expect(Object.keys(CAUSES).sort()).toEqual([...causes].sort());
     for (const cause of causes) expect(causeWords(cause).text.length).toBeGreaterThan(20);
   });
@@ -33,6 +33,7 @@ describe("words", () => {
   it("shows what it does not know as it is", () => {
     expect(causeWords("of-tomorrow").short).toBe("of-tomorrow");
     expect(causeWords(null).short).toMatch(/no cause/);
+    expect(causeWords("unverified").short).toBe("does not verify signatures");
     expect(rungWords("warp").label).toBe("warp");
     expect(feedWords("strange").label).toBe("strange");
   });
@@ -63,6 +64,7 @@ describe("words", () => {
     expect(moveVerb("unicast", "amt")).toMatch(/climbed/);
     expect(moveVerb("unicast", "offline")).toMatch(/offline/);
     expect(moveVerb("offline", "unicast")).toMatch(/back/);
+    expect(moveVerb("amt", "amt")).toBe("stays on");
   });
 
   it("makes one event of many for the same reason", () => {

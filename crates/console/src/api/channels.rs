@@ -9,7 +9,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use store::{ChannelRow, ChannelSettings, NewCommand, Origin, Retention};
+use store::{AuthenticationType, ChannelRow, ChannelSettings, NewCommand, Origin, Retention};
 use utoipa::ToSchema;
 
 use super::commands::{CommandReceipt, ask};
@@ -47,6 +47,9 @@ pub struct Channel {
     pub created_ms: i64,
     /// Whether packets sent before a receiver joined are hidden from it.
     pub private: bool,
+    /// Authentication of its flow's packets: `none`, `signature`, `tags` or `auto`.
+    #[schema(pattern = "^(none|signature|tags|auto)$")]
+    pub packet_authentication: String,
     /// Its multicast groups with their ports; empty for no multicast.
     pub groups: Vec<String>,
     /// Maximum rate of its flow, in bits per second; null for the general setting.
@@ -83,6 +86,7 @@ impl Channel {
             overview: ChannelOverview::of(row, pulse),
             created_ms: row.created_ms,
             private: settings.private,
+            packet_authentication: settings.packet_authentication.as_str().to_owned(),
             groups: settings
                 .groups
                 .as_deref()
@@ -167,6 +171,10 @@ pub struct NewChannel {
     pub name: String,
     /// Whether packets sent before a receiver joined are hidden from it.
     pub private: bool,
+    /// Authentication of its flow's packets: `signature` behind each, `tags` for each receiver,
+    /// `auto` for tags with few receivers and signatures with more, or `none`, the default.
+    #[schema(pattern = "^(none|signature|tags|auto)$")]
+    pub packet_authentication: Option<String>,
     /// Its multicast groups with their ports, one of IPv4, of IPv6, or of each; empty for no
     /// multicast; the next free ones if left out.
     pub groups: Option<Vec<String>>,
@@ -225,6 +233,7 @@ async fn create(site: &Site, new: &NewChannel) -> Result<ChannelRow, Problem> {
     {
         return Err(Problem::invalid("keep_ms", "is from a minute to ten years"));
     }
+    authentication(new)?;
     let refusal = OnceLock::new();
     let choose = |rows: &[ChannelRow]| match settings(new, rows) {
         Ok(settings) => Some(settings),
@@ -241,6 +250,17 @@ async fn create(site: &Site, new: &NewChannel) -> Result<ChannelRow, Problem> {
             Problem::conflict(what).of_field("name")
         })),
     }
+}
+
+/// Returns the authentication of a new channel's packets.
+fn authentication(new: &NewChannel) -> Result<AuthenticationType, Problem> {
+    let Some(word) = &new.packet_authentication else {
+        return Ok(AuthenticationType::default());
+    };
+    AuthenticationType::from_word(word).ok_or_else(|| {
+        let what = "is none, signature, tags or auto";
+        Problem::invalid("packet_authentication", what)
+    })
 }
 
 /// Returns the settings of a new channel among the existing ones.
@@ -261,6 +281,7 @@ fn settings(new: &NewChannel, rows: &[ChannelRow]) -> Result<ChannelSettings, Pr
         groups: Some(groups.join(",")),
         rate_bps: new.rate_bps,
         private: new.private,
+        packet_authentication: authentication(new)?,
         keep: Retention {
             count: new.keep_updates,
             age_ms: new.keep_ms,

@@ -7,6 +7,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use signing::VerifyingKey;
 use store::{NewToken, TokenRow};
 use utoipa::ToSchema;
 
@@ -219,7 +220,9 @@ async fn create(site: &Site, new: &NewEnrolment) -> Result<EnrolmentLink, Proble
         ),
     };
     let token = secret::new_secret()?;
-    let link = link(&token, &address, &source.pins, &channels);
+    let key = site.store.signing_keys().pinnable(&channels).await?;
+    let key = key.map(VerifyingKey);
+    let link = link(&token, &address, &source.pins, key, &channels);
     if link.len() > MAX_LINK {
         return Err(Problem::invalid(
             "channels",
@@ -268,12 +271,19 @@ fn doubts(warnings: &[String]) -> Option<String> {
 }
 
 /// The link with this token. `address` is HOST:PORT.
-fn link(token: &str, address: &str, pins: &[String], channels: &[String]) -> String {
+fn link(
+    token: &str,
+    address: &str,
+    pins: &[String],
+    key: Option<VerifyingKey>,
+    channels: &[String],
+) -> String {
     let mut link = format!("flexfeed://{token}@{address}");
     // Receivers take two pins: the present one, and the next.
     let pins = pins.iter().take(2).map(|pin| format!("pin={pin}"));
     let channels = channels.iter().map(|channel| format!("ch={channel}"));
-    for (at, part) in pins.chain(channels).enumerate() {
+    let key = key.map(|key| format!("key={key}"));
+    for (at, part) in pins.chain(key).chain(channels).enumerate() {
         link.push(if at == 0 { '?' } else { '&' });
         link.push_str(&part);
     }
@@ -320,11 +330,16 @@ mod tests {
         let pins = ["sha256:A".to_owned(), "sha256:B".to_owned()];
         let channels = ["lore".to_owned(), "news".to_owned()];
         assert_eq!(
-            link("T", "h.example:4433", &pins, &channels),
+            link("T", "h.example:4433", &pins, None, &channels),
             "flexfeed://T@h.example:4433?pin=sha256:A&pin=sha256:B&ch=lore&ch=news"
         );
+        let key = VerifyingKey([0; 32]);
         assert_eq!(
-            link("T", "h:1", &[], &channels[..1]),
+            link("T", "h:1", &pins[..1], Some(key), &channels[..1]),
+            format!("flexfeed://T@h:1?pin=sha256:A&key={key}&ch=lore")
+        );
+        assert_eq!(
+            link("T", "h:1", &[], None, &channels[..1]),
             "flexfeed://T@h:1?ch=lore"
         );
     }

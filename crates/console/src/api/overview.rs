@@ -12,7 +12,7 @@ use super::moves::Move;
 use super::problem::Problem;
 use crate::auth::caller::Caller;
 use crate::auth::rights::Scope;
-use crate::fleet::Counts;
+use crate::fleet::{ChannelForgeries, Counts};
 use crate::live::board::Board;
 use crate::site::Site;
 
@@ -39,6 +39,8 @@ pub struct Overview {
     pub receivers: Totals,
     /// By name.
     pub channels: Vec<ChannelOverview>,
+    /// Channels whose receivers reported forged packets within a day, by name.
+    pub forgeries: Vec<ChannelForgeries>,
     /// The last moves, the newest first.
     pub moves: Vec<Move>,
     /// Feeds by state.
@@ -218,6 +220,7 @@ impl Overview {
                 .iter()
                 .map(|row| ChannelOverview::of(row, board.pulses.get(&row.channel.name)))
                 .collect(),
+            forgeries: site.fleet().forgeries(),
             moves: board
                 .moves
                 .iter()
@@ -242,6 +245,7 @@ impl Overview {
             source,
             receivers,
             channels,
+            forgeries,
             moves,
             feeds,
             relays,
@@ -271,6 +275,7 @@ impl Overview {
                 .iter()
                 .zip(&other.channels)
                 .all(|(a, b)| same(a, b))
+            && *forgeries == other.forgeries
             && *moves == other.moves
             && *feeds == other.feeds
             && *relays == other.relays

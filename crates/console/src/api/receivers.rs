@@ -52,8 +52,8 @@ macro_rules! receivers_query {
             /// On this rung.
             #[param(inline)]
             pub rung: Option<$crate::fleet::Rung>,
-            /// With this channel; then `rung`, `cause`, `connected` and `behind` are those of this
-            /// channel.
+            /// With this channel; then `rung`, `cause`, `connected`, `behind` and `forged` are
+            /// those of this channel.
             pub channel: Option<String>,
             /// With this tag.
             pub tag: Option<String>,
@@ -63,6 +63,8 @@ macro_rules! receivers_query {
             pub cause: Option<String>,
             /// Receivers that lack updates, or those that lack none.
             pub behind: Option<bool>,
+            /// Receivers that reported forged packets within a day, or those that did not.
+            pub forged: Option<bool>,
             /// Removed receivers; without it, or with `false`, all others.
             pub revoked: Option<bool>,
             /// Sort key. Unknown values come last.
@@ -85,6 +87,7 @@ macro_rules! receivers_query {
                         connected: self.connected,
                         cause: self.cause.clone(),
                         behind: self.behind,
+                        forged: self.forged,
                         revoked: self.revoked.unwrap_or_default(),
                         receiver: None,
                     },

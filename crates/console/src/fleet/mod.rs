@@ -7,6 +7,7 @@
 mod counts;
 mod delta;
 mod facts;
+mod forgeries;
 mod page;
 mod query;
 mod rung;
@@ -18,11 +19,13 @@ mod tests;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use forgeries::Forgeries;
 use uuid::Uuid;
 
 pub use counts::Counts;
 pub use delta::{Delta, delta};
 pub use facts::{Facts, State};
+pub use forgeries::{ChannelForgeries, ForgeryReports};
 pub use page::{BadCursor, Page, PageStart};
 pub use query::{Filter, Order, Selection, Sort};
 pub use rung::Rung;
@@ -57,6 +60,7 @@ pub struct Fleet {
     resting: HashSet<Arc<str>>,
     /// Texts that many receivers share: channels, causes.
     words: HashMap<Arc<str>, ()>,
+    forgeries: Forgeries,
     version: u64,
 }
 
@@ -148,6 +152,7 @@ impl Fleet {
     /// Forgets a receiver.
     pub fn remove(&mut self, id: Uuid) {
         self.strangers.remove(&id);
+        self.forgeries.remove(id);
         if self.entries.remove(&id).is_some() {
             self.version += 1;
         }
@@ -191,6 +196,7 @@ impl Fleet {
             self.version += 1;
             self.heads.retain(|name, _| !gone.contains(name));
             self.named.retain(|name| !gone.contains(name));
+            self.forgeries.retain_channels(|name| !gone.contains(name));
             for entry in self.entries.values_mut() {
                 entry.states.retain(|state| !gone.contains(&state.channel));
             }

@@ -55,6 +55,8 @@ pub struct Filter {
     pub cause: Option<String>,
     /// Receivers that lack updates, or those that lack none.
     pub behind: Option<bool>,
+    /// Those that reported forged packets within a day, or those that did not.
+    pub forged: Option<bool>,
     /// Those that were removed, or all others.
     pub revoked: bool,
     /// Only this one, removed or not.
@@ -117,6 +119,10 @@ impl Fleet {
             || filter
                 .behind
                 .is_some_and(|is| is != summary.behind.is_some_and(|behind| behind > 0))
+            || filter.forged.is_some_and(|is| {
+                let channel = filter.channel.as_deref();
+                is != self.forgeries.of(facts.id, channel).is_some()
+            })
         {
             return None;
         }

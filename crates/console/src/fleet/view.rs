@@ -5,7 +5,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::facts::State;
-use super::{Entry, Fleet, Rung};
+use super::{Entry, Fleet, ForgeryReports, Rung};
 
 /// A receiver.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -43,6 +43,9 @@ pub struct Receiver {
     /// Updates that it lacks, in the channel where it lacks most; null where its
     /// cursor is not known.
     pub behind_updates: Option<u64>,
+    /// Its reports of forged packets, if the last one is not a day old; null without any. With the
+    /// filter `channel`, those of this one.
+    pub forgeries: Option<ForgeryReports>,
     /// Its channels, by name.
     pub channels: Vec<ReceiverChannel>,
 }
@@ -64,6 +67,9 @@ pub struct ReceiverChannel {
     pub behind_updates: Option<u64>,
     /// The key epoch that it has; null without a flow.
     pub key_sequence: Option<u64>,
+    /// Its reports of forged packets on this channel's flow, if the last one is not a day old; null
+    /// without any.
+    pub forgeries: Option<ForgeryReports>,
     /// Time of writing; Unix milliseconds.
     pub updated_ms: i64,
 }
@@ -171,6 +177,7 @@ impl Fleet {
             cause: summary.and_then(|s| s.cause).map(str::to_owned),
             since_ms: summary.and_then(|s| s.since_ms),
             behind_updates: summary.and_then(|s| s.behind),
+            forgeries: self.forgeries.of(facts.id, channel),
             channels: self
                 .states(entry)
                 .map(|state| ReceiverChannel {
@@ -184,6 +191,7 @@ impl Fleet {
                     cursor: state.cursor,
                     behind_updates: self.behind(state),
                     key_sequence: state.key_sequence,
+                    forgeries: self.forgeries.of(facts.id, Some(&*state.channel)),
                     updated_ms: state.updated_ms,
                 })
                 .collect(),

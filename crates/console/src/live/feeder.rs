@@ -9,7 +9,8 @@ use store::{Changes, ReceiverRow, StateRow, StoreError, Topic, Watch};
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
-use crate::fleet::{Facts, Fleet, Rung, State};
+use crate::clock::now_ms;
+use crate::fleet::{Facts, Fleet, ForgeryReports, Rung, State};
 use crate::site::Site;
 
 /// Interval of reads without a notification.
@@ -26,6 +27,12 @@ const SETTINGS: Duration = Duration::from_secs(5);
 
 /// Rows of each kind in one read.
 const ROWS: usize = 5_000;
+
+/// Cause of moves because of forged packets, and of reports of them.
+const FORGED: &str = "forged";
+
+/// Reports of forged packets are shown for this time.
+const FORGERIES_MS: i64 = 24 * 3_600_000;
 
 /// The longest wait after a failure.
 const LONGEST: Duration = Duration::from_secs(10);
@@ -139,6 +146,7 @@ async fn look(
             there.insert(&*row.channel.name, row.active);
         }
         fleet.set_channels(&there);
+        fleet.expire_forgeries(now_ms() - FORGERIES_MS);
         drop(fleet);
         site.board_mut().take_settings(channels, feeds);
     }
@@ -168,6 +176,19 @@ fn take(site: &Site, changes: &mut Changes, replace: bool) {
     for row in changes.states.drain(..) {
         let (id, state) = (row.receiver, state(&mut fleet, row));
         fleet.put_state(id, state);
+    }
+    for row in changes.forgeries.drain(..) {
+        let reports = ForgeryReports {
+            first_ms: row.first_ms,
+            last_ms: row.last_ms,
+            reports: row.reports,
+        };
+        fleet.put_forgeries(row.receiver, &row.channel, reports);
+    }
+    // Those of a snapshot are among its reports.
+    let new = changes.moves.iter().filter(|_| !replace);
+    for row in new.filter(|row| row.cause == FORGED) {
+        fleet.put_forgeries(row.receiver, &row.channel, ForgeryReports::at(row.at_ms));
     }
     drop(fleet);
     site.board_mut().take(changes, replace);

@@ -101,12 +101,18 @@ async fn channels_are_made(place: bench::TestDatabase) {
     assert_eq!(one.code, 201, "{}", one.body);
     assert_eq!(one.json()["groups"], json!(["232.70.70.1:4434"]));
     assert_eq!(one.json()["origin"], "managed");
-    let body = json!({"name": "news", "private": true, "rate_bps": 5_000_000, "keep_updates": 10});
+    assert_eq!(one.json()["packet_authentication"], "none");
+    let body = json!({"name": "news", "private": true, "rate_bps": 5_000_000, "keep_updates": 10,
+        "packet_authentication": "auto"});
     let two = operator.post(path, &body).await.json();
     assert_eq!(two["groups"], json!(["232.70.70.2:4434"]));
     assert_eq!(
-        (&two["private"], &two["keep_updates"]),
-        (&json!(true), &json!(10))
+        (
+            &two["private"],
+            &two["keep_updates"],
+            &two["packet_authentication"]
+        ),
+        (&json!(true), &json!(10), &json!("auto"))
     );
     let body = json!({"name": "quiet", "groups": []});
     assert_eq!(operator.post(path, &body).await.json()["groups"], json!([]));
@@ -119,6 +125,7 @@ async fn channels_are_made(place: bench::TestDatabase) {
         json!({"name": "a b"}),
         json!({"name": "x", "rate_bps": 1}),
         json!({"name": "x", "keep_updates": 0}),
+        json!({"name": "x", "packet_authentication": "all"}),
         json!({"name": "x", "keep_ms": 1}),
         json!({"name": "x", "groups": ["192.0.2.1:1"]}),
         json!({"name": "x", "groups": ["232.70.70.1:4434"]}),

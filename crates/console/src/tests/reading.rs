@@ -6,8 +6,8 @@ use feed::Entry;
 use feed::payload::encode;
 use serde_json::Value;
 use store::{
-    Batch, Draft, FeedEvent, FeedHour, Kind, ProgressRow, ReceiverCounts, RelayRow, SampleRow,
-    SentBytes, SourceInfo, StateRow,
+    Batch, Draft, FeedEvent, FeedHour, Kind, MoveRow, ProgressRow, ReceiverCounts, RelayRow,
+    SampleRow, SentBytes, SourceInfo, StateRow,
 };
 
 use super::*;
@@ -19,6 +19,7 @@ on_both! {
     a_silent_source_is_noticed_whatever_its_clock_says,
     receivers_are_listed_and_found,
     moves_and_sessions_go_back_in_time,
+    reports_of_forged_packets_name_the_receiver_the_channel_and_the_time,
     the_past_comes_in_steps,
     updates_are_shown_with_their_delivery,
 }
@@ -196,6 +197,55 @@ async fn receivers_are_listed_and_found(place: bench::TestDatabase) {
         let answer = operator.get(&format!("/api/v1/receivers/{bad}")).await;
         answer.is_problem(404, "not-found");
     }
+}
+
+async fn reports_of_forged_packets_name_the_receiver_the_channel_and_the_time(
+    place: bench::TestDatabase,
+) {
+    let bench = Bench::start(place).await;
+    let operator = bench.operator().await;
+    let [alpha, beta, ..] = bench.populate().await;
+    let overview = operator.get("/api/v1/overview").await.json();
+    assert_eq!(overview["forgeries"], serde_json::json!([]));
+    let now = now_ms();
+    let report = |receiver, at_ms, from: &str, to: &str| MoveRow {
+        at_ms,
+        cause: "forged".into(),
+        ..bench::moved(receiver, from, to)
+    };
+    let moves = vec![
+        report(alpha, now - 4_000, "multicast", "multicast"),
+        report(alpha, now - 2_000, "multicast", "unicast"),
+        report(beta, now - 3_000, "amt", "unicast"),
+    ];
+    bench
+        .write(Batch {
+            moves,
+            ..Batch::default()
+        })
+        .await;
+    bench
+        .until(|site| !site.fleet().forgeries().is_empty())
+        .await;
+    let own = serde_json::json!({"first_ms": now - 4_000, "last_ms": now - 2_000, "reports": 2});
+    let shown = operator.get(&format!("/api/v1/receivers/{alpha}")).await;
+    let shown = shown.json();
+    assert_eq!(shown["forgeries"], own);
+    assert_eq!(shown["channels"][0]["channel"], "lore");
+    assert_eq!(shown["channels"][0]["forgeries"], own);
+    let all = serde_json::json!([{
+        "channel": "lore", "receivers": 2,
+        "first_ms": now - 4_000, "last_ms": now - 2_000, "reports": 3,
+    }]);
+    let overview = operator.get("/api/v1/overview").await.json();
+    assert_eq!(overview["forgeries"], all);
+    let number = async |filter: &str| {
+        let page = operator.get(&format!("/api/v1/receivers?{filter}")).await;
+        page.json()["filtered"].as_u64().unwrap()
+    };
+    assert_eq!(number("forged=true").await, 2);
+    assert_eq!(number("forged=false").await, 1);
+    assert_eq!(number("forged=true&channel=lore").await, 2);
 }
 
 async fn moves_and_sessions_go_back_in_time(place: bench::TestDatabase) {

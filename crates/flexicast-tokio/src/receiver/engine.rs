@@ -21,6 +21,7 @@ use super::reconnection::Reconnection;
 use super::route::Route;
 use super::shared_groups::SharedGroups;
 use super::stall::Stall;
+use super::suspension::Suspensions;
 use super::tunnels::Tunnels;
 use super::{Event, ReceiverConfig};
 use crate::qlog::{LocalEnd as Vantage, Qlog};
@@ -56,6 +57,7 @@ pub(super) struct Engine {
     /// Cursors that the state machine has.
     confirmed: Cursors,
     reconnection: Reconnection,
+    suspensions: Suspensions,
     /// Abandoned connections that still have to be closed.
     leaving: Vec<(Connection, u64, String)>,
     /// Why this connection has to be replaced by another one.
@@ -91,6 +93,7 @@ impl Engine {
         core_config.seed = rand::rng().random();
         core_config.check = config.check;
         core_config.verify_updates = config.verify_updates;
+        core_config.pinned_keys = config.pinned_keys.clone();
         core_config.feedback = true;
         let mut core = Core::new(core_config);
         let name = format!("receiver-{}", config.receiver_id);
@@ -112,6 +115,7 @@ impl Engine {
             cursors,
             confirmed: Cursors::new(),
             reconnection: Reconnection::new(config.known.clone(), now),
+            suspensions: Suspensions::default(),
             leaving: Vec::new(),
             reconnect: None,
             tick_at: now + TICK,
@@ -128,6 +132,8 @@ impl Engine {
     #[cfg(feature = "fault-injection")]
     pub(super) fn inject_faults(&mut self, faults: super::Faults) {
         self.core.set_dedupe_off(faults.dedupe_off);
+        self.core.set_signatures_off(faults.signatures_off);
+        self.core.set_hash_check_off(faults.hash_check_off);
         self.tunnels.inject_faults(faults);
     }
 
@@ -204,7 +210,9 @@ impl Engine {
             .as_ref()
             .and_then(|_| self.core.poll_timeout());
         let race = self.race.as_ref().and_then(Race::deadline);
-        [connection, core, race, self.reconnection.next_timeout()]
+        let suspensions = self.suspensions.next_timeout();
+        let reconnection = self.reconnection.next_timeout();
+        [connection, core, race, reconnection, suspensions]
             .into_iter()
             .flatten()
             .fold(self.tick_at, Instant::min)
@@ -252,8 +260,14 @@ impl Engine {
     }
 
     async fn drive(&mut self, now: Instant) {
+        if self.resume_channels(now) && self.connection.is_some() {
+            self.reconnect = Some("a suspended channel is tried again".to_owned());
+        }
         if self.reconnection.is_due(now) {
-            if self.delivery.is_crowded() {
+            if !self.core.wants_channels() {
+                let later = self.suspensions.next_timeout();
+                self.reconnection.postpone(later.unwrap_or(now + TICK));
+            } else if self.delivery.is_crowded() {
                 // Each connection brings a few events: an application that reads none gets no
                 // further connections.
                 self.reconnection.postpone(now + TICK);
@@ -389,7 +403,7 @@ impl Engine {
         }
         let stuck = self.config.channels.iter().find(|(channel, _)| {
             let head = self.core.stats(channel).map_or(0, |stats| stats.head);
-            self.stall.is_stuck(channel, head, now)
+            !self.core.is_suspended(channel) && self.stall.is_stuck(channel, head, now)
         });
         if let Some((channel, _)) = stuck {
             let reason = format!("the source has updates of {channel} that do not arrive");
@@ -486,6 +500,7 @@ mod tests {
             qlog: None,
             check: None,
             verify_updates: true,
+            pinned_keys: Vec::new(),
         };
         assert!(!format!("{config:?}").contains("1, 1, 1"));
     }

@@ -12,6 +12,7 @@ mod reconnection;
 mod route;
 mod shared_groups;
 mod stall;
+mod suspension;
 mod tunnels;
 
 use std::net::{IpAddr, SocketAddr};
@@ -20,7 +21,10 @@ use std::time::{Duration, SystemTime};
 
 pub use amt_tokio::RelayName;
 use bytes::Bytes;
-pub use flexicast::receiver::{ChannelStats, Check, DistrustedUpdate, ReceptionCounters, Validity};
+pub use flexicast::receiver::{
+    AuthenticationFailure, ChannelStats, Check, DistrustedUpdate, ReceptionCounters, Validity,
+};
+use flexicast::signing::{Lineage, VerifyingKey};
 use flexicast::{Cause, Cursor, Rung, Via};
 use tokio::sync::{mpsc, watch};
 use uuid::Uuid;
@@ -90,6 +94,9 @@ pub struct ReceiverConfig {
     /// Whether signed updates are verified; on by default. Only a load generator with many receivers
     /// of the same updates may do without.
     pub verify_updates: bool,
+    /// Keys that the source's updates have to be signed by, or by keys that these vouch for; without
+    /// any, the source states its keys.
+    pub pinned_keys: Vec<VerifyingKey>,
 }
 
 impl ReceiverConfig {
@@ -119,6 +126,7 @@ impl ReceiverConfig {
             qlog: None,
             check: None,
             verify_updates: true,
+            pinned_keys: Vec::new(),
         }
     }
 }
@@ -144,6 +152,10 @@ pub struct Relays {
 pub struct Faults {
     /// Whether updates that arrive twice are delivered twice.
     pub dedupe_off: bool,
+    /// Whether the flow's updates are taken as those of a source that does not sign.
+    pub signatures_off: bool,
+    /// Whether the bytes behind a signed header are taken unseen.
+    pub hash_check_off: bool,
     /// Whether a lost AMT relay is never replaced by another one.
     pub relay_failover_off: bool,
     /// Faults of the AMT gateways.
@@ -211,6 +223,13 @@ pub enum Event {
         /// The channel is not the one of the cursor any more: delivery starts over.
         resync: bool,
     },
+    /// The source signs the updates of this channel.
+    Lineage {
+        /// The channel.
+        channel: String,
+        /// Which key signed which updates, in the place of what was said before.
+        lineage: Lineage,
+    },
     /// Updates that are gone for good; it comes where they would have come.
     Gap {
         /// The channel.
@@ -241,6 +260,16 @@ pub enum Event {
         channel: String,
         /// The update, and why.
         found: DistrustedUpdate,
+    },
+    /// The source sends updates of this channel that no pinned key answers for: the receiver takes
+    /// nothing of the channel until it tries again.
+    AuthenticationFailed {
+        /// The channel.
+        channel: String,
+        /// The update, and why.
+        failure: AuthenticationFailure,
+        /// When the channel is tried again.
+        retry_in: Duration,
     },
     /// A message to all listeners of the channel's flow. It may get lost.
     Datagram {

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use flexicast::authentication::PacketAuthentication;
 use flexicast::control::{Credential, Endpoint};
 use flexicast::flow::RateControl;
-use flexicast::signing::Lineage;
+use flexicast::signing::{Endorsement, Lineage};
 use flexicast::source::Limits;
 use uuid::Uuid;
 
@@ -101,6 +102,9 @@ pub struct ChannelConfig {
     pub private: bool,
     /// Keys that sign its updates; without any, they are not signed.
     pub lineage: Lineage,
+    /// Signing keys of the source that vouch for each other: they replace those of channels that
+    /// were added before.
+    pub endorsements: Vec<Endorsement>,
     /// Its flow; `None` for unicast only.
     pub flow: Option<FlowSettings>,
 }
@@ -115,6 +119,7 @@ impl ChannelConfig {
             first: 1,
             private: false,
             lineage: Lineage::default(),
+            endorsements: Vec::new(),
             flow: None,
         }
     }
@@ -131,6 +136,8 @@ pub struct FlowSettings {
     pub rate_bps: u64,
     /// Rate control within that.
     pub control: RateControl,
+    /// Authentication of single packets; receivers that cannot have it get no flow then.
+    pub authentication: Option<PacketAuthentication>,
 }
 
 impl FlowSettings {

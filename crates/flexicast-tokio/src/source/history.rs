@@ -44,8 +44,9 @@ pub enum HistoryEventKind {
     },
     /// A receiver has moved to another rung.
     Moved(Move),
-    /// A failed attempt at a better rung: a move from that rung to the current one.
-    Tried(Move),
+    /// A report without a move: a failed attempt at a better rung, as a move from there to the
+    /// current one, or forged packets, from the current rung to itself.
+    Reported(Move),
     /// The cause of a move became known.
     Explained {
         /// The move's number.

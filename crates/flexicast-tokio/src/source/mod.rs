@@ -18,6 +18,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use flexicast::authentication::AuthenticationConfig;
 use flexicast::control::RelayHint;
 use flexicast::feedback::FEEDBACK_BIT;
 use flexicast::flow::FlowConfig;
@@ -36,6 +37,7 @@ pub use config::{
 };
 pub use counters::Counters;
 use engine::{Command, Engine, EngineChannel, EngineParts};
+pub use flexicast::authentication::{PacketAuthentication, TAGS_UP_TO};
 pub use flexicast::control::{Credential, SourceAddress};
 pub use flexicast::flow::{BreakerState, RateControl};
 pub use flexicast::rate::RatePolicy;
@@ -44,7 +46,7 @@ use history::EventLog;
 pub use history::{History, HistoryEvent, HistoryEventKind};
 pub use status::{
     ChannelBytes, ChannelStatus, FlowStatus, Lateness, LoadStatus, MassFallBack, Move, Overload,
-    ReceiverChannel, ReceiverStatus, SourceStatus,
+    ReceiverChannel, ReceiverStatus, SourceStatus, UNVERIFIED,
 };
 
 /// Requests that wait for the engine.
@@ -114,6 +116,7 @@ impl Source {
             seed: u64::from_le_bytes(random()?),
         })?;
         for (index, channel) in config.channels.iter().enumerate() {
+            core.set_endorsements(channel.endorsements.clone());
             core.set_lineage(index, channel.lineage.clone());
         }
         core.enable_feedback(random_secret()?, SHARD);
@@ -173,6 +176,13 @@ impl Source {
 /// A new flow: secret and Flow ID are fresh random for every flow and never stored.
 fn fresh_flow(config: &SourceConfig, flow: &FlowSettings) -> Result<FlowConfig, Error> {
     let max_udp_payload = flow.max_udp_payload(config.max_udp_payload);
+    let authentication = match flow.authentication {
+        Some(packets) => Some(AuthenticationConfig {
+            packets,
+            secret: random_secret()?,
+        }),
+        None => None,
+    };
     Ok(FlowConfig {
         udp_payload: max_udp_payload.min(DEFAULT_UDP_PAYLOAD),
         max_udp_payload,
@@ -181,6 +191,7 @@ fn fresh_flow(config: &SourceConfig, flow: &FlowSettings) -> Result<FlowConfig, 
         ack_delay: config.ack_delay,
         fall_back: config.fall_back,
         heartbeat: config.heartbeat,
+        authentication,
         ..FlowConfig::new(FlowId(random()?), random_secret()?)
     })
 }

@@ -168,6 +168,9 @@ pub struct ReceiverStatus {
     pub channels: Vec<ReceiverChannel>,
 }
 
+/// Cause of unicast for a receiver that does not verify the signatures of the channel's updates.
+pub const UNVERIFIED: &str = "unverified";
+
 /// A receiver in one channel.
 #[derive(Debug, Clone, Serialize)]
 pub struct ReceiverChannel {
@@ -177,7 +180,8 @@ pub struct ReceiverChannel {
     pub rung: String,
     /// Since when, in Unix milliseconds: the very time of the move that brought it there.
     pub since_ms: u64,
-    /// Why; nothing for one that has not moved since it connected.
+    /// Why; nothing for one that has not moved since it connected. [`UNVERIFIED`] is no cause of a
+    /// move.
     pub cause: Option<String>,
     /// The last `seq` that its outputs hold.
     pub cursor: Option<u64>,
@@ -187,8 +191,9 @@ pub struct ReceiverChannel {
     pub key_sequence: Option<u64>,
 }
 
-/// A move between rungs; or, with the cause `probe-timeout`, a better rung that a receiver tried
-/// and that brought nothing, which is no move.
+/// A move between rungs. No moves are those with the cause `probe-timeout`, a better rung that a
+/// receiver tried and that brought nothing, and those from a rung to itself, where the receiver
+/// reports forged packets.
 #[derive(Debug, Clone, Serialize)]
 pub struct Move {
     /// Number among all events since the source's start, as in

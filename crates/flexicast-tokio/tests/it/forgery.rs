@@ -3,13 +3,18 @@
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use flexicast::control::{Action, Control, ControlReader, Credential, Hello, Key, State};
+use flexicast::control::{
+    Action, Control, ControlReader, Credential, Hello, Key, Need, NeedReason, State,
+};
 use flexicast::frame::put_stream;
 use flexicast::protect::{Algorithm, HEADER_LEN, OVERHEAD, PacketKey};
+use flexicast::signing::{Era, Lineage, Signer};
 use flexicast::{PathId, Via};
 use flexicast_tokio::Rung;
 use flexicast_tokio::receiver::{Event, Validity};
+use flexicast_tokio::source::{HistoryEventKind, UNVERIFIED};
 use netio::MulticastSender;
+
 use uuid::Uuid;
 
 use crate::site::{LIMIT, Site, body};
@@ -170,4 +175,61 @@ async fn forged_bytes_are_fetched_again_by_unicast() {
     assert_eq!(probe.rung_of("lore"), Rung::Multicast);
     let counters = source.status().await.counters;
     assert_eq!((counters.protocol.needs, counters.violations), (3, 0));
+}
+
+/// A receiver of a version before signatures asks for a forged update: the source keeps it on
+/// unicast, knows why, and reports who asks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reports_of_forged_updates_name_the_receiver() {
+    let site = Site::new();
+    let mut config = site.config(crate::site::any_port());
+    let era = Era {
+        first: 1,
+        last: None,
+        incarnation: site.incarnation,
+        key: Signer::from_seed(&[1; 32]).unwrap().key(),
+    };
+    config.channels[0].lineage = Lineage::new(vec![era]).unwrap();
+    let source = site.start(config).await;
+    let mut member = Member::connect(source.addr);
+    let begun = Instant::now();
+    let cause = loop {
+        tokio::task::block_in_place(|| member.pump());
+        let status = source.status().await;
+        if let Some(receiver) = status.receivers.first() {
+            break receiver.channels[0].cause.clone();
+        }
+        assert!(begun.elapsed() < LIMIT, "not connected");
+    };
+    assert_eq!(cause.as_deref(), Some(UNVERIFIED));
+    for _ in 0..3 {
+        member.say(&Control::Need(Need {
+            channel: 1,
+            seq: 1,
+            offset: 0,
+            length: None,
+            reason: NeedReason::Forged as u64,
+        }));
+    }
+    while source.status().await.counters.protocol.forged_reports < 3 {
+        tokio::task::block_in_place(|| member.pump());
+        assert!(begun.elapsed() < LIMIT, "not reported");
+    }
+    let history = source.handle.history(0).await.unwrap();
+    let reports: Vec<_> = history
+        .events
+        .iter()
+        .filter_map(|event| match &event.what {
+            HistoryEventKind::Reported(step) => Some(step),
+            _ => None,
+        })
+        .collect();
+    let [report] = reports[..] else {
+        panic!("one in five minutes: {reports:?}");
+    };
+    let rungs = (report.from.as_str(), report.to.as_str());
+    assert_eq!(rungs, ("unicast", "unicast"));
+    let what = (report.channel.as_str(), report.cause.as_str());
+    assert_eq!(what, ("lore", "forged"));
+    assert_eq!(report.name, "forger");
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use flexicast_tokio::receiver::{Event, Verify};
+use flexicast_tokio::source::PacketAuthentication;
 use flexicast_tokio::{Rung, Via};
 use tokio::sync::mpsc;
 
@@ -44,6 +45,33 @@ async fn members_get_updates_by_the_flow_and_catch_up_from_the_store() {
             .await;
         first.handle.shutdown().await;
         late.handle.shutdown().await;
+    }
+}
+
+/// Packets and their tags come by multicast, and replicated.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn packets_are_authenticated_by_either_type() {
+    let auto = PacketAuthentication::Auto { tags_up_to: 1 };
+    let types = [PacketAuthentication::Signature, PacketAuthentication::Tags];
+    for packets in types.into_iter().chain([auto]) {
+        let site = Site::new();
+        let mut config = site.config(any_port());
+        if let Some(flow) = &mut config.channels[0].flow {
+            flow.authentication = Some(packets);
+        }
+        let source = site.start(config).await;
+        let mut native = site.receiver(source.addr);
+        native.until_rung(Rung::Multicast).await;
+        site.publish(&source.handle, 100).await;
+        native.until_seq(100).await;
+        let mut behind = site.behind(source.addr);
+        behind.until_rung(Rung::Replicated).await;
+        site.publish(&source.handle, 200).await;
+        for probe in [&mut native, &mut behind] {
+            probe.until_seq(300).await;
+            let by_flow = probe.by_flow("lore");
+            assert!(by_flow >= 180, "{by_flow} by the flow ({packets:?})");
+        }
     }
 }
 

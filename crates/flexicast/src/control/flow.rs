@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::relay::RelayHint;
 use super::{MAX_FRAME, MAX_NAME};
+use crate::authentication::{AuthenticationParameters, PublicKey};
 use crate::protect::{FlowSecret, SECRET_LEN};
 use crate::wire::{BufMutExt, Reader, WireError, version_of};
 use crate::{Cause, FlowId, PathId};
@@ -15,6 +16,7 @@ const TLV_CHANNEL: u64 = 0x02;
 const TLV_ENDPOINTS: u64 = 0x03;
 const TLV_RELAYS: u64 = 0x04;
 const TLV_HEARTBEAT: u64 = 0x05;
+const TLV_AUTHENTICATION: u64 = 0x06;
 const TLV_COPIES: u64 = 0x09;
 /// The most endpoints that one FC_ANNOUNCE lists.
 const MAX_ENDPOINTS: usize = 64;
@@ -51,6 +53,8 @@ pub struct Announce {
     pub channel: u64,
     /// Interval of PINGs on an idle flow.
     pub heartbeat: Duration,
+    /// Parameters by which the flow's packets are authenticated, if they are.
+    pub authentication: Option<AuthenticationParameters>,
 }
 
 impl Announce {
@@ -98,6 +102,9 @@ impl Announce {
             TLV_HEARTBEAT,
             &varint_bytes(self.heartbeat.as_millis() as u64),
         );
+        if let Some(AuthenticationParameters { tag_flow, key }) = &self.authentication {
+            put_tlv(out, TLV_AUTHENTICATION, &[&tag_flow.0[..], &key.0].concat());
+        }
         if self.copies {
             put_tlv(out, TLV_COPIES, &[]);
         }
@@ -123,6 +130,7 @@ impl Announce {
             flow_index: 0,
             channel: 0,
             heartbeat: Duration::from_secs(1),
+            authentication: None,
         };
         let mut listed = false;
         while r.remaining() > 0 {
@@ -133,6 +141,12 @@ impl Announce {
                 TLV_CHANNEL => announce.channel = value.varint()?,
                 TLV_HEARTBEAT => {
                     announce.heartbeat = Duration::from_millis(value.varint()?.clamp(10, 3_600_000))
+                }
+                TLV_AUTHENTICATION => {
+                    announce.authentication = Some(AuthenticationParameters {
+                        tag_flow: FlowId(value.array()?),
+                        key: PublicKey(value.array()?),
+                    });
                 }
                 TLV_COPIES => announce.copies = true,
                 TLV_RELAYS => RelayHint::read_list(&mut value, &mut announce.relays)?,

@@ -20,6 +20,8 @@ pub const CAPABILITY_AMT: u64 = 0x04;
 pub const CAPABILITY_FEEDBACK: u64 = 0x05;
 /// The receiver verifies signed updates.
 pub const CAPABILITY_SIGNATURES: u64 = 0x06;
+/// The receiver takes flows whose packets are authenticated.
+pub const CAPABILITY_PACKET_AUTHENTICATION: u64 = 0x07;
 
 /// Bytes of an enrolment before its token: the receiver's credential and its instance.
 const ENROL_HEAD: usize = 32 + 8;
@@ -174,6 +176,8 @@ impl Hello {
 
 /// A capability that a WELCOME may list: the source answers NEED.
 pub const SOURCE_ANSWERS_NEED: u64 = 0x01;
+/// The source sends KEYS.
+pub const SOURCE_SENDS_KEYS: u64 = 0x02;
 
 /// The answer to a HELLO: the receiver is served.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,10 +5,13 @@ mod addresses;
 mod feedback;
 mod flow;
 mod hello;
+mod keys;
 mod lineage;
 mod need;
 mod relay;
+mod tags;
 
+use signing::Endorsement;
 use zeroize::{Zeroize, Zeroizing};
 
 pub use addresses::{MAX_SOURCE_ADDRESSES, SourceAddress};
@@ -16,14 +19,15 @@ pub use feedback::FeedbackKey;
 pub use flow::{Action, Anchor, Announce, Endpoint, Key, RungNotice, State, Window};
 pub use hello::{
     CAPABILITY_AMT, CAPABILITY_COPIES, CAPABILITY_FEEDBACK, CAPABILITY_MULTICAST_IPV4,
-    CAPABILITY_MULTICAST_IPV6, CAPABILITY_SIGNATURES, Credential, Hello, Refusal,
-    SOURCE_ANSWERS_NEED, Welcome, WelcomeChannel,
+    CAPABILITY_MULTICAST_IPV6, CAPABILITY_PACKET_AUTHENTICATION, CAPABILITY_SIGNATURES, Credential,
+    Hello, Refusal, SOURCE_ANSWERS_NEED, SOURCE_SENDS_KEYS, Welcome, WelcomeChannel,
 };
 use hello::{count, cursor, put_cursor};
 pub use lineage::Lineage;
 pub(crate) use need::{NEED_AHEAD, NEEDS_PER_S};
 pub use need::{Need, NeedReason};
 pub use relay::{MAX_RELAYS, RelayAddress, RelayHint};
+pub use tags::TagKey;
 
 use crate::wire::{BufMutExt, Reader, WireError};
 use crate::{Cursor, FlowId};
@@ -43,6 +47,7 @@ const GAP: u64 = 0x05;
 const NEED: u64 = 0x06;
 const ADDRESSES: u64 = 0x07;
 const LINEAGE: u64 = 0x08;
+const KEYS: u64 = 0x09;
 const FC_ANNOUNCE: u64 = 0x10;
 const FC_STATE: u64 = 0x11;
 const FC_KEY: u64 = 0x12;
@@ -50,6 +55,7 @@ const FC_WINDOW: u64 = 0x13;
 const FC_RUNG: u64 = 0x14;
 const FC_FEEDBACK: u64 = 0x15;
 const FC_HEARD: u64 = 0x16;
+const FC_TAG_KEY: u64 = 0x17;
 
 /// A frame of the control stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,10 +98,14 @@ pub enum Control {
     Addresses(Vec<SourceAddress>),
     /// Source to receiver.
     Lineage(Lineage),
+    /// Source to receiver: signing keys that vouch for each other.
+    Keys(Vec<Endorsement>),
     /// Source to receiver.
     Feedback(FeedbackKey),
     /// Source to receiver: its feedback packets for this flow arrive.
     Heard(FlowId),
+    /// Source to receiver.
+    TagKey(TagKey),
 }
 
 impl Control {
@@ -169,6 +179,10 @@ impl Control {
                 lineage.put(&mut body);
                 LINEAGE
             }
+            Control::Keys(endorsements) => {
+                keys::put(endorsements, &mut body);
+                KEYS
+            }
             Control::Feedback(key) => {
                 key.put(&mut body);
                 FC_FEEDBACK
@@ -176,6 +190,10 @@ impl Control {
             Control::Heard(flow) => {
                 flow::put_flow(&mut body, *flow);
                 FC_HEARD
+            }
+            Control::TagKey(key) => {
+                key.put(&mut body);
+                FC_TAG_KEY
             }
         };
         out.put_varint(kind);
@@ -193,7 +211,7 @@ type FrameType = (
 );
 
 /// The types that this version knows; frames of other types are skipped.
-const FRAME_TYPES: [FrameType; 15] = [
+const FRAME_TYPES: [FrameType; 17] = [
     (HELLO, "HELLO", |r| Hello::read(r).map(Control::Hello)),
     (WELCOME, "WELCOME", |r| {
         Welcome::read(r).map(Control::Welcome)
@@ -216,6 +234,7 @@ const FRAME_TYPES: [FrameType; 15] = [
     (LINEAGE, "LINEAGE", |r| {
         Lineage::read(r).map(Control::Lineage)
     }),
+    (KEYS, "KEYS", |r| keys::read(r).map(Control::Keys)),
     (FC_ANNOUNCE, "FC_ANNOUNCE", |r| {
         Announce::read(r).map(Control::Announce)
     }),
@@ -232,6 +251,9 @@ const FRAME_TYPES: [FrameType; 15] = [
     }),
     (FC_HEARD, "FC_HEARD", |r| {
         flow::flow(r, "FC_HEARD").map(Control::Heard)
+    }),
+    (FC_TAG_KEY, "FC_TAG_KEY", |r| {
+        TagKey::read(r).map(Control::TagKey)
     }),
 ];
 

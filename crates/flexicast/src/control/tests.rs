@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
+use crate::authentication::{AuthenticationParameters, PublicKey};
 use crate::protect::FlowSecret;
 use crate::wire::BufMutExt;
 use crate::{Cause, FlowId, PathId};
@@ -91,6 +92,10 @@ pub(crate) fn samples() -> Vec<Control> {
             flow_index: 3,
             channel: 1,
             heartbeat: Duration::from_secs(1),
+            authentication: Some(AuthenticationParameters {
+                tag_flow: FlowId([9; 8]),
+                key: PublicKey([8; 32]),
+            }),
         }),
         Control::State(State {
             flow,
@@ -165,6 +170,11 @@ pub(crate) fn samples() -> Vec<Control> {
             secret: FlowSecret::from([8; 32]),
             algorithm: 0x1301,
         }),
+        Control::TagKey(TagKey {
+            flow,
+            receiver: 7,
+            secret: FlowSecret::from([6; 32]),
+        }),
         Control::Heard(flow),
     ]
 }
@@ -204,6 +214,7 @@ fn an_announce_without_endpoints_withdraws() {
         flow_index: 0,
         channel: 1,
         heartbeat: Duration::from_secs(1),
+        authentication: None,
     };
     Control::Announce(withdrawn.clone()).encode(&mut bytes);
     let mut reader = ControlReader::new();

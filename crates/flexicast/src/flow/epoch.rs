@@ -3,7 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::protect::{Algorithm, FlowSecret, KeyError, PacketKey};
+use crate::FlowId;
+use crate::protect::{Algorithm, FlowSecret, KeyError, MAX_PACKETS, PacketKey};
 
 /// An announced epoch begins after this time even if members have not confirmed it: a slow one must
 /// not keep the old key alive.
@@ -21,6 +22,47 @@ pub struct Epoch {
     /// Secret of the keys.
     pub secret: FlowSecret,
     pub(super) key: PacketKey,
+    /// Key of packets of tags.
+    tag_key: PacketKey,
+    /// Number of the next packet of tags.
+    pub(super) next_tag_packet: u64,
+}
+
+impl Epoch {
+    fn new(
+        sequence: u64,
+        first_pn: u64,
+        algorithm: Algorithm,
+        secret: FlowSecret,
+    ) -> Result<Self, KeyError> {
+        Ok(Epoch {
+            sequence,
+            first_pn,
+            key: PacketKey::new(algorithm, &secret)?,
+            tag_key: PacketKey::for_tags(algorithm, &secret)?,
+            next_tag_packet: 0,
+            secret,
+        })
+    }
+
+    /// Whether the key phase bit of its packets is set.
+    pub(super) fn phase(&self) -> bool {
+        self.sequence & 1 == 1
+    }
+
+    /// Seals the packet of tags in `packet`, whose payload ends at `end`. Returns whether it could:
+    /// the key protects as many packets as the other.
+    pub(super) fn seal_tags(&mut self, flow: FlowId, packet: &mut [u8], end: usize) -> bool {
+        let (number, phase) = (self.next_tag_packet, self.phase());
+        let may = number < MAX_PACKETS;
+        let sealed = may
+            && self
+                .tag_key
+                .seal(flow, number, phase, packet, end)
+                .is_some();
+        self.next_tag_packet += u64::from(sealed);
+        sealed
+    }
 }
 
 /// The live epochs: at most two.
@@ -33,17 +75,10 @@ pub(super) struct Epochs {
 
 impl Epochs {
     pub(super) fn new(algorithm: Algorithm, secret: FlowSecret) -> Result<Self, KeyError> {
-        let key = PacketKey::new(algorithm, &secret)?;
-        let current = Epoch {
-            // 0 is reserved: a receiver without a key reports it.
-            sequence: 1,
-            first_pn: 0,
-            secret,
-            key,
-        };
         Ok(Epochs {
             algorithm,
-            current,
+            // 0 is reserved: a receiver without a key reports it.
+            current: Epoch::new(1, 0, algorithm, secret)?,
             next: None,
         })
     }
@@ -59,12 +94,8 @@ impl Epochs {
     ) -> Result<(), KeyError> {
         let packets = |rate: u64| rate / 8 / udp_payload.max(1) as u64;
         let lead = rate.map_or(UNPACED_LEAD, |r| (packets(r) * 2 + 1024).min(UNPACED_LEAD));
-        let epoch = Epoch {
-            sequence: self.current.sequence + 1,
-            first_pn: next_pn + lead,
-            key: PacketKey::new(self.algorithm, &secret)?,
-            secret,
-        };
+        let sequence = self.current.sequence + 1;
+        let epoch = Epoch::new(sequence, next_pn + lead, self.algorithm, secret)?;
         self.next = Some((epoch, now + SWITCH_WITHIN));
         Ok(())
     }

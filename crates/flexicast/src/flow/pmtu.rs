@@ -33,12 +33,6 @@ const RAISE_TIMER: Duration = Duration::from_secs(600);
 /// tunnel, IPv6 in IPv6 and IPv4 in IPv4; Ethernet without a tunnel; the same with jumbo frames.
 const CANDIDATES: [usize; 6] = [1_232, 1_402, 1_442, 1_472, 8_902, 8_952];
 
-/// Returns where the frames of a full packet end.
-pub(super) fn frame_limit(udp_payload: usize) -> usize {
-    let frames = udp_payload.saturating_sub(OVERHEAD);
-    HEADER_LEN + frames / BLOCK_LEN * BLOCK_LEN
-}
-
 /// Size of a flow's packets at an instant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PacketSize {
@@ -90,6 +84,8 @@ struct Ceiling {
 pub(super) struct Pmtu {
     base: usize,
     max: usize,
+    /// Bytes behind each packet that are not its own.
+    trailer: usize,
     /// UDP payload of full packets.
     size: usize,
     /// Size that [`Pmtu::apply`] returned last, and the first packet number with it.
@@ -107,10 +103,12 @@ pub(super) struct Pmtu {
 
 impl Pmtu {
     /// Discovery of sizes above `base` up to `max`; `max` of no more than `base` switches it off.
-    pub(super) fn new(base: usize, max: usize) -> Self {
+    /// `trailer` bytes of each size are left free.
+    pub(super) fn new(base: usize, max: usize, trailer: usize) -> Self {
         Pmtu {
             base,
             max: max.max(base),
+            trailer,
             size: base,
             applied: (base, 0),
             probing: None,
@@ -128,7 +126,13 @@ impl Pmtu {
 
     /// Returns where the frames of a full packet end.
     pub(super) fn frame_limit(&self) -> usize {
-        frame_limit(self.size)
+        self.limit_of(self.size)
+    }
+
+    /// Returns where the frames of a packet of this size end.
+    pub(super) fn limit_of(&self, size: usize) -> usize {
+        let frames = size.saturating_sub(self.trailer + OVERHEAD);
+        HEADER_LEN + frames / BLOCK_LEN * BLOCK_LEN
     }
 
     /// Whether a packet whose frames end there is a full one: no update's end made it shorter.
@@ -139,7 +143,7 @@ impl Pmtu {
     /// Returns the next size to try after `size` that makes packets longer.
     fn candidate(&self, size: usize) -> Option<usize> {
         let mut all = CANDIDATES.into_iter().chain([self.max]);
-        all.find(|next| *next <= self.max && frame_limit(*next) > frame_limit(size))
+        all.find(|next| *next <= self.max && self.limit_of(*next) > self.limit_of(size))
     }
 
     fn status(&self) -> PacketSize {
@@ -430,9 +434,9 @@ impl FlowSender {
     }
 
     /// Fills a packet with a probe of this size.
-    pub(super) fn put_probe(out: &mut Vec<u8>, start: usize, size: usize) {
+    pub(super) fn put_probe(&self, out: &mut Vec<u8>, start: usize, size: usize) {
         frame::put_ping(out);
-        out.resize(start + frame_limit(size), 0);
+        out.resize(start + self.pmtu.limit_of(size), 0);
     }
 }
 
@@ -459,7 +463,7 @@ mod tests {
         fn new(members: u64) -> Self {
             let now = Instant::now();
             let mut bench = Bench {
-                pmtu: Pmtu::new(1_180, LARGE),
+                pmtu: Pmtu::new(1_180, LARGE, 0),
                 members: BTreeMap::new(),
                 ledger: Ledger::new(0),
                 now,
@@ -554,7 +558,7 @@ mod tests {
 
     #[test]
     fn sizes_that_make_no_longer_packets_are_left_out() {
-        let next = |max, size| Pmtu::new(1_180, max).candidate(size);
+        let next = |max, size| Pmtu::new(1_180, max, 0).candidate(size);
         assert_eq!(next(1_452, 1_402), Some(1_442));
         assert_eq!(next(1_452, 1_442), None, "the same whole blocks");
         assert_eq!(next(1_300, 1_232), Some(1_300));

@@ -206,6 +206,30 @@ mod tests {
         );
     }
 
+    /// A grant that ends within the header of an update lets none of it be sent.
+    #[test]
+    fn the_first_frame_of_a_signed_update_has_its_header() {
+        let mut signed = vec![signing::SIGNED, 0, 77];
+        signed.resize(100, 1);
+        let mut queue = SendQueue::new();
+        queue.push(1, Bytes::from(signed.clone()), true);
+        let front = &queue.updates[0];
+        assert_eq!((front.first_frame_len(), front.last_of_next()), (80, 79));
+        queue.advance(80);
+        let front = &queue.updates[0];
+        assert_eq!((front.first_frame_len(), front.last_of_next()), (0, 80));
+        // One that is all header, and one that states more than it has.
+        for length in [80, 50] {
+            let mut queue = SendQueue::new();
+            queue.push(1, Bytes::from(signed[..length].to_vec()), true);
+            assert_eq!(queue.updates[0].last_of_next(), length - 1);
+        }
+        let mut queue = self::queue();
+        assert_eq!(queue.updates[0].last_of_next(), 0, "not signed");
+        queue.advance(30);
+        assert_eq!(queue.updates[0].last_of_next(), 30);
+    }
+
     #[test]
     fn blocked_updates_are_nothing_to_send() {
         let mut queue = queue();

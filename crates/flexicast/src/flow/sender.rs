@@ -15,6 +15,7 @@ use super::pings::Pings;
 use super::pmtu::Pmtu;
 use super::queue::SendQueue;
 use super::shared_repairs::SharedRepairs;
+use crate::authentication::{AuthenticationConfig, AuthenticationParameters, Sealer};
 use crate::protect::{Algorithm, FlowSecret, KeyError, MAX_PACKETS};
 use crate::trace::TracedFrame;
 use crate::{Cause, DEFAULT_UDP_PAYLOAD, FlowId, PathId};
@@ -52,6 +53,9 @@ pub struct FlowConfig {
     pub heartbeat: Duration,
     /// Packets that one key epoch protects at most (RFC 9001 section 6.6).
     pub epoch_packets: u64,
+    /// Authentication of single packets; `None` for packets that any holder of the flow's key can
+    /// make.
+    pub authentication: Option<AuthenticationConfig>,
 }
 
 impl FlowConfig {
@@ -69,6 +73,7 @@ impl FlowConfig {
             fall_back: Duration::from_millis(150),
             heartbeat: Duration::from_secs(1),
             epoch_packets: MAX_PACKETS,
+            authentication: None,
         }
     }
 }
@@ -129,6 +134,10 @@ pub struct FlowStats {
     pub pings: u64,
     /// Probes of larger packets among the packets.
     pub probes: u64,
+    /// Packets of tags, which are not among the packets.
+    pub tag_packets: u64,
+    /// Packets that were signed, among the packets.
+    pub signed: u64,
     /// DATAGRAM frames sent.
     pub datagrams: u64,
     /// Updates that were taken off the flow before all of them was sent.
@@ -173,6 +182,7 @@ pub struct FlowSender {
     pub(super) pacer: Pacer,
     pub(super) pings: Pings,
     pub(super) pmtu: Pmtu,
+    pub(super) sealer: Option<Sealer>,
     pub(super) checks: MemberChecks,
     /// Newest packet with data.
     pub(super) last_data: Option<u64>,
@@ -191,6 +201,9 @@ impl FlowSender {
         // The secret's only home is its epoch, which erases it at its end.
         let secret = std::mem::take(&mut config.secret);
         let epochs = Epochs::new(config.algorithm, secret)?;
+        let authentication = config.authentication.take();
+        let sealer = authentication.as_ref().map(Sealer::new).transpose()?;
+        let trailer = sealer.as_ref().map_or(0, |_| Sealer::TRAILER);
         let delays = Delays::new(config.ack_delay, config.fall_back, config.heartbeat);
         Ok(FlowSender {
             pings: Pings::new(config.ack_delay),
@@ -204,7 +217,8 @@ impl FlowSender {
             window: Window::unlimited(),
             listeners: 0,
             pacer: Pacer::new(&config),
-            pmtu: Pmtu::new(config.udp_payload, config.max_udp_payload),
+            pmtu: Pmtu::new(config.udp_payload, config.max_udp_payload, trailer),
+            sealer,
             checks: MemberChecks::default(),
             last_data: None,
             events: VecDeque::new(),
@@ -219,9 +233,34 @@ impl FlowSender {
         })
     }
 
-    /// Returns its parameters; the secret is blanked out.
+    /// Returns its parameters; the secret is blanked out, and the authentication left out.
     pub fn config(&self) -> &FlowConfig {
         &self.config
+    }
+
+    /// Returns what receivers need to know of the authentication of its packets, if there is one.
+    pub fn authentication(&self) -> Option<AuthenticationParameters> {
+        self.sealer.as_ref().map(Sealer::parameters)
+    }
+
+    /// Whether receivers have tags, and this one has none.
+    pub fn lacks_tags(&self, receiver: MemberId) -> bool {
+        let sealer = self.sealer.as_ref();
+        sealer.is_some_and(|sealer| sealer.lacks(receiver))
+    }
+
+    /// Makes a key for a receiver's tags, which replaces an earlier one. Returns its number and
+    /// secret; `None` where packets have no tags, or no key can be made: the receiver is left with
+    /// signatures then.
+    pub fn admit_to_tags(&mut self, receiver: MemberId) -> Option<(u32, FlowSecret)> {
+        self.sealer.as_mut()?.admit(receiver).ok().flatten()
+    }
+
+    /// Makes no more tags for a receiver, which has left the flow.
+    pub fn remove_from_tags(&mut self, receiver: MemberId) {
+        if let Some(sealer) = &mut self.sealer {
+            sealer.remove(receiver);
+        }
     }
 
     /// Keeps silent members on the flow, a fault for tests that must notice.
@@ -279,9 +318,11 @@ impl FlowSender {
         self.epoch_used() >= most - EPOCH_RESERVE.min(most / 8)
     }
 
-    /// Packets of the current epoch.
+    /// Packets of the current epoch: of either kind, which have keys of their own.
     fn epoch_used(&self) -> u64 {
-        self.next_pn().saturating_sub(self.epochs.current.first_pn)
+        let epoch = &self.epochs.current;
+        let packets = self.next_pn().saturating_sub(epoch.first_pn);
+        packets.max(epoch.next_tag_packet)
     }
 
     /// Whether the current key has protected all the packets that it may.
@@ -461,8 +502,10 @@ impl FlowSender {
                 .map(|at| at.max(self.pacer.ready_at(now)))
         };
         let switch = self.epochs.next.as_ref().map(|(_, by)| *by);
+        let tags = self.sealer.as_ref().filter(|sealer| sealer.has_tags());
         [
             send_at,
+            tags.map(|_| now),
             self.checks.next_timeout(),
             self.pacer.next_timeout(),
             self.sizes_timeout(now),

@@ -6,8 +6,8 @@ use bytes::Bytes;
 
 use super::ledger::{PacketContents, StreamRange};
 use super::pings::MIN_TAIL_PROBE;
-use super::pmtu::frame_limit;
 use super::sender::{FlowEvent, FlowSender};
+use crate::authentication::Sealer;
 use crate::frame;
 use crate::protect::{HEADER_LEN, TAG_LEN};
 use crate::trace;
@@ -19,7 +19,7 @@ impl FlowSender {
     /// Queues a message that is sent once and not repaired. Returns whether there was room, both in
     /// the queue and in a packet of the smallest full size.
     pub fn push_datagram(&mut self, data: Bytes) -> bool {
-        let limit = frame_limit(self.config.udp_payload);
+        let limit = self.pmtu.limit_of(self.config.udp_payload);
         let fits = data.len() + 8 <= limit - HEADER_LEN;
         fits && self.is_heard() && self.queue.push_datagram(data)
     }
@@ -50,7 +50,47 @@ impl FlowSender {
 
     /// Makes the next packet like [`FlowSender::poll_transmit`], after the bytes that `out` holds:
     /// the packets of a train stand where they are sent from.
+    ///
+    /// Tags of packets go before many more packets, and at the latest when there is nothing else to
+    /// send now.
     pub fn append_packet(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
+        let are_due = self.sealer.as_ref().is_some_and(Sealer::are_tags_due);
+        (are_due && self.append_tags(out)) || self.append_frames(now, out) || self.append_tags(out)
+    }
+
+    /// Makes a packet of tags, if any wait. It is neither acknowledged nor repaired: what lacks its
+    /// tag is.
+    fn append_tags(&mut self, out: &mut Vec<u8>) -> bool {
+        let Some(sealer) = &mut self.sealer else {
+            return false;
+        };
+        let (flow, tags) = (sealer.tag_flow(), sealer.take_tags());
+        let Some(tags) = tags else {
+            return false;
+        };
+        let start = out.len();
+        out.extend_from_slice(&[0; HEADER_LEN]);
+        out.extend_from_slice(&tags);
+        let end = out.len() - start;
+        out.extend_from_slice(&[0; TAG_LEN]);
+        let epoch = &mut self.epochs.current;
+        if !epoch.seal_tags(flow, &mut out[start..], end) {
+            out.truncate(start);
+            return false;
+        }
+        let len = out.len() - start;
+        self.stats.tag_packets += 1;
+        self.stats.bytes += len as u64;
+        // They take part of the rate, which knows nothing else of them.
+        self.pacer.on_probe(len);
+        if let Some(frames) = &mut self.traced {
+            frames.clear();
+        }
+        true
+    }
+
+    /// Makes the next packet with frames.
+    fn append_frames(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
         if !self.has_frames() {
             self.pacer.on_app_limited(now);
         }
@@ -67,7 +107,7 @@ impl FlowSender {
         let mut contents = PacketContents::Ping;
         let probe = self.pmtu.due_probe(now);
         match probe {
-            Some(size) => Self::put_probe(out, start, size),
+            Some(size) => self.put_probe(out, start, size),
             None => {
                 let limit = start + self.pmtu.frame_limit();
                 self.put_frames(now, out, limit, &mut contents);
@@ -91,9 +131,8 @@ impl FlowSender {
         // samples.
         out.extend_from_slice(&[0; TAG_LEN]);
         let packet = &mut out[start..];
-        let len = packet.len();
         let epoch = &mut self.epochs.current;
-        let phase = epoch.sequence & 1 == 1;
+        let phase = epoch.phase();
         if epoch
             .key
             .seal(self.config.flow, pn, phase, packet, end)
@@ -103,6 +142,11 @@ impl FlowSender {
             out.truncate(start);
             return false;
         }
+        if let Some(sealer) = &mut self.sealer {
+            self.stats.signed += u64::from(sealer.is_signing());
+            sealer.seal(pn, out, start, self.pmtu.frame_limit() - HEADER_LEN);
+        }
+        let len = out.len() - start;
         self.stats.packets += 1;
         self.stats.bytes += len as u64;
         let full = probe.is_none() && self.pmtu.is_full(end);

@@ -1,5 +1,6 @@
 use proptest::prelude::*;
 
+use super::signed::MAX_CLEARED;
 use super::*;
 use crate::Via;
 
@@ -522,6 +523,7 @@ fn signed() -> (Merge, [Vec<u8>; 2]) {
     merge.set_signatures(Some(Signatures {
         channel: "lore".into(),
         lineage: signing::Lineage::new(vec![era]).unwrap(),
+        required: false,
     }));
     let updates = [1, 2].map(|seq| {
         let statement = signing::Statement {

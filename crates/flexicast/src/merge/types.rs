@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use signing::{Forgery, Lineage};
+use signing::{Forgery, Lineage, VerifyingKey};
 
 use crate::Via;
 use crate::control::NeedReason;
@@ -38,6 +38,8 @@ pub struct Signatures {
     pub channel: String,
     /// Its keys.
     pub lineage: Lineage,
+    /// Whether updates of the unicast path have to be signed, too.
+    pub required: bool,
 }
 
 impl Signatures {
@@ -48,6 +50,20 @@ impl Signatures {
     pub fn verify(&self, seq: u64, signed: &[u8]) -> Result<(), Forgery> {
         self.lineage.verify(&self.channel, seq, signed)
     }
+
+    /// Restricts them to these keys.
+    pub(crate) fn trust_only(&mut self, keys: Vec<VerifyingKey>) {
+        self.lineage.trust_only(keys);
+    }
+}
+
+/// Update of the unicast path that the source did not sign with a key that the receiver pins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AuthenticationFailure {
+    /// The update.
+    pub seq: u64,
+    /// Why.
+    pub forgery: Forgery,
 }
 
 /// A whole update, in order.
@@ -103,8 +119,21 @@ pub struct MergeStats {
     pub duplicates: u64,
     /// Times that bytes of an update contradicted each other.
     pub mismatches: u64,
+    /// Headers and whole updates that the flow brought and the source did not sign.
+    pub forged: u64,
+    /// Those of them for which a signature or hashes were checked.
+    pub failed_checks: u64,
     /// Updates whose flow bytes were dropped, to be had by the unicast path.
     pub refetched: u64,
     /// Those of them that the source, too, sent with these bytes: they only seemed to be invalid.
     pub cleared: u64,
+}
+
+impl MergeStats {
+    /// Counts bytes that the source did not sign. `checked` says that a signature or hashes were
+    /// checked to find that out: all else costs next to nothing.
+    pub(super) fn count_forgery(&mut self, checked: bool) {
+        self.forged += 1;
+        self.failed_checks += u64::from(checked);
+    }
 }

@@ -5,6 +5,7 @@
 //! [`Receiver::disconnected`] mark their ends. Delivered updates and bytes of the unicast path
 //! stay; bytes of the flow end with their connection.
 
+mod authenticity;
 mod flow;
 mod need;
 mod timer;
@@ -16,15 +17,16 @@ use std::time::{Duration, Instant};
 
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
+use signing::VerifyingKey;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use crate::control::{
     CAPABILITY_AMT, CAPABILITY_COPIES, CAPABILITY_FEEDBACK, CAPABILITY_MULTICAST_IPV4,
-    CAPABILITY_MULTICAST_IPV6, CAPABILITY_SIGNATURES, Control, ControlReader, Hello, Lineage,
-    SOURCE_ANSWERS_NEED, Welcome,
+    CAPABILITY_MULTICAST_IPV6, CAPABILITY_PACKET_AUTHENTICATION, CAPABILITY_SIGNATURES, Control,
+    ControlReader, Hello, SOURCE_ANSWERS_NEED, SOURCE_SENDS_KEYS, Welcome,
 };
-pub use crate::merge::{Check, DistrustedUpdate, Output, Validity};
+pub use crate::merge::{AuthenticationFailure, Check, DistrustedUpdate, Output, Validity};
 use crate::merge::{MAX_BUFFERED, Merge, Signatures};
 use crate::pace::TokenBucket;
 pub use crate::trace::FlowInput;
@@ -34,7 +36,7 @@ use crate::{Cursor, FlowId, PathId, WireError};
 use flow::Flow;
 use need::BlockedUpdate;
 use timer::{FlowTimer, Timer, TimerTable};
-use trust::Trust;
+use trust::{Loss, Trust};
 pub use types::{ChannelStats, ReceiverConfig, ReceiverEvent, ReceptionCounters, Rungs};
 
 /// Minimum interval between reports of cursors.
@@ -42,6 +44,9 @@ const CURSOR_EVERY: Duration = Duration::from_secs(1);
 /// Bytes of updates out of order from the unicast path that a receiver holds; a source sends what
 /// is next before it sends so much else.
 const MAX_HELD: usize = MAX_BUFFERED * 2 + crate::MAX_UPDATE;
+
+/// Updates of a channel of which a part has come, whichever path brought it.
+const MAX_PARTS: usize = 65_536;
 
 #[derive(Debug)]
 struct Channel {
@@ -58,8 +63,12 @@ struct Channel {
     /// The update that later ones wait for.
     blocked: Option<BlockedUpdate>,
     trust: Trust,
+    /// Limit on failed checks of what the flow brings.
+    failed_checks: TokenBucket,
     /// Number of cleared updates that the flows have been credited with.
     cleared: u64,
+    /// Whether it is left out of connections.
+    suspended: bool,
 }
 
 /// The state machine.
@@ -84,6 +93,10 @@ pub struct Receiver {
     last_cursor: Option<Instant>,
     need_limit: TokenBucket,
     rng: SmallRng,
+    /// Keys that the source has proved on this connection to be those of a pinned key.
+    trusted: Option<Vec<VerifyingKey>>,
+    /// Number of KEYS on this connection: each may cost many checks of signatures.
+    keys_frames: u32,
 }
 
 impl Receiver {
@@ -103,7 +116,9 @@ impl Receiver {
                 cursor_due: false,
                 blocked: None,
                 trust: Trust::default(),
+                failed_checks: trust::failed_check_limit(),
                 cleared: 0,
+                suspended: false,
             }
         });
         Receiver {
@@ -122,6 +137,8 @@ impl Receiver {
             last_cursor: None,
             need_limit: need::limit(),
             rng: SmallRng::seed_from_u64(config.seed),
+            trusted: None,
+            keys_frames: 0,
             config,
         }
     }
@@ -142,6 +159,14 @@ impl Receiver {
         }
     }
 
+    /// Takes what is behind a genuine header unseen, a fault for tests that must notice.
+    #[cfg(feature = "fault-injection")]
+    pub fn set_hash_check_off(&mut self, off: bool) {
+        for channel in &mut self.channels {
+            channel.merge.set_hash_check_off(off);
+        }
+    }
+
     /// Sends HELLO: the handshake is complete and the source verified.
     pub fn connected(&mut self) {
         self.connected = true;
@@ -153,6 +178,7 @@ impl Receiver {
             channels: self
                 .channels
                 .iter()
+                .filter(|c| !c.suspended)
                 .map(|c| (c.name.clone(), Self::position(c)))
                 .collect(),
             capabilities: self.capabilities(),
@@ -169,6 +195,10 @@ impl Receiver {
             (rungs.amt_v4 || rungs.amt_v6, CAPABILITY_AMT),
             (self.config.feedback, CAPABILITY_FEEDBACK),
             (self.config.signatures, CAPABILITY_SIGNATURES),
+            (
+                self.config.packet_authentication,
+                CAPABILITY_PACKET_AUTHENTICATION,
+            ),
         ];
         let has = all.into_iter().filter(|(can, _)| *can);
         has.map(|(_, capability)| capability).collect()
@@ -187,6 +217,7 @@ impl Receiver {
     pub fn disconnected(&mut self) {
         self.connected = false;
         self.welcomed = false;
+        (self.trusted, self.keys_frames) = (None, 0);
         self.control = ControlReader::new();
         self.control_out.clear();
         self.feedback_out.clear();
@@ -203,7 +234,28 @@ impl Receiver {
     /// Whether unicast streams may be read: the source has numbered the channels, and there is room
     /// for what the streams carry.
     pub fn wants_unicast(&self) -> bool {
-        self.welcomed && self.channels.iter().all(|c| !c.merge.is_full())
+        // Before a receiver that pins keys can verify what the streams carry, it leaves it there.
+        let can_verify = self.config.pinned_keys.is_empty() || self.trusted.is_some();
+        let takes = |c: &Channel| !c.merge.is_full() && c.merge.failure().is_none();
+        self.welcomed && can_verify && self.channels.iter().all(takes)
+    }
+
+    /// Leaves a channel out of the next connections, or takes it in again: the source failed to
+    /// authenticate its updates.
+    pub fn suspend(&mut self, channel: &str, suspended: bool) {
+        let named = self.channels.iter_mut().filter(|c| c.name == channel);
+        named.for_each(|channel| channel.suspended = suspended);
+    }
+
+    /// Whether a channel is left out of connections.
+    pub fn is_suspended(&self, channel: &str) -> bool {
+        let mut named = self.channels.iter().filter(|c| c.name == channel);
+        named.any(|channel| channel.suspended)
+    }
+
+    /// Whether any channel is not suspended: otherwise there is nothing to connect for.
+    pub fn wants_channels(&self) -> bool {
+        self.channels.iter().any(|channel| !channel.suspended)
     }
 
     /// Returns the bytes that are held for the application and for what is still missing: updates
@@ -281,6 +333,7 @@ impl Receiver {
         stats.reception.duplicates += merge.duplicates;
         stats.reception.mismatches += merge.mismatches;
         stats.reception.refetched += merge.refetched;
+        stats.reception.forged += merge.forged;
         stats.head = stats.head.max(channel.merge.next() - 1);
         Some(stats)
     }
@@ -324,12 +377,14 @@ impl Receiver {
                 Control::Rung(notice) => self.on_rung(notice, now),
                 Control::Feedback(key) => self.on_feedback_key(&key),
                 Control::Heard(flow) => self.on_heard(flow, now),
+                Control::TagKey(key) => self.on_tag_key(&key),
                 Control::Gap {
                     channel,
                     first,
                     last,
                 } => self.on_gap(channel, first, last)?,
                 Control::Lineage(lineage) => self.on_lineage(lineage)?,
+                Control::Keys(endorsements) => self.on_keys(&endorsements)?,
                 Control::Addresses(addresses) => {
                     self.events.push_back(ReceiverEvent::Addresses(addresses))
                 }
@@ -386,13 +441,19 @@ impl Receiver {
             }
             channel.merge.set_source_answers(answers);
             // A source that signs says so next, and before it announces a flow.
-            channel.merge.set_signatures(None);
+            let required = !self.config.pinned_keys.is_empty();
+            let signatures = required.then(|| Signatures {
+                channel: w.name.clone(),
+                lineage: signing::Lineage::default(),
+                required,
+            });
+            channel.merge.set_signatures(signatures);
             let next = channel.merge.next();
             if w.first > next {
                 channel.merge.pass_over(next..w.first);
             }
             if forged {
-                self.lose_trust(at, 0, now);
+                self.lose_trust(at, Loss::Connection { tolerated: 0 }, now);
             }
             self.events.push_back(ReceiverEvent::Welcome {
                 channel: w.name,
@@ -402,22 +463,9 @@ impl Receiver {
                 resync,
             });
         }
-        Ok(())
-    }
-
-    fn on_lineage(&mut self, lineage: Lineage) -> Result<(), WireError> {
-        let number = Some(lineage.channel);
-        let Some(channel) = self.channels.iter_mut().find(|c| c.number == number) else {
-            return Err(WireError::invalid(
-                "LINEAGE",
-                "a channel that WELCOME did not name",
-            ));
-        };
-        if self.config.verify_updates {
-            channel.merge.set_signatures(Some(Signatures {
-                channel: channel.name.clone(),
-                lineage: lineage.eras,
-            }));
+        let sends_keys = welcome.capabilities.contains(&SOURCE_SENDS_KEYS);
+        if !self.config.pinned_keys.is_empty() && !sends_keys {
+            self.fail_unsigned();
         }
         Ok(())
     }
@@ -468,7 +516,17 @@ impl Receiver {
                     channel.merge.add_unicast(seq, 0, &data, data.len() as u64);
                 }
             }
-            if !awaited && channel.merge.buffered_unicast() > MAX_HELD {
+            if let Some(failure) = channel.merge.failure() {
+                // The owner ends the connection; until then there is nothing to read on for.
+                self.events.push_back(ReceiverEvent::AuthenticationFailed {
+                    channel: channel.name.clone(),
+                    failure,
+                });
+                return Ok(());
+            }
+            let parts = channel.merge.partial_updates();
+            let is_crowded = channel.merge.buffered_unicast() > MAX_HELD || parts > MAX_PARTS;
+            if !awaited && is_crowded {
                 return Err(WireError::invalid(
                     "unicast stream",
                     "more updates out of order than a receiver holds",

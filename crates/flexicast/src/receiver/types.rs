@@ -1,10 +1,13 @@
 //! Configuration and events of a receiver.
 
 use bytes::Bytes;
+use signing::Lineage;
 use uuid::Uuid;
 
 use crate::control::{Credential, Endpoint, RelayHint, SourceAddress};
-use crate::merge::{Check, DistrustedUpdate};
+use signing::VerifyingKey;
+
+use crate::merge::{AuthenticationFailure, Check, DistrustedUpdate};
 use crate::{Cause, Cursor, FlowId, Rung};
 
 /// Configuration of a receiver.
@@ -35,6 +38,11 @@ pub struct ReceiverConfig {
     /// Whether it verifies them; on by default. Only a load generator with many receivers of the
     /// same updates may do without.
     pub verify_updates: bool,
+    /// Keys that the receiver trusts to sign updates, and to vouch for other keys. With any, it hands
+    /// on nothing that is not signed, by whatever path it came.
+    pub pinned_keys: Vec<VerifyingKey>,
+    /// Whether the receiver takes flows whose packets are authenticated; on by default.
+    pub packet_authentication: bool,
     /// Seed for jitter: a random one in real programs.
     pub seed: u64,
 }
@@ -59,6 +67,8 @@ impl ReceiverConfig {
             feedback: false,
             signatures: true,
             verify_updates: true,
+            pinned_keys: Vec::new(),
+            packet_authentication: true,
             seed: 0,
         }
     }
@@ -115,6 +125,13 @@ pub enum ReceiverEvent {
         first: u64,
         /// The incarnation is not the one of the cursor: delivery starts over.
         resync: bool,
+    },
+    /// The source signs the updates of this channel.
+    Lineage {
+        /// The channel's name.
+        channel: String,
+        /// Which key signed which updates, in the place of what was said before.
+        lineage: Lineage,
     },
     /// The source turned the receiver away.
     Refused {
@@ -206,6 +223,15 @@ pub enum ReceiverEvent {
         /// The update.
         seq: u64,
     },
+    /// The source sent an update of this channel that no pinned key answers for. Nothing of the
+    /// channel is taken on this connection any more: end it, and see
+    /// [`super::Receiver::suspend`].
+    AuthenticationFailed {
+        /// The channel's name.
+        channel: String,
+        /// The update, and why.
+        failure: AuthenticationFailure,
+    },
     /// A message to all listeners of the channel's flow.
     Datagram {
         /// The channel's name.
@@ -229,6 +255,12 @@ pub struct ChannelStats {
     pub tunnelled_packets: u64,
     /// Flow packets for whose updates there was no room: they come again on the unicast path.
     pub no_room: u64,
+    /// Flow packets that opened under the flow's key, and that the source did not send: their
+    /// signature was wrong. They count as invalid, too.
+    pub forged_packets: u64,
+    /// Flow packets that were dropped because no tag came for them: those of a forger, and those
+    /// whose tags were lost.
+    pub untagged_packets: u64,
     /// Key epochs that were learnt.
     pub keys: u64,
     /// Updates that the source took off the flow before all of them was sent.
@@ -255,4 +287,7 @@ pub struct ReceptionCounters {
     /// Updates whose bytes from the flow were dropped, and fetched again by unicast.
     #[cfg_attr(feature = "serde", serde(default))]
     pub refetched: u64,
+    /// Headers and whole updates that the flow brought and the source did not sign.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub forged: u64,
 }

@@ -11,7 +11,9 @@ use super::session::Session;
 use super::subscription::Subscription;
 use super::types::{FIRST_UPDATES, SessionId, SourceEvent, channel_number, close};
 use crate::Cursor;
-use crate::control::{Control, Hello, Refusal, SOURCE_ANSWERS_NEED, Welcome, WelcomeChannel};
+use crate::control::{
+    Control, Hello, Refusal, SOURCE_ANSWERS_NEED, SOURCE_SENDS_KEYS, Welcome, WelcomeChannel,
+};
 
 impl Source {
     /// Whether a HELLO makes sense here.
@@ -138,21 +140,27 @@ impl Source {
         };
         session.say(&Control::Welcome(Welcome {
             channels: welcome,
-            capabilities: vec![SOURCE_ANSWERS_NEED],
+            capabilities: vec![SOURCE_ANSWERS_NEED, SOURCE_SENDS_KEYS],
         }));
-        for subscription in &subscriptions {
-            let index = subscription.channel;
+        let indices = || {
+            subscriptions
+                .iter()
+                .map(|subscription| subscription.channel)
+        };
+        if session.verifies() {
+            let channels = indices().filter_map(|index| Some((index, self.channels.get(index)?)));
+            let lineages = channels.filter_map(|(index, channel)| channel.lineage_frame(index));
+            lineages.for_each(|lineage| session.say(&lineage));
+            // Behind all of them: a receiver that pins a key waits for it.
+            session.say(&Control::Keys(self.endorsements.clone()));
+        }
+        for index in indices() {
             let Some(channel) = self.channels.get_mut(index) else {
                 continue;
             };
             channel.direct.insert(id);
-            if !channel.is_for(session) {
-                continue;
-            }
-            if let Some(lineage) = channel.lineage_frame(index) {
-                session.say(&lineage);
-            }
-            if let Some(announce) = channel.announcement(index) {
+            let announce = channel.announcement(index);
+            if let Some(announce) = announce.filter(|_| channel.is_for(session)) {
                 session.say(&Control::Announce(announce));
             }
         }

@@ -146,9 +146,13 @@ impl Channel {
         }
     }
 
-    /// Whether a receiver may have the flow: it verifies updates, or they are not signed.
+    /// Whether a receiver may have the flow: it verifies updates, or they are not signed; and the
+    /// same of its packets.
     pub(super) fn is_for(&self, session: &Session) -> bool {
-        self.lineage.eras().is_empty() || session.verifies()
+        let flow = self.flow.as_ref();
+        let is_authenticated = flow.is_some_and(|flow| flow.authentication().is_some());
+        (self.lineage.eras().is_empty() || session.verifies())
+            && (!is_authenticated || session.authenticates_packets())
     }
 
     /// Returns the frame with the keys of its updates, if they are signed.
@@ -162,7 +166,8 @@ impl Channel {
     }
 
     pub(super) fn announcement(&self, index: ChannelIndex) -> Option<Announce> {
-        let config = self.flow.as_ref()?.config();
+        let flow = self.flow.as_ref()?;
+        let config = flow.config();
         Some(Announce {
             flow: config.flow,
             sequence: self.announce_sequence,
@@ -174,6 +179,7 @@ impl Channel {
             flow_index: self.flow_index,
             channel: channel_number(index),
             heartbeat: config.heartbeat,
+            authentication: flow.authentication(),
         })
     }
 

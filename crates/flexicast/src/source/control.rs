@@ -81,8 +81,10 @@ impl Source {
                 | Control::Rung(_)
                 | Control::Feedback(_)
                 | Control::Heard(_)
+                | Control::TagKey(_)
                 | Control::Addresses(_)
                 | Control::Lineage(_)
+                | Control::Keys(_)
                 | Control::Gap { .. } => {
                     return Err(WireError::invalid(
                         "control stream",
@@ -126,7 +128,8 @@ impl Source {
                 "a channel that WELCOME did not name",
             ));
         };
-        let head = self.channels.head(subscription.channel);
+        let index = subscription.channel;
+        let head = self.channels.head(index);
         // Bytes of an update that is not published yet are forged, whatever is missing.
         self.out.counters.needs += u64::from(!wrong && need.seq > head);
         self.out.counters.needs_missing += u64::from(!wrong && need.seq <= head);
@@ -139,7 +142,7 @@ impl Source {
         // An honest receiver is held up by many of these, too, when its connection stalled: it is
         // not closed. What its outputs lack it gets all the same, since its cursor shows it.
         let answered = if seq > head {
-            if let Some(channel) = self.channels.get_mut(subscription.channel) {
+            if let Some(channel) = self.channels.get_mut(index) {
                 channel.direct.insert(id);
             }
             subscription.delivery.need_later(seq, head)
@@ -154,6 +157,16 @@ impl Source {
             false
         };
         self.out.counters.excess_needs += u64::from(!answered);
+        let is_forged = need.reason == NeedReason::Forged as u64;
+        if (is_forged || seq > head)
+            && let Some(mut scope) = self.scope(index)
+        {
+            match is_forged {
+                true => scope.on_forged_need(id, seq, now),
+                // One forged update makes a receiver ask for many before it.
+                false => scope.note_forgery(id, false, now),
+            }
+        }
         Ok(())
     }
 

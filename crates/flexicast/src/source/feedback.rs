@@ -202,8 +202,7 @@ impl ChannelScope<'_> {
         let (Some(flow), Some(session)) = (&self.channel.flow, self.sessions.get_mut(id)) else {
             return;
         };
-        let capabilities = session.hello().map(|hello| &hello.capabilities[..]);
-        if !capabilities.is_some_and(|all| all.contains(&CAPABILITY_FEEDBACK)) {
+        if !session.can(CAPABILITY_FEEDBACK) {
             return;
         }
         let (flow, algorithm) = (flow.config().flow, flow.config().algorithm);

@@ -10,7 +10,7 @@ use super::scope::ChannelScope;
 use super::timer::{ChannelTimer, Timer};
 use super::types::{SessionId, SourceEvent};
 use crate::FlowId;
-use crate::control::{Control, Key};
+use crate::control::{Control, Key, TagKey};
 use crate::flow::{Epoch, FlowSender};
 use crate::protect::FlowSecret;
 
@@ -29,15 +29,18 @@ fn key(flow: FlowId, algorithm: u64, epoch: &Epoch) -> Control {
 
 impl ChannelScope<'_> {
     /// Answers a JOIN: with the keys that are in use, or on a private channel with one that
-    /// protects only what follows.
+    /// protects only what follows, unless the receiver had it before.
     pub(super) fn give_key(&mut self, id: SessionId, now: Instant) {
+        self.give_tag_key(id);
         let (Some(flow), Some(session)) = (&self.channel.flow, self.sessions.get_mut(id)) else {
             return;
         };
         let (flow_id, algorithm) = (flow.config().flow, flow.config().algorithm as u64);
         let unused = flow.next_pn() == flow.epoch().first_pn;
+        let subscription = session.subscription(self.index);
+        let known = subscription.is_some_and(|s| s.ladder.key.is_newest(flow.epoch().sequence));
         let mut epochs = Vec::new();
-        if !self.channel.private || unused {
+        if !self.channel.private || unused || known {
             epochs.push(flow.epoch());
         }
         epochs.extend(flow.next_epoch());
@@ -58,6 +61,23 @@ impl ChannelScope<'_> {
                 self.timers.bring_forward(timer, at);
                 self.rekey_if_due(now);
             }
+        }
+    }
+
+    /// Gives a receiver a key for its tags, where packets are authenticated: before the flow's, so
+    /// that the first packet that it can open can be judged.
+    pub(super) fn give_tag_key(&mut self, id: SessionId) {
+        let (Some(flow), Some(session)) = (&mut self.channel.flow, self.sessions.get_mut(id))
+        else {
+            return;
+        };
+        if let Some((receiver, secret)) = flow.admit_to_tags(id) {
+            let flow = flow.config().flow;
+            session.say(&Control::TagKey(TagKey {
+                flow,
+                receiver,
+                secret,
+            }));
         }
     }
 

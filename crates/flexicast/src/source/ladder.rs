@@ -22,6 +22,9 @@ const PROVED: Duration = Duration::from_secs(12);
 const FLAP: Duration = Duration::from_secs(10);
 const BACKOFF_FIRST: Duration = Duration::from_secs(1);
 const BACKOFF_MAX: Duration = Duration::from_secs(300);
+/// The same after forged packets: the receiver and its path are as good as ever once the attack is
+/// over, and an attempt during the attack costs little.
+const FORGED_MAX: Duration = Duration::from_secs(30);
 /// First back-off of a member that the flow evicted, and the time for which its unicast path has to
 /// keep up before it returns.
 pub(super) const EVICTED: Duration = Duration::from_secs(10);
@@ -441,7 +444,12 @@ impl Ladder {
             };
             if again || is_eviction(cause) {
                 record.fail();
-                backoff_until = Some(now + backoff(first, record.failures).mul_f64(jitter()));
+                let max = match cause {
+                    Cause::Forged => FORGED_MAX,
+                    _ => BACKOFF_MAX,
+                };
+                let delay = backoff(first, record.failures).min(max);
+                backoff_until = Some(now + delay.mul_f64(jitter()));
             } else {
                 record.failures = 0;
             }

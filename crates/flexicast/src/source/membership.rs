@@ -39,15 +39,15 @@ impl ChannelScope<'_> {
     /// Does what an accepted frame about the flow asks for.
     pub(super) fn on_state(&mut self, id: SessionId, state: &State, now: Instant) {
         match state.action {
-            Action::Join => self.on_join(id, state.path, now),
+            Action::Join => self.on_join(id, state, now),
             Action::Ready => self.on_ready(id, state, now),
             Action::Leave => self.on_leave(id, state, now),
         }
         self.flow_events(now);
     }
 
-    fn on_join(&mut self, id: SessionId, path: PathId, now: Instant) {
-        let channel = &self.channel;
+    fn on_join(&mut self, id: SessionId, state: &State, now: Instant) {
+        let (channel, path) = (&self.channel, state.path);
         let copies = path == PathId::new(channel.flow_index, Rung::Replicated);
         let tunnel = PathId::new(channel.flow_index, Rung::Amt);
         let full = channel.audience.replicas().len() >= self.limits.replicas;
@@ -63,6 +63,7 @@ impl ChannelScope<'_> {
             return;
         };
         let ladder = &mut subscription.ladder;
+        let is_back = !ladder.listens() && state.key_sequence == 0;
         let new = if copies {
             // Replication that is on already stays on.
             let refused = !offered || !validated || (full && !ladder.is_replicated());
@@ -82,9 +83,16 @@ impl ChannelScope<'_> {
         } else {
             ladder.listen_natively()
         };
-        // Answered once: the answer is larger than the question.
-        if ladder.key == KeyState::None {
+        // Answered once, or at the end of a pause: the answer is larger than the question.
+        if ladder.key == KeyState::None || is_back {
             self.give_key(id, now);
+        } else if self
+            .channel
+            .flow
+            .as_ref()
+            .is_some_and(|flow| flow.lacks_tags(id))
+        {
+            self.give_tag_key(id);
         }
         if new {
             self.recount(id);
@@ -155,16 +163,18 @@ impl ChannelScope<'_> {
                 || one.is_none()
                 || (one == Some(Rung::Replicated) && m.rung == Rung::Replicated)
         };
-        if membership.is_some_and(leaves)
-            && let Some(flow) = &mut self.channel.flow
-        {
+        let ends = membership.is_some_and(leaves);
+        if cause == Cause::Forged {
+            self.note_forgery(id, ends, now);
+        }
+        if ends && let Some(flow) = &mut self.channel.flow {
             #[cfg(feature = "fault-injection")]
             if self.faults.fall_back_off && listens_on {
                 return;
             }
             match flow.dismiss(id) {
                 Some(departure) => {
-                    if listens_on {
+                    if listens_on || cause == Cause::Forged {
                         self.count_fall_back(cause, now);
                     }
                     self.end_membership(id, cause, departure, now);
@@ -191,8 +201,15 @@ impl ChannelScope<'_> {
         ladder.stop_listening(one);
         ladder.discard_stale_proof();
         // Off all paths, the receiver has to ask for a key again, and gets the current one then.
-        if !ladder.listens() && ladder.key.revoke() {
-            self.note_leaver(receiver, now);
+        // One that pauses because of forgeries has not gone: that costs the others no key epoch.
+        if !ladder.listens() {
+            let held_key = cause != Cause::Forged && ladder.key.revoke();
+            if let Some(flow) = &mut self.channel.flow {
+                flow.remove_from_tags(id);
+            }
+            if held_key {
+                self.note_leaver(receiver, now);
+            }
         }
         self.recount(id);
     }
@@ -206,11 +223,7 @@ impl ChannelScope<'_> {
             // Possibly not the receiver's fault: any holder of the flow's key can forge packets,
             // and nothing that arrives on the flow may close a connection.
             self.out.counters.invalid_acks += 1;
-            if let Some(departure) = flow.dismiss(id) {
-                // One forged packet does this to all members at once.
-                self.count_fall_back(Cause::FlowInvalid, now);
-                self.end_membership(id, Cause::FlowInvalid, departure, now);
-            }
+            self.fall_back_from_forgery(id, now);
         }
         self.flow_events(now);
     }

@@ -15,6 +15,7 @@ mod delivery;
 mod disputes;
 mod explained;
 mod feedback;
+mod forgery;
 mod held;
 mod keys;
 mod ladder;
@@ -44,6 +45,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
+use signing::Endorsement;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
@@ -89,6 +91,8 @@ pub struct Source {
     relays: Vec<RelayHint>,
     /// Where receivers reach the source, announced to them.
     addresses: Vec<SourceAddress>,
+    /// Signing keys that vouch for each other.
+    endorsements: Vec<Endorsement>,
     unicast: UnicastSchedule,
     out: Outbox,
     timers: TimerTable,
@@ -121,6 +125,7 @@ impl Source {
             limits: config.limits,
             relays: Vec::new(),
             addresses: Vec::new(),
+            endorsements: Vec::new(),
             unicast: UnicastSchedule::new(config.unicast_rate),
             out: Outbox::default(),
             timers: TimerTable::default(),
@@ -241,6 +246,7 @@ impl Source {
             };
             if let Some(flow) = &mut scope.channel.flow {
                 flow.dismiss(id);
+                flow.remove_from_tags(id);
             }
             if subscription.ladder.key.is_sent() {
                 scope.note_leaver(receiver, now);
@@ -295,6 +301,7 @@ impl Source {
                 rung: sub.ladder.rung(),
                 since: sub.ladder.since(),
                 cause: held.or(sub.ladder.cause()),
+                unverified: self.channels.get(sub.channel).is_some_and(|c| !c.is_for(s)),
                 cursor: sub.outputs.cursor(),
                 backlog: sub.delivery.backlog.len(),
                 rtt: self
@@ -472,6 +479,7 @@ impl Source {
         let Some(flow) = its.and_then(|c| c.flow.as_mut()) else {
             return false;
         };
+        let tag_packets = flow.stats().tag_packets;
         if !flow.append_packet(now, out) {
             return false;
         }
@@ -482,7 +490,9 @@ impl Source {
                 flow: flow.config().flow,
                 path: PathId::UNICAST,
                 outcome: Outcome::Sent,
-                pn: Some(flow.next_pn().saturating_sub(1)),
+                // Packets of tags are numbered apart.
+                pn: (flow.stats().tag_packets == tag_packets)
+                    .then(|| flow.next_pn().saturating_sub(1)),
                 key_sequence: flow.epoch().sequence,
                 len: out.len() - start,
                 frames,

@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use signing::Lineage;
+use signing::{Endorsement, Lineage, MAX_ENDORSEMENTS};
 use uuid::Uuid;
 
 use super::Source;
@@ -246,6 +246,21 @@ impl Source {
         true
     }
 
+    /// Sets which signing keys vouch for which others; call it before [`Source::set_lineage`] with a
+    /// key that is new. The last [`MAX_ENDORSEMENTS`] count. Receivers that verify are notified.
+    pub fn set_endorsements(&mut self, mut endorsements: Vec<Endorsement>) {
+        endorsements.drain(..endorsements.len().saturating_sub(MAX_ENDORSEMENTS));
+        if endorsements == self.endorsements {
+            return;
+        }
+        self.endorsements = endorsements;
+        let served = |(_, session): &(_, &mut Session)| session.is_served() && session.verifies();
+        for (id, session) in self.sessions.iter_mut().filter(served) {
+            session.say(&Control::Keys(self.endorsements.clone()));
+            self.out.mark_dirty(*id);
+        }
+    }
+
     /// The store has no updates of a channel before `first` any more.
     pub fn set_first(&mut self, c: ChannelIndex, first: u64) {
         if let Some(channel) = self.channels.get_mut(c) {
@@ -304,6 +319,9 @@ impl ChannelScope<'_> {
 
     fn eject(&mut self, id: SessionId, now: Instant) {
         self.take_off_flow(id, Cause::Ejected, now);
+        if let Some(flow) = &mut self.channel.flow {
+            flow.remove_from_tags(id);
+        }
         if let Some(subscription) = self.subscription(id) {
             subscription.ladder.stop_listening(None);
         }

@@ -11,7 +11,8 @@ use super::recent::Recent;
 use super::subscription::Subscription;
 use super::types::{ChannelIndex, Limits, Unicast};
 use crate::control::{
-    CAPABILITY_SIGNATURES, Control, ControlReader, Credential, Hello, NEEDS_PER_S,
+    CAPABILITY_PACKET_AUTHENTICATION, CAPABILITY_SIGNATURES, Control, ControlReader, Credential,
+    Hello, NEEDS_PER_S,
 };
 use crate::pace::TokenBucket;
 
@@ -143,8 +144,18 @@ impl Session {
 
     /// Whether the receiver verifies signed updates.
     pub(super) fn verifies(&self) -> bool {
+        self.can(CAPABILITY_SIGNATURES)
+    }
+
+    /// Whether the receiver takes flows whose packets are authenticated.
+    pub(super) fn authenticates_packets(&self) -> bool {
+        self.can(CAPABILITY_PACKET_AUTHENTICATION)
+    }
+
+    /// Whether the receiver's HELLO lists a capability.
+    pub(super) fn can(&self, capability: u64) -> bool {
         let hello = self.hello();
-        hello.is_some_and(|hello| hello.capabilities.contains(&CAPABILITY_SIGNATURES))
+        hello.is_some_and(|hello| hello.capabilities.contains(&capability))
     }
 
     /// Whether the HELLO waits for a verdict.

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use super::audience::Reception;
 use super::delivery::Delivery;
+use super::forgery::Forgery;
 use super::ladder::Ladder;
 use super::outputs::{CursorBounds, Outputs};
 use super::types::{ChannelIndex, LIVE_WITHIN};
@@ -17,6 +18,8 @@ pub(super) struct Subscription {
     /// Updates for its unicast path.
     pub(super) delivery: Delivery,
     pub(super) outputs: Outputs,
+    /// Signs of forgery that the receiver has reported.
+    pub(super) forgery: Forgery,
     /// Reception as the channel's audience counts it.
     pub(super) counted: Reception,
 }
@@ -34,6 +37,7 @@ impl Subscription {
             ladder: Ladder::new(now),
             delivery: Delivery::new(channel, unsigned),
             outputs,
+            forgery: Forgery::default(),
             counted: Reception::default(),
         }
     }

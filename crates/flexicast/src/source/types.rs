@@ -127,6 +127,9 @@ pub struct SourceCounters {
     pub acks: u64,
     /// Acknowledgements of packets that were never sent.
     pub invalid_acks: u64,
+    /// Signs of forgery: acknowledgements of packets that were never sent, requests for updates
+    /// that were forged, and receivers that left a flow because of that.
+    pub forged_reports: u64,
     /// Requests for bytes of updates that the flow brought wrong.
     pub needs: u64,
     /// Requests for bytes that did not arrive within three seconds, of published updates.
@@ -270,6 +273,17 @@ pub enum SourceEvent {
         /// Why.
         cause: Cause,
     },
+    /// A receiver reports forged packets, and does not move by that; once in five minutes at most.
+    Forged {
+        /// The session.
+        session: SessionId,
+        /// The channel.
+        channel: ChannelIndex,
+        /// Current rung of the receiver.
+        on: Rung,
+        /// Number of its reports since the last event, or since it moved because of them.
+        signs: u64,
+    },
     /// Many members of a flow fell back within a second: one event, most likely with one reason.
     MassFallBack {
         /// The channel.
@@ -366,6 +380,8 @@ pub struct SubscriptionStatus {
     /// Cause of the rung; `None` for a session that has not moved since it connected, and has not
     /// reported a failed attempt at a better rung.
     pub cause: Option<Cause>,
+    /// Whether the receiver has no flow because it does not verify the signed updates.
+    pub unverified: bool,
     /// Cursor of its outputs.
     pub cursor: Option<Cursor>,
     /// Updates that it still has to get on its unicast path.

@@ -3,11 +3,13 @@
 
 mod absence;
 mod acks;
+mod authenticated;
 mod conversation;
 mod copies_of_a_receiver;
 mod document;
 mod erased;
 mod feedback;
+mod floods;
 mod forgery;
 mod held;
 mod hostile;
@@ -19,6 +21,7 @@ mod needs;
 mod offer;
 mod overdue;
 mod pair;
+mod pinned;
 mod pmtu;
 mod rate;
 mod recorded;

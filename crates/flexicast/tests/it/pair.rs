@@ -450,7 +450,7 @@ fn a_forged_packet_number_closes_no_connection() {
     lab.assert_complete(1);
     assert_eq!(lab.source.sessions().count(), 2);
     assert_eq!(lab.source.counters().invalid_acks, 1);
-    assert!(lab.moves(0).contains(&(Rung::Unicast, Cause::FlowInvalid)));
+    assert!(lab.moves(0).contains(&(Rung::Unicast, Cause::Forged)));
     assert_eq!(lab.moves(1).len(), 1, "the other is not disturbed");
 }
 

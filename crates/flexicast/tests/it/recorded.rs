@@ -262,6 +262,7 @@ fn announce() -> Control {
         flow_index: 1,
         channel: 1,
         heartbeat: Duration::from_secs(1),
+        authentication: None,
     })
 }
 

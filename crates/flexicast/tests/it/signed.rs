@@ -5,32 +5,34 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use flexicast::control::{
-    CAPABILITY_MULTICAST_IPV4, CAPABILITY_SIGNATURES, Control, ControlReader, Credential, Hello,
-    NeedReason,
+    Action, CAPABILITY_MULTICAST_IPV4, CAPABILITY_SIGNATURES, Control, ControlReader, Credential,
+    Hello, NeedReason, State,
 };
-use flexicast::frame::{put_ping, put_reset, put_stream};
+use flexicast::forgery::{FORGERIES, Forge, ForgedPacket, Knowledge};
+use flexicast::frame::{Frame, Frames, put_stream};
+use flexicast::protect::{Algorithm, FlowSecret, PacketKey, SECRET_LEN};
 use flexicast::source::{ChannelConfig, Limits, Source, SourceConfig, Unicast};
 use flexicast::unicast::{Piece, StreamReader};
-use flexicast::{Cause, Rung, Via};
-use signing::{Era, Lineage, Signer};
+use flexicast::{Cause, PathId, Rung, Via};
+use signing::{Era, Lineage, Signer, header_len};
 use uuid::Uuid;
 
 use crate::lab::{CHANNEL, INCARNATION, Lab, flow_config, signed};
 
-const MS: Duration = Duration::from_millis(1);
-const SEED: u64 = 9;
-const LEN: usize = 900;
-const NODES: usize = 4;
+pub const MS: Duration = Duration::from_millis(1);
+pub const SEED: u64 = 9;
+pub const LEN: usize = 900;
+pub const NODES: usize = 4;
 /// Seed of the source's key, and of an attacker's.
-const KEY: u8 = 1;
+pub const KEY: u8 = 1;
 const OTHER_KEY: u8 = 2;
 
-fn signer(seed: u8) -> Signer {
+pub fn signer(seed: u8) -> Signer {
     Signer::from_seed(&[seed; 32]).unwrap()
 }
 
 /// A source that signs, and four members.
-fn members() -> Lab {
+pub fn members() -> Lab {
     let mut lab = Lab::new(SEED, NODES);
     lab.hostile = true;
     lab.sign_with(KEY);
@@ -42,117 +44,64 @@ fn members() -> Lab {
     lab
 }
 
-fn next_seq(lab: &Lab) -> u64 {
+pub fn next_seq(lab: &Lab) -> u64 {
     lab.store.len() as u64 + 1
 }
 
 /// All members get a packet with these frames under the flow's key.
-fn inject_frames(lab: &mut Lab, pn: u64, frames: &[u8]) {
+pub fn inject_frames(lab: &mut Lab, pn: u64, frames: &[u8]) {
     let packet = lab.forge(SEED, pn, false, frames);
     (0..NODES).for_each(|i| lab.inject(i, packet.clone()));
 }
 
 /// All members get these bytes of an update in the place of the flow's next packet.
-fn inject(lab: &mut Lab, seq: u64, offset: u64, data: &[u8], fin: bool) {
+pub fn inject(lab: &mut Lab, seq: u64, offset: u64, data: &[u8], fin: bool) {
     let mut frames = Vec::new();
     put_stream(&mut frames, 1100, seq, offset, data, fin).unwrap();
     inject_frames(lab, lab.next_pn(), &frames);
 }
 
-/// Kind of forgery: makes one that is about the next update.
-type Forge = fn(&mut Lab);
-
-/// What members can forge with the flow's key (issue 19, and section 15 of the design).
-const FORGERIES: [(&str, Forge); 14] = [
-    ("the next update, unsigned", |lab| {
-        let seq = next_seq(lab);
-        inject(lab, seq, 0, &Lab::content(seq, LEN), true);
-    }),
-    ("the next update, by another key", |lab| {
-        let seq = next_seq(lab);
-        let forged = signed(&signer(OTHER_KEY), seq, b"forged");
-        inject(lab, seq, 0, &forged, true);
-    }),
-    ("an older update in the place of the next one", |lab| {
-        let seq = next_seq(lab);
-        if let Some(old) = lab.store.first().cloned() {
-            inject(lab, seq, 0, &old[..old.len().min(1000)], true);
-        }
-    }),
-    ("an update far ahead", |lab| {
-        let seq = next_seq(lab) + 40;
-        let forged = signed(&signer(OTHER_KEY), seq, b"forged");
-        inject(lab, seq, 0, &forged, true);
-    }),
-    ("an update that was handed on", |lab| {
-        let seq = next_seq(lab).saturating_sub(2).max(1);
-        inject(lab, seq, 0, b"forged", true);
-    }),
-    ("the header", |lab| {
-        let seq = next_seq(lab);
-        inject(
-            lab,
-            seq,
-            0,
-            &signed(&signer(OTHER_KEY), seq, b"")[..60],
-            false,
-        );
-    }),
-    ("the length", |lab| {
-        let seq = next_seq(lab);
-        inject(lab, seq, 100, b"end", true);
-    }),
-    ("an end without bytes", |lab| {
-        let seq = next_seq(lab);
-        inject(lab, seq, 0, b"", true);
-    }),
-    ("ten bytes at the beginning", |lab| {
-        let seq = next_seq(lab);
-        inject(lab, seq, 0, &[0xee; 10], false);
-    }),
-    (
-        "single bytes far behind the end of updates to come",
-        |lab| {
-            let seq = next_seq(lab);
-            for ahead in 1..20 {
-                inject(lab, seq + ahead, 4_000_000 + ahead, b"x", false);
-            }
-        },
-    ),
-    ("packet numbers that were not sent", |lab| {
-        let mut frames = Vec::new();
-        put_ping(&mut frames);
-        inject_frames(lab, lab.next_pn() + 3, &frames);
-    }),
-    ("packet numbers that were sent", |lab| {
-        let seq = next_seq(lab);
-        let mut frames = Vec::new();
-        put_stream(&mut frames, 1100, seq, 0, b"forged", true).unwrap();
-        inject_frames(lab, lab.next_pn().saturating_sub(1), &frames);
-    }),
-    ("RESET_STREAM of the next update", |lab| {
-        let mut frames = Vec::new();
-        put_reset(&mut frames, next_seq(lab), 0, 5);
-        inject_frames(lab, lab.next_pn(), &frames);
-    }),
-    ("PING", |lab| {
-        let mut frames = Vec::new();
-        put_ping(&mut frames);
-        inject_frames(lab, lab.next_pn(), &frames);
-    }),
-];
+/// All members get a forgery of this kind, as an attacker makes it now. Returns whether one can.
+fn forge(lab: &mut Lab, forge: Forge) -> bool {
+    let last = lab.store.last().cloned().unwrap_or_default();
+    let mut changed = last.to_vec();
+    changed
+        .iter_mut()
+        .last()
+        .into_iter()
+        .for_each(|byte| *byte ^= 1);
+    let known = Knowledge {
+        seq: next_seq(lab),
+        pn: lab.next_pn(),
+        last: &last,
+        changed: &changed,
+        unsigned: &|seq| Lab::content(seq, LEN),
+        signed: &|seq| signed(&signer(OTHER_KEY), seq, b"forged"),
+    };
+    let forged = forge(&known);
+    if let Some(ForgedPacket { pn, frames }) = &forged {
+        inject_frames(lab, *pn, frames);
+    }
+    forged.is_some()
+}
 
 /// Plays `count` forgeries of one kind, 100 a second, while an update is published every 30 ms;
 /// then lets the attack end.
-fn attack(forge: Forge, count: u32) -> Lab {
+fn attack(name: &str, kind: Forge, count: u32) -> Lab {
     let mut lab = members();
+    let mut forged = 0;
     for n in 0..count {
-        forge(&mut lab);
+        forged += u32::from(forge(&mut lab, kind));
         if n % 3 == 0 {
             lab.publish(LEN);
         }
         lab.run(10 * MS);
     }
+    // Some need an update that was published.
+    assert!(
+        forged >= count - 1,
+        "{name}: {forged} of {count} are forged"
+    );
     lab.run(15_000 * MS);
     lab
 }
@@ -160,8 +109,8 @@ fn attack(forge: Forge, count: u32) -> Lab {
 /// The lab itself compares every update that is handed out with what was stored.
 #[test]
 fn nothing_that_a_member_forges_is_handed_on() {
-    for (name, forge) in FORGERIES {
-        let lab = attack(forge, 90);
+    for (name, kind) in FORGERIES {
+        let lab = attack(name, kind, 90);
         println!("{name}");
         lab.assert_complete(1);
         for (i, node) in lab.nodes.iter().enumerate() {
@@ -183,8 +132,8 @@ fn nothing_that_a_member_forges_is_handed_on() {
 /// After the attack, members are members again, and the flow brings the updates.
 #[test]
 fn the_flow_serves_again_when_the_attack_is_over() {
-    for (name, forge) in FORGERIES {
-        let mut lab = attack(forge, 60);
+    for (name, kind) in FORGERIES {
+        let mut lab = attack(name, kind, 60);
         lab.run(120_000 * MS);
         let from = next_seq(&lab);
         for _ in 0..10 {
@@ -223,7 +172,12 @@ fn a_forgery_that_comes_first_costs_nothing() {
     for (i, node) in lab.nodes.iter().enumerate() {
         assert!(node.got.iter().all(|got| got.1 == Via::Flow));
         let stats = node.core.stats(CHANNEL).unwrap();
-        assert_eq!(stats.reception.mismatches, 8, "receiver {i}");
+        let reception = stats.reception;
+        assert_eq!(
+            (reception.forged, reception.mismatches),
+            (8, 0),
+            "receiver {i}"
+        );
     }
 }
 
@@ -254,6 +208,85 @@ fn an_update_that_was_lost_to_a_forgery_is_fetched() {
         let by_unicast = node.got.iter().filter(|got| got.1 == Via::Unicast);
         assert_eq!(by_unicast.count(), 4, "the flow brings the others");
     }
+    // The source knows who reports it, and reports each receiver once in five minutes.
+    assert_eq!(lab.source.counters().forged_reports, 4 * NODES as u64);
+    assert_eq!(lab.forgeries.len(), NODES);
+    assert!(
+        lab.forgeries
+            .iter()
+            .all(|(_, on, signs)| (*on, *signs) == (Rung::Multicast, 1))
+    );
+}
+
+/// Members that lose update after update to forgeries are better served by unicast.
+#[test]
+fn members_that_lose_many_updates_to_forgeries_move_to_unicast() {
+    let mut lab = members();
+    for n in 0..60 {
+        let seq = next_seq(&lab);
+        if n % 2 == 0 {
+            let forged = signed(&signer(OTHER_KEY), seq, b"forged");
+            inject(&mut lab, seq, 0, &forged, true);
+        }
+        let loss = if n % 2 == 0 { 100 } else { 0 };
+        lab.nodes.iter_mut().for_each(|node| node.loss = loss);
+        lab.publish(LEN);
+        lab.nodes.iter_mut().for_each(|node| node.loss = 0);
+        lab.run(100 * MS);
+    }
+    lab.run(5_000 * MS);
+    lab.assert_complete(1);
+    for i in 0..NODES {
+        let moves = lab.moves(i);
+        assert!(moves.contains(&(Rung::Unicast, Cause::Forged)), "{moves:?}");
+        assert_eq!(moves.last(), Some(&(Rung::Multicast, Cause::Joined)));
+    }
+}
+
+/// Receivers verify a header before they take anything else of the update, so it is whole in the
+/// first frame: wherever in a packet the update begins, and where it is repaired on the flow.
+#[test]
+fn headers_are_never_split() {
+    let mut lab = members();
+    lab.recording = true;
+    lab.shared_loss = 20;
+    let mut length = 0;
+    for _ in 0..60 {
+        for _ in 0..8 {
+            length = (length + 211) % 2_500;
+            lab.publish(length);
+        }
+        lab.run(50 * MS);
+    }
+    // Enough hashes for the longest header, behind a frame that leaves no room for it.
+    lab.publish(300);
+    lab.publish(900_000);
+    lab.run(10_000 * MS);
+    lab.assert_complete(1);
+    let secret = FlowSecret::from([SEED as u8; SECRET_LEN]);
+    let mut key = PacketKey::new(Algorithm::Aes128Gcm, &secret).unwrap();
+    let (mut begun, mut shared) = (0, 0);
+    for packet in &mut lab.recorded {
+        let opened = key.open(0, packet).unwrap();
+        for (place, frame) in Frames::new(opened.frames).enumerate() {
+            let Frame::Stream {
+                seq, offset, data, ..
+            } = frame.unwrap()
+            else {
+                continue;
+            };
+            let header = header_len(&lab.store[seq as usize - 1]).unwrap();
+            if offset == 0 {
+                assert!(data.len() >= header, "{} of {header} bytes", data.len());
+                begun += 1;
+                shared += usize::from(place > 0);
+            } else {
+                assert!(offset as usize >= header, "a frame within a header");
+            }
+        }
+    }
+    assert!(begun > lab.store.len(), "some are repaired on the flow");
+    assert!(shared > 50, "{shared} begin behind other frames");
 }
 
 /// Bytes of an update far longer than what is kept of it before its header come in any order, and
@@ -292,6 +325,31 @@ fn without_the_check_a_forgery_is_handed_on() {
     }
 }
 
+/// The end of an update, changed, comes before the update: behind its true header the hashes tell.
+#[test]
+fn without_the_hashes_a_changed_end_is_handed_on() {
+    for is_off in [false, true] {
+        let mut lab = members();
+        lab.tolerates_forgery = true;
+        for node in &mut lab.nodes {
+            node.core.set_hash_check_off(is_off);
+        }
+        let mut changed = signed(&signer(KEY), 1, &Lab::content(1, 2_000));
+        *changed.last_mut().unwrap() ^= 1;
+        let mut frames = Vec::new();
+        put_stream(&mut frames, 1400, 1, 1_000, &changed[1_000..], true).unwrap();
+        // In the place of the update's second packet.
+        let pn = lab.next_pn() + 1;
+        inject_frames(&mut lab, pn, &frames);
+        lab.publish(2_000);
+        lab.run(2_000 * MS);
+        for node in &lab.nodes {
+            assert_eq!(node.forged, vec![1; usize::from(is_off)]);
+            assert_eq!(node.got.len(), 1);
+        }
+    }
+}
+
 /// The key changes while updates are on their way, with losses: what either key signed is taken.
 #[test]
 fn the_key_is_rotated_without_loss() {
@@ -313,7 +371,7 @@ fn the_key_is_rotated_without_loss() {
     lab.assert_complete(1);
     for node in &lab.nodes {
         let stats = node.core.stats(CHANNEL).unwrap();
-        assert_eq!(stats.reception.mismatches, 1, "the old key signs no more");
+        assert_eq!(stats.reception.forged, 1, "the old key signs no more");
     }
 }
 
@@ -344,7 +402,12 @@ fn unsigned_updates_come_by_unicast_alone() {
 }
 
 /// A source and one receiver with these capabilities, without a lab.
-fn welcome(source: &mut Source, session: u64, capabilities: &[u64], now: Instant) -> Vec<Control> {
+pub fn welcome(
+    source: &mut Source,
+    session: u64,
+    capabilities: &[u64],
+    now: Instant,
+) -> Vec<Control> {
     source.accept(session, now);
     let hello = Hello {
         receiver: Uuid::from_u128(session.into()),
@@ -361,7 +424,7 @@ fn welcome(source: &mut Source, session: u64, capabilities: &[u64], now: Instant
     said(source, session)
 }
 
-fn said(source: &mut Source, session: u64) -> Vec<Control> {
+pub fn said(source: &mut Source, session: u64) -> Vec<Control> {
     let mut reader = ControlReader::new();
     reader.push(&source.take_control(session));
     std::iter::from_fn(|| reader.next_frame().unwrap()).collect()
@@ -437,6 +500,32 @@ fn a_receiver_that_does_not_verify_gets_the_content_by_unicast() {
     assert!(!announced(&frames) && told(&frames).is_none(), "{frames:?}");
     let frames = welcome(&mut source, 3, &new, now);
     assert!(announced(&frames) && told(&frames) == Some(1), "{frames:?}");
+
+    let unverified: Vec<_> = source
+        .sessions()
+        .map(|session| session.channels[0].unverified)
+        .collect();
+    assert_eq!(unverified, [true, false]);
+    // An old one that knows the flow from before gets no key, whatever it asks for.
+    let keyed = |frames: &[Control]| {
+        let is = |frame: &Control| matches!(frame, Control::Key(_));
+        frames.iter().any(is)
+    };
+    for (session, is_keyed) in [(2, false), (3, true)] {
+        let join = Control::State(State {
+            flow: flow_config(SEED).flow,
+            sequence: 1,
+            action: Action::Join,
+            path: PathId(0),
+            key_sequence: 0,
+            cause: None,
+        });
+        let mut bytes = Vec::new();
+        join.encode(&mut bytes);
+        source.on_control(session, &bytes, now).unwrap();
+        let frames = said(&mut source, session);
+        assert_eq!(keyed(&frames), is_keyed, "session {session}: {frames:?}");
+    }
 
     let content = b"\0{}".to_vec();
     let update = Bytes::from(signed(&signer(KEY), 1, &content));

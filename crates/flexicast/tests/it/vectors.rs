@@ -9,11 +9,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use data_encoding::HEXLOWER;
 use flexicast::ack::PathAck;
+use flexicast::authentication::{AuthenticationParameters, PublicKey};
 use flexicast::control::{
     Action, Anchor, Announce, CAPABILITY_COPIES, CAPABILITY_MULTICAST_IPV4,
     CAPABILITY_MULTICAST_IPV6, Control, ControlReader, Credential, Endpoint, FeedbackKey, Hello,
     Key, Lineage, Need, NeedReason, Refusal, RelayAddress, RelayHint, RungNotice,
-    SOURCE_ANSWERS_NEED, SourceAddress, State, Welcome, WelcomeChannel, Window,
+    SOURCE_ANSWERS_NEED, SOURCE_SENDS_KEYS, SourceAddress, State, TagKey, Welcome, WelcomeChannel,
+    Window,
 };
 use flexicast::frame::{self, Frame, Frames};
 use flexicast::protect::{Algorithm, FlowSecret};
@@ -24,13 +26,15 @@ use ring::aead::quic;
 use ring::signature::{ED25519, UnparsedPublicKey};
 use uuid::Uuid;
 
-use crate::document::{Vector, frames::stream_frame, named, packet, vectors};
+use crate::document::{Vector, authentication, frames::stream_frame, named, packet, vectors};
 
 const INCARNATION: Uuid = Uuid::from_u128(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff);
 const RECEIVER: Uuid = Uuid::from_u128(0x5f1e_0c1a_6b1d_4c8e_9a53_0d4b_7c2e_8f10);
 const FLOW: FlowId = FlowId([0xc3, 0x5a, 0x91, 0x0e, 0x77, 0x2b, 0xd4, 0x68]);
 const UPDATE: &[u8] = b"\0{\"specversion\":\"1.0\"}";
 const MS: Duration = Duration::from_millis(1);
+/// Number of a receiver in packets of tags.
+const TAGGED: u32 = 7;
 /// Of `news`, and of `lore` before it was restored in the vector `lineage`.
 const OTHER_INCARNATION: Uuid = Uuid::from_u128(0x8d1f_2ce0_7a5b_4c0e_9d6f_3b2a_10c4_e5d7);
 
@@ -51,6 +55,11 @@ fn feedback_secret() -> FlowSecret {
 /// Private key of a source, whose seed is 32 bytes that count from `first`.
 fn signer(first: u8) -> Signer {
     Signer::from_seed(&std::array::from_fn(|i| first + i as u8)).unwrap()
+}
+
+/// Key that signs a flow's packets.
+fn packet_key() -> PublicKey {
+    PublicKey(signer(0xc0).key().0)
 }
 
 /// The eras of `lore`: restored behind update 300, with another key since.
@@ -147,6 +156,7 @@ fn announce() -> Announce {
         flow_index: 1,
         channel: 1,
         heartbeat: 1000 * MS,
+        authentication: None,
     }
 }
 
@@ -357,7 +367,7 @@ const CHECKS: &[(&str, Check)] = &[
             v,
             Control::Welcome(Welcome {
                 channels: vec![welcome_lore()],
-                capabilities: vec![SOURCE_ANSWERS_NEED],
+                capabilities: vec![SOURCE_ANSWERS_NEED, SOURCE_SENDS_KEYS],
             }),
         );
     }),
@@ -457,6 +467,14 @@ const CHECKS: &[(&str, Check)] = &[
         let (channel, eras) = (1, lineage());
         control(v, Control::Lineage(Lineage { channel, eras }));
     }),
+    ("keys", |v| {
+        let [old, new] = [signer(0x40), signer(0)];
+        let keys = ["old-key", "key"].map(|key| v.bytes(key));
+        assert_eq!(keys, [&old, &new].map(|signer| signer.key().0.to_vec()));
+        let both = vec![old.endorse(new.key()), new.endorse(old.key())];
+        assert!(both.iter().all(signing::Endorsement::is_genuine));
+        control(v, Control::Keys(both));
+    }),
     ("fc-announce", |v| control(v, Control::Announce(announce()))),
     ("fc-announce-fixed-fields", |v| {
         let endpoint = Endpoint {
@@ -518,6 +536,18 @@ const CHECKS: &[(&str, Check)] = &[
         };
         control(v, Control::Announce(expected));
     }),
+    ("fc-announce-authenticated", |v| {
+        let authentication = Some(AuthenticationParameters {
+            tag_flow: FlowId(v.bytes("tag-flow-id").try_into().unwrap()),
+            key: packet_key(),
+        });
+        assert_eq!(v.bytes("key"), packet_key().0);
+        let announce = Announce {
+            authentication,
+            ..announce()
+        };
+        control(v, Control::Announce(announce));
+    }),
     ("fc-announce-withdraw", |v| {
         control(
             v,
@@ -559,6 +589,9 @@ const CHECKS: &[(&str, Check)] = &[
     ("fc-state-probe-timeout", |v| {
         state(v, 11, Action::Leave, 6, 2, Some(Cause::ProbeTimeout));
     }),
+    ("fc-state-forged", |v| {
+        state(v, 12, Action::Leave, 0, 0, Some(Cause::Forged));
+    }),
     ("fc-key", |v| key(v, 1, 0, secret())),
     ("fc-key-next", |v| key(v, 2, NEXT_EPOCH, next_secret())),
     ("fc-rung-member", |v| {
@@ -573,6 +606,9 @@ const CHECKS: &[(&str, Check)] = &[
     }),
     ("fc-rung-unicast", |v| {
         control(v, rung(2, 0, NEXT_EPOCH + 1, Cause::HeartbeatLost, None));
+    }),
+    ("fc-rung-forged", |v| {
+        control(v, rung(5, 0, NEXT_EPOCH + 1, Cause::Forged, None));
     }),
     ("fc-rung-unknown-cause", |v| {
         let expected = rung(3, 0, NEXT_EPOCH + 1, Cause::Ejected, None);
@@ -589,6 +625,14 @@ const CHECKS: &[(&str, Check)] = &[
         control(v, Control::Feedback(key));
     }),
     ("fc-heard", |v| control(v, Control::Heard(FLOW))),
+    ("fc-tag-key", |v| {
+        let key = TagKey {
+            flow: FLOW,
+            receiver: TAGGED,
+            secret: FlowSecret::from(std::array::from_fn(|i| 0xa0 + i as u8)),
+        };
+        control(v, Control::TagKey(key));
+    }),
     ("fc-window", |v| window(v, 1, 16 << 20)),
     ("fc-window-later", |v| window(v, 2, (16 << 20) + 4_194_309)),
     ("path-ack", |v| {
@@ -620,6 +664,14 @@ const CHECKS: &[(&str, Check)] = &[
         assert_eq!(v.bytes("frames"), named("path-ack"));
         packet::check(v, Algorithm::Aes128Gcm, &quic::AES_128);
         packet::check_feedback(v, &feedback_secret());
+    }),
+    ("packet-signed", |v| {
+        let packet = vectors()["packet-ping"].bytes("packet");
+        authentication::check_signed(v, &packet, packet_key());
+    }),
+    ("packet-tags", |v| {
+        let packet = vectors()["packet-aes-128-gcm"].bytes("packet");
+        authentication::check_tags(v, &secret(), (7, &packet), TAGGED);
     }),
     ("packet-next-epoch", |v| {
         assert_eq!(v.bytes("secret"), next_secret().as_bytes());

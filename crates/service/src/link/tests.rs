@@ -35,6 +35,32 @@ fn a_link_without_token_or_pin() {
 }
 
 #[test]
+fn signing_keys_are_pinned() {
+    let keys: Vec<VerifyingKey> = (0..5).map(|i| VerifyingKey([i; 32])).collect();
+    let link = |keys: &[VerifyingKey]| {
+        let keys = keys.iter().map(|key| format!("key={key}&"));
+        format!(
+            "flexfeed://t@h:4433?pin={PIN}&{}ch=lore",
+            keys.collect::<String>()
+        )
+    };
+    assert!(parse(&link(&[])).unwrap().keys.is_empty());
+    let text = link(&keys[..4]);
+    let parsed = parse(&text).unwrap();
+    assert_eq!(parsed.keys, keys[..4]);
+    assert_eq!(parsed.to_secret_text(), text);
+    let twice = [keys[1], keys[1]];
+    assert_eq!(parse(&link(&twice)).unwrap().keys, twice[..1]);
+    assert_eq!(problem(&link(&keys)), Problem::Keys);
+    let wrong = format!("flexfeed://t@h:4433?key={PIN}&ch=lore");
+    let error = parse(&wrong).unwrap_err().to_string();
+    assert!(
+        error.starts_with(&format!("key={PIN}: not ed25519:")),
+        "{error}"
+    );
+}
+
+#[test]
 fn the_port_has_a_default_and_ipv6_has_brackets() {
     let link = parse(&format!("flexfeed://t@127.0.0.1?pin={PIN}&ch=lore")).unwrap();
     assert_eq!(link.server(), "127.0.0.1:4433");

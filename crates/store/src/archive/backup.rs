@@ -9,7 +9,8 @@ use tokio::sync::mpsc;
 
 use super::format::{FAMILY, put, writer};
 use super::record::{
-    ApiToken, Audit, Channel, Entry, Feed, Gap, Receiver, Record, SigningEra, Token, Update, User,
+    ApiToken, Audit, Channel, Entry, Feed, Gap, Receiver, Record, SigningEra, SigningKey, Token,
+    Update, User,
 };
 use super::{BackupReport, Contents};
 use crate::StoreError;
@@ -182,7 +183,8 @@ async fn read(database: &Database, output: &mut Output) -> Result<(), Failure> {
                      (SELECT COUNT(*) FROM gaps), (SELECT COUNT(*) FROM tokens),
                      (SELECT COUNT(*) FROM receivers), (SELECT COUNT(*) FROM users),
                      (SELECT COUNT(*) FROM api_tokens), (SELECT COUNT(*) FROM audit),
-                     (SELECT COUNT(*) FROM signing_eras), " NOW
+                     (SELECT COUNT(*) FROM signing_eras),
+                     (SELECT COUNT(*) FROM signing_keys), " NOW
             ),
             values![],
         )
@@ -200,9 +202,10 @@ async fn read(database: &Database, output: &mut Output) -> Result<(), Failure> {
         api_tokens: session.count(&row, 8)?,
         audit: session.count(&row, 9)?,
         signing_eras: session.count(&row, 10)?,
+        signing_keys: session.count(&row, 11)?,
     };
     let head = Record::Head {
-        made_ms: session.get(&row, 11)?,
+        made_ms: session.get(&row, 12)?,
         program: env!("CARGO_PKG_VERSION").to_owned(),
         contents,
     };
@@ -216,6 +219,7 @@ async fn read(database: &Database, output: &mut Output) -> Result<(), Failure> {
         updates(&mut session, output, channel).await?;
         signing_eras(&mut session, output, channel).await?;
     }
+    signing_keys(&mut session, output).await?;
     rest(&mut session, output).await?;
     let contents = output.contents;
     output.put(&Record::End { contents }, &[]).await?;
@@ -254,7 +258,7 @@ where
 async fn channels(session: &mut Session, output: &mut Output) -> Result<Vec<i64>, Failure> {
     let sql = sql!(
         "SELECT id, name, head, created_at, groups, rate_bps, private, keep_count, keep_age, origin,
-             active FROM channels WHERE id > $1 ORDER BY id LIMIT $2"
+             active, packet_authentication FROM channels WHERE id > $1 ORDER BY id LIMIT $2"
     );
     let mut keys = Vec::new();
     table::<i64>(session, output, sql, |session, row| {
@@ -346,6 +350,19 @@ async fn signing_eras(
         let key: Vec<u8> = session.get(row, 4)?;
         output
             .put(&SigningEra::read(session, row, 0)?, &key)
+            .await?;
+    }
+    Ok(())
+}
+
+/// Few enough to be read at once.
+async fn signing_keys(session: &mut Session, output: &mut Output) -> Result<(), Failure> {
+    let sql = sql!("SELECT created_at, public_key, endorsements FROM signing_keys ORDER BY id");
+    for row in &session.rows(sql, values![]).await? {
+        let (key, endorsements): (Vec<u8>, Vec<u8>) = (session.get(row, 1)?, session.get(row, 2)?);
+        let bytes = [key, endorsements].concat();
+        output
+            .put(&SigningKey::read(session, row, 0)?, &bytes)
             .await?;
     }
     Ok(())

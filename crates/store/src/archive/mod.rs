@@ -4,7 +4,8 @@
 //! the present can know is left out: who holds a lease, where receivers stand, which browsers are
 //! signed in, and the incarnations of channels, which a restore makes again: a past that came
 //! back must not pass for the present. So is what was recorded of the past: moves, samples, polls.
-//! Signing eras keep the incarnations that their signatures name, and are closed by a restore.
+//! Signing eras keep the incarnations that their signatures name, and are closed by a restore. The
+//! source that publishes after it may have any signing key; private keys are in no database.
 
 mod backup;
 mod batch;
@@ -32,6 +33,9 @@ pub struct Contents {
     /// Signing eras of channels.
     #[serde(default)]
     pub signing_eras: u64,
+    /// Public keys that sign updates.
+    #[serde(default)]
+    pub signing_keys: u64,
     /// Recorded gaps.
     pub gaps: u64,
     /// Enrolment tokens.
@@ -53,13 +57,14 @@ impl fmt::Display for Contents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} channels, {} feeds, {} entries, {} updates, {} signing eras, {} gaps, {} tokens, \
-             {} receivers, {} users, {} API tokens, {} lines of the audit log",
+            "{} channels, {} feeds, {} entries, {} updates, {} signing eras, {} signing keys, \
+             {} gaps, {} tokens, {} receivers, {} users, {} API tokens, {} lines of the audit log",
             self.channels,
             self.feeds,
             self.entries,
             self.updates,
             self.signing_eras,
+            self.signing_keys,
             self.gaps,
             self.tokens,
             self.receivers,

@@ -67,6 +67,9 @@ records! {
         keep_age: Option<i64>,
         origin: String,
         active: bool,
+        // Not in backups of a version before it.
+        #[serde(default)]
+        packet_authentication: Option<String>,
     }
     Feed [key] {
         channel: i64,
@@ -110,6 +113,10 @@ records! {
         first: i64,
         last: Option<i64>,
         incarnation: String,
+    }
+    /// Its bytes are the public key, and its endorsements.
+    SigningKey {
+        created: i64,
     }
     Gap {
         channel: i64,
@@ -194,6 +201,7 @@ impl Contents {
             Record::Entry(_) => &mut self.entries,
             Record::Update(_) => &mut self.updates,
             Record::SigningEra(_) => &mut self.signing_eras,
+            Record::SigningKey(_) => &mut self.signing_keys,
             Record::Gap(_) => &mut self.gaps,
             Record::Token(_) => &mut self.tokens,
             Record::Receiver(_) => &mut self.receivers,

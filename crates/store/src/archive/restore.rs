@@ -14,6 +14,7 @@ use super::record::{Record, SigningEra};
 use super::{Contents, Progress, RestoreReport};
 use crate::StoreError;
 use crate::database::{Database, Session, Value, sql, values};
+use crate::model::ENDORSEMENT_LEN;
 use crate::sql::{close_era, grow_version, trim_eras};
 
 /// Records that were read ahead.
@@ -175,7 +176,8 @@ async fn check_empty(session: &mut Session) -> Result<(), StoreError> {
         .scalar(
             sql!(
                 "SELECT (SELECT COUNT(*) FROM channels) + (SELECT COUNT(*) FROM tokens)
-                     + (SELECT COUNT(*) FROM receivers) + (SELECT COUNT(*) FROM users)"
+                     + (SELECT COUNT(*) FROM receivers) + (SELECT COUNT(*) FROM users)
+                     + (SELECT COUNT(*) FROM signing_keys)"
             ),
             values![],
         )
@@ -231,14 +233,16 @@ impl Restore<'_> {
     /// Restores a row of which there are few.
     async fn single(&mut self, record: Record, bytes: &[u8]) -> Result<(), StoreError> {
         let key_length = bytes.len();
-        let bytes = Value::from(bytes);
+        let blob = Value::from(bytes);
         match record {
             Record::Channel(row) => {
                 let incarnation = Uuid::new_v4().to_string();
                 let sql = sql!(
                     "INSERT INTO channels (name, head, created_at, groups, rate_bps, private,
-                         keep_count, keep_age, origin, active, incarnation, fence)
-                     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, " NOW ") RETURNING id"
+                         keep_count, keep_age, origin, active, packet_authentication, incarnation,
+                         fence)
+                     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, COALESCE($11, 'none'), $12,
+                         " NOW ") RETURNING id"
                 );
                 let values = row.values(values![&incarnation]);
                 let id = self.session.scalar(sql, &values).await?;
@@ -264,7 +268,18 @@ impl Restore<'_> {
                          public_key)
                      VALUES ($1, $2, $3, $4, $5)"
                 );
-                self.session.execute(sql, &row.values(&[bytes])).await?;
+                self.session.execute(sql, &row.values(&[blob])).await?;
+            }
+            Record::SigningKey(row) => {
+                let split = bytes.split_first_chunk::<KEY>();
+                let split = split.filter(|(_, rest)| rest.len() % ENDORSEMENT_LEN == 0);
+                let (key, endorsements) = split.ok_or_else(|| self.damaged("a key is cut off"))?;
+                let sql = sql!(
+                    "INSERT INTO signing_keys (created_at, public_key, endorsements)
+                     VALUES ($1, $2, $3)"
+                );
+                let values = row.values(values![key, endorsements]);
+                self.session.execute(sql, &values).await?;
             }
             Record::Gap(mut row) => {
                 row.channel = self.new_key(&self.channels, row.channel)?;
@@ -281,7 +296,7 @@ impl Restore<'_> {
                          created_at, revoked_at, hash)
                      VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) RETURNING id"
                 );
-                let id = self.session.scalar(sql, &row.values(&[bytes])).await?;
+                let id = self.session.scalar(sql, &row.values(&[blob])).await?;
                 self.tokens.insert(row.key, id);
             }
             Record::Receiver(mut row) => {
@@ -292,7 +307,7 @@ impl Restore<'_> {
                          enrolled_at, seen_at, revoked_at, label, tags, held, credential)
                      VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)"
                 );
-                self.session.execute(sql, &row.values(&[bytes])).await?;
+                self.session.execute(sql, &row.values(&[blob])).await?;
             }
             Record::User(row) => {
                 let sql = sql!(
@@ -310,7 +325,7 @@ impl Restore<'_> {
                          revoked_at, hash)
                      VALUES ($1, $2, $3, $4, $5, $6, $7, $8)"
                 );
-                self.session.execute(sql, &row.values(&[bytes])).await?;
+                self.session.execute(sql, &row.values(&[blob])).await?;
             }
             Record::Audit(row) => {
                 let sql = sql!(

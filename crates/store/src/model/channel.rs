@@ -66,6 +66,44 @@ pub struct Retention {
     pub age_ms: Option<i64>,
 }
 
+/// Authentication of the packets of a channel's flow (protocol.md section 5.5).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AuthenticationType {
+    /// None: updates are signed, packets are not.
+    #[default]
+    None,
+    /// A signature behind each packet.
+    Signature,
+    /// A tag for each receiver.
+    Tags,
+    /// Tags for few receivers, signatures for more.
+    Auto,
+}
+
+impl AuthenticationType {
+    /// All types by their words, in the database and for people.
+    pub const WORDS: &[(&str, Self)] = &[
+        ("none", Self::None),
+        ("signature", Self::Signature),
+        ("tags", Self::Tags),
+        ("auto", Self::Auto),
+    ];
+
+    /// Returns the word.
+    pub fn as_str(self) -> &'static str {
+        let mut words = Self::WORDS.iter();
+        words
+            .find(|(_, is)| *is == self)
+            .map_or("", |(word, _)| word)
+    }
+
+    /// Returns the type of a word.
+    pub fn from_word(word: &str) -> Option<Self> {
+        let mut words = Self::WORDS.iter();
+        words.find(|(its, _)| *its == word).map(|(_, is)| *is)
+    }
+}
+
 /// Settings of a channel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChannelSettings {
@@ -75,6 +113,8 @@ pub struct ChannelSettings {
     pub rate_bps: Option<u64>,
     /// Whether a newcomer must not be able to read what was sent before it joined.
     pub private: bool,
+    /// Authentication of its flow's packets.
+    pub packet_authentication: AuthenticationType,
     /// Retention of its updates.
     pub keep: Retention,
     /// Origin.

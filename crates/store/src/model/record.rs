@@ -427,6 +427,8 @@ pub struct Changes {
     pub states: Vec<StateRow>,
     /// Moves, the oldest first.
     pub moves: Vec<MoveRow>,
+    /// Reports of forged packets within the day before the last move; of a snapshot only.
+    pub forgeries: Vec<ForgeryRow>,
     /// Totals of channels.
     pub pulses: Vec<PulseRow>,
     /// Delivery progress of updates.
@@ -441,6 +443,21 @@ pub struct Changes {
     pub receivers: Vec<ReceiverRow>,
     /// Receivers that were forgotten, and everything about them.
     pub forgotten: Vec<Uuid>,
+}
+
+/// Reports of forged packets of one receiver in one channel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ForgeryRow {
+    /// Receiver.
+    pub receiver: Uuid,
+    /// In which channel.
+    pub channel: String,
+    /// Time of the first one, in Unix milliseconds.
+    pub first_ms: i64,
+    /// Time of the last one, in Unix milliseconds.
+    pub last_ms: i64,
+    /// Number.
+    pub reports: u64,
 }
 
 /// Which moves are asked for. Everything that is given has to hold.

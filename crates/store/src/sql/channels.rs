@@ -5,7 +5,8 @@ use uuid::Uuid;
 use super::{PART, check_fence, check_length, close_era, cut, grow_version, to_i64};
 use crate::database::{Row, Session, sql, values};
 use crate::model::{
-    Channel, ChannelRow, ChannelSettings, ChooseSettings, LeaseRow, Origin, Retention,
+    AuthenticationType, Channel, ChannelRow, ChannelSettings, ChooseSettings, LeaseRow, Origin,
+    Retention,
 };
 use crate::{Channels, StoreError};
 
@@ -25,7 +26,7 @@ macro_rules! select_channels {
                  (SELECT MAX(u.seq) FROM updates u WHERE u.channel_id = c.id),
                  c.groups, c.rate_bps, c.private, c.keep_count, c.keep_age, c.origin, c.active,
                  c.created_at, c.holder_name, c.lease_until - " NOW ", c.lease_ttl, c.fence,
-                 c.holder
+                 c.holder, c.packet_authentication
              FROM channels c " $where
         )
     };
@@ -50,6 +51,13 @@ fn read_row(session: &Session, row: &Row) -> Result<ChannelRow, StoreError> {
     let origin: String = session.get(row, 10)?;
     let origin = Origin::from_word(&origin)
         .ok_or_else(|| session.damaged(format!("the origin of channel {name:?} is {origin:?}")))?;
+    let authentication: String = session.get(row, 18)?;
+    let packet_authentication =
+        AuthenticationType::from_word(&authentication).ok_or_else(|| {
+            session.damaged(format!(
+                "the packet authentication of channel {name:?} is {authentication:?}"
+            ))
+        })?;
     let holder: Option<String> = session.get(row, 13)?;
     let left: Option<i64> = session.get(row, 14)?;
     let ttl: Option<i64> = session.get(row, 15)?;
@@ -81,6 +89,7 @@ fn read_row(session: &Session, row: &Row) -> Result<ChannelRow, StoreError> {
             groups: session.get(row, 5)?,
             rate_bps: session.maybe_count(row, 6)?,
             private: session.get(row, 7)?,
+            packet_authentication,
             keep: Retention {
                 count: session.maybe_count(row, 8)?,
                 age_ms: session.get(row, 9)?,
@@ -150,7 +159,7 @@ async fn write_settings(
         .execute(
             sql!(
                 "UPDATE channels SET groups = $2, rate_bps = $3, private = $4, keep_count = $5,
-                     keep_age = $6, origin = $7, active = TRUE
+                     keep_age = $6, origin = $7, packet_authentication = $8, active = TRUE
                  WHERE name = $1"
             ),
             values![
@@ -161,6 +170,7 @@ async fn write_settings(
                 settings.keep.count.map(to_i64),
                 settings.keep.age_ms,
                 settings.origin.as_str(),
+                settings.packet_authentication.as_str(),
             ],
         )
         .await

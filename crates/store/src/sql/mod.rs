@@ -10,6 +10,7 @@ mod leases;
 mod receivers;
 mod records;
 mod signing_eras;
+mod signing_keys;
 mod tokens;
 mod updates;
 

@@ -1,6 +1,7 @@
 //! Signing eras: the lineage of a channel's updates.
 
 use super::channels::parse_incarnation;
+use super::signing_keys::begin_key;
 use super::{channel_id, check_fence};
 use crate::database::{Row, Session, sql, values};
 use crate::model::SigningEra;
@@ -26,10 +27,13 @@ impl SigningEras<'_> {
     ///
     /// The last 256 of each channel are kept: what older ones covered counts as unsigned.
     ///
+    /// The key is the one that signs updates from now on, for all channels.
+    ///
     /// With a `fence`, the call is refused unless that is the channel's current one.
     ///
     /// # Errors
-    /// The channel does not exist, the fence is an old one, or the database fails.
+    /// The channel does not exist, the fence is an old one, the key may not sign
+    /// ([`StoreError::SigningKey`]), or the database fails.
     pub async fn begin(
         self,
         channel: &str,
@@ -45,6 +49,7 @@ impl SigningEras<'_> {
             .await?
             .ok_or_else(|| session.unknown_channel(channel))?;
         check_fence(&session, channel, fence, session.count(&row, 2)?)?;
+        begin_key(&mut session, key).await?;
         let id: i64 = session.get(&row, 0)?;
         let head: i64 = session.get(&row, 1)?;
         let incarnation: String = session.get(&row, 3)?;
@@ -54,7 +59,7 @@ impl SigningEras<'_> {
             era.last.is_none() && era.key == *key && era.incarnation == incarnation
         };
         if eras.iter().any(is_current) {
-            session.rollback().await?;
+            session.commit().await?;
             return Ok(eras);
         }
         close_era(&mut session, id).await?;

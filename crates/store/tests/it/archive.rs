@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use store::{
-    Applicant, Batch, ChannelSettings, Contents, FeedSettings, GapRecord, GapState, Holder,
-    NewToken, Origin, PollRecord, Progress, ReceiverEdit, RestoreReport, Retention, Store,
-    StoreError, Verdict,
+    Applicant, AuthenticationType, Batch, ChannelSettings, Contents, FeedSettings, GapRecord,
+    GapState, Holder, NewToken, Origin, PollRecord, Progress, ReceiverEdit, RestoreReport,
+    Retention, Store, StoreError, Verdict,
 };
 use uuid::Uuid;
 
@@ -37,6 +37,7 @@ async fn full(site: &Site) -> Store {
         groups: Some("239.1.2.3:4000".to_owned()),
         rate_bps: Some(5_000_000),
         private: true,
+        packet_authentication: AuthenticationType::Tags,
         keep: Retention {
             count: Some(1000),
             age_ms: Some(5000),
@@ -173,6 +174,7 @@ const FULL: Contents = Contents {
     entries: 1703,
     updates: 1603,
     signing_eras: 1,
+    signing_keys: 1,
     gaps: 1,
     tokens: 2,
     receivers: 2,
@@ -449,7 +451,7 @@ async fn a_damaged_archive_is_refused_and_leaves_nothing(site: Site) {
     };
     refused(b"", "is not a backup").await;
     refused(&[b'x'; 5000], "is not a backup").await;
-    refused(b"flexfeed-backup 4\nxyz", "newer version").await;
+    refused(b"flexfeed-backup 5\nxyz", "newer version").await;
     for end in [18, 30, whole.len() / 3, whole.len() - 5, whole.len() - 1] {
         refused(&whole[..end], "cut off").await;
     }

@@ -1,8 +1,8 @@
 //! Histories, listed in pages, and what is set about feeds.
 
 use store::{
-    Batch, FeedEvent, FeedHour, FeedSettings, MoveFilter, MoveRow, ProgressRow, SampleRow,
-    SessionRow, StoreError,
+    Batch, FeedEvent, FeedHour, FeedSettings, ForgeryRow, MoveFilter, MoveRow, ProgressRow,
+    SampleRow, SessionRow, StoreError,
 };
 use uuid::Uuid;
 
@@ -11,10 +11,49 @@ use crate::site::{Site, URL, drafts, encode, on_both};
 
 on_both! {
     histories_are_listed_in_pages,
+    reports_of_forged_packets_of_the_last_day_are_in_a_snapshot,
     the_last_event_of_each_feed_is_known_at_once,
     updates_are_listed_without_their_bytes,
     a_paused_feed_says_so,
     a_removed_channel_takes_its_records_along,
+}
+
+async fn reports_of_forged_packets_of_the_last_day_are_in_a_snapshot(site: Site) {
+    const HOUR: i64 = 3_600_000;
+    let opened = site.open().await;
+    let records = opened.records();
+    assert_eq!(records.snapshot().await.unwrap().forgeries, []);
+    let of_news = MoveRow {
+        channel: "news".to_owned(),
+        ..moved(1, 40 * HOUR, "forged")
+    };
+    let batch = Batch {
+        moves: vec![
+            moved(1, HOUR, "forged"),
+            moved(1, 30 * HOUR, "forged"),
+            moved(1, 35 * HOUR, "forged"),
+            of_news,
+            moved(2, 40 * HOUR, "forged"),
+            moved(3, 48 * HOUR, "joined"),
+        ],
+        ..Batch::default()
+    };
+    records.write(&batch).await.unwrap();
+    let mut found = records.snapshot().await.unwrap().forgeries;
+    found.sort_by_key(|row| (row.receiver, row.channel.clone()));
+    let row = |receiver, channel: &str, hours: [i64; 2], reports| ForgeryRow {
+        receiver: Uuid::from_u128(receiver),
+        channel: channel.to_owned(),
+        first_ms: hours[0] * HOUR,
+        last_ms: hours[1] * HOUR,
+        reports,
+    };
+    let expected = [
+        row(1, "lore", [30, 35], 2),
+        row(1, "news", [40, 40], 1),
+        row(2, "lore", [40, 40], 1),
+    ];
+    assert_eq!(found, expected);
 }
 
 async fn histories_are_listed_in_pages(site: Site) {

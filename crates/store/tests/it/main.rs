@@ -22,6 +22,7 @@ mod rows;
 mod samples;
 mod settings;
 mod signing_eras;
+mod signing_keys;
 mod site;
 mod updates;
 mod watching;

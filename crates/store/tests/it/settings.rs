@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use store::{
-    ChannelRow, ChannelSettings, FeedEdit, FeedSettings, GapRecord, GapState, Origin, PollRecord,
-    Retention, StoreError,
+    AuthenticationType, ChannelRow, ChannelSettings, FeedEdit, FeedSettings, GapRecord, GapState,
+    Origin, PollRecord, Retention, StoreError,
 };
 
 use crate::site::{Site, URL, draft, drafts, encode, etag, on_both, token};
@@ -26,6 +26,7 @@ fn settings() -> ChannelSettings {
         groups: Some("239.1.2.3:4000".to_owned()),
         rate_bps: Some(u64::MAX),
         private: true,
+        packet_authentication: AuthenticationType::Auto,
         keep: Retention {
             count: Some(1000),
             age_ms: Some(86_400_000),

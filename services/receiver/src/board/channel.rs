@@ -34,6 +34,10 @@ pub(super) struct ChannelState {
     pub(super) moves: VecDeque<Move>,
     /// Number of moves since the start, by destination.
     pub(super) moved: BTreeMap<String, u64>,
+    /// Number of times that the source failed to authenticate an update.
+    pub(super) auth_failures: u64,
+    /// The present failure of that.
+    pub(super) auth_error: Option<String>,
     /// Error writing the outputs.
     pub(super) storage_error: Option<String>,
     /// Error writing the feed files.
@@ -61,6 +65,8 @@ impl ChannelState {
             gaps: VecDeque::new(),
             moves: VecDeque::new(),
             moved: BTreeMap::new(),
+            auth_failures: 0,
+            auth_error: None,
             storage_error: None,
             files_error: None,
         }
@@ -133,6 +139,7 @@ impl ChannelState {
             },
             reception: self.reception,
             undecodable: self.undecodable,
+            auth_failures: self.auth_failures,
             missing: self.missing,
             gaps: self.gaps.iter().copied().collect(),
             moves: self.moves.iter().cloned().collect(),

@@ -16,6 +16,7 @@ pub(crate) enum Call {
     Take(u64),
     Pass(u64),
     Miss(u64, u64),
+    Keys(usize),
     Log(Vec<u64>),
     Journal,
     Announce,
@@ -79,6 +80,9 @@ impl Sink for FakeSink {
     }
     fn miss(&mut self, _: Uuid, from: u64, to: u64, _: Missing) {
         self.note(Call::Miss(from, to));
+    }
+    fn name_keys(&mut self, _: Uuid, lineage: &Lineage) {
+        self.note(Call::Keys(lineage.eras().len()));
     }
     fn write_journal(&mut self) -> anyhow::Result<()> {
         self.call(Step::Journal, Call::Journal)

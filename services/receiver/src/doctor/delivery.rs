@@ -167,6 +167,18 @@ pub(super) async fn receive(
                     break;
                 }
             }
+            Event::AuthenticationFailed {
+                channel, failure, ..
+            } => {
+                let what = format!(
+                    "channel {channel}: update {}: {}",
+                    failure.seq, failure.forgery
+                );
+                let advice = "the source does not have the key that the link pins (key=): ask its \
+                              operator, and use a new link only if the key was replaced";
+                report.add("signing key", Verdict::Fail, &what, advice);
+                break;
+            }
             Event::Disconnected { reason, .. } => lost = Some(plain(&reason)),
             _ => {}
         }

@@ -125,6 +125,7 @@ fn source_config(settings: &Settings) -> ReceiverConfig {
         qlog: None,
         check: None,
         verify_updates: true,
+        pinned_keys: settings.link.keys.clone(),
     }
 }
 

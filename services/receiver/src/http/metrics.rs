@@ -97,6 +97,8 @@ struct Channels {
     duplicates: Counters,
     mismatches: Counters,
     refetched: Counters,
+    auth_failures: Counters,
+    forged: Counters,
     journal_records: Gauges,
     journal_bytes: Gauges,
 }
@@ -252,10 +254,18 @@ impl Channels {
                 "duplicates",
                 "Packets and ranges that arrived more than once",
             ),
+            auth_failures: r.add(
+                "auth_failures",
+                "Times that the source failed to prove an update by the pinned key",
+            ),
             mismatches: r.add("mismatches", "Contradictions between bytes of an update"),
             refetched: r.add(
                 "refetched_updates",
                 "Updates whose bytes from the flow were dropped and fetched again by unicast",
+            ),
+            forged: r.add(
+                "forged",
+                "Headers and updates on the flow that the source did not sign",
             ),
             journal_records: r.add("journal_records", "Records in the journal"),
             journal_bytes: r.unit("journal_size", "Size of the journal", Unit::Bytes),
@@ -299,8 +309,10 @@ impl Channels {
         count(&self.packets, channel.reception.flow_packets);
         count(&self.invalid, channel.reception.flow_invalid);
         count(&self.duplicates, channel.reception.duplicates);
+        count(&self.auth_failures, channel.auth_failures);
         count(&self.mismatches, channel.reception.mismatches);
         count(&self.refetched, channel.reception.refetched);
+        count(&self.forged, channel.reception.forged);
         if let Some(reader) = reader {
             let (records, bytes) = reader.size();
             set(&self.journal_records, records);

@@ -9,20 +9,29 @@
 //! batch are ([`Journal::announce`]). A kill leaves at worst an unfinished record at the end, which
 //! the next start cuts off; the source sends it again. Bounds on count and size are kept by
 //! removing the oldest segment; readers that still need it are notified first ([`Guard`]).
+//!
+//! Updates are kept as they came, with their signatures; [`LineageFile`] has the keys that the
+//! source named for them, and [`scan()`] reads a journal that another process may be writing.
 
+mod lineage;
 mod reader;
 mod record;
+mod scan;
 mod segment;
 mod writer;
 
 #[cfg(test)]
 mod tests;
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::durable::FileError;
+pub use lineage::LineageFile;
 pub use reader::{Guard, JournalPosition, JournalReader, Resume};
 pub use record::{Kind, Missing, OVERHEAD, Record, RecordHeader};
+pub use scan::{Broken, Found, scan};
+pub use segment::list;
 pub use writer::{Journal, Opened};
 
 /// Bounds of a channel's journal.
@@ -73,6 +82,24 @@ impl Limits {
 #[must_use]
 pub fn folder(data: &Path, channel: &str) -> PathBuf {
     data.join("journal").join(channel)
+}
+
+/// Returns the names of the channels that have a journal in a data folder, sorted.
+///
+/// # Errors
+/// There is no folder of journals, or it cannot be read.
+pub fn channels(data: &Path) -> Result<Vec<String>, FileError> {
+    let journals = data.join("journal");
+    let failed = || FileError::of("read", &journals);
+    let mut names = Vec::new();
+    for entry in fs::read_dir(&journals).map_err(failed())? {
+        let entry = entry.map_err(failed())?;
+        if entry.path().is_dir() {
+            names.extend(entry.file_name().into_string());
+        }
+    }
+    names.sort();
+    Ok(names)
 }
 
 /// Error writing a journal.

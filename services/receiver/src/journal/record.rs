@@ -22,6 +22,15 @@ pub const OVERHEAD: usize = PREFIX + FIXED;
 /// Bound on a body: longer updates are rejected earlier.
 const MAX_BODY: usize = FIXED + MAX_EVENT_BYTES + 1;
 
+/// Bytes to search for the record behind a damaged one: both are in so many.
+pub(super) const SEARCHED: u64 = 2 * (PREFIX + MAX_BODY) as u64;
+
+/// Bound on what a search hashes, in bytes: a feed can contain what looks like records.
+const MAX_HASHED: usize = 1 << 30;
+
+/// Bound on times, in ms, and on seqs that are taken for those of a record in a search.
+const PLAUSIBLE: u64 = 1 << 48;
+
 /// Reason for missing updates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Missing {
@@ -130,27 +139,22 @@ impl Record {
     /// # Errors
     /// The file cannot be read.
     pub fn read(position: u64, from: &mut impl Read) -> io::Result<Option<Self>> {
-        let mut prefix = [0; PREFIX];
-        if !fill(from, &mut prefix)? {
-            return Ok(None);
-        }
-        let (length, sum) = prefix.split_at(4);
-        let length = u32::from_be_bytes(length.try_into().unwrap_or_default()) as usize;
-        if !(FIXED..=MAX_BODY).contains(&length) {
-            return Ok(None);
-        }
-        // No memory is reserved in advance: the length may be garbage.
-        let mut body = Vec::new();
-        from.take(length as u64).read_to_end(&mut body)?;
-        if body.len() != length || check(position, &body) != *sum {
-            return Ok(None);
-        }
-        Ok(Self::parse(body))
+        Ok(match Stored::read(position, from)? {
+            Stored::Whole(record) => Some(record),
+            Stored::CutOff | Stored::Damaged { .. } => None,
+        })
     }
 
     fn parse(body: Vec<u8>) -> Option<Self> {
-        let mut body = Bytes::from(body);
-        let encoded = body.split_off(FIXED);
+        let header = RecordHeader::parse(&body)?;
+        let encoded = Bytes::from(body).split_off(FIXED);
+        Some(Self { header, encoded })
+    }
+}
+
+impl RecordHeader {
+    /// Reads it from the beginning of a body.
+    fn parse(body: &[u8]) -> Option<Self> {
         let (kind, rest) = body.split_first()?;
         let (incarnation, rest) = rest.split_first_chunk::<16>()?;
         let (seq, rest) = rest.split_first_chunk::<8>()?;
@@ -170,14 +174,131 @@ impl Record {
             _ => return None,
         };
         Some(Self {
-            header: RecordHeader {
-                kind,
-                incarnation: Uuid::from_bytes(*incarnation),
-                seq: u64::from_be_bytes(*seq),
-            },
-            encoded,
+            kind,
+            incarnation: Uuid::from_bytes(*incarnation),
+            seq: u64::from_be_bytes(*seq),
         })
     }
+
+    /// Whether a journal can have it. Hardly any other bytes look like it.
+    fn is_plausible(&self) -> bool {
+        let is_argument = match self.kind {
+            Kind::Update { at_ms } => at_ms < PLAUSIBLE,
+            Kind::Missing { from, .. } => from <= self.seq,
+            Kind::Begins { .. } => true,
+        };
+        is_argument && self.seq < PLAUSIBLE
+    }
+}
+
+/// Bytes in the place of a record.
+#[derive(Debug)]
+pub(super) enum Stored {
+    /// Record.
+    Whole(Record),
+    /// Bytes that end before the record does; also no bytes at all.
+    CutOff,
+    /// Other bytes.
+    Damaged {
+        /// Length of the record, if it states a possible one.
+        size: Option<usize>,
+        /// Metadata, if it can be read; not to be relied on.
+        header: Option<RecordHeader>,
+    },
+}
+
+impl Stored {
+    /// Reads what is in the place of the record of this position.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub(super) fn read(position: u64, from: &mut impl Read) -> io::Result<Self> {
+        let mut prefix = [0; PREFIX];
+        if !fill(from, &mut prefix)? {
+            return Ok(Self::CutOff);
+        }
+        let (length, sum) = prefix.split_at(4);
+        let length = u32::from_be_bytes(length.try_into().unwrap_or_default()) as usize;
+        if !(FIXED..=MAX_BODY).contains(&length) {
+            return Ok(Self::Damaged {
+                size: None,
+                header: None,
+            });
+        }
+        // No memory is reserved in advance: the length may be garbage.
+        let mut body = Vec::new();
+        from.take(length as u64).read_to_end(&mut body)?;
+        if body.len() != length {
+            return Ok(Self::CutOff);
+        }
+        let is_intact = check(position, &body) == *sum;
+        Ok(match Record::parse(body) {
+            Some(record) if is_intact => Self::Whole(record),
+            record => Self::Damaged {
+                size: Some(PREFIX + length),
+                header: record.map(|record| record.header),
+            },
+        })
+    }
+}
+
+/// Result of a search behind a damaged record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Behind {
+    /// Intact record.
+    Record {
+        /// Its place in the searched bytes.
+        at: usize,
+        /// Its position.
+        position: u64,
+    },
+    /// Damaged record that reaches to the end: only its length is wrong.
+    End,
+    /// No record.
+    Nothing,
+    /// Too much that looks like records.
+    Unknown,
+}
+
+impl Behind {
+    /// Searches bytes that begin in the place of the record of this position, and not with it.
+    pub(super) fn search(position: u64, bytes: &[u8]) -> Self {
+        let mut hashed = 0;
+        for at in 1..bytes.len() {
+            let Some((sum, body)) = bytes.get(at..).and_then(split_plausible) else {
+                continue;
+            };
+            // So many records have room in front of it.
+            for position in position..=position.saturating_add((at / OVERHEAD) as u64) {
+                hashed += body.len();
+                if hashed > MAX_HASHED {
+                    return Self::Unknown;
+                }
+                if check(position, body) == *sum {
+                    return Self::Record { at, position };
+                }
+            }
+        }
+        let is_end = bytes
+            .split_at_checked(PREFIX)
+            .is_some_and(|(prefix, body)| {
+                prefix.ends_with(&check(position, body)) && body.len() >= FIXED
+            });
+        match is_end {
+            true => Self::End,
+            false => Self::Nothing,
+        }
+    }
+}
+
+/// Returns the check and the body of what may be a record at the beginning of these bytes.
+fn split_plausible(bytes: &[u8]) -> Option<(&[u8; CHECK], &[u8])> {
+    let (length, rest) = bytes.split_first_chunk::<4>()?;
+    let (sum, rest) = rest.split_first_chunk::<CHECK>()?;
+    let length = u32::from_be_bytes(*length) as usize;
+    let body = rest.get(..length)?;
+    let is_possible = (FIXED..=MAX_BODY).contains(&length);
+    (is_possible && RecordHeader::parse(body)?.is_plausible()).then_some((sum, body))
 }
 
 fn check(position: u64, body: &[u8]) -> [u8; CHECK] {

@@ -93,15 +93,9 @@ impl Segment {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
             Err(error) => return Err(failed()(error)),
         }
-        let first = header
-            .strip_prefix(MAGIC)
-            .and_then(|rest| rest.try_into().ok());
-        let Some(first) = first.map(u64::from_be_bytes) else {
+        let Some(first) = first_position(path, &header) else {
             return Ok(None);
         };
-        if named(path) != Some(first) {
-            return Ok(None);
-        }
         let mut segment = Self {
             first,
             path: path.to_owned(),
@@ -156,7 +150,10 @@ pub(super) fn read_at(path: &Path, offset: u64, position: u64) -> io::Result<Opt
 }
 
 /// Returns the files of a journal, oldest first.
-pub(super) fn list(folder: &Path) -> Result<Vec<PathBuf>, FileError> {
+///
+/// # Errors
+/// The folder cannot be read.
+pub fn list(folder: &Path) -> Result<Vec<PathBuf>, FileError> {
     let failed = || FileError::of("read", folder);
     let mut paths = Vec::new();
     for entry in fs::read_dir(folder).map_err(failed())? {
@@ -167,6 +164,15 @@ pub(super) fn list(folder: &Path) -> Result<Vec<PathBuf>, FileError> {
     }
     paths.sort();
     Ok(paths.into_iter().map(|(_, path)| path).collect())
+}
+
+/// Returns the position of the first record of a file that begins with this header; `None` if it is
+/// no segment.
+pub(super) fn first_position(path: &Path, header: &[u8]) -> Option<u64> {
+    let first = header.strip_prefix(MAGIC)?.try_into().ok();
+    first
+        .map(u64::from_be_bytes)
+        .filter(|first| named(path) == Some(*first))
 }
 
 fn named(path: &Path) -> Option<u64> {

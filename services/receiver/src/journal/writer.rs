@@ -6,9 +6,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use flexicast::Cursor;
+use flexicast::signing::Lineage;
 use tracing::warn;
 use uuid::Uuid;
 
+use super::lineage::LineageFile;
 use super::reader::{Index, JournalReader};
 use super::record::{Kind, Missing, Record, RecordHeader};
 use super::segment::{HEADER, Segment, list};
@@ -28,6 +30,7 @@ pub struct Journal {
     pending: Vec<Record>,
     /// Cursor after the pending records.
     last: Option<Cursor>,
+    lineage: LineageFile,
 }
 
 /// State of the journal at opening.
@@ -46,7 +49,11 @@ impl Journal {
     /// The folder or a file in it cannot be read or made.
     pub fn open(folder: &Path, limits: Limits) -> Result<(Self, Opened), FileError> {
         make_folder(folder).map_err(FileError::of("make", folder))?;
-        let mut opened = Opened::default();
+        let (lineage, damaged) = LineageFile::open(folder)?;
+        let mut opened = Opened {
+            damaged: damaged.into_iter().collect(),
+            ..Opened::default()
+        };
         let mut index = Index::default();
         let paths = list(folder)?;
         for (at, path) in paths.iter().enumerate() {
@@ -102,6 +109,7 @@ impl Journal {
             file,
             pending: Vec::new(),
             last: opened.cursor,
+            lineage,
         };
         Ok((journal, opened))
     }
@@ -153,6 +161,11 @@ impl Journal {
         }
     }
 
+    /// Takes the keys that the source names for the updates of this incarnation of the channel.
+    pub fn name_keys(&mut self, incarnation: Uuid, lineage: &Lineage) {
+        self.lineage.add(incarnation, lineage);
+    }
+
     /// Adds a gap of the updates `from` to `to`, except for those that the journal has.
     pub fn miss(&mut self, incarnation: Uuid, from: u64, to: u64, why: Missing) {
         if self.is_new(incarnation, to) {
@@ -194,12 +207,19 @@ impl Journal {
         false
     }
 
-    /// Syncs the pending records. They do not count yet: see [`Journal::announce`]. Blocks for the
-    /// disk.
+    /// Syncs the pending records, and before them the keys that signed them. They do not count yet:
+    /// see [`Journal::announce`]. Blocks for the disk.
     ///
     /// # Errors
     /// The failed operation. Call again: records written by a failed call are not written twice.
     pub fn write(&mut self) -> Result<(), JournalError> {
+        let (reader, pending) = (&self.reader, &self.pending);
+        let is_pending = |incarnation| {
+            let mut headers = pending.iter().map(|record| record.header);
+            headers.any(|header| header.incarnation == incarnation)
+        };
+        self.lineage
+            .store(|incarnation| reader.knows(incarnation) || is_pending(incarnation))?;
         while !self.pending.is_empty() {
             self.write_part()?;
         }

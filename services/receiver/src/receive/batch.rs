@@ -47,7 +47,7 @@ impl Batch {
                 self.is_urgent = true;
                 0
             }
-            ItemKind::Gap { .. } => 0,
+            ItemKind::Gap { .. } | ItemKind::Lineage(_) => 0,
         };
         if self.items.is_empty() {
             self.since = Some(Instant::now());

@@ -25,7 +25,9 @@ impl Intake<'_> {
         lanes: &mut [Lane<'_, S>],
     ) -> Option<LoopExit> {
         let channel = match &event {
-            Event::Update { channel, .. } | Event::Gap { channel, .. } => Some(channel),
+            Event::Update { channel, .. }
+            | Event::Gap { channel, .. }
+            | Event::Lineage { channel, .. } => Some(channel),
             _ => None,
         };
         // The update arrives again after the reconnection, and counts then.
@@ -95,6 +97,16 @@ impl Intake<'_> {
                     incarnation,
                     seq: to,
                     kind: ItemKind::Gap { from },
+                });
+            }
+            Event::Lineage { channel, lineage } => {
+                let lane = find(lanes, &channel)?;
+                // There is no lineage before a WELCOME.
+                let incarnation = lane.incarnation?;
+                lane.push(Item {
+                    incarnation,
+                    seq: 0,
+                    kind: ItemKind::Lineage(lineage),
                 });
             }
             _ => {}

@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use flexicast::Via;
+use flexicast::signing::{Era, Lineage, VerifyingKey};
 use kit::wait::on_tokio;
 use uuid::Uuid;
 
@@ -146,6 +147,46 @@ async fn pending_updates_are_one_batch_confirmed_after_the_cursor() {
     bench
         .until("status", |b| b.board.status().channels[0].updates == 5)
         .await;
+    assert_eq!(bench.end().await.0, LoopExit::Stopped);
+}
+
+/// Keys are stored with the updates that they sign, and move no cursor.
+#[tokio::test]
+async fn keys_come_before_the_updates_that_follow_them() {
+    let keys = || Event::Lineage {
+        channel: LORE.into(),
+        lineage: Lineage::new(vec![Era {
+            first: 1,
+            last: None,
+            incarnation: incarnation(),
+            key: VerifyingKey([7; 32]),
+        }])
+        .unwrap(),
+    };
+    let bench = bench(16, [welcome(2), keys(), update(1)]);
+    bench.confirmed(1).await;
+    let rest = [
+        Call::Keys(1),
+        Call::Take(1),
+        Call::Log(vec![1]),
+        Call::Journal,
+        Call::Announce,
+        Call::Cursor(1),
+    ];
+    assert_eq!(bench.sink.calls()[5..], rest);
+    // Other keys, and nothing else for a while.
+    bench.events.send(keys()).await.unwrap();
+    let again = |b: &Bench| {
+        b.sink
+            .calls()
+            .iter()
+            .filter(|c| **c == Call::Cursor(1))
+            .count()
+            == 2
+    };
+    bench.until("the keys are stored", again).await;
+    bench.events.send(update(2)).await.unwrap();
+    bench.confirmed(2).await;
     assert_eq!(bench.end().await.0, LoopExit::Stopped);
 }
 

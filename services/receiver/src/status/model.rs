@@ -103,6 +103,9 @@ pub struct Channel {
     /// Invalid updates, which were skipped.
     #[serde(default)]
     pub undecodable: u64,
+    /// Times that the source failed to prove an update by the pinned key.
+    #[serde(default)]
+    pub auth_failures: u64,
     /// Updates gone at the source before they could be received.
     #[serde(default)]
     pub missing: u64,
@@ -165,8 +168,9 @@ pub(super) mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// Returns counters of packets, invalid packets, duplicates, mismatches and fetched updates.
-    pub(crate) fn reception(counts: [u64; 5]) -> ReceptionCounters {
+    /// Returns counters of packets, invalid packets, duplicates, mismatches, fetched updates and
+    /// forgeries.
+    pub(crate) fn reception(counts: [u64; 6]) -> ReceptionCounters {
         let mut counters = ReceptionCounters::default();
         [
             counters.flow_packets,
@@ -174,6 +178,7 @@ pub(super) mod tests {
             counters.duplicates,
             counters.mismatches,
             counters.refetched,
+            counters.forged,
         ] = counts;
         counters
     }
@@ -181,16 +186,16 @@ pub(super) mod tests {
     #[test]
     fn the_counters_are_members_of_the_channel_in_their_order() {
         let channel = Channel {
-            reception: reception([1, 2, 3, 4, 5]),
+            reception: reception([1, 2, 3, 4, 5, 6]),
             ..Channel::default()
         };
         let json = serde_json::to_string(&channel).unwrap();
         let counters = "\"flow_packets\":1,\"flow_invalid\":2,\"duplicates\":3,\"mismatches\":4,\
-                        \"refetched\":5,\"undecodable\":0,";
+                        \"refetched\":5,\"forged\":6,\"undecodable\":0,";
         assert!(json.contains(counters), "{json}");
         assert_eq!(serde_json::from_str::<Channel>(&json).unwrap(), channel);
-        let older = json.replace("\"refetched\":5,", "");
+        let older = json.replace("\"refetched\":5,\"forged\":6,", "");
         let read: Channel = serde_json::from_str(&older).unwrap();
-        assert_eq!(read.reception, reception([1, 2, 3, 4, 0]));
+        assert_eq!(read.reception, reception([1, 2, 3, 4, 0, 0]));
     }
 }

@@ -372,6 +372,7 @@ fn details(c: &Channel, rate: Option<Rate>) -> String {
         (c.undecodable, "MADE NO SENSE"),
     ]);
     let odd = count(&[
+        (c.reception.forged, "FORGED"),
         (c.reception.mismatches, "mismatches"),
         (c.reception.refetched, "fetched again"),
         (c.reception.flow_invalid, "invalid"),

@@ -139,12 +139,14 @@ fn render_channel(out: &mut String, c: &Channel, connected: bool, data: &Path, c
     };
     let _ = writeln!(
         out,
-        "  flow       {} packets taken, {} invalid; {} duplicates, {} mismatches, {} fetched again",
+        "  flow       {} packets taken, {} invalid; {} duplicates, {} mismatches, {} fetched again, \
+         {} forged",
         c.reception.flow_packets,
         c.reception.flow_invalid,
         c.reception.duplicates,
         c.reception.mismatches,
-        c.reception.refetched
+        c.reception.refetched,
+        c.reception.forged
     );
     if c.undecodable > 0 || c.missing > 0 {
         let _ = writeln!(
@@ -261,8 +263,9 @@ mod tests {
                     p50: Some(2.9),
                     p99: Some(8.0),
                 },
-                reception: reception([1024, 1, 2, 3, 4]),
+                reception: reception([1024, 1, 2, 3, 4, 5]),
                 undecodable: 0,
+                auth_failures: 0,
                 missing: 0,
                 gaps: Vec::new(),
                 moves: moves.collect(),
@@ -284,7 +287,7 @@ mod tests {
             "at update 1230, 4 behind the source's 1234",
             "345 since the start: 320 by the flow, 5 by the flow with repairs, 20 by unicast",
             "median 2.9 ms, 99 % within 8.0 ms, last 3.1 ms",
-            "1024 packets taken, 1 invalid; 2 duplicates, 3 mismatches, 4 fetched again",
+            "1024 packets taken, 1 invalid; 2 duplicates, 3 mismatches, 4 fetched again, 5 forged",
             "/data/lore.atom",
             "last moves 11:56:03  unicast → multicast (joined3)",
             "           11:56:07  unicast → multicast (joined7)",

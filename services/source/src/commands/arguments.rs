@@ -55,6 +55,9 @@ pub enum Action {
     /// Manage enrolled receivers
     #[command(subcommand)]
     Receiver(Receiver),
+    /// Manage the key that signs updates
+    #[command(subcommand)]
+    Key(Key),
     /// List suspected gaps: polls of a feed without an entry of the previous one
     #[command(subcommand)]
     Gap(Gap),
@@ -240,6 +243,26 @@ pub enum Receiver {
     },
 }
 
+/// `key …`.
+#[derive(Debug, Subcommand)]
+pub enum Key {
+    /// Print the public key that signs updates, and those before it
+    Show,
+    /// Let the key vouch for all keys that signed what is kept, as after a restore or with sources
+    /// that had a key each
+    Vouch,
+    /// Replace the key by a new one, which the present one vouches for; it signs from the source's
+    /// next start
+    Rotate {
+        /// Write the new key to this file, for its owner only, in place of the present key's file
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
+        /// The present key is lost: receivers that pin it stop until they get a new link
+        #[arg(long)]
+        lost: bool,
+    },
+}
+
 /// `gap …`.
 #[derive(Debug, Subcommand)]
 pub enum Gap {
@@ -276,6 +299,7 @@ const CLI: Cli = Cli {
         "config check" | "config show" => true,
         "token create" if FOR_LINKS.contains(&setting) => true,
         "channel add" if setting == "group" => true,
+        "key show" | "key rotate" | "key vouch" if setting == "signing_key" => true,
         _ => FOR_ALL.contains(&setting),
     },
 };

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use store::{NewAudit, Store};
 use tracing::warn;
 
-use super::arguments::{Channel, Feed, Receiver, Token};
+use super::arguments::{Channel, Feed, Key, Receiver, Token};
 use super::text::hidden;
 use super::{CommandOutput, Failure};
 use crate::clock::{millis, now_ms};
@@ -86,6 +86,7 @@ impl Channel {
                 "groups": settings.groups.as_ref().map(ToString::to_string),
                 "rate_bps": settings.rate,
                 "private": settings.private,
+                "packet_authentication": settings.packet_authentication.map(|it| it.as_str()),
                 "keep_updates": settings.keep.and_then(|keep| keep.count),
                 "keep_ms": settings.keep.and_then(|keep| keep.age).map(millis),
             })
@@ -138,6 +139,19 @@ impl Feed {
             }
             Feed::Import { .. } | Feed::List { .. } | Feed::Check { .. } | Feed::Export { .. } => {
                 None
+            }
+        }
+    }
+}
+
+impl Key {
+    /// Returns the audit entry; `None` for a command that only reads.
+    pub(super) fn note(&self) -> Option<AuditEntry> {
+        match self {
+            Key::Show => None,
+            Key::Vouch => Some(AuditEntry::new("key.vouch", "", json!({}))),
+            Key::Rotate { lost, .. } => {
+                Some(AuditEntry::new("key.rotate", "", json!({"lost": lost})))
             }
         }
     }

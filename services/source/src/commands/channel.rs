@@ -97,6 +97,7 @@ pub(super) async fn make(
         groups: Some(groups.to_string()),
         rate_bps: arguments.rate,
         private: arguments.private == Some(true),
+        packet_authentication: arguments.packet_authentication.unwrap_or_default(),
         keep: arguments.keep.unwrap_or_default().into(),
         origin: Origin::Managed,
     };
@@ -240,6 +241,9 @@ async fn set(
             .or(old.groups),
         rate_bps: arguments.rate.or(old.rate_bps),
         private: arguments.private.unwrap_or(old.private),
+        packet_authentication: arguments
+            .packet_authentication
+            .unwrap_or(old.packet_authentication),
         keep: arguments.keep.map_or(old.keep, Retention::from),
         origin: old.origin,
     };

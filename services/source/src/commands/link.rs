@@ -1,8 +1,7 @@
 //! Enrolment links: all that a receiver needs, in one line.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
+use std::io;
 use std::path::Path;
 
 use service::link::Pin;
@@ -11,6 +10,7 @@ use x509_parser::pem::Pem;
 
 use super::Failure;
 use crate::config::{Config, PublicAddress};
+use crate::data::PrivateFile;
 use crate::data::enrolment::{FILE, token_of};
 use crate::data::identity::CERT;
 use crate::record::address_warning;
@@ -38,24 +38,8 @@ pub(super) fn kept(file: &Path) -> Result<Option<(String, String)>, Failure> {
 /// Writes a link to a file that only its owner can read; readers find all of it, or the previous
 /// content.
 pub(super) fn keep(file: &Path, link: &str) -> Result<(), Failure> {
-    let mut beside = file.as_os_str().to_owned();
-    beside.push(".new");
-    let beside = Path::new(&beside);
-    let mut options = OpenOptions::new();
-    let written = options
-        .create(true)
-        .truncate(true)
-        .write(true)
-        .mode(0o600)
-        .open(beside)
-        .and_then(|mut to| {
-            to.write_all(format!("{link}\n").as_bytes())?;
-            to.sync_all()
-        })
-        .and_then(|()| fs::rename(beside, file));
-    written.map_err(|error| {
-        // A partial file is useless, and holds a secret.
-        let _ = fs::remove_file(beside);
+    let written = PrivateFile::write(file, format!("{link}\n").as_bytes());
+    written.and_then(PrivateFile::replace).map_err(|error| {
         let shown = file.display();
         Failure::other(format_args!(
             "cannot put the link into {shown}: {error}; its token was made: see token list"

@@ -14,6 +14,7 @@ mod database;
 mod failure;
 mod feed;
 mod gap;
+mod key;
 mod link;
 mod outlines;
 mod progress;
@@ -192,6 +193,10 @@ impl Action {
             Action::Feed(action) => feed::answer(config, action).await,
             Action::Receiver(action) => {
                 let work = async |s: &Store| receiver::answer(s, action).await;
+                with_database(config, action.note(), work).await
+            }
+            Action::Key(action) => {
+                let work = async |s: &Store| key::answer(config, s, action).await;
                 with_database(config, action.note(), work).await
             }
             Action::Gap(action) => {

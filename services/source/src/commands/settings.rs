@@ -86,6 +86,7 @@ fn channel(channel: &ChannelSettings) -> Value {
         "groups": channel.groups.to_string(),
         "rate_bps": channel.rate_bps,
         "private": channel.private,
+        "packet_authentication": channel.packet_authentication.as_str(),
         "keep": {
             "count": channel.keep.count,
             "age_ms": channel.keep.age.map(millis),

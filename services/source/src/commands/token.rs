@@ -5,6 +5,7 @@ use std::path::Path;
 
 use data_encoding::BASE64URL_NOPAD;
 use serde_json::json;
+use signing::VerifyingKey;
 use store::Store;
 
 use super::arguments::{NewToken, Token};
@@ -66,7 +67,9 @@ async fn create(config: &Config, store: &Store, new: &NewToken) -> Result<Comman
         ));
     }
     let source = link::source_address(config)?;
-    let with = |token: &str| enrolment::link(token, &source.address, &source.pins, channels);
+    let key = store.signing_keys().pinnable(channels).await?;
+    let key = key.map(VerifyingKey);
+    let with = |token: &str| enrolment::link(token, &source.address, &source.pins, key, channels);
     if let Some(file) = &new.link_file
         && let Some((token, kept)) = still_good(store, file, new).await?
     {

@@ -8,6 +8,8 @@ use clap::Args;
 use serde_json::json;
 use service::link::{MAX_CHANNELS, channel};
 use service::settings::table;
+use service::values::one_of;
+use store::AuthenticationType;
 use url::Url;
 
 use super::groups::{Groups, groups};
@@ -33,6 +35,8 @@ pub struct ChannelSettings {
     pub rate_bps: u64,
     /// Whether new members are kept from reading earlier updates of the flow.
     pub private: bool,
+    /// Authentication of the flow's packets.
+    pub packet_authentication: AuthenticationType,
     /// Retention.
     pub keep: Keep,
 }
@@ -63,6 +67,10 @@ pub struct ChannelArguments {
     #[arg(id = "is-private", long = "private", value_name = "true|false", num_args = 0..=1)]
     #[arg(require_equals = true, default_missing_value = "true")]
     pub private: Option<bool>,
+    /// Prove for each packet of the flow that the source sent it: by a signature, by tags for each
+    /// receiver, or by auto: tags for up to 30 receivers, signatures for more [default: none]
+    #[arg(long, value_name = "TYPE", value_parser = one_of(AuthenticationType::WORDS))]
+    pub packet_authentication: Option<AuthenticationType>,
     /// Updates to keep: a number, an age, or both: 100000, 30d, 100000,30d; or all, or default for
     /// the source's --retention and --retention-age
     #[arg(long, value_name = "LIST", value_parser = values::keep)]
@@ -140,6 +148,7 @@ impl ChannelTable {
             groups: groups.map_err(wrong)?,
             rate_bps: settings.rate.unwrap_or(first.rate_bps),
             private: settings.private == Some(true),
+            packet_authentication: settings.packet_authentication.unwrap_or_default(),
             keep: settings.keep.unwrap_or(first.keep),
             feeds: self.feed.clone(),
             name: name.clone(),

@@ -8,6 +8,7 @@ use clap::ArgMatches;
 use service::settings::check::Shown;
 use service::settings::setting::CONFIG;
 use service::settings::{Check, Environment, Given, Layers};
+use store::AuthenticationType;
 use url::Url;
 
 use super::channels::{self, ChannelSettings, FeedArguments, FeedSettings};
@@ -106,6 +107,7 @@ fn all_channels(config: &Config, check: &mut Check) -> Vec<ChannelSettings> {
         groups: given.group.clone(),
         rate_bps: config.flows.rate_bps,
         private: given.private,
+        packet_authentication: AuthenticationType::default(),
         keep: config.keep,
     };
     let mut all = Vec::new();

@@ -6,6 +6,7 @@ use anyhow::{Result, bail};
 use data_encoding::BASE64URL_NOPAD;
 use ring::digest::{SHA256, digest};
 use service::link::Pin;
+use signing::VerifyingKey;
 use url::Url;
 
 use super::{DataFolder, PRIVATE, check_private, random};
@@ -64,23 +65,31 @@ impl Token {
     }
 
     /// Returns the [`link`] with this token.
-    pub fn link(&self, address: &str, pins: &[[u8; 32]], channels: &[&str]) -> String {
-        link(&self.0, address, pins, channels)
+    pub fn link(
+        &self,
+        address: &str,
+        pins: &[[u8; 32]],
+        key: Option<VerifyingKey>,
+        channels: &[&str],
+    ) -> String {
+        link(&self.0, address, pins, key, channels)
     }
 }
 
 /// Returns the link with a token. `address` is HOST:PORT. A receiver accepts a source with any of
-/// the pins.
+/// the pins, and hands on nothing that the key does not answer for.
 pub fn link(
     token: &str,
     address: &str,
     pins: &[[u8; 32]],
+    key: Option<VerifyingKey>,
     channels: &[impl fmt::Display],
 ) -> String {
     let mut link = format!("flexfeed://{token}@{address}");
     let pins = pins.iter().map(|pin| format!("pin={}", Pin(*pin)));
     let channels = channels.iter().map(|channel| format!("ch={channel}"));
-    for (at, part) in pins.chain(channels).enumerate() {
+    let key = key.map(|key| format!("key={key}"));
+    for (at, part) in pins.chain(key).chain(channels).enumerate() {
         link.push(if at == 0 { '?' } else { '&' });
         link.push_str(&part);
     }

@@ -8,7 +8,6 @@ use rcgen::{
     PKCS_ECDSA_P256_SHA256, PublicKeyData,
 };
 use ring::digest::{Context, SHA256};
-use signing::Signer;
 use tracing::{info, warn};
 use x509_parser::pem::Pem;
 use zeroize::Zeroizing;
@@ -19,8 +18,6 @@ use super::{DataFolder, PRIVATE, PUBLIC, check_private, random, read};
 pub const CERT: &str = "cert.pem";
 const KEY: &str = "key.pem";
 const RESET_KEY: &str = "reset.key";
-/// Seed of the key that signs updates (RFC 8032 section 5.1.5).
-const SIGNING_KEY: &str = "signing.key";
 
 /// Files of certificate and key, and their ownership.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,8 +41,6 @@ pub struct Identity {
     /// Kept across restarts, so that receivers notice one from the first packet (RFC 9000 section
     /// 10.3).
     pub reset_key: [u8; 32],
-    /// Key that signs updates.
-    pub signer: Signer,
 }
 
 impl Identity {
@@ -78,7 +73,6 @@ impl Identity {
                 RESET_KEY,
                 "receivers then need some seconds longer to notice a restart",
             )?,
-            signer: signer(folder)?,
         })
     }
 }
@@ -279,12 +273,6 @@ fn first_pem(bytes: &[u8]) -> Result<Pem, String> {
         None if bytes.is_empty() => Err("it is empty".to_owned()),
         None => Err("there is no -----BEGIN line in it".to_owned()),
     }
-}
-
-fn signer(folder: &DataFolder) -> Result<Signer> {
-    let consequence = "receivers then verify new updates by another key";
-    let seed = Zeroizing::new(secret(folder, SIGNING_KEY, consequence)?);
-    Signer::from_seed(&seed).with_context(|| folder.file(SIGNING_KEY).display().to_string())
 }
 
 /// Returns the 32 random bytes of a file, which is made if it is missing. `consequence` is what

@@ -3,13 +3,14 @@
 pub mod enrolment;
 mod holder;
 pub mod identity;
+pub mod signing_key;
 
 #[cfg(test)]
 mod tests;
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Error, Result, anyhow, bail};
@@ -146,6 +147,66 @@ fn read(path: &Path) -> Result<Option<Vec<u8>>> {
         );
     }
     Ok(Some(content))
+}
+
+/// A file that only its owner can read, beside the one that it is to replace. Its owner is that of
+/// the file that is there.
+#[derive(Debug)]
+pub struct PrivateFile {
+    beside: PathBuf,
+    path: PathBuf,
+}
+
+impl PrivateFile {
+    /// Writes it, durably.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn write(path: &Path, content: &[u8]) -> io::Result<Self> {
+        let mut beside = path.as_os_str().to_owned();
+        beside.push(".new");
+        let file = Self {
+            beside: beside.into(),
+            path: path.to_owned(),
+        };
+        // One left by an interrupted command may have another mode.
+        match std::fs::remove_file(&file.beside) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut to = OpenOptions::new()
+            .create_new(true)
+            .write(true)
+            .mode(PRIVATE)
+            .open(&file.beside)?;
+        if let Ok(before) = std::fs::metadata(path) {
+            // A command of root must not take the file away from the source's user.
+            fchown(&to, Some(before.uid()), Some(before.gid()))?;
+        }
+        to.write_all(content)?;
+        to.sync_all()?;
+        Ok(file)
+    }
+
+    /// Puts it in its place: readers find all of it, or the previous content.
+    ///
+    /// # Errors
+    /// The file cannot be replaced.
+    pub fn replace(self) -> io::Result<()> {
+        std::fs::rename(&self.beside, &self.path)?;
+        let folder = self
+            .path
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty());
+        File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+    }
+}
+
+/// Removes what was not put in its place: it is useless, and holds a secret.
+impl Drop for PrivateFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.beside);
+    }
 }
 
 /// Logs a warning if others can read a file with a secret in it.

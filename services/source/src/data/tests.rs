@@ -105,11 +105,10 @@ fn the_second_start_reuses_the_files_of_the_first() {
         ("cert.pem", 0o644),
         ("key.pem", 0o600),
         ("reset.key", 0o600),
-        ("signing.key", 0o600),
     ] {
         assert_eq!(mode(&folder.file(name)), expected, "{name}");
     }
-    let names = ["cert.pem", "key.pem", "reset.key", "signing.key"];
+    let names = ["cert.pem", "key.pem", "reset.key"];
     let files = || names.map(|f| fs::read(folder.file(f)).unwrap());
     let before = files();
     // Another public address does not change the certificate: published pins stay valid.
@@ -117,7 +116,6 @@ fn the_second_start_reuses_the_files_of_the_first() {
     assert_eq!(files(), before);
     assert_eq!(second.pin, first.pin);
     assert_eq!(second.reset_key, first.reset_key);
-    assert_eq!(second.signer.key(), first.signer.key());
     assert_eq!(second.reset_key.as_slice(), before[2]);
 }
 
@@ -232,7 +230,12 @@ fn the_link_has_all_that_a_receiver_needs_and_is_kept_private() {
     let (_outer, folder) = folder();
     assert!(Token::load(&folder).unwrap().is_none());
     let token = Token::make().unwrap();
-    let link = token.link("feeds.example.org:4433", &[[0xfb; 32]], &["lore", "net"]);
+    let link = token.link(
+        "feeds.example.org:4433",
+        &[[0xfb; 32]],
+        None,
+        &["lore", "net"],
+    );
     let (secret, rest) = link
         .strip_prefix("flexfeed://")
         .unwrap()
@@ -263,7 +266,7 @@ fn the_link_has_all_that_a_receiver_needs_and_is_kept_private() {
     let again = Token::load(&folder).unwrap().unwrap();
     assert_eq!(again.hash(), token.hash());
     // With other settings, the link differs and has the same token.
-    let moved = again.link("[2001:db8::1]:99", &[[1; 32], [2; 32]], &["other"]);
+    let moved = again.link("[2001:db8::1]:99", &[[1; 32], [2; 32]], None, &["other"]);
     assert_eq!(save(&folder, &moved).unwrap(), SaveOutcome::Changed);
     assert_eq!(Token::load(&folder).unwrap().unwrap().hash(), token.hash());
     assert_ne!(Token::make().unwrap().hash(), token.hash());

@@ -63,6 +63,8 @@ const KNOWN: &[Known] = table! {
     "acks": protocol.acks,
         "Acknowledgements of members, in feedback packets and in DATAGRAM frames";
     "invalid_acks": protocol.invalid_acks, "Acknowledgements of flow packets that were never sent";
+    "forged_reports": protocol.forged_reports,
+        "Reports of receivers that show that packets of a flow were forged";
     "needs": protocol.needs,
         "NEED requests of receivers, for bytes that were wrong on the flow or are not published";
     "needs_missing": protocol.needs_missing,

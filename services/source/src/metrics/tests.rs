@@ -75,6 +75,17 @@ fn history(steps: &[(u64, &str)]) -> History {
     }
 }
 
+/// A history of one report of forged packets, from a rung to itself.
+fn report(number: u64) -> History {
+    let mut history = history(&[(number, "unicast")]);
+    for event in &mut history.events {
+        let mut report = step(number, "unicast");
+        report.from = report.to.clone();
+        event.what = HistoryEventKind::Reported(report);
+    }
+    history
+}
+
 fn receiver(channels: &[(&str, &str, Option<u64>)]) -> ReceiverStatus {
     let channel = |(channel, rung, cursor): &(&str, &str, Option<u64>)| ReceiverChannel {
         channel: (*channel).into(),
@@ -171,6 +182,7 @@ fn the_transport_status_is_shown() {
     let status = everything();
     metrics.observe(&status);
     metrics.transport.count(&history(&[(1, "multicast")]));
+    metrics.transport.count(&report(2));
     metrics.channel("lore").updates.inc_by(5);
     metrics.channel("net").polled(FeedState::Ok);
     let ingest = IngestStatus {
@@ -226,6 +238,11 @@ fn the_transport_status_is_shown() {
         let name = format!("flexfeed_source_{name}");
         assert_eq!(value(&text, &name), Some(expected), "{name} in\n{text}");
     }
+    let moves = text
+        .lines()
+        .filter(|l| l.starts_with("flexfeed_source_moves_total"))
+        .count();
+    assert_eq!(moves, 1, "a report of forged packets is no move");
     assert!(text.ends_with("# EOF\n"));
     // Each metric has a help text.
     let count = |word: &str| text.lines().filter(|l| l.starts_with(word)).count();

@@ -167,7 +167,10 @@ impl TransportMetrics {
                 continue;
             }
             *counted = event.number;
-            if let HistoryEventKind::Moved(step) | HistoryEventKind::Tried(step) = &event.what {
+            // Reports of forged packets are counted as such.
+            if let HistoryEventKind::Moved(step) | HistoryEventKind::Reported(step) = &event.what
+                && step.from != step.to
+            {
                 let labels = MoveLabels {
                     channel: step.channel.clone(),
                     from: step.from.clone(),

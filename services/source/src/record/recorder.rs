@@ -292,7 +292,7 @@ impl Recorder {
                 self.record_move(event.number, at_ms, step);
             }
             // Not a move, but it explains why there was none.
-            HistoryEventKind::Tried(step) => self.record_move(event.number, at_ms, step),
+            HistoryEventKind::Reported(step) => self.record_move(event.number, at_ms, step),
             HistoryEventKind::Explained { moved, cause } => {
                 if leads && !self.outbox.explain(*moved, cause) {
                     // The written row stays; the explanation follows it.

@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use flexicast_tokio::source::{Absence, ChannelConfig, FlowEndpoint};
 use netio::HostAddress;
-use signing::{Era, Lineage, VerifyingKey};
-use store::{ChannelSettings, FeedRow, Retention, SigningEra};
+use signing::{Endorsement, Era, Lineage, VerifyingKey};
+use store::{ChannelSettings, ENDORSEMENT_LEN, FeedRow, Retention, SigningEra};
 use thiserror::Error;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
@@ -80,6 +80,8 @@ pub(super) struct Channel {
     endpoints: Vec<FlowEndpoint>,
     /// Keys that sign the updates.
     lineage: Lineage,
+    /// Keys that vouch for each other.
+    endorsements: Vec<Endorsement>,
     feeds: Feeds,
 }
 
@@ -92,6 +94,17 @@ fn lineage(channel: &str, eras: &[SigningEra]) -> Result<Lineage> {
         key: VerifyingKey(era.key),
     });
     Lineage::new(eras.collect()).with_context(|| format!("the keys of channel {channel:?}"))
+}
+
+/// Returns an endorsement as it is stored: signer, subject, signature.
+fn endorsement(stored: &[u8; ENDORSEMENT_LEN]) -> Option<Endorsement> {
+    let (signer, rest) = stored.split_first_chunk()?;
+    let (subject, signature) = rest.split_first_chunk()?;
+    Some(Endorsement {
+        signer: VerifyingKey(*signer),
+        subject: VerifyingKey(*subject),
+        signature: signature.try_into().ok()?,
+    })
 }
 
 impl Channel {
@@ -125,6 +138,9 @@ impl Channel {
         let key = context.signer.key();
         let eras = context.store.signing_eras().begin(name, fence, &key.0);
         let lineage = lineage(name, &eras.await?)?;
+        let keys = context.store.signing_keys().list().await?;
+        let endorsements = keys.iter().flat_map(|key| &key.endorsements);
+        let endorsements = endorsements.filter_map(endorsement).collect();
         let keep = watch::Sender::new(flow::keep(&context.config, &settings));
         let wake = Arc::new(Notify::new());
         let metrics = context.metrics.channel(name);
@@ -150,6 +166,7 @@ impl Channel {
             addresses: context.addresses.clone(),
             endpoints: Vec::new(),
             lineage,
+            endorsements,
             lease,
             publisher,
             wake,
@@ -189,6 +206,7 @@ impl Channel {
             first: channel.first,
             private: self.sending.private,
             lineage: self.lineage.clone(),
+            endorsements: self.endorsements.clone(),
             flow,
         });
         announced.await.with_context(|| {

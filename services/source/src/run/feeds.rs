@@ -328,7 +328,7 @@ mod tests {
             handle: source.handle(),
             folder,
             store,
-            signer: Arc::new(identity.signer),
+            signer: Arc::new(signing::Signer::from_seed(&[1; 32]).unwrap()),
             open,
             board: Arc::new(Board::default()),
             metrics: Arc::new(Metrics::default()),

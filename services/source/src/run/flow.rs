@@ -3,9 +3,11 @@
 use std::net::{IpAddr, SocketAddr};
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use flexicast_tokio::source::{FlowEndpoint, FlowSettings, RateControl};
+use flexicast_tokio::source::{
+    FlowEndpoint, FlowSettings, PacketAuthentication, RateControl, TAGS_UP_TO,
+};
 use netio::HostAddress;
-use store::{ChannelSettings, Retention};
+use store::{AuthenticationType, ChannelSettings, Retention};
 
 use crate::clock::millis;
 use crate::config::{Config, Groups, Keep, groups as parse_groups};
@@ -16,6 +18,7 @@ pub(super) struct FlowParameters {
     pub(super) groups: Groups,
     pub(super) rate_bps: u64,
     pub(super) private: bool,
+    pub(super) packet_authentication: AuthenticationType,
 }
 
 impl FlowParameters {
@@ -31,6 +34,7 @@ impl FlowParameters {
             groups,
             rate_bps: settings.rate_bps.unwrap_or(config.flows.rate_bps),
             private: settings.private,
+            packet_authentication: settings.packet_authentication,
         })
     }
 
@@ -82,7 +86,20 @@ impl FlowParameters {
                 min_rate: config.flows.min_rate,
                 max_loss: f64::from(config.flows.max_loss) / 100.0,
             },
+            authentication: authentication(self.packet_authentication),
         }))
+    }
+}
+
+/// Returns the authentication of packets for the transport.
+fn authentication(kind: AuthenticationType) -> Option<PacketAuthentication> {
+    match kind {
+        AuthenticationType::None => None,
+        AuthenticationType::Signature => Some(PacketAuthentication::Signature),
+        AuthenticationType::Tags => Some(PacketAuthentication::Tags),
+        AuthenticationType::Auto => Some(PacketAuthentication::Auto {
+            tags_up_to: TAGS_UP_TO,
+        }),
     }
 }
 

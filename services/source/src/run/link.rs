@@ -3,6 +3,7 @@
 use std::io::Write as _;
 
 use anyhow::{Result, bail};
+use signing::VerifyingKey;
 use store::{NewToken, Store};
 use tracing::{info, warn};
 
@@ -77,7 +78,13 @@ impl Link {
     ///
     /// # Errors
     /// The link is too long, or its file cannot be written.
-    pub(super) fn save(&self, folder: &DataFolder, pin: &[u8; 32], names: &[&str]) -> Result<()> {
+    pub(super) fn save(
+        &self,
+        folder: &DataFolder,
+        pin: &[u8; 32],
+        key: Option<VerifyingKey>,
+        names: &[&str],
+    ) -> Result<()> {
         let file = folder.file(FILE);
         let file = file.display();
         if self.is_revoked {
@@ -93,7 +100,7 @@ impl Link {
         }
         let next = self.next_pin.filter(|next| next != pin);
         let pins: Vec<[u8; 32]> = [*pin].into_iter().chain(next).collect();
-        let link = self.token.link(&self.address, &pins, names);
+        let link = self.token.link(&self.address, &pins, key, names);
         if link.len() > MAX_LINK {
             bail!(
                 "the names of the {} channels make the enrolment link longer than the {MAX_LINK} \
@@ -104,8 +111,8 @@ impl Link {
         match enrolment::save(folder, &link)? {
             SaveOutcome::New => announce(&link, &file.to_string()),
             SaveOutcome::Changed => info!(
-                "the enrolment link in {file} changed with the public address, the certificate or \
-                 a channel: give receivers the new one"
+                "the enrolment link in {file} changed with the public address, the certificate, the \
+                 signing key or a channel: give receivers the new one"
             ),
             SaveOutcome::Same => info!("the enrolment link for receivers is in {file}"),
         }

@@ -33,8 +33,8 @@ use tracing::{info, warn};
 use crate::backlog::{OpenChannels, StoreBacklog};
 use crate::board::Board;
 use crate::config::{Config, PublicAddress};
-use crate::data::DataFolder;
 use crate::data::identity::Identity;
+use crate::data::{DataFolder, signing_key};
 use crate::http::{Pages, Sample, View};
 use crate::ingest::{Bounds, PollReport, Refreshes, Reports};
 use crate::metrics::Metrics;
@@ -92,6 +92,7 @@ async fn start(config: Config, stop: CancellationToken) -> Result<RunningParts> 
     let public = public.unwrap_or_else(PublicAddress::local);
     let own = config.cert.clone().zip(config.key.clone());
     let identity = Identity::load_or_make(&folder, &public.host_name(), own)?;
+    let signer = signing_key::load_or_make(&folder, config.signing_key.as_deref())?;
     ::service::startup::make_qlog_folder(config.qlog.as_deref()).map_err(Error::msg)?;
     let store = startup::open_store(&config, &folder).await?;
     let holder = Holder {
@@ -124,7 +125,7 @@ async fn start(config: Config, stop: CancellationToken) -> Result<RunningParts> 
         folder,
         store,
         handle: source.handle(),
-        signer: Arc::new(identity.signer),
+        signer: Arc::new(signer),
         open,
         board: Arc::new(Board::default()),
         metrics,

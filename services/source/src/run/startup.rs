@@ -262,6 +262,7 @@ fn settings(channel: &config::ChannelSettings) -> ChannelSettings {
         groups: Some(channel.groups.to_string()),
         rate_bps: Some(channel.rate_bps),
         private: channel.private,
+        packet_authentication: channel.packet_authentication,
         keep: channel.keep.into(),
         origin: Origin::Flags,
     }

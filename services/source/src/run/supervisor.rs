@@ -6,11 +6,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Error, Result, anyhow};
 use flexicast_tokio::source::Absence;
-use store::{ChannelRow, FeedRow, Holder, StoreError};
+use signing::VerifyingKey;
+use store::{ChannelRow, FeedRow, Holder, KeyStanding, StoreError};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
@@ -54,6 +56,11 @@ pub(super) struct Supervisor {
     set_back: BTreeSet<String>,
     followed: FollowedHeads,
     ejections: Ejections,
+    /// Whether the link may name other channels, or another signing key, by now: a key is pinned
+    /// once it signs.
+    is_link_stale: Arc<AtomicBool>,
+    /// Defect of this source's signing key.
+    refusal: Option<String>,
     /// Whether this process's settings wait until it publishes: the publisher at its start had
     /// others.
     is_withheld: bool,
@@ -90,6 +97,8 @@ impl Supervisor {
             set_back: BTreeSet::new(),
             followed: FollowedHeads::default(),
             ejections: Ejections::default(),
+            is_link_stale: Arc::default(),
+            refusal: None,
             is_withheld: false,
         }
     }
@@ -116,7 +125,12 @@ impl Supervisor {
             }
         }
         self.has_begun = true;
+        self.refresh_link().await?;
         Ok(match served.as_slice() {
+            _ if self.refusal.is_some() => (
+                "nothing".to_owned(),
+                "this source does not have the signing key".to_owned(),
+            ),
             [] if self.rows.is_empty() => (
                 "no channel yet".to_owned(),
                 "receivers are notified".to_owned(),
@@ -195,8 +209,9 @@ impl Supervisor {
             self.version = Some(version);
             self.apply().await;
         }
-        if self.pin.has_changed().unwrap_or(false) {
-            self.refresh_link();
+        let is_stale = self.is_link_stale.swap(false, Ordering::AcqRel);
+        if self.has_begun && (is_stale || self.pin.has_changed().unwrap_or(false)) {
+            self.refresh_link().await?;
         }
         self.lead().await?;
         self.follow().await;
@@ -265,7 +280,7 @@ impl Supervisor {
             }
         }
         if is_other {
-            self.refresh_link();
+            self.is_link_stale.store(true, Ordering::Release);
         }
     }
 
@@ -276,13 +291,17 @@ impl Supervisor {
         place.unwrap_or(given.len())
     }
 
-    fn refresh_link(&mut self) {
+    async fn refresh_link(&mut self) -> Result<(), StoreError> {
         let pin = *self.pin.borrow_and_update();
         let mut names: Vec<&str> = self.rows.keys().map(String::as_str).collect();
         names.sort_by_key(|name| self.place(name));
-        if let Err(error) = self.link.save(&self.context.folder, &pin, &names) {
+        let keys = self.context.store.signing_keys();
+        let key = answer(keys.pinnable(&names)).await?;
+        let key = key.map(VerifyingKey);
+        if let Err(error) = self.link.save(&self.context.folder, &pin, key, &names) {
             warn!(error = format!("{error:#}"), "enrolment link not updated");
         }
+        Ok(())
     }
 
     /// Removes a channel that is not published any more.
@@ -301,6 +320,12 @@ impl Supervisor {
         let Some(first) = self.rows.keys().next().cloned() else {
             return Ok(());
         };
+        if self.leading.is_empty()
+            && let Some(refusal) = self.refuse_key().await?
+        {
+            return self.stand_by_without_key(refusal).await;
+        }
+        self.refusal = None;
         if self.failed.contains_key(&first) {
             // The source that can publish it gets the others, too.
             let lease = self.rows.get(&first).and_then(|row| row.lease.as_ref());
@@ -341,6 +366,37 @@ impl Supervisor {
                 self.context.board.standby(&name, Some(other));
             }
         }
+        Ok(())
+    }
+
+    /// Returns what is wrong with this source's signing key, if receivers that pin the right one
+    /// would refuse what it signs.
+    async fn refuse_key(&self) -> Result<Option<String>, StoreError> {
+        let keys = answer(self.context.store.signing_keys().list()).await?;
+        let own = self.context.signer.key();
+        let standing = KeyStanding::of(&own.0, &keys);
+        let (KeyStanding::Superseded { by: key } | KeyStanding::Unknown { current: key }) =
+            standing
+        else {
+            return Ok(None);
+        };
+        let (url, key) = (self.context.store.url().to_owned(), VerifyingKey(key));
+        let why = StoreError::SigningKey { url, standing };
+        Ok(Some(format!(
+            "{why} (its key is {own}, the other one {key})"
+        )))
+    }
+
+    /// Leaves all channels to sources that have the signing key.
+    async fn stand_by_without_key(&mut self, refusal: String) -> Result<(), StoreError> {
+        if self.refusal.as_ref() != Some(&refusal) {
+            error!("{refusal}");
+        }
+        for name in self.rows.keys() {
+            self.context.handle.elsewhere(name).await;
+            self.context.board.failed(name, refusal.clone());
+        }
+        self.refusal = Some(refusal);
         Ok(())
     }
 
@@ -412,7 +468,7 @@ impl Supervisor {
         };
         self.leading.insert(name.to_owned(), leading);
         self.followed.forget(name);
-        let name = name.to_owned();
+        let (name, is_link_stale) = (name.to_owned(), Arc::clone(&self.is_link_stale));
         self.tasks.spawn(async move {
             let channel = Channel::begin(Arc::clone(&context), &name, lease.clone(), present);
             let ended = match channel.await {
@@ -423,6 +479,7 @@ impl Supervisor {
                         fence = lease.fence(),
                         "publishing the channel"
                     );
+                    is_link_stale.store(true, Ordering::Release);
                     let _ = begin.send(Ok(Some(paths)));
                     channel.run(stop).await
                 }

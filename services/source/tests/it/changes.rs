@@ -4,7 +4,7 @@ use std::fs;
 
 use flexicast_tokio::receiver::{Event, ReceiverConfig};
 use serde_json::Value;
-use store::{ChannelSettings, FeedSettings, Origin, Retention, Store};
+use store::{AuthenticationType, ChannelSettings, FeedSettings, Origin, Retention, Store};
 use uuid::Uuid;
 
 use crate::receiving::{Listening, configuration};
@@ -35,6 +35,7 @@ fn channel_settings() -> ChannelSettings {
         groups: Some(String::new()),
         rate_bps: None,
         private: false,
+        packet_authentication: AuthenticationType::default(),
         keep: Retention::default(),
         origin: Origin::Managed,
     }
@@ -133,6 +134,7 @@ async fn channels_and_feeds_come_change_and_go() {
     // Another flow: receivers come back for it and miss nothing.
     let private = ChannelSettings {
         private: true,
+        packet_authentication: AuthenticationType::Tags,
         keep: Retention {
             count: Some(2),
             age_ms: None,

@@ -4,6 +4,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 
 use flexicast_tokio::receiver::{Event, ReceiverConfig};
 use kit::ports;
@@ -45,7 +46,7 @@ impl Site {
         self.folder.path().join(["a", "b"][which])
     }
 
-    /// The second one shows the certificate of the first.
+    /// The second one shows the certificate of the first, and signs with its key.
     fn command(&self, which: usize) -> Command {
         self.with_feed(which, &self.feed)
     }
@@ -61,6 +62,7 @@ impl Site {
             let own = |file: &str| self.data(0).join(file);
             command.arg("--cert").arg(own("cert.pem"));
             command.arg("--key").arg(own("key.pem"));
+            command.env("FLEXFEED_SIGNING_KEY", own("signing.key"));
         }
         command
     }
@@ -327,6 +329,39 @@ fn all_channels_are_published_by_one_source() {
     });
 }
 
+/// Receivers that pin the key of the first source would refuse what this one signs.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_source_with_another_signing_key_takes_no_lease() {
+    let site = Site::new(None, None);
+    let mut a = site.start(0);
+    a.until("it publishes", publishes);
+    let strange = site.data(0).join("strange.key");
+    fs::write(&strange, [7; 32]).unwrap();
+    let mut command = site.command(1);
+    command.arg("--signing-key").arg(&strange);
+    let mut b = Running::start(command);
+    let has_no_key = |b: &Running| {
+        let (code, page) = b.page("/readyz");
+        code == 503 && page.contains("signed with another key")
+    };
+    b.until("it has no key", has_no_key);
+    a.terminate();
+    // Nobody publishes, and it does not either.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert!(has_no_key(&b), "{}", b.page("/readyz").1);
+    assert_eq!(
+        b.log().matches("signed with another key").count(),
+        1,
+        "{}",
+        b.log()
+    );
+    b.terminate();
+    // With the file it does.
+    let mut b = site.start(1);
+    b.until("it publishes", publishes);
+    b.terminate();
+}
+
 #[test]
 fn a_restart_does_not_wait_for_its_own_lease() {
     let site = Site::new(None, None);
@@ -353,6 +388,8 @@ fn a_source_without_settings_takes_the_database_as_it_is() {
     bare.args(["--database-url", &site.database, "--allow-private-feed"]);
     bare.arg("--data").arg(site.data(1));
     fs::create_dir_all(site.data(1)).unwrap();
+    let key = |which: usize| site.data(which).join("signing.key");
+    fs::copy(key(0), key(1)).unwrap();
     let mut b = Running::start(bare);
     b.until("it publishes", publishes);
     site.feed.grow(1);

@@ -18,6 +18,7 @@ mod relay;
 mod restored;
 mod running;
 mod service;
+mod signing_keys;
 mod site;
 mod ssrf;
 

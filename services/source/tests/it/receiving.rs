@@ -4,11 +4,11 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use data_encoding::BASE64URL_NOPAD;
 use flexicast_tokio::receiver::{Event, Receiver, ReceiverConfig, ReceiverHandle, Verify};
 use flexicast_tokio::{Cursor, Via};
 use kit::ports;
 use rustix::process::Signal;
+use service::link::Link;
 use tokio::sync::mpsc;
 use uuid::Uuid;
 
@@ -25,22 +25,18 @@ pub fn configuration(data: &Path) -> ReceiverConfig {
 
 /// Returns a receiver's settings from a link.
 pub fn configuration_of(link: &str) -> ReceiverConfig {
-    let rest = link.trim().strip_prefix("flexfeed://").unwrap();
-    let (token, rest) = rest.split_once('@').unwrap();
-    let (server, query) = rest.split_once("?pin=sha256:").unwrap();
-    let (pin, channels) = query.split_once("&ch=").unwrap();
-    let channels = channels.split("&ch=");
-    let pin = BASE64URL_NOPAD.decode(pin.as_bytes()).unwrap();
+    let (link, unknown) = Link::parse(link).unwrap();
+    assert!(unknown.is_empty(), "{unknown:?}");
     ReceiverConfig {
-        server: server.to_owned(),
+        server: link.server(),
         known: Vec::new(),
-        verify: Verify::Pins(vec![pin.try_into().unwrap()]),
-        token: token.as_bytes().to_vec(),
+        verify: Verify::Pins(link.pins.iter().map(|pin| pin.0).collect()),
+        token: link.token.as_bytes().to_vec(),
         credential: rand::random(),
         receiver_id: Uuid::new_v4(),
         name: "r1".into(),
         software: "test".into(),
-        channels: channels.map(|name| (name.to_owned(), None)).collect(),
+        channels: link.channels.into_iter().map(|name| (name, None)).collect(),
         interface: None,
         multicast: false,
         replicated: false,
@@ -48,6 +44,7 @@ pub fn configuration_of(link: &str) -> ReceiverConfig {
         qlog: None,
         check: None,
         verify_updates: true,
+        pinned_keys: link.keys,
     }
 }
 

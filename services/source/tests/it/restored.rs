@@ -19,6 +19,8 @@ fn stored(running: &mut Running, head: u64) {
 }
 
 fn copy_database(from: &Path, to: &Path) {
+    // Without this key, a source signs nothing.
+    fs::copy(from.join("signing.key"), to.join("signing.key")).unwrap();
     for suffix in ["", "-wal", "-shm"] {
         let name = format!("flexfeed.db{suffix}");
         let _ = fs::remove_file(to.join(&name));

@@ -87,6 +87,7 @@ impl Site {
             endpoints: vec![endpoint],
             replicate: false,
             rate_bps: 50_000_000,
+            authentication: None,
             control: RateControl::default(),
         });
         let listen = ([127, 0, 0, 1], 0).into();

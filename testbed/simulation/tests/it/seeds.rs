@@ -31,7 +31,7 @@ fn a_thousand_seeds_keep_every_promise() {
         ("amt to unicast: ack-timeout", 50),
         ("relays lost", 100),
         ("multicast to unicast: ack-timeout", 900),
-        ("multicast to unicast: flow-invalid", 200),
+        ("multicast to unicast: forged", 200),
         ("multicast to unicast: heartbeat-lost", 50),
         ("multicast to unicast: rekey-missed", 10),
         ("multicast to unicast: ejected", 20),

@@ -7,8 +7,8 @@ use uuid::Uuid;
 
 use crate::figures::{Figures, median};
 use crate::intake;
-use crate::parcel::Parcel;
-use crate::receiving::{Ends, by_flow};
+use crate::parcel::{PIECE, Parcel};
+use crate::receiving::{Ends, Setup, Signing, by_flow};
 
 /// All figures of this file.
 pub const NAMES: [&str; 5] = [
@@ -42,11 +42,13 @@ pub fn measure(figures: &mut Figures) -> Result<()> {
         let parcel = Parcel::new(STREAM);
         let (mut made, mut received) = (Vec::new(), Vec::new());
         for run in 1..=RUNS {
-            let plain = by_flow(Ends::joined(Algorithm::Aes128Gcm, None)?, &parcel)?;
-            let signed = by_flow(
-                Ends::joined(Algorithm::Aes128Gcm, Some(signer()?))?,
-                &parcel,
-            )?;
+            let plain = Setup::plain(Algorithm::Aes128Gcm);
+            let plain = by_flow(Ends::joined(plain)?, &parcel, PIECE)?;
+            let signed = Setup {
+                signing: Signing::Header(signer()?),
+                ..Setup::plain(Algorithm::Aes128Gcm)
+            };
+            let signed = by_flow(Ends::joined(signed)?, &parcel, PIECE)?;
             eprintln!("signatures, run {run} of {RUNS}: without {plain:.0?}, with {signed:.0?}");
             made.push(plain.made.as_secs_f64() / signed.made.as_secs_f64());
             let (plain, signed) = (plain.received.time, signed.received.time);

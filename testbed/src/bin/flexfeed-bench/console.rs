@@ -20,6 +20,7 @@ use store::{
 };
 use testbed::binaries::Binaries;
 use testbed::http;
+use testbed::process::cpu_time_of;
 use testbed::waiting::pause;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -347,13 +348,7 @@ impl Console {
 
     /// The CPU time of all its threads so far.
     fn cpu_time(&self) -> Result<Duration> {
-        let mut total = 0;
-        for thread in std::fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
-            let text = std::fs::read_to_string(thread?.path().join("schedstat"))?;
-            let first = text.split_whitespace().next().unwrap_or_default();
-            total += first.parse::<u64>().with_context(|| text.clone())?;
-        }
-        Ok(Duration::from_nanos(total))
+        cpu_time_of(self.child.id())
     }
 }
 

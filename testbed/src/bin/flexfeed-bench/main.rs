@@ -6,6 +6,8 @@
 
 mod acks;
 mod auth;
+mod auth_process;
+mod authentication;
 mod catchup;
 mod ccr;
 mod console;
@@ -52,7 +54,7 @@ struct Arguments {
     #[arg(default_value = "")]
     prefix: String,
     /// Measure what this folder's benchmarks.md has tables and charts of, and rewrite those; the
-    /// prefix selects them: million, goodput, failures
+    /// prefix selects them: million, goodput, failures, authentication
     #[arg(long, value_name = "FOLDER")]
     plots: Option<PathBuf>,
     /// Draw the last results of --plots again
@@ -91,6 +93,8 @@ fn main() -> ExitCode {
         &reading::NAMES,
         &intake::NAMES,
         &auth::NAMES,
+        &auth_process::NAMES,
+        &authentication::NAMES,
         &catchup::NAMES,
         &shards::NAMES,
         &relay::NAMES,
@@ -129,6 +133,8 @@ fn main() -> ExitCode {
     let shards = shards::measure(&mut figures);
     let intake = intake::measure(&mut figures);
     let auth = auth::measure(&mut figures);
+    let auth_process = auth_process::measure(&mut figures);
+    let authentication = authentication::measure(&mut figures);
     let receiver = receiver::measure(&mut figures);
     let swarm = swarm::measure(&mut figures);
     let failed = [
@@ -152,6 +158,8 @@ fn main() -> ExitCode {
         shards,
         intake,
         auth,
+        auth_process,
+        authentication,
         receiver,
         swarm,
         figures.write(),

@@ -41,7 +41,12 @@ impl Parcel {
     /// The piece that begins at `offset`, freshly copied as if the application had just made it;
     /// `None` at the end.
     pub fn piece(&self, offset: usize) -> Option<Bytes> {
-        let end = (offset + PIECE).min(self.bytes.len());
+        self.piece_of(offset, PIECE)
+    }
+
+    /// The same in pieces of another size.
+    pub fn piece_of(&self, offset: usize, size: usize) -> Option<Bytes> {
+        let end = (offset + size).min(self.bytes.len());
         (offset < end).then(|| Bytes::copy_from_slice(&self.bytes[offset..end]))
     }
 

@@ -21,6 +21,7 @@ use flexicast_tokio::source::{
 };
 use jiff::Timestamp;
 use testbed::binaries::Binaries;
+use testbed::process::cpu_time_of;
 use uuid::Uuid;
 
 use crate::figures::Figures;
@@ -68,21 +69,22 @@ pub fn measure(figures: &mut Figures) -> Result<()> {
 }
 
 /// A folder on the disk that this program was built on: `/tmp` may be memory.
-fn folder() -> Result<tempfile::TempDir> {
+pub fn folder() -> Result<tempfile::TempDir> {
     let program = std::env::current_exe().context("asking where this program is")?;
     let target = program.ancestors().nth(2).unwrap_or(&program);
     tempfile::tempdir_in(target).context("making a data folder")
 }
 
 /// Updates of hardly compressible text.
-struct Updates {
+pub struct Updates {
     texts: Vec<String>,
 }
 
 impl Updates {
-    fn new() -> Self {
+    /// Updates with so many random bytes in their texts.
+    pub fn new(random: usize) -> Self {
         let text = |_| {
-            let random: Vec<u8> = (0..RANDOM).map(|_| rand::random()).collect();
+            let random: Vec<u8> = (0..random).map(|_| rand::random()).collect();
             data_encoding::BASE64.encode(&random)
         };
         Self {
@@ -90,7 +92,8 @@ impl Updates {
         }
     }
 
-    fn encoded(&self, seq: u64) -> Bytes {
+    /// Returns an update as it is stored.
+    pub fn encoded(&self, seq: u64) -> Bytes {
         let text = self.texts.get(seq as usize % self.texts.len());
         let text = text.map_or("", String::as_str);
         // No two are the same, wherever an update begins.
@@ -158,7 +161,7 @@ fn bytes_written() -> Result<f64> {
         step: Duration::from_secs(1) / RATE,
     };
     channel.put(0, ItemKind::Begins { resync: false })?;
-    let updates = Updates::new();
+    let updates = Updates::new(RANDOM);
     let mut worst: f64 = 0.0;
     let mut seq = 0;
     for (name, count) in [("from empty", FROM_EMPTY), ("with full files", STEADY)] {
@@ -264,6 +267,7 @@ async fn source(folder: &Path) -> Result<(SourceHandle, String)> {
             first: 1,
             private: false,
             lineage: Default::default(),
+            endorsements: Vec::new(),
             flow: None,
         }],
         rate_bps: 1_000_000_000,
@@ -272,7 +276,7 @@ async fn source(folder: &Path) -> Result<(SourceHandle, String)> {
         heartbeat: Duration::from_secs(1),
         ..SourceConfig::new(([127, 0, 0, 1], 0).into(), cert, key, rand::random())
     };
-    let source = Source::bind(config, Arc::new(Store(Updates::new()))).await?;
+    let source = Source::bind(config, Arc::new(Store(Updates::new(RANDOM)))).await?;
     let (handle, address) = (source.handle(), source.local_addr());
     tokio::spawn(source.run());
     let link = format!("flexfeed://{TOKEN}@{address}?pin={}&ch={CHANNEL}", Pin(pin));
@@ -280,7 +284,7 @@ async fn source(folder: &Path) -> Result<(SourceHandle, String)> {
 }
 
 /// A receiver's process, which ends with this.
-struct Program {
+pub struct Program {
     child: Child,
     data: PathBuf,
 }
@@ -293,10 +297,12 @@ impl Drop for Program {
 }
 
 impl Program {
-    fn start(link: &str, data: &Path) -> Result<Self> {
+    /// Starts the receiver with more arguments.
+    pub fn start(link: &str, data: &Path, more: &[&str]) -> Result<Self> {
         let program = Binaries::find()?.receiver;
         let child = Command::new(program)
-            .args(["--history", "all", "--no-multicast", "--no-amt"])
+            .args(["--history", "all", "--no-amt"])
+            .args(more)
             .args(["--http", "127.0.0.1:0", "--log-level", "warn", "--data"])
             .arg(data)
             .env("FLEXFEED_LINK", link)
@@ -309,7 +315,11 @@ impl Program {
         })
     }
 
-    async fn reach(&mut self, seq: u64) -> Result<()> {
+    /// Waits until its outputs have this update.
+    ///
+    /// # Errors
+    /// When it ends, or is not in time.
+    pub async fn reach(&mut self, seq: u64) -> Result<()> {
         let begun = Instant::now();
         loop {
             let status = status_file::read(&self.data).ok().flatten();
@@ -324,6 +334,14 @@ impl Program {
             ensure!(begun.elapsed() < PATIENCE, "update {seq} does not arrive");
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
+    }
+
+    /// Returns the CPU time of all its threads.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn cpu_time(&self) -> Result<Duration> {
+        cpu_time_of(self.child.id())
     }
 
     /// Private resident memory (`RssAnon`), in MiB.
@@ -344,7 +362,7 @@ async fn resident() -> Result<f64> {
     let data = folder.path().join("data");
     let mut most: f64 = 0.0;
     for name in ["after all updates", "after another start"] {
-        let mut program = Program::start(&link, &data)?;
+        let mut program = Program::start(&link, &data, &["--no-multicast"])?;
         program.reach(UPDATES).await?;
         tokio::time::sleep(SETTLE).await;
         let private = program.private()?;

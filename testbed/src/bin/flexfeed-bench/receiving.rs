@@ -1,10 +1,12 @@
 //! The receiver's cost of the same bytes: packets of a flow, against unicast quiche, on both sides
 //! from the datagram to the application's bytes, without sockets.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
+use flexicast::authentication::{AuthenticationConfig, PacketAuthentication, PacketSigner};
 use flexicast::control::{Credential, Endpoint};
 use flexicast::flow::{FlowConfig, RateControl};
 use flexicast::protect::{Algorithm, FlowSecret};
@@ -31,13 +33,14 @@ const RUNS: usize = 7;
 
 const CHANNEL: &str = "bench";
 const INCARNATION: Uuid = Uuid::from_u128(7);
-const SESSION: SessionId = 1;
 /// The first stream that a server opens.
 const FIRST_STREAM: u64 = 3;
 /// Packets with which quiche's client may answer a train.
 const ANSWERS: usize = 4;
 /// Time between two trains: 49 Mbit/s.
 const STEP: Duration = Duration::from_millis(10);
+/// Time that fills a flow's token bucket.
+const BURST_TIME: Duration = Duration::from_micros(10);
 /// Steps within which a receiver becomes a member.
 const PATIENCE: usize = 1_000;
 
@@ -92,66 +95,62 @@ pub fn measure(figures: &mut Figures) -> Result<()> {
 fn side_by_side(parcel: &Parcel) -> Result<(Cost, Cost)> {
     let (pair, algorithm) = Maker::new()?.connect()?;
     Ok((
-        by_flow(Ends::joined(algorithm, None)?, parcel)?.received,
+        by_flow(Ends::joined(Setup::plain(algorithm))?, parcel, PIECE)?.received,
         by_quiche(pair, parcel)?,
     ))
 }
 
-/// Delivers the parcel as updates of [`PIECE`] bytes by a flow, a train at a time. Timed is the
-/// receiver: its packets, its timers, the updates that it hands out and its acknowledgements.
-pub(super) fn by_flow(mut ends: Ends, parcel: &Parcel) -> Result<FlowCost> {
+/// Delivers the parcel as updates of `size` bytes by a flow, one after the other. Timed are the
+/// source, as it makes the packets, and one receiver: its packets, its timers, the updates that it
+/// hands out and its acknowledgements.
+pub(super) fn by_flow(mut ends: Ends, parcel: &Parcel, size: usize) -> Result<FlowCost> {
     let (mut watch, mut making) = (Stopwatch::new(), Stopwatch::new());
-    let (mut offered, mut seq, mut received, mut packets) = (0, 0, 0, 0);
+    let (mut offered, mut seq, mut packets) = (0, 0, 0);
     let mut train = vec![vec![0; UDP_PAYLOAD]; TRAIN];
-    while let Some(update) = parcel.piece(offered) {
+    while let Some(update) = parcel.piece_of(offered, size) {
         offered += update.len();
         seq += 1;
         // An update is signed when it is stored, long before.
         let update = ends.sign(seq, update)?;
-        let (source, now) = (&mut ends.source, ends.now);
-        let sent = making.time(|| {
+        let (source, signing, mut now) = (&mut ends.source, &ends.signing, ends.now);
+        let (sent, update) = making.time(|| {
+            let update = signing.sign_stream(seq, update);
             source.publish(0, seq, update.clone());
             let mut sent = 0;
-            while let Some(packet) = train.get_mut(sent)
-                && source.poll_transmit(now, packet).is_some()
-            {
-                sent += 1;
+            loop {
+                if sent == train.len() {
+                    train.push(Vec::with_capacity(UDP_PAYLOAD));
+                }
+                if source.poll_transmit(now, &mut train[sent]).is_some() {
+                    sent += 1;
+                } else if now < ends.now + STEP / 2
+                    && source.flow(0).is_some_and(|flow| flow.queued_bytes() > 0)
+                {
+                    // The token bucket of a flow without a limit is not without an end.
+                    now += BURST_TIME;
+                } else {
+                    break (sent, update);
+                }
             }
-            sent
         });
-        ensure!((1..TRAIN).contains(&sent), "an update is {sent} packets");
+        ensure!(sent > 0, "an update is no packet");
         packets += sent as u64;
-        let (now, receiver) = (ends.now, &mut ends.receiver);
-        let mut got = Vec::new();
-        let acks = watch.time(|| {
-            let taken = train.iter_mut().take(sent).all(|packet| {
-                receiver.on_flow_datagram(Rung::Multicast, packet, now) == FlowInput::Accepted
+        let sent = train.get_mut(..sent).unwrap_or_default();
+        let (first, others) = ends.receivers.split_at_mut(1);
+        for receiver in others {
+            let mut copies = sent.to_vec();
+            receive(receiver, &mut copies, seq, &update, now)?;
+        }
+        let mut got = Ok(());
+        for receiver in first {
+            got = watch.time(|| {
+                receive(receiver, sent, seq, &update, now)?;
+                signing.verify_stream(seq, &update)
             });
-            receiver.handle_timeout(now);
-            while let Some((_, incarnation, output)) = receiver.poll_update() {
-                got.push((incarnation, output));
-            }
-            taken.then(|| receiver.poll_datagram(now))
-        });
-        let ack = acks.context("a packet of the flow was not taken")?;
-        for (incarnation, output) in got {
-            let Output::Update(got) = output else {
-                bail!("the flow's receiver got {output:?}");
-            };
-            ensure!(
-                (got.seq, &got.encoded, got.via) == (seq, &update, Via::Flow),
-                "what the flow's receiver got is not what was sent"
-            );
-            received += 1;
-            let cursor = Cursor { incarnation, seq };
-            ends.receiver.confirm(CHANNEL, cursor, now);
         }
-        if let Some((_, ack)) = ack {
-            ends.source.on_datagram(SESSION, &ack, now)?;
-        }
+        got?;
         ends.step()?;
     }
-    ensure!(received == seq, "{received} of {seq} updates were received");
     Ok(FlowCost {
         made: making.total(),
         received: Cost {
@@ -159,6 +158,35 @@ pub(super) fn by_flow(mut ends: Ends, parcel: &Parcel) -> Result<FlowCost> {
             packets,
         },
     })
+}
+
+/// Has a receiver take the packets of an update, which it has to hand out then.
+fn receive(
+    receiver: &mut Receiver,
+    packets: &mut [Vec<u8>],
+    seq: u64,
+    update: &Bytes,
+    now: Instant,
+) -> Result<()> {
+    for packet in packets {
+        let input = receiver.on_flow_datagram(Rung::Multicast, packet, now);
+        let is_taken = matches!(input, FlowInput::Accepted | FlowInput::Held);
+        ensure!(is_taken, "a packet of the flow is {input:?}");
+    }
+    receiver.handle_timeout(now);
+    let Some((_, incarnation, output)) = receiver.poll_update() else {
+        bail!("the flow's receiver did not get update {seq}");
+    };
+    let Output::Update(got) = output else {
+        bail!("the flow's receiver got {output:?}");
+    };
+    ensure!(
+        (got.seq, &got.encoded, got.via) == (seq, update, Via::Flow),
+        "what the flow's receiver got is not what was sent"
+    );
+    ensure!(receiver.poll_update().is_none(), "an update came twice");
+    receiver.confirm(CHANNEL, Cursor { incarnation, seq }, now);
+    Ok(())
 }
 
 /// Delivers the parcel as updates of [`PIECE`] bytes by quiche, a stream each, a train at a time.
@@ -220,26 +248,88 @@ fn by_quiche(mut pair: Pair, parcel: &Parcel) -> Result<Cost> {
     })
 }
 
-/// The state machines of a source and of a receiver, joined in memory.
+/// Signatures of updates.
+pub(super) enum Signing {
+    /// None.
+    Off,
+    /// A header in front of each, made when it is stored.
+    Header(Signer),
+    /// A signature behind each, made when it is sent: MCQUIC's per-stream type.
+    Stream(PacketSigner),
+}
+
+impl Signing {
+    fn sign_stream(&self, seq: u64, update: Bytes) -> Bytes {
+        match self {
+            Signing::Stream(signer) => {
+                let signature = signer.sign_stream(seq, &update);
+                [&update[..], &signature].concat().into()
+            }
+            Signing::Off | Signing::Header(_) => update,
+        }
+    }
+
+    fn verify_stream(&self, seq: u64, update: &[u8]) -> Result<()> {
+        if let Signing::Stream(signer) = self {
+            let (content, signature) = update
+                .split_last_chunk()
+                .context("an update without a signature")?;
+            ensure!(
+                signer.key().signed_stream(seq, content, signature),
+                "the signature of update {seq} is wrong"
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Ends of a flow, before they are joined.
+pub(super) struct Setup {
+    pub(super) algorithm: Algorithm,
+    pub(super) signing: Signing,
+    /// Authentication of the flow's packets.
+    pub(super) packets: Option<PacketAuthentication>,
+    pub(super) receivers: usize,
+}
+
+impl Setup {
+    /// A receiver, and nothing that is signed.
+    pub(super) fn plain(algorithm: Algorithm) -> Self {
+        Setup {
+            algorithm,
+            signing: Signing::Off,
+            packets: None,
+            receivers: 1,
+        }
+    }
+}
+
+/// The state machines of a source and of its receivers, joined in memory.
 pub(super) struct Ends {
     source: Source,
-    signer: Option<Signer>,
-    receiver: Receiver,
+    signing: Signing,
+    receivers: Vec<Receiver>,
     now: Instant,
-    member: bool,
+    members: BTreeSet<usize>,
 }
 
 impl Ends {
-    /// Ends whose receiver is a member of the source's flow; the source signs with this key.
-    pub(super) fn joined(algorithm: Algorithm, signer: Option<Signer>) -> Result<Self> {
+    /// Ends whose receivers are members of the source's flow.
+    pub(super) fn joined(setup: Setup) -> Result<Self> {
         let mut random = rand::rng();
         let (id, mut secret) = (FlowId(random.random()), FlowSecret::default());
         random.fill(secret.as_mut_bytes());
+        let authentication = setup.packets.map(|packets| {
+            let mut secret = FlowSecret::default();
+            random.fill(secret.as_mut_bytes());
+            AuthenticationConfig { packets, secret }
+        });
         let flow = FlowConfig {
-            algorithm,
+            algorithm: setup.algorithm,
             udp_payload: UDP_PAYLOAD,
             rate: None,
             control: RateControl::fixed(),
+            authentication,
             ..FlowConfig::new(id, secret)
         };
         let endpoint = Endpoint {
@@ -261,13 +351,8 @@ impl Ends {
             limits: Limits::default(),
             seed: 1,
         })?;
-        let receiver = Receiver::new(ReceiverConfig::new(
-            Uuid::from_u128(1),
-            Credential::Token(Vec::new()),
-            vec![(CHANNEL.to_owned(), None)],
-        ));
         let now = Instant::now();
-        if let Some(signer) = &signer {
+        if let Signing::Header(signer) = &setup.signing {
             let era = Era {
                 first: 1,
                 last: None,
@@ -276,27 +361,36 @@ impl Ends {
             };
             source.set_lineage(0, Lineage::new(vec![era])?);
         }
+        let receivers = (0..setup.receivers).map(|number| {
+            let mut receiver = Receiver::new(ReceiverConfig::new(
+                Uuid::from_u128(number as u128 + 1),
+                Credential::Token(Vec::new()),
+                vec![(CHANNEL.to_owned(), None)],
+            ));
+            source.accept(number as SessionId, now);
+            receiver.connected();
+            receiver
+        });
+        let receivers = receivers.collect();
         let mut ends = Ends {
             source,
-            signer,
-            receiver,
+            signing: setup.signing,
+            receivers,
             now,
-            member: false,
+            members: BTreeSet::new(),
         };
-        ends.source.accept(SESSION, ends.now);
-        ends.receiver.connected();
         for _ in 0..PATIENCE {
             ends.step()?;
-            if ends.member {
+            if ends.members.len() == ends.receivers.len() {
                 return Ok(ends);
             }
         }
-        bail!("the receiver did not become a member of the flow")
+        bail!("the receivers did not become members of the flow")
     }
 
     /// Returns an update as the source stores it.
     fn sign(&self, seq: u64, content: Bytes) -> Result<Bytes> {
-        let Some(signer) = &self.signer else {
+        let Signing::Header(signer) = &self.signing else {
             return Ok(content);
         };
         let statement = Statement {
@@ -309,7 +403,7 @@ impl Ends {
         Ok(signed.into())
     }
 
-    /// Lets both ends say what they have to say, and the clock go on.
+    /// Lets all ends say what they have to say, and the clock go on.
     fn step(&mut self) -> Result<()> {
         let now = self.now;
         while let Some(event) = self.source.poll_event() {
@@ -317,10 +411,13 @@ impl Ends {
                 self.source.authorised(session, Ok(()), now);
             }
         }
-        while self.source.poll_dirty().is_some() {
-            let said = self.source.take_control(SESSION);
-            self.receiver.on_control(&said, now)?;
-            let sent = self.source.poll_unicast(SESSION, now);
+        while let Some(session) = self.source.poll_dirty() {
+            let said = self.source.take_control(session);
+            let receiver = self.receivers.get_mut(session as usize);
+            receiver
+                .context("a session without a receiver")?
+                .on_control(&said, now)?;
+            let sent = self.source.poll_unicast(session, now);
             ensure!(
                 sent == Unicast::Idle,
                 "an update was sent on the unicast path"
@@ -328,22 +425,30 @@ impl Ends {
         }
         let mut packet = Vec::new();
         while self.source.poll_transmit(now, &mut packet).is_some() {
-            self.receiver
-                .on_flow_datagram(Rung::Multicast, &mut packet, now);
-        }
-        while let Some(event) = self.receiver.poll_event() {
-            if let ReceiverEvent::Moved { rung, .. } = event {
-                self.member = rung == Rung::Multicast;
+            for receiver in &mut self.receivers {
+                receiver.on_flow_datagram(Rung::Multicast, &mut packet.clone(), now);
             }
         }
-        let said = self.receiver.take_control();
-        self.source.on_control(SESSION, &said, now)?;
-        while let Some((_, ack)) = self.receiver.poll_datagram(now) {
-            self.source.on_datagram(SESSION, &ack, now)?;
+        for (number, receiver) in self.receivers.iter_mut().enumerate() {
+            while let Some(event) = receiver.poll_event() {
+                if let ReceiverEvent::Moved { rung, .. } = event {
+                    match rung {
+                        Rung::Multicast => self.members.insert(number),
+                        _ => self.members.remove(&number),
+                    };
+                }
+            }
+            let said = receiver.take_control();
+            self.source.on_control(number as SessionId, &said, now)?;
+            while let Some((_, ack)) = receiver.poll_datagram(now) {
+                self.source.on_datagram(number as SessionId, &ack, now)?;
+            }
         }
         self.now += STEP;
         self.source.handle_timeout(self.now);
-        self.receiver.handle_timeout(self.now);
+        for receiver in &mut self.receivers {
+            receiver.handle_timeout(self.now);
+        }
         Ok(())
     }
 }

@@ -194,6 +194,7 @@ async fn follow(server: SocketAddr, shelf: Arc<Shelf>) -> Result<()> {
         qlog: None,
         check: None,
         verify_updates: true,
+        pinned_keys: Vec::new(),
     };
     let (handle, mut events) = Receiver::start(config);
     let mut next = 1;

@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use async_trait::async_trait;
 use bytes::Bytes;
 use flexfeed_receiver::link::Pin;
+use flexicast::signing::Lineage;
 use flexicast_tokio::source::{
     Admission, AdmissionError, Backlog, BoxError, ChannelConfig, FlowEndpoint, FlowSettings,
     RateControl, Source, SourceConfig, SourceHandle, SourceStatus,
@@ -72,6 +73,14 @@ impl Site {
     /// # Errors
     /// When it cannot be bound.
     pub async fn start() -> Result<Self> {
+        Self::start_signed(Lineage::default()).await
+    }
+
+    /// Starts the same with a channel whose updates these keys sign; none for one that is not signed.
+    ///
+    /// # Errors
+    /// When it cannot be bound.
+    pub async fn start_signed(lineage: Lineage) -> Result<Self> {
         let folder = tempfile::tempdir().context("making a folder for a certificate")?;
         let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()])?;
         let (cert, key) = (folder.path().join("cert"), folder.path().join("key"));
@@ -91,11 +100,13 @@ impl Site {
             endpoints: vec![endpoint],
             replicate: false,
             rate_bps: RATE,
+            authentication: None,
             control: RateControl::fixed(),
         };
         let config = SourceConfig {
             channels: vec![ChannelConfig {
                 flow: Some(flow),
+                lineage,
                 ..ChannelConfig::new(CHANNEL, INCARNATION)
             }],
             rate_bps: RATE,
@@ -117,6 +128,11 @@ impl Site {
             store,
             _folder: folder,
         })
+    }
+
+    /// Returns the enrolment link.
+    pub fn link(&self) -> &str {
+        &self.link
     }
 
     /// Where receivers connect.

@@ -879,6 +879,8 @@ export interface components {
             key_sequence: number | null;
             /** @description Origin: `flags` (the source's settings) or `managed` (a command, or the console). */
             origin: string;
+            /** @description Authentication of its flow's packets: `none`, `signature`, `tags` or `auto`. */
+            packet_authentication: string;
             /** @description Whether packets sent before a receiver joined are hidden from it. */
             private: boolean;
             /** @description The source that publishes it; null if none does. */
@@ -888,6 +890,16 @@ export interface components {
              * @description Maximum rate of its flow, in bits per second; null for the general setting.
              */
             rate_bps: number | null;
+        };
+        /** @description Reports of forged packets of all receivers of one channel. */
+        ChannelForgeries: components["schemas"]["ForgeryReports"] & {
+            /** @description The channel. */
+            channel: string;
+            /**
+             * Format: int64
+             * @description Receivers with reports.
+             */
+            receivers: number;
         };
         /** @description One channel. */
         ChannelOverview: {
@@ -1315,6 +1327,27 @@ export interface components {
              */
             token: string;
         };
+        /**
+         * @description A receiver's reports of forged packets, in one channel or in all of them. A report is a move to
+         *     unicast because of them, or, at most once in five minutes, a request for what they spoiled.
+         */
+        ForgeryReports: {
+            /**
+             * Format: int64
+             * @description Time of the first; Unix milliseconds.
+             */
+            first_ms: number;
+            /**
+             * Format: int64
+             * @description Time of the last; Unix milliseconds.
+             */
+            last_ms: number;
+            /**
+             * Format: int64
+             * @description Number.
+             */
+            reports: number;
+        };
         /** @description Poll results of a feed within an hour. */
         HourOfPolls: {
             /**
@@ -1432,6 +1465,12 @@ export interface components {
              * @default
              */
             name: string;
+            /**
+             * @description Authentication of its flow's packets: `signature` behind each, `tags` for each receiver,
+             *     `auto` for tags with few receivers and signatures with more, or `none`, the default.
+             * @default null
+             */
+            packet_authentication?: string | null;
             /**
              * @description Whether packets sent before a receiver joined are hidden from it.
              * @default false
@@ -1558,6 +1597,8 @@ export interface components {
             database_ok: boolean;
             /** @description Feeds by state. */
             feeds: components["schemas"]["FeedCounts"];
+            /** @description Channels whose receivers reported forged packets within a day, by name. */
+            forgeries: components["schemas"]["ChannelForgeries"][];
             /** @description The last moves, the newest first. */
             moves: components["schemas"]["Move"][];
             /** @description Receivers of all channels together: each is counted once, by the worst of its rungs. */
@@ -1759,6 +1800,7 @@ export interface components {
              * @description Time of the first admission; Unix milliseconds.
              */
             enrolled_ms: number;
+            forgeries: null | components["schemas"]["ForgeryReports"];
             /** @description Whether the operator keeps it on unicast. */
             held: boolean;
             /**
@@ -1810,6 +1852,7 @@ export interface components {
              * @description The last seq that it confirmed; null if it confirmed none.
              */
             cursor: number | null;
+            forgeries: null | components["schemas"]["ForgeryReports"];
             /**
              * Format: int64
              * @description The key epoch that it has; null without a flow.
@@ -2689,8 +2732,8 @@ export interface operations {
                 /** @description On this rung. */
                 rung?: "multicast" | "amt" | "replicated" | "unicast" | "offline";
                 /**
-                 * @description With this channel; then `rung`, `cause`, `connected` and `behind` are those of this
-                 *     channel.
+                 * @description With this channel; then `rung`, `cause`, `connected`, `behind` and `forged` are
+                 *     those of this channel.
                  */
                 channel?: string;
                 /** @description With this tag. */
@@ -2701,6 +2744,8 @@ export interface operations {
                 cause?: string;
                 /** @description Receivers that lack updates, or those that lack none. */
                 behind?: boolean;
+                /** @description Receivers that reported forged packets within a day, or those that did not. */
+                forged?: boolean;
                 /** @description Removed receivers; without it, or with `false`, all others. */
                 revoked?: boolean;
                 /** @description Sort key. Unknown values come last. */
@@ -3158,8 +3203,8 @@ export interface operations {
                 /** @description On this rung. */
                 rung?: "multicast" | "amt" | "replicated" | "unicast" | "offline";
                 /**
-                 * @description With this channel; then `rung`, `cause`, `connected` and `behind` are those of this
-                 *     channel.
+                 * @description With this channel; then `rung`, `cause`, `connected`, `behind` and `forged` are
+                 *     those of this channel.
                  */
                 channel?: string;
                 /** @description With this tag. */
@@ -3170,6 +3215,8 @@ export interface operations {
                 cause?: string;
                 /** @description Receivers that lack updates, or those that lack none. */
                 behind?: boolean;
+                /** @description Receivers that reported forged packets within a day, or those that did not. */
+                forged?: boolean;
                 /** @description Removed receivers; without it, or with `false`, all others. */
                 revoked?: boolean;
                 /** @description Sort key. Unknown values come last. */
@@ -3216,8 +3263,8 @@ export interface operations {
                 /** @description On this rung. */
                 rung?: "multicast" | "amt" | "replicated" | "unicast" | "offline";
                 /**
-                 * @description With this channel; then `rung`, `cause`, `connected` and `behind` are those of this
-                 *     channel.
+                 * @description With this channel; then `rung`, `cause`, `connected`, `behind` and `forged` are
+                 *     those of this channel.
                  */
                 channel?: string;
                 /** @description With this tag. */
@@ -3228,6 +3275,8 @@ export interface operations {
                 cause?: string;
                 /** @description Receivers that lack updates, or those that lack none. */
                 behind?: boolean;
+                /** @description Receivers that reported forged packets within a day, or those that did not. */
+                forged?: boolean;
                 /** @description Removed receivers; without it, or with `false`, all others. */
                 revoked?: boolean;
                 /** @description Sort key. Unknown values come last. */

@@ -13,6 +13,7 @@ export type Move = Schemas["Move"];
 export type Overview = Schemas["Overview"];
 export type Warning = Schemas["Warning"];
 export type Overload = Schemas["Overload"];
+export type ForgeryReports = Schemas["ForgeryReports"];
 export type Receiver = Schemas["Receiver"];
 export type ReceiverPage = Schemas["Page"];
 export type ReceiverSession = Schemas["Session"];

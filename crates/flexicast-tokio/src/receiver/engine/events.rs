@@ -2,7 +2,7 @@
 
 use std::time::{Instant, SystemTime};
 
-use flexicast::receiver::{Output, Receiver as Core, ReceiverEvent};
+use flexicast::receiver::{AuthenticationFailure, Output, Receiver as Core, ReceiverEvent};
 use tracing::warn;
 
 use super::Engine;
@@ -88,11 +88,17 @@ impl Engine {
                         resync,
                     });
                 }
+                ReceiverEvent::Lineage { channel, lineage } => {
+                    self.delivery.push(Event::Lineage { channel, lineage });
+                }
                 ReceiverEvent::Distrusted { channel, found } => {
                     // The counters say how many there are.
                     if !self.delivery.is_crowded() {
                         self.delivery.push(Event::Distrusted { channel, found });
                     }
+                }
+                ReceiverEvent::AuthenticationFailed { channel, failure } => {
+                    self.authentication_failed(channel, failure);
                 }
                 ReceiverEvent::Reconnect { channel, seq } => {
                     self.reconnect = Some(format!(
@@ -118,6 +124,30 @@ impl Engine {
                 event => warn!(?event, "unknown event of the state machine ignored"),
             }
         }
+    }
+
+    /// Ends a connection by which the source failed to authenticate an update, and leaves the
+    /// channel out of the next ones once that is certain.
+    fn authentication_failed(&mut self, channel: String, failure: AuthenticationFailure) {
+        let (seq, forgery) = (failure.seq, failure.forgery);
+        self.reconnect = Some(format!("update {seq} of {channel}: {forgery}"));
+        let now = Instant::now();
+        if let Some(retry_in) = self.suspensions.failed(&channel, seq, now) {
+            self.core.suspend(&channel, true);
+            self.delivery.push(Event::AuthenticationFailed {
+                channel,
+                failure,
+                retry_in,
+            });
+        }
+    }
+
+    /// Takes suspended channels in again that are due. Returns whether there are any.
+    pub(super) fn resume_channels(&mut self, now: Instant) -> bool {
+        let due = self.suspensions.take_due(now);
+        due.iter()
+            .for_each(|channel| self.core.suspend(channel, false));
+        !due.is_empty()
     }
 
     /// Remembers where the source is, and reports it if that has changed.

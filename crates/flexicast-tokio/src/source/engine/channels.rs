@@ -135,7 +135,7 @@ impl Engine {
             return Err(Error::TwoChannels(name));
         }
         let own = core_channel(&self.config, &config)?;
-        let lineage = config.lineage.clone();
+        let (lineage, endorsements) = (config.lineage.clone(), config.endorsements.clone());
         // Where the sockets cannot be opened nothing has happened.
         let opened = EngineChannel::open(config, &self.senders);
         let added = opened.and_then(|opened| match self.core.add_channel(own)? {
@@ -143,6 +143,7 @@ impl Engine {
             None => Err(Error::TwoChannels(name.clone())),
         });
         let (index, opened) = added.inspect_err(|_| self.forget_sender(&name))?;
+        self.core.set_endorsements(endorsements);
         self.core.set_lineage(index, lineage);
         self.channels.insert(index, opened);
         info!(channel = name, "added");

@@ -37,13 +37,13 @@ impl Records {
         self.events.add(unix_ms_now(), |_| kind);
     }
 
-    /// Records a move or a failed attempt, and numbers it.
+    /// Records a move, or a report without a move, and numbers it.
     pub(super) fn add_move(&mut self, mut step: Move, cause: Cause) {
         self.events.add(step.at_ms, |number| {
             step.number = number;
-            match cause {
-                Cause::ProbeTimeout => HistoryEventKind::Tried(step.clone()),
-                _ => HistoryEventKind::Moved(step.clone()),
+            match cause == Cause::ProbeTimeout || step.from == step.to {
+                true => HistoryEventKind::Reported(step.clone()),
+                false => HistoryEventKind::Moved(step.clone()),
             }
         });
         push_within(&mut self.moves, step, MOVES);

@@ -8,7 +8,7 @@ use crate::source::history::HistoryEventKind;
 use crate::source::wall_clock::unix_ms_now;
 use crate::source::{
     ChannelBytes, ChannelStatus, Counters, FlowEndpoint, FlowStatus, ReceiverChannel,
-    ReceiverStatus, SourceStatus,
+    ReceiverStatus, SourceStatus, UNVERIFIED,
 };
 
 impl Engine {
@@ -66,7 +66,10 @@ impl Engine {
                 channel: name_of(c.channel),
                 rung: c.rung.to_string(),
                 since_ms: known.since_ms(c.channel, c.since),
-                cause: c.cause.map(|cause| cause.to_string()),
+                cause: match c.unverified {
+                    true => Some(UNVERIFIED.to_owned()),
+                    false => c.cause.map(|cause| cause.to_string()),
+                },
                 cursor: c.cursor.map(|c| c.seq),
                 backlog: c.backlog,
                 key_sequence: c.key_sequence,

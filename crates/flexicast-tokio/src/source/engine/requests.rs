@@ -208,6 +208,19 @@ impl Engine {
                     let at_ms = unix_ms_now();
                     self.note_move(session, channel, [rung, on], cause, at_ms);
                 }
+                SourceEvent::Forged {
+                    session,
+                    channel,
+                    on,
+                    signs,
+                } => {
+                    if let Some((_, name)) = self.core.receiver(session) {
+                        let channel = self.core.channel_name(channel);
+                        info!(receiver = name, channel, %on, signs, "forged packets reported");
+                    }
+                    let at_ms = unix_ms_now();
+                    self.note_move(session, channel, [on, on], Cause::Forged, at_ms);
+                }
                 SourceEvent::MassFallBack {
                     channel,
                     members,
@@ -252,7 +265,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Records a move, or a receiver's failed attempt.
+    /// Records a move, or a receiver's report that moves it nowhere.
     fn note_move(
         &mut self,
         session: SessionId,

@@ -171,6 +171,7 @@ impl Site {
             first: 1,
             private: false,
             lineage: Default::default(),
+            endorsements: Vec::new(),
             flow: Some(FlowSettings {
                 endpoints: vec![FlowEndpoint {
                     group: self.group(index),
@@ -180,6 +181,7 @@ impl Site {
                 }],
                 replicate: true,
                 rate_bps: 50_000_000,
+                authentication: None,
                 control: RateControl::default(),
             }),
         }
@@ -253,6 +255,7 @@ impl Site {
             qlog: None,
             check: None,
             verify_updates: true,
+            pinned_keys: Vec::new(),
         }
     }
 

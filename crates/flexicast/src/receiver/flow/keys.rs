@@ -10,6 +10,8 @@ struct LiveKey {
     sequence: u64,
     first_pn: u64,
     packet: PacketKey,
+    /// Key of packets of tags.
+    tags: PacketKey,
 }
 
 /// The keys of a flow's live epochs.
@@ -32,7 +34,10 @@ impl Keys {
         let Some(algorithm) = Algorithm::from_suite(key.algorithm) else {
             return false;
         };
-        let Ok(packet) = PacketKey::new(algorithm, &key.secret) else {
+        let (Ok(packet), Ok(tags)) = (
+            PacketKey::new(algorithm, &key.secret),
+            PacketKey::for_tags(algorithm, &key.secret),
+        ) else {
             return false;
         };
         let (sequence, first_pn) = (key.sequence, key.first_pn);
@@ -42,6 +47,7 @@ impl Keys {
             sequence,
             first_pn,
             packet,
+            tags,
         };
         self.live.insert(0, live);
         self.live.truncate(2);
@@ -116,6 +122,18 @@ impl Keys {
             return None;
         }
         Some((opened, self.live[at].sequence))
+    }
+
+    /// Opens a packet of tags and returns its payload; `None` if it verifies under no live epoch.
+    pub(super) fn open_tags(&mut self, packet: &[u8]) -> Option<Vec<u8>> {
+        self.live.iter_mut().find_map(|live| {
+            let mut packet = packet.to_vec();
+            // An epoch has so few that their numbers need not be reconstructed: no holder of the
+            // key can mislead this receiver about the next one.
+            let opened = live.tags.open(0, &mut packet).ok()?;
+            let fits = opened.key_phase == (live.sequence & 1 == 1);
+            fits.then(|| opened.frames.to_vec())
+        })
     }
 
     /// Whether this epoch is the newest, and an older one is still alive.

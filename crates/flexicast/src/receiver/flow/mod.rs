@@ -28,13 +28,16 @@ use zeroize::Zeroizing;
 use super::timer::{FlowTimer, Timer, TimerTable, TunnelTimer};
 use super::{Channel, Receiver, ReceiverEvent, Rungs};
 use crate::ack::{AckTracker, PathAck};
-use crate::control::{Action, Announce, Control, FeedbackKey, Key, RungNotice, State, Window};
+use crate::authentication::Opener;
+use crate::control::{
+    Action, Announce, Control, FeedbackKey, Key, RungNotice, State, TagKey, Window,
+};
 use crate::{Cause, FlowId, PathId, Rung, WireError};
 use feedback::Feedback;
 use keys::Keys;
 use membership::{Heard, Membership};
 use native::NativeJoin;
-use packet::{InvalidPackets, SeenMessages};
+use packet::{Arrival, InvalidPackets, SeenMessages};
 use participation::Participation;
 use proof::Proof;
 use replication::Replication;
@@ -56,6 +59,8 @@ pub(super) struct Flow {
     replication: Replication,
     proof: Proof,
     keys: Keys,
+    /// Authentication of its packets, as the flow was first announced: it does not change.
+    opener: Option<Opener<Arrival>>,
     feedback: Feedback,
     trackers: BTreeMap<PathId, AckTracker>,
     messages: SeenMessages,
@@ -79,6 +84,7 @@ struct Sequences {
 impl Flow {
     fn new(announce: Announce, channel: usize, next: u64) -> Self {
         Flow {
+            opener: announce.authentication.map(Opener::new),
             announce,
             channel,
             participation: Participation::default(),
@@ -132,6 +138,11 @@ impl Flow {
             offset,
         };
         Control::Window(window).encode(out);
+    }
+
+    /// Returns the Flow ID of its packets of tags.
+    fn tag_flow(&self) -> Option<FlowId> {
+        self.opener.as_ref().map(Opener::tag_flow)
     }
 
     fn path(&self, rung: Rung) -> PathId {
@@ -260,7 +271,8 @@ impl FlowDriver<'_> {
 
     fn on_key(&mut self, key: Key, now: Instant) {
         let first = self.flow.keys.is_empty();
-        if self.flow.participation == Participation::Left || !self.flow.keys.insert(key, now) {
+        // One that crosses a LEAVE is given again.
+        if !self.flow.participation.reads() || !self.flow.keys.insert(key, now) {
             return;
         }
         self.stop(FlowTimer::KeyDiscard);
@@ -386,6 +398,15 @@ impl Receiver {
 
     pub(super) fn on_key(&mut self, key: Key, now: Instant) {
         self.drive(key.flow, |flow| flow.on_key(key, now));
+    }
+
+    /// Takes the key of this receiver's tags.
+    pub(super) fn on_tag_key(&mut self, key: &TagKey) {
+        self.drive(key.flow, |flow| {
+            if let Some(opener) = &mut flow.flow.opener {
+                opener.take_key(key.receiver, &key.secret);
+            }
+        });
     }
 
     /// Takes a key for feedback packets.

@@ -7,16 +7,17 @@ use bytes::Bytes;
 
 use super::FlowDriver;
 use super::backoff::REJOIN_FIRST;
-use super::participation::Participation;
 use crate::ack::AckTracker;
+use crate::authentication::{Held, SIGNATURE_LEN, Verdict, split_signature};
 use crate::control::Action;
 use crate::frame::{Frame, Frames};
+use crate::merge::MergeStats;
 use crate::protect::{Opened, peek_flow_id};
 use crate::range::RangeSet;
 use crate::receiver::timer::{FlowTimer, Timer};
 use crate::receiver::{FlowInput, Receiver, ReceiverEvent};
 use crate::trace::{Outcome, PacketTrace, TracedFrame};
-use crate::{Cause, Ecn, PathId, Rung};
+use crate::{Ecn, FlowId, PathId, Rung};
 
 /// Verified packets with invalid frames after which a receiver leaves a flow.
 const MAX_INVALID: u64 = 100;
@@ -111,19 +112,36 @@ struct CheckedFrames<'a> {
 }
 
 /// Arrival of a packet.
-#[derive(Clone, Copy)]
-struct Arrival {
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Arrival {
     path: PathId,
     rung: Rung,
     mark: Ecn,
     now: Instant,
 }
 
+/// Whether a packet of a flow whose packets are authenticated is known to be the source's.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    Unproved,
+    Proved,
+}
+
 impl Receiver {
     /// Whether a datagram is for a flow that the source announced, and not for the connection
     /// (protocol.md section 2).
     pub fn knows_flow(&self, datagram: &[u8]) -> bool {
-        peek_flow_id(datagram).is_some_and(|id| self.flows.contains_key(&id))
+        peek_flow_id(datagram).is_some_and(|id| self.flow_of(id).is_some())
+    }
+
+    /// Returns the flow of whose packets, or packets of tags, this is the Flow ID.
+    fn flow_of(&self, id: FlowId) -> Option<FlowId> {
+        if self.flows.contains_key(&id) {
+            return Some(id);
+        }
+        let mut flows = self.flows.iter();
+        let flow = flows.find(|(_, flow)| flow.tag_flow() == Some(id));
+        flow.map(|(id, _)| *id)
     }
 
     /// Takes a datagram that arrived for a flow by `rung`, where its ECN mark is not known. It is
@@ -144,28 +162,63 @@ impl Receiver {
         let Some(id) = peek_flow_id(datagram) else {
             return FlowInput::UnknownFlow;
         };
+        let Some(flow) = self.flow_of(id) else {
+            return FlowInput::UnknownFlow;
+        };
+        if flow != id {
+            return self.take_tags(flow, datagram, now);
+        }
+        let Some(path) = self.flows.get(&id).map(|flow| flow.path(rung)) else {
+            return FlowInput::UnknownFlow;
+        };
+        let arrival = Arrival {
+            path,
+            rung,
+            mark,
+            now,
+        };
+        self.take_packet(id, arrival, datagram, Origin::Unproved)
+    }
+
+    /// Takes a packet of tags, and the packets that waited for them.
+    fn take_tags(&mut self, id: FlowId, datagram: &[u8], now: Instant) -> FlowInput {
+        let proved = self.drive(id, |flow| flow.open_tags(datagram));
+        let Some(proved) = proved.flatten() else {
+            return FlowInput::Unverified;
+        };
+        let mut input = FlowInput::Held;
+        for mut held in proved {
+            let arrival = Arrival { now, ..held.note };
+            let taken = self.take_packet(id, arrival, &mut held.packet, Origin::Proved);
+            if taken == FlowInput::Accepted {
+                input = taken;
+            }
+        }
+        input
+    }
+
+    fn take_packet(
+        &mut self,
+        id: FlowId,
+        arrival: Arrival,
+        datagram: &mut [u8],
+        origin: Origin,
+    ) -> FlowInput {
         let mut findings = self.tracer.is_on().then(PacketFindings::default);
         let len = datagram.len();
         let taken = self.drive(id, |flow| {
-            let path = flow.flow.path(rung);
-            let arrival = Arrival {
-                path,
-                rung,
-                mark,
-                now,
-            };
-            (path, flow.take_packet(arrival, datagram, &mut findings))
+            flow.take_packet(arrival, datagram, origin, &mut findings)
         });
-        let Some((path, input)) = taken else {
+        let Some(input) = taken else {
             return FlowInput::UnknownFlow;
         };
         let Some(findings) = findings else {
             return input;
         };
         self.tracer.note(|| PacketTrace {
-            at: now,
+            at: arrival.now,
             flow: id,
-            path,
+            path: arrival.path,
             outcome: match input {
                 FlowInput::Accepted => Outcome::Received,
                 other => Outcome::Dropped(other),
@@ -180,10 +233,25 @@ impl Receiver {
 }
 
 impl FlowDriver<'_> {
+    /// Opens a packet of tags. Returns the packets that the source sent and that waited for one of
+    /// them; `None` if it does not open.
+    fn open_tags(&mut self, datagram: &[u8]) -> Option<Vec<Held<Arrival>>> {
+        if !self.flow.participation.reads() || self.flow.keys.is_empty() {
+            return None;
+        }
+        let Some(payload) = self.flow.keys.open_tags(datagram) else {
+            self.channel.stats.reception.flow_invalid += 1;
+            return None;
+        };
+        let opener = self.flow.opener.as_mut()?;
+        Some(opener.take_tags(&payload))
+    }
+
     fn take_packet(
         &mut self,
         arrival: Arrival,
         datagram: &mut [u8],
+        origin: Origin,
         findings: &mut Option<PacketFindings>,
     ) -> FlowInput {
         if !self.flow.participation.reads() {
@@ -192,7 +260,16 @@ impl FlowDriver<'_> {
         if self.flow.keys.is_empty() {
             return FlowInput::UnknownFlow;
         }
-        let Some((packet, sequence)) = self.open_packet(datagram, arrival.now) else {
+        let is_authenticated = self.flow.opener.is_some();
+        let (datagram, unproved) = match is_authenticated && origin == Origin::Unproved {
+            true => {
+                let (packet, signature) = split_signature(datagram);
+                let sealed = packet.to_vec();
+                (packet, Some((sealed, signature)))
+            }
+            false => (datagram, None),
+        };
+        let Some((packet, sequence)) = self.open_packet(datagram) else {
             self.channel.stats.reception.flow_invalid += 1;
             return FlowInput::Unverified;
         };
@@ -201,15 +278,30 @@ impl FlowDriver<'_> {
             findings.key_sequence = sequence;
             findings.frames = crate::trace::frames(packet.frames);
         }
-        let before = self.channel.merge.stats().refetched;
-        let tracker = self.flow.trackers.entry(arrival.path).or_default();
-        if tracker.is_duplicate(packet.pn) {
+        let before = self.channel.merge.stats();
+        let tracker = self.flow.trackers.get(&arrival.path);
+        let is_duplicate = tracker.is_some_and(|tracker| tracker.is_duplicate(packet.pn));
+        if is_duplicate && is_authenticated {
+            // The source sent what came before with this number: this is the same, or forged.
             self.channel.stats.reception.duplicates += 1;
-            self.merge_again(packet.frames);
-            self.count_refetched(before, arrival.now);
             return FlowInput::Duplicate;
         }
-        let checked = match self.check_frames(packet.frames) {
+        // Nothing that follows from a packet's number comes before this.
+        if let Some((sealed, signature)) = unproved
+            && let Some(input) = self.authenticate(packet.pn, sealed, signature, arrival)
+        {
+            return input;
+        }
+        if self.flow.keys.is_superseding(sequence) && !self.is_set(FlowTimer::KeyDiscard) {
+            self.set(FlowTimer::KeyDiscard, arrival.now + KEY_OVERLAP);
+        }
+        if is_duplicate {
+            self.channel.stats.reception.duplicates += 1;
+            self.merge_again(packet.frames);
+            self.judge(before, arrival.now);
+            return FlowInput::Duplicate;
+        }
+        let checked = match self.check_frames(packet.frames, arrival.now) {
             Ok(checked) => checked,
             Err(refused) => return refused,
         };
@@ -218,25 +310,46 @@ impl FlowDriver<'_> {
             None => self.merge_frames(packet.pn, Frames::new(packet.frames).flatten()),
         }
         self.accepted(arrival, packet.pn, checked.ack_eliciting);
-        self.count_refetched(before, arrival.now);
+        self.judge(before, arrival.now);
         FlowInput::Accepted
     }
 
-    /// Decrypts a packet. With it comes the sequence of its key epoch.
-    fn open_packet<'a>(
+    /// Judges a packet that opened by its signature or tag. Returns the outcome of one that the
+    /// source is not known to have sent.
+    fn authenticate(
         &mut self,
-        datagram: &'a mut [u8],
-        now: Instant,
-    ) -> Option<(Opened<'a>, u64)> {
+        pn: u64,
+        sealed: Vec<u8>,
+        signature: Option<[u8; SIGNATURE_LEN]>,
+        arrival: Arrival,
+    ) -> Option<FlowInput> {
+        let opener = self.flow.opener.as_mut()?;
+        let now = arrival.now;
+        let verdict = opener.judge(pn, sealed, signature, arrival);
+        let stats = &mut self.channel.stats;
+        stats.untagged_packets += opener.take_untagged();
+        match verdict {
+            Verdict::Authentic => None,
+            Verdict::Held => Some(FlowInput::Held),
+            Verdict::Forged => {
+                stats.forged_packets += 1;
+                stats.reception.flow_invalid += 1;
+                stats.reception.forged += 1;
+                if signature.is_some() {
+                    self.count_failed_checks(1, now);
+                }
+                Some(FlowInput::Forged)
+            }
+        }
+    }
+
+    /// Decrypts a packet. With it comes the sequence of its key epoch.
+    fn open_packet<'a>(&mut self, datagram: &'a mut [u8]) -> Option<(Opened<'a>, u64)> {
         let keys = &mut self.flow.keys;
         let trackers = self.flow.trackers.values();
         let largest = trackers.filter_map(|tracker| tracker.largest()).max();
         let expected = largest.map_or(keys.first_pn(), |pn| pn + 1);
-        let opened = keys.open(expected, datagram)?;
-        if keys.is_superseding(opened.1) && !self.is_set(FlowTimer::KeyDiscard) {
-            self.set(FlowTimer::KeyDiscard, now + KEY_OVERLAP);
-        }
-        Some(opened)
+        keys.open(expected, datagram)
     }
 
     /// Merges the updates of a packet whose number has arrived before.
@@ -267,12 +380,16 @@ impl FlowDriver<'_> {
     ///
     /// The outcome of a packet with an invalid frame, or for whose updates there is no room.
     #[inline]
-    fn check_frames<'a>(&mut self, frames: &'a [u8]) -> Result<CheckedFrames<'a>, FlowInput> {
+    fn check_frames<'a>(
+        &mut self,
+        frames: &'a [u8],
+        now: Instant,
+    ) -> Result<CheckedFrames<'a>, FlowInput> {
         let (mut ack_eliciting, mut only) = (false, None);
         for (place, frame) in Frames::new(frames).enumerate() {
             let Ok(frame) = frame else {
                 self.channel.stats.reception.flow_invalid += 1;
-                self.count_invalid(1);
+                self.count_invalid(1, now);
                 return Err(FlowInput::Invalid);
             };
             ack_eliciting |= frame.is_ack_eliciting();
@@ -382,22 +499,35 @@ impl FlowDriver<'_> {
         }
     }
 
-    /// Counts each update that a packet made suspect like an invalid packet: a flow that does
-    /// nothing else is left.
-    fn count_refetched(&mut self, before: u64, now: Instant) {
+    /// Counts what a packet made suspect: each update like an invalid packet, and the checks that
+    /// failed. A flow that does nothing else, or brings too much to check, is left.
+    #[inline]
+    fn judge(&mut self, before: MergeStats, now: Instant) {
         if self.channel.merge.has_need() && !self.timers.is_set(Timer::Need) {
             self.timers.set(Timer::Need, now);
         }
-        let found = self.channel.merge.stats().refetched - before;
-        if found > 0 {
-            self.count_invalid(found);
+        let stats = self.channel.merge.stats();
+        if stats.refetched > before.refetched {
+            self.count_invalid(stats.refetched - before.refetched, now);
+        }
+        if stats.failed_checks > before.failed_checks {
+            self.count_failed_checks(stats.failed_checks - before.failed_checks, now);
         }
     }
 
-    fn count_invalid(&mut self, packets: u64) {
-        let too_many = self.flow.invalid.add(packets);
-        if too_many && self.flow.participation != Participation::Left {
-            self.leave(Cause::FlowInvalid);
+    fn count_invalid(&mut self, packets: u64, now: Instant) {
+        if self.flow.invalid.add(packets) {
+            self.leave(now);
+        }
+    }
+
+    /// Counts failed checks of signed updates and packets. A receiver that leaves pays for no more of them,
+    /// and gets the updates by unicast.
+    fn count_failed_checks(&mut self, failed: u64, now: Instant) {
+        let limit = &mut self.channel.failed_checks;
+        limit.take(failed as usize);
+        if limit.ready_at(now) > now && self.flow.participation.reads() {
+            self.leave(now);
         }
     }
 }

@@ -3,10 +3,13 @@
 use std::time::Instant;
 
 use super::FlowDriver;
+use super::packet::InvalidPackets;
+use super::proof::Proof;
 use crate::control::Action;
 use crate::receiver::ReceiverEvent;
 use crate::receiver::timer::{FlowTimer, Timer};
-use crate::{Cause, PathId};
+use crate::receiver::trust::Loss;
+use crate::{Cause, PathId, Rung};
 
 /// Whether a receiver takes part in a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -16,13 +19,11 @@ pub(super) enum Participation {
     Active,
     /// Kept on the unicast path by the source (protocol.md section 8.7).
     Held,
-    /// Does without the flow for a time, because the flow has cost connections. Nothing is read.
+    /// Does without the flow for a time, because of what the flow brought. Nothing is read.
     Distrusted {
         /// Whether the source holds the receiver as well.
         held: bool,
     },
-    /// Left for good.
-    Left,
 }
 
 impl Participation {
@@ -44,7 +45,7 @@ impl Participation {
 
     /// Notes whether the source holds the receiver. Returns whether that is a change.
     fn set_held(&mut self, held: bool) -> bool {
-        if *self == Participation::Left || self.is_held() == held {
+        if self.is_held() == held {
             return false;
         }
         *self = match (*self, held) {
@@ -57,11 +58,10 @@ impl Participation {
 
     /// Notes whether the flow is trusted.
     fn set_trusted(&mut self, trusted: bool) {
-        *self = match (*self, trusted, self.is_held()) {
-            (Participation::Left, ..) => Participation::Left,
-            (_, false, held) => Participation::Distrusted { held },
-            (_, true, true) => Participation::Held,
-            (_, true, false) => Participation::Active,
+        *self = match (trusted, self.is_held()) {
+            (false, held) => Participation::Distrusted { held },
+            (true, true) => Participation::Held,
+            (true, false) => Participation::Active,
         };
     }
 }
@@ -81,12 +81,6 @@ impl FlowDriver<'_> {
 
     /// Does without a flow that is not trusted for now. Returns whether that is so.
     pub(in crate::receiver) fn stay_off(&mut self, now: Instant) -> bool {
-        if self.flow.participation == Participation::Left {
-            if self.channel.trust.off_until(now).is_some() {
-                self.stop_listening();
-            }
-            return true;
-        }
         let until = self.channel.trust.off_until(now);
         self.timers.put(Timer::Trust(self.id), until);
         self.flow.participation.set_trusted(until.is_none());
@@ -116,24 +110,35 @@ impl FlowDriver<'_> {
         self.close_tunnel();
     }
 
-    /// Leaves a flow for good: its packets make no sense to this receiver.
-    pub(super) fn leave(&mut self, cause: Cause) {
-        let was_joined = self.flow.native.leave();
-        self.flow.participation = Participation::Left;
+    /// Leaves a flow for a time: too much of what it brings is invalid or forged. One that the
+    /// source signs, whose updates or packets, is tried again soon, since nothing of that was handed
+    /// on.
+    pub(super) fn leave(&mut self, now: Instant) {
+        let is_signed = self.channel.merge.is_signed() || self.flow.opener.is_some();
+        let (loss, cause) = match is_signed {
+            true => (Loss::Flood, Cause::Forged),
+            false => (Loss::Connection { tolerated: 0 }, Cause::FlowInvalid),
+        };
+        let jitter = self.jitter();
+        self.channel.trust.lose(loss, jitter, now);
+        self.flow.invalid = InvalidPackets::since(self.channel.merge.next());
+        // By a forged number, true ones would be reconstructed wrong after the return.
+        self.flow.trackers.clear();
+        self.flow.proof = Proof::default();
+        // The source gives them again with the next first JOIN.
         self.flow.keys.clear();
-        for timer in [
-            FlowTimer::KeyDiscard,
-            FlowTimer::Rejoin,
-            FlowTimer::Replication,
-        ] {
-            self.stop(timer);
+        if let Some(opener) = &mut self.flow.opener {
+            opener.clear();
         }
+        self.stop(FlowTimer::KeyDiscard);
         self.drop_tunnel();
         self.report(Action::Leave, PathId::UNICAST, Some(cause));
-        if was_joined {
-            self.events
-                .push_back(ReceiverEvent::Leave { flow: self.id });
+        if self.flow.membership.leave().is_some() {
+            self.moved(Rung::Unicast, cause);
         }
+        // Packets that carried them may have been acknowledged without having arrived.
+        self.channel.merge.request_all_forged();
+        self.stay_off(now);
     }
 }
 
@@ -152,14 +157,5 @@ mod tests {
         assert!(participation.set_held(false) && !participation.set_held(false));
         participation.set_trusted(true);
         assert!(participation.is_active());
-    }
-
-    #[test]
-    fn a_left_flow_stays_left() {
-        let mut participation = Participation::Left;
-        assert!(!participation.set_held(true));
-        participation.set_trusted(false);
-        participation.set_trusted(true);
-        assert_eq!(participation, Participation::Left);
     }
 }

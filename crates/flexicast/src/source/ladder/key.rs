@@ -18,6 +18,11 @@ impl KeyState {
         matches!(self, KeyState::Sent { .. })
     }
 
+    /// Whether the key of epoch `sequence` is the newest that was sent.
+    pub(in crate::source) fn is_newest(self, sequence: u64) -> bool {
+        matches!(self, KeyState::Sent { sequence: newest, .. } if newest == sequence)
+    }
+
     /// Returns the newest confirmed epoch; 0 for none.
     pub(in crate::source) fn confirmed(self) -> u64 {
         match self {

@@ -210,3 +210,18 @@ fn a_lost_relay_explains_the_silence_before_it_once() {
     assert_eq!(ladder.cause(), Some(Cause::RelayLost));
     assert!(!ladder.lose_relay(path(Rung::Amt)));
 }
+
+#[test]
+fn forged_packets_keep_a_receiver_off_for_half_a_minute_at_most() {
+    let mut now = Instant::now();
+    let mut ladder = listening(now);
+    let mut delays = Vec::new();
+    for _ in 0..9 {
+        promote(&mut ladder, Rung::Multicast, now);
+        now += Duration::from_secs(1);
+        let delay = fall_back(&mut ladder, Cause::Forged, now).unwrap_or_default();
+        delays.push(delay.as_secs());
+        now += delay;
+    }
+    assert_eq!(delays, [0, 1, 2, 4, 8, 16, 30, 30, 30]);
+}

@@ -1,6 +1,7 @@
 //! Reads the test vectors out of `docs/protocol.md` (its section 1 says how they are written) and
 //! the recording alongside it.
 
+pub mod authentication;
 pub mod frames;
 pub mod packet;
 

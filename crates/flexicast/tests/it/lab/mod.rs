@@ -183,11 +183,15 @@ pub struct Lab {
     pub feedback: FeedbackPath,
     /// The same as reported by the source.
     pub explained: Vec<(u64, Rung, Rung, Cause)>,
+    /// Reports of forged packets that moved no receiver: session, its rung, and their number.
+    pub forgeries: Vec<(u64, Rung, u64)>,
     pub datagram_loss: u32,
     pub fetch_fails: bool,
     pub config: FlowConfig,
     /// Rungs of receivers added from now on.
     pub rungs: Rungs,
+    /// Whether receivers that are added from now on take flows whose packets are authenticated.
+    pub authenticates: bool,
     /// The validity check of receivers that are added from now on.
     pub check: Option<Check>,
     /// An attacker forges or misbehaves here: packets that are not taken and connections that are
@@ -281,10 +285,12 @@ impl Lab {
             acks: 0,
             feedback: FeedbackPath::default(),
             explained: Vec::new(),
+            forgeries: Vec::new(),
             datagram_loss: 0,
             fetch_fails: false,
             config,
             rungs: Rungs::default(),
+            authenticates: true,
             check: None,
             hostile: false,
             tolerates_forgery: false,
@@ -316,6 +322,7 @@ impl Lab {
         config.rungs = self.rungs;
         config.seed = i as u64;
         config.check = self.check;
+        config.packet_authentication = self.authenticates;
         config.feedback = self.feedback.on;
         let node = Node {
             core: Receiver::new(config),

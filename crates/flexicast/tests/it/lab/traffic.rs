@@ -57,6 +57,9 @@ impl Lab {
                     SourceEvent::MassFallBack { members, cause, .. } => {
                         self.mass.push((members, cause));
                     }
+                    SourceEvent::Forged {
+                        session, on, signs, ..
+                    } => self.forgeries.push((session, on, signs)),
                     SourceEvent::Breaker { state, .. } => self.breakers.push(state),
                     SourceEvent::Ahead { .. }
                     | SourceEvent::Moved { .. }

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::read::{
-    read_feed_event, read_info, read_move, read_progress, read_pulse, read_relay, read_state,
-    receiver_id, select_feed_events, select_info, select_moves, select_progress, select_pulses,
-    select_relays, select_states,
+    read_feed_event, read_forgery, read_info, read_move, read_progress, read_pulse, read_relay,
+    read_state, receiver_id, select_feed_events, select_info, select_moves, select_progress,
+    select_pulses, select_relays, select_states,
 };
 use crate::database::{Row, Session, Sql, sql, values};
 use crate::model::{Changes, SourceInfo, StateRow};
@@ -22,6 +22,9 @@ const PART: i64 = 10_000;
 /// Number of moves and of updates' progress in a snapshot.
 const LAST_MOVES: i64 = 200;
 const LAST_PROGRESS: i64 = 1000;
+
+/// Reports of forged packets in a snapshot are this much older than the last move at most.
+const DAY_MS: i64 = 24 * 3_600_000;
 
 /// Feeds whose last event is in everything.
 const FEEDS: i64 = 10_000;
@@ -200,7 +203,8 @@ impl Records<'_> {
         Ok(changes)
     }
 
-    /// Returns all current records, with the last 200 moves and feed events, the last event of each
+    /// Returns all current records, with the last 200 moves and feed events, the reports of forged
+    /// packets within the day before the last move, the last event of each
     /// polled feed (of the 10,000 with the newest ones), and the progress of the last 1,000
     /// updates.
     ///
@@ -226,6 +230,12 @@ impl Records<'_> {
         let sql = select_moves!("ORDER BY id DESC LIMIT $1");
         changes.moves = session.list(sql, values![LAST_MOVES], read_move).await?;
         changes.moves.reverse();
+        let sql = sql!(
+            "SELECT receiver, channel, MIN(at), MAX(at), COUNT(*) FROM moves
+             WHERE cause = 'forged' AND at > (SELECT MAX(at) FROM moves) - $1
+             GROUP BY receiver, channel"
+        );
+        changes.forgeries = session.list(sql, values![DAY_MS], read_forgery).await?;
         let newest = select_feed_events!("ORDER BY id DESC LIMIT $1");
         // A feed's last event may be much older than those of other feeds.
         let of_each_feed = select_feed_events!(

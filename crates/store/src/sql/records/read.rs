@@ -6,8 +6,8 @@ use uuid::Uuid;
 use crate::StoreError;
 use crate::database::{Row, Session};
 use crate::model::{
-    FeedEvent, MoveRow, ProgressRow, PulseRow, ReceiverCounts, RelayRow, SampleRow, SentBytes,
-    SourceInfo, StateRow,
+    FeedEvent, ForgeryRow, MoveRow, ProgressRow, PulseRow, ReceiverCounts, RelayRow, SampleRow,
+    SentBytes, SourceInfo, StateRow,
 };
 use crate::sql::names_from_json;
 
@@ -123,6 +123,16 @@ pub(super) fn read_move(session: &Session, row: &Row) -> Result<MoveRow, StoreEr
         to: session.get(row, 6)?,
         cause: session.get(row, 7)?,
         change: session.count(row, 8)?,
+    })
+}
+
+pub(super) fn read_forgery(session: &Session, row: &Row) -> Result<ForgeryRow, StoreError> {
+    Ok(ForgeryRow {
+        receiver: receiver_id(session, row, 0)?,
+        channel: session.get(row, 1)?,
+        first_ms: session.get(row, 2)?,
+        last_ms: session.get(row, 3)?,
+        reports: session.count(row, 4)?,
     })
 }
 

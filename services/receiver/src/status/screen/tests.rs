@@ -35,8 +35,9 @@ fn channel(name: &str) -> Channel {
             p50: Some(2.9),
             p99: Some(8.0),
         },
-        reception: reception([1024, 0, 0, 0, 0]),
+        reception: reception([1024, 0, 0, 0, 0, 0]),
         undecodable: 0,
+        auth_failures: 0,
         missing: 0,
         gaps: Vec::new(),
         moves: (0..8)

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use feed::payload;
 use feed::{Entry, Kind};
 use flexfeed_receiver::link::Pin;
+use flexicast::signing::{Era, Lineage, SALT_LEN, Signer, Statement};
 use flexicast_tokio::source::{
     Admission, AdmissionError, Backlog, BoxError, ChannelConfig, Credential, FlowEndpoint,
     FlowSettings, RateControl, Source, SourceConfig, SourceHandle,
@@ -87,6 +88,8 @@ pub struct Site {
     pub heartbeat: Duration,
     /// Endpoints of its flows, each on the next port.
     pub groups: Vec<FlowEndpoint>,
+    /// Key of the first channel, and its first signed update.
+    signing: Option<(Signer, u64)>,
     running: Option<(SourceHandle, tokio::task::JoinHandle<()>)>,
     address: SocketAddr,
 }
@@ -116,6 +119,7 @@ impl Site {
             copies: false,
             heartbeat: Duration::from_millis(600),
             groups: Vec::new(),
+            signing: None,
             running: None,
             address: kit::ports::free(),
         };
@@ -173,11 +177,13 @@ impl Site {
                 head,
                 first,
                 private: false,
-                lineage: Default::default(),
+                endorsements: Vec::new(),
+                lineage: self.lineage_of(name),
                 flow: (self.copies || !self.groups.is_empty()).then(|| FlowSettings {
                     endpoints: self.groups.clone(),
                     replicate: self.copies,
                     rate_bps: 50_000_000,
+                    authentication: None,
                     control: RateControl::default(),
                 }),
             }
@@ -221,6 +227,28 @@ impl Site {
         }
     }
 
+    /// Signs the updates of the first channel from `first` on; while it is stopped.
+    pub fn sign_from(&mut self, first: u64) {
+        self.signing = Some((Signer::from_seed(&[1; 32]).unwrap(), first));
+    }
+
+    /// Public key of the first channel, as `verify --key` takes it.
+    pub fn public_key(&self) -> String {
+        let (signer, _) = self.signing.as_ref().unwrap();
+        signer.key().to_string()
+    }
+
+    fn lineage_of(&self, channel: &str) -> Lineage {
+        let signing = self.signing.iter().filter(|_| channel == LORE);
+        let eras = signing.map(|(signer, first)| Era {
+            first: *first,
+            last: None,
+            incarnation: self.incarnation,
+            key: signer.key(),
+        });
+        Lineage::new(eras.collect()).unwrap()
+    }
+
     /// Stores and publishes update `seq`, of an entry of its own.
     pub async fn publish(&self, seq: u64) {
         self.publish_on(LORE, seq).await;
@@ -236,7 +264,18 @@ impl Site {
         let now = jiff::Timestamp::now();
         let incarnation = self.incarnation_of(channel);
         let url = "https://example.org/feed";
-        let encoded = payload::encode(&entry, Kind::Created, url, incarnation, seq, now);
+        let mut encoded = payload::encode(&entry, Kind::Created, url, incarnation, seq, now);
+        if let Some((signer, first)) = self.signing.as_ref().filter(|_| channel == LORE)
+            && seq >= *first
+        {
+            let statement = Statement {
+                channel,
+                incarnation,
+                seq,
+                deadline_ms: 0,
+            };
+            encoded = signer.sign(&statement, &[7; SALT_LEN], &encoded).unwrap();
+        }
         self.put(channel, seq, encoded.into()).await;
     }
 

@@ -226,11 +226,12 @@ fn folders_of_lists_become_names_of_channels() {
 fn links_have_both_pins_and_all_channels() {
     let pins = [[1; 32], [2; 32]];
     let channels = ["a".to_owned(), "b".to_owned()];
-    let made = crate::data::enrolment::link("T", "h.example:1", &pins, &channels);
+    let key = signing::VerifyingKey([3; 32]);
+    let made = crate::data::enrolment::link("T", "h.example:1", &pins, Some(key), &channels);
     let (one, two) = (Pin(pins[0]).to_string(), Pin(pins[1]).to_string());
     assert_eq!(
         made,
-        format!("flexfeed://T@h.example:1?pin={one}&pin={two}&ch=a&ch=b")
+        format!("flexfeed://T@h.example:1?pin={one}&pin={two}&key={key}&ch=a&ch=b")
     );
 }
 

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use store::AuthenticationType;
+
 use super::*;
 
 fn from(content: &str, arguments: &[&str]) -> Result<Config, String> {
@@ -26,6 +28,7 @@ fn channels_and_feeds() {
         name = "lore"
         groups = ["232.9.9.9:4434", "[ff3e::9]:4434"]
         private = true
+        packet_authentication = "tags"
         keep = "100000,30d"
         [[channel.feed]]
         url = "https://u:hidden@lore.example/all/new.atom#x"
@@ -53,6 +56,11 @@ fn channels_and_feeds() {
     };
     assert_eq!(lore.groups.to_string(), "232.9.9.9:4434,[ff3e::9]:4434");
     assert_eq!((lore.private, lore.rate_bps), (true, 5_000_000));
+    let packets = [lore, news].map(|channel| channel.packet_authentication);
+    assert_eq!(
+        packets,
+        [AuthenticationType::Tags, AuthenticationType::None]
+    );
     let month = Duration::from_secs(30 * 86_400);
     assert_eq!(
         lore.keep,

@@ -26,7 +26,7 @@ fn values(setting: &Setting) -> [&'static str; 3] {
             "https://b.example/",
             "mailto:c@c.example",
         ],
-        "data" | "qlog" | "cert" | "key" => ["/a", "/b", "/c"],
+        "data" | "qlog" | "cert" | "key" | "signing_key" => ["/a", "/b", "/c"],
         "database_url" => ["sqlite:///a.db", "sqlite:///b.db", "sqlite:///c.db"],
         "listen" | "http" => ["127.0.0.1:1", "127.0.0.1:2", "[::1]:3"],
         "console" => ["127.0.0.1:9", "true", "[::1]:3"],

@@ -32,6 +32,14 @@ pub struct TransportState {
     next_session: u64,
 }
 
+impl TransportState {
+    fn receiver(&mut self, n: usize) -> &mut ReceiverStatus {
+        let id = id(n).to_string();
+        let mut receivers = self.receivers.iter_mut();
+        receivers.find(|receiver| receiver.id == id).unwrap()
+    }
+}
+
 /// The receiver of that number.
 pub fn id(n: usize) -> Uuid {
     Uuid::from_u128(n as u128 + 1)
@@ -90,32 +98,46 @@ impl FakeTransport {
     /// A receiver moves.
     pub fn step(&self, n: usize, to: &str, cause: &str) {
         let mut seen = self.seen.lock().unwrap();
-        let receiver = id(n).to_string();
-        let at = seen
-            .receivers
-            .iter()
-            .position(|r| r.id == receiver)
-            .unwrap();
-        let from = seen.receivers[at].channels[0].rung.clone();
-        let name = seen.receivers[at].name.clone();
+        let since = self.say(&mut seen, n, Some(to), cause, HistoryEventKind::Moved);
+        let place = &mut seen.receiver(n).channels[0];
+        place.rung = to.into();
+        place.since_ms = since;
+        place.cause = Some(cause.into());
+    }
+
+    /// A receiver reports forged packets, and stays on its rung.
+    pub fn report_forgery(&self, n: usize) {
+        let mut seen = self.seen.lock().unwrap();
+        self.say(&mut seen, n, None, "forged", HistoryEventKind::Reported);
+    }
+
+    /// Adds an event of a receiver's rung. Returns its time.
+    fn say(
+        &self,
+        seen: &mut TransportState,
+        n: usize,
+        to: Option<&str>,
+        cause: &str,
+        what: impl FnOnce(Move) -> HistoryEventKind,
+    ) -> u64 {
+        let known = seen.receiver(n);
+        let (receiver, name) = (known.id.clone(), known.name.clone());
+        let from = known.channels[0].rung.clone();
         let mut since = 0;
-        self.add(&mut seen, |number, at_ms| {
+        self.add(seen, |number, at_ms| {
             since = at_ms;
-            HistoryEventKind::Moved(Move {
+            what(Move {
                 number,
                 at_ms,
                 channel: CHANNEL.into(),
                 receiver,
                 name,
+                to: to.unwrap_or(&from).to_owned(),
                 from,
-                to: to.into(),
                 cause: cause.into(),
             })
         });
-        let place = &mut seen.receivers[at].channels[0];
-        place.rung = to.into();
-        place.since_ms = since;
-        place.cause = Some(cause.into());
+        since
     }
 
     /// A receiver goes.

@@ -43,6 +43,32 @@ async fn a_mass_fall_back_is_recorded_whole() {
     );
 }
 
+/// A report of forged packets is kept among the moves, and changes no state.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_report_of_forged_packets_is_recorded_as_no_move() {
+    let site = Site::new().await;
+    let source = site.source(1).await;
+    source.made.connect(0);
+    source.made.step(0, "multicast", "joined");
+    source.made.report_forgery(0);
+    site.until("both", async |site| site.moves().await.len() == 2)
+        .await;
+    let moves = site.moves().await;
+    let report = moves.iter().find(|row| row.cause == "forged").unwrap();
+    assert_eq!((&*report.from, &*report.to), ("multicast", "multicast"));
+    assert_eq!(report.receiver, id(0));
+    source.made.step(0, "unicast", "forged");
+    site.until("its state", async |site| {
+        let states = site.states().await;
+        states
+            .iter()
+            .any(|row| row.rung == "unicast" && row.cause == "forged")
+    })
+    .await;
+    source.end().await;
+    assert_eq!(site.moves().await.len(), 3);
+}
+
 /// Moves during an outage of the database are written once it is back; nothing waits for it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_that_fails_or_hangs_loses_nothing() {

@@ -30,6 +30,7 @@ pub fn channels(site: &Site) {
             "lease",
             "name",
             "origin",
+            "packet_authentication",
             "private",
             "rate_bps"
         ]

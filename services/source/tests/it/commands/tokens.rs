@@ -62,7 +62,12 @@ pub fn tokens(site: &Site) {
         link.contains("@feeds.example.org:4433?pin=sha256:"),
         "{link}"
     );
-    assert!(link.ends_with(&format!("&pin={pin}&ch=lore")), "{link}");
+    let key = site.json(&["key", "show"])["key"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let end = format!("&pin={pin}&key={key}&ch=lore");
+    assert!(link.ends_with(&end), "{link}");
     assert_eq!(
         (&made["token"]["public"], &made["token"]["channels"]),
         (&json!(true), &json!(["lore"]))

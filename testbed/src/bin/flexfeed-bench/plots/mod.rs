@@ -2,6 +2,7 @@
 //!
 //! Results are kept next to the program, so that charts can be drawn again without a run.
 
+mod authentication;
 mod chart;
 mod document;
 mod failures;
@@ -18,7 +19,7 @@ use serde::de::DeserializeOwned;
 use crate::figures::target;
 
 /// Names of the charts.
-const NAMES: [&str; 3] = ["million", "goodput", "failures"];
+const NAMES: [&str; 4] = ["million", "goodput", "failures", "authentication"];
 
 /// Measures, draws and writes what begins with `prefix`.
 ///
@@ -43,6 +44,10 @@ pub fn run(docs: &Path, prefix: &str, redraw: bool) -> Result<()> {
     if wanted("failures") {
         let runs = kept("failures", redraw, failures::measure)?;
         failures::publish(&runs, &mut document)?;
+    }
+    if wanted("authentication") {
+        let points = kept("authentication", redraw, authentication::measure)?;
+        authentication::publish(&points, &mut document)?;
     }
     Ok(())
 }
