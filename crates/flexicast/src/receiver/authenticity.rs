@@ -11,6 +11,9 @@ use crate::merge::Signatures;
 /// Times that a source says which keys vouch for each other, on a connection.
 const MAX_KEYS_FRAMES: u32 = 64;
 
+/// Times that a source says the keys of a channel, on a connection.
+const MAX_LINEAGES: u32 = 64;
+
 impl Receiver {
     /// Handles a source that signs nothing, although keys are pinned.
     pub(super) fn fail_unsigned(&mut self) {
@@ -53,6 +56,13 @@ impl Receiver {
                 "a channel that WELCOME did not name",
             ));
         };
+        channel.lineages += 1;
+        if channel.lineages > MAX_LINEAGES {
+            return Err(WireError::invalid(
+                "LINEAGE",
+                "more than 64 of a channel on a connection",
+            ));
+        }
         self.events.push_back(ReceiverEvent::Lineage {
             channel: channel.name.clone(),
             lineage: lineage.eras.clone(),

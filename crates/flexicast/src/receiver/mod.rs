@@ -69,6 +69,8 @@ struct Channel {
     cleared: u64,
     /// Whether it is left out of connections.
     suspended: bool,
+    /// Number of LINEAGEs on this connection: each is an event.
+    lineages: u32,
 }
 
 /// The state machine.
@@ -119,6 +121,7 @@ impl Receiver {
                 failed_checks: trust::failed_check_limit(),
                 cleared: 0,
                 suspended: false,
+                lineages: 0,
             }
         });
         Receiver {
@@ -226,7 +229,7 @@ impl Receiver {
         self.flows.clear();
         self.timers.retain(|timer| timer == Timer::Cursors);
         for channel in &mut self.channels {
-            (channel.number, channel.blocked) = (None, None);
+            (channel.number, channel.blocked, channel.lineages) = (None, None, 0);
             channel.merge.disconnected();
         }
     }

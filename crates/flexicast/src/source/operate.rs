@@ -223,7 +223,7 @@ impl Source {
     }
 
     /// Sets which keys sign a channel's updates, before the first update that a new one signs is
-    /// published. Receivers that verify are told. Returns false, and changes nothing, where a
+    /// published. Receivers that verify are notified. Returns false, and changes nothing, where a
     /// channel that is served would begin or end to have keys: receivers that do not verify may
     /// have its flow.
     pub fn set_lineage(&mut self, c: ChannelIndex, lineage: Lineage) -> bool {

@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use flexicast::control::{Action, CAPABILITY_SIGNATURES, Control, State};
 use flexicast::frame::put_stream;
-use flexicast::source::{ChannelConfig, Limits, Source, SourceConfig, SourceEvent};
+use flexicast::source::{Source, SourceEvent};
 use flexicast::{Cause, PathId, Rung, Via};
 
-use crate::lab::{CHANNEL, INCARNATION, Lab, flow_config, signed};
+use crate::lab::{CHANNEL, Lab, flow_config, signed};
 use crate::signed::{
-    KEY, LEN, MS, NODES, SEED, inject, inject_frames, members, next_seq, said, signer, welcome,
+    KEY, LEN, MS, NODES, SEED, inject, inject_frames, members, next_seq, replicating_source, said,
+    signer, welcome,
 };
 
 /// An update of this number with all right but its signature.
@@ -242,23 +243,7 @@ impl Subscriber {
     /// The receiver holds the key of a flow that has sent a packet.
     fn new() -> Self {
         let start = Instant::now();
-        let channel = ChannelConfig {
-            name: CHANNEL.into(),
-            incarnation: INCARNATION,
-            head: 0,
-            first: 1,
-            private: true,
-            endpoints: Vec::new(),
-            replicate: true,
-            flow: Some(flow_config(SEED)),
-        };
-        let config = SourceConfig {
-            channels: vec![channel],
-            unicast_rate: None,
-            limits: Limits::default(),
-            seed: SEED,
-        };
-        let mut source = Source::new(config).unwrap();
+        let mut source = replicating_source(true);
         welcome(&mut source, 1, &[CAPABILITY_SIGNATURES], start);
         let mut new = Subscriber {
             source,

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use flexicast::Cursor;
-use flexicast::control::{Control, ControlReader, Credential};
+use flexicast::control::{self, Control, ControlReader, Credential};
 use flexicast::receiver::{
     AuthenticationFailure, Output, Receiver, ReceiverConfig, ReceiverEvent, Rungs,
 };
@@ -330,4 +330,28 @@ fn a_failed_channel_goes_on_once_the_source_is_mended() {
     (pair.session, pair.source) = (0, source(3, &[(1, 1)], Vec::new()));
     pair.connect();
     assert_eq!((&pair.got[..], &pair.failed[..]), (&[1, 2, 3][..], &[][..]));
+}
+
+/// Each statement of keys costs checks of signatures, or is an event for the application.
+#[test]
+fn statements_of_keys_are_bounded() {
+    let frame = |control: Control| {
+        let mut bytes = Vec::new();
+        control.encode(&mut bytes);
+        bytes
+    };
+    let keys = frame(Control::Keys(vec![signer(1).endorse(key(2))]));
+    let channel = 1;
+    let eras = lineage(&[(1, 1)]);
+    let lineage = frame(Control::Lineage(control::Lineage { channel, eras }));
+    for statement in [keys, lineage] {
+        let mut pair = Pair::new(&[1], &[(1, 1)], Vec::new());
+        pair.connect();
+        // One has come behind WELCOME.
+        for _ in 1..64 {
+            pair.receiver.on_control(&statement, pair.now).unwrap();
+        }
+        let refused = pair.receiver.on_control(&statement, pair.now);
+        assert!(refused.is_err(), "{refused:?}");
+    }
 }

@@ -453,16 +453,14 @@ fn by_unicast(source: &mut Source, session: u64, now: Instant) -> Vec<Bytes> {
     }
 }
 
-/// A receiver of a version before signed updates never meets one: it gets the content, and no flow.
-#[test]
-fn a_receiver_that_does_not_verify_gets_the_content_by_unicast() {
-    let now = Instant::now();
+/// A source whose flow comes by replication alone.
+pub fn replicating_source(private: bool) -> Source {
     let channel = ChannelConfig {
         name: CHANNEL.into(),
         incarnation: INCARNATION,
         head: 0,
         first: 1,
-        private: false,
+        private,
         endpoints: Vec::new(),
         replicate: true,
         flow: Some(flow_config(SEED)),
@@ -473,7 +471,14 @@ fn a_receiver_that_does_not_verify_gets_the_content_by_unicast() {
         limits: Limits::default(),
         seed: SEED,
     };
-    let mut source = Source::new(config).unwrap();
+    Source::new(config).unwrap()
+}
+
+/// A receiver of a version before signed updates never meets one: it gets the content, and no flow.
+#[test]
+fn a_receiver_that_does_not_verify_gets_the_content_by_unicast() {
+    let now = Instant::now();
+    let mut source = replicating_source(false);
     let announced = |frames: &[Control]| {
         let is = |frame: &Control| matches!(frame, Control::Announce(_));
         frames.iter().any(is)

@@ -180,8 +180,8 @@ impl PrivateFile {
             .mode(PRIVATE)
             .open(&file.beside)?;
         if let Ok(before) = std::fs::metadata(path) {
-            // A command of root must not take the file away from the source's user.
-            fchown(&to, Some(before.uid()), Some(before.gid()))?;
+            // A command of root must not take the file away from the source's user; others cannot.
+            let _ = fchown(&to, Some(before.uid()), Some(before.gid()));
         }
         to.write_all(content)?;
         to.sync_all()?;

@@ -85,7 +85,7 @@ pub(super) struct Channel {
     feeds: Feeds,
 }
 
-/// Returns what receivers are told of a channel's keys.
+/// Returns the lineage of a channel, as receivers are notified of it.
 fn lineage(channel: &str, eras: &[SigningEra]) -> Result<Lineage> {
     let eras = eras.iter().map(|era| Era {
         first: era.first,

@@ -211,7 +211,8 @@ impl Supervisor {
         }
         let is_stale = self.is_link_stale.swap(false, Ordering::AcqRel);
         if self.has_begun && (is_stale || self.pin.has_changed().unwrap_or(false)) {
-            self.refresh_link().await?;
+            let refreshed = self.refresh_link().await;
+            refreshed.inspect_err(|_| self.is_link_stale.store(true, Ordering::Release))?;
         }
         self.lead().await?;
         self.follow().await;

@@ -1,4 +1,4 @@
-//! What signatures of updates cost: beside the same without them.
+//! Cost of signatures of updates: beside the same without them.
 
 use anyhow::{Context, Result};
 use flexicast::protect::Algorithm;
