@@ -491,7 +491,7 @@ def check_packet_vector(vector):
 
 
 def check_authentication(vectors):
-    """The vectors of section 5.5: a signed packet, and the tag of a packet in a packet of tags."""
+    """The vectors of section 5.5: a signed packet, a signed stream, and the tag of a packet in a packet of tags."""
     signed = vectors["packet-signed"]
     datagram, key = bytes.fromhex(signed["datagram"]), bytes.fromhex(signed["key"])
     packet, signature = datagram[:-64], datagram[-64:]
@@ -503,6 +503,14 @@ def check_authentication(vectors):
         raise Wrong("packet-signed: the signature is wrong") from error
     plain = bytes([packet[0] ^ 0x20]) + packet[1:]
     expect("packet-signed, packet", (packet[0] & 0x20, plain.hex()), (0x20, signed["packet"]))
+    stream, update = vectors["frame-stream-signature"], vectors["encoded-update"]
+    r = Reader(bytes.fromhex(stream["hex"]))
+    expect("frame-stream-signature, type, length and update", (r.varint(), r.varint(), seq_of(r.varint())), (0x40, 66, 301))
+    message = b"flexfeed stream 1\0" + (301).to_bytes(8, "big") + bytes.fromhex(update["hex"])
+    try:
+        Ed25519PublicKey.from_public_bytes(key).verify(r.rest(), message)
+    except InvalidSignature as error:
+        raise Wrong("frame-stream-signature: the signature is wrong") from error
     tags, epoch = vectors["packet-tags"], vectors["packet-aes-128-gcm"]
     secret = HKDFExpand(SHA256(), 32, b"flexfeed tags").derive(bytes.fromhex(epoch["secret"]))
     expect("packet-tags, secret", secret.hex(), tags["secret"])

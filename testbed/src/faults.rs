@@ -11,11 +11,11 @@ use crate::scenario::{
     all_families_and_any_source, an_hour_of_a_busy_archive, an_overloaded_source_blames_no_member,
     away_for_thousands_of_updates, crashes_lose_nothing_and_repeat_nothing, dual_stack,
     flapping_backs_off, forged_and_flooding_requests_get_nothing,
-    half_of_the_members_lose_multicast, ipv6_only, links_fail_in_turn, loss_is_repaired,
-    nat_rebinding, older_receivers_are_served, one_narrow_path_decides_the_packet_size,
-    receivers_come_and_go, relay_beside_the_source, relays_fail_in_turn, relays_fail_to_copies,
-    the_console_shows_the_real_rungs, three_behind_one_address, translations_change,
-    tunnels_end_and_are_limited, works_with_others,
+    forgeries_of_authenticated_packets_have_no_effect, half_of_the_members_lose_multicast,
+    ipv6_only, links_fail_in_turn, loss_is_repaired, nat_rebinding, older_receivers_are_served,
+    one_narrow_path_decides_the_packet_size, receivers_come_and_go, relay_beside_the_source,
+    relays_fail_in_turn, relays_fail_to_copies, the_console_shows_the_real_rungs,
+    three_behind_one_address, translations_change, tunnels_end_and_are_limited, works_with_others,
 };
 use crate::tunnel::Peer;
 
@@ -32,7 +32,7 @@ struct Claim {
 }
 
 /// Every promise at least once; every scenario of a network of another kind at least once.
-const CLAIMS: [Claim; 42] = [
+const CLAIMS: [Claim; 44] = [
     // While a return is held back, a receiver gets every update by both paths.
     Claim {
         fault: Fault::DedupeOff,
@@ -53,6 +53,19 @@ const CLAIMS: [Claim; 42] = [
         name: "fo: a member forges",
         scenario: a_member_forges_and_nobody_believes_it,
         reasons: &["forged updates accepted"],
+    },
+    // Members acknowledge packets that the source never sent.
+    Claim {
+        fault: Fault::PacketCheckOff,
+        name: "fo2: forged signatures",
+        scenario: |fault| forgeries_of_authenticated_packets_have_no_effect("signature", fault),
+        reasons: &["moves were"],
+    },
+    Claim {
+        fault: Fault::PacketCheckOff,
+        name: "fo3: forged tags",
+        scenario: |fault| forgeries_of_authenticated_packets_have_no_effect("auto", fault),
+        reasons: &["moves were"],
     },
     Claim {
         fault: Fault::CursorFirst,

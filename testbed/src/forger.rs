@@ -10,10 +10,14 @@ use anyhow::{Context, Result, bail, ensure};
 use feed::payload;
 use feed::{Entry, Kind};
 use flexfeed_receiver::link::Link;
+use flexicast::authentication::{
+    AuthenticationParameters, FlowAuthentication, PACKET_TAG_LEN, PacketSigner, SIGNATURE_LEN,
+    put_tags,
+};
 use flexicast::control::{Control, ControlReader, Credential};
 use flexicast::forgery::{FORGERIES, Forge, Knowledge};
 use flexicast::merge::Output;
-use flexicast::protect::{Algorithm, HEADER_LEN, OVERHEAD, PacketKey};
+use flexicast::protect::{Algorithm, FlowSecret, HEADER_LEN, OVERHEAD, PacketKey, peek_flow_id};
 use flexicast::receiver::{Receiver, ReceiverConfig, ReceiverEvent, Rungs};
 use flexicast::signing::{self, SALT_LEN, Signer, Statement};
 use flexicast::{ALPN, Cursor, FlowId, Rung};
@@ -33,6 +37,55 @@ const ADMITTED_WITHIN: Duration = Duration::from_secs(60);
 /// Attempts to change an update so that it is still one.
 const CHANGES: usize = 200;
 const CONTROL_STREAM: u64 = 0;
+/// Bit of the first byte that marks a signed packet.
+const SIGNED: u8 = 0x20;
+/// Number of forged packets of tags, which the source does not come to.
+const TAG_NUMBER: u64 = 1 << 22;
+
+/// Kind of forgery.
+#[derive(Clone, Copy)]
+enum Forgery {
+    /// A packet under the flow's key, without a proof that the source sent it.
+    Unproved(Forge),
+    /// The same, signed by another key than the source's.
+    Signed(Forge),
+    /// The same, with tags for all that the forger cannot make.
+    Tagged(Forge),
+    /// The newest packet of the source.
+    Replay,
+    /// The newest packet of tags of the source.
+    ReplayTags,
+}
+
+/// The next update, by another key.
+const NEXT: Forge = FORGERIES[3].1;
+/// Packet numbers that were not sent.
+const UNSENT: Forge = FORGERIES[FORGERIES.len() - 1].1;
+
+/// Kinds against a flow whose packets are authenticated, by name.
+const AGAINST_PROOFS: [(&str, Forgery); 5] = [
+    (
+        "packet numbers that were not sent, signed",
+        Forgery::Signed(UNSENT),
+    ),
+    (
+        "packet numbers that were not sent, with tags",
+        Forgery::Tagged(UNSENT),
+    ),
+    ("the next update, with tags", Forgery::Tagged(NEXT)),
+    ("the newest packet again", Forgery::Replay),
+    ("the newest packet of tags again", Forgery::ReplayTags),
+];
+
+/// Number of kinds that a flow is attacked with, all together included.
+pub fn kinds(is_authenticated: bool) -> usize {
+    let more = if is_authenticated {
+        AGAINST_PROOFS.len()
+    } else {
+        0
+    };
+    FORGERIES.len() + more + 1
+}
 
 /// Course of an attack.
 #[derive(Debug, Clone, Copy)]
@@ -66,13 +119,18 @@ pub fn forge(
         pause(SLICE);
     }
     joined();
-    for (n, (name, kind)) in FORGERIES.into_iter().enumerate() {
+    let unproved = FORGERIES.map(|(name, forge)| (name, Forgery::Unproved(forge)));
+    let mut kinds = unproved.to_vec();
+    if member.authentication.is_some() {
+        kinds.extend(AGAINST_PROOFS);
+    }
+    for (n, (name, kind)) in kinds.iter().enumerate() {
         // The first one needs that the others lose the very packet that it is in the place of.
         let time = attack.each * if n == 0 { 3 } else { 1 };
-        let sent = member.attack(&[kind], time, until)?;
+        let sent = member.attack(&[*kind], time, until)?;
         tell(&format!("{sent} {name}"));
     }
-    let all = FORGERIES.map(|(_, kind)| kind);
+    let all: Vec<_> = kinds.into_iter().map(|(_, kind)| kind).collect();
     let sent = member.attack(&all, attack.all, until)?;
     tell(&format!("{sent} all kinds together"));
     tell("over");
@@ -86,6 +144,7 @@ pub fn forge(
 /// Key of an epoch of the flow.
 struct Epoch {
     key: PacketKey,
+    tags: PacketKey,
     phase: bool,
     first_pn: u64,
 }
@@ -118,6 +177,11 @@ struct Member {
     channel: String,
     newest: Newest,
     signer: Signer,
+    /// Of the flow's packets.
+    authentication: Option<AuthenticationParameters>,
+    packet_signer: PacketSigner,
+    /// Newest packet, and newest packet of tags, as they came.
+    replays: [Vec<u8>; 2],
 }
 
 impl std::fmt::Debug for Member {
@@ -187,6 +251,9 @@ impl Member {
             channel: channel.clone(),
             newest: Newest::default(),
             signer: Signer::from_seed(&[66; 32])?,
+            authentication: None,
+            packet_signer: PacketSigner::new(&FlowSecret::from([66; 32]))?,
+            replays: [Vec::new(), Vec::new()],
         })
     }
 
@@ -196,7 +263,7 @@ impl Member {
     }
 
     /// Forges 100 packets a second of each of these kinds; returns how many there were.
-    fn attack(&mut self, kinds: &[Forge], time: Duration, until: &StopCondition) -> Result<u64> {
+    fn attack(&mut self, kinds: &[Forgery], time: Duration, until: &StopCondition) -> Result<u64> {
         let end = Instant::now() + time;
         let mut next = Instant::now();
         let mut sent = 0;
@@ -215,7 +282,49 @@ impl Member {
     }
 
     /// Sends a forgery; returns whether there was one.
-    fn send(&mut self, kind: Forge) -> Result<bool> {
+    fn send(&mut self, kind: Forgery) -> Result<bool> {
+        let packets = match kind {
+            Forgery::Unproved(forge) => self.forged(forge)?.map(|(_, packet)| vec![packet]),
+            Forgery::Signed(forge) => self.forged(forge)?.map(|(_, mut packet)| {
+                self.packet_signer.sign_packet(&mut packet, 0);
+                vec![packet]
+            }),
+            Forgery::Tagged(forge) => match self.forged(forge)? {
+                Some((pn, packet)) => Some(vec![packet, self.forged_tags(pn)?]),
+                None => None,
+            },
+            Forgery::Replay => Some(vec![self.replays[0].clone()]),
+            Forgery::ReplayTags => Some(vec![self.replays[1].clone()]),
+        };
+        let Some((_, group)) = &self.group else {
+            bail!("the flow is gone");
+        };
+        let packets = packets.unwrap_or_default();
+        for packet in packets.iter().filter(|packet| !packet.is_empty()) {
+            self.sender.send_to(packet, group).context("forging")?;
+        }
+        Ok(packets.iter().any(|packet| !packet.is_empty()))
+    }
+
+    /// Makes a packet of wrong tags of a packet, for all who may listen.
+    fn forged_tags(&mut self, pn: u64) -> Result<Vec<u8>> {
+        let tags = [1, 2, 3, 4, 5, 6, 7, 8].map(|number| (number, [0xee; PACKET_TAG_LEN]));
+        let mut packet = vec![0; HEADER_LEN];
+        put_tags(&mut packet, 1_100, pn, &tags);
+        let end = packet.len();
+        packet.resize(end + OVERHEAD - HEADER_LEN, 0);
+        let (Some(epoch), Some(known)) = (self.epochs.last_mut(), self.authentication) else {
+            bail!("the flow is gone");
+        };
+        let sealed = epoch
+            .tags
+            .seal(known.tag_flow, TAG_NUMBER, epoch.phase, &mut packet, end);
+        ensure!(sealed.is_some(), "a packet of tags that cannot be sealed");
+        Ok(packet)
+    }
+
+    /// Makes a packet under the flow's key, and returns it with its number, if it can now.
+    fn forged(&mut self, kind: Forge) -> Result<Option<(u64, Vec<u8>)>> {
         let (channel, incarnation) = (&self.channel, self.incarnation);
         let unsigned = |seq| forged_update(incarnation, seq);
         let signed = |seq| {
@@ -237,7 +346,7 @@ impl Member {
             signed: &signed,
         };
         let Some(forged) = kind(&known) else {
-            return Ok(false);
+            return Ok(None);
         };
         let mut packet = vec![0; HEADER_LEN];
         packet.extend_from_slice(&forged.frames);
@@ -245,15 +354,14 @@ impl Member {
         packet.resize(forged.frames.len() + OVERHEAD, 0);
         let epochs = self.epochs.iter_mut().rev();
         let epoch = epochs.into_iter().find(|epoch| epoch.first_pn <= forged.pn);
-        let (Some(epoch), Some(flow), Some((_, group))) = (epoch, self.flow, &self.group) else {
+        let (Some(epoch), Some(flow)) = (epoch, self.flow) else {
             bail!("the flow is gone");
         };
         let sealed = epoch
             .key
             .seal(flow, forged.pn, epoch.phase, &mut packet, end);
         ensure!(sealed.is_some(), "a packet that cannot be sealed");
-        self.sender.send_to(&packet, group).context("forging")?;
-        Ok(true)
+        Ok(Some((forged.pn, packet)))
     }
 
     /// Does everything that is due.
@@ -318,11 +426,22 @@ impl Member {
     /// Takes the flow's key out of the control frames.
     fn learn(&mut self) -> Result<()> {
         while let Some(frame) = self.control.next_frame()? {
-            let Control::Key(key) = frame else { continue };
+            let key = match frame {
+                Control::Announce(announce) => {
+                    self.authentication = match announce.authentication {
+                        Some(FlowAuthentication::Packets(parameters)) => Some(parameters),
+                        _ => None,
+                    };
+                    continue;
+                }
+                Control::Key(key) => key,
+                _ => continue,
+            };
             let algorithm = Algorithm::from_suite(key.algorithm).context("an unknown AEAD")?;
             self.flow = Some(key.flow);
             self.epochs.push(Epoch {
                 key: PacketKey::new(algorithm, &key.secret)?,
+                tags: PacketKey::for_tags(algorithm, &key.secret)?,
                 phase: key.sequence & 1 == 1,
                 first_pn: key.first_pn,
             });
@@ -339,8 +458,16 @@ impl Member {
         };
         while let Some((length, _)) = received(socket.recv_from(&mut buffer))? {
             let datagram = buffer.get_mut(..length).unwrap_or_default();
+            let mut packet = datagram.to_vec();
+            let tag_flow = self.authentication.map(|known| known.tag_flow);
+            let is_tags = tag_flow.is_some() && peek_flow_id(&packet) == tag_flow;
+            self.replays[usize::from(is_tags)].clone_from(&packet);
+            if self.authentication.is_some() && packet.first().is_some_and(|b| b & SIGNED != 0) {
+                packet.truncate(packet.len().saturating_sub(SIGNATURE_LEN));
+                packet[0] &= !SIGNED;
+            }
             for epoch in self.epochs.iter_mut().rev() {
-                let mut copy = datagram.to_vec();
+                let mut copy = packet.clone();
                 let opened = epoch.key.open(self.next_pn, &mut copy);
                 if let Ok(opened) = opened
                     && opened.key_phase == epoch.phase

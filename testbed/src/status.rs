@@ -53,6 +53,12 @@ pub struct ReceiverChannel {
     pub duplicates: u64,
     /// Times that the flow's bytes differed from the unicast path's.
     pub mismatches: u64,
+    /// Updates whose bytes from the flow were dropped, and fetched again.
+    #[serde(default)]
+    pub refetched: u64,
+    /// Packets and headers of the flow that the source did not sign.
+    #[serde(default)]
+    pub forged: u64,
     /// Updates that were gone for good at the source, oldest gap first.
     pub gaps: Vec<Gap>,
     /// The latest changes of rung, oldest first.

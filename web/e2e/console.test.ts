@@ -477,6 +477,22 @@ describe("actions", () => {
     await mock.close();
   });
 
+  it("adds a channel whose packets are authenticated", async () => {
+    const mock = await start({ receivers: 10, tickMs: 100_000 });
+    const { page, faults, context } = await open(browser);
+    await visit(page, `${mock.url}/channels`);
+    await page.getByRole("button", { name: "Add a channel" }).click();
+    await page.getByRole("textbox", { name: "Name" }).fill("signed");
+    await page.getByRole("combobox", { name: "Packet authentication" }).selectOption("tags");
+    await page.getByRole("dialog").getByRole("button", { name: "Add", exact: true }).click();
+    await page.getByText("Channel signed was added.").waitFor();
+    await page.goto(`${mock.url}/channels/signed`);
+    await page.getByText("Packets have a tag for each receiver.").waitFor();
+    expect(faults).toEqual([]);
+    await context.close();
+    await mock.close();
+  });
+
   it("makes the line to run, and refuses addresses inside", async () => {
     const mock = await start({ receivers: 0, tickMs: 100_000 });
     const { page, faults, context } = await open(browser);

@@ -49,6 +49,7 @@ export class World {
     this.changesPerTick = 0.2;
     this.heads = { lore: empty ? 0 : 481_204, news: empty ? 0 : 9_114 };
     this.keySequence = { lore: 41, news: 7 };
+    this.authentications = {};
     this.receivers = [];
     this.removed = [];
     this.byId = new Map();

@@ -1,6 +1,7 @@
 //! Frames on the flow (protocol.md section 6): the encodings of RFC 9000 section 19, and extensions
 //! as `type | length | body` that are skipped when unknown.
 
+use crate::authentication::SIGNATURE_LEN;
 use crate::wire::{BufMutExt, Reader, VARINT_MAX, WireError, varint_len};
 
 const PADDING: u64 = 0x00;
@@ -16,6 +17,8 @@ const DATAGRAM_LEN: u64 = 0x31;
 /// Types from here on carry their length and may be skipped; those below have the fixed encodings
 /// of RFC 9000.
 const FIRST_EXTENSION: u64 = 0x40;
+/// Type of the signature of a stream.
+pub(crate) const STREAM_SIGNATURE: u64 = 0x40;
 
 /// The stream that carries the update `seq` (protocol.md section 7): a server-initiated
 /// unidirectional stream.
@@ -66,6 +69,13 @@ pub enum Frame<'a> {
     Datagram {
         /// The bytes.
         data: &'a [u8],
+    },
+    /// The signature of a whole update, on a flow whose streams are signed.
+    StreamSignature {
+        /// The update's number in its channel.
+        seq: u64,
+        /// The signature.
+        signature: &'a [u8; SIGNATURE_LEN],
     },
     /// An extension frame that this version does not know.
     Unknown {
@@ -145,8 +155,11 @@ impl<'a> Frames<'a> {
             }
             FIRST_EXTENSION.. => {
                 let len = r.varint()?;
-                r.bytes(usize::try_from(len).unwrap_or(usize::MAX))?;
-                Frame::Unknown { kind }
+                let body = r.bytes(usize::try_from(len).unwrap_or(usize::MAX))?;
+                match kind {
+                    STREAM_SIGNATURE => stream_signature(body)?,
+                    _ => Frame::Unknown { kind },
+                }
             }
             _ => {
                 return Err(WireError::invalid(
@@ -176,6 +189,17 @@ impl<'a> Iterator for Frames<'a> {
     }
 }
 
+/// Reads the body of a signature of a stream.
+fn stream_signature(body: &[u8]) -> Result<Frame<'_>, WireError> {
+    const WHAT: &str = "signature of a stream";
+    let mut r = Reader::new(WHAT, body);
+    let seq = update_of(r.varint()?)?;
+    let signature = r.rest().try_into();
+    let signature =
+        signature.map_err(|_| WireError::invalid(WHAT, "a signature that is not 64 bytes long"))?;
+    Ok(Frame::StreamSignature { seq, signature })
+}
+
 /// Appends a PING.
 pub fn put_ping(out: &mut Vec<u8>) {
     out.push(PING as u8);
@@ -198,6 +222,26 @@ pub fn put_datagram(out: &mut Vec<u8>, limit: usize, data: &[u8]) -> bool {
     }
     out.push(DATAGRAM_LEN as u8);
     out.put_prefixed(data);
+    true
+}
+
+/// Appends the signature of the update `seq`, if it fits until `out` is `limit` bytes long; returns
+/// whether it did.
+pub fn put_stream_signature(
+    out: &mut Vec<u8>,
+    limit: usize,
+    seq: u64,
+    signature: &[u8; SIGNATURE_LEN],
+) -> bool {
+    let id = stream_id(seq);
+    let body = varint_len(id) + SIGNATURE_LEN;
+    if out.len() + varint_len(STREAM_SIGNATURE) + varint_len(body as u64) + body > limit {
+        return false;
+    }
+    out.put_varint(STREAM_SIGNATURE);
+    out.put_varint(body as u64);
+    out.put_varint(id);
+    out.extend_from_slice(signature);
     true
 }
 
@@ -362,6 +406,29 @@ mod tests {
                 Ok(Frame::Datagram { data: b"x" })
             ]
         );
+    }
+
+    #[test]
+    fn signatures_of_streams_round_trip() {
+        for seq in [1, 301, 1 << 40] {
+            let (mut out, signature) = (vec![PING as u8; 7], [0x5a; SIGNATURE_LEN]);
+            let full = (7..).find(|limit| put_stream_signature(&mut out, *limit, seq, &signature));
+            assert_eq!(full, Some(out.len()), "it fits exactly");
+            let last = Frames::new(&out).last().unwrap().unwrap();
+            let signature = &signature;
+            assert_eq!(last, Frame::StreamSignature { seq, signature });
+            assert!(last.is_ack_eliciting());
+        }
+        let body = [&[7][..], &[1; SIGNATURE_LEN]].concat();
+        let short = &body[..SIGNATURE_LEN];
+        let no_update = [&[4][..], &[1; SIGNATURE_LEN]].concat();
+        let long = [&body[..], &[1]].concat();
+        for wrong in [short, &no_update, &long, &[]] {
+            let mut out = Vec::new();
+            out.put_varint(STREAM_SIGNATURE);
+            out.put_prefixed(wrong);
+            assert!(Frames::new(&out).next().unwrap().is_err(), "{wrong:?}");
+        }
     }
 
     /// Found by fuzzing: an endless loop.

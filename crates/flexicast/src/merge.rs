@@ -5,6 +5,7 @@ mod assembly;
 mod distrust;
 mod handed;
 mod signed;
+mod streams;
 mod types;
 
 use std::collections::hash_map::RandomState;
@@ -69,6 +70,8 @@ pub struct Merge {
     check: Option<Check>,
     /// Keys of the updates, with the channel's name, if the source signs them.
     signatures: Option<Signatures>,
+    /// Whether the flow signs whole updates, so that nothing else of it is handed on.
+    signed_streams: bool,
     /// Whole updates of the unicast path that are not signed, although they have to be. Only in its
     /// place does one fail: those before it may still come.
     unproven: BTreeMap<u64, Forgery>,
@@ -112,6 +115,7 @@ impl Merge {
             uncertain: 0,
             check,
             signatures: None,
+            signed_streams: false,
             unproven: BTreeMap::new(),
             failure: None,
             forged: BTreeSet::new(),
@@ -174,6 +178,7 @@ impl Merge {
     /// unicast path stay.
     pub fn disconnected(&mut self) {
         self.failure = None;
+        self.signed_streams = false;
         self.unproven.clear();
         if self.signatures.as_ref().is_some_and(|s| s.required) {
             // What the unicast path brought is proved only as a whole: another source's part of an
@@ -291,8 +296,10 @@ impl Merge {
     /// Asks for the missing updates before the last whole one that is near: their packets may have
     /// been acknowledged without having arrived, and would never be repaired.
     pub(crate) fn seek(&mut self) {
-        let near = self.whole.range(self.next..self.next + NEED_AHEAD);
-        let last = near.last().map_or(0, |(seq, _)| *seq);
+        let near = self.next..self.next + NEED_AHEAD;
+        let unsigned = self.last_unsigned(near.clone());
+        let last = self.whole.range(near).last().map(|(seq, _)| *seq);
+        let last = last.max(unsigned).unwrap_or(0);
         let end = last.max(self.next + 1);
         for seq in self.next..end {
             let part = self.parts.get(&seq);
@@ -494,6 +501,10 @@ impl Merge {
     }
 
     fn finish(&mut self, seq: u64) {
+        let part = self.parts.get(&seq);
+        if part.is_some_and(|part| self.lacks_signature(part)) {
+            return;
+        }
         let Some(mut part) = self.parts.remove(&seq) else {
             return;
         };
@@ -505,6 +516,21 @@ impl Merge {
         if let Some(Err(forgery)) = required.map(|signatures| signatures.verify(seq, &encoded)) {
             self.unproven.insert(seq, forgery);
             self.release();
+            return;
+        }
+        if !certain && !self.is_signed_stream(seq, &encoded, &part) {
+            self.stats.count_forgery(true);
+            part.stream_signature = None;
+            // The true one may still come. If it fails, too, the bytes are not the source's.
+            let was_refused = std::mem::replace(&mut part.stream_refused, true);
+            match was_refused {
+                true => part.drop_flow(),
+                false => part.restore(&encoded, &mut self.spare),
+            }
+            self.put_back(seq, part);
+            if was_refused {
+                self.distrust(seq, NeedReason::Forged);
+            }
             return;
         }
         if certain {

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use crate::frame::{Frame, Frames};
+use crate::frame::{Frame, Frames, STREAM_SIGNATURE};
 use crate::{FlowId, PathId};
 
 /// So many packets are kept for the owner to take; older ones are forgotten.
@@ -62,6 +62,8 @@ pub enum FlowInput {
     /// There is no room for its updates; it is not acknowledged, so the source repairs it on the
     /// unicast path.
     NoRoom,
+    /// Not opened: too many checks of forged ones have failed (protocol.md section 7.4).
+    Unchecked,
 }
 
 /// A frame without its bytes.
@@ -96,7 +98,7 @@ pub enum TracedFrame {
         /// Number of bytes.
         len: usize,
     },
-    /// An extension that this version does not know.
+    /// An extension.
     Unknown {
         /// Its type.
         kind: u64,
@@ -154,6 +156,9 @@ pub(crate) fn frames(plain: &[u8]) -> Vec<TracedFrame> {
         },
         Frame::Reset { seq, code, size } => TracedFrame::Reset { seq, code, size },
         Frame::Datagram { data } => TracedFrame::Datagram { len: data.len() },
+        Frame::StreamSignature { .. } => TracedFrame::Unknown {
+            kind: STREAM_SIGNATURE,
+        },
         Frame::Unknown { kind } => TracedFrame::Unknown { kind },
     };
     Frames::new(plain).flatten().map(traced).collect()

@@ -28,6 +28,8 @@ pub enum Fault {
     LineageOff,
     /// Receiver: the bytes of an update are not compared with the hashes in its header.
     ChunkCheckOff,
+    /// Receiver: packets that the source did not authenticate are taken for the source's.
+    PacketCheckOff,
     /// Receiver: webhooks are sent without a signature.
     SignatureOff,
     /// Receiver: a lost AMT relay is never replaced by another one.
@@ -92,13 +94,14 @@ impl Fault {
 }
 
 /// All faults, with their names in [`VARIABLE`].
-const NAMES: [(Fault, &str); 32] = [
+const NAMES: [(Fault, &str); 33] = [
     (Fault::DedupeOff, "dedupe-off"),
     (Fault::CursorFirst, "cursor-first"),
     (Fault::JournalAfterCursor, "journal-after-cursor"),
     (Fault::GapsUntold, "gaps-untold"),
     (Fault::LineageOff, "lineage-off"),
     (Fault::ChunkCheckOff, "chunk-check-off"),
+    (Fault::PacketCheckOff, "packet-check-off"),
     (Fault::SignatureOff, "signature-off"),
     (Fault::RelayFailoverOff, "relay-failover-off"),
     (Fault::RelayCheckOff, "relay-check-off"),

@@ -13,7 +13,7 @@ use flexicast::frame::{put_datagram, put_ping, put_reset, put_stream};
 use flexicast::receiver::ChannelStats;
 use flexicast::unicast::{RangeHeader, put_catch_up, put_catch_up_item};
 use flexicast::{Cause, PathId, Rung};
-use model::{FLOWS, INCARNATIONS, Model, NAMES, content, endpoints, secret};
+use model::{AUTHENTICATED, FLOWS, INCARNATIONS, Model, NAMES, content, endpoints, secret};
 
 /// A frame on the flow.
 #[derive(Debug, Arbitrary)]
@@ -138,8 +138,9 @@ pub fn receiver(data: &[u8]) {
     play_receiver(data);
 }
 
-/// The same; returns what the state machine counted.
-pub fn play_receiver(data: &[u8]) -> ChannelStats {
+/// The same; returns what the state machine counted, and how many packets were taken by a
+/// signature, and packets of tags by which others were.
+pub fn play_receiver(data: &[u8]) -> (ChannelStats, (u64, u64)) {
     let mut u = Unstructured::new(data);
     let mut model = Model::new(u.arbitrary().unwrap_or(0));
     for _ in 0..400 {
@@ -153,11 +154,15 @@ pub fn play_receiver(data: &[u8]) -> ChannelStats {
         model.pump();
     }
     model.settle();
-    model.stats()
+    (model.stats(), model.proved)
 }
 
 fn take(m: &mut Model, step: Step) {
-    let flow = |number: u8| usize::from(number) % FLOWS.len();
+    // The authenticated flow came later: what was kept before means the same but for these.
+    let flow = |number: u8| match number {
+        224.. => AUTHENTICATED,
+        _ => usize::from(number) % AUTHENTICATED,
+    };
     let channel = |number: u8| usize::from(number) % NAMES.len();
     match step {
         Step::Begin {
@@ -166,7 +171,6 @@ fn take(m: &mut Model, step: Step) {
             copies,
         } => {
             let next = m.expected[0].min(60_000) as u16;
-            let f = f % 2;
             take(
                 m,
                 Step::Welcome {
@@ -217,7 +221,7 @@ fn take(m: &mut Model, step: Step) {
                 },
             );
         }
-        Step::Raw(bytes) => m.control(bytes),
+        Step::Raw(bytes) => m.raw_control(bytes),
         Step::RawDatagram(copied, bytes) => {
             let rung = if copied {
                 Rung::Replicated
@@ -274,7 +278,9 @@ fn take(m: &mut Model, step: Step) {
                 flow_index: f as u64 + 1,
                 channel: u64::from(channel % 3) + 1,
                 heartbeat: Duration::from_millis(heartbeat.into()),
-                authentication: None,
+                authentication: m
+                    .parameters(f)
+                    .map(flexicast::authentication::FlowAuthentication::Packets),
             }));
         }
         Step::Key {
@@ -285,6 +291,9 @@ fn take(m: &mut Model, step: Step) {
         } => {
             let f = flow(f);
             let sequence = u64::from(sequence % 8);
+            if f == AUTHENTICATED {
+                m.give_tag_key();
+            }
             m.frame(Control::Key(Key {
                 flow: FLOWS[f],
                 sequence,
@@ -359,8 +368,28 @@ fn take(m: &mut Model, step: Step) {
             m.next_pn[f] += u64::from(skip);
             let pn = jump.map_or(m.next_pn[f], |to| to >> 2);
             m.next_pn[f] += u64::from(jump.is_none());
-            m.seal(f, u64::from(sequence % 8), pn, phase, &plain);
-            m.again(0, rung, None);
+            let (epoch, proof) = (u64::from(sequence % 8), sequence >> 5);
+            m.seal(f, epoch, pn, phase, &plain);
+            if f != AUTHENTICATED {
+                return m.again(0, rung, None);
+            }
+            match proof {
+                0 => m.again(0, rung, None),
+                1..=3 => {
+                    m.sign(proof != 3);
+                    m.again(0, rung, None);
+                }
+                4 => {
+                    m.tag(epoch, true);
+                    m.again(0, rung, None);
+                    m.again(1, rung, None);
+                }
+                _ => {
+                    m.again(0, rung, None);
+                    m.tag(epoch, proof != 7);
+                    m.again(0, rung, None);
+                }
+            }
         }
         Step::Again { back, rung, damage } => m.again(back.into(), rung, damage),
         Step::Range {

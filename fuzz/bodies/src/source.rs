@@ -7,8 +7,10 @@ use std::time::Duration;
 use arbitrary::{Arbitrary, Unstructured};
 use bytes::Bytes;
 use flexicast::ack::PathAck;
+use flexicast::authentication::{AuthenticationConfig, PacketAuthentication};
 use flexicast::control::{
-    Action, CAPABILITY_FEEDBACK, Control, Credential, Hello, Need, Refusal, State, Window,
+    Action, CAPABILITY_FEEDBACK, CAPABILITY_PACKET_AUTHENTICATION, Control, Credential, Hello,
+    Need, Refusal, State, Window,
 };
 use flexicast::flow::FlowConfig;
 use flexicast::protect::FlowSecret;
@@ -363,10 +365,10 @@ fn take(m: &mut Model, step: Step) {
         Step::Withdraw(c) => m.source.withdraw(channel(c), m.now),
         Step::Replace(c) => {
             m.flows += 1;
-            let config = FlowConfig::new(
-                FlowId(m.flows.to_be_bytes()),
-                FlowSecret::from([m.flows as u8; 32]),
-            );
+            let secret = FlowSecret::from([m.flows as u8; 32]);
+            let mut config = FlowConfig::new(FlowId(m.flows.to_be_bytes()), secret.clone());
+            config.authentication =
+                authentication(c).map(|packets| AuthenticationConfig { packets, secret });
             m.source
                 .replace_flow(channel(c), config, m.now)
                 .expect("a key");
@@ -386,6 +388,16 @@ fn take(m: &mut Model, step: Step) {
         } => {
             m.source.replica_failed(session(s), channel(c), m.now);
         }
+    }
+}
+
+/// Returns the type of authentication of a new flow's packets; most have none.
+fn authentication(kind: u8) -> Option<PacketAuthentication> {
+    match kind {
+        0..128 => None,
+        128..160 => Some(PacketAuthentication::Signature),
+        160..192 => Some(PacketAuthentication::Tags),
+        _ => Some(PacketAuthentication::Auto { tags_up_to: 1 }),
     }
 }
 
@@ -412,7 +424,10 @@ fn hello(receiver: u8, channels: u8, cursor: Option<(bool, u16)>) -> Hello {
         channels: wanted
             .map(|c| (model::NAMES[c].to_owned(), cursor(c)))
             .collect(),
-        capabilities: vec![CAPABILITY_FEEDBACK],
+        capabilities: match receiver < 128 {
+            true => vec![CAPABILITY_FEEDBACK],
+            false => vec![CAPABILITY_FEEDBACK, CAPABILITY_PACKET_AUTHENTICATION],
+        },
     }
 }
 
@@ -437,12 +452,14 @@ impl Model {
             path,
             key_sequence: peer.keys.get(&flow).copied().unwrap_or(0),
             cause: (action == Action::Leave && rung == Rung::Amt).then_some(Cause::HeartbeatLost),
+            largest: None,
         };
         match odd {
             Some((0, value)) => state.key_sequence = value >> 2,
             Some((1, value)) => state.sequence = value >> 2,
             Some((2, value)) => state.path = PathId(value >> 2),
             Some((3, value)) => state.flow = FlowId(value.to_be_bytes()),
+            Some((4, value)) => state.largest = Some(value >> 2),
             _ => {}
         }
         self.frame(s, &Control::State(state));

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use arbitrary::{Arbitrary, Unstructured};
 use flexicast::ack::{AckTracker, MAX_RANGES, PathAck};
 use flexicast::control::{Control, ControlReader};
-use flexicast::frame::{Frame, Frames, put_stream};
+use flexicast::frame::{Frame, Frames, put_stream, put_stream_signature};
 use flexicast::unicast::{Piece, StreamReader};
 use flexicast::{MAX_UPDATE, PathId};
 
@@ -88,6 +88,12 @@ pub fn frames(data: &[u8]) {
                     fin
                 })]
             );
+        }
+        if let Frame::StreamSignature { seq, signature } = frame {
+            let mut out = Vec::new();
+            assert!(put_stream_signature(&mut out, 80, seq, signature));
+            let again: Vec<_> = Frames::new(&out).collect();
+            assert_eq!(again, [Ok(frame)]);
         }
     }
 }

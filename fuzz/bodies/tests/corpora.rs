@@ -187,9 +187,15 @@ fn kept_inputs_reach_their_targets() {
     let all: Vec<_> = kept("receiver")
         .map(|data| bodies::play_receiver(&data))
         .collect();
+    let signed = all.iter().any(|(_, (signed, _))| *signed > 0);
+    missed.extend((!signed).then_some("signed packets"));
+    let tagged = all.iter().any(|(_, (_, tagged))| *tagged > 0);
+    missed.extend((!tagged).then_some("packets with tags"));
     let mut reached = |what, count: fn(&ChannelStats) -> u64| {
-        missed.extend(all.iter().all(|c| count(c) == 0).then_some(what));
+        missed.extend(all.iter().all(|(c, _)| count(c) == 0).then_some(what));
     };
+    reached("forged packets", |c| c.forged_packets);
+    reached("wrong tags", |c| c.failed_tags);
     reached("flow packets", |c| c.reception.flow_packets);
     reached("copies", |c| c.copied_packets);
     reached("packets without room", |c| c.no_room);

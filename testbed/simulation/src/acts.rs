@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use flexicast::Rung;
 use flexicast::frame::put_stream;
+use flexicast::{FlowId, Rung};
 use rand::RngExt;
 
 use crate::link::Link;
@@ -195,6 +195,17 @@ impl World {
                 len,
                 fin,
             } => self.forge(channel, ahead, offset, &vec![0xee; len], fin),
+            Act::ForgeTags { channel, ahead } => {
+                let core = self.origin.core.as_ref();
+                let flow = core.and_then(|core| core.flow(channel));
+                let pn = flow.map_or(0, |flow| flow.next_pn() + ahead);
+                let forged = self.watch.forge_tags(channel, pn);
+                self.inject(channel, forged, "forged packets of tags");
+            }
+            Act::Replay { channel, back } => {
+                let sent = self.watch.recorded(channel, back);
+                self.inject(channel, sent, "replayed packets");
+            }
             Act::CopyFails { receiver } => self.nodes[receiver].copy_fails = true,
         }
         Ok(())
@@ -202,7 +213,7 @@ impl World {
 
     /// Sends a packet in the name of the source, with the number of the next one.
     fn forge(&mut self, channel: usize, ahead: u64, offset: u64, data: &[u8], fin: bool) {
-        let (now, seq) = (self.now, self.origin.stores[channel].published + ahead);
+        let seq = self.origin.stores[channel].published + ahead;
         let core = self.origin.core.as_ref();
         let Some(pn) = core.and_then(|c| c.flow(channel)).map(|f| f.next_pn()) else {
             return;
@@ -210,10 +221,17 @@ impl World {
         let mut frames = Vec::new();
         let whole = put_stream(&mut frames, 1150, seq, offset, data, fin);
         let sealed = self.watch.seal(channel, pn, &frames);
-        let (Some(_), Some((flow, packet))) = (whole.filter(|_| seq > 0), sealed) else {
+        let forged = whole.filter(|_| seq > 0).and(sealed);
+        self.inject(channel, forged, "forged packets");
+    }
+
+    /// Lets a packet that the source did not send now arrive at all native listeners.
+    fn inject(&mut self, channel: usize, packet: Option<(FlowId, Bytes)>, what: &str) {
+        let now = self.now;
+        let Some((flow, packet)) = packet else {
             return;
         };
-        self.count("forged packets");
+        self.count(what);
         for i in 0..self.nodes.len() {
             let (node, rng) = (&mut self.nodes[i], &mut self.rng);
             if node.presence != Presence::Here || !node.hears(flow, &self.origin.endpoints[channel])
@@ -225,6 +243,7 @@ impl World {
                 let event = Event::Packet {
                     receiver: i,
                     boot,
+                    flow,
                     rung: Rung::Multicast,
                     packet: packet.clone(),
                 };

@@ -50,7 +50,7 @@ impl World {
             }
             let counters = core.counters();
             // A forged packet's number is acknowledged before the source has sent it.
-            let unsent = if self.script.forger {
+            let unsent = if self.script.is_forgery_believed() {
                 0
             } else {
                 counters.invalid_acks
@@ -69,7 +69,9 @@ impl World {
             }
             for channel in node.readings.keys() {
                 let stats = node.core.stats(channel);
-                if !self.script.forger && stats.is_some_and(|s| s.reception.mismatches > 0) {
+                if !self.script.is_forgery_believed()
+                    && stats.is_some_and(|s| s.reception.mismatches > 0)
+                {
                     return broken(
                         Promise::Bytes,
                         format!(
@@ -278,7 +280,10 @@ impl World {
             }
         }
         // Forged bytes of updates that are not published are held until their connection ends.
-        let honest = self.nodes.iter().filter(|_| !self.script.forger);
+        let honest = self
+            .nodes
+            .iter()
+            .filter(|_| !self.script.is_forgery_believed());
         for (i, node) in honest.enumerate() {
             let unread = node.path.and_then(|s| self.paths.get(&s));
             let unread = unread.map_or(0, |p| p.unread.len());
@@ -322,6 +327,8 @@ impl World {
                     // There are not enough copies for everybody.
                     continue;
                 }
+                let is_authenticated = self.script.channels[channel].authentication.is_some();
+                let flow = flow && (node.authenticates() || !is_authenticated);
                 let best = match (flow, multicast, amt, copies) {
                     (true, true, _, _) => Rung::Multicast,
                     (true, false, true, _) => Rung::Amt,

@@ -29,13 +29,15 @@ pub enum Fault {
     NoOtherRelay,
     /// Receivers take whatever is whole for an update.
     FlowBelieved,
+    /// Receivers take packets that the source did not authenticate.
+    PacketsBelieved,
     /// Chance that does not come from the seed.
     Dice,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 14] = [
+    pub const ALL: [Fault; 15] = [
         Fault::RepairOff,
         Fault::DedupeOff,
         Fault::StoreCorrupts,
@@ -49,6 +51,7 @@ impl Fault {
         Fault::RelayedIsNative,
         Fault::NoOtherRelay,
         Fault::FlowBelieved,
+        Fault::PacketsBelieved,
         Fault::Dice,
     ];
 }

@@ -1,8 +1,8 @@
 //! The source's flow output: updates in, packets out to the listeners.
 
 use bytes::Bytes;
-use flexicast::Rung;
 use flexicast::protect::peek_flow_id;
+use flexicast::{FlowId, Rung};
 
 use crate::node::Presence;
 use crate::trace::Kind;
@@ -48,16 +48,32 @@ impl World {
     }
 
     fn send_packet(&mut self, channel: usize, packet: &mut Vec<u8>) -> Result<(), BrokenPromise> {
-        let now = self.now;
         let sealed = Bytes::copy_from_slice(packet);
         self.note(Kind::FlowSent, channel as u64, &sealed);
-        let flow = peek_flow_id(&sealed);
-        let Some(flow) = flow.filter(|_| flow == self.origin.flows[channel]) else {
+        let (name, flow) = (peek_flow_id(&sealed), self.origin.flows[channel]);
+        let is_tags = name.is_some_and(|name| self.watch.is_tags(channel, name));
+        let Some(flow) = flow.filter(|_| is_tags || name == flow) else {
             return broken(
                 Promise::Flow,
                 format!("a packet of channel {channel} bears the name of another flow"),
             );
         };
+        if is_tags {
+            self.watch.tags(channel, &sealed)?;
+            self.say(|| format!("channel {channel} sends tags"));
+        } else {
+            self.inspect_packet(channel, packet)?;
+        }
+        self.deliver(channel, flow, &sealed)
+    }
+
+    /// Checks a packet with frames.
+    fn inspect_packet(
+        &mut self,
+        channel: usize,
+        packet: &mut Vec<u8>,
+    ) -> Result<(), BrokenPromise> {
+        let now = self.now;
         let store = &self.origin.stores[channel];
         let seen = self.watch.packet(channel, packet, now)?;
         self.trace.say(now - self.start, || {
@@ -84,6 +100,17 @@ impl World {
                 );
             }
         }
+        Ok(())
+    }
+
+    /// Lets a packet arrive wherever it is heard.
+    fn deliver(
+        &mut self,
+        channel: usize,
+        flow: FlowId,
+        sealed: &Bytes,
+    ) -> Result<(), BrokenPromise> {
+        let now = self.now;
         let endpoints = &self.origin.endpoints[channel];
         let mut arrivals = Vec::new();
         for (i, node) in self.nodes.iter_mut().enumerate() {
@@ -138,6 +165,7 @@ impl World {
                 Event::Packet {
                     receiver,
                     boot,
+                    flow,
                     rung,
                     packet: sealed.clone(),
                 },

@@ -23,6 +23,7 @@ mod network;
 mod node;
 mod origin;
 mod path;
+mod proofs;
 pub mod rate;
 mod receiver_host;
 mod relays;

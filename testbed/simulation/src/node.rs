@@ -83,6 +83,8 @@ pub(crate) struct Node {
 pub(crate) struct Doubts {
     /// Test-only: duplicates are handed on.
     pub(crate) dedupe_off: bool,
+    /// Test-only: packets are not authenticated.
+    pub(crate) packet_check_off: bool,
     /// The validity check.
     pub(crate) check: Option<Check>,
 }
@@ -160,6 +162,12 @@ impl Node {
 
     pub(crate) fn is_suspended(&self, now: Instant) -> Option<Instant> {
         self.suspended_until.filter(|until| now < *until)
+    }
+
+    /// Whether it takes flows whose packets are authenticated: every fifth is of a version that
+    /// does not.
+    pub(crate) fn authenticates(&self) -> bool {
+        authenticates(self.id)
     }
 
     /// Whether a flow packet to these endpoints comes by: some group that the host joined is among
@@ -293,6 +301,10 @@ impl Node {
     }
 }
 
+fn authenticates(id: Uuid) -> bool {
+    !id.as_u128().is_multiple_of(5)
+}
+
 fn receiver(
     id: Uuid,
     plan: &ReceiverPlan,
@@ -318,8 +330,10 @@ fn receiver(
     config.seed = seed;
     // Every third is of a version without.
     config.feedback = !id.as_u128().is_multiple_of(3);
+    config.packet_authentication = authenticates(id);
     config.check = doubts.check;
     let mut receiver = Receiver::new(config);
     receiver.set_dedupe_off(doubts.dedupe_off);
+    receiver.set_packet_check_off(doubts.packet_check_off);
     receiver
 }

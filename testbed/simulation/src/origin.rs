@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use flexicast::authentication::AuthenticationConfig;
 use flexicast::control::Endpoint;
 use flexicast::flow::FlowConfig;
 use flexicast::protect::{Algorithm, FlowSecret};
@@ -14,7 +15,7 @@ use uuid::Uuid;
 
 use crate::fault::Fault;
 use crate::script::{ChannelPlan, Script};
-use crate::store::{Store, fresh};
+use crate::store::{self, Store, fresh};
 use crate::violation::{BrokenPromise, Promise, broken};
 use crate::wake::Wake;
 use crate::watch::Watch;
@@ -143,6 +144,10 @@ pub(crate) fn flow_config(plan: &ChannelPlan, rng: &mut SmallRng) -> FlowConfig 
     config.ack_delay = plan.ack_delay;
     config.fall_back = plan.fall_back;
     config.heartbeat = plan.heartbeat;
+    config.authentication = plan.authentication.map(|packets| AuthenticationConfig {
+        packets,
+        secret: store::secret(rng),
+    });
     if let Some(packets) = plan.epoch_packets {
         config.epoch_packets = packets;
     }

@@ -4,10 +4,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use flexicast::Rung;
-use flexicast::protect::peek_flow_id;
 use flexicast::receiver::{FlowInput, Output, ReceiverEvent};
 use flexicast::source::SessionId;
+use flexicast::{FlowId, Rung};
 use rand::RngExt;
 
 use crate::fault::Fault;
@@ -226,7 +225,7 @@ impl World {
                 self.say(|| format!("receiver {i} is on {rung} in {channel}: {cause}"));
             }
             ReceiverEvent::Distrusted { channel, found } => {
-                if !self.script.forger {
+                if !self.script.is_forgery_believed() {
                     return broken(
                         Promise::Bytes,
                         format!("receiver {i} doubts what the flow of {channel} brings: {found:?}"),
@@ -386,8 +385,8 @@ impl World {
     /// A flow packet arrives.
     pub(crate) fn arrive_packet(
         &mut self,
-        i: usize,
-        boot: u64,
+        (i, boot): (usize, u64),
+        flow: FlowId,
         rung: Rung,
         packet: &Bytes,
     ) -> Result<(), BrokenPromise> {
@@ -396,8 +395,7 @@ impl World {
         if node.boot != boot || node.presence != Presence::Here {
             return Ok(());
         }
-        let joined = peek_flow_id(packet).is_some_and(|flow| node.joined.contains_key(&flow));
-        if rung == Rung::Multicast && !joined {
+        if rung == Rung::Multicast && !node.joined.contains_key(&flow) {
             return Ok(());
         }
         let mut buffer = std::mem::take(&mut self.scratch);

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use flexicast::authentication::PacketAuthentication;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -71,7 +72,17 @@ impl Script {
             flapping(rng, count, duration, &mut acts);
         }
         let relays = relays(seed, &mut receivers, duration, rough, &mut acts);
-        let forger = forger(seed, channels.len(), duration, &mut acts);
+        let mut forger = forger(seed, channels.len(), duration, &mut acts);
+        let is_authenticated = is_authenticated(seed);
+        if is_authenticated {
+            forger = authentication(seed, &mut channels, count, duration, &mut acts);
+        }
+        // By the seed alone: all that was drawn before stays as it was.
+        if matches!(seed % 16, 5 | 7) {
+            for channel in &mut channels {
+                channel.authentication = Some(PacketAuthentication::Stream);
+            }
+        }
         acts.sort_by_key(|(at, _)| *at);
         let patience = rng.random_range(1500..5000);
         Script {
@@ -90,7 +101,7 @@ impl Script {
             copies: [1, 3, 2000][rng.random_range(0..3)],
             forger,
             // A receiver of too many forgeries has left the flow for good.
-            patient: count < 8 && rng.random_bool(0.1) && !forger,
+            patient: count < 8 && (is_authenticated || rng.random_bool(0.1) && !forger),
         }
     }
 }
@@ -121,6 +132,69 @@ fn forger(seed: u64, channels: usize, duration: Duration, acts: &mut Vec<(Durati
     true
 }
 
+/// Whether the packets of all flows of a scenario are authenticated: those of one in eight.
+fn is_authenticated(seed: u64) -> bool {
+    seed % 8 == 3
+}
+
+/// Chooses types of authentication, with receivers that come and go across the number at which the
+/// type changes, further epochs, and in half of the scenarios forged and replayed packets. Returns
+/// whether there are such.
+fn authentication(
+    seed: u64,
+    channels: &mut [ChannelPlan],
+    receivers: usize,
+    duration: Duration,
+    acts: &mut Vec<(Duration, Act)>,
+) -> bool {
+    let rng = &mut SmallRng::seed_from_u64(seed ^ 0x51_67ed);
+    for channel in channels.iter_mut() {
+        channel.authentication = Some(match rng.random_range(0..6) {
+            0 => PacketAuthentication::Signature,
+            1 | 2 => PacketAuthentication::Tags,
+            _ => PacketAuthentication::Auto {
+                tags_up_to: rng.random_range(1..receivers.max(2)),
+            },
+        });
+    }
+    let mut at = || duration.mul_f64(rng.random_range(0.05..0.98));
+    let times: Vec<_> = std::iter::repeat_with(&mut at).take(80).collect();
+    let (restarts, rekeys) = (rng.random_range(0..12), rng.random_range(0..6));
+    let forgeries = [0, 60][rng.random_range(0..2)];
+    for (n, at) in times.into_iter().enumerate() {
+        let (channel, receiver) = (
+            rng.random_range(0..channels.len()),
+            rng.random_range(0..receivers),
+        );
+        let act = match n {
+            n if n < restarts => Act::RestartReceiver {
+                receiver,
+                down: span(rng, 0.1, 4.0),
+                politely: rng.random_bool(0.7),
+            },
+            n if n < restarts + rekeys => Act::Rekey { channel },
+            n if n >= restarts + rekeys + forgeries => break,
+            n if n % 3 == 0 => Act::Forge {
+                channel,
+                ahead: [0, 1, 1, 2][rng.random_range(0..4)],
+                offset: [0, 0, 700][rng.random_range(0..3)],
+                len: rng.random_range(1..1000),
+                fin: rng.random_bool(0.4),
+            },
+            n if n % 3 == 1 => Act::ForgeTags {
+                channel,
+                ahead: [0, 0, 1, 5, 1 << 30][rng.random_range(0..5)],
+            },
+            _ => Act::Replay {
+                channel,
+                back: [0, 1, 2, 8, 40][rng.random_range(0..5)],
+            },
+        };
+        acts.push((at, act));
+    }
+    forgeries > 0
+}
+
 fn channel(rng: &mut SmallRng) -> ChannelPlan {
     let (v4, v6) = [
         (true, false),
@@ -141,6 +215,7 @@ fn channel(rng: &mut SmallRng) -> ChannelPlan {
         fall_back: MS * rng.random_range(100..400),
         // Long enough for the flow to have nothing under way between two of them.
         heartbeat: MS * rng.random_range(400..1200),
+        authentication: None,
         epoch_packets: rng.random_bool(0.2).then(|| rng.random_range(100..2_000)),
         stored: [0, 0, 50, 150, 700][rng.random_range(0..5)],
         max_len: match rng.random_range(0..100) {

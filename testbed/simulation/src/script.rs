@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use flexicast::authentication::PacketAuthentication;
+
 use crate::link::{Loss, Quality};
 
 /// One scenario.
@@ -36,6 +38,17 @@ pub struct Script {
     pub patient: bool,
 }
 
+impl Script {
+    /// Whether a packet that a member forges has any effect.
+    pub(crate) fn is_forgery_believed(&self) -> bool {
+        let is_open = |channel: &ChannelPlan| {
+            let of = channel.authentication;
+            channel.flow && of.is_none_or(|of| of == PacketAuthentication::Stream)
+        };
+        self.forger && self.channels.iter().any(is_open)
+    }
+}
+
 /// One channel.
 #[derive(Debug, Clone)]
 pub struct ChannelPlan {
@@ -59,6 +72,8 @@ pub struct ChannelPlan {
     pub fall_back: Duration,
     /// Of the idle flow.
     pub heartbeat: Duration,
+    /// Authentication of the flow's packets, or of its streams.
+    pub authentication: Option<PacketAuthentication>,
     /// Packets per key epoch; a small number wears keys out within the run.
     pub epoch_packets: Option<u64>,
     /// Updates that are stored before the run begins.
@@ -302,6 +317,22 @@ pub enum Act {
         len: usize,
         /// The bytes end the update.
         fin: bool,
+    },
+    /// All native listeners get a packet with wrong tags for all receivers, where packets are
+    /// authenticated.
+    ForgeTags {
+        /// Channel index.
+        channel: usize,
+        /// The packet that the tags are of, counted from the next one.
+        ahead: u64,
+    },
+    /// All native listeners get a datagram again that the source sent, where packets are
+    /// authenticated.
+    Replay {
+        /// Channel index.
+        channel: usize,
+        /// Number of datagrams that the source sent after it.
+        back: usize,
     },
     /// The next copy to a receiver cannot be sent.
     CopyFails {

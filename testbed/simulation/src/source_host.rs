@@ -1,6 +1,7 @@
 //! The source's host at work: what a socket loop around `flexicast::source::Source` does.
 
 use bytes::Bytes;
+use flexicast::Cause;
 use flexicast::control::{Credential, Refusal};
 use flexicast::feedback::is_feedback;
 use flexicast::source::{SessionId, SourceEvent, Unicast, close};
@@ -111,6 +112,12 @@ impl World {
                 cause,
                 ..
             } => {
+                if cause == Cause::Forged && !self.script.is_forgery_believed() {
+                    return broken(
+                        Promise::Rung,
+                        format!("session {session} leaves {from} for packets that cannot count"),
+                    );
+                }
                 self.count(format!("{from} to {to}: {cause}"));
                 let about = [channel as u8, from as u8, to as u8, cause as u8];
                 self.note(Kind::Moved, session, &about);

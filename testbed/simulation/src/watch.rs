@@ -17,6 +17,7 @@ use flexicast::protect::{Algorithm, FlowSecret, HEADER_LEN, OVERHEAD, PacketKey}
 use flexicast::source::SessionId;
 use flexicast::{Cause, FlowId, Rung};
 
+use crate::proofs::{ProofCounts, Proofs};
 use crate::violation::{BrokenPromise, Promise, broken};
 
 /// An announced epoch begins within a second, one that was announced before it may take another,
@@ -56,6 +57,8 @@ struct Channel {
     /// Ranges of updates that the flow has sent a second time.
     repeated: BTreeMap<u64, Vec<Range<u64>>>,
     standing: BTreeMap<usize, Participation>,
+    /// Of a flow whose packets are authenticated.
+    proofs: Option<Proofs>,
 }
 
 impl Channel {
@@ -119,6 +122,8 @@ pub(crate) struct Watch {
     pub(crate) keys: u64,
     /// Packets that were opened.
     pub(crate) packets: u64,
+    /// Packets that were authenticated.
+    pub(crate) proofs: ProofCounts,
 }
 
 impl Watch {
@@ -133,6 +138,7 @@ impl Watch {
             position: (0, 0),
             repeated: BTreeMap::new(),
             standing: BTreeMap::new(),
+            proofs: None,
         };
         Watch {
             channels: private.into_iter().map(channel).collect(),
@@ -141,6 +147,7 @@ impl Watch {
             down: BTreeMap::new(),
             keys: 0,
             packets: 0,
+            proofs: ProofCounts::default(),
         }
     }
 
@@ -164,6 +171,32 @@ impl Watch {
         Some((flow, packet.into()))
     }
 
+    /// Makes a packet of wrong tags of a channel's flow as any holder of the current epoch's key
+    /// could.
+    pub(crate) fn forge_tags(&mut self, channel: usize, pn: u64) -> Option<(FlowId, Bytes)> {
+        let c = &mut self.channels[channel];
+        let used = c.epochs.iter().rposition(|e| e.first_used.is_some())?;
+        Some((c.flow?, c.proofs.as_mut()?.forge(used, pn)?))
+    }
+
+    /// Returns a datagram that the source sent, where its packets are authenticated.
+    pub(crate) fn recorded(&self, channel: usize, back: usize) -> Option<(FlowId, Bytes)> {
+        let c = &self.channels[channel];
+        Some((c.flow?, c.proofs.as_ref()?.recorded(back)?))
+    }
+
+    /// Whether a packet has the name of the channel's packets of tags.
+    pub(crate) fn is_tags(&self, channel: usize, id: FlowId) -> bool {
+        let proofs = self.channels[channel].proofs.as_ref();
+        proofs.is_some_and(|proofs| proofs.tag_flow == id)
+    }
+
+    /// A packet of tags leaves the source.
+    pub(crate) fn tags(&mut self, channel: usize, packet: &[u8]) -> Result<(), BrokenPromise> {
+        let proofs = self.channels[channel].proofs.as_mut();
+        proofs.map_or(Ok(()), |proofs| proofs.tags(packet, &mut self.proofs))
+    }
+
     /// A flow begins, perhaps in place of another.
     pub(crate) fn flow(&mut self, channel: usize, config: &FlowConfig) {
         let c = &mut self.channels[channel];
@@ -174,6 +207,7 @@ impl Watch {
         c.largest = None;
         c.position = (0, 0);
         c.repeated.clear();
+        c.proofs = Proofs::of(config);
         self.flows.insert(config.flow, channel);
         self.secret(channel, &config.secret);
     }
@@ -189,6 +223,9 @@ impl Watch {
                 packets: 0,
                 holders: BTreeSet::new(),
             });
+        }
+        if let Some(proofs) = &mut c.proofs {
+            proofs.secret(secret);
         }
     }
 
@@ -243,7 +280,19 @@ impl Watch {
         let reader = self.down.entry(session).or_default();
         reader.push(bytes);
         while let Ok(Some(frame)) = reader.next_frame() {
-            let Control::Key(key) = frame else { continue };
+            let key = match frame {
+                Control::Key(key) => key,
+                Control::TagKey(key) => {
+                    let channel = self.flows.get(&key.flow);
+                    let channel = channel.and_then(|channel| self.channels.get_mut(*channel));
+                    let current = channel.filter(|c| c.flow == Some(key.flow));
+                    if let Some(proofs) = current.and_then(|c| c.proofs.as_mut()) {
+                        proofs.given(key.receiver, &key.secret)?;
+                    }
+                    continue;
+                }
+                _ => continue,
+            };
             self.keys += 1;
             let Some(&channel) = self.flows.get(&key.flow) else {
                 return broken(Promise::Secrecy, "a key for an unknown flow");
@@ -310,6 +359,10 @@ impl Watch {
         self.packets += 1;
         let c = &mut self.channels[channel];
         let expected = c.largest.map_or(0, |pn| pn + 1);
+        let is_signed = match &mut c.proofs {
+            Some(proofs) => proofs.take_signature(packet, &mut self.proofs)?,
+            None => true,
+        };
         let sealed = Bytes::copy_from_slice(packet);
         let mut found = None;
         for (i, epoch) in c.epochs.iter_mut().enumerate().rev().take(3) {
@@ -336,6 +389,9 @@ impl Watch {
             );
         }
         c.largest = Some(pn);
+        if let Some(proofs) = c.proofs.as_mut().filter(|_| !is_signed) {
+            proofs.note_unsigned(pn, sealed);
+        }
         let epoch = &mut c.epochs[i];
         epoch.packets += 1;
         epoch.first_used.get_or_insert(now);

@@ -65,6 +65,7 @@ pub(crate) enum Event {
     Packet {
         receiver: usize,
         boot: u64,
+        flow: flexicast::FlowId,
         rung: Rung,
         packet: Bytes,
     },
@@ -211,10 +212,11 @@ impl World {
         }
         let mut watch = Watch::new(script.channels.iter().map(|c| c.private));
         let names: Vec<_> = (0..script.channels.len()).map(channel_name).collect();
-        let checked = script.forger && fault != Some(Fault::FlowBelieved);
+        let checked = script.is_forgery_believed() && fault != Some(Fault::FlowBelieved);
         let doubts = Doubts {
             dedupe_off: fault == Some(Fault::DedupeOff),
             check: checked.then_some(Store::is_update),
+            packet_check_off: fault == Some(Fault::PacketsBelieved),
         };
         let nodes = script
             .receivers
@@ -276,6 +278,15 @@ impl World {
             resets += stats.map(|s| s.resets).sum::<u64>();
         }
         self.seen.insert("resets".to_owned(), resets);
+        let proofs = self.watch.proofs;
+        for (what, count) in [
+            ("packets signed", proofs.signed),
+            ("packets of tags", proofs.tag_packets),
+            ("from tags to signatures", proofs.to_signatures),
+            ("from signatures to tags", proofs.to_tags),
+        ] {
+            self.seen.insert(what.to_owned(), count);
+        }
         Ok(Report {
             seed: self.script.seed,
             receivers: self.nodes.len(),
@@ -330,9 +341,10 @@ impl World {
             Event::Packet {
                 receiver,
                 boot,
+                flow,
                 rung,
                 packet,
-            } => self.arrive_packet(receiver, boot, rung, &packet),
+            } => self.arrive_packet((receiver, boot), flow, rung, &packet),
             Event::Fetched {
                 boot,
                 session,

@@ -114,11 +114,13 @@ fn refused(stage: &mut Stage, name: &str, link: &str, words: &[&str]) -> Result<
         Ok(failed.then_some(()))
     });
     waited.with_context(|| seat.describe())?;
-    let log = seat.running()?.log_text()?.to_lowercase();
-    ensure!(
-        words.iter().any(|word| log.contains(word)),
-        "{name}: its log does not name any of {words:?}:\n{log}"
-    );
+    // Its status may be a moment before its log.
+    let what = format!("{name}'s log to name one of {words:?}");
+    let named = stage.wait(&what, PATIENCE, |_| {
+        let log = seat.running()?.log_text()?.to_lowercase();
+        Ok(words.iter().any(|word| log.contains(word)).then_some(()))
+    });
+    named.with_context(|| seat.describe())?;
     let outputs = seat.atom_file();
     ensure!(
         !outputs.exists() || seat.read_atom()?.is_empty(),

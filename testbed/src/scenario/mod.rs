@@ -49,7 +49,9 @@ pub use crash::crashes_lose_nothing_and_repeat_nothing;
 pub use cut::a_cut_receiver_falls_back_and_returns;
 pub use dual_stack::dual_stack;
 pub use flapping::flapping_backs_off;
-pub use forgery::a_member_forges_and_nobody_believes_it;
+pub use forgery::{
+    a_member_forges_and_nobody_believes_it, forgeries_of_authenticated_packets_have_no_effect,
+};
 pub use hour::an_hour_of_a_busy_archive;
 pub use ipv6::{ipv6_any_source, ipv6_only};
 pub use loss::loss_is_repaired;
@@ -114,6 +116,8 @@ pub enum Fault {
     LineageOff,
     /// Receivers take what is behind a signed header unseen.
     ChunkCheckOff,
+    /// Receivers take packets for the source's that it did not authenticate.
+    PacketCheckOff,
     /// Receivers say nothing of updates that are gone for good.
     GapsUntold,
     /// The source serves a database that was set back as if nothing had happened.
@@ -155,7 +159,7 @@ pub enum Fault {
 
 impl Fault {
     /// Every one.
-    pub const ALL: [Fault; 30] = [
+    pub const ALL: [Fault; 31] = [
         Fault::AddressesUntold,
         Fault::AddressesForgotten,
         Fault::DedupeOff,
@@ -168,6 +172,7 @@ impl Fault {
         Fault::LagGraceOff,
         Fault::LineageOff,
         Fault::ChunkCheckOff,
+        Fault::PacketCheckOff,
         Fault::GapsUntold,
         Fault::RenewalOff,
         Fault::GapFillOff,
@@ -203,6 +208,7 @@ impl Fault {
             Fault::LagGraceOff => "lag-grace-off",
             Fault::LineageOff => "lineage-off",
             Fault::ChunkCheckOff => "chunk-check-off",
+            Fault::PacketCheckOff => "packet-check-off",
             Fault::GapsUntold => "gaps-untold",
             Fault::RenewalOff => "renewal-off",
             Fault::GapFillOff => "gap-fill-off",
@@ -243,6 +249,7 @@ impl Fault {
             | Fault::CursorFirst
             | Fault::LineageOff
             | Fault::ChunkCheckOff
+            | Fault::PacketCheckOff
             | Fault::GapsUntold
             | Fault::RelayFailoverOff
             | Fault::RelayCheckOff

@@ -151,6 +151,9 @@ pub struct Plan {
     pub source: Option<PathBuf>,
     /// The source's database; its own file if there is none.
     pub database: Option<String>,
+    /// Authentication of the flow's packets, which the source is given in a file; none if there is
+    /// none.
+    pub packet_authentication: Option<&'static str>,
     /// Further arguments of the source.
     pub source_args: Vec<&'static str>,
     /// A promise to break.
@@ -179,6 +182,7 @@ impl Plan {
             ack_delay_ms: ACK_DELAY_MS,
             source: None,
             database: None,
+            packet_authentication: None,
             source_args: Vec::new(),
             fault,
         }
@@ -281,6 +285,25 @@ pub(super) fn start_lore(node: &Node, plan: &Plan, bins: &Binaries, run: &Path) 
     Service::start(node, &launch, &run.join("logs"))
 }
 
+/// Writes the file with the channel, where that has a setting that no flag has.
+pub(super) fn write_channel(plan: &Plan, data: &Path) -> Result<()> {
+    let Some(packets) = plan.packet_authentication else {
+        return Ok(());
+    };
+    let groups = plan.groups().replace(',', "\", \"");
+    let text = format!(
+        "[[channel]]\nname = \"{CHANNEL}\"\ngroups = [\"{groups}\"]\n\
+         packet_authentication = \"{packets}\"\n\n\
+         [[channel.feed]]\nurl = \"http://{LORE}{FEED_PATH}\"\nlocal = true\n"
+    );
+    let path = channel_file(data);
+    std::fs::write(&path, text).with_context(|| path.display().to_string())
+}
+
+fn channel_file(data: &Path) -> PathBuf {
+    data.with_extension("toml")
+}
+
 /// The source's command line.
 pub(super) fn source_launch(
     plan: &Plan,
@@ -294,20 +317,26 @@ pub(super) fn source_launch(
     } else {
         "0.0.0.0"
     };
+    let channel = match plan.packet_authentication {
+        Some(_) => vec![("--config", channel_file(data).display().to_string())],
+        None => vec![
+            ("--feed", format!("http://{LORE}{FEED_PATH}")),
+            ("--channel", CHANNEL.to_owned()),
+            ("--group", plan.groups()),
+        ],
+    };
     let pairs = [
-        ("--feed", format!("http://{LORE}{FEED_PATH}")),
         ("--data", data.display().to_string()),
         ("--listen", format!("{any}:{PORT}")),
         ("--public-address", public.to_string()),
-        ("--channel", CHANNEL.to_owned()),
-        ("--group", plan.groups()),
         ("--http", STATUS_PAGE.to_owned()),
         ("--poll-interval", plan.poll_interval.to_string()),
         ("--fall-back-ms", plan.fall_back_ms.to_string()),
         ("--ack-delay-ms", plan.ack_delay_ms.to_string()),
     ];
-    let mut args: Vec<String> = pairs
+    let mut args: Vec<String> = channel
         .into_iter()
+        .chain(pairs)
         .flat_map(|(flag, value)| [flag.to_owned(), value])
         .collect();
     args.push("--allow-private-feed".to_owned());

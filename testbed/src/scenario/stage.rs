@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, ensure};
 
 use super::checks;
-use super::plan::{PORT, Place, Plan, SeatPlan, source_launch, start_lore, switch};
+use super::plan::{PORT, Place, Plan, SeatPlan, source_launch, start_lore, switch, write_channel};
 use super::seat::Seat;
 use super::tunnel::RelaySeat;
 use super::{Fault, Side};
@@ -118,6 +118,7 @@ impl Stage {
         let source_data = run.path().join("source");
         std::fs::create_dir(&source_data)?;
         source_node.hand_over(&source_data)?;
+        write_channel(&plan, &source_data)?;
         let source_launch = source_launch(
             &plan,
             &bins,

@@ -92,6 +92,18 @@ fn fo_a_member_forges_and_nobody_believes_it() {
 }
 
 #[test]
+fn fo2_forged_signatures_have_no_effect() {
+    let played = scenario::forgeries_of_authenticated_packets_have_no_effect("signature", None);
+    require(played);
+}
+
+#[test]
+fn fo3_forged_tags_have_no_effect() {
+    let played = scenario::forgeries_of_authenticated_packets_have_no_effect("auto", None);
+    require(played);
+}
+
+#[test]
 fn g_flapping_backs_off() {
     require(scenario::flapping_backs_off(None));
 }

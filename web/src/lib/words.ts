@@ -221,6 +221,20 @@ export function feedWords(state: string): FeedWords {
 }
 
 /** Definitions of the numbers, by the name of the field. */
+/** How the packets of a channel's flow are authenticated, for its form and its page. */
+export const AUTHENTICATIONS: readonly { type: string; label: string; about: string }[] = [
+  { type: "none", label: "none: updates are signed, packets are not", about: "" },
+  { type: "auto", label: "auto: tags for few receivers, signatures for more", about: "Packets have tags for few receivers, signatures for more." },
+  { type: "signature", label: "signature: behind each packet", about: "Each packet has a signature." },
+  { type: "tags", label: "tags: one for each receiver", about: "Packets have a tag for each receiver." },
+  { type: "stream", label: "stream: a signature behind each update, none for packets", about: "Each update has a signature on the flow." },
+];
+
+/** The sentence about the packets of a channel's flow; none where they are not authenticated. */
+export function authenticationWords(type: string): string {
+  return AUTHENTICATIONS.find((one) => one.type === type)?.about ?? `Packets are authenticated by ${type}.`;
+}
+
 export const DEFINITIONS = {
   connected: "Receivers that have a QUIC connection to the source now.",
   delivered: "Connected receivers whose files hold every update up to the channel's newest one. Each has confirmed it.",

@@ -4,7 +4,7 @@ import { describe, expect, it } from "vitest";
 import type { Move } from "../lib/api/types";
 import feedsPage from "../pages/Feeds.svelte?raw";
 import { finder } from "../lib/search";
-import { ACTIONS, actionWords, causeWords, CAUSES, DEFINITIONS, detailWords, direction, feedWords, groupMoves, happenings, isOfKind, moveVerb, nameOf, RUNGS, rungWords, typedName, verdict } from "../lib/words";
+import { ACTIONS, actionWords, AUTHENTICATIONS, authenticationWords, causeWords, CAUSES, DEFINITIONS, detailWords, direction, feedWords, groupMoves, happenings, isOfKind, moveVerb, nameOf, RUNGS, rungWords, typedName, verdict } from "../lib/words";
 
 function move(id: number, at: number, more: Partial<Move> = {}): Move {
   return { id, at_ms: at, receiver: `r${id}`, name: `n${id}`, channel: "lore", from: "multicast", to: "unicast", cause: "heartbeat-lost", ...more };
@@ -30,7 +30,17 @@ describe("words", () => {
     expect(feedsPage).not.toContain("take the feed's own");
   });
 
+  // In a copy of this folder alone the document is not there.
+  const document = path.join(import.meta.dirname, "../../../docs/openapi.json");
+  it.skipIf(!existsSync(document))("offers every authentication of packets that the API takes", () => {
+    const { pattern } = JSON.parse(readFileSync(document, "utf8")).components.schemas.NewChannel.properties.packet_authentication;
+    const types = AUTHENTICATIONS.map((one) => one.type);
+    expect(pattern.slice(2, -2).split("|").sort()).toEqual([...types].sort());
+    expect(new Set(types.map(authenticationWords)).size).toBe(types.length);
+  });
+
   it("shows what it does not know as it is", () => {
+    expect(authenticationWords("of-tomorrow")).toContain("of-tomorrow");
     expect(causeWords("of-tomorrow").short).toBe("of-tomorrow");
     expect(causeWords(null).short).toMatch(/no cause/);
     expect(causeWords("unverified").short).toBe("does not verify signatures");

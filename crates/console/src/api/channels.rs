@@ -47,8 +47,8 @@ pub struct Channel {
     pub created_ms: i64,
     /// Whether packets sent before a receiver joined are hidden from it.
     pub private: bool,
-    /// Authentication of its flow's packets: `none`, `signature`, `tags` or `auto`.
-    #[schema(pattern = "^(none|signature|tags|auto)$")]
+    /// Authentication of its flow: `none`, `signature`, `tags`, `auto` or `stream`.
+    #[schema(pattern = "^(none|signature|tags|auto|stream)$")]
     pub packet_authentication: String,
     /// Its multicast groups with their ports; empty for no multicast.
     pub groups: Vec<String>,
@@ -171,9 +171,10 @@ pub struct NewChannel {
     pub name: String,
     /// Whether packets sent before a receiver joined are hidden from it.
     pub private: bool,
-    /// Authentication of its flow's packets: `signature` behind each, `tags` for each receiver,
-    /// `auto` for tags with few receivers and signatures with more, or `none`, the default.
-    #[schema(pattern = "^(none|signature|tags|auto)$")]
+    /// Authentication of its flow: a `signature` behind each packet, `tags` for each receiver,
+    /// `auto` for tags with few receivers and signatures with more, `stream` for a signature behind
+    /// each update, or `none`, the default.
+    #[schema(pattern = "^(none|signature|tags|auto|stream)$")]
     pub packet_authentication: Option<String>,
     /// Its multicast groups with their ports, one of IPv4, of IPv6, or of each; empty for no
     /// multicast; the next free ones if left out.
@@ -258,7 +259,7 @@ fn authentication(new: &NewChannel) -> Result<AuthenticationType, Problem> {
         return Ok(AuthenticationType::default());
     };
     AuthenticationType::from_word(word).ok_or_else(|| {
-        let what = "is none, signature, tags or auto";
+        let what = "is none, signature, tags, auto or stream";
         Problem::invalid("packet_authentication", what)
     })
 }

@@ -196,7 +196,7 @@ fn trigger(input: FlowInput) -> PacketDroppedTrigger {
         FlowInput::UnknownFlow => PacketDroppedTrigger::ConnectionUnknown,
         FlowInput::Unverified => PacketDroppedTrigger::DecryptionFailure,
         FlowInput::Invalid => PacketDroppedTrigger::Invalid,
-        FlowInput::NoRoom => PacketDroppedTrigger::Rejected,
+        FlowInput::NoRoom | FlowInput::Unchecked => PacketDroppedTrigger::Rejected,
         _ => PacketDroppedTrigger::General,
     }
 }

@@ -134,6 +134,7 @@ impl Engine {
         self.core.set_dedupe_off(faults.dedupe_off);
         self.core.set_signatures_off(faults.signatures_off);
         self.core.set_hash_check_off(faults.hash_check_off);
+        self.core.set_packet_check_off(faults.packet_check_off);
         self.tunnels.inject_faults(faults);
     }
 

@@ -156,6 +156,8 @@ pub struct Faults {
     pub signatures_off: bool,
     /// Whether the bytes behind a signed header are taken unseen.
     pub hash_check_off: bool,
+    /// Whether packets of flows are taken without a signature or tag.
+    pub packet_check_off: bool,
     /// Whether a lost AMT relay is never replaced by another one.
     pub relay_failover_off: bool,
     /// Faults of the AMT gateways.

@@ -136,7 +136,7 @@ pub struct FlowSettings {
     pub rate_bps: u64,
     /// Rate control within that.
     pub control: RateControl,
-    /// Authentication of single packets; receivers that cannot have it get no flow then.
+    /// Authentication of packets or streams; receivers that cannot have it get no flow then.
     pub authentication: Option<PacketAuthentication>,
 }
 

@@ -98,6 +98,7 @@ impl Member {
                     path: PathId::UNICAST,
                     key_sequence: 0,
                     cause: None,
+                    largest: None,
                 })),
                 Control::Key(key) => self.key = Some(key),
                 _ => {}

@@ -48,12 +48,15 @@ async fn members_get_updates_by_the_flow_and_catch_up_from_the_store() {
     }
 }
 
-/// Packets and their tags come by multicast, and replicated.
+/// Packets with their tags, and signed streams, come by multicast, and replicated.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn packets_are_authenticated_by_either_type() {
+async fn flows_are_authenticated_by_each_type() {
     let auto = PacketAuthentication::Auto { tags_up_to: 1 };
     let types = [PacketAuthentication::Signature, PacketAuthentication::Tags];
-    for packets in types.into_iter().chain([auto]) {
+    for packets in types
+        .into_iter()
+        .chain([auto, PacketAuthentication::Stream])
+    {
         let site = Site::new();
         let mut config = site.config(any_port());
         if let Some(flow) = &mut config.channels[0].flow {

@@ -9,7 +9,8 @@
 //! members.
 //!
 //! [`Sealer`] is the source's end of a flow, [`Opener`] a receiver's. MCQUIC's third type, a
-//! signature of a whole stream once it is complete, is [`PacketSigner::sign_stream`].
+//! signature of a whole stream once it is complete, proves what receivers hand on and nothing else:
+//! [`PacketSigner::sign_stream`], verified by [`crate::merge`].
 
 mod opener;
 mod sealer;
@@ -25,13 +26,14 @@ pub use signature::{PacketSigner, PublicKey, SIGNATURE_LEN};
 pub use tags::{PACKET_TAG_LEN, TagKey, Tags, put_tags};
 
 use crate::FlowId;
-use crate::protect::FlowSecret;
+use crate::protect::{FlowSecret, KeyError};
 
 /// Receivers that get tags at most, unless another number is chosen: more cost the source less than
 /// signatures up to some ten times as many (benchmarks.md), but each takes 20 bytes a packet.
 pub const TAGS_UP_TO: usize = 30;
-/// The most receivers that get tags, whatever is configured: beyond, packets are signed.
-pub const MAX_TAGGED: usize = 1024;
+/// The most receivers that get tags, whatever is configured: beyond, packets are signed. The tags
+/// of so many take more than twice what the packet takes itself.
+pub const MAX_TAGGED: usize = 128;
 
 /// Type of authentication of a flow's packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +42,8 @@ pub enum PacketAuthentication {
     Signature,
     /// A tag for each receiver, in packets of their own (`MC_Y`).
     Tags,
+    /// An Ed25519 signature behind each update, of the update alone (`MC_S`).
+    Stream,
     /// Tags for up to so many receivers, signatures with more.
     Auto {
         /// The most receivers that get tags.
@@ -51,7 +55,7 @@ impl PacketAuthentication {
     /// Returns the most receivers that get tags.
     fn tags_up_to(self) -> usize {
         match self {
-            PacketAuthentication::Signature => 0,
+            PacketAuthentication::Signature | PacketAuthentication::Stream => 0,
             PacketAuthentication::Tags => MAX_TAGGED,
             PacketAuthentication::Auto { tags_up_to } => tags_up_to.min(MAX_TAGGED),
         }
@@ -66,6 +70,25 @@ pub struct AuthenticationConfig {
     /// Secret of the source that the flow's signing key and all tag keys are derived from: fresh
     /// random for every flow, and given to no receiver.
     pub secret: FlowSecret,
+}
+
+impl AuthenticationConfig {
+    /// Returns the flow's signing key.
+    ///
+    /// # Errors
+    /// The cryptographic library refuses it.
+    pub fn signer(&self) -> Result<PacketSigner, KeyError> {
+        PacketSigner::new(&self.secret.derive(b"flexfeed packet signature", b"")?)
+    }
+}
+
+/// Parts of a flow that the source authenticates, with what receivers need for that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FlowAuthentication {
+    /// Each packet.
+    Packets(AuthenticationParameters),
+    /// Each update as a whole, by this key.
+    Streams(PublicKey),
 }
 
 /// Parameters of a flow whose packets are authenticated, as receivers need them.

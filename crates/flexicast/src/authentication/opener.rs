@@ -1,6 +1,6 @@
 //! A receiver's end of a flow whose packets are authenticated.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use super::AuthenticationParameters;
 use super::signature::SIGNATURE_LEN;
@@ -50,6 +50,58 @@ struct Tagged {
     key: TagKey,
 }
 
+/// Tag of a packet, with the packet's number before it.
+type KnownTag = (u64, [u8; PACKET_TAG_LEN]);
+
+/// Tags that wait for their packets. Anybody who has the flow's key can make some up, which fit no
+/// packet.
+#[derive(Debug, Default)]
+pub(super) struct KnownTags {
+    all: BTreeSet<KnownTag>,
+    /// The same in the order of their arrival.
+    order: VecDeque<KnownTag>,
+}
+
+impl KnownTags {
+    pub(super) fn len(&self) -> usize {
+        self.order.len()
+    }
+
+    fn contains(&self, tag: &KnownTag) -> bool {
+        self.all.contains(tag)
+    }
+
+    /// Returns the tags of a packet number.
+    fn of(&self, pn: u64) -> impl Iterator<Item = &KnownTag> {
+        let last = [u8::MAX; PACKET_TAG_LEN];
+        self.all.range((pn, [0; PACKET_TAG_LEN])..=(pn, last))
+    }
+
+    /// Adds a tag that is not known; the oldest one makes room.
+    fn insert(&mut self, tag: KnownTag) {
+        if self.of(tag.0).count() >= SAME_NUMBER {
+            let oldest = self.order.iter().position(|(pn, _)| *pn == tag.0);
+            self.remove(oldest);
+        }
+        self.all.insert(tag);
+        self.order.push_back(tag);
+        if self.len() > KNOWN_TAGS {
+            self.remove(Some(0));
+        }
+    }
+
+    fn remove(&mut self, at: Option<usize>) {
+        if let Some(tag) = at.and_then(|at| self.order.remove(at)) {
+            self.all.remove(&tag);
+        }
+    }
+
+    fn clear(&mut self) {
+        self.all.clear();
+        self.order.clear();
+    }
+}
+
 /// Authentication of a flow's packets at a receiver. No packet is to change any state of the
 /// receiver's before it is found to be [`Verdict::Authentic`].
 #[derive(Debug)]
@@ -59,11 +111,11 @@ pub struct Opener<T> {
     /// In the order of their arrival.
     pub(super) held: VecDeque<Held<T>>,
     held_bytes: usize,
-    /// Packet numbers and their tags, in the order of their arrival. Anybody who has the flow's key
-    /// can make some up, which fit no packet.
-    pub(super) known: VecDeque<(u64, [u8; PACKET_TAG_LEN])>,
+    pub(super) known: KnownTags,
     /// Packets that were dropped because no tag came for them.
     untagged: u64,
+    /// Tags that did not fit a packet with their number, and new ones that no packet waited for.
+    failed_tags: u64,
 }
 
 impl<T> Opener<T> {
@@ -74,8 +126,9 @@ impl<T> Opener<T> {
             tagged: None,
             held: VecDeque::new(),
             held_bytes: 0,
-            known: VecDeque::new(),
+            known: KnownTags::default(),
             untagged: 0,
+            failed_tags: 0,
         }
     }
 
@@ -87,6 +140,13 @@ impl<T> Opener<T> {
     /// Returns the number of packets dropped since the last call because no tag came for them.
     pub fn take_untagged(&mut self) -> u64 {
         std::mem::take(&mut self.untagged)
+    }
+
+    /// Returns the number of tags that failed since the last call: each comparison with a packet
+    /// that it does not fit, and each new tag without a packet that waits for it. The source's own
+    /// are among them where packets were lost or overtaken.
+    pub fn take_failed_tags(&mut self) -> u64 {
+        std::mem::take(&mut self.failed_tags)
     }
 
     /// Takes the key of this receiver's tags. One that the cryptographic library refuses leaves the
@@ -118,9 +178,11 @@ impl<T> Opener<T> {
         if sealed.len() > MAX_HELD_PACKET {
             return Verdict::Forged;
         }
-        let mut tags = self.known.iter().rev().filter(|(of, _)| *of == pn);
-        if tags.any(|(_, tag)| tagged.key.verify(pn, &sealed, tag)) {
-            return Verdict::Authentic;
+        for (_, tag) in self.known.of(pn) {
+            if tagged.key.verify(pn, &sealed, tag) {
+                return Verdict::Authentic;
+            }
+            self.failed_tags += 1;
         }
         let same = self.held.iter().filter(|held| held.pn == pn).count();
         if same >= SAME_NUMBER {
@@ -147,20 +209,6 @@ impl<T> Opener<T> {
         }
     }
 
-    /// Keeps a tag for packets that come later.
-    fn keep_tag(&mut self, pn: u64, tag: [u8; PACKET_TAG_LEN]) {
-        let same = self.known.iter().filter(|(of, _)| *of == pn).count();
-        if same >= SAME_NUMBER
-            && let Some(oldest) = self.known.iter().position(|(of, _)| *of == pn)
-        {
-            self.known.remove(oldest);
-        }
-        self.known.push_back((pn, tag));
-        if self.known.len() > KNOWN_TAGS {
-            self.known.pop_front();
-        }
-    }
-
     /// Takes the payload of a packet of tags. Returns the packets that the source sent, as they
     /// were sealed.
     pub fn take_tags(&mut self, payload: &[u8]) -> Vec<Held<T>> {
@@ -172,10 +220,13 @@ impl<T> Opener<T> {
             rest = after;
             let number = self.tagged.as_ref().map(|tagged| tagged.number);
             let tag = number.and_then(|number| tags.of(number));
-            // One that is known was compared with all that waits.
-            if let Some(tag) = tag.filter(|tag| !self.known.contains(&(tags.pn, *tag))) {
-                self.release(tags.pn, tag, &mut authentic);
-                self.keep_tag(tags.pn, tag);
+            let tag = tag.map(|tag| (tags.pn, tag));
+            // One that is known was compared with all that waits: to replay it costs nothing.
+            if let Some(tag) = tag.filter(|tag| !self.known.contains(tag)) {
+                let released = authentic.len();
+                self.release(tag, &mut authentic);
+                self.failed_tags += u64::from(authentic.len() == released);
+                self.known.insert(tag);
             }
         }
         authentic
@@ -183,13 +234,15 @@ impl<T> Opener<T> {
 
     /// Moves the packets that a tag fits to `authentic`: the same one may have come by two paths,
     /// and a forged one with its number.
-    fn release(&mut self, pn: u64, tag: [u8; PACKET_TAG_LEN], authentic: &mut Vec<Held<T>>) {
+    fn release(&mut self, (pn, tag): KnownTag, authentic: &mut Vec<Held<T>>) {
         let Some(tagged) = &mut self.tagged else {
             return;
         };
         let mut at = 0;
         while let Some(held) = self.held.get(at) {
-            let fits = held.pn == pn && tagged.key.verify(pn, &held.packet, &tag);
+            let is_meant = held.pn == pn;
+            let fits = is_meant && tagged.key.verify(pn, &held.packet, &tag);
+            self.failed_tags += u64::from(is_meant && !fits);
             match fits.then(|| self.held.remove(at)).flatten() {
                 Some(held) => {
                     self.held_bytes -= held.packet.len();

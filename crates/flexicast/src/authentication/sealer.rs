@@ -57,7 +57,7 @@ impl Sealer {
         tag_flow.0.copy_from_slice(&id.as_bytes()[..FlowId::LEN]);
         Ok(Sealer {
             tags_up_to: config.packets.tags_up_to(),
-            signer: PacketSigner::new(&secret.derive(b"flexfeed packet signature", b"")?)?,
+            signer: config.signer()?,
             secret,
             tag_flow,
             receivers: BTreeMap::new(),
@@ -117,10 +117,12 @@ impl Sealer {
     }
 
     /// Authenticates the sealed packet that begins at `start` of `out`: appends a signature, or
-    /// keeps its tags for packets that have room for `room` bytes of them.
-    pub fn seal(&mut self, pn: u64, out: &mut Vec<u8>, start: usize, room: usize) {
+    /// keeps its tags for packets that have room for `room` bytes of them. Returns the bytes that
+    /// it has kept.
+    pub fn seal(&mut self, pn: u64, out: &mut Vec<u8>, start: usize, room: usize) -> usize {
         if self.is_signing() {
-            return self.signer.sign_packet(out, start);
+            self.signer.sign_packet(out, start);
+            return 0;
         }
         self.tags.clear();
         for tagged in self.receivers.values_mut() {
@@ -128,19 +130,22 @@ impl Sealer {
                 self.tags.push((tagged.number, tag));
             }
         }
-        let mut rest = &self.tags[..];
+        let (mut rest, mut kept) = (&self.tags[..], 0);
         while !rest.is_empty() {
+            let before = self.open.len();
             let count = put_tags(&mut self.open, room, pn, rest);
+            kept += self.open.len() - before;
             rest = &rest[count..];
             if !rest.is_empty() {
                 if self.open.is_empty() {
                     // No packet has room for any.
-                    return;
+                    return kept;
                 }
                 self.full.push_back(std::mem::take(&mut self.open));
             }
         }
         self.waiting += 1;
+        kept
     }
 
     /// Whether tags wait to be sent.

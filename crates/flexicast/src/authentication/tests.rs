@@ -123,7 +123,7 @@ fn the_type_follows_the_number_of_receivers() {
 #[test]
 fn tags_of_many_receivers_take_several_packets() {
     let mut sealer = sealer(PacketAuthentication::Tags);
-    let mut openers: Vec<_> = (0..130)
+    let mut openers: Vec<_> = (0..120)
         .map(|receiver| {
             let (number, secret) = sealer.admit(receiver).unwrap().unwrap();
             let mut opener = Opener::new(sealer.parameters());
@@ -131,10 +131,11 @@ fn tags_of_many_receivers_take_several_packets() {
             opener
         })
         .collect();
-    let sent = packet(300);
-    seal(&mut sealer, 8, &sent);
+    let mut sent = packet(300);
+    let kept = sealer.seal(8, &mut sent, 0, 1_000);
     let payloads: Vec<_> = std::iter::from_fn(|| sealer.take_tags()).collect();
     assert_eq!(payloads.len(), 3);
+    assert_eq!(payloads.iter().map(Vec::len).sum::<usize>(), kept);
     assert!(payloads.iter().all(|payload| payload.len() <= 1_000));
     for opener in &mut openers {
         assert_eq!(judge(opener, 8, &sent), Verdict::Held);
@@ -185,6 +186,51 @@ fn what_waits_is_bounded() {
     assert_eq!(judge(opener, 3_000, &sent), Verdict::Held);
     let payload = sealer.take_tags().unwrap();
     assert_eq!(opener.take_tags(&payload).len(), 1, "the true one is found");
+}
+
+/// Failures are counted; tags of the source are none, unless they were overtaken or lost.
+#[test]
+fn failed_tags_are_counted() {
+    let (mut sealer, mut receivers) = ends(PacketAuthentication::Tags);
+    let opener = &mut receivers[0];
+    let tags = |pn, tag| {
+        let mut tags = Vec::new();
+        put_tags(&mut tags, 100, pn, &[(1, tag)]);
+        tags
+    };
+    let sent = packet(100);
+    seal(&mut sealer, 1, &sent);
+    let payload = sealer.take_tags().unwrap();
+    judge(opener, 1, &sent);
+    assert_eq!(opener.take_tags(&payload).len(), 1);
+    assert_eq!(opener.take_failed_tags(), 0);
+    // Replayed, before and after a copy of its packet.
+    for _ in 0..100 {
+        opener.take_tags(&payload);
+        assert_eq!(judge(opener, 1, &sent), Verdict::Authentic);
+    }
+    assert_eq!(opener.take_failed_tags(), 0);
+    // Without a packet, with one that it does not fit, and known to one that comes then.
+    opener.take_tags(&tags(2, [1; PACKET_TAG_LEN]));
+    assert_eq!(opener.take_failed_tags(), 1);
+    judge(opener, 3, &sent);
+    judge(opener, 3, &packet(90));
+    assert_eq!(opener.take_failed_tags(), 0);
+    opener.take_tags(&tags(3, [1; PACKET_TAG_LEN]));
+    assert_eq!(opener.take_failed_tags(), 3);
+    judge(opener, 2, &sent);
+    assert_eq!(opener.take_failed_tags(), 1);
+    // What is for others costs nothing, and many with one number not much.
+    let mut foreign = Vec::new();
+    put_tags(&mut foreign, 100, 4, &[(2, [1; PACKET_TAG_LEN])]);
+    opener.take_tags(&foreign);
+    assert_eq!(opener.take_failed_tags(), 0);
+    for tag in 0..100 {
+        opener.take_tags(&tags(9, [tag; PACKET_TAG_LEN]));
+    }
+    assert_eq!(opener.take_failed_tags(), 100);
+    judge(opener, 9, &sent);
+    assert_eq!(opener.take_failed_tags(), 8);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::relay::RelayHint;
 use super::{MAX_FRAME, MAX_NAME};
-use crate::authentication::{AuthenticationParameters, PublicKey};
+use crate::authentication::{AuthenticationParameters, FlowAuthentication, PublicKey};
 use crate::protect::{FlowSecret, SECRET_LEN};
 use crate::wire::{BufMutExt, Reader, WireError, version_of};
 use crate::{Cause, FlowId, PathId};
@@ -18,6 +18,7 @@ const TLV_RELAYS: u64 = 0x04;
 const TLV_HEARTBEAT: u64 = 0x05;
 const TLV_AUTHENTICATION: u64 = 0x06;
 const TLV_COPIES: u64 = 0x09;
+const TLV_STREAM_SIGNATURES: u64 = 0x0a;
 /// The most endpoints that one FC_ANNOUNCE lists.
 const MAX_ENDPOINTS: usize = 64;
 
@@ -53,8 +54,8 @@ pub struct Announce {
     pub channel: u64,
     /// Interval of PINGs on an idle flow.
     pub heartbeat: Duration,
-    /// Parameters by which the flow's packets are authenticated, if they are.
-    pub authentication: Option<AuthenticationParameters>,
+    /// Parts of the flow that are authenticated, if any.
+    pub authentication: Option<FlowAuthentication>,
 }
 
 impl Announce {
@@ -102,8 +103,14 @@ impl Announce {
             TLV_HEARTBEAT,
             &varint_bytes(self.heartbeat.as_millis() as u64),
         );
-        if let Some(AuthenticationParameters { tag_flow, key }) = &self.authentication {
-            put_tlv(out, TLV_AUTHENTICATION, &[&tag_flow.0[..], &key.0].concat());
+        match &self.authentication {
+            Some(FlowAuthentication::Packets(AuthenticationParameters { tag_flow, key })) => {
+                put_tlv(out, TLV_AUTHENTICATION, &[&tag_flow.0[..], &key.0].concat());
+            }
+            Some(FlowAuthentication::Streams(key)) => {
+                put_tlv(out, TLV_STREAM_SIGNATURES, &key.0);
+            }
+            None => {}
         }
         if self.copies {
             put_tlv(out, TLV_COPIES, &[]);
@@ -143,10 +150,15 @@ impl Announce {
                     announce.heartbeat = Duration::from_millis(value.varint()?.clamp(10, 3_600_000))
                 }
                 TLV_AUTHENTICATION => {
-                    announce.authentication = Some(AuthenticationParameters {
+                    let parameters = AuthenticationParameters {
                         tag_flow: FlowId(value.array()?),
                         key: PublicKey(value.array()?),
-                    });
+                    };
+                    announce.authentication = Some(FlowAuthentication::Packets(parameters));
+                }
+                TLV_STREAM_SIGNATURES => {
+                    let key = PublicKey(value.array()?);
+                    announce.authentication = Some(FlowAuthentication::Streams(key));
                 }
                 TLV_COPIES => announce.copies = true,
                 TLV_RELAYS => RelayHint::read_list(&mut value, &mut announce.relays)?,
@@ -228,6 +240,8 @@ pub struct State {
     pub key_sequence: u64,
     /// For LEAVE: why.
     pub cause: Option<Cause>,
+    /// For READY: the largest packet number that has arrived on the path since the last FC_RUNG.
+    pub largest: Option<u64>,
 }
 
 impl State {
@@ -237,8 +251,18 @@ impl State {
         out.extend_from_slice(&(self.action as u64).to_be_bytes());
         out.put_varint(self.path.0);
         out.put_varint(self.key_sequence);
-        if let Some(cause) = self.cause {
-            out.put_varint(cause as u64);
+        match self.action {
+            Action::Leave => {
+                if let Some(cause) = self.cause {
+                    out.put_varint(cause as u64);
+                }
+            }
+            Action::Ready => {
+                if let Some(largest) = self.largest {
+                    out.put_varint(largest);
+                }
+            }
+            Action::Join => {}
         }
     }
 
@@ -259,10 +283,14 @@ impl State {
         };
         let path = PathId(r.varint()?);
         let key_sequence = r.varint()?;
-        let cause = if r.remaining() > 0 {
-            Cause::from_number(r.varint()?)
-        } else {
-            None
+        let more = match r.remaining() {
+            0 => None,
+            _ => Some(r.varint()?),
+        };
+        let (cause, largest) = match action {
+            Action::Leave => (more.and_then(Cause::from_number), None),
+            Action::Ready => (None, more),
+            Action::Join => (None, None),
         };
         Ok(State {
             flow,
@@ -271,6 +299,7 @@ impl State {
             path,
             key_sequence,
             cause,
+            largest,
         })
     }
 }

@@ -22,6 +22,8 @@ pub const CAPABILITY_FEEDBACK: u64 = 0x05;
 pub const CAPABILITY_SIGNATURES: u64 = 0x06;
 /// The receiver takes flows whose packets are authenticated.
 pub const CAPABILITY_PACKET_AUTHENTICATION: u64 = 0x07;
+/// The receiver takes flows whose streams are signed.
+pub const CAPABILITY_STREAM_SIGNATURES: u64 = 0x08;
 
 /// Bytes of an enrolment before its token: the receiver's credential and its instance.
 const ENROL_HEAD: usize = 32 + 8;

@@ -19,8 +19,9 @@ pub use feedback::FeedbackKey;
 pub use flow::{Action, Anchor, Announce, Endpoint, Key, RungNotice, State, Window};
 pub use hello::{
     CAPABILITY_AMT, CAPABILITY_COPIES, CAPABILITY_FEEDBACK, CAPABILITY_MULTICAST_IPV4,
-    CAPABILITY_MULTICAST_IPV6, CAPABILITY_PACKET_AUTHENTICATION, CAPABILITY_SIGNATURES, Credential,
-    Hello, Refusal, SOURCE_ANSWERS_NEED, SOURCE_SENDS_KEYS, Welcome, WelcomeChannel,
+    CAPABILITY_MULTICAST_IPV6, CAPABILITY_PACKET_AUTHENTICATION, CAPABILITY_SIGNATURES,
+    CAPABILITY_STREAM_SIGNATURES, Credential, Hello, Refusal, SOURCE_ANSWERS_NEED,
+    SOURCE_SENDS_KEYS, Welcome, WelcomeChannel,
 };
 use hello::{count, cursor, put_cursor};
 pub use lineage::Lineage;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use crate::authentication::{AuthenticationParameters, PublicKey};
+use crate::authentication::{AuthenticationParameters, FlowAuthentication, PublicKey};
 use crate::protect::FlowSecret;
 use crate::wire::BufMutExt;
 use crate::{Cause, FlowId, PathId};
@@ -92,10 +92,10 @@ pub(crate) fn samples() -> Vec<Control> {
             flow_index: 3,
             channel: 1,
             heartbeat: Duration::from_secs(1),
-            authentication: Some(AuthenticationParameters {
+            authentication: Some(FlowAuthentication::Packets(AuthenticationParameters {
                 tag_flow: FlowId([9; 8]),
                 key: PublicKey([8; 32]),
-            }),
+            })),
         }),
         Control::State(State {
             flow,
@@ -104,6 +104,7 @@ pub(crate) fn samples() -> Vec<Control> {
             path: PathId(13),
             key_sequence: 0,
             cause: None,
+            largest: None,
         }),
         Control::State(State {
             flow,
@@ -112,6 +113,7 @@ pub(crate) fn samples() -> Vec<Control> {
             path: PathId(13),
             key_sequence: 0,
             cause: Some(Cause::HeartbeatLost),
+            largest: None,
         }),
         Control::Key(Key {
             flow,

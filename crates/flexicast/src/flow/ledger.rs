@@ -19,6 +19,21 @@ pub struct StreamRange {
     pub range: Range<u64>,
 }
 
+impl StreamRange {
+    /// All of an update, whatever its length.
+    pub fn whole(seq: u64) -> Self {
+        StreamRange {
+            seq,
+            range: 0..u64::MAX,
+        }
+    }
+
+    /// Whether this is all of an update.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.range == (0..u64::MAX)
+    }
+}
+
 /// Content of a packet, as needed for a repair.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PacketContents {
@@ -36,7 +51,8 @@ impl PacketContents {
         }
     }
 
-    /// Adds a stream range.
+    /// Adds a stream range. A whole update stands for its signature: without that nothing of it is
+    /// worth anything, so that all of it is the repair.
     pub(crate) fn push(&mut self, range: StreamRange) {
         *self = match std::mem::replace(self, PacketContents::Ping) {
             PacketContents::Ping => PacketContents::One(range),

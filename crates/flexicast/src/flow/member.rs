@@ -160,10 +160,15 @@ impl Resolution {
     }
 }
 
-/// Appends the stream ranges of a lost packet, joined with the last ones where they continue them.
+/// Appends the stream ranges of a lost packet, joined with the last ones where they continue them,
+/// or are part of the same update.
 pub(crate) fn collect(lost: &mut Vec<StreamRange>, ranges: &[StreamRange]) {
     for range in ranges {
+        while range.is_whole() && lost.last().is_some_and(|last| last.seq == range.seq) {
+            lost.pop();
+        }
         match lost.last_mut() {
+            Some(last) if last.seq == range.seq && last.is_whole() => {}
             Some(last) if last.seq == range.seq && last.range.end == range.range.start => {
                 last.range.end = range.range.end
             }

@@ -147,6 +147,12 @@ impl Pacer {
         self.controller.on_ping_sent(pn, bytes, now);
     }
 
+    /// Notes a packet of tags, of `bytes` without the tags: they belong to the packets that they
+    /// prove.
+    pub(super) fn on_tags(&mut self, bytes: usize) {
+        self.bucket.take(bytes);
+    }
+
     /// Returns when a probe of a packet size may go. It can be as large as many packets of data,
     /// and must not hold them up.
     pub(super) fn probe_at(&mut self, bytes: usize, now: Instant) -> Instant {

@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 
-use super::ledger::StreamRange;
+use super::ledger::{PacketContents, StreamRange};
+use crate::authentication::{PacketSigner, SIGNATURE_LEN};
+use crate::frame;
 
 /// Bound on messages that wait to be sent.
 const MAX_DATAGRAMS: usize = 64;
@@ -35,12 +37,9 @@ impl Outgoing {
         self.offset.max(self.first_frame_len().saturating_sub(1))
     }
 
-    /// Returns the rest of the update.
-    fn rest(&self) -> StreamRange {
-        StreamRange {
-            seq: self.seq,
-            range: self.offset as u64..self.bytes.len() as u64,
-        }
+    /// Returns the number of bytes that were not sent.
+    fn unsent(&self) -> usize {
+        self.bytes.len() - self.offset
     }
 }
 
@@ -57,10 +56,15 @@ pub(super) struct SendQueue {
     pushed: u64,
     /// Bytes of updates that wait.
     bytes: usize,
+    /// Key by which whole updates are signed, if they are.
+    signer: Option<PacketSigner>,
+    /// Signatures of updates that were sent to their end.
+    signatures: VecDeque<(u64, [u8; SIGNATURE_LEN])>,
 }
 
 impl SendQueue {
-    pub(super) fn new() -> Self {
+    /// An empty queue of a flow whose updates are signed as a whole by `signer`.
+    pub(super) fn new(signer: Option<PacketSigner>) -> Self {
         SendQueue {
             updates: VecDeque::new(),
             datagrams: VecDeque::new(),
@@ -68,7 +72,51 @@ impl SendQueue {
             next_seq: 1,
             pushed: 0,
             bytes: 0,
+            signer,
+            signatures: VecDeque::new(),
         }
+    }
+
+    /// Returns the key by which whole updates are signed, if they are.
+    pub(super) fn signer(&self) -> Option<&PacketSigner> {
+        self.signer.as_ref()
+    }
+
+    /// Returns the rest of an update for members that get no more of it from the flow. What the
+    /// flow brought is worth nothing without a signature, so that all of it is the rest then.
+    fn rest(&self, outgoing: &Outgoing) -> StreamRange {
+        match self.signer {
+            Some(_) => StreamRange::whole(outgoing.seq),
+            None => StreamRange {
+                seq: outgoing.seq,
+                range: outgoing.offset as u64..outgoing.bytes.len() as u64,
+            },
+        }
+    }
+
+    /// Returns the updates that were sent to their end, but for their signatures.
+    pub(super) fn unsigned(&self) -> impl Iterator<Item = StreamRange> {
+        self.signatures
+            .iter()
+            .map(|(seq, _)| StreamRange::whole(*seq))
+    }
+
+    /// Appends the signatures that wait, as far as they fit until `out` is `limit` bytes long.
+    /// Returns whether all of them did.
+    pub(super) fn put_signatures(
+        &mut self,
+        out: &mut Vec<u8>,
+        limit: usize,
+        contents: &mut PacketContents,
+    ) -> bool {
+        while let Some((seq, signature)) = self.signatures.front() {
+            if !frame::put_stream_signature(out, limit, *seq, signature) {
+                return false;
+            }
+            contents.push(StreamRange::whole(*seq));
+            self.signatures.pop_front();
+        }
+        true
     }
 
     pub(super) fn next_seq(&self) -> u64 {
@@ -79,9 +127,9 @@ impl SendQueue {
         self.pushed
     }
 
-    /// Returns the bytes of updates that wait.
+    /// Returns the bytes of updates and signatures that wait.
     pub(super) fn bytes(&self) -> usize {
-        self.bytes
+        self.bytes + self.signatures.len() * SIGNATURE_LEN
     }
 
     /// Takes the next update of the channel, and queues it if anybody `listens`.
@@ -112,20 +160,25 @@ impl SendQueue {
     /// Takes an update off the queue and queues its end; returns its rest.
     pub(super) fn abandon(&mut self, seq: u64) -> Option<StreamRange> {
         let at = self.updates.iter().position(|o| o.seq == seq)?;
-        let rest = self.updates.remove(at)?.rest();
-        self.bytes -= (rest.range.end - rest.range.start) as usize;
-        self.resets.push_back((seq, rest.range.end));
-        Some(rest)
+        let outgoing = self.updates.remove(at)?;
+        self.bytes -= outgoing.unsent();
+        let length = outgoing.bytes.len() as u64;
+        self.resets.push_back((seq, length));
+        Some(self.rest(&outgoing))
     }
 
     /// Notes that `bytes` of the first update were sent; returns the channel offset after them.
-    /// An update that was sent to its end leaves the queue.
+    /// An update that was sent to its end leaves the queue, and its signature waits in its place.
     pub(super) fn advance(&mut self, bytes: usize) -> Option<u64> {
         let front = self.updates.front_mut()?;
         front.offset += bytes;
         let sent = front.start + front.offset as u64;
         self.bytes -= bytes;
         if front.offset >= front.bytes.len() {
+            if let Some(signer) = &self.signer {
+                let signature = signer.sign_stream(front.seq, &front.bytes);
+                self.signatures.push_back((front.seq, signature));
+            }
             self.updates.pop_front();
         }
         Some(sent)
@@ -143,14 +196,19 @@ impl SendQueue {
         match self.updates.front() {
             None => (None, self.next_seq),
             Some(front) if front.offset == 0 => (None, front.seq),
-            Some(front) => (Some(front.rest()), front.seq + 1),
+            Some(front) => (Some(self.rest(front)), front.seq + 1),
         }
     }
 
     /// Whether there is more to send than a PING. Updates do not count while they are `blocked`.
     pub(super) fn has_frames(&self, blocked: bool) -> bool {
         let data = !self.updates.is_empty() && !blocked;
-        data || !self.datagrams.is_empty() || !self.resets.is_empty()
+        let others = [
+            self.datagrams.len(),
+            self.resets.len(),
+            self.signatures.len(),
+        ];
+        data || others.iter().any(|waiting| *waiting > 0)
     }
 
     /// Discards everything that waits.
@@ -158,6 +216,7 @@ impl SendQueue {
         self.updates.clear();
         self.datagrams.clear();
         self.resets.clear();
+        self.signatures.clear();
         self.bytes = 0;
     }
 }
@@ -165,9 +224,10 @@ impl SendQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protect::FlowSecret;
 
     fn queue() -> SendQueue {
-        let mut queue = SendQueue::new();
+        let mut queue = SendQueue::new(None);
         for seq in 1..=3 {
             queue.push(seq, Bytes::from(vec![0; 100]), true);
         }
@@ -211,7 +271,7 @@ mod tests {
     fn the_first_frame_of_a_signed_update_has_its_header() {
         let mut signed = vec![signing::SIGNED, 0, 77];
         signed.resize(100, 1);
-        let mut queue = SendQueue::new();
+        let mut queue = SendQueue::new(None);
         queue.push(1, Bytes::from(signed.clone()), true);
         let front = &queue.updates[0];
         assert_eq!((front.first_frame_len(), front.last_of_next()), (80, 79));
@@ -220,7 +280,7 @@ mod tests {
         assert_eq!((front.first_frame_len(), front.last_of_next()), (0, 80));
         // One that is all header, and one that states more than it has.
         for length in [80, 50] {
-            let mut queue = SendQueue::new();
+            let mut queue = SendQueue::new(None);
             queue.push(1, Bytes::from(signed[..length].to_vec()), true);
             assert_eq!(queue.updates[0].last_of_next(), length - 1);
         }
@@ -228,6 +288,40 @@ mod tests {
         assert_eq!(queue.updates[0].last_of_next(), 0, "not signed");
         queue.advance(30);
         assert_eq!(queue.updates[0].last_of_next(), 30);
+    }
+
+    /// A part of an update is worth nothing to members without the signature, nor is all of it.
+    #[test]
+    fn the_rest_of_a_signed_stream_is_all_of_it() {
+        let signer = PacketSigner::new(&FlowSecret::from([7; 32])).unwrap();
+        let key = signer.key();
+        let mut queue = SendQueue::new(Some(signer));
+        for seq in 1..=3 {
+            queue.push(seq, Bytes::from(vec![seq as u8; 100]), true);
+        }
+        assert_eq!(queue.cut(), (None, 1));
+        queue.advance(30);
+        assert_eq!(queue.cut(), (Some(StreamRange::whole(1)), 2));
+        queue.advance(70);
+        assert_eq!(queue.cut(), (None, 2));
+        assert!(queue.unsigned().eq([StreamRange::whole(1)]));
+        queue.advance(30);
+        assert_eq!(queue.abandon(2), Some(StreamRange::whole(2)));
+        assert_eq!((queue.bytes(), &queue.resets[0]), (164, &(2, 100)));
+        queue.updates.clear();
+        queue.resets.clear();
+        assert!(queue.has_frames(true), "the signature waits");
+        let (mut out, mut contents) = (Vec::new(), PacketContents::Ping);
+        assert!(!queue.put_signatures(&mut out, 60, &mut contents));
+        assert!(out.is_empty() && contents == PacketContents::Ping);
+        assert!(queue.put_signatures(&mut out, 100, &mut contents));
+        assert_eq!(contents.ranges(), [StreamRange::whole(1)]);
+        let frame = frame::Frames::new(&out).next();
+        let Some(Ok(frame::Frame::StreamSignature { seq: 1, signature })) = frame else {
+            panic!("{frame:?}");
+        };
+        assert!(key.signed_stream(1, &[1; 100], signature));
+        assert!(!queue.has_frames(false));
     }
 
     #[test]

@@ -9,13 +9,15 @@ use super::checks::{MemberChecks, MemberTimer};
 use super::epoch::Epochs;
 use super::grants::Window;
 use super::ledger::{Ledger, StreamRange};
-use super::member::{Delays, Member};
+use super::member::{Delays, Member, collect};
 use super::pacer::{BreakerState, FlowRate, Pacer, RateControl};
 use super::pings::Pings;
 use super::pmtu::Pmtu;
 use super::queue::SendQueue;
 use super::shared_repairs::SharedRepairs;
-use crate::authentication::{AuthenticationConfig, AuthenticationParameters, Sealer};
+use crate::authentication::{
+    AuthenticationConfig, FlowAuthentication, PacketAuthentication, Sealer,
+};
 use crate::protect::{Algorithm, FlowSecret, KeyError, MAX_PACKETS};
 use crate::trace::TracedFrame;
 use crate::{Cause, DEFAULT_UDP_PAYLOAD, FlowId, PathId};
@@ -53,7 +55,7 @@ pub struct FlowConfig {
     pub heartbeat: Duration,
     /// Packets that one key epoch protects at most (RFC 9001 section 6.6).
     pub epoch_packets: u64,
-    /// Authentication of single packets; `None` for packets that any holder of the flow's key can
+    /// Authentication of packets or streams; `None` for those that any holder of the flow's key can
     /// make.
     pub authentication: Option<AuthenticationConfig>,
 }
@@ -117,7 +119,8 @@ pub enum FlowEvent {
 /// The cut at the end of a membership: what the receiver did not get from the flow.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Departure {
-    /// Ranges that it did not acknowledge, and the rest of an update that was only partly sent.
+    /// Ranges that it did not acknowledge, and the rest of an update that was only partly sent; all
+    /// of an update whose signature it lacks.
     pub owed: Vec<StreamRange>,
     /// The first `seq` of which nothing was sent on the flow; everything from here on is owed too.
     pub resume: u64,
@@ -202,7 +205,12 @@ impl FlowSender {
         let secret = std::mem::take(&mut config.secret);
         let epochs = Epochs::new(config.algorithm, secret)?;
         let authentication = config.authentication.take();
-        let sealer = authentication.as_ref().map(Sealer::new).transpose()?;
+        let signs_streams =
+            |config: &&AuthenticationConfig| config.packets == PacketAuthentication::Stream;
+        let streams = authentication.as_ref().filter(signs_streams);
+        let signer = streams.map(AuthenticationConfig::signer).transpose()?;
+        let packets = authentication.as_ref().filter(|it| !signs_streams(it));
+        let sealer = packets.map(Sealer::new).transpose()?;
         let trailer = sealer.as_ref().map_or(0, |_| Sealer::TRAILER);
         let delays = Delays::new(config.ack_delay, config.fall_back, config.heartbeat);
         Ok(FlowSender {
@@ -210,7 +218,7 @@ impl FlowSender {
             epochs,
             delays,
             unconfirmed: 0,
-            queue: SendQueue::new(),
+            queue: SendQueue::new(signer),
             ledger: Ledger::new(0),
             shared: SharedRepairs::default(),
             members: BTreeMap::new(),
@@ -238,9 +246,12 @@ impl FlowSender {
         &self.config
     }
 
-    /// Returns what receivers need to know of the authentication of its packets, if there is one.
-    pub fn authentication(&self) -> Option<AuthenticationParameters> {
-        self.sealer.as_ref().map(Sealer::parameters)
+    /// Returns what the source authenticates, if anything, as receivers need to know it.
+    pub fn authentication(&self) -> Option<FlowAuthentication> {
+        let signer = self.queue.signer();
+        let streams = signer.map(|signer| FlowAuthentication::Streams(signer.key()));
+        let sealer = self.sealer.as_ref().map(Sealer::parameters);
+        streams.or(sealer.map(FlowAuthentication::Packets))
     }
 
     /// Whether receivers have tags, and this one has none.
@@ -430,7 +441,8 @@ impl FlowSender {
             self.regrant();
         }
         let (rest, resume) = self.queue.cut();
-        owed.extend(rest);
+        collect(&mut owed, rest.as_slice());
+        owed.extend(self.queue.unsigned());
         owed.extend(self.shared.leave(member));
         Some(Departure { owed, resume })
     }
@@ -446,8 +458,9 @@ impl FlowSender {
     pub fn unsettled(&self, member: MemberId) -> Option<u64> {
         let owed = self.members.get(&member)?.lowest_owed(&self.ledger);
         let queued = self.queue.updates.front().map(|outgoing| outgoing.seq);
+        let unsigned = self.queue.unsigned().next().map(|range| range.seq);
         let again = self.shared.lowest_unsent(member);
-        [queued, owed, again].into_iter().flatten().min()
+        [queued, unsigned, owed, again].into_iter().flatten().min()
     }
 
     /// Grants all members a grace period after the source itself was away for `away`:

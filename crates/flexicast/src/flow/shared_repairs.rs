@@ -13,6 +13,7 @@ use bytes::Bytes;
 use super::ledger::{PacketContents, StreamRange};
 use super::member::{Resolution, collect};
 use super::sender::{FlowEvent, FlowSender, MemberId};
+use crate::authentication::SIGNATURE_LEN;
 use crate::frame;
 
 /// Minimum number of members that miss a packet that is sent again on the flow.
@@ -30,6 +31,8 @@ struct Piece {
     data: Bytes,
     /// Whether the update ends with this range.
     ends: bool,
+    /// Signature of the update, which is sent in the place of bytes.
+    signature: Option<Box<[u8; SIGNATURE_LEN]>>,
 }
 
 /// Repair of one lost packet.
@@ -150,6 +153,15 @@ impl SharedRepairs {
             let mut is_full = false;
             while let Some(piece) = pieces.front_mut() {
                 let (seq, start) = (piece.seq, piece.offset);
+                if let Some(signature) = &piece.signature {
+                    is_full = !frame::put_stream_signature(out, limit, seq, signature);
+                    if is_full {
+                        break;
+                    }
+                    sent.push(StreamRange::whole(seq));
+                    pieces.pop_front();
+                    continue;
+                }
                 let room = (begin, limit);
                 let fits = frame::keeps_header(out, room, seq, start, &piece.data);
                 let taken = fits
@@ -262,7 +274,18 @@ impl FlowSender {
         let Some(Repair::Shared { ranges, .. }) = self.shared.lost.get(&packet) else {
             return false;
         };
+        let signer = self.queue.signer();
         let piece = |(range, update): (&StreamRange, Bytes)| {
+            if range.is_whole() {
+                let signature = signer?.sign_stream(range.seq, &update);
+                return Some(Piece {
+                    seq: range.seq,
+                    offset: 0,
+                    data: Bytes::new(),
+                    ends: true,
+                    signature: Some(Box::new(signature)),
+                });
+            }
             let (start, end) = (range.range.start as usize, range.range.end as usize);
             let is_part = start <= end && end <= update.len();
             is_part.then(|| Piece {
@@ -270,6 +293,7 @@ impl FlowSender {
                 offset: range.range.start,
                 ends: end == update.len(),
                 data: update.slice(start..end),
+                signature: None,
             })
         };
         let pieces = updates
@@ -295,8 +319,10 @@ impl FlowSender {
         else {
             return;
         };
+        let mut missed = Vec::new();
+        collect(&mut missed, &ranges);
         for member in waiting {
-            let ranges = ranges.iter().cloned();
+            let ranges = missed.iter().cloned();
             self.events
                 .extend(ranges.map(|range| FlowEvent::Repair { member, range }));
         }

@@ -9,7 +9,7 @@ use super::pings::MIN_TAIL_PROBE;
 use super::sender::{FlowEvent, FlowSender};
 use crate::authentication::Sealer;
 use crate::frame;
-use crate::protect::{HEADER_LEN, TAG_LEN};
+use crate::protect::{HEADER_LEN, OVERHEAD, TAG_LEN};
 use crate::trace;
 
 /// The error code of an update that the flow does not finish (protocol.md section 6.3).
@@ -59,7 +59,8 @@ impl FlowSender {
     }
 
     /// Makes a packet of tags, if any wait. It is neither acknowledged nor repaired: what lacks its
-    /// tag is.
+    /// tag is. Pacing does not hold it up, because the tags were paid for with their packets, which
+    /// count as arrived only with them.
     fn append_tags(&mut self, out: &mut Vec<u8>) -> bool {
         let Some(sealer) = &mut self.sealer else {
             return false;
@@ -81,8 +82,7 @@ impl FlowSender {
         let len = out.len() - start;
         self.stats.tag_packets += 1;
         self.stats.bytes += len as u64;
-        // They take part of the rate, which knows nothing else of them.
-        self.pacer.on_probe(len);
+        self.pacer.on_tags(OVERHEAD);
         if let Some(frames) = &mut self.traced {
             frames.clear();
         }
@@ -142,13 +142,16 @@ impl FlowSender {
             out.truncate(start);
             return false;
         }
+        let mut tags = 0;
         if let Some(sealer) = &mut self.sealer {
             self.stats.signed += u64::from(sealer.is_signing());
-            sealer.seal(pn, out, start, self.pmtu.frame_limit() - HEADER_LEN);
+            tags = sealer.seal(pn, out, start, self.pmtu.frame_limit() - HEADER_LEN);
         }
         let len = out.len() - start;
         self.stats.packets += 1;
         self.stats.bytes += len as u64;
+        // Its tags take their part of the rate with it.
+        let len = len + tags;
         let full = probe.is_none() && self.pmtu.is_full(end);
         if probe.is_some() {
             self.stats.probes += 1;
@@ -173,7 +176,7 @@ impl FlowSender {
     }
 
     /// Fills a packet, whose frames end at `limit` at most: what ends updates first, then messages,
-    /// then updates in order, whose ranges are added to `contents`.
+    /// then updates in order, with their signatures, whose ranges are added to `contents`.
     fn put_frames(
         &mut self,
         now: Instant,
@@ -187,6 +190,9 @@ impl FlowSender {
         {
             frame::put_reset(out, seq, ABANDONED, size);
         }
+        if !self.queue.put_signatures(out, limit, contents) {
+            return;
+        }
         while let Some(data) = self.queue.datagrams.front() {
             if !frame::put_datagram(out, limit, data) {
                 return;
@@ -195,7 +201,11 @@ impl FlowSender {
             self.stats.datagrams += 1;
         }
         let room = (begin, limit);
-        if self.shared.has_frames() && self.put_shared_repairs(out, room, contents) {
+        // The loss of a packet of repairs is repaired by what they repair, and by nothing else.
+        if self.shared.has_frames()
+            && !contents.is_data()
+            && self.put_shared_repairs(out, room, contents)
+        {
             return;
         }
         while let Some(front) = self.queue.updates.front() {
@@ -227,7 +237,7 @@ impl FlowSender {
             if let Some(sent) = self.queue.advance(taken) {
                 self.window.sent_up_to(sent, now);
             }
-            if !whole {
+            if !whole || !self.queue.put_signatures(out, limit, contents) {
                 return;
             }
         }

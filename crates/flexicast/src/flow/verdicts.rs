@@ -12,14 +12,20 @@ use crate::ecn::Acknowledged;
 use crate::rate::RateEvent;
 
 impl FlowSender {
+    /// Whether no packet had this number, so that one that did arrive was forged.
+    pub(crate) fn was_never_sent(&self, pn: u64) -> bool {
+        pn >= self.next_pn() || self.ledger.was_skipped(pn)
+    }
+
     /// Takes an acknowledgement. One from a receiver that is no member, or for a path by which it
     /// is none, is ignored: it was under way at the cut.
     pub fn on_ack(&mut self, id: MemberId, ack: &PathAck, now: Instant) -> Result<(), AckError> {
         let next = self.next_pn();
+        let was_never_sent = self.was_never_sent(ack.largest());
         let Some(member) = self.members.get_mut(&id).filter(|m| m.path == ack.path) else {
             return Ok(());
         };
-        if ack.largest() >= next || self.ledger.was_skipped(ack.largest()) {
+        if was_never_sent {
             return Err(AckError::Unsent {
                 pn: ack.largest(),
                 next,

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
+use super::streams::StreamSignature;
 use crate::Via;
 use crate::range::RangeSet;
 
@@ -171,6 +172,10 @@ pub(super) struct Assembly {
     early: Pieces,
     /// Verified header of a signed update.
     header: Option<Box<[u8]>>,
+    /// Signature of the whole update that the flow brought, not verified.
+    pub(super) stream_signature: Option<Box<StreamSignature>>,
+    /// Whether one of them did not verify.
+    pub(super) stream_refused: bool,
     total: Option<u64>,
     /// The unicast path said how long it is.
     certain: bool,
@@ -186,10 +191,15 @@ pub(super) struct Assembly {
 impl Assembly {
     pub(super) fn sizes(&self) -> Sizes {
         Sizes {
-            flow: self.flow.memory() + self.early.memory(),
+            flow: self.flow.memory() + self.early.memory() + self.signature_memory(),
             unicast: self.unicast.bytes,
             early: self.early.memory(),
         }
+    }
+
+    /// Memory of the signature.
+    fn signature_memory(&self) -> usize {
+        self.stream_signature.as_ref().map_or(0, |_| CHUNK_OVERHEAD)
     }
 
     fn max(&self) -> Option<u64> {
@@ -319,13 +329,18 @@ impl Assembly {
             // The reader of the stream has refused this before.
             return true;
         }
-        let agrees = self.total.is_none_or(|known| known == total)
+        let is_same = !self.certain || self.total == Some(total);
+        let is_same = is_same && self.unicast.agrees(offset, data);
+        let agrees = is_same
+            && self.total.is_none_or(|known| known == total)
             && self.max().is_none_or(|max| max < total)
-            && self.flow.agrees(offset, data)
-            && self.unicast.agrees(offset, data);
+            && self.flow.agrees(offset, data);
         if !agrees {
             self.drop_flow();
-            self.unicast.truncate(total);
+        }
+        if !is_same {
+            // Another source has signed the update since: it is not spliced.
+            (self.unicast, self.from_unicast) = (Pieces::default(), 0);
         }
         (self.total, self.certain) = (Some(total), true);
         self.early.truncate(total);
@@ -340,7 +355,7 @@ impl Assembly {
     /// Drops the bytes that the flow brought.
     pub(super) fn drop_flow(&mut self) {
         (self.flow, self.early) = (Pieces::default(), Pieces::default());
-        self.header = None;
+        (self.header, self.stream_signature) = (None, None);
         self.total = self.total.filter(|_| self.certain);
         self.from_flow = 0;
     }
@@ -370,6 +385,12 @@ impl Assembly {
         self.flow.copy_to(&mut whole);
         self.unicast.copy_to(&mut whole);
         whole.into()
+    }
+
+    /// Takes back what [`assemble`](Self::assemble) returned, as bytes of the flow.
+    pub(super) fn restore(&mut self, whole: &[u8], spare: &mut Spare) {
+        self.flow = Pieces::default();
+        self.flow.insert(0, whole, spare, |_| {});
     }
 
     /// The range from the first to the last byte that the unicast path has not brought. The end

@@ -35,7 +35,7 @@ impl Merge {
             }
             // Which of them is true is not known, unless the unicast path brought one, or the
             // source signed it.
-            if known.certain || self.signatures().is_some() {
+            if known.certain || self.signatures().is_some() || self.signed_streams {
                 self.stats.mismatches += 1;
                 return;
             }

@@ -29,10 +29,7 @@ impl Merge {
     /// is dropped, and asked for. `None` is for a source that signs nothing.
     pub fn set_signatures(&mut self, signatures: Option<Signatures>) {
         if self.signatures.is_none() && signatures.is_some() {
-            let mut dropped = Vec::new();
-            self.drop_flow_bytes(|seq| dropped.push(seq));
-            let needs = dropped.into_iter().map(|seq| (seq, NeedReason::Forged));
-            self.needs.extend(needs);
+            self.request_flow_bytes();
         }
         self.signatures = signatures;
     }

@@ -690,3 +690,21 @@ fn what_comes_before_headers_is_bounded() {
     bring(&mut merge, 2, &second, 0);
     assert_eq!(taken(&mut merge), [(1, first), (2, second)]);
 }
+
+/// A source signed an update that an older one had begun to send unsigned.
+#[test]
+fn an_update_that_changed_between_connections_is_not_spliced() {
+    let (mut merge, [first, _]) = signed();
+    let unsigned = &first[header_of(&first)..];
+    merge.add_unicast(1, 0, &unsigned[..1_000], unsigned.len() as u64);
+    merge.disconnected();
+    for at in (0..first.len()).step_by(700) {
+        let end = (at + 700).min(first.len());
+        merge.add_unicast(1, at as u64, &first[at..end], first.len() as u64);
+    }
+    assert_eq!(taken(&mut merge), [(1, first)]);
+}
+
+fn header_of(signed: &[u8]) -> usize {
+    signing::header_len(signed).unwrap()
+}

@@ -23,8 +23,9 @@ use zeroize::Zeroizing;
 
 use crate::control::{
     CAPABILITY_AMT, CAPABILITY_COPIES, CAPABILITY_FEEDBACK, CAPABILITY_MULTICAST_IPV4,
-    CAPABILITY_MULTICAST_IPV6, CAPABILITY_PACKET_AUTHENTICATION, CAPABILITY_SIGNATURES, Control,
-    ControlReader, Hello, SOURCE_ANSWERS_NEED, SOURCE_SENDS_KEYS, Welcome,
+    CAPABILITY_MULTICAST_IPV6, CAPABILITY_PACKET_AUTHENTICATION, CAPABILITY_SIGNATURES,
+    CAPABILITY_STREAM_SIGNATURES, Control, ControlReader, Hello, SOURCE_ANSWERS_NEED,
+    SOURCE_SENDS_KEYS, Welcome,
 };
 pub use crate::merge::{AuthenticationFailure, Check, DistrustedUpdate, Output, Validity};
 use crate::merge::{MAX_BUFFERED, Merge, Signatures};
@@ -36,7 +37,7 @@ use crate::{Cursor, FlowId, PathId, WireError};
 use flow::Flow;
 use need::BlockedUpdate;
 use timer::{FlowTimer, Timer, TimerTable};
-use trust::{Loss, Trust};
+use trust::{CheckBudget, Trust};
 pub use types::{ChannelStats, ReceiverConfig, ReceiverEvent, ReceptionCounters, Rungs};
 
 /// Minimum interval between reports of cursors.
@@ -63,14 +64,17 @@ struct Channel {
     /// The update that later ones wait for.
     blocked: Option<BlockedUpdate>,
     trust: Trust,
-    /// Limit on failed checks of what the flow brings.
-    failed_checks: TokenBucket,
+    /// Budget for failed checks of what the flow brings.
+    failed_checks: CheckBudget,
     /// Number of cleared updates that the flows have been credited with.
     cleared: u64,
     /// Whether it is left out of connections.
     suspended: bool,
     /// Number of LINEAGEs on this connection: each is an event.
     lineages: u32,
+    /// Whether packets are taken without a signature or tag.
+    #[cfg(feature = "fault-injection")]
+    packet_check_off: bool,
 }
 
 /// The state machine.
@@ -118,10 +122,12 @@ impl Receiver {
                 cursor_due: false,
                 blocked: None,
                 trust: Trust::default(),
-                failed_checks: trust::failed_check_limit(),
+                failed_checks: CheckBudget::default(),
                 cleared: 0,
                 suspended: false,
                 lineages: 0,
+                #[cfg(feature = "fault-injection")]
+                packet_check_off: false,
             }
         });
         Receiver {
@@ -170,6 +176,15 @@ impl Receiver {
         }
     }
 
+    /// Takes packets for the source's without their signature or tag, a fault for tests that must
+    /// notice.
+    #[cfg(feature = "fault-injection")]
+    pub fn set_packet_check_off(&mut self, off: bool) {
+        for channel in &mut self.channels {
+            channel.packet_check_off = off;
+        }
+    }
+
     /// Sends HELLO: the handshake is complete and the source verified.
     pub fn connected(&mut self) {
         self.connected = true;
@@ -201,6 +216,10 @@ impl Receiver {
             (
                 self.config.packet_authentication,
                 CAPABILITY_PACKET_AUTHENTICATION,
+            ),
+            (
+                self.config.packet_authentication,
+                CAPABILITY_STREAM_SIGNATURES,
             ),
         ];
         let has = all.into_iter().filter(|(can, _)| *can);
@@ -456,7 +475,7 @@ impl Receiver {
                 channel.merge.pass_over(next..w.first);
             }
             if forged {
-                self.lose_trust(at, Loss::Connection { tolerated: 0 }, now);
+                self.lose_trust(at, 0, now);
             }
             self.events.push_back(ReceiverEvent::Welcome {
                 channel: w.name,

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::timer::Timer;
-use super::trust::{Loss, TOLERATED};
+use super::trust::TOLERATED;
 use super::{Receiver, ReceiverEvent};
 use crate::control::{Control, NEEDS_PER_S, Need};
 use crate::pace::TokenBucket;
@@ -88,13 +88,7 @@ impl Receiver {
             }
         }
         for channel in lost {
-            self.lose_trust(
-                channel,
-                Loss::Connection {
-                    tolerated: TOLERATED,
-                },
-                now,
-            );
+            self.lose_trust(channel, TOLERATED, now);
         }
     }
 

@@ -41,7 +41,8 @@ pub struct ReceiverConfig {
     /// Keys that the receiver trusts to sign updates, and to vouch for other keys. With any, it hands
     /// on nothing that is not signed, by whatever path it came.
     pub pinned_keys: Vec<VerifyingKey>,
-    /// Whether the receiver takes flows whose packets are authenticated; on by default.
+    /// Whether the receiver takes flows whose packets are authenticated, or streams signed; on by
+    /// default.
     pub packet_authentication: bool,
     /// Seed for jitter: a random one in real programs.
     pub seed: u64,
@@ -261,6 +262,9 @@ pub struct ChannelStats {
     /// Flow packets that were dropped because no tag came for them: those of a forger, and those
     /// whose tags were lost.
     pub untagged_packets: u64,
+    /// Tags that failed: comparisons with a packet that the tag does not fit, and tags that no
+    /// packet waited for. Some are the source's own, where packets were lost or overtaken.
+    pub failed_tags: u64,
     /// Key epochs that were learnt.
     pub keys: u64,
     /// Updates that the source took off the flow before all of them was sent.

@@ -147,12 +147,12 @@ impl Channel {
     }
 
     /// Whether a receiver may have the flow: it verifies updates, or they are not signed; and the
-    /// same of its packets.
+    /// same of its packets or streams.
     pub(super) fn is_for(&self, session: &Session) -> bool {
         let flow = self.flow.as_ref();
-        let is_authenticated = flow.is_some_and(|flow| flow.authentication().is_some());
+        let authentication = flow.and_then(FlowSender::authentication);
         (self.lineage.eras().is_empty() || session.verifies())
-            && (!is_authenticated || session.authenticates_packets())
+            && authentication.is_none_or(|flow| session.authenticates(&flow))
     }
 
     /// Returns the frame with the keys of its updates, if they are signed.

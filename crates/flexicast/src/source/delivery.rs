@@ -94,8 +94,7 @@ impl Delivery {
         self.needed.remove_below(seq + 1);
         let live = self.backlog.publish(seq);
         if needed && !live {
-            let range = 0..u64::MAX;
-            self.backlog.repair([StreamRange { seq, range }]);
+            self.backlog.repair([StreamRange::whole(seq)]);
         }
         needed || live
     }

@@ -2,10 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use rand::RngExt;
+
 use super::scope::ChannelScope;
+use super::timer::ReceiverTimer;
 use super::types::{SessionId, SourceEvent};
-use crate::Cause;
 use crate::pace::TokenBucket;
+use crate::{Cause, Rung};
 
 /// Forged updates that a member may report at once, and per second: one that reports more is moved
 /// to unicast, since each of them comes late by the flow.
@@ -13,6 +16,10 @@ const NEEDS_AT_ONCE: usize = 16;
 const NEEDS_PER_S: u64 = 1;
 /// Minimum interval between events about one receiver: all of them may report the same packets.
 const EVENT_EVERY: Duration = Duration::from_secs(300);
+
+/// The part of a heartbeat after which a receiver may prove the flow again, if what it proved was
+/// never sent.
+const DOUBTED: u32 = 2;
 
 /// Signs of forgery that one receiver has reported about one channel.
 #[derive(Debug)]
@@ -86,6 +93,25 @@ impl ChannelScope<'_> {
         // One forged packet does this to all members at once.
         self.count_fall_back(Cause::Forged, now);
         self.end_membership(id, Cause::Forged, departure, now);
+    }
+
+    /// Takes a proof with packets that were never sent for a sign of forgery, and puts the next one
+    /// off: a member would be moved to unicast at once.
+    pub(super) fn doubt_proof(&mut self, id: SessionId, rung: Rung, now: Instant) {
+        self.note_forgery(id, false, now);
+        let flow = self.channel.flow.as_ref();
+        let Some(heartbeat) = flow.map(|flow| flow.config().heartbeat) else {
+            return;
+        };
+        let jitter = self.rng.random_range(0.75..1.25);
+        let until = now + (heartbeat / DOUBTED).mul_f64(jitter);
+        let Some(subscription) = self.subscription(id) else {
+            return;
+        };
+        if subscription.ladder.put_off(rung, until, now) {
+            let timer = ReceiverTimer::Backoff(rung);
+            self.timers.add(id, self.index, timer, until);
+        }
     }
 
     /// Counts a sign of forgery. One that `moves` the receiver is reported by that; others are

@@ -470,6 +470,18 @@ impl Ladder {
         })
     }
 
+    /// Takes no proof of a rung until then. Returns `false` if none is taken anyway.
+    pub(super) fn put_off(&mut self, rung: Rung, until: Instant, now: Instant) -> bool {
+        if self.is_backing_off(rung, now) {
+            return false;
+        }
+        let record = self.records.get_mut(rung);
+        record.is_some_and(|record| {
+            record.backoff_until = Some(until);
+            true
+        })
+    }
+
     /// Ends the back-off of a rung, if it is over. That of an evicted receiver goes on as long as
     /// its unicast path does not keep up. One of another rung ends no pause.
     pub(super) fn end_backoff(&mut self, rung: Rung, keeps_up: bool, now: Instant) -> BackoffEnd {

@@ -63,7 +63,6 @@ impl ChannelScope<'_> {
             return;
         };
         let ladder = &mut subscription.ladder;
-        let is_back = !ladder.listens() && state.key_sequence == 0;
         let new = if copies {
             // Replication that is on already stays on.
             let refused = !offered || !validated || (full && !ladder.is_replicated());
@@ -83,8 +82,8 @@ impl ChannelScope<'_> {
         } else {
             ladder.listen_natively()
         };
-        // Answered once, or at the end of a pause: the answer is larger than the question.
-        if ladder.key == KeyState::None || is_back {
+        // Answered once: the answer is larger than the question.
+        if ladder.key == KeyState::None {
             self.give_key(id, now);
         } else if self
             .channel
@@ -107,12 +106,19 @@ impl ChannelScope<'_> {
             self.out.counters.proofs_ignored += 1;
             return;
         };
-        let in_use = channel.flow.as_ref().map_or(0, |f| f.epoch().sequence);
+        let flow = channel.flow.as_ref();
+        let in_use = flow.map_or(0, |flow| flow.epoch().sequence);
+        let is_forged = flow
+            .zip(state.largest)
+            .is_some_and(|(flow, largest)| flow.was_never_sent(largest));
         // A proof of a held receiver has no effect.
         let session = self.sessions.get_mut(id).filter(|s| !s.is_held());
         let Some(subscription) = session.and_then(|s| s.subscription(self.index)) else {
             return;
         };
+        if is_forged && subscription.ladder.listens_by(rung) {
+            return self.doubt_proof(id, rung, now);
+        }
         match subscription.ladder.prove(state.path, rung, in_use, now) {
             // Only says which key it holds.
             ProofOutcome::Member => return,
@@ -146,9 +152,13 @@ impl ChannelScope<'_> {
         // By these two paths one leaves that path alone.
         let one = state.path.rung();
         let one = one.filter(|rung| matches!(rung, Rung::Amt | Rung::Replicated));
-        // A receiver that misses heartbeats, or has lost its relay, keeps listening for the flow's
-        // return; with any other cause it is off the flow.
-        let listens_on = matches!(cause, Cause::HeartbeatLost | Cause::RelayLost);
+        // A receiver that misses heartbeats, has lost its relay, or gets forged packets, keeps
+        // listening for the flow's return; with any other cause it is off the flow.
+        let listens_on = match cause {
+            Cause::HeartbeatLost | Cause::RelayLost => true,
+            Cause::Forged => state.path != PathId::UNICAST,
+            _ => false,
+        };
         let Some(subscription) = self
             .sessions
             .get_mut(id)
@@ -201,9 +211,8 @@ impl ChannelScope<'_> {
         ladder.stop_listening(one);
         ladder.discard_stale_proof();
         // Off all paths, the receiver has to ask for a key again, and gets the current one then.
-        // One that pauses because of forgeries has not gone: that costs the others no key epoch.
         if !ladder.listens() {
-            let held_key = cause != Cause::Forged && ladder.key.revoke();
+            let held_key = ladder.key.revoke();
             if let Some(flow) = &mut self.channel.flow {
                 flow.remove_from_tags(id);
             }

@@ -44,12 +44,7 @@ impl Source {
                     Finding::Overdue(_) if !repairs => {}
                     Finding::Overdue(seqs) => {
                         self.out.counters.resent_updates += seqs.end() - seqs.start() + 1;
-                        let range = 0..u64::MAX;
-                        let whole = |seq| StreamRange {
-                            seq,
-                            range: range.clone(),
-                        };
-                        backlog.repair(seqs.map(whole));
+                        backlog.repair(seqs.map(StreamRange::whole));
                         self.out.mark_dirty(*id);
                     }
                 }

@@ -85,10 +85,15 @@ impl ChannelScope<'_> {
         let Some(subscription) = session.subscription(self.index) else {
             return;
         };
+        // Several may have asked before they were counted, or one may be back whose place was given
+        // away. Those beyond the limit get no copies, and so prove nothing.
+        let audience = &self.channel.audience;
+        let has_place =
+            subscription.counted.replicated || audience.replicas().len() < self.limits.replicas;
         // Nothing is sent for the sake of a receiver that takes nothing from the flow.
         let is = Reception {
             listens: !held && !subscription.ladder.is_paused() && subscription.ladder.listens(),
-            replicated: !held && reachable && subscription.ladder.is_replicated(),
+            replicated: !held && reachable && has_place && subscription.ladder.is_replicated(),
         };
         let was = std::mem::replace(&mut subscription.counted, is);
         self.channel.audience.count(id, was, is);

@@ -10,9 +10,10 @@ use super::delivery::ItemKind;
 use super::recent::Recent;
 use super::subscription::Subscription;
 use super::types::{ChannelIndex, Limits, Unicast};
+use crate::authentication::FlowAuthentication;
 use crate::control::{
-    CAPABILITY_PACKET_AUTHENTICATION, CAPABILITY_SIGNATURES, Control, ControlReader, Credential,
-    Hello, NEEDS_PER_S,
+    CAPABILITY_PACKET_AUTHENTICATION, CAPABILITY_SIGNATURES, CAPABILITY_STREAM_SIGNATURES, Control,
+    ControlReader, Credential, Hello, NEEDS_PER_S,
 };
 use crate::pace::TokenBucket;
 
@@ -147,9 +148,12 @@ impl Session {
         self.can(CAPABILITY_SIGNATURES)
     }
 
-    /// Whether the receiver takes flows whose packets are authenticated.
-    pub(super) fn authenticates_packets(&self) -> bool {
-        self.can(CAPABILITY_PACKET_AUTHENTICATION)
+    /// Whether the receiver takes flows that are authenticated in this way.
+    pub(super) fn authenticates(&self, flow: &FlowAuthentication) -> bool {
+        self.can(match flow {
+            FlowAuthentication::Packets(_) => CAPABILITY_PACKET_AUTHENTICATION,
+            FlowAuthentication::Streams(_) => CAPABILITY_STREAM_SIGNATURES,
+        })
     }
 
     /// Whether the receiver's HELLO lists a capability.

@@ -1,15 +1,16 @@
 //! Flows whose packets are authenticated: a member with the flow's key forges packets, and none of
 //! them has any effect.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use flexicast::authentication::{
-    AuthenticationConfig, PACKET_TAG_LEN, PacketAuthentication, PacketSigner, put_tags,
+    AuthenticationConfig, FlowAuthentication, PACKET_TAG_LEN, PacketAuthentication, PacketSigner,
+    put_tags,
 };
 use flexicast::control::{Announce, Control};
-use flexicast::flow::FlowConfig;
+use flexicast::flow::{FlowConfig, FlowSender, RateControl};
 use flexicast::frame::{put_datagram, put_ping, put_reset, put_stream};
-use flexicast::protect::{Algorithm, FlowSecret, HEADER_LEN, PacketKey, TAG_LEN};
+use flexicast::protect::{Algorithm, FlowSecret, HEADER_LEN, OVERHEAD, PacketKey, TAG_LEN};
 use flexicast::receiver::{ChannelStats, FlowInput};
 use flexicast::{Cause, Rung, Via};
 
@@ -132,12 +133,16 @@ fn frames(lab: &Lab, pn: u64, put: impl FnOnce(&mut Vec<u8>)) -> Vec<Vec<u8>> {
     vec![lab.forge(SEED, pn, false, &frames)]
 }
 
-/// A packet of tags for all members under the flow's key.
-fn forged_tags(lab: &Lab, pn: u64) -> Option<Vec<u8>> {
-    let parameters = lab.source.flow(0)?.authentication()?;
+/// A packet of tags for all members under the flow's key, of all these packet numbers.
+fn forged_tags(lab: &Lab, numbers: impl IntoIterator<Item = u64>) -> Option<Vec<u8>> {
+    let FlowAuthentication::Packets(parameters) = lab.source.flow(0)?.authentication()? else {
+        return None;
+    };
     let mut packet = vec![0; HEADER_LEN];
-    let tags: Vec<_> = (1..=9).map(|n| (n, [0xee; PACKET_TAG_LEN])).collect();
-    put_tags(&mut packet, 1_000, pn, &tags);
+    let tags: Vec<_> = (1..=4).map(|n| (n, [0xee; PACKET_TAG_LEN])).collect();
+    for pn in numbers {
+        put_tags(&mut packet, 1_100, pn, &tags);
+    }
     let end = packet.len();
     packet.resize(end + TAG_LEN, 0);
     let secret = FlowSecret::from([SEED as u8; 32]);
@@ -146,7 +151,16 @@ fn forged_tags(lab: &Lab, pn: u64) -> Option<Vec<u8>> {
     Some(packet)
 }
 
-const FORGERIES: [(&str, Forge); 10] = [
+/// Whether it is a packet of tags that the source sent.
+fn is_tags(lab: &Lab, packet: &[u8]) -> bool {
+    let authentication = lab.source.flow(0).and_then(|flow| flow.authentication());
+    let Some(FlowAuthentication::Packets(known)) = authentication else {
+        return false;
+    };
+    packet.get(1..9) == Some(&known.tag_flow.0)
+}
+
+const FORGERIES: [(&str, Forge); 13] = [
     ("PING", |lab| frames(lab, lab.next_pn(), put_ping)),
     ("packet numbers that were not sent", |lab| {
         frames(lab, lab.next_pn() + 3, put_ping)
@@ -184,15 +198,32 @@ const FORGERIES: [(&str, Forge); 10] = [
     }),
     ("tags of one's own", |lab| {
         let pn = lab.next_pn() + 2;
-        let mut all: Vec<_> = forged_tags(lab, pn).into_iter().collect();
+        let mut all: Vec<_> = forged_tags(lab, [pn]).into_iter().collect();
         all.extend(frames(lab, pn, put_ping));
-        all.extend(forged_tags(lab, pn));
+        all.extend(forged_tags(lab, [pn]));
         all
+    }),
+    ("tags of packets to come", |lab| {
+        let next = lab.next_pn();
+        forged_tags(lab, next..next + 12).into_iter().collect()
+    }),
+    ("the newest packet of tags, ten times", |lab| {
+        let mut sent = lab.recorded.iter().rev();
+        let newest = sent.find(|packet| is_tags(lab, packet));
+        newest.map_or(Vec::new(), |newest| vec![newest.clone(); 10])
+    }),
+    ("the first packet of tags", |lab| {
+        let sent = lab.recorded.iter();
+        sent.filter(|packet| is_tags(lab, packet))
+            .take(1)
+            .cloned()
+            .collect()
     }),
 ];
 
 /// Plays a forgery 100 times a second to all members, before and after each of the updates.
 fn attack(lab: &mut Lab, forge: Forge) {
+    lab.recording = true;
     for n in 0..150 {
         for packet in forge(lab) {
             (0..NODES).for_each(|i| lab.inject(i, packet.clone()));
@@ -230,7 +261,7 @@ fn nothing_that_a_member_forges_has_an_effect() {
                 // Forgeries of what came before are duplicates.
                 let is_counted = stats.forged_packets > 0 || stats.reception.duplicates > 0;
                 assert!(
-                    packets == PacketAuthentication::Tags || is_counted,
+                    packets == PacketAuthentication::Tags || is_counted || name.contains("tags"),
                     "{what}"
                 );
             }
@@ -408,6 +439,116 @@ fn a_flood_of_forged_signatures_costs_few_checks_and_no_update() {
             assert_eq!(moves.last(), Some(&MEMBER[0]), "{packets:?}, receiver {i}");
             assert_eq!(node.got.last().map(|got| got.1), Some(Via::Flow));
         }
+    }
+}
+
+/// Floods members with ten packets of tags each millisecond, each of other packet numbers. Returns
+/// the most tags that failed at one of them.
+fn flood_with_tags(seconds: u64) -> (Lab, u64) {
+    let mut lab = members(Some(PacketAuthentication::Tags));
+    let mut pn = 1 << 32;
+    for ms in 0..seconds * 1_000 {
+        for _ in 0..10 {
+            pn += 12;
+            let forged = forged_tags(&lab, pn..pn + 12).unwrap();
+            (0..NODES).for_each(|i| lab.inject(i, forged.clone()));
+        }
+        if ms % 30 == 0 {
+            lab.publish(LEN);
+        }
+        lab.run(MS);
+    }
+    let failed = (0..NODES).map(|i| stats(&lab, i).failed_tags).max();
+    (lab, failed.unwrap_or(0))
+}
+
+/// Packets of tags have the same budget as signatures. Beyond it a receiver leaves for a time.
+#[test]
+fn a_flood_of_packets_of_tags_costs_few_checks_and_no_update() {
+    const ATTACK: u64 = 3;
+    let (mut lab, failed) = flood_with_tags(ATTACK);
+    // A burst for each attempt to return, and what each second allows: 30 tags count as one check.
+    let most = 30 * (512 + 1000) * ATTACK;
+    assert!((30 * 512..=most).contains(&failed), "{failed} tags");
+    for _ in 0..100 {
+        lab.publish(LEN);
+        lab.run(100 * MS);
+    }
+    lab.assert_complete(1);
+    for (i, node) in lab.nodes.iter().enumerate() {
+        assert_eq!(node.closes, [], "receiver {i} stays connected");
+        let moves = lab.moves(i);
+        assert!(moves.contains(&(Rung::Unicast, Cause::Forged)), "{moves:?}");
+        assert_eq!(moves.last(), Some(&MEMBER[0]), "receiver {i}");
+        assert_eq!(node.got.last().map(|got| got.1), Some(Via::Flow));
+    }
+}
+
+/// Packets of tags of a flow that many receivers listen to, and the packets themselves, keep the
+/// flow's rate together, and come at once: none waits for the packets after it.
+#[test]
+fn tags_take_their_part_of_the_rate() {
+    const RATE: u64 = 2_000_000;
+    for receivers in [1, 30, 128] {
+        let config = FlowConfig {
+            rate: Some(RATE),
+            control: RateControl::fixed(),
+            ..config(Some(PacketAuthentication::Tags))
+        };
+        let payload = config.udp_payload;
+        let mut flow = FlowSender::new(config).unwrap();
+        let start = Instant::now();
+        flow.set_listeners(receivers, start);
+        for receiver in 0..receivers as u64 {
+            assert!(flow.admit_to_tags(receiver).is_some());
+        }
+        flow.push(1, vec![7; 400_000].into());
+        let (mut sent, mut packet, mut now) = (Vec::new(), Vec::new(), start);
+        while flow.queued_bytes() > 0 {
+            while flow.poll_transmit(now, &mut packet) {
+                sent.push(((now - start).as_secs_f64(), packet.len()));
+            }
+            let tags = flow.stats().tag_packets;
+            assert!(!flow.poll_transmit(now, &mut packet) && tags == flow.stats().tag_packets);
+            now = flow.poll_timeout(now).unwrap().max(now);
+            flow.handle_timeout(now);
+        }
+        let stats = flow.stats();
+        assert!(stats.signed == 0 && stats.tag_packets > 0);
+        // The bucket has eight packets; one more takes it into debt, with its tags.
+        let unit = payload + receivers * 20 + 20;
+        let burst = (8 * payload + unit + 4 * OVERHEAD) as f64;
+        for (first, (from, _)) in sent.iter().enumerate() {
+            let mut bytes = 0;
+            for (until, len) in &sent[first..] {
+                bytes += len;
+                let most = burst + (until - from) * RATE as f64 / 8.0;
+                assert!(
+                    bytes as f64 <= most,
+                    "{bytes} of {most} bytes from {from} to {until}"
+                );
+            }
+        }
+        let (bytes, seconds) = (stats.bytes as f64, sent.last().unwrap().0);
+        let rate = (bytes - burst) * 8.0 / seconds;
+        assert!(rate > 0.9 * RATE as f64, "{receivers}: {rate} bit/s");
+    }
+}
+
+/// More receivers than tags are made for get signatures.
+#[test]
+fn tags_for_too_many_receivers_are_signatures() {
+    let mut flow = FlowSender::new(config(Some(PacketAuthentication::Tags))).unwrap();
+    let (now, mut packet) = (Instant::now(), Vec::new());
+    flow.set_listeners(129, now);
+    for (receivers, signed) in [(128, false), (129, true)] {
+        (0..receivers).for_each(|receiver| drop(flow.admit_to_tags(receiver)));
+        let before = flow.stats();
+        flow.push(receivers, vec![7; 500].into());
+        while flow.poll_transmit(now, &mut packet) {}
+        let stats = flow.stats();
+        assert_eq!(stats.signed > before.signed, signed);
+        assert_eq!(stats.tag_packets > before.tag_packets, !signed);
     }
 }
 

@@ -150,6 +150,7 @@ fn proofs_of_one_that_is_held_change_nothing() {
                 path: PathId::new(1, rung),
                 key_sequence: 1,
                 cause: None,
+                largest: None,
             });
             let mut bytes = Vec::new();
             state.encode(&mut bytes);

@@ -105,6 +105,7 @@ fn state(sequence: u64, action: Action, path: PathId) -> Vec<u8> {
         path,
         key_sequence: 1,
         cause: None,
+        largest: None,
     }))
 }
 
@@ -159,7 +160,7 @@ fn forged_packet_numbers_far_ahead_move_only_reached_members() {
     busy(&mut lab, 5000 * MS, |lab| {
         if left > 0 {
             left -= 1;
-            let pn = next_pn(lab) + (1 << 30);
+            let pn = next_pn(lab) + (1 << 20);
             let packet = forge(lab, pn, false, &ping);
             lab.inject(BAD, packet);
         }

@@ -419,6 +419,7 @@ fn repeated_probe_timeouts_count_once() {
             path,
             key_sequence: 1,
             cause: Some(Cause::ProbeTimeout),
+            largest: None,
         };
         let mut bytes = Vec::new();
         Control::State(state).encode(&mut bytes);
@@ -479,6 +480,7 @@ fn a_leave_of_rung_3_with_a_foreign_flow_index_ends_replication() {
                 path,
                 key_sequence: 1,
                 cause: None,
+                largest: None,
             };
             let mut bytes = Vec::new();
             Control::State(state).encode(&mut bytes);

@@ -27,4 +27,5 @@ mod rate;
 mod recorded;
 mod shared_repairs;
 mod signed;
+mod signed_streams;
 mod vectors;

@@ -62,7 +62,7 @@ pub fn inject(lab: &mut Lab, seq: u64, offset: u64, data: &[u8], fin: bool) {
 }
 
 /// All members get a forgery of this kind, as an attacker makes it now. Returns whether one can.
-fn forge(lab: &mut Lab, forge: Forge) -> bool {
+pub fn forge(lab: &mut Lab, forge: Forge) -> bool {
     let last = lab.store.last().cloned().unwrap_or_default();
     let mut changed = last.to_vec();
     changed
@@ -524,6 +524,7 @@ fn a_receiver_that_does_not_verify_gets_the_content_by_unicast() {
             path: PathId(0),
             key_sequence: 0,
             cause: None,
+            largest: None,
         });
         let mut bytes = Vec::new();
         join.encode(&mut bytes);

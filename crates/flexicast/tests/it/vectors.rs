@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use data_encoding::HEXLOWER;
 use flexicast::ack::PathAck;
-use flexicast::authentication::{AuthenticationParameters, PublicKey};
+use flexicast::authentication::{AuthenticationParameters, FlowAuthentication, PublicKey};
 use flexicast::control::{
     Action, Anchor, Announce, CAPABILITY_COPIES, CAPABILITY_MULTICAST_IPV4,
     CAPABILITY_MULTICAST_IPV6, Control, ControlReader, Credential, Endpoint, FeedbackKey, Hello,
@@ -188,6 +188,7 @@ fn state(
         path: PathId(path),
         key_sequence,
         cause,
+        largest: None,
     };
     control(vector, Control::State(state));
 }
@@ -537,13 +538,21 @@ const CHECKS: &[(&str, Check)] = &[
         control(v, Control::Announce(expected));
     }),
     ("fc-announce-authenticated", |v| {
-        let authentication = Some(AuthenticationParameters {
+        let authentication = Some(FlowAuthentication::Packets(AuthenticationParameters {
             tag_flow: FlowId(v.bytes("tag-flow-id").try_into().unwrap()),
             key: packet_key(),
-        });
+        }));
         assert_eq!(v.bytes("key"), packet_key().0);
         let announce = Announce {
             authentication,
+            ..announce()
+        };
+        control(v, Control::Announce(announce));
+    }),
+    ("fc-announce-signed-streams", |v| {
+        assert_eq!(v.bytes("key"), packet_key().0);
+        let announce = Announce {
+            authentication: Some(FlowAuthentication::Streams(packet_key())),
             ..announce()
         };
         control(v, Control::Announce(announce));
@@ -564,7 +573,20 @@ const CHECKS: &[(&str, Check)] = &[
     ("fc-state-join-confirm", |v| {
         state(v, 2, Action::Join, 0, 1, None);
     }),
-    ("fc-state-ready", |v| state(v, 3, Action::Ready, 5, 1, None)),
+    ("fc-state-ready", |v| {
+        control(
+            v,
+            Control::State(State {
+                flow: FLOW,
+                sequence: 3,
+                action: Action::Ready,
+                path: PathId(5),
+                key_sequence: 1,
+                cause: None,
+                largest: Some(6),
+            }),
+        );
+    }),
     ("fc-state-confirm", |v| {
         state(v, 4, Action::Join, 0, 2, None);
     }),
@@ -590,7 +612,7 @@ const CHECKS: &[(&str, Check)] = &[
         state(v, 11, Action::Leave, 6, 2, Some(Cause::ProbeTimeout));
     }),
     ("fc-state-forged", |v| {
-        state(v, 12, Action::Leave, 0, 0, Some(Cause::Forged));
+        state(v, 12, Action::Leave, 5, 2, Some(Cause::Forged));
     }),
     ("fc-key", |v| key(v, 1, 0, secret())),
     ("fc-key-next", |v| key(v, 2, NEXT_EPOCH, next_secret())),
@@ -679,6 +701,9 @@ const CHECKS: &[(&str, Check)] = &[
     }),
     ("packet-chacha20-poly1305", |v| {
         packet::check(v, Algorithm::ChaCha20Poly1305, &quic::CHACHA20);
+    }),
+    ("frame-stream-signature", |v| {
+        authentication::check_stream(v, 301, &vectors()["encoded-update"].hex(), packet_key());
     }),
     ("frame-ping", |v| {
         let mut out = Vec::new();

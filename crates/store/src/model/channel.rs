@@ -66,7 +66,7 @@ pub struct Retention {
     pub age_ms: Option<i64>,
 }
 
-/// Authentication of the packets of a channel's flow (protocol.md section 5.5).
+/// Authentication of a channel's flow, its packets or its streams (protocol.md section 5.5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AuthenticationType {
     /// None: updates are signed, packets are not.
@@ -78,6 +78,8 @@ pub enum AuthenticationType {
     Tags,
     /// Tags for few receivers, signatures for more.
     Auto,
+    /// A signature behind each update.
+    Stream,
 }
 
 impl AuthenticationType {
@@ -87,6 +89,7 @@ impl AuthenticationType {
         ("signature", Self::Signature),
         ("tags", Self::Tags),
         ("auto", Self::Auto),
+        ("stream", Self::Stream),
     ];
 
     /// Returns the word.

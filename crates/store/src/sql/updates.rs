@@ -170,6 +170,39 @@ impl Updates<'_> {
             .await
     }
 
+    /// Replaces the bytes of stored updates, in one transaction; one that is gone stays gone.
+    ///
+    /// With a `fence`, the call is refused unless that is the channel's current one.
+    ///
+    /// # Errors
+    /// The channel does not exist, the fence is an old one, or the database fails.
+    pub async fn replace(
+        self,
+        channel: &str,
+        fence: Option<u64>,
+        updates: &[StoredUpdate],
+    ) -> Result<(), StoreError> {
+        let mut session = self.store.database.write("replace updates").await?;
+        let row = session
+            .row(
+                sql!("SELECT id, fence FROM channels WHERE name = $1" LOCK),
+                values![channel],
+            )
+            .await?
+            .ok_or_else(|| session.unknown_channel(channel))?;
+        check_fence(&session, channel, fence, session.count(&row, 1)?)?;
+        let id: i64 = session.get(&row, 0)?;
+        for update in updates {
+            session
+                .execute(
+                    sql!("UPDATE updates SET encoded = $3 WHERE channel_id = $1 AND seq = $2"),
+                    values![id, to_i64(update.seq), update.encoded.as_slice()],
+                )
+                .await?;
+        }
+        session.commit().await
+    }
+
     /// Returns updates as [`read`](Self::read) does, if the channel still has this incarnation: for
     /// callers that do not hold its lease.
     ///

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use store::{Draft, PollRecord, StoreError, Validators};
+use store::{Draft, PollRecord, StoreError, StoredUpdate, Validators};
 
 use crate::migrations::Raw;
 use crate::site::{Site, URL, draft, encode, keep, on_both, texts, token};
@@ -10,6 +10,7 @@ use crate::site::{Site, URL, draft, encode, keep, on_both, texts, token};
 on_both! {
     updates_are_numbered_from_one_and_read_as_encoded,
     reads_are_bounded_by_bytes_but_never_empty,
+    updates_are_replaced_where_they_are,
     the_version_stored_last_is_not_stored_again,
     reopening_keeps_everything_and_channels_are_apart,
     validators_advance_with_entries_and_polls_are_recorded_beside_them,
@@ -135,6 +136,35 @@ async fn reads_are_bounded_by_bytes_but_never_empty(site: Site) {
         let found: Vec<u64> = updates.iter().map(|update| update.seq).collect();
         assert_eq!(found, expected, "{from}, {limit}, {max_bytes}");
     }
+}
+
+async fn updates_are_replaced_where_they_are(site: Site) {
+    let store = site.lore().await;
+    let updates = store.updates();
+    let drafts = [draft("a", 1), draft("b", 1)];
+    let appended = updates.append("lore", URL, None, &drafts, None, &encode);
+    let mut stored = appended.await.unwrap();
+    let two = StoredUpdate {
+        seq: 2,
+        encoded: b"two".to_vec(),
+    };
+    let gone = StoredUpdate {
+        seq: 3,
+        ..two.clone()
+    };
+    let refused = updates.replace("lore", Some(99), std::slice::from_ref(&two));
+    let refused = refused.await.unwrap_err();
+    assert!(matches!(refused, StoreError::Fenced { .. }), "{refused}");
+    let read = async || updates.read("lore", 1, 9, 1 << 20).await.unwrap();
+    assert_eq!(read().await, stored);
+    updates
+        .replace("lore", None, &[two.clone(), gone])
+        .await
+        .unwrap();
+    stored[1] = two;
+    assert_eq!(read().await, stored);
+    let unknown = updates.replace("nope", None, &stored).await.unwrap_err();
+    assert!(unknown.to_string().contains("nope"), "{unknown}");
 }
 
 async fn the_version_stored_last_is_not_stored_again(site: Site) {

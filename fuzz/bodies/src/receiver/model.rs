@@ -6,7 +6,10 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use flexicast::ack::{MAX_RANGES, PathAck};
-use flexicast::control::{Control, ControlReader, Credential, Endpoint};
+use flexicast::authentication::{
+    AuthenticationParameters, PACKET_TAG_LEN, PacketSigner, TagKey, put_tags,
+};
+use flexicast::control::{self, Control, ControlReader, Credential, Endpoint};
 use flexicast::merge::MAX_BUFFERED;
 use flexicast::protect::{Algorithm, FlowSecret, HEADER_LEN, OVERHEAD, PacketKey};
 use flexicast::receiver::{
@@ -17,7 +20,10 @@ use uuid::Uuid;
 
 pub const NAMES: [&str; 2] = ["lore", "news"];
 pub const INCARNATIONS: [Uuid; 2] = [Uuid::from_u128(1), Uuid::from_u128(2)];
-pub const FLOWS: [FlowId; 2] = [FlowId([0x40; 8]), FlowId([0x41; 8])];
+pub const FLOWS: [FlowId; 3] = [FlowId([0x40; 8]), FlowId([0x41; 8]), FlowId([0x42; 8])];
+/// The flow whose packets are authenticated.
+pub const AUTHENTICATED: usize = 2;
+const TAG_FLOW: FlowId = FlowId([0x43; 8]);
 /// The most messages and other events that wait, with room for a few of each.
 const MAX_EVENTS: usize = 4_000;
 
@@ -57,6 +63,30 @@ pub fn endpoints() -> Vec<Endpoint> {
     }]
 }
 
+/// Proof that a packet is the source's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Proof {
+    None,
+    Signature,
+    /// A signature by another key.
+    WrongSignature,
+    /// Tags of the packet at this place among those that were sent.
+    TagsOf(usize),
+    /// Tags of no packet.
+    WrongTags,
+}
+
+/// Packet that was sent.
+#[derive(Clone)]
+struct Sent {
+    packet: Vec<u8>,
+    flow: usize,
+    pn: u64,
+    proof: Proof,
+    /// Whether its tags have come.
+    is_tagged: bool,
+}
+
 pub struct Model {
     pub receiver: Receiver,
     pub now: Instant,
@@ -64,7 +94,7 @@ pub struct Model {
     time_left: Duration,
     pub announce_sequence: u64,
     pub notice_sequence: u64,
-    pub next_pn: [u64; 2],
+    pub next_pn: [u64; 3],
     /// The next update of each channel that the application waits for.
     pub expected: [u64; 2],
     /// Something false was said of a channel's updates: only their order is checked from then on.
@@ -72,7 +102,15 @@ pub struct Model {
     control: ControlReader,
     state_sequences: BTreeMap<FlowId, u64>,
     keys: Vec<PacketKey>,
-    sent: Vec<(Vec<u8>, usize, u64)>,
+    sent: Vec<Sent>,
+    signers: [PacketSigner; 2],
+    /// Number and key of the receiver's tags.
+    tagged: Option<(u32, TagKey)>,
+    tag_packets: u64,
+    /// The source said something that this model does not know.
+    raw: bool,
+    /// Packets that were taken by their signature, and packets of tags by which others were.
+    pub proved: (u64, u64),
     /// Packets that were taken, by path.
     taken: BTreeMap<PathId, Vec<u64>>,
     /// Requests of this connection: channel, seq, reason.
@@ -114,7 +152,7 @@ impl Model {
             time_left: Duration::from_secs(60),
             announce_sequence: 0,
             notice_sequence: 0,
-            next_pn: [u64::from(kind) << 26, 0],
+            next_pn: [u64::from(kind) << 26, 0, 0],
             expected: [if cursor.is_some() { 21 } else { 1 }, 1],
             lied: [false; 2],
             control: ControlReader::new(),
@@ -123,6 +161,12 @@ impl Model {
                 .map(|n| PacketKey::new(algorithm(n), &secret(n)).expect("a key"))
                 .collect(),
             sent: Vec::new(),
+            signers: [9, 10]
+                .map(|seed| PacketSigner::new(&FlowSecret::from([seed; 32])).expect("a key")),
+            tagged: None,
+            tag_packets: 0,
+            raw: false,
+            proved: (0, 0),
             taken: BTreeMap::new(),
             asked: BTreeSet::new(),
             next_stream: 1003,
@@ -140,6 +184,32 @@ impl Model {
         if self.receiver.on_control(bytes, self.now).is_err() {
             self.reconnect();
         }
+    }
+
+    /// Control bytes from anywhere.
+    pub fn raw_control(&mut self, bytes: &[u8]) {
+        self.raw = true;
+        self.control(bytes);
+    }
+
+    /// Returns what authenticates the packets of a flow.
+    pub fn parameters(&self, f: usize) -> Option<AuthenticationParameters> {
+        (f == AUTHENTICATED).then(|| AuthenticationParameters {
+            tag_flow: TAG_FLOW,
+            key: self.signers[0].key(),
+        })
+    }
+
+    /// The receiver gets a key for tags, in the place of the one before.
+    pub fn give_tag_key(&mut self) {
+        let receiver = self.tagged.as_ref().map_or(1, |(number, _)| number + 1);
+        let secret = FlowSecret::from([receiver as u8; 32]);
+        self.tagged = Some((receiver, TagKey::new(&secret).expect("a key")));
+        self.frame(Control::TagKey(control::TagKey {
+            flow: FLOWS[AUTHENTICATED],
+            receiver,
+            secret,
+        }));
     }
 
     /// The connection breaks and another one comes.
@@ -195,15 +265,59 @@ impl Model {
         let phase = (sequence & 1 == 1) != wrong_phase;
         let len = self.keys[sequence as usize].seal(FLOWS[f], pn, phase, &mut packet, end);
         assert_eq!(len, Some(packet.len()));
-        self.sent.push((packet, f, pn));
+        self.send(packet, (f, pn), Proof::None);
+    }
+
+    fn send(&mut self, packet: Vec<u8>, (flow, pn): (usize, u64), proof: Proof) {
+        self.sent.push(Sent {
+            packet,
+            flow,
+            pn,
+            proof,
+            is_tagged: false,
+        });
+    }
+
+    /// Signs the newest packet, perhaps with another key.
+    pub fn sign(&mut self, is_right: bool) {
+        if let Some(newest) = self.sent.last_mut() {
+            self.signers[usize::from(!is_right)].sign_packet(&mut newest.packet, 0);
+            newest.proof = match is_right {
+                true => Proof::Signature,
+                false => Proof::WrongSignature,
+            };
+        }
+    }
+
+    /// Makes tags of the newest packet, or wrong ones.
+    pub fn tag(&mut self, sequence: u64, is_right: bool) {
+        let (Some(newest), Some((number, key))) = (self.sent.last(), &mut self.tagged) else {
+            return;
+        };
+        let pn = newest.pn;
+        let right = key.tag(pn, &newest.packet).expect("a tag");
+        let (tag, proof) = match is_right {
+            true => (right, Proof::TagsOf(self.sent.len() - 1)),
+            false => ([0xee; PACKET_TAG_LEN], Proof::WrongTags),
+        };
+        let mut packet = vec![0; HEADER_LEN];
+        put_tags(&mut packet, 1_000, pn, &[(*number, tag)]);
+        let end = packet.len();
+        packet.resize(end + OVERHEAD - HEADER_LEN, 0);
+        let mut key = PacketKey::for_tags(algorithm(sequence), &secret(sequence)).expect("a key");
+        let phase = sequence & 1 == 1;
+        let len = key.seal(TAG_FLOW, self.tag_packets, phase, &mut packet, end);
+        assert_eq!(len, Some(packet.len()));
+        self.tag_packets += 1;
+        self.send(packet, (AUTHENTICATED, pn), proof);
     }
 
     /// Delivers a packet that was sealed before.
     pub fn again(&mut self, back: usize, copied: bool, damage: Option<(u16, u8)>) {
-        let Some((packet, f, pn)) = self.sent.iter().rev().nth(back) else {
+        let Some(place) = self.sent.len().checked_sub(back + 1) else {
             return;
         };
-        let (mut packet, f, pn) = (packet.clone(), *f, *pn);
+        let mut packet = self.sent[place].packet.clone();
         let mut intact = true;
         if let Some((at, xor)) = damage {
             let at = usize::from(at) % packet.len();
@@ -215,18 +329,47 @@ impl Model {
         } else {
             Rung::Multicast
         };
-        self.datagram(rung, packet, intact.then_some((f, pn)));
+        self.datagram(rung, packet, intact.then_some(place));
     }
 
-    pub fn datagram(&mut self, rung: Rung, mut packet: Vec<u8>, sealed: Option<(usize, u64)>) {
+    pub fn datagram(&mut self, rung: Rung, mut packet: Vec<u8>, place: Option<usize>) {
         let known = self.receiver.knows_flow(&packet);
         let input = self.receiver.on_flow_datagram(rung, &mut packet, self.now);
         assert!(known || input == FlowInput::UnknownFlow);
+        if let Some(Proof::TagsOf(of)) = place.map(|place| self.sent[place].proof) {
+            self.sent[of].is_tagged = true;
+        }
         if input == FlowInput::Accepted {
-            let (f, pn) = sealed.expect("only what was sealed is taken");
-            let path = PathId::new(f as u64 + 1, rung);
-            let taken = self.taken.entry(path).or_default();
-            taken.push(pn);
+            let place = place.expect("only what was sealed is taken");
+            self.taken(place, rung);
+        }
+    }
+
+    /// A packet was taken, or others by a packet of tags: only the source's.
+    fn taken(&mut self, place: usize, rung: Rung) {
+        let Sent {
+            flow,
+            pn,
+            proof,
+            is_tagged,
+            ..
+        } = self.sent[place];
+        // A packet that waited may have come by any path.
+        let mut rungs = vec![rung];
+        match proof {
+            Proof::Signature => self.proved.0 += 1,
+            Proof::TagsOf(_) => {
+                self.proved.1 += 1;
+                rungs = vec![Rung::Multicast, Rung::Replicated];
+            }
+            _ => assert!(
+                self.raw || is_tagged || flow != AUTHENTICATED,
+                "a packet without a proof is taken: {proof:?}"
+            ),
+        }
+        for rung in rungs {
+            let path = PathId::new(flow as u64 + 1, rung);
+            self.taken.entry(path).or_default().push(pn);
         }
     }
 

@@ -1,6 +1,6 @@
 //! Model of a source's owner, with invariants that hold for any behaviour of receivers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -79,6 +79,8 @@ pub struct Model {
     pub gives_secrets: bool,
     /// Flows that were made so far.
     pub flows: u64,
+    /// Numbers of receivers that were given keys for tags.
+    tagged: BTreeSet<(FlowId, u32)>,
     peers: BTreeMap<SessionId, Peer>,
     /// The oldest update that is stored.
     first: [u64; CHANNELS],
@@ -139,6 +141,7 @@ impl Model {
             ],
             fetches_fail: false,
             gives_secrets: true,
+            tagged: BTreeSet::new(),
             flows: 0,
             peers: BTreeMap::new(),
             first: [1; CHANNELS],
@@ -373,7 +376,7 @@ impl Model {
                 } => Some((*seq, *offset, *len as u64)),
                 _ => None,
             });
-            let pn = packet.pn.expect("a number");
+            let Some(pn) = packet.pn else { continue };
             let before = self.sent.insert((packet.flow, pn), carried.collect());
             assert!(before.is_none(), "packet number {pn} is used twice");
         }
@@ -444,6 +447,10 @@ impl Model {
                     let algorithm = Algorithm::from_suite(key.algorithm).expect("an algorithm");
                     let sealer = FeedbackSealer::new(key.id, algorithm, &key.secret);
                     peer.feedback = Some(sealer.expect("a key"));
+                }
+                Control::TagKey(key) => {
+                    let is_new = self.tagged.insert((key.flow, key.receiver));
+                    assert!(is_new && peer.asked.contains_key(&key.flow));
                 }
                 Control::Heard(flow) => {
                     assert!(peer.feedback.is_some() && peer.asked.contains_key(&flow));

@@ -17,7 +17,8 @@ use super::{Keep, values};
 
 /// Form of a further channel.
 const FORM: &str = "write NAME,feed=URL and then, separated by commas, what differs from the first \
-                    channel: group=LIST, rate=RATE, private. For example: \
+                    channel: group=LIST, rate=RATE, private, packet-authentication=TYPE. \
+                    For example: \
                     news,feed=https://example.org/feed.atom,group=232.70.70.9:4434,rate=5M";
 
 const OWN_GROUPS: &str = "give it its own with group=LIST or groups = \"LIST\"";
@@ -68,7 +69,8 @@ pub struct ChannelArguments {
     #[arg(require_equals = true, default_missing_value = "true")]
     pub private: Option<bool>,
     /// Prove for each packet of the flow that the source sent it: by a signature, by tags for each
-    /// receiver, or by auto: tags for up to 30 receivers, signatures for more [default: none]
+    /// receiver, or by auto: tags for up to 30 receivers, signatures for more. Or sign each update
+    /// of the flow alone: stream [default: none]
     #[arg(long, value_name = "TYPE", value_parser = one_of(AuthenticationType::WORDS))]
     pub packet_authentication: Option<AuthenticationType>,
     /// Updates to keep: a number, an age, or both: 100000, 30d, 100000,30d; or all, or default for
@@ -167,7 +169,9 @@ pub(super) fn spec(text: &str) -> Result<ChannelTable, String> {
     let mut words = vec![format!("--name={name}")];
     for part in parts {
         match (part.split_once('='), words.as_mut_slice()) {
-            (Some(("feed" | "rate", _)), _) => words.push(format!("--{part}")),
+            (Some(("feed" | "rate" | "packet-authentication", _)), _) => {
+                words.push(format!("--{part}"))
+            }
             (Some(("group", groups)), _) => words.push(format!("--groups={groups}")),
             (None, _) if part == "private" => words.push("--private".to_owned()),
             // Addresses and lists have commas.

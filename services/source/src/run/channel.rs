@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use flexicast_tokio::source::{Absence, ChannelConfig, FlowEndpoint};
 use netio::HostAddress;
 use signing::{Endorsement, Era, Lineage, VerifyingKey};
@@ -17,6 +17,7 @@ use tracing::{error, info, warn};
 use super::context::Context;
 use super::feeds::Feeds;
 use super::flow::{self, FlowParameters};
+use super::unsigned;
 #[cfg(feature = "fault-injection")]
 use crate::faults::adopt;
 use crate::publish::{LeaseGuard, LeaseLoss, Publisher, PublisherEnd, PublisherParts};
@@ -138,6 +139,14 @@ impl Channel {
         let key = context.signer.key();
         let eras = context.store.signing_eras().begin(name, fence, &key.0);
         let lineage = lineage(name, &eras.await?)?;
+        if let Some(era) = lineage.eras().last() {
+            let head = adopted.channel.head;
+            let signing = unsigned::sign(&context.store, (name, fence), head, era, &context.signer);
+            tokio::select! {
+                signed = signing => signed?,
+                lost = lease.keep(&context.store) => bail!("the lease was lost: {lost}"),
+            }
+        }
         let keys = context.store.signing_keys().list().await?;
         let endorsements = keys.iter().flat_map(|key| &key.endorsements);
         let endorsements = endorsements.filter_map(endorsement).collect();

@@ -96,6 +96,7 @@ fn authentication(kind: AuthenticationType) -> Option<PacketAuthentication> {
     match kind {
         AuthenticationType::None => None,
         AuthenticationType::Signature => Some(PacketAuthentication::Signature),
+        AuthenticationType::Stream => Some(PacketAuthentication::Stream),
         AuthenticationType::Tags => Some(PacketAuthentication::Tags),
         AuthenticationType::Auto => Some(PacketAuthentication::Auto {
             tags_up_to: TAGS_UP_TO,

@@ -16,6 +16,7 @@ mod relays;
 mod service;
 mod startup;
 mod supervisor;
+mod unsigned;
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;

@@ -149,3 +149,72 @@ async fn after_a_restore_another_key_can_vouch_for_the_old_one() {
     receiver.update(1).await;
     running.terminate();
 }
+
+/// A source of a version before signatures has the channel for a while, and signs nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_older_source_stored_is_signed_by_the_next_one() {
+    const OLDER: usize = 150;
+    let site = Site::new(None);
+    let feed = Feed::with(3);
+    let listen = ports::free().to_string();
+    let start = || Running::start(source_at(&listen, &site.data(), &feed));
+    let running = start();
+    let mut pinned = Listening::start(configuration(&site.data()));
+    pinned.update(3).await;
+    running.terminate();
+
+    let store = store::open_file(&site.data().join("flexfeed.db"))
+        .await
+        .unwrap();
+    let signed = store.updates().read("lore", 3, 1, 1).await.unwrap();
+    let drafts: Vec<_> = (0..OLDER)
+        .map(|index| store::Draft {
+            entry_id: format!("urn:x-older:{index}"),
+            hash: [7; 32],
+            kind: store::Kind::Created,
+            index,
+        })
+        .collect();
+    let channel = store.channels().open("lore").await.unwrap();
+    let url = feed.url.clone();
+    let encode = |seq: u64, draft: &store::Draft| {
+        let entry = ::feed::Entry {
+            id: draft.entry_id.clone(),
+            ..::feed::Entry::default()
+        };
+        let now = jiff::Timestamp::now();
+        ::feed::payload::encode(
+            &entry,
+            ::feed::Kind::Created,
+            &url,
+            channel.incarnation,
+            seq,
+            now,
+        )
+    };
+    let updates = store.updates();
+    updates
+        .append("lore", &url, None, &drafts, None, &encode)
+        .await
+        .unwrap();
+
+    let running = start();
+    feed.grow(1);
+    let last = 3 + OLDER as u64 + 1;
+    pinned.update(last).await;
+    assert_eq!(pinned.seqs, (1..=last).collect::<Vec<_>>());
+    let all = store
+        .updates()
+        .read("lore", 1, 1000, usize::MAX)
+        .await
+        .unwrap();
+    for update in &all {
+        let header = signing::header_len(&update.encoded);
+        assert!(header.is_some(), "update {} is not signed", update.seq);
+    }
+    assert_eq!(all[2], signed[0], "what was signed stays as it is");
+    let log = running.log();
+    assert!(log.contains("signing what an older source stored"), "{log}");
+    assert!(log.contains(&format!("updates={OLDER}")), "{log}");
+    running.terminate();
+}

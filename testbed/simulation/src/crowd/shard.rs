@@ -217,6 +217,7 @@ impl Shard {
                 path,
                 key_sequence,
                 cause: None,
+                largest: None,
             })
         };
         let (join, path) = (state(Action::Join, 1, PathId::UNICAST, 0), self.path);

@@ -28,6 +28,7 @@ fn every_broken_promise_is_noticed() {
             Fault::NeverClosed => &[Promise::Memory],
             Fault::DeafTimers => &[Promise::Timers],
             Fault::LossyStreams => &[Promise::Protocol, Promise::Delivery],
+            Fault::PacketsBelieved => &[Promise::Protocol, Promise::Bytes],
             Fault::RelayedIsNative | Fault::NoOtherRelay => &[Promise::Rung],
             Fault::Dice => &[Promise::Determinism],
         };

@@ -40,6 +40,12 @@ fn a_thousand_seeds_keep_every_promise() {
         ("messages", 5000),
         ("resyncs", 100),
         ("closed with 3", 100),
+        ("packets signed", 20_000),
+        ("packets of tags", 30_000),
+        ("from tags to signatures", 50),
+        ("from signatures to tags", 25),
+        ("forged packets of tags", 400),
+        ("replayed packets", 400),
     ];
     for (what, least) in expected {
         let times = summary.seen.get(what).copied().unwrap_or(0);

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use feed::{Entry, Kind, payload};
+use flexicast::signing::Signer;
 use jiff::Timestamp;
 use testbed::delivery::{Delivery, check_once_in_order};
 use testbed::lab::Multicast;
@@ -14,6 +15,7 @@ use testbed::scenario::{CHANNEL, PATIENCE, Plan, QUICK_ACK_MS, Stage, now_ms};
 use testbed::waiting::pause;
 
 use crate::figures::{Figures, median};
+use crate::intake;
 
 /// All figures of this file.
 pub const NAMES: [&str; 3] = [
@@ -175,7 +177,10 @@ fn fill(stage: &Stage) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
-    runtime.block_on(store_updates(&data.join("flexfeed.db")))?;
+    let seed = std::fs::read(data.join("signing.key")).context("reading the signing key")?;
+    let seed = seed.as_slice().try_into().context("a seed of 32 bytes")?;
+    let signer = Signer::from_seed(seed)?;
+    runtime.block_on(store_updates(&data.join("flexfeed.db"), &signer))?;
     for name in ["flexfeed.db", "flexfeed.db-wal", "flexfeed.db-shm"] {
         let path = data.join(name);
         if path.exists() {
@@ -185,7 +190,7 @@ fn fill(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-async fn store_updates(database: &Path) -> Result<()> {
+async fn store_updates(database: &Path, signer: &Signer) -> Result<()> {
     let store = store::open_file(database).await?;
     let channel = store.channels().open(CHANNEL).await?;
     let feeds = store.feeds().list(Some(CHANNEL)).await?;
@@ -206,7 +211,9 @@ async fn store_updates(database: &Path) -> Result<()> {
             entry.xml = entry.xml.replacen(&entry.id, &draft.entry_id, 1);
             entry.id.clone_from(&draft.entry_id);
             let now = Timestamp::now();
-            payload::encode(&entry, Kind::Created, &url, channel.incarnation, seq, now)
+            let incarnation = channel.incarnation;
+            let content = payload::encode(&entry, Kind::Created, &url, incarnation, seq, now);
+            intake::signed(signer, CHANNEL, incarnation, seq, &content)
         };
         store
             .updates()

@@ -204,6 +204,24 @@ impl Transport for Counter {
     }
 }
 
+/// Returns the signed update. One that could not be signed is empty, which shows.
+pub(super) fn signed(
+    signer: &Signer,
+    channel: &str,
+    incarnation: Uuid,
+    seq: u64,
+    content: &[u8],
+) -> Vec<u8> {
+    let statement = Statement {
+        channel,
+        incarnation,
+        seq,
+        deadline_ms: 0,
+    };
+    let signed = signer.sign(&statement, &rand::random(), content);
+    signed.unwrap_or_default()
+}
+
 /// Updates per second that are stored, signed with this key, marked and handed to the transport,
 /// each transaction after the one before.
 pub(super) async fn publish(
@@ -270,17 +288,8 @@ pub(super) async fn publish(
             };
             let now = Timestamp::now();
             let content = payload::encode(&entry, Kind::Created, FEED, incarnation, seq, now);
-            let statement = Statement {
-                channel: CHANNEL,
-                incarnation,
-                seq,
-                deadline_ms: 0,
-            };
             match signer {
-                // One that could not be signed would show as one that is shorter.
-                Some(signer) => signer
-                    .sign(&statement, &rand::random(), &content)
-                    .unwrap_or_default(),
+                Some(signer) => signed(signer, CHANNEL, incarnation, seq, &content),
                 None => content,
             }
         };

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
-use flexicast::authentication::{AuthenticationConfig, PacketAuthentication, PacketSigner};
+use flexicast::authentication::{AuthenticationConfig, PacketAuthentication};
 use flexicast::control::{Credential, Endpoint};
 use flexicast::flow::{FlowConfig, RateControl};
 use flexicast::protect::{Algorithm, FlowSecret};
@@ -95,27 +95,41 @@ pub fn measure(figures: &mut Figures) -> Result<()> {
 fn side_by_side(parcel: &Parcel) -> Result<(Cost, Cost)> {
     let (pair, algorithm) = Maker::new()?.connect()?;
     Ok((
-        by_flow(Ends::joined(Setup::plain(algorithm))?, parcel, PIECE)?.received,
+        by_flow(Ends::joined(Setup::plain(algorithm))?, parcel, PIECE, 1)?.received,
         by_quiche(pair, parcel)?,
     ))
 }
 
-/// Delivers the parcel as updates of `size` bytes by a flow, one after the other. Timed are the
+/// Delivers the parcel as updates of `size` bytes by a flow, `batch` of them at a time. Timed are the
 /// source, as it makes the packets, and one receiver: its packets, its timers, the updates that it
 /// hands out and its acknowledgements.
-pub(super) fn by_flow(mut ends: Ends, parcel: &Parcel, size: usize) -> Result<FlowCost> {
+pub(super) fn by_flow(
+    mut ends: Ends,
+    parcel: &Parcel,
+    size: usize,
+    batch: usize,
+) -> Result<FlowCost> {
     let (mut watch, mut making) = (Stopwatch::new(), Stopwatch::new());
     let (mut offered, mut seq, mut packets) = (0, 0, 0);
     let mut train = vec![vec![0; UDP_PAYLOAD]; TRAIN];
-    while let Some(update) = parcel.piece_of(offered, size) {
-        offered += update.len();
-        seq += 1;
-        // An update is signed when it is stored, long before.
-        let update = ends.sign(seq, update)?;
-        let (source, signing, mut now) = (&mut ends.source, &ends.signing, ends.now);
-        let (sent, update) = making.time(|| {
-            let update = signing.sign_stream(seq, update);
-            source.publish(0, seq, update.clone());
+    loop {
+        let mut updates = Vec::with_capacity(batch);
+        while updates.len() < batch
+            && let Some(update) = parcel.piece_of(offered, size)
+        {
+            offered += update.len();
+            seq += 1;
+            // An update is signed when it is stored, long before.
+            updates.push((seq, ends.sign(seq, update)?));
+        }
+        if updates.is_empty() {
+            break;
+        }
+        let (source, mut now) = (&mut ends.source, ends.now);
+        let sent = making.time(|| {
+            for (seq, update) in &updates {
+                source.publish(0, *seq, update.clone());
+            }
             let mut sent = 0;
             loop {
                 if sent == train.len() {
@@ -129,7 +143,7 @@ pub(super) fn by_flow(mut ends: Ends, parcel: &Parcel, size: usize) -> Result<Fl
                     // The token bucket of a flow without a limit is not without an end.
                     now += BURST_TIME;
                 } else {
-                    break (sent, update);
+                    break sent;
                 }
             }
         });
@@ -139,14 +153,11 @@ pub(super) fn by_flow(mut ends: Ends, parcel: &Parcel, size: usize) -> Result<Fl
         let (first, others) = ends.receivers.split_at_mut(1);
         for receiver in others {
             let mut copies = sent.to_vec();
-            receive(receiver, &mut copies, seq, &update, now)?;
+            receive(receiver, &mut copies, &updates, now)?;
         }
         let mut got = Ok(());
         for receiver in first {
-            got = watch.time(|| {
-                receive(receiver, sent, seq, &update, now)?;
-                signing.verify_stream(seq, &update)
-            });
+            got = watch.time(|| receive(receiver, sent, &updates, now));
         }
         got?;
         ends.step()?;
@@ -160,12 +171,11 @@ pub(super) fn by_flow(mut ends: Ends, parcel: &Parcel, size: usize) -> Result<Fl
     })
 }
 
-/// Has a receiver take the packets of an update, which it has to hand out then.
+/// Has a receiver take the packets of these updates, which it has to hand out then.
 fn receive(
     receiver: &mut Receiver,
     packets: &mut [Vec<u8>],
-    seq: u64,
-    update: &Bytes,
+    updates: &[(u64, Bytes)],
     now: Instant,
 ) -> Result<()> {
     for packet in packets {
@@ -174,18 +184,24 @@ fn receive(
         ensure!(is_taken, "a packet of the flow is {input:?}");
     }
     receiver.handle_timeout(now);
-    let Some((_, incarnation, output)) = receiver.poll_update() else {
-        bail!("the flow's receiver did not get update {seq}");
-    };
-    let Output::Update(got) = output else {
-        bail!("the flow's receiver got {output:?}");
-    };
-    ensure!(
-        (got.seq, &got.encoded, got.via) == (seq, update, Via::Flow),
-        "what the flow's receiver got is not what was sent"
-    );
+    for (seq, update) in updates {
+        let Some((_, incarnation, output)) = receiver.poll_update() else {
+            bail!("the flow's receiver did not get update {seq}");
+        };
+        let Output::Update(got) = output else {
+            bail!("the flow's receiver got {output:?}");
+        };
+        ensure!(
+            (got.seq, &got.encoded, got.via) == (*seq, update, Via::Flow),
+            "what the flow's receiver got is not what was sent"
+        );
+        let cursor = Cursor {
+            incarnation,
+            seq: *seq,
+        };
+        receiver.confirm(CHANNEL, cursor, now);
+    }
     ensure!(receiver.poll_update().is_none(), "an update came twice");
-    receiver.confirm(CHANNEL, Cursor { incarnation, seq }, now);
     Ok(())
 }
 
@@ -254,40 +270,13 @@ pub(super) enum Signing {
     Off,
     /// A header in front of each, made when it is stored.
     Header(Signer),
-    /// A signature behind each, made when it is sent: MCQUIC's per-stream type.
-    Stream(PacketSigner),
-}
-
-impl Signing {
-    fn sign_stream(&self, seq: u64, update: Bytes) -> Bytes {
-        match self {
-            Signing::Stream(signer) => {
-                let signature = signer.sign_stream(seq, &update);
-                [&update[..], &signature].concat().into()
-            }
-            Signing::Off | Signing::Header(_) => update,
-        }
-    }
-
-    fn verify_stream(&self, seq: u64, update: &[u8]) -> Result<()> {
-        if let Signing::Stream(signer) = self {
-            let (content, signature) = update
-                .split_last_chunk()
-                .context("an update without a signature")?;
-            ensure!(
-                signer.key().signed_stream(seq, content, signature),
-                "the signature of update {seq} is wrong"
-            );
-        }
-        Ok(())
-    }
 }
 
 /// Ends of a flow, before they are joined.
 pub(super) struct Setup {
     pub(super) algorithm: Algorithm,
     pub(super) signing: Signing,
-    /// Authentication of the flow's packets.
+    /// Authentication of the flow.
     pub(super) packets: Option<PacketAuthentication>,
     pub(super) receivers: usize,
 }

@@ -879,7 +879,7 @@ export interface components {
             key_sequence: number | null;
             /** @description Origin: `flags` (the source's settings) or `managed` (a command, or the console). */
             origin: string;
-            /** @description Authentication of its flow's packets: `none`, `signature`, `tags` or `auto`. */
+            /** @description Authentication of its flow: `none`, `signature`, `tags`, `auto` or `stream`. */
             packet_authentication: string;
             /** @description Whether packets sent before a receiver joined are hidden from it. */
             private: boolean;
@@ -1466,8 +1466,9 @@ export interface components {
              */
             name: string;
             /**
-             * @description Authentication of its flow's packets: `signature` behind each, `tags` for each receiver,
-             *     `auto` for tags with few receivers and signatures with more, or `none`, the default.
+             * @description Authentication of its flow: a `signature` behind each packet, `tags` for each receiver,
+             *     `auto` for tags with few receivers and signatures with more, `stream` for a signature behind
+             *     each update, or `none`, the default.
              * @default null
              */
             packet_authentication?: string | null;

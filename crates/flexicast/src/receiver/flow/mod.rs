@@ -16,6 +16,7 @@ mod participation;
 mod probe;
 mod proof;
 mod replication;
+mod suspicion;
 mod tunnel;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -28,7 +29,7 @@ use zeroize::Zeroizing;
 use super::timer::{FlowTimer, Timer, TimerTable, TunnelTimer};
 use super::{Channel, Receiver, ReceiverEvent, Rungs};
 use crate::ack::{AckTracker, PathAck};
-use crate::authentication::Opener;
+use crate::authentication::{FlowAuthentication, Opener, PublicKey};
 use crate::control::{
     Action, Announce, Control, FeedbackKey, Key, RungNotice, State, TagKey, Window,
 };
@@ -41,6 +42,7 @@ use packet::{Arrival, InvalidPackets, SeenMessages};
 use participation::Participation;
 use proof::Proof;
 use replication::Replication;
+use suspicion::Suspicion;
 use tunnel::Tunnel;
 
 /// Maximum number of flows that a source may announce on one connection.
@@ -53,6 +55,7 @@ pub(super) struct Flow {
     /// Index of its channel.
     channel: usize,
     participation: Participation,
+    suspicion: Suspicion,
     membership: Membership,
     native: NativeJoin,
     tunnel: Tunnel,
@@ -61,6 +64,8 @@ pub(super) struct Flow {
     keys: Keys,
     /// Authentication of its packets, as the flow was first announced: it does not change.
     opener: Option<Opener<Arrival>>,
+    /// Key that signs its streams, if they are signed; it does not change either.
+    stream_key: Option<PublicKey>,
     feedback: Feedback,
     trackers: BTreeMap<PathId, AckTracker>,
     messages: SeenMessages,
@@ -83,11 +88,18 @@ struct Sequences {
 
 impl Flow {
     fn new(announce: Announce, channel: usize, next: u64) -> Self {
+        let (opener, stream_key) = match announce.authentication {
+            Some(FlowAuthentication::Packets(parameters)) => (Some(Opener::new(parameters)), None),
+            Some(FlowAuthentication::Streams(key)) => (None, Some(key)),
+            None => (None, None),
+        };
         Flow {
-            opener: announce.authentication.map(Opener::new),
+            opener,
+            stream_key,
             announce,
             channel,
             participation: Participation::default(),
+            suspicion: Suspicion::default(),
             membership: Membership::Unicast,
             native: NativeJoin::default(),
             tunnel: Tunnel::default(),
@@ -110,6 +122,11 @@ impl Flow {
     /// Returns the announced heartbeat interval.
     pub(super) fn heartbeat(&self) -> Duration {
         self.announce.heartbeat
+    }
+
+    /// Whether its updates are signed as a whole.
+    pub(super) fn signs_streams(&self) -> bool {
+        self.stream_key.is_some()
     }
 
     /// Takes back invalid updates that were found to be valid.
@@ -244,6 +261,9 @@ impl FlowDriver<'_> {
         flow.sequences.state += 1;
         let key_sequence = flow.keys.sequence().unwrap_or(0);
         flow.sequences.reported_key = key_sequence;
+        let tracker = flow.trackers.get(&path);
+        let largest = tracker.filter(|_| action == Action::Ready);
+        let largest = largest.and_then(AckTracker::largest);
         let state = State {
             flow: flow.announce.flow,
             sequence: flow.sequences.state,
@@ -251,6 +271,7 @@ impl FlowDriver<'_> {
             path,
             key_sequence,
             cause,
+            largest,
         };
         Control::State(state).encode(self.out);
     }
@@ -390,8 +411,10 @@ impl Receiver {
                 "more flows than a receiver takes",
             ));
         }
-        let next = self.channels[channel].merge.next();
-        self.flows.insert(id, Flow::new(announce, channel, next));
+        let merge = &mut self.channels[channel].merge;
+        let flow = Flow::new(announce, channel, merge.next());
+        merge.set_signed_streams(flow.signs_streams());
+        self.flows.insert(id, flow);
         self.drive(id, |flow| flow.join(now));
         Ok(())
     }

@@ -12,9 +12,10 @@ use crate::authentication::{Held, SIGNATURE_LEN, Verdict, split_signature};
 use crate::control::Action;
 use crate::frame::{Frame, Frames};
 use crate::merge::MergeStats;
-use crate::protect::{Opened, peek_flow_id};
+use crate::protect::{MAX_PACKETS, Opened, peek_flow_id};
 use crate::range::RangeSet;
 use crate::receiver::timer::{FlowTimer, Timer};
+use crate::receiver::trust::FailedCheck;
 use crate::receiver::{FlowInput, Receiver, ReceiverEvent};
 use crate::trace::{Outcome, PacketTrace, TracedFrame};
 use crate::{Ecn, FlowId, PathId, Rung};
@@ -182,7 +183,7 @@ impl Receiver {
 
     /// Takes a packet of tags, and the packets that waited for them.
     fn take_tags(&mut self, id: FlowId, datagram: &[u8], now: Instant) -> FlowInput {
-        let proved = self.drive(id, |flow| flow.open_tags(datagram));
+        let proved = self.drive(id, |flow| flow.open_tags(datagram, now));
         let Some(proved) = proved.flatten() else {
             return FlowInput::Unverified;
         };
@@ -235,16 +236,21 @@ impl Receiver {
 impl FlowDriver<'_> {
     /// Opens a packet of tags. Returns the packets that the source sent and that waited for one of
     /// them; `None` if it does not open.
-    fn open_tags(&mut self, datagram: &[u8]) -> Option<Vec<Held<Arrival>>> {
+    fn open_tags(&mut self, datagram: &[u8], now: Instant) -> Option<Vec<Held<Arrival>>> {
         if !self.flow.participation.reads() || self.flow.keys.is_empty() {
+            return None;
+        }
+        if !self.affords_checks(now) {
+            self.suspect(now);
             return None;
         }
         let Some(payload) = self.flow.keys.open_tags(datagram) else {
             self.channel.stats.reception.flow_invalid += 1;
             return None;
         };
-        let opener = self.flow.opener.as_mut()?;
-        Some(opener.take_tags(&payload))
+        let proved = self.flow.opener.as_mut()?.take_tags(&payload);
+        self.count_failed_tags(now);
+        Some(proved)
     }
 
     fn take_packet(
@@ -260,6 +266,11 @@ impl FlowDriver<'_> {
         if self.flow.keys.is_empty() {
             return FlowInput::UnknownFlow;
         }
+        if origin == Origin::Unproved && !self.affords_checks(arrival.now) {
+            self.suspect(arrival.now);
+            return FlowInput::Unchecked;
+        }
+        self.end_suspicion(arrival.now);
         let is_authenticated = self.flow.opener.is_some();
         let (datagram, unproved) = match is_authenticated && origin == Origin::Unproved {
             true => {
@@ -269,10 +280,27 @@ impl FlowDriver<'_> {
             }
             false => (datagram, None),
         };
+        let tag = datagram.last_chunk().copied();
         let Some((packet, sequence)) = self.open_packet(datagram) else {
             self.channel.stats.reception.flow_invalid += 1;
             return FlowInput::Unverified;
         };
+        let far = self.flow.keys.first_pn().saturating_add(2 * MAX_PACKETS);
+        if packet.pn >= far && !is_authenticated {
+            // No epoch is so long: by this number, true ones would be reconstructed wrong.
+            self.channel.stats.reception.forged += 1;
+            self.channel.stats.reception.flow_invalid += 1;
+            self.suspect(arrival.now);
+            return FlowInput::Forged;
+        }
+        // A forgery that shows in nothing else must not be a proof.
+        if self.flow.membership.path().is_none()
+            && !is_authenticated
+            && tag.is_some_and(|tag| self.flow.suspicion.contradicts(packet.pn, tag))
+        {
+            let heartbeat = self.flow.announce.heartbeat;
+            self.flow.suspicion.renew(heartbeat, arrival.now);
+        }
         if let Some(findings) = findings {
             findings.pn = Some(packet.pn);
             findings.key_sequence = sequence;
@@ -309,8 +337,9 @@ impl FlowDriver<'_> {
             Some(frame) => self.merge_frames(packet.pn, std::iter::once(frame)),
             None => self.merge_frames(packet.pn, Frames::new(packet.frames).flatten()),
         }
-        self.accepted(arrival, packet.pn, checked.ack_eliciting);
+        // First, so that a forged packet is no proof.
         self.judge(before, arrival.now);
+        self.accepted(arrival, packet.pn, checked.ack_eliciting);
         FlowInput::Accepted
     }
 
@@ -323,11 +352,17 @@ impl FlowDriver<'_> {
         signature: Option<[u8; SIGNATURE_LEN]>,
         arrival: Arrival,
     ) -> Option<FlowInput> {
+        #[cfg(feature = "fault-injection")]
+        if self.channel.packet_check_off {
+            return None;
+        }
         let opener = self.flow.opener.as_mut()?;
         let now = arrival.now;
         let verdict = opener.judge(pn, sealed, signature, arrival);
         let stats = &mut self.channel.stats;
         stats.untagged_packets += opener.take_untagged();
+        self.count_failed_tags(now);
+        let stats = &mut self.channel.stats;
         match verdict {
             Verdict::Authentic => None,
             Verdict::Held => Some(FlowInput::Held),
@@ -336,7 +371,7 @@ impl FlowDriver<'_> {
                 stats.reception.flow_invalid += 1;
                 stats.reception.forged += 1;
                 if signature.is_some() {
-                    self.count_failed_checks(1, now);
+                    self.count_failed_checks(1, FailedCheck::Signature, now);
                 }
                 Some(FlowInput::Forged)
             }
@@ -358,19 +393,29 @@ impl FlowDriver<'_> {
     /// is kept, though its number is not acknowledged again.
     fn merge_again(&mut self, frames: &[u8]) {
         for frame in Frames::new(frames).flatten() {
-            if let Frame::Stream {
-                seq,
-                offset,
-                data,
-                fin,
-            } = frame
-            {
-                let range = range_of(offset, data);
-                let total = fin.then_some(range.end);
-                if self.channel.merge.accepts(seq, range, fin) {
-                    self.channel.merge.add_flow(seq, offset, data, total);
+            match frame {
+                Frame::Stream {
+                    seq,
+                    offset,
+                    data,
+                    fin,
+                } => {
+                    let range = range_of(offset, data);
+                    let total = fin.then_some(range.end);
+                    if self.channel.merge.accepts(seq, range, fin) {
+                        self.channel.merge.add_flow(seq, offset, data, total);
+                    }
                 }
+                Frame::StreamSignature { seq, signature } => self.take_signature(seq, signature),
+                _ => {}
             }
+        }
+    }
+
+    /// Takes the signature of an update, on a flow that has them.
+    fn take_signature(&mut self, seq: u64, signature: &[u8; SIGNATURE_LEN]) {
+        if let Some(key) = self.flow.stream_key {
+            self.channel.merge.add_signature(seq, key, signature);
         }
     }
 
@@ -394,14 +439,19 @@ impl FlowDriver<'_> {
             };
             ack_eliciting |= frame.is_ack_eliciting();
             only = (place == 0).then_some(frame);
-            if let Frame::Stream {
-                seq,
-                offset,
-                data,
-                fin,
-            } = frame
-                && !self.channel.merge.accepts(seq, range_of(offset, data), fin)
-            {
+            let accepts = match frame {
+                Frame::Stream {
+                    seq,
+                    offset,
+                    data,
+                    fin,
+                } => self.channel.merge.accepts(seq, range_of(offset, data), fin),
+                Frame::StreamSignature { seq, .. } if self.flow.signs_streams() => {
+                    self.channel.merge.accepts(seq, 0..0, false)
+                }
+                _ => true,
+            };
+            if !accepts {
                 self.channel.stats.no_room += 1;
                 return Err(FlowInput::NoRoom);
             }
@@ -439,6 +489,7 @@ impl FlowDriver<'_> {
                     self.flow.messages.insert(pn);
                     self.deliver_message(data);
                 }
+                Frame::StreamSignature { seq, signature } => self.take_signature(seq, signature),
                 Frame::Padding | Frame::Ping | Frame::Unknown { .. } => {}
             }
         }
@@ -478,9 +529,13 @@ impl FlowDriver<'_> {
             true => Duration::ZERO,
             false => self.hold(),
         };
-        let tracker = self.flow.trackers.entry(path).or_default();
-        tracker.on_packet(pn, now, hold, ack_eliciting, owes);
-        tracker.on_mark(mark);
+        // Nothing counts for one that is no member and suspects the flow.
+        let is_suspect = self.flow.opener.is_none() && self.flow.suspicion.is_on();
+        if owes || !is_suspect {
+            let tracker = self.flow.trackers.entry(path).or_default();
+            tracker.on_packet(pn, now, hold, ack_eliciting, owes);
+            tracker.on_mark(mark);
+        }
         self.flow.membership.on_packet(path, now);
         match rung {
             Rung::Multicast => {
@@ -494,7 +549,15 @@ impl FlowDriver<'_> {
             Rung::Replicated | Rung::Unicast => {}
         }
         let better = rung < self.flow.rung() && !self.flow.participation.is_held();
-        if better && self.flow.proof.on_packet(path, pn, now) {
+        let proves = better && !self.flow.suspicion.is_on();
+        let is_again = self.flow.proof.is_reported(path);
+        if proves && self.flow.proof.on_packet(path, pn, now) {
+            if is_again {
+                // A forged number would be in each further READY.
+                let mut tracker = AckTracker::starting_at(pn);
+                tracker.on_packet(pn, now, hold, ack_eliciting, false);
+                self.flow.trackers.insert(path, tracker);
+            }
             self.report(Action::Ready, path, None);
         }
     }
@@ -507,27 +570,50 @@ impl FlowDriver<'_> {
             self.timers.set(Timer::Need, now);
         }
         let stats = self.channel.merge.stats();
+        if stats.forged > before.forged {
+            self.suspect(now);
+        }
         if stats.refetched > before.refetched {
             self.count_invalid(stats.refetched - before.refetched, now);
         }
         if stats.failed_checks > before.failed_checks {
-            self.count_failed_checks(stats.failed_checks - before.failed_checks, now);
+            let failed = stats.failed_checks - before.failed_checks;
+            self.count_failed_checks(failed, FailedCheck::Signature, now);
         }
     }
 
     fn count_invalid(&mut self, packets: u64, now: Instant) {
+        self.suspect(now);
         if self.flow.invalid.add(packets) {
             self.leave(now);
         }
     }
 
-    /// Counts failed checks of signed updates and packets. A receiver that leaves pays for no more of them,
-    /// and gets the updates by unicast.
-    fn count_failed_checks(&mut self, failed: u64, now: Instant) {
-        let limit = &mut self.channel.failed_checks;
-        limit.take(failed as usize);
-        if limit.ready_at(now) > now && self.flow.participation.reads() {
+    /// Counts failed checks of signed updates and of packets. A member that has paid for too many of
+    /// them gets the updates by unicast.
+    fn count_failed_checks(&mut self, failed: u64, check: FailedCheck, now: Instant) {
+        self.channel.failed_checks.take(failed, check);
+        let affords = self.affords_checks(now);
+        // On a flow whose packets are authenticated, a forged one proves nothing.
+        if !affords || self.flow.opener.is_none() {
+            self.suspect(now);
+        }
+        if !affords {
             self.leave(now);
+        }
+    }
+
+    /// Whether another check may fail.
+    fn affords_checks(&mut self, now: Instant) -> bool {
+        self.channel.failed_checks.affords(now)
+    }
+
+    fn count_failed_tags(&mut self, now: Instant) {
+        let opener = self.flow.opener.as_mut();
+        let failed = opener.map_or(0, |opener| opener.take_failed_tags());
+        if failed > 0 {
+            self.channel.stats.failed_tags += failed;
+            self.count_failed_checks(failed, FailedCheck::Tag, now);
         }
     }
 }

@@ -5,10 +5,10 @@ use std::time::Instant;
 use super::FlowDriver;
 use super::packet::InvalidPackets;
 use super::proof::Proof;
+use super::replication::AFTER_FALL_BACK;
 use crate::control::Action;
 use crate::receiver::ReceiverEvent;
 use crate::receiver::timer::{FlowTimer, Timer};
-use crate::receiver::trust::Loss;
 use crate::{Cause, PathId, Rung};
 
 /// Whether a receiver takes part in a flow.
@@ -110,34 +110,49 @@ impl FlowDriver<'_> {
         self.close_tunnel();
     }
 
-    /// Leaves a flow for a time: too much of what it brings is invalid or forged. One that the
-    /// source signs, whose updates or packets, is tried again soon, since nothing of that was handed
-    /// on.
+    /// Leaves a flow of which too much is invalid or forged.
     pub(super) fn leave(&mut self, now: Instant) {
-        let is_signed = self.channel.merge.is_signed() || self.flow.opener.is_some();
-        let (loss, cause) = match is_signed {
-            true => (Loss::Flood, Cause::Forged),
-            false => (Loss::Connection { tolerated: 0 }, Cause::FlowInvalid),
-        };
-        let jitter = self.jitter();
-        self.channel.trust.lose(loss, jitter, now);
         self.flow.invalid = InvalidPackets::since(self.channel.merge.next());
+        let is_authenticated = self.flow.opener.is_some() || self.flow.signs_streams();
+        match self.channel.merge.is_signed() || is_authenticated {
+            true => self.step_back(now),
+            false => self.abandon(now),
+        }
+    }
+
+    /// Ends the membership of a flow that the source signs, whose updates or packets: nothing
+    /// forged was handed on. The receiver goes on listening, and proves the flow again once it
+    /// brings no more of that.
+    fn step_back(&mut self, now: Instant) {
+        let Some(path) = self.flow.membership.leave() else {
+            return;
+        };
+        self.report(Action::Leave, path, Some(Cause::Forged));
+        self.flow.suspicion.left = Some(path);
+        self.moved(Rung::Unicast, Cause::Forged);
+        // Other rungs bring what this one brings: they are for later, should it bring nothing.
+        let later = now + AFTER_FALL_BACK.mul_f64(self.jitter());
+        self.want_replication(later);
+        self.want_tunnel(later, now);
+        // Packets that carried them may have been acknowledged without having arrived.
+        self.channel.merge.request_all_forged();
+    }
+
+    /// Leaves the flow of a source that signs nothing for a time, in which nothing of it is read.
+    fn abandon(&mut self, now: Instant) {
+        let jitter = self.jitter();
+        self.channel.trust.lose(0, jitter, now);
         // By a forged number, true ones would be reconstructed wrong after the return.
         self.flow.trackers.clear();
         self.flow.proof = Proof::default();
         // The source gives them again with the next first JOIN.
         self.flow.keys.clear();
-        if let Some(opener) = &mut self.flow.opener {
-            opener.clear();
-        }
         self.stop(FlowTimer::KeyDiscard);
         self.drop_tunnel();
-        self.report(Action::Leave, PathId::UNICAST, Some(cause));
+        self.report(Action::Leave, PathId::UNICAST, Some(Cause::FlowInvalid));
         if self.flow.membership.leave().is_some() {
-            self.moved(Rung::Unicast, cause);
+            self.moved(Rung::Unicast, Cause::FlowInvalid);
         }
-        // Packets that carried them may have been acknowledged without having arrived.
-        self.channel.merge.request_all_forged();
         self.stay_off(now);
     }
 }

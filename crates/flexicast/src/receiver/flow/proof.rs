@@ -30,6 +30,11 @@ impl Proof {
         self.reported.clear();
     }
 
+    /// Whether this path was reported.
+    pub(super) fn is_reported(&self, path: PathId) -> bool {
+        self.reported.contains_key(&path)
+    }
+
     /// Forgets the report of one path. Returns whether there was one.
     pub(super) fn forget_report(&mut self, path: PathId) -> bool {
         self.reported.remove(&path).is_some()

@@ -164,7 +164,7 @@ impl FlowDriver<'_> {
     }
 
     /// Opens the tunnel at `at`, unless it is open.
-    fn want_tunnel(&mut self, at: Instant, now: Instant) {
+    pub(super) fn want_tunnel(&mut self, at: Instant, now: Instant) {
         let possible = self.can_tunnel() && self.flow.participation.is_active();
         if possible && !self.flow.tunnel.is_open() {
             self.hasten_tunnel(at, now);

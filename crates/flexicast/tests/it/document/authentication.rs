@@ -3,6 +3,7 @@
 use data_encoding::HEXLOWER;
 use flexicast::FlowId;
 use flexicast::authentication::{PacketSigner, PublicKey, TagKey, Tags, put_tags};
+use flexicast::frame::{Frame, Frames, put_stream_signature};
 use flexicast::protect::{Algorithm, FlowSecret, HEADER_LEN, PacketKey, TAG_LEN};
 use ring::hkdf;
 use ring::signature::{ED25519, UnparsedPublicKey};
@@ -26,6 +27,25 @@ pub fn check_signed(vector: &Vector, packet: &[u8], key: PublicKey) {
     let (marked, signature) = datagram.split_at(packet.len());
     assert_eq!(marked[0], packet[0] | 0x20);
     let message = [b"flexfeed packet 1\0", marked].concat();
+    let key = UnparsedPublicKey::new(&ED25519, &key.0);
+    key.verify(&message, signature).unwrap();
+}
+
+/// Holds the crate to the frame with the signature of a whole update, and that to RFC 8032.
+pub fn check_stream(vector: &Vector, seq: u64, update: &[u8], key: PublicKey) {
+    let signer = PacketSigner::new(&secret(vector.bytes("seed"))).unwrap();
+    let signature = signer.sign_stream(seq, update);
+    assert!(
+        key.signed_stream(seq, update, &signature) && !key.signed_stream(7, update, &signature)
+    );
+    let mut frame = Vec::new();
+    assert!(put_stream_signature(&mut frame, 100, seq, &signature));
+    assert_eq!(HEXLOWER.encode(&frame), HEXLOWER.encode(&vector.hex()));
+    let signature = &signature;
+    let read = Frames::new(&frame).next();
+    assert_eq!(read, Some(Ok(Frame::StreamSignature { seq, signature })));
+
+    let message = [b"flexfeed stream 1\0", &seq.to_be_bytes()[..], update].concat();
     let key = UnparsedPublicKey::new(&ED25519, &key.0);
     key.verify(&message, signature).unwrap();
 }

@@ -204,6 +204,8 @@ pub struct Lab {
     /// Key that signs the updates that are published.
     pub signer: Option<Signer>,
     pub lineage: Vec<Era>,
+    /// Packets of the flow that do not reach a receiver, by its number.
+    pub drops: Option<fn(usize, &[u8]) -> bool>,
     /// The flow's packets are kept in `recorded`.
     pub recording: bool,
     pub recorded: Vec<Vec<u8>>,
@@ -297,6 +299,7 @@ impl Lab {
             old_source: false,
             signer: None,
             lineage: Vec::new(),
+            drops: None,
             recording: false,
             recorded: Vec::new(),
             queue: BTreeMap::new(),

@@ -123,6 +123,7 @@ impl Lab {
                 None => Ecn::NotEct,
             };
             let lost = node.loss > 0 && self.rng.random_range(0..100) < node.loss;
+            let lost = lost || self.drops.is_some_and(|drops| drops(i, packet));
             let lost = lost || node.max_payload.is_some_and(|most| packet.len() > most);
             let native = node.joined && node.multicast;
             let relayed = node.tunnel && node.relay;

@@ -304,7 +304,7 @@ fn further_channels_have_their_own_settings() {
         "--channel-spec",
         "bpf,group=239.1.1.1:9,[ff3e::9]:9,feed=http://b/ rust,feed=http://r/,group=",
         "--channel-spec",
-        "io,feed=http://i/",
+        "io,feed=http://i/,packet-authentication=tags",
     ])
     .unwrap();
     let names: Vec<_> = config.channels.iter().map(|c| c.name.as_str()).collect();
@@ -313,6 +313,8 @@ fn further_channels_have_their_own_settings() {
         panic!("{names:?}");
     };
     assert!(first.private && net.private && !bpf.private);
+    let packets = [first, net, io].map(|c| c.packet_authentication.as_str());
+    assert_eq!(packets, ["none", "none", "tags"]);
     assert_eq!((first.rate_bps, net.rate_bps), (10_000_000, 5_000_000));
     assert_eq!(net.feeds[0].address.shown, "https://example.org/a,b?x=1,2");
     let groups = |c: &ChannelSettings| {
@@ -340,6 +342,10 @@ fn wrong_further_channels_are_explained_without_their_secrets() {
         ("net,feed=http://h/,feed=http://u:hidden@h/", "twice"),
         ("net,feed=http://u:hidden@h/,rate=fast", "rate"),
         ("net,feed=http://u:hidden@h/,group=10.0.0.1:1", "multicast"),
+        (
+            "net,feed=http://u:hidden@h/,packet-authentication=all",
+            "is neither none nor signature",
+        ),
         ("lore,feed=http://u:hidden@h/", "two channels \"lore\""),
         (
             "net,feed=http://u:hidden@h/,group=232.70.70.1:4434",
