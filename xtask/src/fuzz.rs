@@ -22,8 +22,8 @@ const API_NEEDS: &str = "curl, python3 with venv (Debian: curl python3-venv), an
 
 /// Runs the targets that `arguments` name (all if none is), for as many seconds as they say.
 ///
-/// The sanitizers are left out because none of our code is unsafe; integer overflow and debug
-/// assertions are checked.
+/// The sanitizers are left out because hardly any code that the targets reach is unsafe (that of
+/// `erasure` is for Miri); integer overflow and debug assertions are checked.
 ///
 /// # Errors
 ///

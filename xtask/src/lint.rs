@@ -11,7 +11,7 @@ use crate::programs::select;
 use crate::{dependencies, programs, tools};
 
 /// The packages of the programs' libraries.
-const LIBRARIES: [&str; 10] = [
+const LIBRARIES: [&str; 11] = [
     "flexicast",
     "flexicast-tokio",
     "flexfeed-amt",
@@ -19,6 +19,7 @@ const LIBRARIES: [&str; 10] = [
     "flexfeed-netio",
     "flexfeed-feed",
     "flexfeed-signing",
+    "flexfeed-erasure",
     "flexfeed-store",
     "flexfeed-service",
     "flexfeed-console-site",

@@ -11,6 +11,7 @@ use std::sync::OnceLock;
 use bytes::Bytes;
 use flexicast::signing;
 
+mod erasure;
 mod feedback;
 mod feeds;
 mod link;
@@ -21,6 +22,7 @@ mod source;
 mod tunnel;
 mod wire;
 
+pub use erasure::{erasure, play_erasure};
 pub use feedback::{feedback, play_feedback};
 pub use feeds::{feed, opml, payload, xml};
 pub use link::link;
@@ -41,6 +43,7 @@ pub const TARGETS: &[Target] = &[
     ("amt_gateway", amt_gateway),
     ("amt_relay", amt_relay),
     ("control", control),
+    ("erasure", erasure),
     ("feed", feed),
     ("feedback", feedback),
     ("frames", frames),

@@ -143,6 +143,27 @@ fn kept_updates_reach_every_verdict() {
 }
 
 #[test]
+fn kept_repair_symbols_reach_every_result() {
+    let reached: BTreeSet<_> = kept("erasure")
+        .flat_map(|input| bodies::play_erasure(&input))
+        .collect();
+    let all = [
+        "another epoch",
+        "another span",
+        "contradiction",
+        "invalid packet",
+        "new",
+        "no header",
+        "rebuilt among forged ones",
+        "rebuilt as sent",
+        "redundant",
+        "too many missing",
+        "too short",
+    ];
+    assert!(reached.iter().eq(&all), "{reached:?}");
+}
+
+#[test]
 fn kept_inputs_reach_their_targets() {
     let all: Vec<_> = kept("source")
         .map(|data| bodies::play_source(&data))

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use data_encoding::HEXLOWER;
+use erasure::Scheme;
 use flexicast::ack::PathAck;
 use flexicast::authentication::{AuthenticationParameters, FlowAuthentication, PublicKey};
 use flexicast::control::{
@@ -26,7 +27,9 @@ use ring::aead::quic;
 use ring::signature::{ED25519, UnparsedPublicKey};
 use uuid::Uuid;
 
-use crate::document::{Vector, authentication, frames::stream_frame, named, packet, vectors};
+use crate::document::{
+    Vector, authentication, erasure::check_repair, frames::stream_frame, named, packet, vectors,
+};
 
 const INCARNATION: Uuid = Uuid::from_u128(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff);
 const RECEIVER: Uuid = Uuid::from_u128(0x5f1e_0c1a_6b1d_4c8e_9a53_0d4b_7c2e_8f10);
@@ -749,6 +752,12 @@ const CHECKS: &[(&str, Check)] = &[
         let eliciting: Vec<_> = frames.iter().map(Frame::is_ack_eliciting).collect();
         assert_eq!(eliciting, [false, true, true]);
     }),
+    ("repair-xor", |v| check_repair(v, Scheme::Xor)),
+    ("repair-reed-solomon", |v| {
+        check_repair(v, Scheme::ReedSolomon);
+    }),
+    ("repair-rlc", |v| check_repair(v, Scheme::Rlc)),
+    ("repair-rlc-sparse", |v| check_repair(v, Scheme::Rlc)),
     ("encoded-update", |v| {
         assert_eq!(v.hex(), [b"\0", v.text("event").as_bytes()].concat());
         assert_eq!(v.hex(), UPDATE);

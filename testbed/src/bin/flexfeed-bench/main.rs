@@ -13,6 +13,7 @@ mod ccr;
 mod console;
 mod cpu;
 mod crowd;
+mod fec;
 mod figures;
 mod flow;
 mod gateway;
@@ -90,6 +91,7 @@ fn main() -> ExitCode {
         &rate::NAMES,
         &acks::NAMES,
         &crowd::NAMES,
+        &fec::NAMES,
         &reading::NAMES,
         &intake::NAMES,
         &auth::NAMES,
@@ -126,6 +128,7 @@ fn main() -> ExitCode {
     let rate = rate::measure(&mut figures);
     let acks = acks::measure(&mut figures);
     let crowd = crowd::measure(&mut figures);
+    let fec = fec::measure(&mut figures);
     let relay = relay::measure(&mut figures);
     let gateway = gateway::measure(&mut figures);
     let console = console::measure(&mut figures);
@@ -151,6 +154,7 @@ fn main() -> ExitCode {
         rate,
         acks,
         crowd,
+        fec,
         relay,
         gateway,
         console,

@@ -2,6 +2,7 @@
 //! the recording alongside it.
 
 pub mod authentication;
+pub mod erasure;
 pub mod frames;
 pub mod packet;
 
@@ -27,8 +28,17 @@ impl Vector {
             .unwrap_or_else(|| panic!("no \"{key}\" in the vector {}", self.fields["name"]))
     }
 
+    /// Value of a field that not every vector of its kind has.
+    pub fn optional(&self, key: &str) -> Option<&str> {
+        self.fields.get(key).map(String::as_str)
+    }
+
     pub fn bytes(&self, key: &str) -> Vec<u8> {
         hex(self.text(key))
+    }
+
+    pub fn optional_bytes(&self, key: &str) -> Option<Vec<u8>> {
+        self.optional(key).map(hex)
     }
 
     pub fn hex(&self) -> Vec<u8> {
