@@ -504,6 +504,8 @@ def check_authentication(vectors):
     plain = bytes([packet[0] ^ 0x20]) + packet[1:]
     expect("packet-signed, packet", (packet[0] & 0x20, plain.hex()), (0x20, signed["packet"]))
     stream, update = vectors["frame-stream-signature"], vectors["encoded-update"]
+    pair = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(stream["seed"]))
+    expect("frame-stream-signature, key", pair.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw), key)
     r = Reader(bytes.fromhex(stream["hex"]))
     expect("frame-stream-signature, type, length and update", (r.varint(), r.varint(), seq_of(r.varint())), (0x40, 66, 301))
     message = b"flexfeed stream 1\0" + (301).to_bytes(8, "big") + bytes.fromhex(update["hex"])
