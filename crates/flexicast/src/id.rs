@@ -122,8 +122,8 @@ causes! {
     RelayLost = 5 "relay-lost",
     /// Lost more packets than the channel allows.
     LossTooHigh = 6 "loss-too-high",
-    /// Held the flow below its minimum rate, granted it too little, or did not take what it was owed
-    /// by unicast.
+    /// Held the flow below its minimum rate, granted it too little, or did not take what it was
+    /// owed by unicast.
     TooSlow = 7 "too-slow",
     /// Too many packets of the flow were invalid for it, or the flow was replaced.
     FlowInvalid = 8 "flow-invalid",

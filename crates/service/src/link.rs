@@ -2,9 +2,9 @@
 //!
 //! A link has everything that a receiver needs: the token for the first admission, the source's
 //! address, the SHA-256 of the public key that the source must show (its SubjectPublicKeyInfo, RFC
-//! 7469 section 2.4), the key that must sign its updates, and the channels. A link without a token is for receivers admitted before;
-//! without a pin the source must show a certificate of a public authority. The token is a secret:
-//! neither `Debug` nor any error shows it.
+//! 7469 section 2.4), the key that must sign its updates, and the channels. A link without a token
+//! is for receivers admitted before; without a pin the source must show a certificate of a public
+//! authority. The token is a secret: neither `Debug` nor any error shows it.
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -90,8 +90,8 @@ pub struct Link {
     /// Pins, at most two, one of which the source's key must match. Without any, its certificate is
     /// verified.
     pub pins: Vec<Pin>,
-    /// Keys, at most four, one of which must answer for each update, by its own signature or that of
-    /// a key that it vouches for. Without any, the source states its keys.
+    /// Keys, at most four, one of which must answer for each update, by its own signature or that
+    /// of a key that it vouches for. Without any, the source states its keys.
     pub keys: Vec<VerifyingKey>,
     /// Channels, at least one, each once, in the link's order.
     pub channels: Vec<String>,

@@ -3,8 +3,8 @@
 //!
 //! A [`Signer`] signs an update once. [`Header::verify`] proves the header against a
 //! [`VerifyingKey`], and [`Header::is_genuine`] each chunk against the header, in any order. A
-//! [`Lineage`] has the keys of a channel's whole history, and judges whole updates. [`Endorsement`]s
-//! lead from a pinned key to the keys that came before and after it.
+//! [`Lineage`] has the keys of a channel's whole history, and judges whole updates.
+//! [`Endorsement`]s lead from a pinned key to the keys that came before and after it.
 //!
 //! No file, socket, clock or entropy: seeds and salts are the caller's.
 

@@ -91,11 +91,11 @@ pub struct ReceiverConfig {
     /// Whether encoded bytes are a valid update of this `seq`. An invalid update that any packet
     /// of a flow took part in is fetched again by unicast. `None` accepts all.
     pub check: Option<Check>,
-    /// Whether signed updates are verified; on by default. Only a load generator with many receivers
-    /// of the same updates may do without.
+    /// Whether signed updates are verified; on by default. Only a load generator with many
+    /// receivers of the same updates may do without.
     pub verify_updates: bool,
-    /// Keys that the source's updates have to be signed by, or by keys that these vouch for; without
-    /// any, the source states its keys.
+    /// Keys that the source's updates have to be signed by, or by keys that these vouch for;
+    /// without any, the source states its keys.
     pub pinned_keys: Vec<VerifyingKey>,
 }
 

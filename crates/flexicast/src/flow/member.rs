@@ -252,8 +252,8 @@ impl Member {
         self.resolve_with(range, ledger, |_| {});
     }
 
-    /// Takes an acknowledgement whose largest packet number was really sent. Adds what it settles to
-    /// `out`. Returns whether it is newer than all before.
+    /// Takes an acknowledgement whose largest packet number was really sent. Adds what it settles
+    /// to `out`. Returns whether it is newer than all before.
     pub(crate) fn on_ack(
         &mut self,
         ack: &PathAck,

@@ -11,8 +11,8 @@ use crate::pace::TokenBucket;
 /// Connections that may be ended for an update that a source cannot be asked for.
 pub(super) const TOLERATED: u32 = 3;
 /// Checks of signatures and hashes that may fail per second before a receiver drops what the flow
-/// brings: about 3 % of one processor. Nearly all are of signatures, at some 30 µs each; for those of
-/// hashes, a forger needs the header of an update that the source published, once or twice each.
+/// brings: about 3 % of one processor. Nearly all are of signatures, at some 30 µs each; for those
+/// of hashes, a forger needs the header of an update that the source published, once or twice each.
 const FAILED_CHECKS_PER_S: u64 = 1000;
 /// Checks that may fail at once.
 const FAILED_CHECKS_AT_ONCE: usize = 512;
@@ -73,8 +73,8 @@ pub(super) struct Trust {
 }
 
 impl Trust {
-    /// Loses trust: with more than `tolerated` losses the receiver does without the flow for a time,
-    /// to which `jitter` is a factor: all receivers have got the same packets.
+    /// Loses trust: with more than `tolerated` losses the receiver does without the flow for a
+    /// time, to which `jitter` is a factor: all receivers have got the same packets.
     pub(super) fn lose(&mut self, tolerated: u32, jitter: f64, now: Instant) {
         if self.last.is_some_and(|last| last + FORGIVEN <= now) {
             self.losses = 0;

@@ -38,8 +38,8 @@ pub struct ReceiverConfig {
     /// Whether it verifies them; on by default. Only a load generator with many receivers of the
     /// same updates may do without.
     pub verify_updates: bool,
-    /// Keys that the receiver trusts to sign updates, and to vouch for other keys. With any, it hands
-    /// on nothing that is not signed, by whatever path it came.
+    /// Keys that the receiver trusts to sign updates, and to vouch for other keys. With any, it
+    /// hands on nothing that is not signed, by whatever path it came.
     pub pinned_keys: Vec<VerifyingKey>,
     /// Whether the receiver takes flows whose packets are authenticated, or streams signed; on by
     /// default.

@@ -90,8 +90,9 @@ impl Source {
     }
 
     /// Announces a key epoch with a fresh random secret to all listeners; it is in use once all
-    /// members have confirmed it, or after a second. The answer to [`super::SourceEvent::SecretWanted`]. A
-    /// secret that the cryptographic library refuses leaves everything as it is.
+    /// members have confirmed it, or after a second. The answer to
+    /// [`super::SourceEvent::SecretWanted`]. A secret that the cryptographic library refuses leaves
+    /// everything as it is.
     pub fn rekey(&mut self, c: ChannelIndex, secret: FlowSecret, now: Instant) {
         if let Some(mut scope) = self.scope(c) {
             scope.rekey(secret, now);
@@ -246,8 +247,8 @@ impl Source {
         true
     }
 
-    /// Sets which signing keys vouch for which others; call it before [`Source::set_lineage`] with a
-    /// key that is new. The last [`MAX_ENDORSEMENTS`] count. Receivers that verify are notified.
+    /// Sets which signing keys vouch for which others; call it before [`Source::set_lineage`] with
+    /// a key that is new. The last [`MAX_ENDORSEMENTS`] count. Receivers that verify are notified.
     pub fn set_endorsements(&mut self, mut endorsements: Vec<Endorsement>) {
         endorsements.drain(..endorsements.len().saturating_sub(MAX_ENDORSEMENTS));
         if endorsements == self.endorsements {

@@ -42,8 +42,8 @@ impl Subscription {
         }
     }
 
-    /// Whether the receiver's unicast path carries as much as is published: little waits for it, and
-    /// the outputs are near where the head was some seconds ago. (Cursors come once a second.)
+    /// Whether the receiver's unicast path carries as much as is published: little waits for it,
+    /// and the outputs are near where the head was some seconds ago. (Cursors come once a second.)
     pub(super) fn keeps_up(&self, sight: CursorBounds) -> bool {
         let is_near = self.outputs.at().saturating_add(LIVE_WITHIN) >= sight.last_head;
         is_near && self.delivery.backlog.len() <= LIVE_WITHIN

@@ -1,5 +1,5 @@
-//! A receiver that pins a signing key hands on nothing that the key does not answer for, by whatever
-//! path it came.
+//! A receiver that pins a signing key hands on nothing that the key does not answer for, by
+//! whatever path it came.
 
 use std::time::Instant;
 

@@ -9,8 +9,8 @@ use std::io::{self, Read, Write};
 use super::record::Record;
 
 /// First bytes of a file; the number is the version of its form. It grows with whatever an older
-/// program must not leave out: updates restored without their signing eras would pass for unsigned, and
-/// receivers that pin a key stop without the endorsements of later ones.
+/// program must not leave out: updates restored without their signing eras would pass for unsigned,
+/// and receivers that pin a key stop without the endorsements of later ones.
 pub(super) const TITLE: &[u8] = b"flexfeed-backup 4\n";
 /// Titles of older versions, which lack signing keys (3), signing eras, too (2), or even the
 /// console's accounts (1).

@@ -15,9 +15,9 @@ impl SigningKeys<'_> {
     }
 
     /// Returns the key that a receiver of these channels can pin: the one that signs updates now.
-    /// `None` before there is one, and while an update is kept that is not signed, or with a key that
-    /// it does not vouch for: the receiver would refuse it. That endorsements are genuine is not
-    /// checked.
+    /// `None` before there is one, and while an update is kept that is not signed, or with a key
+    /// that it does not vouch for: the receiver would refuse it. That endorsements are genuine is
+    /// not checked.
     ///
     /// # Errors
     /// A channel does not exist, or the database fails.

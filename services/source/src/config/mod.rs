@@ -108,8 +108,8 @@ pub struct Config {
     /// know both keys before the change
     #[arg(long, value_name = "PIN")]
     pub next_pin: Option<Pin>,
-    /// File of the key that signs updates, 32 secret bytes; several sources on one database need the
-    /// same [default: DIR/signing.key, made at the first start]
+    /// File of the key that signs updates, 32 secret bytes; several sources on one database need
+    /// the same [default: DIR/signing.key, made at the first start]
     #[arg(long, value_name = "FILE")]
     pub signing_key: Option<PathBuf>,
     /// Time at shutdown to wait for acknowledgements of what is published before connections are

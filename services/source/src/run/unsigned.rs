@@ -1,5 +1,5 @@
-//! Updates of the open signing era that a source of an older version stored, and did not sign: while
-//! it had the channel, it knew nothing of the era.
+//! Updates of the open signing era that a source of an older version stored, and did not sign:
+//! while it had the channel, it knew nothing of the era.
 
 use anyhow::{Context as _, Result};
 use signing::{Era, Signer, Statement};

@@ -100,9 +100,9 @@ fn side_by_side(parcel: &Parcel) -> Result<(Cost, Cost)> {
     ))
 }
 
-/// Delivers the parcel as updates of `size` bytes by a flow, `batch` of them at a time. Timed are the
-/// source, as it makes the packets, and one receiver: its packets, its timers, the updates that it
-/// hands out and its acknowledgements.
+/// Delivers the parcel as updates of `size` bytes by a flow, `batch` of them at a time. Timed are
+/// the source, as it makes the packets, and one receiver: its packets, its timers, the updates that
+/// it hands out and its acknowledgements.
 pub(super) fn by_flow(
     mut ends: Ends,
     parcel: &Parcel,

@@ -76,7 +76,8 @@ impl Site {
         Self::start_signed(Lineage::default()).await
     }
 
-    /// Starts the same with a channel whose updates these keys sign; none for one that is not signed.
+    /// Starts the same with a channel whose updates these keys sign; none for one that is not
+    /// signed.
     ///
     /// # Errors
     /// When it cannot be bound.

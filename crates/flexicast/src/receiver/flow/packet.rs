@@ -589,8 +589,8 @@ impl FlowDriver<'_> {
         }
     }
 
-    /// Counts failed checks of signed updates and of packets. A member that has paid for too many of
-    /// them gets the updates by unicast.
+    /// Counts failed checks of signed updates and of packets. A member that has paid for too many
+    /// of them gets the updates by unicast.
     fn count_failed_checks(&mut self, failed: u64, check: FailedCheck, now: Instant) {
         self.channel.failed_checks.take(failed, check);
         let affords = self.affords_checks(now);
