@@ -39,6 +39,7 @@
 //! - [`control`], [`unicast`], [`frame`], [`ack`]: the codecs.
 //! - [`protect`]: packet protection (RFC 9001 with a key per epoch of the flow).
 //! - [`authentication`]: proof that a packet comes from the source, and not from a receiver.
+//! - [`fec`]: repair symbols, from which receivers rebuild what they lost.
 //! - [`feedback`]: acknowledgements outside of the QUIC connection.
 //! - [`trace`]: outcomes of flow packets, for qlog.
 //!
@@ -61,6 +62,7 @@ pub mod ack;
 pub mod authentication;
 pub mod control;
 mod ecn;
+pub mod fec;
 pub mod feedback;
 pub mod flow;
 #[cfg(feature = "fault-injection")]

@@ -18,6 +18,7 @@ use super::shared_repairs::SharedRepairs;
 use crate::authentication::{
     AuthenticationConfig, FlowAuthentication, PacketAuthentication, Sealer,
 };
+use crate::fec::FecConfig;
 use crate::protect::{Algorithm, FlowSecret, KeyError, MAX_PACKETS};
 use crate::trace::TracedFrame;
 use crate::{Cause, DEFAULT_UDP_PAYLOAD, FlowId, PathId};
@@ -58,6 +59,8 @@ pub struct FlowConfig {
     /// Authentication of packets or streams; `None` for those that any holder of the flow's key can
     /// make.
     pub authentication: Option<AuthenticationConfig>,
+    /// Erasure coding; `None` for a flow that sends no repair symbols.
+    pub fec: Option<FecConfig>,
 }
 
 impl FlowConfig {
@@ -76,6 +79,7 @@ impl FlowConfig {
             heartbeat: Duration::from_secs(1),
             epoch_packets: MAX_PACKETS,
             authentication: None,
+            fec: None,
         }
     }
 }
@@ -141,6 +145,11 @@ pub struct FlowStats {
     pub tag_packets: u64,
     /// Packets that were signed, among the packets.
     pub signed: u64,
+    /// Repair symbols sent, each in a packet of its own, which is among the packets.
+    pub repair_symbols: u64,
+    /// Lost packets that members rebuilt from repair symbols, counted for each member: each of them
+    /// saved a repair.
+    pub rebuilt: u64,
     /// DATAGRAM frames sent.
     pub datagrams: u64,
     /// Updates that were taken off the flow before all of them was sent.

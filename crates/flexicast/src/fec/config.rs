@@ -1,0 +1,166 @@
+//! Settings of a flow's erasure coding.
+
+use std::fmt;
+use std::str::FromStr;
+
+use erasure::{DEFAULT_SPAN, Scheme};
+
+/// When a flow sends repair symbols.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum FecPolicy {
+    /// While members lose packets, as many as cost less than the unicast repairs that they save.
+    #[default]
+    Adaptive,
+    /// One behind each burst.
+    Tail,
+    /// So many behind each `packets` packets, and behind each burst.
+    Proactive {
+        /// Repair symbols.
+        symbols: u8,
+        /// Packets.
+        packets: u8,
+    },
+    /// As many as the member needs that reports the most losses (Listing 1 of MCQUIC).
+    Reactive,
+}
+
+/// Erasure coding of a flow.
+///
+/// The text form is that of [`FecPolicy`], and then the scheme, if it is not RLC: `adaptive`,
+/// `tail,xor`, `proactive:2/20,reed-solomon`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FecConfig {
+    /// When repair symbols are sent.
+    pub policy: FecPolicy,
+    /// Code of the repair symbols.
+    pub scheme: Scheme,
+}
+
+impl Default for FecConfig {
+    fn default() -> Self {
+        FecConfig {
+            policy: FecPolicy::default(),
+            scheme: Scheme::Rlc,
+        }
+    }
+}
+
+/// Text that is no erasure coding.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FecError {
+    /// Unknown policy.
+    #[error("FEC policy {0:?}: expected adaptive, tail, reactive or proactive:SYMBOLS/PACKETS")]
+    Policy(String),
+    /// Numbers that no proactive policy has.
+    #[error(
+        "FEC ratio {0:?}: expected SYMBOLS/PACKETS, of 1 to {DEFAULT_SPAN} packets each and no more symbols than packets"
+    )]
+    Ratio(String),
+    /// Unknown code.
+    #[error("FEC code {0:?}: expected rlc, reed-solomon or xor")]
+    Scheme(String),
+}
+
+impl fmt::Display for FecPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FecPolicy::Adaptive => f.write_str("adaptive"),
+            FecPolicy::Tail => f.write_str("tail"),
+            FecPolicy::Reactive => f.write_str("reactive"),
+            FecPolicy::Proactive { symbols, packets } => {
+                write!(f, "proactive:{symbols}/{packets}")
+            }
+        }
+    }
+}
+
+impl FromStr for FecPolicy {
+    type Err = FecError;
+
+    fn from_str(text: &str) -> Result<Self, FecError> {
+        match text {
+            "adaptive" => Ok(FecPolicy::Adaptive),
+            "tail" => Ok(FecPolicy::Tail),
+            "reactive" => Ok(FecPolicy::Reactive),
+            _ => {
+                let ratio = text.strip_prefix("proactive:");
+                let ratio = ratio.ok_or_else(|| FecError::Policy(text.to_owned()))?;
+                parse_ratio(ratio).ok_or_else(|| FecError::Ratio(ratio.to_owned()))
+            }
+        }
+    }
+}
+
+fn parse_ratio(ratio: &str) -> Option<FecPolicy> {
+    let (symbols, packets) = ratio.split_once('/')?;
+    let (symbols, packets) = (symbols.parse().ok()?, packets.parse().ok()?);
+    let is_valid = 0 < symbols && symbols <= packets && usize::from(packets) <= DEFAULT_SPAN;
+    is_valid.then_some(FecPolicy::Proactive { symbols, packets })
+}
+
+impl fmt::Display for FecConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.policy)?;
+        match self.scheme {
+            Scheme::Rlc => Ok(()),
+            Scheme::ReedSolomon => f.write_str(",reed-solomon"),
+            Scheme::Xor => f.write_str(",xor"),
+        }
+    }
+}
+
+impl FromStr for FecConfig {
+    type Err = FecError;
+
+    fn from_str(text: &str) -> Result<Self, FecError> {
+        let (policy, scheme) = text.split_once(',').unwrap_or((text, "rlc"));
+        let scheme = match scheme {
+            "rlc" => Scheme::Rlc,
+            "reed-solomon" => Scheme::ReedSolomon,
+            "xor" => Scheme::Xor,
+            other => return Err(FecError::Scheme(other.to_owned())),
+        };
+        Ok(FecConfig {
+            policy: policy.parse()?,
+            scheme,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_form_is_read_back() {
+        let texts = [
+            "adaptive",
+            "tail,xor",
+            "reactive",
+            "proactive:2/20,reed-solomon",
+            "proactive:1/64",
+        ];
+        for text in texts {
+            let config: FecConfig = text.parse().unwrap();
+            assert_eq!(config.to_string(), text);
+        }
+        assert_eq!("adaptive,rlc".parse(), Ok(FecConfig::default()));
+    }
+
+    #[test]
+    fn invalid_settings_are_named() {
+        let refused = [
+            ("", "FEC policy"),
+            ("proactive", "FEC policy"),
+            ("proactive:0/4", "FEC ratio"),
+            ("proactive:5/4", "FEC ratio"),
+            ("proactive:1/65", "FEC ratio"),
+            ("proactive:1", "FEC ratio"),
+            ("tail,ldpc", "FEC code"),
+        ];
+        for (text, error) in refused {
+            let refused = text.parse::<FecConfig>().unwrap_err().to_string();
+            assert!(refused.starts_with(error), "{text}: {refused}");
+        }
+    }
+}
