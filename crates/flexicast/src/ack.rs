@@ -12,6 +12,8 @@ use crate::{Ecn, EcnCounts, PathId};
 pub const PATH_ACK: u64 = 0x3e;
 /// The most ranges that one PATH_ACK carries: the newest.
 pub const MAX_RANGES: usize = 64;
+/// The most rebuilt ranges that one PATH_ACK carries: the newest.
+pub const MAX_REBUILT: usize = 32;
 /// With this many ranges pending, the acknowledgement goes at once.
 const RANGES_AT_ONCE: usize = 48;
 /// Each state of the ranges is sent at least this often, because datagrams get lost.
@@ -32,6 +34,9 @@ pub struct PathAck {
     pub ranges: Vec<Range<u64>>,
     /// Packets of the path that arrived with each ECN mark; `None` where none was marked.
     pub ecn: Option<EcnCounts>,
+    /// Packets that did not arrive and were rebuilt from repair symbols, newest range first,
+    /// disjoint and apart; all below the largest packet number.
+    pub rebuilt: Vec<Range<u64>>,
 }
 
 impl PathAck {
@@ -51,9 +56,7 @@ impl PathAck {
         let mut below: Option<u64> = None;
         for range in &self.ranges {
             if let Some(below) = below {
-                // As in RFC 9000 section 19.3.1: the gap counts one less than the packet numbers
-                // between two ranges.
-                out.put_varint(below.saturating_sub(range.end).saturating_sub(1));
+                put_gap(&mut out, below, range);
             }
             out.put_varint((range.end - range.start).saturating_sub(1));
             below = Some(range.start);
@@ -61,11 +64,24 @@ impl PathAck {
         if let Some(ecn) = &self.ecn {
             ecn.put(&mut out);
         }
+        if self.rebuilt.is_empty() {
+            return out;
+        }
+        if self.ecn.is_none() {
+            EcnCounts::default().put(&mut out);
+        }
+        out.put_varint(self.rebuilt.len() as u64);
+        let mut below = self.largest() + 1;
+        for range in &self.rebuilt {
+            put_gap(&mut out, below, range);
+            out.put_varint((range.end - range.start).saturating_sub(1));
+            below = range.start;
+        }
         out
     }
 
     /// Reads a DATAGRAM payload that begins with type [`PATH_ACK`]; bytes after the last range that
-    /// are no ECN counts are ignored.
+    /// are no ECN counts, or no rebuilt ranges behind these, are ignored.
     ///
     /// # Errors
     ///
@@ -83,24 +99,56 @@ impl PathAck {
         if count >= MAX_RANGES as u64 {
             return Err(WireError::invalid(WHAT, "more than 64 ranges"));
         }
-        let below_zero = || WireError::invalid(WHAT, "a range below zero");
+        let below_zero = || WireError::invalid(WHAT, BELOW_ZERO);
         let start = largest.checked_sub(r.varint()?).ok_or_else(below_zero)?;
         let mut ranges = Vec::with_capacity(count as usize + 1);
         ranges.push(start..largest + 1);
         let mut lowest = start;
         for _ in 0..count {
-            let end = lowest.checked_sub(r.varint()? + 1).ok_or_else(below_zero)?;
-            let start = end.checked_sub(r.varint()? + 1).ok_or_else(below_zero)?;
-            ranges.push(start..end);
-            lowest = start;
+            ranges.push(read_range(&mut r, WHAT, &mut lowest)?);
+        }
+        // All of them 0 is as none at all.
+        let counts = EcnCounts::read(&mut r);
+        let mut rebuilt = Vec::new();
+        let mut lowest = largest + 1;
+        if counts.is_some() && r.remaining() > 0 {
+            let count = r.varint()?;
+            if count > MAX_REBUILT as u64 {
+                return Err(WireError::invalid(WHAT, "more than 32 rebuilt ranges"));
+            }
+            for _ in 0..count {
+                rebuilt.push(read_range(&mut r, WHAT, &mut lowest)?);
+            }
         }
         Ok(PathAck {
             path,
             delay,
             ranges,
-            ecn: EcnCounts::read(&mut r),
+            ecn: counts.filter(|counts| !counts.is_empty()),
+            rebuilt,
         })
     }
+}
+
+const BELOW_ZERO: &str = "a range below zero";
+
+/// Appends the gap between a range and what lies above it from `below` on: one less than the packet
+/// numbers between the two, as in RFC 9000 section 19.3.1.
+fn put_gap(out: &mut Vec<u8>, below: u64, range: &Range<u64>) {
+    out.put_varint(below.saturating_sub(range.end).saturating_sub(1));
+}
+
+/// Reads the next lower range, and moves `lowest` to its first packet number.
+fn read_range(
+    r: &mut Reader<'_>,
+    what: &'static str,
+    lowest: &mut u64,
+) -> Result<Range<u64>, WireError> {
+    let below_zero = || WireError::invalid(what, BELOW_ZERO);
+    let end = lowest.checked_sub(r.varint()? + 1).ok_or_else(below_zero)?;
+    let start = end.checked_sub(r.varint()? + 1).ok_or_else(below_zero)?;
+    *lowest = start;
+    Ok(start..end)
 }
 
 /// A receiver's state of one path of a flow: packet numbers received, and those not acknowledged
@@ -116,6 +164,8 @@ pub struct AckTracker {
     copies_due: u8,
     deadline: Option<Instant>,
     ecn: EcnCounts,
+    /// Packets that were rebuilt, which may have arrived since.
+    rebuilt: RangeSet,
 }
 
 impl Default for AckTracker {
@@ -140,6 +190,7 @@ impl AckTracker {
             copies_due: 0,
             deadline: None,
             ecn: EcnCounts::default(),
+            rebuilt: RangeSet::new(),
         }
     }
 
@@ -186,6 +237,19 @@ impl AckTracker {
     /// Counts the mark of a packet that was noted.
     pub fn on_mark(&mut self, mark: Ecn) {
         self.ecn.add(mark);
+    }
+
+    /// Notes a packet that did not arrive and was rebuilt. It is none that arrived: no round trip is
+    /// measured with it.
+    pub fn on_rebuilt(&mut self, pn: u64, now: Instant, hold: Duration, owes: bool) {
+        if self.is_duplicate(pn) || self.largest().is_none_or(|largest| pn >= largest) {
+            return;
+        }
+        self.rebuilt.insert_one(pn);
+        self.rebuilt.truncate_low(MAX_REBUILT);
+        if owes {
+            self.owe(now, hold);
+        }
     }
 
     /// Asks for an acknowledgement of everything that arrived, at the latest after `hold`.
@@ -239,7 +303,20 @@ impl AckTracker {
             delay: now.saturating_duration_since(largest_at),
             ranges,
             ecn: (!self.ecn.is_empty()).then_some(self.ecn),
+            rebuilt: self.rebuilt_ranges(),
         })
+    }
+
+    /// Returns the packets that were rebuilt and have not arrived since, newest range first.
+    fn rebuilt_ranges(&self) -> Vec<Range<u64>> {
+        let mut missing = RangeSet::new();
+        for range in self.rebuilt.iter() {
+            let start = range.start.max(self.floor).min(range.end);
+            self.received
+                .gaps(start..range.end)
+                .for_each(|gap| _ = missing.insert(gap));
+        }
+        missing.iter().rev().take(MAX_REBUILT).cloned().collect()
     }
 }
 
@@ -254,14 +331,20 @@ mod tests {
         fn round_trip(
             path in 1u64..1000,
             delay in 0u64..1 << 40, pns in prop::collection::vec(0u64..500, 1..100),
-            marks in prop::option::of((0u64..1 << 30, 0u64..9, 0u64..1 << 50)),
+            marks in prop::option::of((1u64..1 << 30, 0u64..9, 0u64..1 << 50)),
+            rebuilt in prop::collection::vec(0u64..500, 0..60),
         ) {
-            let mut set = RangeSet::new();
-            pns.into_iter().for_each(|pn| { set.insert_one(pn); });
-            let ranges: Vec<_> = set.iter().rev().take(MAX_RANGES).cloned().collect();
+            let set = |pns: Vec<u64>| {
+                let mut set = RangeSet::new();
+                pns.into_iter().for_each(|pn| { set.insert_one(pn); });
+                set
+            };
+            let ranges: Vec<_> = set(pns).iter().rev().take(MAX_RANGES).cloned().collect();
             let ecn = marks.map(|(ect0, ect1, ce)| EcnCounts { ect0, ect1, ce });
             let delay = Duration::from_micros(delay);
-            let ack = PathAck { path: PathId(path), delay, ranges, ecn };
+            let mut ack = PathAck { path: PathId(path), delay, ranges, ecn, rebuilt: vec![] };
+            let below = rebuilt.into_iter().filter(|pn| *pn < ack.largest()).collect();
+            ack.rebuilt = set(below).iter().rev().take(MAX_REBUILT).cloned().collect();
             prop_assert_eq!(PathAck::decode(&ack.encode()).unwrap(), ack);
         }
 
@@ -275,6 +358,9 @@ mod tests {
                 prop_assert!(ack.ranges.len() <= MAX_RANGES);
                 prop_assert!(ack.ranges.iter().all(|r| !r.is_empty()));
                 prop_assert!(ack.ranges.windows(2).all(|w| w[1].end < w[0].start));
+                prop_assert!(ack.rebuilt.len() <= MAX_REBUILT);
+                prop_assert!(ack.rebuilt.iter().all(|r| !r.is_empty() && r.end <= ack.largest()));
+                prop_assert!(ack.rebuilt.windows(2).all(|w| w[1].end < w[0].start));
             }
         }
     }
@@ -308,6 +394,34 @@ mod tests {
         tracker.on_mark(Ecn::NotEct);
         let ack = tracker.take_due(PathId(1), start + hold, hold).unwrap();
         assert_eq!(ack.ecn, None);
+    }
+
+    /// A packet counts as rebuilt until it arrives, or is too old to tell; no unsent one does.
+    #[test]
+    fn rebuilt_packets_are_reported_apart_until_they_arrive() {
+        let (start, hold) = (Instant::now(), Duration::from_millis(25));
+        let mut tracker = AckTracker::new();
+        tracker.on_rebuilt(0, start, hold, true);
+        for pn in [0, 1, 5, 9] {
+            tracker.on_packet(pn, start, hold, true, true);
+        }
+        for pn in [2, 3, 5, 8, 9, 10] {
+            tracker.on_rebuilt(pn, start, hold, true);
+        }
+        let reported = |tracker: &mut AckTracker, at: Instant| {
+            let ack = tracker.take_due(PathId(1), at, hold).unwrap();
+            assert_eq!(PathAck::decode(&ack.encode()), Ok(ack.clone()));
+            ack.rebuilt
+        };
+        assert_eq!(reported(&mut tracker, start + hold), [8..9, 2..4]);
+        tracker.on_packet(3, start + hold, hold, true, true);
+        assert_eq!(reported(&mut tracker, start + hold * 2), [8..9, 2..3]);
+        for pn in 0..10_000 {
+            tracker.on_packet(100 + pn * 4, start + hold, hold, true, true);
+            tracker.on_rebuilt(99 + pn * 4, start + hold, hold, true);
+        }
+        assert!(tracker.rebuilt.len() <= MAX_REBUILT);
+        assert_eq!(reported(&mut tracker, start + hold * 3).len(), MAX_REBUILT);
     }
 
     #[test]

@@ -19,6 +19,10 @@ const DATAGRAM_LEN: u64 = 0x31;
 const FIRST_EXTENSION: u64 = 0x40;
 /// Type of the signature of a stream.
 pub(crate) const STREAM_SIGNATURE: u64 = 0x40;
+/// Type of a repair symbol.
+pub(crate) const REPAIR: u64 = 0x41;
+/// Bytes of a REPAIR frame before the repair symbol, at most.
+pub(crate) const REPAIR_HEADER: usize = 2 + 2;
 
 /// The stream that carries the update `seq` (protocol.md section 7): a server-initiated
 /// unidirectional stream.
@@ -76,6 +80,11 @@ pub enum Frame<'a> {
         seq: u64,
         /// The signature.
         signature: &'a [u8; SIGNATURE_LEN],
+    },
+    /// A repair symbol with its header (protocol.md section 5.6).
+    Repair {
+        /// The bytes, which no one has looked at.
+        symbol: &'a [u8],
     },
     /// An extension frame that this version does not know.
     Unknown {
@@ -158,6 +167,7 @@ impl<'a> Frames<'a> {
                 let body = r.bytes(usize::try_from(len).unwrap_or(usize::MAX))?;
                 match kind {
                     STREAM_SIGNATURE => stream_signature(body)?,
+                    REPAIR => Frame::Repair { symbol: body },
                     _ => Frame::Unknown { kind },
                 }
             }
@@ -242,6 +252,31 @@ pub fn put_stream_signature(
     out.put_varint(body as u64);
     out.put_varint(id);
     out.extend_from_slice(signature);
+    true
+}
+
+/// Appends a REPAIR frame with the repair symbol that `write` appends, of at most `len` bytes, if
+/// that fits until `out` is `limit` bytes long; returns whether it did.
+pub(crate) fn put_repair(
+    out: &mut Vec<u8>,
+    limit: usize,
+    len: usize,
+    write: impl FnOnce(&mut Vec<u8>) -> bool,
+) -> bool {
+    let begin = out.len();
+    if begin + REPAIR_HEADER + len > limit {
+        return false;
+    }
+    out.put_varint(REPAIR);
+    // Two bytes of length, whatever it is.
+    out.extend_from_slice(&[0; 2]);
+    let body = out.len();
+    if !write(out) {
+        out.truncate(begin);
+        return false;
+    }
+    let len = (out.len() - body) as u16 | 0x4000;
+    out[body - 2..body].copy_from_slice(&len.to_be_bytes());
     true
 }
 

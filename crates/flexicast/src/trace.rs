@@ -98,6 +98,11 @@ pub enum TracedFrame {
         /// Number of bytes.
         len: usize,
     },
+    /// A repair symbol.
+    Repair {
+        /// Number of bytes, with its header.
+        len: usize,
+    },
     /// An extension.
     Unknown {
         /// Its type.
@@ -156,6 +161,7 @@ pub(crate) fn frames(plain: &[u8]) -> Vec<TracedFrame> {
         },
         Frame::Reset { seq, code, size } => TracedFrame::Reset { seq, code, size },
         Frame::Datagram { data } => TracedFrame::Datagram { len: data.len() },
+        Frame::Repair { symbol } => TracedFrame::Repair { len: symbol.len() },
         Frame::StreamSignature { .. } => TracedFrame::Unknown {
             kind: STREAM_SIGNATURE,
         },

@@ -30,6 +30,8 @@ pub enum Fault {
     ChunkCheckOff,
     /// Receiver: packets that the source did not authenticate are taken for the source's.
     PacketCheckOff,
+    /// Receiver: packets that were rebuilt count as such that arrived.
+    RebuiltProves,
     /// Receiver: webhooks are sent without a signature.
     SignatureOff,
     /// Receiver: a lost AMT relay is never replaced by another one.
@@ -94,7 +96,7 @@ impl Fault {
 }
 
 /// All faults, with their names in [`VARIABLE`].
-const NAMES: [(Fault, &str); 33] = [
+const NAMES: [(Fault, &str); 34] = [
     (Fault::DedupeOff, "dedupe-off"),
     (Fault::CursorFirst, "cursor-first"),
     (Fault::JournalAfterCursor, "journal-after-cursor"),
@@ -102,6 +104,7 @@ const NAMES: [(Fault, &str); 33] = [
     (Fault::LineageOff, "lineage-off"),
     (Fault::ChunkCheckOff, "chunk-check-off"),
     (Fault::PacketCheckOff, "packet-check-off"),
+    (Fault::RebuiltProves, "rebuilt-proves"),
     (Fault::SignatureOff, "signature-off"),
     (Fault::RelayFailoverOff, "relay-failover-off"),
     (Fault::RelayCheckOff, "relay-check-off"),

@@ -281,6 +281,7 @@ fn take(m: &mut Model, step: Step) {
                 authentication: m
                     .parameters(f)
                     .map(flexicast::authentication::FlowAuthentication::Packets),
+                fec: None,
             }));
         }
         Step::Key {

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use flexicast::ack::PathAck;
 use flexicast::authentication::{AuthenticationConfig, PacketAuthentication};
 use flexicast::control::{
-    Action, CAPABILITY_FEEDBACK, CAPABILITY_PACKET_AUTHENTICATION, Control, Credential, Hello,
-    Need, Refusal, State, Window,
+    Action, CAPABILITY_FEC, CAPABILITY_FEEDBACK, CAPABILITY_PACKET_AUTHENTICATION, Control,
+    Credential, Hello, Need, Refusal, State, Window,
 };
 use flexicast::flow::FlowConfig;
 use flexicast::protect::FlowSecret;
@@ -309,6 +309,7 @@ fn take(m: &mut Model, step: Step) {
                     delay: Duration::ZERO,
                     ranges: list,
                     ecn: None,
+                    rebuilt: Vec::new(),
                 };
                 m.datagram(session(s), &ack.encode());
             }
@@ -326,6 +327,7 @@ fn take(m: &mut Model, step: Step) {
                 delay: Duration::ZERO,
                 ranges: std::iter::once(far..far + 1).collect(),
                 ecn: None,
+                rebuilt: Vec::new(),
             };
             m.datagram(s, &ack.encode());
         }
@@ -426,7 +428,11 @@ fn hello(receiver: u8, channels: u8, cursor: Option<(bool, u16)>) -> Hello {
             .collect(),
         capabilities: match receiver < 128 {
             true => vec![CAPABILITY_FEEDBACK],
-            false => vec![CAPABILITY_FEEDBACK, CAPABILITY_PACKET_AUTHENTICATION],
+            false => vec![
+                CAPABILITY_FEEDBACK,
+                CAPABILITY_PACKET_AUTHENTICATION,
+                CAPABILITY_FEC,
+            ],
         },
     }
 }

@@ -232,6 +232,11 @@ fn frame(frame: &TracedFrame) -> QuicFrame {
             raw: None,
         },
         TracedFrame::Datagram { len } => QuicFrame::Datagram { raw: raw(len) },
+        // qlog has no name for it: as a frame of this type, with its length.
+        TracedFrame::Repair { len } => QuicFrame::Unknown {
+            frame_type_bytes: Some(0x41),
+            raw: raw(len),
+        },
         TracedFrame::Unknown { kind } => QuicFrame::Unknown {
             frame_type_bytes: Some(kind),
             raw: None,

@@ -158,6 +158,8 @@ pub struct Faults {
     pub hash_check_off: bool,
     /// Whether packets of flows are taken without a signature or tag.
     pub packet_check_off: bool,
+    /// Whether rebuilt packets count as such that arrived.
+    pub rebuilt_proves: bool,
     /// Whether a lost AMT relay is never replaced by another one.
     pub relay_failover_off: bool,
     /// Faults of the AMT gateways.

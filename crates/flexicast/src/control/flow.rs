@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::relay::RelayHint;
 use super::{MAX_FRAME, MAX_NAME};
 use crate::authentication::{AuthenticationParameters, FlowAuthentication, PublicKey};
+use crate::fec::FecParameters;
 use crate::protect::{FlowSecret, SECRET_LEN};
 use crate::wire::{BufMutExt, Reader, WireError, version_of};
 use crate::{Cause, FlowId, PathId};
@@ -17,8 +18,10 @@ const TLV_ENDPOINTS: u64 = 0x03;
 const TLV_RELAYS: u64 = 0x04;
 const TLV_HEARTBEAT: u64 = 0x05;
 const TLV_AUTHENTICATION: u64 = 0x06;
+const TLV_FEC: u64 = 0x07;
 const TLV_COPIES: u64 = 0x09;
 const TLV_STREAM_SIGNATURES: u64 = 0x0a;
+
 /// The most endpoints that one FC_ANNOUNCE lists.
 const MAX_ENDPOINTS: usize = 64;
 
@@ -56,6 +59,8 @@ pub struct Announce {
     pub heartbeat: Duration,
     /// Parts of the flow that are authenticated, if any.
     pub authentication: Option<FlowAuthentication>,
+    /// Its repair symbols, if it may send any.
+    pub fec: Option<FecParameters>,
 }
 
 impl Announce {
@@ -112,6 +117,9 @@ impl Announce {
             }
             None => {}
         }
+        if let Some(fec) = self.fec {
+            put_tlv(out, TLV_FEC, &[fec.scheme, fec.span]);
+        }
         if self.copies {
             put_tlv(out, TLV_COPIES, &[]);
         }
@@ -138,6 +146,7 @@ impl Announce {
             channel: 0,
             heartbeat: Duration::from_secs(1),
             authentication: None,
+            fec: None,
         };
         let mut listed = false;
         while r.remaining() > 0 {
@@ -159,6 +168,12 @@ impl Announce {
                 TLV_STREAM_SIGNATURES => {
                     let key = PublicKey(value.array()?);
                     announce.authentication = Some(FlowAuthentication::Streams(key));
+                }
+                TLV_FEC => {
+                    announce.fec = Some(FecParameters {
+                        scheme: value.u8()?,
+                        span: value.u8()?,
+                    });
                 }
                 TLV_COPIES => announce.copies = true,
                 TLV_RELAYS => RelayHint::read_list(&mut value, &mut announce.relays)?,

@@ -24,6 +24,8 @@ pub const CAPABILITY_SIGNATURES: u64 = 0x06;
 pub const CAPABILITY_PACKET_AUTHENTICATION: u64 = 0x07;
 /// The receiver takes flows whose streams are signed.
 pub const CAPABILITY_STREAM_SIGNATURES: u64 = 0x08;
+/// A capability that a HELLO may list: the receiver rebuilds packets from repair symbols.
+pub const CAPABILITY_FEC: u64 = 0x09;
 
 /// Bytes of an enrolment before its token: the receiver's credential and its instance.
 const ENROL_HEAD: usize = 32 + 8;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use crate::authentication::{AuthenticationParameters, FlowAuthentication, PublicKey};
+use crate::fec::FecParameters;
 use crate::protect::FlowSecret;
 use crate::wire::BufMutExt;
 use crate::{Cause, FlowId, PathId};
@@ -96,6 +97,10 @@ pub(crate) fn samples() -> Vec<Control> {
                 tag_flow: FlowId([9; 8]),
                 key: PublicKey([8; 32]),
             })),
+            fec: Some(FecParameters {
+                scheme: 3,
+                span: 64,
+            }),
         }),
         Control::State(State {
             flow,
@@ -217,6 +222,7 @@ fn an_announce_without_endpoints_withdraws() {
         channel: 1,
         heartbeat: Duration::from_secs(1),
         authentication: None,
+        fec: None,
     };
     Control::Announce(withdrawn.clone()).encode(&mut bytes);
     let mut reader = ControlReader::new();

@@ -5,6 +5,9 @@ use std::str::FromStr;
 
 use erasure::{DEFAULT_SPAN, Scheme};
 
+/// Packet numbers that a window spans.
+pub(crate) const SPAN: usize = DEFAULT_SPAN;
+
 /// When a flow sends repair symbols.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum FecPolicy {
@@ -34,6 +37,26 @@ pub struct FecConfig {
     pub policy: FecPolicy,
     /// Code of the repair symbols.
     pub scheme: Scheme,
+}
+
+impl FecConfig {
+    /// Returns what receivers need to know of it.
+    #[must_use]
+    pub fn parameters(&self) -> FecParameters {
+        FecParameters {
+            scheme: self.scheme.number(),
+            span: SPAN as u8,
+        }
+    }
+}
+
+/// Repair symbols of a flow, as FC_ANNOUNCE tells receivers of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FecParameters {
+    /// Number of the code (protocol.md section 5.6).
+    pub scheme: u8,
+    /// Maximum number of packet numbers that a window spans.
+    pub span: u8,
 }
 
 impl Default for FecConfig {

@@ -2,6 +2,10 @@
 //! when.
 
 mod config;
+mod demand;
+mod scheduler;
 
-pub use config::{FecConfig, FecError, FecPolicy};
+pub use config::{FecConfig, FecError, FecParameters, FecPolicy};
+pub(crate) use demand::MemberLoss;
 pub use erasure::Scheme as FecScheme;
+pub(crate) use scheduler::{RESERVE, Scheduler};

@@ -1,6 +1,7 @@
 //! One member of a flow: its round-trip time, its losses (RFC 9002 section 6.1), and how long it
 //! has been silent.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -44,6 +45,9 @@ pub(crate) struct Delays {
     pub(crate) reordering_off: bool,
     /// When the source itself was late.
     pub(crate) lag: Lag,
+    /// Lowest packet that a repair symbol may still bring to members that rebuild; `None` where
+    /// none is to be expected.
+    pub(crate) rebuildable: Option<u64>,
 }
 
 impl Delays {
@@ -57,6 +61,7 @@ impl Delays {
             #[cfg(feature = "fault-injection")]
             reordering_off: false,
             lag: Lag::default(),
+            rebuildable: None,
         }
     }
 
@@ -104,6 +109,10 @@ pub(crate) struct Member {
     /// Packets above `low` that are acknowledged or settled.
     resolved: RangeSet,
     repaired: RepairedTail,
+    /// Whether it rebuilds packets from repair symbols.
+    pub(crate) rebuilds: bool,
+    /// Lost packets that it still owes, because a repair symbol may bring them, and until when.
+    awaited: BTreeMap<u64, Instant>,
     largest: Option<u64>,
     /// When the first data packet was sent that this member did not acknowledge although it was
     /// repaired meanwhile.
@@ -149,6 +158,8 @@ pub(crate) struct Resolution {
     pub(crate) gaps: Vec<u64>,
     /// Data packets after which nothing was acknowledged in time, ascending.
     pub(crate) tail: Vec<u64>,
+    /// Number of lost packets that it rebuilt.
+    pub(crate) rebuilt: u64,
 }
 
 impl Resolution {
@@ -193,6 +204,8 @@ impl Member {
             low: cut,
             resolved: RangeSet::new(),
             repaired: RepairedTail::default(),
+            rebuilds: false,
+            awaited: BTreeMap::new(),
             largest: None,
             silent_since: None,
             loss_at: None,
@@ -277,6 +290,7 @@ impl Member {
         }
         let patience = self.rtt.smoothed() * 2 + delays.ack * 2;
         for range in ack.ranges.iter().rev() {
+            self.forget_awaited(range, ledger);
             if delays.tolerates_reordering() {
                 let late = &mut out.spurious;
                 let took = |sent| delays.age(sent, now).min(patience);
@@ -292,8 +306,51 @@ impl Member {
             self.largest = Some(largest);
             self.silent_since = None;
         }
+        self.take_rebuilt(&ack.rebuilt, ledger, out);
         self.detect_loss(delays, ledger, now, out);
         is_newest
+    }
+
+    /// The number of lost packets that a repair symbol may still bring.
+    pub(crate) fn awaited(&self) -> usize {
+        self.awaited.len()
+    }
+
+    /// Owes no packet of `range` that counted as lost and arrived after all.
+    fn forget_awaited(&mut self, range: &Range<u64>, ledger: &mut Ledger) {
+        while let Some((pn, _)) = self.awaited.range(range.clone()).next() {
+            let pn = *pn;
+            self.awaited.remove(&pn);
+            self.resolve(pn..pn + 1, ledger);
+        }
+    }
+
+    /// Takes packets that were rebuilt: they are owed no more, and lost to rate control all the
+    /// same (RFC 9265 section 3).
+    fn take_rebuilt(&mut self, ranges: &[Range<u64>], ledger: &mut Ledger, out: &mut Resolution) {
+        let first = out.lost.len();
+        let ranges = if self.rebuilds { ranges } else { &[] };
+        for range in ranges.iter().rev() {
+            let mut new = Vec::new();
+            self.resolve_with(range.clone(), ledger, |range| new.push(range));
+            for pn in new.into_iter().flatten() {
+                let Some(sent) = ledger.get(pn) else { continue };
+                out.rebuilt += 1;
+                if self.awaited.remove(&pn).is_none() {
+                    self.reordering.on_lost(pn, sent.at);
+                    append(&mut out.lost, pn);
+                }
+            }
+        }
+        out.lost[first..].sort_unstable_by_key(|range| range.start);
+    }
+
+    /// Returns until when a lost packet waits for a repair symbol: about the time in which that
+    /// would show, and never so long that a repair would be late.
+    fn awaits(&self, pn: u64, delays: &Delays, now: Instant) -> Option<Instant> {
+        let first = delays.rebuildable.filter(|_| self.rebuilds)?;
+        let patience = (delays.ack * 5 / 4 + self.rtt.smoothed()).min(delays.fall_back / 3);
+        (pn >= first).then(|| now + patience)
     }
 
     /// RFC 9002 section 6.1: what lies below the largest acknowledged packet and is late by three
@@ -310,34 +367,61 @@ impl Member {
         let delay = self.reordering.loss_delay(self.rtt.loss_delay());
         let by_order = !self.reordering.is_usual();
         let due = |sent: Instant| sent + delay + delays.lag.within(sent, now);
-        let first = out.lost.len();
-        'gaps: for gap in self.resolved.gaps(self.low..largest) {
+        let mut settled = Vec::new();
+        let gaps: Vec<_> = self.resolved.gaps(self.low..largest).collect();
+        'gaps: for gap in gaps {
+            // From here on all packets up to the present one are lost and settled.
+            let mut from = gap.start;
             for pn in gap.clone() {
                 let Some(sent) = ledger.get(pn) else { continue };
+                if let Some(until) = self.awaited.get(&pn).copied() {
+                    out.lost.extend((from < pn).then_some(from..pn));
+                    settled.extend((from < pn).then_some(from..pn));
+                    from = pn + 1;
+                    if until > now {
+                        self.note_loss_timer(until);
+                        continue;
+                    }
+                    self.awaited.remove(&pn);
+                    settled.push(pn..from);
+                    out.gaps.push(pn);
+                    continue;
+                }
                 let is_overtaken = by_order && ledger.sent_between(pn, largest) >= PACKET_THRESHOLD;
                 let later = (!is_overtaken).then(|| due(sent.at)).filter(|at| *at > now);
-                if later.is_some() {
-                    self.loss_at = later;
-                    if pn > gap.start {
-                        out.lost.push(gap.start..pn);
-                    }
+                if let Some(later) = later {
+                    self.note_loss_timer(later);
+                    out.lost.extend((from < pn).then_some(from..pn));
+                    settled.extend((from < pn).then_some(from..pn));
                     // Later packets were sent later and are nearer to the largest: none of them is
                     // lost either.
                     break 'gaps;
                 }
                 self.reordering.on_lost(pn, sent.at);
-                if sent.contents.is_data() {
-                    out.gaps.push(pn);
+                if !sent.contents.is_data() {
+                    continue;
                 }
+                let Some(until) = self.awaits(pn, delays, now) else {
+                    out.gaps.push(pn);
+                    continue;
+                };
+                self.awaited.insert(pn, until);
+                self.note_loss_timer(until);
+                out.lost.push(from..pn + 1);
+                settled.extend((from < pn).then_some(from..pn));
+                from = pn + 1;
             }
-            out.lost.push(gap);
+            if from < gap.end {
+                out.lost.push(from..gap.end);
+                settled.push(from..gap.end);
+            }
         }
-        for range in &out.lost[first..] {
-            self.resolve(range.clone(), ledger);
+        for range in settled {
+            self.resolve(range, ledger);
         }
         while let Some(at) = self.repaired.first_overtaken(largest).map(due) {
             if at > now {
-                self.loss_at = Some(self.loss_at.map_or(at, |earlier| earlier.min(at)));
+                self.note_loss_timer(at);
                 break;
             }
             if let Some(packet) = self.repaired.take_first() {
@@ -347,6 +431,10 @@ impl Member {
             }
         }
         out.lost.sort_unstable_by_key(|range| range.start);
+    }
+
+    fn note_loss_timer(&mut self, at: Instant) {
+        self.loss_at = Some(self.loss_at.map_or(at, |earlier| earlier.min(at)));
     }
 
     /// Looks at the timers. `settled` gets what is lost, and what is repaired because it stayed
@@ -507,6 +595,7 @@ mod tests {
             delay: Duration::ZERO,
             ranges: vec![range],
             ecn: None,
+            rebuilt: Vec::new(),
         }
     }
 

@@ -9,6 +9,7 @@
 
 mod checks;
 mod epoch;
+mod fec;
 mod grants;
 mod lag;
 pub mod ledger;

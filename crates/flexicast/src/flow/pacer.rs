@@ -241,6 +241,11 @@ impl Pacer {
         self.controller.poll_event()
     }
 
+    /// The share of packets that a member probably loses: few packets say little.
+    pub(super) fn estimated_loss(&self, member: MemberId) -> f64 {
+        self.controller.estimated_loss(member)
+    }
+
     /// The share of packets that a member lost lately.
     #[cfg(test)]
     pub(super) fn member_loss(&self, member: MemberId) -> f64 {

@@ -135,9 +135,10 @@ impl Pmtu {
         HEADER_LEN + frames / BLOCK_LEN * BLOCK_LEN
     }
 
-    /// Whether a packet whose frames end there is a full one: no update's end made it shorter.
-    pub(super) fn is_full(&self, end: usize) -> bool {
-        end + 2 * BLOCK_LEN > self.frame_limit()
+    /// Whether a packet whose frames end at `end`, and at `limit` at most, is a full one: no update's
+    /// end made it shorter.
+    pub(super) fn is_full(end: usize, limit: usize) -> bool {
+        end + 2 * BLOCK_LEN > limit
     }
 
     /// Returns the next size to try after `size` that makes packets longer.

@@ -65,6 +65,10 @@ impl FlowSender {
         };
         let sequence = self.epochs.current.sequence;
         self.stats.epochs += 1;
+        if let Some(fec) = &mut self.fec {
+            // Who holds the newer key alone must not rebuild what is older.
+            fec.begin_epoch();
+        }
         // A member without a confirmation cannot read what follows: it gets everything on its
         // unicast path until it has confirmed.
         let late = self.members.iter().filter(|(_, m)| m.confirmed < sequence);

@@ -18,7 +18,7 @@ use super::shared_repairs::SharedRepairs;
 use crate::authentication::{
     AuthenticationConfig, FlowAuthentication, PacketAuthentication, Sealer,
 };
-use crate::fec::FecConfig;
+use crate::fec::{FecConfig, Scheduler};
 use crate::protect::{Algorithm, FlowSecret, KeyError, MAX_PACKETS};
 use crate::trace::TracedFrame;
 use crate::{Cause, DEFAULT_UDP_PAYLOAD, FlowId, PathId};
@@ -195,6 +195,7 @@ pub struct FlowSender {
     pub(super) pings: Pings,
     pub(super) pmtu: Pmtu,
     pub(super) sealer: Option<Sealer>,
+    pub(super) fec: Option<Scheduler>,
     pub(super) checks: MemberChecks,
     /// Newest packet with data.
     pub(super) last_data: Option<u64>,
@@ -236,6 +237,7 @@ impl FlowSender {
             pacer: Pacer::new(&config),
             pmtu: Pmtu::new(config.udp_payload, config.max_udp_payload, trailer),
             sealer,
+            fec: config.fec.map(Scheduler::new),
             checks: MemberChecks::default(),
             last_data: None,
             events: VecDeque::new(),
@@ -441,6 +443,10 @@ impl FlowSender {
     pub fn dismiss(&mut self, member: MemberId) -> Option<Departure> {
         let gone = self.members.remove(&member)?;
         self.pacer.remove(member);
+        if let Some(fec) = &mut self.fec {
+            fec.remove(member);
+        }
+        self.expire_demand();
         self.remove_from_sizes(member);
         self.checks.remove(member, gone.timer);
         let lowest = self.window.is_lowest(&gone.grant);
@@ -501,13 +507,15 @@ impl FlowSender {
 
     /// Whether there is more to send than a PING.
     pub(super) fn has_frames(&self) -> bool {
-        self.shared.has_frames() || self.queue.has_frames(self.window.is_blocked())
+        !self.is_idle() || self.fec.as_ref().is_some_and(Scheduler::is_pending)
     }
 
-    /// When a PING is due: a heartbeat, a newcomer's proof, or a probe after data or of a size.
+    /// When a PING is due: a heartbeat, a newcomer's proof, or a probe after data or of a size; or a
+    /// repair symbol behind a burst, which is as good.
     pub(super) fn ping_at(&self) -> Option<Instant> {
         let pings = self.pings.next_timeout(self.config.heartbeat);
-        let next = [pings, self.pmtu.probe_at()].into_iter().flatten().min();
+        let others = [self.pmtu.probe_at(), self.tail_symbol_at()];
+        let next = others.into_iter().chain([pings]).flatten().min();
         next.filter(|_| self.is_heard())
     }
 

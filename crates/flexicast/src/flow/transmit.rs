@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use super::ledger::{PacketContents, StreamRange};
 use super::pings::MIN_TAIL_PROBE;
+use super::pmtu::Pmtu;
 use super::sender::{FlowEvent, FlowSender};
 use crate::authentication::Sealer;
 use crate::frame;
@@ -105,12 +106,18 @@ impl FlowSender {
         let start = out.len();
         out.extend_from_slice(&[0; HEADER_LEN]);
         let mut contents = PacketContents::Ping;
+        let reserve = self.symbol_reserve(now);
         let probe = self.pmtu.due_probe(now);
+        let mut limit = self.pmtu.frame_limit();
+        let mut is_symbol = false;
         match probe {
             Some(size) => self.put_probe(out, start, size),
             None => {
-                let limit = start + self.pmtu.frame_limit();
-                self.put_frames(now, out, limit, &mut contents);
+                is_symbol = self.put_repair_symbol(out, start + limit, now);
+                if !is_symbol {
+                    limit -= reserve.unwrap_or(0);
+                    self.put_frames(now, out, start + limit, &mut contents);
+                }
             }
         }
         let is_ping = out.len() == start + HEADER_LEN;
@@ -126,6 +133,11 @@ impl FlowSender {
         let (pn, end) = (self.next_pn(), out.len() - start);
         if let Some(frames) = &mut self.traced {
             *frames = trace::frames(&out[start + HEADER_LEN..]);
+        }
+        let is_protected = probe.is_none() && !is_symbol && !is_ping && reserve.is_some();
+        if let Some(fec) = self.fec.as_mut().filter(|_| is_protected) {
+            let settled = self.ledger.base();
+            fec.on_packet(pn, &out[start + HEADER_LEN..], settled, now);
         }
         // The tag is room enough for the 16 bytes after the packet number that header protection
         // samples.
@@ -152,7 +164,7 @@ impl FlowSender {
         self.stats.bytes += len as u64;
         // Its tags take their part of the rate with it.
         let len = len + tags;
-        let full = probe.is_none() && self.pmtu.is_full(end);
+        let full = probe.is_none() && Pmtu::is_full(end, limit);
         if probe.is_some() {
             self.stats.probes += 1;
             self.pacer.on_probe(len);
@@ -162,6 +174,10 @@ impl FlowSender {
                 self.pacer.on_ping_sent(pn, len, now);
             } else {
                 self.pacer.on_sent(pn, len, now);
+            }
+            if let Some(fec) = self.fec.as_mut().filter(|_| is_symbol) {
+                fec.on_sent(pn, now);
+                self.stats.repair_symbols += 1;
             }
             self.note_sent(pn, &contents, now);
         }

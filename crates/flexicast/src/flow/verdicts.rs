@@ -22,6 +22,7 @@ impl FlowSender {
     pub fn on_ack(&mut self, id: MemberId, ack: &PathAck, now: Instant) -> Result<(), AckError> {
         let next = self.next_pn();
         let was_never_sent = self.was_never_sent(ack.largest());
+        self.expect_symbols(now);
         let Some(member) = self.members.get_mut(&id).filter(|m| m.path == ack.path) else {
             return Ok(());
         };
@@ -60,6 +61,7 @@ impl FlowSender {
         };
         self.checks.replace(id, &mut member.timer, next);
         self.resolve(id, settled, now);
+        self.note_missing(id, ack.largest());
         if marked > 0 {
             self.stats.ce += marked;
             self.pacer.on_marked(id, marked, ack.largest(), now);
@@ -71,6 +73,7 @@ impl FlowSender {
 
     /// Checks the members whose timers are due.
     pub(super) fn check_members(&mut self, now: Instant) {
+        self.expect_symbols(now);
         for id in self.checks.take_due(now) {
             let Some(member) = self.members.get_mut(&id) else {
                 continue;
@@ -93,6 +96,7 @@ impl FlowSender {
         let Some(member) = self.members.get_mut(&id) else {
             return;
         };
+        self.stats.rebuilt += settled.rebuilt;
         let (rtt, size) = (member.rtt.smoothed(), &mut member.size);
         self.pmtu
             .on_resolution(id, size, &mut settled, &self.ledger);
@@ -134,6 +138,9 @@ impl FlowSender {
     pub(super) fn silence(&mut self) {
         self.queue.clear();
         self.shared.clear();
+        if let Some(fec) = &mut self.fec {
+            fec.clear();
+        }
         self.window.unblock();
         self.pings.stop();
     }
@@ -180,6 +187,7 @@ mod tests {
             delay,
             ranges: received.iter().rev().cloned().collect(),
             ecn: None,
+            rebuilt: Vec::new(),
         }
     }
 
@@ -301,6 +309,7 @@ mod tests {
                 ect1: 0,
                 ce,
             }),
+            rebuilt: Vec::new(),
         }
     }
 

@@ -6,6 +6,8 @@ use std::time::Duration;
 const SLOTS: usize = 5;
 /// Packets below which a share of losses says nothing.
 pub(super) const MIN_PACKETS: u64 = 50;
+/// Packets that count as arrived where a share of losses is estimated from few.
+const UNSEEN: u64 = 16;
 /// Standard deviations between the measured share and its lower bound: of a thousand members with
 /// a tolerable loss, none is beyond it for a slow flow's few packets.
 const CONFIDENCE: f64 = 3.0;
@@ -84,6 +86,13 @@ impl LossWindow {
     /// The share of packets that was lost.
     pub(super) fn share(&self) -> f64 {
         self.total().share()
+    }
+
+    /// Returns the share of packets that is lost, as if some more had arrived.
+    pub(super) fn estimate(&self) -> f64 {
+        let mut total = self.total();
+        total.add(UNSEEN, 0);
+        total.share()
     }
 
     /// Whether more than this share is lost: surely in the whole window, and still in its last two

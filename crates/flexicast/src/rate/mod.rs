@@ -568,6 +568,13 @@ impl RateController {
         self.members.get(&member).map_or(0.0, |m| m.loss.share())
     }
 
+    /// The share of packets that a member probably loses, by the last five seconds: lower than
+    /// [`RateController::member_loss`], the fewer packets it reported.
+    pub fn estimated_loss(&self, member: MemberId) -> f64 {
+        let member = self.members.get(&member);
+        member.map_or(0.0, |member| member.loss.estimate())
+    }
+
     /// The next event.
     pub fn poll_event(&mut self) -> Option<RateEvent> {
         self.events.pop_front()

@@ -22,10 +22,10 @@ use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use crate::control::{
-    CAPABILITY_AMT, CAPABILITY_COPIES, CAPABILITY_FEEDBACK, CAPABILITY_MULTICAST_IPV4,
-    CAPABILITY_MULTICAST_IPV6, CAPABILITY_PACKET_AUTHENTICATION, CAPABILITY_SIGNATURES,
-    CAPABILITY_STREAM_SIGNATURES, Control, ControlReader, Hello, SOURCE_ANSWERS_NEED,
-    SOURCE_SENDS_KEYS, Welcome,
+    CAPABILITY_AMT, CAPABILITY_COPIES, CAPABILITY_FEC, CAPABILITY_FEEDBACK,
+    CAPABILITY_MULTICAST_IPV4, CAPABILITY_MULTICAST_IPV6, CAPABILITY_PACKET_AUTHENTICATION,
+    CAPABILITY_SIGNATURES, CAPABILITY_STREAM_SIGNATURES, Control, ControlReader, Hello,
+    SOURCE_ANSWERS_NEED, SOURCE_SENDS_KEYS, Welcome,
 };
 pub use crate::merge::{AuthenticationFailure, Check, DistrustedUpdate, Output, Validity};
 use crate::merge::{MAX_BUFFERED, Merge, Signatures};
@@ -75,6 +75,9 @@ struct Channel {
     /// Whether packets are taken without a signature or tag.
     #[cfg(feature = "fault-injection")]
     packet_check_off: bool,
+    /// Whether a rebuilt packet counts as one that arrived.
+    #[cfg(feature = "fault-injection")]
+    rebuilt_proves: bool,
 }
 
 /// The state machine.
@@ -128,6 +131,8 @@ impl Receiver {
                 lineages: 0,
                 #[cfg(feature = "fault-injection")]
                 packet_check_off: false,
+                #[cfg(feature = "fault-injection")]
+                rebuilt_proves: false,
             }
         });
         Receiver {
@@ -176,6 +181,14 @@ impl Receiver {
         }
     }
 
+    /// Takes rebuilt packets for such that arrived, a fault for tests that must notice.
+    #[cfg(feature = "fault-injection")]
+    pub fn set_rebuilt_proves(&mut self, on: bool) {
+        for channel in &mut self.channels {
+            channel.rebuilt_proves = on;
+        }
+    }
+
     /// Takes packets for the source's without their signature or tag, a fault for tests that must
     /// notice.
     #[cfg(feature = "fault-injection")]
@@ -221,6 +234,7 @@ impl Receiver {
                 self.config.packet_authentication,
                 CAPABILITY_STREAM_SIGNATURES,
             ),
+            (self.config.fec, CAPABILITY_FEC),
         ];
         let has = all.into_iter().filter(|(can, _)| *can);
         has.map(|(_, capability)| capability).collect()

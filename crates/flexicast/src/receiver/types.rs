@@ -44,6 +44,8 @@ pub struct ReceiverConfig {
     /// Whether the receiver takes flows whose packets are authenticated, or streams signed; on by
     /// default.
     pub packet_authentication: bool,
+    /// Whether the receiver rebuilds lost packets from repair symbols; on by default.
+    pub fec: bool,
     /// Seed for jitter: a random one in real programs.
     pub seed: u64,
 }
@@ -70,6 +72,7 @@ impl ReceiverConfig {
             verify_updates: true,
             pinned_keys: Vec::new(),
             packet_authentication: true,
+            fec: true,
             seed: 0,
         }
     }
@@ -282,6 +285,9 @@ pub struct ChannelStats {
 pub struct ReceptionCounters {
     /// Flow packets that were accepted.
     pub flow_packets: u64,
+    /// Packets that did not arrive and were rebuilt from repair symbols.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub rebuilt: u64,
     /// Flow packets that did not verify, or whose frames were invalid.
     pub flow_invalid: u64,
     /// Flow packets that arrived twice, and pieces of updates that were whole already.

@@ -180,6 +180,7 @@ impl Channel {
             channel: channel_number(index),
             heartbeat: config.heartbeat,
             authentication: flow.authentication(),
+            fec: config.fec.map(|fec| fec.parameters()),
         })
     }
 

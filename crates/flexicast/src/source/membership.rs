@@ -10,7 +10,7 @@ use super::scope::ChannelScope;
 use super::timer::ReceiverTimer;
 use super::types::{LIVE_WITHIN, SessionId, SourceEvent};
 use crate::ack::PathAck;
-use crate::control::{Action, Anchor, Control, State};
+use crate::control::{Action, Anchor, CAPABILITY_FEC, Control, State};
 use crate::flow::ledger::StreamRange;
 use crate::flow::{BreakerState, Departure, FlowEvent, FlowSender};
 use crate::{Cause, PathId, Rung};
@@ -259,6 +259,7 @@ impl ChannelScope<'_> {
             return;
         };
         let (rtt, held) = (session.rtt, session.is_held());
+        let rebuilds = session.can(CAPABILITY_FEC);
         let Some(subscription) = session.subscription(self.index) else {
             return;
         };
@@ -289,6 +290,9 @@ impl ChannelScope<'_> {
             offset: flow.anchor().offset,
         };
         let cut = flow.admit(id, proof.path, rtt, confirmed, now);
+        if rebuilds {
+            flow.set_rebuilding(id);
+        }
         ladder.promote(proof, channel.head, now);
         delivery.backlog.set_live(false);
         let (flow, anchor) = (flow.config().flow, Some(anchor));

@@ -172,6 +172,7 @@ impl Source {
             flow.set_eviction_off(faults.eviction_off);
             flow.set_reordering_off(faults.reordering_off);
             flow.set_sizes_unconfirmed(faults.sizes_unconfirmed);
+            flow.set_window_across_epochs(faults.window_across_epochs);
         });
     }
 

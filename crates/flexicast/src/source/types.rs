@@ -58,6 +58,8 @@ pub struct Faults {
     pub sizes_unconfirmed: bool,
     /// Whether members are blamed for silence while the source itself was late.
     pub lag_grace_off: bool,
+    /// Whether repair symbols span key epochs.
+    pub window_across_epochs: bool,
 }
 
 /// One channel.

@@ -75,6 +75,7 @@ fn patience(ack_delay: Duration) -> Duration {
                 delay: Duration::ZERO,
                 ranges: std::iter::once(0..1).collect(),
                 ecn: None,
+                rebuilt: Vec::new(),
             };
             flow.on_ack(1, &ack, now).unwrap();
         }
@@ -124,6 +125,7 @@ fn pings_after_an_update(ack_delay: Duration) -> Vec<u32> {
                 delay: Duration::ZERO,
                 ranges: std::iter::once(0..flow.next_pn()).collect(),
                 ecn: None,
+                rebuilt: Vec::new(),
             };
             flow.on_ack(1, &ack, now).unwrap();
         }

@@ -321,6 +321,7 @@ fn unsigned_packets_are_never_taken() {
         channel: 1,
         heartbeat: 1_000 * MS,
         authentication: None,
+        fec: None,
     })
     .encode(&mut bytes);
     node.on_control(&bytes, now).unwrap();

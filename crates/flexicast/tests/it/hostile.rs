@@ -115,6 +115,7 @@ fn ack(ranges: Vec<std::ops::Range<u64>>) -> Vec<u8> {
         delay: Duration::ZERO,
         ranges,
         ecn: None,
+        rebuilt: Vec::new(),
     }
     .encode()
 }

@@ -8,6 +8,7 @@ mod conversation;
 mod copies_of_a_receiver;
 mod document;
 mod erased;
+mod fec;
 mod feedback;
 mod floods;
 mod forgery;

@@ -306,6 +306,7 @@ fn a_large_probe_holds_up_no_data() {
                 delay: Duration::ZERO,
                 ranges: std::iter::once(0..arrived).collect(),
                 ecn: None,
+                rebuilt: Vec::new(),
             };
             flow.on_ack(1, &ack, now).unwrap();
         }

@@ -263,6 +263,7 @@ fn announce() -> Control {
         channel: 1,
         heartbeat: Duration::from_secs(1),
         authentication: None,
+        fec: None,
     })
 }
 

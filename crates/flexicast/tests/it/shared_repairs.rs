@@ -70,6 +70,7 @@ impl Sender {
             delay: Duration::ZERO,
             ranges: ranges.into_iter().rev().collect(),
             ecn: None,
+            rebuilt: Vec::new(),
         };
         self.now += MS;
         self.flow.on_ack(member, &ack, self.now).unwrap();

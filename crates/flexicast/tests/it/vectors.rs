@@ -18,6 +18,7 @@ use flexicast::control::{
     SOURCE_ANSWERS_NEED, SOURCE_SENDS_KEYS, SourceAddress, State, TagKey, Welcome, WelcomeChannel,
     Window,
 };
+use flexicast::fec::FecConfig;
 use flexicast::frame::{self, Frame, Frames};
 use flexicast::protect::{Algorithm, FlowSecret};
 use flexicast::signing::{self, Era, Header, Signer, Statement};
@@ -160,6 +161,7 @@ fn announce() -> Announce {
         channel: 1,
         heartbeat: 1000 * MS,
         authentication: None,
+        fec: None,
     }
 }
 
@@ -234,6 +236,7 @@ fn path_ack(vector: &Vector, delay: Duration, ranges: &[Range<u64>], ecn: Option
         delay,
         ranges: ranges.to_vec(),
         ecn,
+        rebuilt: Vec::new(),
     };
     assert_eq!(HEXLOWER.encode(&ack.encode()), vector.text("hex"));
     assert_eq!(PathAck::decode(&vector.hex()).unwrap(), ack);
@@ -560,6 +563,13 @@ const CHECKS: &[(&str, Check)] = &[
         };
         control(v, Control::Announce(announce));
     }),
+    ("fc-announce-fec", |v| {
+        let announce = Announce {
+            fec: Some(FecConfig::default().parameters()),
+            ..announce()
+        };
+        control(v, Control::Announce(announce));
+    }),
     ("fc-announce-withdraw", |v| {
         control(
             v,
@@ -675,6 +685,17 @@ const CHECKS: &[(&str, Check)] = &[
         let ecn = EcnCounts { ect0, ect1, ce };
         path_ack(v, 30 * MS, std::slice::from_ref(&(6..8)), Some(ecn));
     }),
+    ("path-ack-rebuilt", |v| {
+        let ack = PathAck {
+            path: PathId::new(1, Rung::Multicast),
+            delay: 30 * MS,
+            ranges: vec![10..11, 7..8],
+            ecn: None,
+            rebuilt: vec![8..10, 4..5],
+        };
+        assert_eq!(HEXLOWER.encode(&ack.encode()), v.text("hex"));
+        assert_eq!(PathAck::decode(&v.hex()).unwrap(), ack);
+    }),
     ("packet-ping", |v| {
         assert_eq!(v.bytes("secret"), secret().as_bytes());
         assert_eq!(v.bytes("frames"), named("frame-ping"));
@@ -707,6 +728,12 @@ const CHECKS: &[(&str, Check)] = &[
     }),
     ("frame-stream-signature", |v| {
         authentication::check_stream(v, 301, &vectors()["encoded-update"].hex(), packet_key());
+    }),
+    ("frame-repair", |v| {
+        let symbol = named("repair-rlc");
+        let bytes = v.hex();
+        let frame = Frames::new(&bytes).next().unwrap().unwrap();
+        assert_eq!(frame, Frame::Repair { symbol: &symbol });
     }),
     ("frame-ping", |v| {
         let mut out = Vec::new();

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use flexicast::ack::PathAck;
 use flexicast::control::{Action, Control, ControlReader, Endpoint};
+use flexicast::fec::{FecConfig, FecPolicy};
 use flexicast::feedback::FeedbackSealer;
 use flexicast::flow::FlowConfig;
 use flexicast::protect::{Algorithm, FlowSecret};
@@ -103,6 +104,12 @@ impl Model {
             );
             if is(2) {
                 flow.epoch_packets = 64;
+            }
+            flow.fec = [None, Some(FecConfig::default())][c % 2];
+            if is(5)
+                && let Some(fec) = &mut flow.fec
+            {
+                fec.policy = FecPolicy::Reactive;
             }
             ChannelConfig {
                 name: NAMES[c].into(),
@@ -292,6 +299,9 @@ impl Model {
             }
         }
         let ranges: Vec<_> = set.iter().rev().cloned().collect();
+        let gaps = set.gaps(end.saturating_sub(16)..set.max().unwrap_or(0));
+        let mut rebuilt: Vec<_> = gaps.filter(|_| holes & 1 == 1).collect();
+        rebuilt.reverse();
         if !ranges.is_empty() {
             let path = PathId::new(self.flow_index(s, c), rung);
             self.datagram(
@@ -301,6 +311,7 @@ impl Model {
                     delay: Duration::from_millis(20),
                     ranges,
                     ecn: None,
+                    rebuilt,
                 }
                 .encode(),
             );

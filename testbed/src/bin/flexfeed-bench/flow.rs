@@ -112,6 +112,7 @@ pub fn deliver(members: usize, algorithm: Algorithm, parcel: &Parcel) -> Result<
             delay: Duration::ZERO,
             ranges: std::iter::once(0..flow.next_pn()).collect(),
             ecn: None,
+            rebuilt: Vec::new(),
         };
         for member in (0..).zip(&mut members) {
             acks.take(&mut flow, member, &ack, now)?;

@@ -255,6 +255,7 @@ impl FlowSide {
             delay: Duration::ZERO,
             ranges: std::iter::once(0..self.flow.next_pn()).collect(),
             ecn: None,
+            rebuilt: Vec::new(),
         };
         self.flow.on_ack(0, &ack, self.now)?;
         self.now += Duration::from_millis(1);

@@ -182,6 +182,7 @@ impl Engine {
             reordering_off: false,
             sizes_unconfirmed: faults.sizes_unconfirmed,
             lag_grace_off: faults.lag_grace_off,
+            window_across_epochs: false,
         });
         Ok(())
     }

@@ -78,6 +78,12 @@ impl Keys {
         self.live.last().map_or(0, |l| l.first_pn)
     }
 
+    /// Returns the first packet number of a live epoch.
+    pub(super) fn first_pn_of(&self, sequence: u64) -> Option<u64> {
+        let live = self.live.iter().find(|live| live.sequence == sequence);
+        live.map(|live| live.first_pn)
+    }
+
     /// Whether a packet number and a key phase bit belong to the epoch at place `at`.
     fn fits(&self, at: usize, pn: u64, phase: bool) -> bool {
         let newer = at.checked_sub(1).and_then(|newer| self.live.get(newer));

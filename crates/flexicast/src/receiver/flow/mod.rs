@@ -15,6 +15,7 @@ mod packet;
 mod participation;
 mod probe;
 mod proof;
+mod rebuilding;
 mod replication;
 mod suspicion;
 mod tunnel;
@@ -41,6 +42,7 @@ use native::NativeJoin;
 use packet::{Arrival, InvalidPackets, SeenMessages};
 use participation::Participation;
 use proof::Proof;
+use rebuilding::Rebuilding;
 use replication::Replication;
 use suspicion::Suspicion;
 use tunnel::Tunnel;
@@ -66,6 +68,8 @@ pub(super) struct Flow {
     opener: Option<Opener<Arrival>>,
     /// Key that signs its streams, if they are signed; it does not change either.
     stream_key: Option<PublicKey>,
+    /// Packets and repair symbols, if the flow may send such.
+    rebuilding: Option<Rebuilding>,
     feedback: Feedback,
     trackers: BTreeMap<PathId, AckTracker>,
     messages: SeenMessages,
@@ -87,7 +91,9 @@ struct Sequences {
 }
 
 impl Flow {
-    fn new(announce: Announce, channel: usize, next: u64) -> Self {
+    /// A flow that `rebuilds` lost packets, if it has repair symbols.
+    fn new(announce: Announce, channel: usize, next: u64, rebuilds: bool) -> Self {
+        let fec = announce.fec.filter(|_| rebuilds);
         let (opener, stream_key) = match announce.authentication {
             Some(FlowAuthentication::Packets(parameters)) => (Some(Opener::new(parameters)), None),
             Some(FlowAuthentication::Streams(key)) => (None, Some(key)),
@@ -96,6 +102,7 @@ impl Flow {
         Flow {
             opener,
             stream_key,
+            rebuilding: fec.and_then(Rebuilding::new),
             announce,
             channel,
             participation: Participation::default(),
@@ -412,7 +419,7 @@ impl Receiver {
             ));
         }
         let merge = &mut self.channels[channel].merge;
-        let flow = Flow::new(announce, channel, merge.next());
+        let flow = Flow::new(announce, channel, merge.next(), self.config.fec);
         merge.set_signed_streams(flow.signs_streams());
         self.flows.insert(id, flow);
         self.drive(id, |flow| flow.join(now));

@@ -110,15 +110,17 @@ struct CheckedFrames<'a> {
     ack_eliciting: bool,
     /// The frame of a packet that has no other, as nearly all have.
     only: Option<Frame<'a>>,
+    /// The repair symbol of a packet that carries one.
+    symbol: Option<&'a [u8]>,
 }
 
 /// Arrival of a packet.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Arrival {
-    path: PathId,
+    pub(super) path: PathId,
     rung: Rung,
     mark: Ecn,
-    now: Instant,
+    pub(super) now: Instant,
 }
 
 /// Whether a packet of a flow whose packets are authenticated is known to be the source's.
@@ -340,6 +342,12 @@ impl FlowDriver<'_> {
         // First, so that a forged packet is no proof.
         self.judge(before, arrival.now);
         self.accepted(arrival, packet.pn, checked.ack_eliciting);
+        self.rebuild(
+            arrival,
+            (sequence, packet.pn),
+            packet.frames,
+            checked.symbol,
+        );
         FlowInput::Accepted
     }
 
@@ -430,7 +438,7 @@ impl FlowDriver<'_> {
         frames: &'a [u8],
         now: Instant,
     ) -> Result<CheckedFrames<'a>, FlowInput> {
-        let (mut ack_eliciting, mut only) = (false, None);
+        let (mut ack_eliciting, mut only, mut symbol) = (false, None, None);
         for (place, frame) in Frames::new(frames).enumerate() {
             let Ok(frame) = frame else {
                 self.channel.stats.reception.flow_invalid += 1;
@@ -446,6 +454,10 @@ impl FlowDriver<'_> {
                     data,
                     fin,
                 } => self.channel.merge.accepts(seq, range_of(offset, data), fin),
+                Frame::Repair { symbol: bytes } => {
+                    symbol = Some(bytes);
+                    true
+                }
                 Frame::StreamSignature { seq, .. } if self.flow.signs_streams() => {
                     self.channel.merge.accepts(seq, 0..0, false)
                 }
@@ -459,12 +471,13 @@ impl FlowDriver<'_> {
         Ok(CheckedFrames {
             ack_eliciting,
             only,
+            symbol,
         })
     }
 
     /// Merges the frames of a new packet.
     #[inline]
-    fn merge_frames<'a>(&mut self, pn: u64, frames: impl Iterator<Item = Frame<'a>>) {
+    pub(super) fn merge_frames<'a>(&mut self, pn: u64, frames: impl Iterator<Item = Frame<'a>>) {
         let seen = self.flow.messages.contains(pn);
         for frame in frames {
             match frame {
@@ -490,7 +503,7 @@ impl FlowDriver<'_> {
                     self.deliver_message(data);
                 }
                 Frame::StreamSignature { seq, signature } => self.take_signature(seq, signature),
-                Frame::Padding | Frame::Ping | Frame::Unknown { .. } => {}
+                Frame::Padding | Frame::Ping | Frame::Repair { .. } | Frame::Unknown { .. } => {}
             }
         }
         self.flow.messages.trim();
@@ -509,7 +522,7 @@ impl FlowDriver<'_> {
 
     /// Notes a packet whose frames were taken: acknowledges it, and follows what it says about its
     /// rung.
-    fn accepted(&mut self, arrival: Arrival, pn: u64, ack_eliciting: bool) {
+    pub(super) fn accepted(&mut self, arrival: Arrival, pn: u64, ack_eliciting: bool) {
         let Arrival {
             path,
             rung,
@@ -562,13 +575,19 @@ impl FlowDriver<'_> {
         }
     }
 
+    /// Requests bytes that the flow brought wrong.
+    #[inline]
+    pub(super) fn want_needed(&mut self, now: Instant) {
+        if self.channel.merge.has_need() && !self.timers.is_set(Timer::Need) {
+            self.timers.set(Timer::Need, now);
+        }
+    }
+
     /// Counts what a packet made suspect: each update like an invalid packet, and the checks that
     /// failed. A flow that does nothing else, or brings too much to check, is left.
     #[inline]
     fn judge(&mut self, before: MergeStats, now: Instant) {
-        if self.channel.merge.has_need() && !self.timers.is_set(Timer::Need) {
-            self.timers.set(Timer::Need, now);
-        }
+        self.want_needed(now);
         let stats = self.channel.merge.stats();
         if stats.forged > before.forged {
             self.suspect(now);
@@ -591,7 +610,7 @@ impl FlowDriver<'_> {
 
     /// Counts failed checks of signed updates and of packets. A member that has paid for too many
     /// of them gets the updates by unicast.
-    fn count_failed_checks(&mut self, failed: u64, check: FailedCheck, now: Instant) {
+    pub(super) fn count_failed_checks(&mut self, failed: u64, check: FailedCheck, now: Instant) {
         self.channel.failed_checks.take(failed, check);
         let affords = self.affords_checks(now);
         // On a flow whose packets are authenticated, a forged one proves nothing.

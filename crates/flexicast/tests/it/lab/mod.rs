@@ -192,6 +192,8 @@ pub struct Lab {
     pub rungs: Rungs,
     /// Whether receivers that are added from now on take flows whose packets are authenticated.
     pub authenticates: bool,
+    /// Whether receivers that are added from now on rebuild packets.
+    pub rebuilds: bool,
     /// The validity check of receivers that are added from now on.
     pub check: Option<Check>,
     /// An attacker forges or misbehaves here: packets that are not taken and connections that are
@@ -293,6 +295,7 @@ impl Lab {
             config,
             rungs: Rungs::default(),
             authenticates: true,
+            rebuilds: true,
             check: None,
             hostile: false,
             tolerates_forgery: false,
@@ -326,6 +329,7 @@ impl Lab {
         config.seed = i as u64;
         config.check = self.check;
         config.packet_authentication = self.authenticates;
+        config.fec = self.rebuilds;
         config.feedback = self.feedback.on;
         let node = Node {
             core: Receiver::new(config),

@@ -111,6 +111,7 @@ pub fn replicate(load: Load, algorithm: Algorithm, receivers: &mut Receivers) ->
             delay: Duration::ZERO,
             ranges: std::iter::once(0..flow.next_pn()).collect(),
             ecn: None,
+            rebuilt: Vec::new(),
         };
         for member in 0..receivers.len() as u64 {
             flow.on_ack(member, &ack, now)?;

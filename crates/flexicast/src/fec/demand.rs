@@ -1,0 +1,157 @@
+//! Losses of a flow's members, weighed against the cost of repair symbols.
+
+use std::time::{Duration, Instant};
+
+use super::config::SPAN;
+
+/// Interval at which the losses are looked at.
+const EVERY: Duration = Duration::from_millis(200);
+/// Packets are protected for so long after a loss.
+const LOSSY_FOR: Duration = Duration::from_secs(30);
+/// Lost packets per repair symbol, of a member with the usual losses: a window has enough symbols
+/// for far more.
+const LOST_PER_SYMBOL: f64 = 0.25;
+/// Spacings of repair symbols, in packets: the closest is a quarter of the flow, the widest lets
+/// each packet be protected twice.
+const SPACINGS: (f64, f64) = (4.0, SPAN as f64 / 2.0);
+
+/// Losses of a member that rebuilds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MemberLoss {
+    /// Share of packets that it loses.
+    pub(crate) share: f64,
+    /// Whether packets are replicated for it.
+    pub(crate) is_replicated: bool,
+}
+
+/// Demand for repair symbols.
+#[derive(Debug, Default)]
+pub(crate) struct Demand {
+    /// When the losses were last looked at.
+    updated_at: Option<Instant>,
+    members: usize,
+    /// Lost packets of all members together, per packet sent.
+    lost: f64,
+    /// Packets that the source sends for one repair symbol.
+    cost: usize,
+    /// Packets per repair symbol, if these pay.
+    spacing: Option<u32>,
+    /// Until when packets are protected.
+    lossy_until: Option<Instant>,
+}
+
+impl Demand {
+    /// Whether the losses have to be looked at again.
+    pub(crate) fn is_stale(&self, now: Instant) -> bool {
+        self.updated_at.is_none_or(|at| now >= at + EVERY)
+    }
+
+    /// Has the losses looked at at once: members have come or gone.
+    pub(crate) fn expire(&mut self) {
+        self.updated_at = None;
+    }
+
+    /// Takes the losses of all members that rebuild.
+    pub(crate) fn update(&mut self, losses: impl Iterator<Item = MemberLoss>, now: Instant) {
+        let (mut members, mut replicated, mut lost, mut squares) = (0, 0, 0.0, 0.0);
+        for loss in losses {
+            members += 1;
+            replicated += usize::from(loss.is_replicated);
+            lost += loss.share;
+            squares += loss.share * loss.share;
+        }
+        // One packet for those that get it by multicast, and one for each other.
+        self.cost = replicated + usize::from(members > replicated);
+        (self.members, self.lost, self.updated_at) = (members, lost, Some(now));
+        self.spacing = None;
+        if lost <= 0.0 {
+            return;
+        }
+        self.lossy_until = Some(now + LOSSY_FOR);
+        // By the share of the members that most lost packets are missed by.
+        let usual = squares / lost;
+        let pays = self.cost as f64 / lost;
+        let (closest, widest) = SPACINGS;
+        if pays <= widest {
+            let spacing = (LOST_PER_SYMBOL / usual).clamp(closest, widest).max(pays);
+            self.spacing = Some(spacing.round() as u32);
+        }
+    }
+
+    /// Whether any member rebuilds.
+    pub(crate) fn has_members(&self) -> bool {
+        self.members > 0
+    }
+
+    /// Whether a member that rebuilds has lost packets lately.
+    pub(crate) fn is_lossy(&self, now: Instant) -> bool {
+        self.has_members() && self.lossy_until.is_some_and(|until| now < until)
+    }
+
+    /// Returns the packets per repair symbol that pay; `None` if none do.
+    pub(crate) fn spacing(&self) -> Option<u32> {
+        self.spacing
+    }
+
+    /// Returns the packets that the source sends for one repair symbol.
+    pub(crate) fn cost(&self) -> usize {
+        self.cost
+    }
+
+    /// Whether so many packets deserve a repair symbol that replaces a PING.
+    pub(crate) fn deserves(&self, packets: u32) -> bool {
+        self.lost * f64::from(packets) * 2.0 >= self.cost as f64 && self.lost > 0.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn demand(losses: &[(usize, f64, bool)]) -> Demand {
+        let mut demand = Demand::default();
+        let all = losses.iter().flat_map(|&(members, share, is_replicated)| {
+            let loss = MemberLoss {
+                share,
+                is_replicated,
+            };
+            std::iter::repeat_n(loss, members)
+        });
+        demand.update(all, Instant::now());
+        demand
+    }
+
+    #[test]
+    fn the_more_is_lost_the_closer_symbols_come() {
+        assert_eq!(demand(&[(1000, 0.0, false)]).spacing(), None);
+        assert_eq!(demand(&[(1000, 0.001, false)]).spacing(), Some(32));
+        assert_eq!(demand(&[(1000, 0.01, false)]).spacing(), Some(25));
+        assert_eq!(demand(&[(1000, 0.05, false)]).spacing(), Some(5));
+        assert_eq!(demand(&[(1000, 0.2, false)]).spacing(), Some(4));
+    }
+
+    #[test]
+    fn few_members_with_few_losses_are_repaired_one_by_one() {
+        assert_eq!(demand(&[(2, 0.01, false)]).spacing(), None);
+        assert_eq!(demand(&[(4, 0.01, false)]).spacing(), Some(25));
+        assert_eq!(demand(&[(1, 0.05, false)]).spacing(), Some(20));
+    }
+
+    /// Each of a hundred members costs a packet of its own.
+    #[test]
+    fn replicated_symbols_cost_what_they_save() {
+        assert_eq!(demand(&[(100, 0.01, true)]).spacing(), None);
+        assert_eq!(demand(&[(100, 0.05, true)]).spacing(), Some(20));
+        assert_eq!(demand(&[(100, 0.05, true)]).cost(), 100);
+        assert_eq!(demand(&[(9, 0.0, true), (1000, 0.05, false)]).cost(), 10);
+    }
+
+    #[test]
+    fn one_bad_path_does_not_decide_for_all() {
+        let spacing = demand(&[(1000, 0.001, false), (1, 0.2, false)]).spacing();
+        assert!(
+            spacing.is_some_and(|spacing| (7..=8).contains(&spacing)),
+            "{spacing:?}"
+        );
+    }
+}

@@ -1,0 +1,87 @@
+//! Repair symbols of a flow (protocol.md section 5.6).
+
+use std::time::Instant;
+
+use super::member::Member;
+use super::sender::{FlowSender, MemberId};
+use crate::Rung;
+use crate::fec::{MemberLoss, RESERVE};
+
+impl FlowSender {
+    /// Notes that a member rebuilds packets from repair symbols, and reports what it rebuilt.
+    pub fn set_rebuilding(&mut self, member: MemberId) {
+        if let Some(member) = self.members.get_mut(&member).filter(|_| self.fec.is_some()) {
+            member.rebuilds = true;
+            self.expire_demand();
+        }
+    }
+
+    /// Has repair symbols span key epochs, a fault for tests that must notice.
+    #[cfg(feature = "fault-injection")]
+    pub fn set_window_across_epochs(&mut self, on: bool) {
+        if let Some(fec) = &mut self.fec {
+            fec.window_across_epochs = on;
+        }
+    }
+
+    /// Has the losses of members weighed again before the next packet.
+    pub(super) fn expire_demand(&mut self) {
+        if let Some(fec) = &mut self.fec {
+            fec.demand().expire();
+        }
+    }
+
+    /// Whether updates and messages wait for nothing but repair symbols.
+    pub(super) fn is_idle(&self) -> bool {
+        !self.shared.has_frames() && !self.queue.has_frames(self.window.is_blocked())
+    }
+
+    /// Returns the bytes by which the frames of the next packet end earlier, for a repair symbol;
+    /// `None` if it gets none.
+    pub(super) fn symbol_reserve(&mut self, now: Instant) -> Option<usize> {
+        let fec = self.fec.as_mut()?;
+        if fec.demand().is_stale(now) {
+            let (members, pacer) = (self.members.iter(), &self.pacer);
+            let rebuilding = members.filter(|(_, member)| member.rebuilds);
+            let losses = rebuilding.map(|(id, member)| MemberLoss {
+                share: pacer.estimated_loss(*id),
+                is_replicated: member.path.rung() == Some(Rung::Replicated),
+            });
+            fec.demand().update(losses, now);
+        }
+        fec.is_on(now).then_some(RESERVE)
+    }
+
+    /// Fills a packet, whose frames end at `limit` at most, with a repair symbol that is due.
+    /// Returns whether there was one.
+    pub(super) fn put_repair_symbol(
+        &mut self,
+        out: &mut Vec<u8>,
+        limit: usize,
+        now: Instant,
+    ) -> bool {
+        let is_idle = self.is_idle();
+        let fec = self.fec.as_mut();
+        fec.is_some_and(|fec| fec.is_due(is_idle, now) && fec.put_repair(out, limit))
+    }
+
+    /// Returns when the burst that is being sent is over, if a repair symbol is due then.
+    pub(super) fn tail_symbol_at(&self) -> Option<Instant> {
+        self.fec.as_ref()?.tail_at().filter(|_| self.is_idle())
+    }
+
+    /// Notes which packets repair symbols may still bring.
+    pub(super) fn expect_symbols(&mut self, now: Instant) {
+        let is_idle = self.is_idle();
+        let fec = self.fec.as_ref();
+        self.delays.rebuildable = fec.and_then(|fec| fec.rebuildable(is_idle, now));
+    }
+
+    /// Notes what a member misses that acknowledged `largest`.
+    pub(super) fn note_missing(&mut self, id: MemberId, largest: u64) {
+        let member = self.members.get(&id).filter(|member| member.rebuilds);
+        if let (Some(fec), Some(missing)) = (&mut self.fec, member.map(Member::awaited)) {
+            fec.on_missing(id, missing, largest);
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Packets that a receiver rebuilds from repair symbols (protocol.md section 5.6).
+
+use erasure::{Decoder, Event, Intake, RepairError};
+
+use super::FlowDriver;
+use super::packet::Arrival;
+use crate::fec::{FecParameters, FecScheme};
+use crate::frame::{Frame, Frames};
+use crate::receiver::trust::FailedCheck;
+
+/// Packets and repair symbols of a flow's newest key epoch.
+#[derive(Debug)]
+pub(super) struct Rebuilding {
+    decoder: Decoder,
+    /// Sequence of the epoch, and its first packet number; `None` before the first packet.
+    epoch: Option<(u64, u64)>,
+}
+
+impl Rebuilding {
+    /// Returns the state of a flow from which nothing came yet; `None` if its code is not known.
+    pub(super) fn new(parameters: FecParameters) -> Option<Self> {
+        FecScheme::from_number(parameters.scheme)?;
+        Some(Rebuilding {
+            decoder: Decoder::new(parameters.span.into(), 0),
+            epoch: None,
+        })
+    }
+
+    /// Begins the epoch of a packet that arrived, if it is newer.
+    fn follow(&mut self, sequence: u64, first_pn: u64) {
+        if self.epoch.is_none_or(|(known, _)| sequence > known) {
+            self.epoch = Some((sequence, first_pn));
+            self.decoder.begin_epoch(first_pn);
+        }
+    }
+
+    /// Drops all packets and repair symbols: one of them was forged.
+    pub(super) fn discard(&mut self) {
+        let first = self.epoch.map_or(0, |(_, first)| first);
+        self.decoder.begin_epoch(first);
+        while self.decoder.poll_event().is_some() {}
+    }
+
+    /// Takes a packet of the source, or the repair symbol that it carries. Returns whether it fits
+    /// the others.
+    fn take(&mut self, pn: u64, frames: &[u8], symbol: Option<&[u8]>) -> bool {
+        match symbol {
+            Some(symbol) => !matches!(
+                self.decoder.on_repair(symbol),
+                Err(RepairError::Contradiction | RepairError::Short(_))
+            ),
+            None => self.decoder.on_packet(pn, frames) != Intake::Contradiction,
+        }
+    }
+}
+
+impl FlowDriver<'_> {
+    /// Takes an accepted packet of epoch `sequence`, or the repair symbol that it carries, and what
+    /// is rebuilt with it.
+    pub(super) fn rebuild(
+        &mut self,
+        arrival: Arrival,
+        (sequence, pn): (u64, u64),
+        frames: &[u8],
+        symbol: Option<&[u8]>,
+    ) {
+        let flow = &mut *self.flow;
+        let Some(rebuilding) = &mut flow.rebuilding else {
+            return;
+        };
+        if flow.opener.is_none() && flow.suspicion.is_on() {
+            return rebuilding.discard();
+        }
+        let first = flow.keys.first_pn_of(sequence);
+        rebuilding.follow(sequence, first.unwrap_or(pn));
+        if !rebuilding.take(pn, frames, symbol) {
+            return rebuilding.discard();
+        }
+        while let Some(event) = self.next_rebuilt() {
+            let fits = match event {
+                Event::Rebuilt { pn, packet } => self.take_rebuilt(pn, &packet, arrival),
+                Event::Invalid { .. } => false,
+            };
+            if !fits && let Some(rebuilding) = &mut self.flow.rebuilding {
+                return rebuilding.discard();
+            }
+        }
+    }
+
+    fn next_rebuilt(&mut self) -> Option<Event> {
+        self.flow.rebuilding.as_mut()?.decoder.poll_event()
+    }
+
+    /// Takes a rebuilt packet. It settles what this receiver is owed and nothing else: it is no
+    /// proof of a rung, no sign of life, and no invalid packet. Returns whether it may be the
+    /// source's.
+    fn take_rebuilt(&mut self, pn: u64, frames: &[u8], arrival: Arrival) -> bool {
+        let now = arrival.now;
+        let path = self.flow.membership.path().unwrap_or(arrival.path);
+        let tracker = self.flow.trackers.get(&path);
+        if tracker.is_some_and(|tracker| tracker.is_duplicate(pn)) {
+            return true;
+        }
+        match self.accepts_frames(frames) {
+            Some(true) => {}
+            // The source repairs it.
+            Some(false) => return true,
+            None => return false,
+        }
+        let before = self.channel.merge.stats();
+        self.merge_frames(pn, Frames::new(frames).flatten());
+        self.want_needed(now);
+        let after = self.channel.merge.stats();
+        let failed = after.failed_checks - before.failed_checks;
+        if failed > 0 {
+            self.count_failed_checks(failed, FailedCheck::Signature, now);
+        }
+        if after.forged > before.forged || failed > 0 {
+            return false;
+        }
+        self.channel.stats.reception.rebuilt += 1;
+        #[cfg(feature = "fault-injection")]
+        if self.channel.rebuilt_proves {
+            self.accepted(arrival, pn, true);
+            return true;
+        }
+        let hold = self.hold();
+        let owes = self.flow.membership.path() == Some(path);
+        if let Some(tracker) = self.flow.trackers.get_mut(&path).filter(|_| owes) {
+            tracker.on_rebuilt(pn, now, hold, owes);
+        }
+        true
+    }
+
+    /// Whether there is room for all frames of a rebuilt packet; `None` if one is invalid, or none
+    /// that the source protects.
+    fn accepts_frames(&mut self, frames: &[u8]) -> Option<bool> {
+        let mut accepts = true;
+        for frame in Frames::new(frames) {
+            accepts &= match frame.ok()? {
+                Frame::Stream {
+                    seq,
+                    offset,
+                    data,
+                    fin,
+                } => {
+                    let range = offset..offset + data.len() as u64;
+                    self.channel.merge.accepts(seq, range, fin)
+                }
+                Frame::Repair { .. } => return None,
+                _ => true,
+            };
+        }
+        Some(accepts)
+    }
+}
