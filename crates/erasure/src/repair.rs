@@ -123,7 +123,7 @@ impl From<BufferTooShortError> for HeaderError {
 
 impl RepairHeader {
     /// Appends the header.
-    pub(crate) fn append_to(&self, out: &mut Vec<u8>) {
+    pub fn append_to(&self, out: &mut Vec<u8>) {
         let mut buffer = [0; MAX_REPAIR_HEADER];
         let mut bytes = OctetsMut::with_slice(&mut buffer);
         if self.put(&mut bytes).is_ok() {

@@ -1,7 +1,9 @@
 //! Packets that a member can forge, because it holds the flow's key: for tests of everything that
 //! must not come of them.
 
-use crate::frame::{put_datagram, put_ping, put_reset, put_stream};
+use erasure::{Parameters, RepairHeader, Scheme, Window};
+
+use crate::frame::{put_datagram, put_ping, put_repair, put_reset, put_stream};
 
 /// Most bytes of frames in a forged packet.
 const LIMIT: usize = 1_100;
@@ -48,7 +50,7 @@ pub type Forge = fn(&Knowledge<'_>) -> Option<ForgedPacket>;
 
 /// Kinds of forgery, by name. The first ones have numbers of packets that were sent; others make
 /// members leave the flow sooner or later.
-pub const FORGERIES: [(&str, Forge); 17] = [
+pub const FORGERIES: [(&str, Forge); 19] = [
     // Who lost the end of the update takes this for it.
     ("the newest update, changed behind its header", |known| {
         let header = signing::header_len(known.changed)?;
@@ -63,6 +65,15 @@ pub const FORGERIES: [(&str, Forge); 17] = [
         let forged = stream(known, known.seq, 0, b"forged", true)?;
         let pn = known.pn.checked_sub(1)?;
         Some(ForgedPacket { pn, ..forged })
+    }),
+    ("a repair symbol of the newest packets", |known| {
+        let window = Window::of([known.pn.checked_sub(2)?, known.pn - 1])?;
+        repair(known.pn, window, &[0xee; 500])
+    }),
+    ("a repair symbol of a packet that was not sent", |known| {
+        let frames = stream(known, known.seq, 0, &(known.unsigned)(known.seq), true)?.frames;
+        let symbol = [&(frames.len() as u16).to_be_bytes(), &frames[..]].concat();
+        repair(known.pn + 1, Window::of([known.pn])?, &symbol)
     }),
     ("the next update, unsigned", |known| {
         stream(known, known.seq, 0, &(known.unsigned)(known.seq), true)
@@ -149,6 +160,24 @@ fn ping(known: &Knowledge<'_>) -> Option<ForgedPacket> {
         pn: known.pn,
         frames,
     })
+}
+
+/// Returns a packet with this repair symbol.
+fn repair(pn: u64, window: Window, symbol: &[u8]) -> Option<ForgedPacket> {
+    let header = RepairHeader {
+        scheme: Scheme::Xor,
+        parameters: Parameters { key: 0, density: 0 },
+        window,
+    };
+    let mut bytes = Vec::new();
+    header.append_to(&mut bytes);
+    bytes.extend_from_slice(symbol);
+    let mut frames = Vec::new();
+    put_repair(&mut frames, LARGE, bytes.len(), |out| {
+        out.extend_from_slice(&bytes);
+        true
+    })
+    .then_some(ForgedPacket { pn, frames })
 }
 
 /// Returns a packet with these bytes of an update in the place of the flow's next one.

@@ -3,9 +3,11 @@
 
 use std::time::Duration;
 
+use flexicast::authentication::{AuthenticationConfig, PacketAuthentication};
 use flexicast::control::Control;
 use flexicast::fec::{FecConfig, FecPolicy, FecScheme};
 use flexicast::flow::{FlowConfig, FlowStats};
+use flexicast::forgery::{FORGERIES, Knowledge};
 use flexicast::frame::{Frame, Frames};
 use flexicast::protect::{FlowSecret, PacketKey};
 use flexicast::source::Faults;
@@ -200,6 +202,82 @@ fn receivers_without_fec_are_members_like_others() {
         got.filter(|(_, via, _)| *via != Via::Flow).count()
     };
     assert!(of(0..4) * 3 < of(4..8), "{} and {}", of(0..4), of(4..8));
+}
+
+/// What is rebuilt on a flow whose packets are authenticated is as authentic as its parts.
+#[test]
+fn authenticated_flows_rebuild_what_is_lost() {
+    for packets in [
+        PacketAuthentication::Signature,
+        PacketAuthentication::Tags,
+        PacketAuthentication::Stream,
+    ] {
+        let proactive = FecPolicy::Proactive {
+            symbols: 1,
+            packets: 5,
+        };
+        let flow = FlowConfig {
+            authentication: Some(AuthenticationConfig {
+                packets,
+                secret: FlowSecret::from([0x5a; 32]),
+            }),
+            ..config(12, policy(proactive))
+        };
+        let mut lab = joined(Lab::with_config(12, 6, flow));
+        lab.nodes.iter_mut().for_each(|node| node.loss = 4);
+        publish_bursts(&mut lab, 150, 5, 30 * MS);
+        lab.nodes.iter_mut().for_each(|node| node.loss = 0);
+        lab.run(2000 * MS);
+        lab.assert_complete(1);
+        let counters = lab.source.counters();
+        assert_eq!(counters.fall_backs, 0, "{packets:?}");
+        let rebuilt = all_rebuilt(&lab);
+        assert!(counters.repairs * 3 < rebuilt, "{rebuilt}: {counters:?}");
+    }
+}
+
+/// A forged repair symbol rebuilds nothing that is handed on, and makes no member leave.
+#[test]
+fn forged_symbols_move_no_member() {
+    const KEY: u8 = 7;
+    let mut lab = Lab::new(13, 4);
+    lab.sign_with(KEY);
+    let mut lab = joined(lab);
+    lab.hostile = true;
+    lab.nodes.iter_mut().for_each(|node| node.loss = 5);
+    let forgeries = FORGERIES
+        .iter()
+        .filter(|(name, _)| name.contains("repair symbol"));
+    let forgeries: Vec<_> = forgeries.map(|(_, forge)| *forge).collect();
+    assert_eq!(forgeries.len(), 2);
+    let unsigned = |seq| Lab::content(seq, LEN);
+    for round in 0..400 {
+        let (last, seq) = (lab.store.last().cloned(), lab.store.len() as u64 + 1);
+        let known = Knowledge {
+            seq,
+            pn: lab.next_pn(),
+            last: &last.unwrap_or_default(),
+            changed: &[],
+            unsigned: &unsigned,
+            signed: &unsigned,
+        };
+        // The number of the source's own next packet: its content is taken as well.
+        let packets = forgeries.iter().filter_map(|forge| forge(&known));
+        for forged in packets.filter(|_| round % 4 == 3).collect::<Vec<_>>() {
+            let pn = forged.pn.min(lab.next_pn());
+            let packet = lab.forge(13, pn, false, &forged.frames);
+            (0..4).for_each(|i| lab.inject(i, packet.clone()));
+        }
+        lab.publish(LEN);
+        lab.run(10 * MS);
+    }
+    lab.nodes.iter_mut().for_each(|node| node.loss = 0);
+    lab.run(30_000 * MS);
+    lab.assert_complete(1);
+    for (i, node) in lab.nodes.iter().enumerate() {
+        assert_eq!(node.moves.len(), 1, "receiver {i}: {:?}", node.moves);
+        assert_eq!(node.closes, []);
+    }
 }
 
 /// Without losses nothing is sent, and packets are as large as without.

@@ -1,6 +1,6 @@
 //! Holds the limits in section 9 of `docs/protocol.md` to the crate's.
 
-use flexicast::ack::MAX_RANGES;
+use flexicast::ack::{MAX_RANGES, MAX_REBUILT};
 use flexicast::control::{MAX_CHANNELS, MAX_FRAME, MAX_NAME};
 use flexicast::merge::{MAX_BUFFERED, WINDOW};
 use flexicast::protect::MAX_PACKETS;
@@ -29,6 +29,7 @@ fn the_document_names_the_limits_of_the_crate() {
         ("name, software, token", MAX_NAME as u64),
         ("channels, cursors or capabilities", MAX_CHANNELS as u64),
         ("ranges in a PATH_ACK", MAX_RANGES as u64),
+        ("rebuilt ranges in a PATH_ACK", MAX_REBUILT as u64),
         ("encoded update", MAX_UPDATE as u64),
         ("bytes of updates that it holds", MAX_BUFFERED as u64),
         ("how far ahead of the next update", WINDOW),

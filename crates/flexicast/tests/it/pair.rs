@@ -10,7 +10,11 @@ const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 
 pub(crate) fn joined(seed: u64, nodes: usize) -> Lab {
-    let mut lab = Lab::new(seed, nodes);
+    join_all(Lab::new(seed, nodes))
+}
+
+fn join_all(mut lab: Lab) -> Lab {
+    let nodes = lab.nodes.len();
     (0..nodes).for_each(|i| lab.connect(i));
     lab.run(SECOND);
     (0..nodes).for_each(|i| {
@@ -67,7 +71,7 @@ fn the_flow_is_paced() {
 #[test]
 fn losses_are_repaired_on_unicast() {
     for seed in 0..20 {
-        let mut lab = joined(seed, 4);
+        let mut lab = join_all(Lab::without_fec(seed, 4));
         lab.nodes.iter_mut().for_each(|n| n.loss = 10);
         lab.datagram_loss = 10;
         for n in 0..300 {

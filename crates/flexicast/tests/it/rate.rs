@@ -175,7 +175,7 @@ fn without_patience_a_path_that_reorders_looks_lossy() {
     let (moves, _) = jittery(10, faults);
     assert!(moves > 1, "evicted");
     let (_, rate) = jittery(1, faults);
-    assert!(rate < 3_000_000, "{rate} bit/s");
+    assert!(rate < 4_000_000, "{rate} bit/s");
 }
 
 /// A queue that fills at once makes a member's packets so late that all are repaired before they

@@ -31,6 +31,7 @@ fn config() -> FlowConfig {
             packets: PacketAuthentication::Stream,
             secret: FlowSecret::from(SECRET),
         }),
+        fec: None,
         ..flow_config(SEED)
     }
 }

@@ -1,6 +1,6 @@
 //! Packets that a receiver rebuilds from repair symbols (protocol.md section 5.6).
 
-use erasure::{Decoder, Event, Intake, RepairError};
+use erasure::{Decoder, Event, Intake, RepairError, RepairHeader};
 
 use super::FlowDriver;
 use super::packet::Arrival;
@@ -45,6 +45,7 @@ impl Rebuilding {
     /// the others.
     fn take(&mut self, pn: u64, frames: &[u8], symbol: Option<&[u8]>) -> bool {
         match symbol {
+            Some(symbol) if !is_of_earlier(symbol, pn) => true,
             Some(symbol) => !matches!(
                 self.decoder.on_repair(symbol),
                 Err(RepairError::Contradiction | RepairError::Short(_))
@@ -52,6 +53,11 @@ impl Rebuilding {
             None => self.decoder.on_packet(pn, frames) != Intake::Contradiction,
         }
     }
+}
+
+/// Whether a repair symbol combines packets that were sent before the one that carries it.
+fn is_of_earlier(symbol: &[u8], carrier: u64) -> bool {
+    RepairHeader::parse(symbol).is_ok_and(|(header, _)| header.window.last() < carrier)
 }
 
 impl FlowDriver<'_> {

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use flexicast::control::{Control, Credential, Endpoint, RelayHint, State};
+use flexicast::fec::FecConfig;
 use flexicast::flow::{BreakerState, FlowConfig};
 use flexicast::protect::FlowSecret;
 use flexicast::receiver::{Check, DistrustedUpdate, Receiver, ReceiverConfig, Rungs};
@@ -232,10 +233,14 @@ pub fn signed(signer: &Signer, seq: u64, content: &[u8]) -> Vec<u8> {
 }
 
 pub fn flow_config(seed: u64) -> FlowConfig {
-    FlowConfig::new(
+    let (id, secret) = (
         FlowId(seed.to_be_bytes()),
         FlowSecret::from([seed as u8; 32]),
-    )
+    );
+    FlowConfig {
+        fec: Some(FecConfig::default()),
+        ..FlowConfig::new(id, secret)
+    }
 }
 
 fn source_config(seed: u64, head: u64, config: FlowConfig) -> SourceConfig {
@@ -268,6 +273,15 @@ fn new_source(seed: u64, head: u64, config: FlowConfig) -> Source {
 impl Lab {
     pub fn new(seed: u64, nodes: usize) -> Self {
         Self::with_config(seed, nodes, flow_config(seed))
+    }
+
+    /// A lab whose flow sends no repair symbols: what is lost is repaired.
+    pub fn without_fec(seed: u64, nodes: usize) -> Self {
+        let config = FlowConfig {
+            fec: None,
+            ..flow_config(seed)
+        };
+        Self::with_config(seed, nodes, config)
     }
 
     pub fn with_config(seed: u64, nodes: usize, config: FlowConfig) -> Self {
