@@ -93,6 +93,7 @@ struct Channels {
     missing: Counters,
     moves: Family<MoveLabels, Counter>,
     packets: Counters,
+    rebuilt: Counters,
     invalid: Counters,
     duplicates: Counters,
     mismatches: Counters,
@@ -246,6 +247,10 @@ impl Channels {
                 "Updates gone at the source before they could be received",
             ),
             packets: r.add("flow_packets", "Flow packets accepted"),
+            rebuilt: r.add(
+                "rebuilt_packets",
+                "Packets that did not arrive and were rebuilt from repair symbols",
+            ),
             invalid: r.add(
                 "flow_invalid_packets",
                 "Packets to the group that were not valid packets of the flow",
@@ -307,6 +312,7 @@ impl Channels {
         count(&self.undecodable, channel.undecodable);
         count(&self.missing, channel.missing);
         count(&self.packets, channel.reception.flow_packets);
+        count(&self.rebuilt, channel.reception.rebuilt);
         count(&self.invalid, channel.reception.flow_invalid);
         count(&self.duplicates, channel.reception.duplicates);
         count(&self.auth_failures, channel.auth_failures);

@@ -139,9 +139,10 @@ fn render_channel(out: &mut String, c: &Channel, connected: bool, data: &Path, c
     };
     let _ = writeln!(
         out,
-        "  flow       {} packets taken, {} invalid; {} duplicates, {} mismatches, {} fetched again, \
-         {} forged",
+        "  flow       {} packets taken, {} rebuilt, {} invalid\n             {} duplicates, {} \
+         mismatches, {} fetched again, {} forged",
         c.reception.flow_packets,
+        c.reception.rebuilt,
         c.reception.flow_invalid,
         c.reception.duplicates,
         c.reception.mismatches,
@@ -287,7 +288,8 @@ mod tests {
             "at update 1230, 4 behind the source's 1234",
             "345 since the start: 320 by the flow, 5 by the flow with repairs, 20 by unicast",
             "median 2.9 ms, 99 % within 8.0 ms, last 3.1 ms",
-            "1024 packets taken, 1 invalid; 2 duplicates, 3 mismatches, 4 fetched again, 5 forged",
+            "1024 packets taken, 0 rebuilt, 1 invalid",
+            "2 duplicates, 3 mismatches, 4 fetched again, 5 forged",
             "/data/lore.atom",
             "last moves 11:56:03  unicast → multicast (joined3)",
             "           11:56:07  unicast → multicast (joined7)",
