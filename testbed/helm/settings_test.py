@@ -44,6 +44,7 @@ class Settings(unittest.TestCase):
                 {
                     "name": "lore",
                     "groups": ["232.70.70.1:4434"],
+                    "fec": "off",
                     "feed": [{"url": "https://lore.kernel.org/all/new.atom", "min_interval": "20s"}],
                 },
                 {
@@ -51,6 +52,7 @@ class Settings(unittest.TestCase):
                     "rate": "5M",
                     "keep": "100000,30d",
                     "private": True,
+                    "fec": "proactive:2/20",
                     "feed": [
                         {"url": "https://someone:secret@example.org/news.atom", "interval": "2m"},
                         {"url": "http://10.0.0.7/inside.atom", "local": True},

@@ -477,17 +477,22 @@ describe("actions", () => {
     await mock.close();
   });
 
-  it("adds a channel whose packets are authenticated", async () => {
+  it("adds a channel whose packets are authenticated, without erasure coding", async () => {
     const mock = await start({ receivers: 10, tickMs: 100_000 });
     const { page, faults, context } = await open(browser);
     await visit(page, `${mock.url}/channels`);
     await page.getByRole("button", { name: "Add a channel" }).click();
     await page.getByRole("textbox", { name: "Name" }).fill("signed");
     await page.getByRole("combobox", { name: "Packet authentication" }).selectOption("tags");
+    await page.getByRole("combobox", { name: "Erasure coding" }).selectOption("off");
     await page.getByRole("dialog").getByRole("button", { name: "Add", exact: true }).click();
     await page.getByText("Channel signed was added.").waitFor();
     await page.goto(`${mock.url}/channels/signed`);
     await page.getByText("Packets have a tag for each receiver.").waitFor();
+    const coding = page.getByRole("definition").filter({ has: page.getByText("off", { exact: true }) });
+    await coding.waitFor();
+    await page.goto(`${mock.url}/channels/lore`);
+    await page.getByText("340 repair packets sent, 12,030 repairs saved").waitFor();
     expect(faults).toEqual([]);
     await context.close();
     await mock.close();

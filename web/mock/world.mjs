@@ -50,6 +50,7 @@ export class World {
     this.heads = { lore: empty ? 0 : 481_204, news: empty ? 0 : 9_114 };
     this.keySequence = { lore: 41, news: 7 };
     this.authentications = {};
+    this.fecs = {};
     this.receivers = [];
     this.removed = [];
     this.byId = new Map();

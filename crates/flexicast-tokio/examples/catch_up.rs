@@ -310,6 +310,7 @@ async fn main() {
                 replicate: false,
                 rate_bps: 10_000_000,
                 authentication: None,
+                fec: None,
                 control: RateControl::default(),
             }),
         }],

@@ -32,13 +32,13 @@ pub use mark::{Adoption, HeadMark, Renewal};
 pub use model::{
     ApiTokenRow, Applicant, AuditFilter, AuditRow, AuthenticationType, Batch, Changes, Channel,
     ChannelRow, ChannelSettings, ChooseSettings, Command, CommandState, Draft, ENDORSEMENT_LEN,
-    EncodeUpdate, FeedEdit, FeedEvent, FeedHour, FeedRow, FeedSettings, Fence, ForgeryRow,
-    GapRecord, GapState, Hash, Holder, Identity, KeyStanding, Kind, Lease, LeaseOutcome, LeaseRow,
-    MoveFilter, MoveRow, NewApiToken, NewAudit, NewCommand, NewToken, NewUser, NewWebSession,
-    Origin, OverloadRow, PollRecord, ProgressRow, PulseRow, ReceiverCounts, ReceiverEdit,
-    ReceiverRow, RelayRow, Retention, Role, SampleRow, SentBytes, SessionRow, Setup, SigningEra,
-    SigningKeyRow, SourceInfo, Stamp, StateRow, StoredUpdate, TokenRow, UpdateItem, UserChange,
-    UserEdit, UserRow, Validators, Verdict, WebSession,
+    EncodeUpdate, FecSetting, FecSettingError, FeedEdit, FeedEvent, FeedHour, FeedRow,
+    FeedSettings, Fence, ForgeryRow, GapRecord, GapState, Hash, Holder, Identity, KeyStanding,
+    Kind, Lease, LeaseOutcome, LeaseRow, MoveFilter, MoveRow, NewApiToken, NewAudit, NewCommand,
+    NewToken, NewUser, NewWebSession, Origin, OverloadRow, PollRecord, ProgressRow, PulseRow,
+    ReceiverCounts, ReceiverEdit, ReceiverRow, RelayRow, Retention, Role, SampleRow, SentBytes,
+    SessionRow, Setup, SigningEra, SigningKeyRow, SourceInfo, Stamp, StateRow, StoredUpdate,
+    TokenRow, UpdateItem, UserChange, UserEdit, UserRow, Validators, Verdict, WebSession,
 };
 pub use watch::{Topic, Watch};
 

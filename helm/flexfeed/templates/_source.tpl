@@ -162,6 +162,10 @@ private = true
 {{- with $channel.packetAuthentication }}
 packet_authentication = {{ . | toJson }}
 {{- end }}
+{{- if hasKey $channel "fec" }}
+{{- /* off without quotation marks is false */}}
+fec = {{ ternary $channel.fec "off" (kindIs "string" $channel.fec) | toJson }}
+{{- end }}
 {{ range $feed := $channel.feeds }}
 [[channel.feed]]
 url = {{ $feed.url | toJson }}

@@ -114,6 +114,7 @@ pub async fn publish(settings: SourceSettings) -> Result<()> {
                 replicate: settings.replicate,
                 rate_bps: settings.pace_bps,
                 authentication: None,
+                fec: None,
                 control: match settings.rate_control {
                     true => RateControl::default(),
                     false => RateControl::fixed(),

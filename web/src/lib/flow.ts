@@ -14,6 +14,20 @@ export function packetSizeOf(flow: unknown): PacketSize {
   return { bytes: typeof bytes === "number" ? bytes : null, narrow: typeof narrow === "number" ? narrow : 0 };
 }
 
+export interface Repairs {
+  /** Packets with a repair symbol that were sent; null where it is not known. */
+  sent: number | null;
+  /** Lost packets that receivers rebuilt from them: as many repairs by unicast were saved. */
+  saved: number;
+}
+
+/** What erasure coding cost and saved, from what the source reports. Sources of before it report none. */
+export function repairsOf(flow: unknown): Repairs {
+  const report: Record<string, unknown> = typeof flow === "object" && flow !== null ? { ...flow } : {};
+  const { repair_symbols: sent, rebuilt: saved } = report;
+  return { sent: typeof sent === "number" ? sent : null, saved: typeof saved === "number" ? saved : 0 };
+}
+
 export interface FlowRate {
   /** Bit/s at which the flow may be sent now; null where it is not known. */
   bps: number | null;

@@ -235,6 +235,20 @@ export function authenticationWords(type: string): string {
   return AUTHENTICATIONS.find((one) => one.type === type)?.about ?? `Packets are authenticated by ${type}.`;
 }
 
+/** When a channel's flow has repair packets, for its form. Commands take other ratios, and codes. */
+export const FECS: readonly { type: string; label: string }[] = [
+  { type: "adaptive", label: "adaptive: while receivers lose packets" },
+  { type: "tail", label: "tail: one behind each burst" },
+  { type: "reactive", label: "reactive: as many as the receiver needs that lost most" },
+  { type: "proactive:1/20", label: "proactive: one behind each 20 packets" },
+  { type: "off", label: "off: none" },
+];
+
+/** What repair packets cost and saved, beside the setting. */
+export function repairWords(sent: number | null, saved: number): string {
+  return sent === null ? "" : `${counted(sent, "repair packet")} sent, ${counted(saved, "repair")} saved`;
+}
+
 export const DEFINITIONS = {
   connected: "Receivers that have a QUIC connection to the source now.",
   delivered: "Connected receivers whose files hold every update up to the channel's newest one. Each has confirmed it.",
@@ -245,6 +259,7 @@ export const DEFINITIONS = {
   head: "The number of the channel's newest update. Updates are numbered without gaps.",
   flow_rate: "Rate at which the flow may be sent now: what its members' paths sustain, but no more than the channel's maximum. A member that holds it below the minimum rate, or loses too much, is moved to unicast.",
   packet_size: "UDP payload of a full packet of the flow: the most that the paths of all its members take. A member with a narrower path, as in a tunnel, decides for all.",
+  fec: "Repair packets on the flow, from which each receiver rebuilds packets that it lost: every packet rebuilt saves a repair on the receiver's own connection. Counted since the flow began.",
   flow_bytes: "Bytes sent on the flow: sealed and sent once, for all receivers on multicast and amt together.",
   copy_bytes: "Bytes of the flow's packets replicated to receivers on rung replicated. They are sealed once.",
   unicast_bytes: "Bytes of updates sent to single receivers on their own connections, because the flow does not reach them or they are catching up.",

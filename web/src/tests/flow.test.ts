@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { packetSizeOf, rateOf } from "../lib/flow";
+import { packetSizeOf, rateOf, repairsOf } from "../lib/flow";
 
 describe("the rate of a flow", () => {
   it("is read from what the source reports", () => {
@@ -20,5 +20,15 @@ describe("the size of a flow's packets", () => {
 
   it("is unknown in a report without one, or of another form", () => {
     for (const report of [undefined, null, "x", {}, { packet_size: "large", narrow_members: null }]) expect(packetSizeOf(report)).toEqual({ bytes: null, narrow: 0 });
+  });
+});
+
+describe("the repair packets of a flow", () => {
+  it("are read from what the source reports", () => {
+    expect(repairsOf({ repair_symbols: 340, rebuilt: 12_030, members: 20 })).toEqual({ sent: 340, saved: 12_030 });
+  });
+
+  it("are unknown in a report without them, or of another form", () => {
+    for (const report of [undefined, null, "x", {}, { repair_symbols: "many", rebuilt: null }]) expect(repairsOf(report)).toEqual({ sent: null, saved: 0 });
   });
 });

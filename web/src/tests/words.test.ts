@@ -4,7 +4,7 @@ import { describe, expect, it } from "vitest";
 import type { Move } from "../lib/api/types";
 import feedsPage from "../pages/Feeds.svelte?raw";
 import { finder } from "../lib/search";
-import { ACTIONS, actionWords, AUTHENTICATIONS, authenticationWords, causeWords, CAUSES, DEFINITIONS, detailWords, direction, feedWords, groupMoves, happenings, isOfKind, moveVerb, nameOf, RUNGS, rungWords, typedName, verdict } from "../lib/words";
+import { ACTIONS, actionWords, AUTHENTICATIONS, authenticationWords, causeWords, CAUSES, DEFINITIONS, detailWords, direction, FECS, feedWords, groupMoves, happenings, isOfKind, moveVerb, nameOf, repairWords, RUNGS, rungWords, typedName, verdict } from "../lib/words";
 
 function move(id: number, at: number, more: Partial<Move> = {}): Move {
   return { id, at_ms: at, receiver: `r${id}`, name: `n${id}`, channel: "lore", from: "multicast", to: "unicast", cause: "heartbeat-lost", ...more };
@@ -37,6 +37,18 @@ describe("words", () => {
     const types = AUTHENTICATIONS.map((one) => one.type);
     expect(pattern.slice(2, -2).split("|").sort()).toEqual([...types].sort());
     expect(new Set(types.map(authenticationWords)).size).toBe(types.length);
+  });
+
+  it.skipIf(!existsSync(document))("offers erasure coding that the API takes", () => {
+    const { pattern } = JSON.parse(readFileSync(document, "utf8")).components.schemas.NewChannel.properties.fec;
+    for (const one of FECS) expect(one.type).toMatch(new RegExp(pattern));
+    expect(FECS.map((one) => one.type)).toContain("off");
+  });
+
+  it("says what repair packets saved", () => {
+    expect(repairWords(340, 12_030)).toBe("340 repair packets sent, 12,030 repairs saved");
+    expect(repairWords(1, 0)).toBe("1 repair packet sent, 0 repairs saved");
+    expect(repairWords(null, 0)).toBe("");
   });
 
   it("shows what it does not know as it is", () => {

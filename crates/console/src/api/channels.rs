@@ -9,7 +9,10 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use store::{AuthenticationType, ChannelRow, ChannelSettings, NewCommand, Origin, Retention};
+use store::{
+    AuthenticationType, ChannelRow, ChannelSettings, FecSetting, FecSettingError, NewCommand,
+    Origin, Retention,
+};
 use utoipa::ToSchema;
 
 use super::commands::{CommandReceipt, ask};
@@ -50,6 +53,12 @@ pub struct Channel {
     /// Authentication of its flow: `none`, `signature`, `tags`, `auto` or `stream`.
     #[schema(pattern = "^(none|signature|tags|auto|stream)$")]
     pub packet_authentication: String,
+    /// Erasure coding of its flow: `off`, or a policy, `adaptive`, `tail`, `reactive` or
+    /// `proactive:SYMBOLS/PACKETS`, by the code RLC or with `,reed-solomon` or `,xor`.
+    #[schema(
+        pattern = "^(off|(adaptive|tail|reactive|proactive:[0-9/]+)(,(rlc|reed-solomon|xor))?)$"
+    )]
+    pub fec: String,
     /// Its multicast groups with their ports; empty for no multicast.
     pub groups: Vec<String>,
     /// Maximum rate of its flow, in bits per second; null for the general setting.
@@ -87,6 +96,7 @@ impl Channel {
             created_ms: row.created_ms,
             private: settings.private,
             packet_authentication: settings.packet_authentication.as_str().to_owned(),
+            fec: settings.fec.as_str().to_owned(),
             groups: settings
                 .groups
                 .as_deref()
@@ -176,6 +186,12 @@ pub struct NewChannel {
     /// each update, or `none`, the default.
     #[schema(pattern = "^(none|signature|tags|auto|stream)$")]
     pub packet_authentication: Option<String>,
+    /// Erasure coding of its flow, as of a channel: when packets with repair symbols are sent, from
+    /// which receivers rebuild lost packets; `adaptive` if left out.
+    #[schema(
+        pattern = "^(off|(adaptive|tail|reactive|proactive:[0-9/]+)(,(rlc|reed-solomon|xor))?)$"
+    )]
+    pub fec: Option<String>,
     /// Its multicast groups with their ports, one of IPv4, of IPv6, or of each; empty for no
     /// multicast; the next free ones if left out.
     pub groups: Option<Vec<String>>,
@@ -235,6 +251,7 @@ async fn create(site: &Site, new: &NewChannel) -> Result<ChannelRow, Problem> {
         return Err(Problem::invalid("keep_ms", "is from a minute to ten years"));
     }
     authentication(new)?;
+    fec(new)?;
     let refusal = OnceLock::new();
     let choose = |rows: &[ChannelRow]| match settings(new, rows) {
         Ok(settings) => Some(settings),
@@ -264,6 +281,15 @@ fn authentication(new: &NewChannel) -> Result<AuthenticationType, Problem> {
     })
 }
 
+/// Returns the erasure coding of a new channel's flow.
+fn fec(new: &NewChannel) -> Result<FecSetting, Problem> {
+    let Some(text) = &new.fec else {
+        return Ok(FecSetting::default());
+    };
+    let wrong = |error: FecSettingError| Problem::invalid("fec", error.to_string());
+    text.parse().map_err(wrong)
+}
+
 /// Returns the settings of a new channel among the existing ones.
 fn settings(new: &NewChannel, rows: &[ChannelRow]) -> Result<ChannelSettings, Problem> {
     let rows: Vec<&ChannelRow> = rows.iter().filter(|row| row.active).collect();
@@ -283,6 +309,7 @@ fn settings(new: &NewChannel, rows: &[ChannelRow]) -> Result<ChannelSettings, Pr
         rate_bps: new.rate_bps,
         private: new.private,
         packet_authentication: authentication(new)?,
+        fec: fec(new)?,
         keep: Retention {
             count: new.keep_updates,
             age_ms: new.keep_ms,

@@ -102,17 +102,19 @@ async fn channels_are_made(place: bench::TestDatabase) {
     assert_eq!(one.json()["groups"], json!(["232.70.70.1:4434"]));
     assert_eq!(one.json()["origin"], "managed");
     assert_eq!(one.json()["packet_authentication"], "none");
+    assert_eq!(one.json()["fec"], "adaptive");
     let body = json!({"name": "news", "private": true, "rate_bps": 5_000_000, "keep_updates": 10,
-        "packet_authentication": "auto"});
+        "packet_authentication": "auto", "fec": "tail,xor"});
     let two = operator.post(path, &body).await.json();
     assert_eq!(two["groups"], json!(["232.70.70.2:4434"]));
     assert_eq!(
         (
             &two["private"],
             &two["keep_updates"],
-            &two["packet_authentication"]
+            &two["packet_authentication"],
+            &two["fec"]
         ),
-        (&json!(true), &json!(10), &json!("auto"))
+        (&json!(true), &json!(10), &json!("auto"), &json!("tail,xor"))
     );
     let body = json!({"name": "quiet", "groups": []});
     assert_eq!(operator.post(path, &body).await.json()["groups"], json!([]));
@@ -126,6 +128,7 @@ async fn channels_are_made(place: bench::TestDatabase) {
         json!({"name": "x", "rate_bps": 1}),
         json!({"name": "x", "keep_updates": 0}),
         json!({"name": "x", "packet_authentication": "all"}),
+        json!({"name": "x", "fec": "proactive:5/4"}),
         json!({"name": "x", "keep_ms": 1}),
         json!({"name": "x", "groups": ["192.0.2.1:1"]}),
         json!({"name": "x", "groups": ["232.70.70.1:4434"]}),
@@ -134,6 +137,13 @@ async fn channels_are_made(place: bench::TestDatabase) {
     ] {
         operator.post(path, &bad).await.is_problem(422, "invalid");
     }
+    let bad = json!({"name": "x", "fec": "tail,ldpc"});
+    let refused = operator.post(path, &bad).await;
+    assert!(
+        refused.body.contains("adaptive, tail, reactive"),
+        "{}",
+        refused.body
+    );
     bench.until(|site| site.board().channels.len() == 3).await;
     let listed = operator.get(path).await.json();
     assert_eq!(listed["items"].as_array().unwrap().len(), 3);

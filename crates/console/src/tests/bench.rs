@@ -297,7 +297,7 @@ pub(super) fn pulse() -> PulseRow {
             flow: 100,
             ..SentBytes::default()
         },
-        flow: "{\"key_sequence\":4}".into(),
+        flow: "{\"key_sequence\":4,\"repair_symbols\":340,\"rebuilt\":12030}".into(),
         ..PulseRow::default()
     }
 }

@@ -50,6 +50,12 @@ async fn the_overview_shows_the_state(place: bench::TestDatabase) {
     assert_eq!(overview["database_ok"], true);
     let channel = operator.get("/api/v1/channels/lore").await.json();
     assert_eq!(channel["key_sequence"], 4);
+    assert_eq!(channel["fec"], "adaptive");
+    let symbols = (
+        &channel["flow"]["repair_symbols"],
+        &channel["flow"]["rebuilt"],
+    );
+    assert_eq!(symbols, (&Value::from(340), &Value::from(12_030)));
     operator
         .get("/api/v1/channels/nowhere")
         .await

@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use flexicast::authentication::PacketAuthentication;
 use flexicast::control::{Credential, Endpoint};
+use flexicast::fec::FecConfig;
 use flexicast::flow::RateControl;
 use flexicast::signing::{Endorsement, Lineage};
 use flexicast::source::Limits;
@@ -138,6 +139,8 @@ pub struct FlowSettings {
     pub control: RateControl,
     /// Authentication of packets or streams; receivers that cannot have it get no flow then.
     pub authentication: Option<PacketAuthentication>,
+    /// Erasure coding; `None` for a flow that sends no repair symbols.
+    pub fec: Option<FecConfig>,
 }
 
 impl FlowSettings {

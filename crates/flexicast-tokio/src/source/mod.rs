@@ -39,6 +39,7 @@ pub use counters::Counters;
 use engine::{Command, Engine, EngineChannel, EngineParts};
 pub use flexicast::authentication::{PacketAuthentication, TAGS_UP_TO};
 pub use flexicast::control::{Credential, SourceAddress};
+pub use flexicast::fec::{FecConfig, FecPolicy, FecScheme};
 pub use flexicast::flow::{BreakerState, RateControl};
 pub use flexicast::rate::RatePolicy;
 pub use flexicast::source::Absence;
@@ -192,6 +193,7 @@ fn fresh_flow(config: &SourceConfig, flow: &FlowSettings) -> Result<FlowConfig, 
         fall_back: config.fall_back,
         heartbeat: config.heartbeat,
         authentication,
+        fec: flow.fec,
         ..FlowConfig::new(FlowId(random()?), random_secret()?)
     })
 }

@@ -139,6 +139,13 @@ pub struct FlowStatus {
     pub narrow_members: usize,
     /// Packets that receivers reported as marked with ECN's CE, counted for each receiver.
     pub ecn_ce: u64,
+    /// Erasure coding in text form; `None` if the flow sends no repair symbols.
+    pub fec: Option<String>,
+    /// Repair symbols sent, each in a packet of its own, which is among the packets.
+    pub repair_symbols: u64,
+    /// Lost packets that members rebuilt from repair symbols, counted for each member: each of them
+    /// saved a repair.
+    pub rebuilt: u64,
     /// Current rate in bit/s; `None` for no limit.
     pub rate_bps: Option<u64>,
     /// Id of the receiver that alone limits the rate.

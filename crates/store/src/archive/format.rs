@@ -11,13 +11,14 @@ use super::record::Record;
 /// First bytes of a file; the number is the version of its form. It grows with whatever an older
 /// program must not leave out: updates restored without their signing eras would pass for unsigned,
 /// and receivers that pin a key stop without the endorsements of later ones.
-pub(super) const TITLE: &[u8] = b"flexfeed-backup 4\n";
-/// Titles of older versions, which lack signing keys (3), signing eras, too (2), or even the
-/// console's accounts (1).
-const OLDER: [&[u8]; 3] = [
+pub(super) const TITLE: &[u8] = b"flexfeed-backup 5\n";
+/// Titles of older versions, which lack erasure coding of channels (4), signing keys, too (3),
+/// signing eras (2), or even the console's accounts (1).
+const OLDER: [&[u8]; 4] = [
     b"flexfeed-backup 1\n",
     b"flexfeed-backup 2\n",
     b"flexfeed-backup 3\n",
+    b"flexfeed-backup 4\n",
 ];
 /// The part of it that all versions share.
 pub(super) const FAMILY: &[u8] = b"flexfeed-backup ";

@@ -67,9 +67,11 @@ records! {
         keep_age: Option<i64>,
         origin: String,
         active: bool,
-        // Not in backups of a version before it.
+        // Not in backups of a version before it, nor is the next.
         #[serde(default)]
         packet_authentication: Option<String>,
+        #[serde(default)]
+        fec: Option<String>,
     }
     Feed [key] {
         channel: i64,

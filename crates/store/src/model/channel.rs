@@ -4,7 +4,7 @@ use std::fmt;
 
 use uuid::Uuid;
 
-use super::LeaseRow;
+use super::{FecSetting, LeaseRow};
 
 /// A channel as it was when asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -118,6 +118,8 @@ pub struct ChannelSettings {
     pub private: bool,
     /// Authentication of its flow's packets.
     pub packet_authentication: AuthenticationType,
+    /// Erasure coding of its flow.
+    pub fec: FecSetting,
     /// Retention of its updates.
     pub keep: Retention,
     /// Origin.

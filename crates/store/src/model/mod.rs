@@ -4,6 +4,7 @@ mod account;
 mod channel;
 mod command;
 mod enrolment;
+mod fec;
 mod feed;
 mod lease;
 mod record;
@@ -20,6 +21,7 @@ pub use channel::{
 };
 pub use command::{Command, CommandState, NewCommand};
 pub use enrolment::{Applicant, NewToken, ReceiverRow, TokenRow, Verdict};
+pub use fec::{FecSetting, FecSettingError};
 pub use feed::{FeedEdit, FeedRow, FeedSettings, GapRecord, GapState, PollRecord, Validators};
 pub use lease::{Holder, Lease, LeaseOutcome, LeaseRow};
 pub use record::{

@@ -26,7 +26,7 @@ macro_rules! select_channels {
                  (SELECT MAX(u.seq) FROM updates u WHERE u.channel_id = c.id),
                  c.groups, c.rate_bps, c.private, c.keep_count, c.keep_age, c.origin, c.active,
                  c.created_at, c.holder_name, c.lease_until - " NOW ", c.lease_ttl, c.fence,
-                 c.holder, c.packet_authentication
+                 c.holder, c.packet_authentication, c.fec
              FROM channels c " $where
         )
     };
@@ -58,6 +58,10 @@ fn read_row(session: &Session, row: &Row) -> Result<ChannelRow, StoreError> {
                 "the packet authentication of channel {name:?} is {authentication:?}"
             ))
         })?;
+    let fec: String = session.get(row, 19)?;
+    let fec = fec.parse().map_err(|_| {
+        session.damaged(format!("the erasure coding of channel {name:?} is {fec:?}"))
+    })?;
     let holder: Option<String> = session.get(row, 13)?;
     let left: Option<i64> = session.get(row, 14)?;
     let ttl: Option<i64> = session.get(row, 15)?;
@@ -90,6 +94,7 @@ fn read_row(session: &Session, row: &Row) -> Result<ChannelRow, StoreError> {
             rate_bps: session.maybe_count(row, 6)?,
             private: session.get(row, 7)?,
             packet_authentication,
+            fec,
             keep: Retention {
                 count: session.maybe_count(row, 8)?,
                 age_ms: session.get(row, 9)?,
@@ -159,7 +164,8 @@ async fn write_settings(
         .execute(
             sql!(
                 "UPDATE channels SET groups = $2, rate_bps = $3, private = $4, keep_count = $5,
-                     keep_age = $6, origin = $7, packet_authentication = $8, active = TRUE
+                     keep_age = $6, origin = $7, packet_authentication = $8, fec = $9,
+                     active = TRUE
                  WHERE name = $1"
             ),
             values![
@@ -171,6 +177,7 @@ async fn write_settings(
                 settings.keep.age_ms,
                 settings.origin.as_str(),
                 settings.packet_authentication.as_str(),
+                settings.fec.as_str(),
             ],
         )
         .await

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use store::{
-    Applicant, AuthenticationType, Batch, ChannelSettings, Contents, FeedSettings, GapRecord,
-    GapState, Holder, NewToken, Origin, PollRecord, Progress, ReceiverEdit, RestoreReport,
-    Retention, Store, StoreError, Verdict,
+    Applicant, AuthenticationType, Batch, ChannelSettings, Contents, FecSetting, FeedSettings,
+    GapRecord, GapState, Holder, NewToken, Origin, PollRecord, Progress, ReceiverEdit,
+    RestoreReport, Retention, Store, StoreError, Verdict,
 };
 use uuid::Uuid;
 
@@ -38,6 +38,7 @@ async fn full(site: &Site) -> Store {
         rate_bps: Some(5_000_000),
         private: true,
         packet_authentication: AuthenticationType::Tags,
+        fec: "off".parse().unwrap(),
         keep: Retention {
             count: Some(1000),
             age_ms: Some(5000),
@@ -320,6 +321,9 @@ async fn an_archive_of_form_1_is_restored(site: Site) {
     assert_eq!(report.contents, wanted);
     let opened = site.open().await;
     assert_eq!(opened.channels().open("lore").await.unwrap().head, 3);
+    let channels = opened.channels().list().await.unwrap();
+    let default = FecSetting::default();
+    assert!(channels.iter().all(|row| row.settings.fec == default));
     let rows = opened.receivers().list().await.unwrap();
     assert_eq!(rows.len(), 2);
     assert!(rows.iter().all(|row| row.tags.is_empty() && !row.held));
@@ -451,7 +455,7 @@ async fn a_damaged_archive_is_refused_and_leaves_nothing(site: Site) {
     };
     refused(b"", "is not a backup").await;
     refused(&[b'x'; 5000], "is not a backup").await;
-    refused(b"flexfeed-backup 5\nxyz", "newer version").await;
+    refused(b"flexfeed-backup 6\nxyz", "newer version").await;
     for end in [18, 30, whole.len() / 3, whole.len() - 5, whole.len() - 1] {
         refused(&whole[..end], "cut off").await;
     }

@@ -7,11 +7,13 @@ use store::{
     Origin, PollRecord, Retention, StoreError,
 };
 
+use crate::migrations::Raw;
 use crate::site::{Site, URL, draft, drafts, encode, etag, on_both, token};
 
 on_both! {
     a_channel_is_made_changed_switched_off_and_removed,
     a_channel_is_added_once,
+    an_unknown_erasure_coding_is_reported,
     a_feed_keeps_its_entries_when_changed_or_deactivated,
     a_feed_is_added_once,
     a_feed_is_changed_by_several_and_not_brought_back,
@@ -27,6 +29,7 @@ fn settings() -> ChannelSettings {
         rate_bps: Some(u64::MAX),
         private: true,
         packet_authentication: AuthenticationType::Auto,
+        fec: "proactive:2/20,xor".parse().unwrap(),
         keep: Retention {
             count: Some(1000),
             age_ms: Some(86_400_000),
@@ -102,6 +105,16 @@ async fn a_channel_is_made_changed_switched_off_and_removed(site: Site) {
     assert_eq!((again.head, again.is_new), (0, true));
     assert_ne!(again.incarnation, made.channel.incarnation);
     assert!(store.feeds().list(Some("news")).await.unwrap().is_empty());
+}
+
+async fn an_unknown_erasure_coding_is_reported(site: Site) {
+    let store = site.lore().await;
+    let mut raw = Raw::to(&site.url).await;
+    raw.run("UPDATE channels SET fec = 'fountain'").await;
+    let error = store.channels().list().await.unwrap_err();
+    assert!(matches!(error, StoreError::Damaged { .. }), "{error:?}");
+    let words = "the erasure coding of channel \"lore\" is \"fountain\"";
+    assert!(error.to_string().contains(words), "{error}");
 }
 
 async fn a_channel_is_added_once(site: Site) {

@@ -332,7 +332,7 @@ async fn eras_are_restored_up_to_the_head(site: Site) {
         assert_eq!(contents.signing_eras, saved);
         // By this, programs that know no eras refuse the archive.
         let archive = std::fs::read(&file).unwrap();
-        assert!(archive.starts_with(b"flexfeed-backup 4\n"));
+        assert!(archive.starts_with(b"flexfeed-backup 5\n"));
         for other in [Site::sqlite(), Site::postgres()] {
             assert_eq!(restore(&other, &file).await.unwrap().contents, contents);
             let restored = other.open().await;

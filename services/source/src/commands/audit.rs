@@ -87,6 +87,7 @@ impl Channel {
                 "rate_bps": settings.rate,
                 "private": settings.private,
                 "packet_authentication": settings.packet_authentication.map(|it| it.as_str()),
+                "fec": settings.fec.as_ref().map(|it| it.as_str()),
                 "keep_updates": settings.keep.and_then(|keep| keep.count),
                 "keep_ms": settings.keep.and_then(|keep| keep.age).map(millis),
             })

@@ -98,6 +98,7 @@ pub(super) async fn make(
         rate_bps: arguments.rate,
         private: arguments.private == Some(true),
         packet_authentication: arguments.packet_authentication.unwrap_or_default(),
+        fec: arguments.fec.clone().unwrap_or_default(),
         keep: arguments.keep.unwrap_or_default().into(),
         origin: Origin::Managed,
     };
@@ -244,6 +245,7 @@ async fn set(
         packet_authentication: arguments
             .packet_authentication
             .unwrap_or(old.packet_authentication),
+        fec: arguments.fec.clone().unwrap_or(old.fec),
         keep: arguments.keep.map_or(old.keep, Retention::from),
         origin: old.origin,
     };

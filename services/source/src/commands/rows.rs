@@ -26,6 +26,7 @@ pub(super) fn channel(row: &ChannelRow, feeds: &[FeedRow]) -> Value {
         "rate_bps": row.settings.rate_bps,
         "private": row.settings.private,
         "packet_authentication": row.settings.packet_authentication.as_str(),
+        "fec": row.settings.fec.as_str(),
         "keep": keep,
         "feeds": active_feeds(row, feeds),
         "created_ms": row.created_ms,

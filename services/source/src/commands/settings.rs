@@ -87,6 +87,7 @@ fn channel(channel: &ChannelSettings) -> Value {
         "rate_bps": channel.rate_bps,
         "private": channel.private,
         "packet_authentication": channel.packet_authentication.as_str(),
+        "fec": channel.fec.as_str(),
         "keep": {
             "count": channel.keep.count,
             "age_ms": channel.keep.age.map(millis),

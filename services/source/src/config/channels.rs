@@ -9,7 +9,7 @@ use serde_json::json;
 use service::link::{MAX_CHANNELS, channel};
 use service::settings::table;
 use service::values::one_of;
-use store::AuthenticationType;
+use store::{AuthenticationType, FecSetting};
 use url::Url;
 
 use super::groups::{Groups, groups};
@@ -17,8 +17,8 @@ use super::{Keep, values};
 
 /// Form of a further channel.
 const FORM: &str = "write NAME,feed=URL and then, separated by commas, what differs from the first \
-                    channel: group=LIST, rate=RATE, private, packet-authentication=TYPE. \
-                    For example: \
+                    channel: group=LIST, rate=RATE, private, packet-authentication=TYPE, \
+                    fec=FEC. For example: \
                     news,feed=https://example.org/feed.atom,group=232.70.70.9:4434,rate=5M";
 
 const OWN_GROUPS: &str = "give it its own with group=LIST or groups = \"LIST\"";
@@ -38,6 +38,8 @@ pub struct ChannelSettings {
     pub private: bool,
     /// Authentication of the flow's packets.
     pub packet_authentication: AuthenticationType,
+    /// Erasure coding of the flow.
+    pub fec: FecSetting,
     /// Retention.
     pub keep: Keep,
 }
@@ -73,6 +75,11 @@ pub struct ChannelArguments {
     /// of the flow alone: stream [default: none]
     #[arg(long, value_name = "TYPE", value_parser = one_of(AuthenticationType::WORDS))]
     pub packet_authentication: Option<AuthenticationType>,
+    /// Send repair packets on the flow, from which receivers rebuild lost ones: adaptive, tail,
+    /// reactive or proactive:SYMBOLS/PACKETS, each by the code rlc, or with ,reed-solomon or ,xor
+    /// behind it; or off [default: adaptive]
+    #[arg(long, value_name = "FEC", value_parser = str::parse::<FecSetting>)]
+    pub fec: Option<FecSetting>,
     /// Updates to keep: a number, an age, or both: 100000, 30d, 100000,30d; or all, or default for
     /// the source's --retention and --retention-age
     #[arg(long, value_name = "LIST", value_parser = values::keep)]
@@ -151,6 +158,7 @@ impl ChannelTable {
             rate_bps: settings.rate.unwrap_or(first.rate_bps),
             private: settings.private == Some(true),
             packet_authentication: settings.packet_authentication.unwrap_or_default(),
+            fec: settings.fec.clone().unwrap_or_default(),
             keep: settings.keep.unwrap_or(first.keep),
             feeds: self.feed.clone(),
             name: name.clone(),
@@ -169,12 +177,12 @@ pub(super) fn spec(text: &str) -> Result<ChannelTable, String> {
     let mut words = vec![format!("--name={name}")];
     for part in parts {
         match (part.split_once('='), words.as_mut_slice()) {
-            (Some(("feed" | "rate" | "packet-authentication", _)), _) => {
+            (Some(("feed" | "rate" | "packet-authentication" | "fec", _)), _) => {
                 words.push(format!("--{part}"))
             }
             (Some(("group", groups)), _) => words.push(format!("--groups={groups}")),
             (None, _) if part == "private" => words.push("--private".to_owned()),
-            // Addresses and lists have commas.
+            // Addresses, lists and codes have commas.
             (_, [_, .., last]) => last.extend([",", part]),
             // The part may be of an address.
             _ => return Err(wrong("what follows the name is no setting")),

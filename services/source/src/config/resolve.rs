@@ -8,7 +8,7 @@ use clap::ArgMatches;
 use service::settings::check::Shown;
 use service::settings::setting::CONFIG;
 use service::settings::{Check, Environment, Given, Layers};
-use store::AuthenticationType;
+use store::{AuthenticationType, FecSetting};
 use url::Url;
 
 use super::channels::{self, ChannelSettings, FeedArguments, FeedSettings};
@@ -108,6 +108,7 @@ fn all_channels(config: &Config, check: &mut Check) -> Vec<ChannelSettings> {
         rate_bps: config.flows.rate_bps,
         private: given.private,
         packet_authentication: AuthenticationType::default(),
+        fec: FecSetting::default(),
         keep: config.keep,
     };
     let mut all = Vec::new();

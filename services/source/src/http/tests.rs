@@ -90,6 +90,9 @@ fn seen() -> SourceStatus {
                     packet_size: 1442,
                     narrow_members: 1,
                     ecn_ce: 0,
+                    fec: Some("tail,xor".into()),
+                    repair_symbols: 3,
+                    rebuilt: 7,
                     rate_bps: Some(2_000_000),
                     limited_by: None,
                     breaker: BreakerState::Closed,
@@ -326,6 +329,9 @@ async fn the_status_page_is_as_agreed() {
         ("packets", json!(12)),
         ("bytes", json!(1200)),
         ("packet_size", json!(1442)),
+        ("fec", json!("tail,xor")),
+        ("repair_symbols", json!(3)),
+        ("rebuilt", json!(7)),
     ] {
         assert_eq!(page["flow"][member], expected, "{member}");
     }

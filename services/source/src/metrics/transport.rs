@@ -53,6 +53,10 @@ metrics! {
         bytes: Counters = "flow" in Bytes, "UDP payload sent on the flow, each packet counted once";
         ecn_ce: Counters = "flow_ecn_ce_packets",
             "Flow packets that receivers reported as marked by ECN, counted for each receiver";
+        repair_symbols: Counters = "flow_repair_symbols",
+            "Repair symbols sent on the flow, from which receivers rebuild lost packets";
+        rebuilt: Counters = "flow_rebuilt_packets",
+            "Lost flow packets that receivers rebuilt, counted for each: repairs saved";
         outstanding: Gauges = "flow_outstanding_packets",
             "Flow packets with an acknowledgement outstanding";
         key_sequence: Gauges = "flow_key_sequence", "Key epoch in use on the flow";
@@ -233,5 +237,8 @@ impl Flows {
         raise(&self.packets.get_or_create(&labels), flow.packets);
         raise(&self.bytes.get_or_create(&labels), flow.bytes);
         raise(&self.ecn_ce.get_or_create(&labels), flow.ecn_ce);
+        let symbols = self.repair_symbols.get_or_create(&labels);
+        raise(&symbols, flow.repair_symbols);
+        raise(&self.rebuilt.get_or_create(&labels), flow.rebuilt);
     }
 }

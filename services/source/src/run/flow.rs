@@ -4,10 +4,10 @@ use std::net::{IpAddr, SocketAddr};
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use flexicast_tokio::source::{
-    FlowEndpoint, FlowSettings, PacketAuthentication, RateControl, TAGS_UP_TO,
+    FecConfig, FlowEndpoint, FlowSettings, PacketAuthentication, RateControl, TAGS_UP_TO,
 };
 use netio::HostAddress;
-use store::{AuthenticationType, ChannelSettings, Retention};
+use store::{AuthenticationType, ChannelSettings, FecSetting, Retention};
 
 use crate::clock::millis;
 use crate::config::{Config, Groups, Keep, groups as parse_groups};
@@ -19,6 +19,7 @@ pub(super) struct FlowParameters {
     pub(super) rate_bps: u64,
     pub(super) private: bool,
     pub(super) packet_authentication: AuthenticationType,
+    pub(super) fec: Option<FecConfig>,
 }
 
 impl FlowParameters {
@@ -35,6 +36,7 @@ impl FlowParameters {
             rate_bps: settings.rate_bps.unwrap_or(config.flows.rate_bps),
             private: settings.private,
             packet_authentication: settings.packet_authentication,
+            fec: fec(&settings.fec)?,
         })
     }
 
@@ -87,6 +89,7 @@ impl FlowParameters {
                 max_loss: f64::from(config.flows.max_loss) / 100.0,
             },
             authentication: authentication(self.packet_authentication),
+            fec: self.fec,
         }))
     }
 }
@@ -102,6 +105,12 @@ fn authentication(kind: AuthenticationType) -> Option<PacketAuthentication> {
             tags_up_to: TAGS_UP_TO,
         }),
     }
+}
+
+/// Returns the erasure coding for the transport.
+fn fec(setting: &FecSetting) -> Result<Option<FecConfig>> {
+    let coding = setting.coding().map(str::parse).transpose();
+    coding.context("its erasure coding cannot be used (flexfeed-source channel set --fec)")
 }
 
 /// Returns the retention of a channel: its own, or that of this process's settings.
@@ -150,4 +159,34 @@ fn successor(ip: IpAddr, addresses: &[HostAddress]) -> Option<IpAddr> {
         one.interface == old.interface && one.ip.is_ipv4() == ip.is_ipv4() && !one.deprecated
     });
     other.map(|one| one.ip)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn what_is_stored_as_erasure_coding_is_what_the_transport_takes() {
+        let numbers = (0..=70).flat_map(|symbols| (0..=70).map(move |packets| (symbols, packets)));
+        let ratios = numbers.map(|(symbols, packets)| format!("proactive:{symbols}/{packets}"));
+        let words = ["adaptive", "tail", "reactive", "proactive", "on", ""];
+        for policy in ratios.chain(words.map(str::to_owned)) {
+            for code in ["", ",rlc", ",reed-solomon", ",xor", ",ldpc", ","] {
+                let text = format!("{policy}{code}");
+                let config: Option<FecConfig> = text.parse().ok();
+                let stored: Option<FecSetting> = text.parse().ok();
+                let of_stored = stored.as_ref().and_then(|stored| fec(stored).unwrap());
+                assert_eq!(of_stored, config, "{text}");
+                let canonical = config.map(|config| config.to_string());
+                assert_eq!(
+                    stored.as_ref().map(FecSetting::as_str),
+                    canonical.as_deref()
+                );
+            }
+        }
+        assert_eq!(fec(&"off".parse().unwrap()).unwrap(), None);
+        let default = fec(&FecSetting::default()).unwrap();
+        assert_eq!(default, Some(FecConfig::default()));
+    }
 }

@@ -263,6 +263,7 @@ fn settings(channel: &config::ChannelSettings) -> ChannelSettings {
         rate_bps: Some(channel.rate_bps),
         private: channel.private,
         packet_authentication: channel.packet_authentication,
+        fec: channel.fec.clone(),
         keep: channel.keep.into(),
         origin: Origin::Flags,
     }

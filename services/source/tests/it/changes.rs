@@ -4,7 +4,9 @@ use std::fs;
 
 use flexicast_tokio::receiver::{Event, ReceiverConfig};
 use serde_json::Value;
-use store::{AuthenticationType, ChannelSettings, FeedSettings, Origin, Retention, Store};
+use store::{
+    AuthenticationType, ChannelSettings, FecSetting, FeedSettings, Origin, Retention, Store,
+};
 use uuid::Uuid;
 
 use crate::receiving::{Listening, configuration};
@@ -36,6 +38,7 @@ fn channel_settings() -> ChannelSettings {
         rate_bps: None,
         private: false,
         packet_authentication: AuthenticationType::default(),
+        fec: FecSetting::default(),
         keep: Retention::default(),
         origin: Origin::Managed,
     }
@@ -102,7 +105,8 @@ async fn channels_and_feeds_come_change_and_go() {
         link.trim().ends_with("&ch=lore&ch=net")
     });
     running.until("it is served", |running| {
-        status(running)["channels"][1]["role"] == "active"
+        let channel = status(running)["channels"][1].clone();
+        channel["role"] == "active" && channel["flow"]["fec"] == "adaptive"
     });
     let mut both = Listening::start(ReceiverConfig {
         receiver_id: Uuid::new_v4(),
@@ -135,6 +139,7 @@ async fn channels_and_feeds_come_change_and_go() {
     let private = ChannelSettings {
         private: true,
         packet_authentication: AuthenticationType::Tags,
+        fec: "off".parse().unwrap(),
         keep: Retention {
             count: Some(2),
             age_ms: None,
@@ -144,7 +149,9 @@ async fn channels_and_feeds_come_change_and_go() {
     store.channels().put("net", &private).await.unwrap();
     running.until("it is changed", |running| {
         let channel = status(running)["channels"][1].clone();
-        channel["private"] == true && channel["first"] == 2
+        let flow = &channel["flow"];
+        let uncoded = flow["id"].is_string() && flow["fec"].is_null();
+        channel["private"] == true && channel["first"] == 2 && uncoded
     });
     other.grow(1);
     has(&mut both, "net", 4).await;

@@ -88,6 +88,7 @@ impl Site {
             replicate: false,
             rate_bps: 50_000_000,
             authentication: None,
+            fec: None,
             control: RateControl::default(),
         });
         let listen = ([127, 0, 0, 1], 0).into();

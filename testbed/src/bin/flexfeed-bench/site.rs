@@ -102,6 +102,7 @@ impl Site {
             replicate: false,
             rate_bps: RATE,
             authentication: None,
+            fec: None,
             control: RateControl::fixed(),
         };
         let config = SourceConfig {

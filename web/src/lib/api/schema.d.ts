@@ -851,6 +851,11 @@ export interface components {
              * @description Creation time; Unix milliseconds.
              */
             created_ms: number;
+            /**
+             * @description Erasure coding of its flow: `off`, or a policy, `adaptive`, `tail`, `reactive` or
+             *     `proactive:SYMBOLS/PACKETS`, by the code RLC or with `,reed-solomon` or `,xor`.
+             */
+            fec: string;
             /** @description Number of feeds it has. */
             feeds: number;
             /**
@@ -1442,6 +1447,12 @@ export interface components {
         };
         /** @description A new channel. */
         NewChannel: {
+            /**
+             * @description Erasure coding of its flow, as of a channel: when packets with repair symbols are sent, from
+             *     which receivers rebuild lost packets; `adaptive` if left out.
+             * @default null
+             */
+            fec?: string | null;
             /**
              * @description Its multicast groups with their ports, one of IPv4, of IPv6, or of each; empty for no
              *     multicast; the next free ones if left out.

@@ -182,6 +182,7 @@ impl Site {
                 replicate: true,
                 rate_bps: 50_000_000,
                 authentication: None,
+                fec: None,
                 control: RateControl::default(),
             }),
         }

@@ -184,6 +184,7 @@ impl Site {
                     replicate: self.copies,
                     rate_bps: 50_000_000,
                     authentication: None,
+                    fec: None,
                     control: RateControl::default(),
                 }),
             }

@@ -29,6 +29,7 @@ fn channels_and_feeds() {
         groups = ["232.9.9.9:4434", "[ff3e::9]:4434"]
         private = true
         packet_authentication = "tags"
+        fec = "proactive:2/20,reed-solomon"
         keep = "100000,30d"
         [[channel.feed]]
         url = "https://u:hidden@lore.example/all/new.atom#x"
@@ -61,6 +62,8 @@ fn channels_and_feeds() {
         packets,
         [AuthenticationType::Tags, AuthenticationType::None]
     );
+    let fec = [lore, news].map(|channel| channel.fec.as_str());
+    assert_eq!(fec, ["proactive:2/20,reed-solomon", "adaptive"]);
     let month = Duration::from_secs(30 * 86_400);
     assert_eq!(
         lore.keep,
@@ -133,7 +136,7 @@ data = 7
 name = "a b"
 [[channel]]
 name = "a"
-fed = 1
+fead = 1
 groups = "10.0.0.1:1"
 [[channel.feed]]
 url = "ftp://u:hidden@h/"
@@ -159,7 +162,7 @@ port = 1
         "source.toml line 4: group: takes a list",
         "source.toml line 5: poll_interval: takes a text in quotation marks or a number, not a",
         "source.toml line 8: name: ",
-        "source.toml line 11: fed: there is no such setting; is feed meant?",
+        "source.toml line 11: fead: there is no such setting; is feed meant?",
         "source.toml line 12: groups: ",
         "source.toml line 14: url: ",
         "source.toml line 15: feed: has no url",

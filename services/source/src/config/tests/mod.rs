@@ -304,7 +304,7 @@ fn further_channels_have_their_own_settings() {
         "--channel-spec",
         "bpf,group=239.1.1.1:9,[ff3e::9]:9,feed=http://b/ rust,feed=http://r/,group=",
         "--channel-spec",
-        "io,feed=http://i/,packet-authentication=tags",
+        "io,feed=http://i/,packet-authentication=tags,fec=proactive:1/20,xor,private",
     ])
     .unwrap();
     let names: Vec<_> = config.channels.iter().map(|c| c.name.as_str()).collect();
@@ -312,9 +312,11 @@ fn further_channels_have_their_own_settings() {
     let [first, net, bpf, rust, io] = config.channels.as_slice() else {
         panic!("{names:?}");
     };
-    assert!(first.private && net.private && !bpf.private);
+    assert!(first.private && net.private && !bpf.private && io.private);
     let packets = [first, net, io].map(|c| c.packet_authentication.as_str());
     assert_eq!(packets, ["none", "none", "tags"]);
+    let fec = [first, net, io].map(|c| c.fec.as_str());
+    assert_eq!(fec, ["adaptive", "adaptive", "proactive:1/20,xor"]);
     assert_eq!((first.rate_bps, net.rate_bps), (10_000_000, 5_000_000));
     assert_eq!(net.feeds[0].address.shown, "https://example.org/a,b?x=1,2");
     let groups = |c: &ChannelSettings| {
@@ -345,6 +347,10 @@ fn wrong_further_channels_are_explained_without_their_secrets() {
         (
             "net,feed=http://u:hidden@h/,packet-authentication=all",
             "is neither none nor signature",
+        ),
+        (
+            "net,feed=http://u:hidden@h/,fec=tail,ldpc",
+            "is none of off, adaptive, tail, reactive",
         ),
         ("lore,feed=http://u:hidden@h/", "two channels \"lore\""),
         (

@@ -21,6 +21,7 @@ pub fn channels(site: &Site) {
         [
             "active",
             "created_ms",
+            "fec",
             "feeds",
             "first",
             "groups",
@@ -57,7 +58,14 @@ pub fn channels(site: &Site) {
             .contains("channel set news")
     );
 
+    assert_eq!(news["fec"], "adaptive", "the default");
+    let set = ["channel", "set", "news", "--fec", "proactive:2/20,rlc"];
+    assert_eq!(site.json(&set)["channel"]["fec"], "proactive:2/20");
+    let text = site.fails(2, &["channel", "set", "news", "--fec", "proactive:21/20"]);
+    let allowed = "is none of off, adaptive, tail, reactive and proactive:SYMBOLS/PACKETS";
+    assert!(text.contains(allowed), "{text}");
     let set = site.json(&["channel", "set", "news", "--private=false", "--groups", ""]);
+    assert_eq!(set["channel"]["fec"], "proactive:2/20", "the rest stays");
     assert_eq!(
         (&set["channel"]["private"], &set["channel"]["groups"]),
         (&json!(false), &json!(""))
