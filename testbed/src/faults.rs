@@ -12,10 +12,11 @@ use crate::scenario::{
     away_for_thousands_of_updates, crashes_lose_nothing_and_repeat_nothing, dual_stack,
     flapping_backs_off, forged_and_flooding_requests_get_nothing,
     forgeries_of_authenticated_packets_have_no_effect, half_of_the_members_lose_multicast,
-    ipv6_only, links_fail_in_turn, loss_is_repaired, nat_rebinding, older_receivers_are_served,
-    one_narrow_path_decides_the_packet_size, receivers_come_and_go, relay_beside_the_source,
-    relays_fail_in_turn, relays_fail_to_copies, the_console_shows_the_real_rungs,
-    three_behind_one_address, translations_change, tunnels_end_and_are_limited, works_with_others,
+    ipv6_only, links_fail_in_turn, loss_is_rebuilt, loss_is_repaired, nat_rebinding,
+    older_receivers_are_served, one_narrow_path_decides_the_packet_size, receivers_come_and_go,
+    relay_beside_the_source, relays_fail_in_turn, relays_fail_to_copies,
+    the_console_shows_the_real_rungs, three_behind_one_address, translations_change,
+    tunnels_end_and_are_limited, works_with_others,
 };
 use crate::tunnel::Peer;
 
@@ -32,7 +33,7 @@ struct Claim {
 }
 
 /// Every promise at least once; every scenario of a network of another kind at least once.
-const CLAIMS: [Claim; 44] = [
+const CLAIMS: [Claim; 45] = [
     // While a return is held back, a receiver gets every update by both paths.
     Claim {
         fault: Fault::DedupeOff,
@@ -79,6 +80,13 @@ const CLAIMS: [Claim; 44] = [
         name: "c: 10 % loss",
         scenario: loss_is_repaired,
         reasons: &["delivered to", "none was repaired", "left the flow"],
+    },
+    // What was rebuilt is not known to have been lost.
+    Claim {
+        fault: Fault::RebuiltProves,
+        name: "c4: rebuilt losses",
+        scenario: loss_is_rebuilt,
+        reasons: &["rebuilt packets, and the source heard of"],
     },
     Claim {
         fault: Fault::FallbackOff,

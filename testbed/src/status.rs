@@ -49,6 +49,9 @@ pub struct ReceiverChannel {
     pub flow_packets: u64,
     /// Datagrams to the flow that were not valid packets of it.
     pub flow_invalid: u64,
+    /// Packets that did not arrive and were rebuilt; 0 at a receiver of an earlier version.
+    #[serde(default)]
+    pub rebuilt: u64,
     /// Bytes that arrived more than once, by count of occurrences.
     pub duplicates: u64,
     /// Times that the flow's bytes differed from the unicast path's.
@@ -187,6 +190,12 @@ pub struct FlowStatus {
     /// Members whose paths do not take larger packets.
     #[serde(default)]
     pub narrow_members: usize,
+    /// Repair symbols sent; 0 at a source of an earlier version.
+    #[serde(default)]
+    pub repair_symbols: u64,
+    /// Packets that members reported as rebuilt.
+    #[serde(default)]
+    pub rebuilt: u64,
 }
 
 /// A receiver as its source sees it.

@@ -132,7 +132,8 @@ pub fn forgeries_of_authenticated_packets_have_no_effect(
 ) -> Result<()> {
     let mut plan = Plan::new("proofs", fault);
     plan.asm = true;
-    plan.packet_authentication = Some(packets);
+    plan.channel_settings
+        .push(("packet_authentication", packets));
     Stage::play(plan, |stage| {
         stage.wait_rung(&ALL, "multicast")?;
         stage.settle()?;

@@ -1,6 +1,6 @@
 //! Every multicast link loses packets.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 
 use super::checks::check_outputs;
 use super::plan::QUICK_ACK_MS;
@@ -34,6 +34,53 @@ pub fn loss_is_repaired(fault: Option<Fault>) -> Result<()> {
         for name in ALL {
             check_repaired(stage, name, &status, before)?;
         }
+        Ok(())
+    })
+}
+
+/// c4: with 5 % loss on all multicast links, and a repair symbol behind each burst, most lost
+/// packets are rebuilt. Everything arrives, once and in order, and the source knows of the losses.
+///
+/// # Errors
+/// One of these does not hold.
+pub fn loss_is_rebuilt(fault: Option<Fault>) -> Result<()> {
+    let mut plan = Plan::new("rebuilt", fault);
+    plan.channel_settings.push(("fec", "tail"));
+    plan.ack_delay_ms = QUICK_ACK_MS;
+    for seat in &mut plan.seats {
+        seat.multicast = Multicast::Loss(5);
+    }
+    Stage::play(plan, |stage| {
+        stage.wait_rung(&ALL, "multicast")?;
+        let before = stage.settle()?;
+        stage.set_rate(25.0)?;
+        stage.wait_head(before + 300)?;
+        stage.set_rate(0.0)?;
+        stage.settle()?;
+        check_outputs(stage, &ALL)?;
+
+        let (mut rebuilt, mut repaired) = (0, 0);
+        for name in ALL {
+            let channel = stage.seat(name)?.channel_now()?;
+            rebuilt += channel.rebuilt;
+            repaired += channel.via.repaired + channel.via.unicast;
+        }
+        let status = stage.source_status_now()?;
+        let flow = status.flow.context("the source has no flow")?;
+        ensure!(
+            flow.repair_symbols > 0 && rebuilt >= 10,
+            "{rebuilt} rebuilt packets of {} repair symbols",
+            flow.repair_symbols
+        );
+        ensure!(
+            flow.rebuilt * 2 > rebuilt,
+            "{rebuilt} rebuilt packets, and the source heard of {}",
+            flow.rebuilt
+        );
+        ensure!(
+            repaired < rebuilt * 2,
+            "{repaired} updates were repaired, beside {rebuilt} rebuilt packets"
+        );
         Ok(())
     })
 }

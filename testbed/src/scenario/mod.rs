@@ -54,7 +54,7 @@ pub use forgery::{
 };
 pub use hour::an_hour_of_a_busy_archive;
 pub use ipv6::{ipv6_any_source, ipv6_only};
-pub use loss::loss_is_repaired;
+pub use loss::{loss_is_rebuilt, loss_is_repaired};
 pub use mtu::one_narrow_path_decides_the_packet_size;
 pub use multicast::{any_source_multicast, everything_by_multicast, recorded_feed_by_multicast};
 pub use nat::nat_rebinding;
@@ -118,6 +118,8 @@ pub enum Fault {
     ChunkCheckOff,
     /// Receivers take packets for the source's that it did not authenticate.
     PacketCheckOff,
+    /// Receivers take packets that they rebuilt for such that arrived.
+    RebuiltProves,
     /// Receivers say nothing of updates that are gone for good.
     GapsUntold,
     /// The source serves a database that was set back as if nothing had happened.
@@ -159,7 +161,7 @@ pub enum Fault {
 
 impl Fault {
     /// Every one.
-    pub const ALL: [Fault; 31] = [
+    pub const ALL: [Fault; 32] = [
         Fault::AddressesUntold,
         Fault::AddressesForgotten,
         Fault::DedupeOff,
@@ -173,6 +175,7 @@ impl Fault {
         Fault::LineageOff,
         Fault::ChunkCheckOff,
         Fault::PacketCheckOff,
+        Fault::RebuiltProves,
         Fault::GapsUntold,
         Fault::RenewalOff,
         Fault::GapFillOff,
@@ -209,6 +212,7 @@ impl Fault {
             Fault::LineageOff => "lineage-off",
             Fault::ChunkCheckOff => "chunk-check-off",
             Fault::PacketCheckOff => "packet-check-off",
+            Fault::RebuiltProves => "rebuilt-proves",
             Fault::GapsUntold => "gaps-untold",
             Fault::RenewalOff => "renewal-off",
             Fault::GapFillOff => "gap-fill-off",
@@ -250,6 +254,7 @@ impl Fault {
             | Fault::LineageOff
             | Fault::ChunkCheckOff
             | Fault::PacketCheckOff
+            | Fault::RebuiltProves
             | Fault::GapsUntold
             | Fault::RelayFailoverOff
             | Fault::RelayCheckOff

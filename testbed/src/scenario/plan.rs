@@ -151,9 +151,8 @@ pub struct Plan {
     pub source: Option<PathBuf>,
     /// The source's database; its own file if there is none.
     pub database: Option<String>,
-    /// Authentication of the flow's packets, which the source is given in a file; none if there is
-    /// none.
-    pub packet_authentication: Option<&'static str>,
+    /// Settings of the channel that no flag has; with any, the source is given it in a file.
+    pub channel_settings: Vec<(&'static str, &'static str)>,
     /// Further arguments of the source.
     pub source_args: Vec<&'static str>,
     /// A promise to break.
@@ -182,7 +181,7 @@ impl Plan {
             ack_delay_ms: ACK_DELAY_MS,
             source: None,
             database: None,
-            packet_authentication: None,
+            channel_settings: Vec::new(),
             source_args: Vec::new(),
             fault,
         }
@@ -287,13 +286,16 @@ pub(super) fn start_lore(node: &Node, plan: &Plan, bins: &Binaries, run: &Path) 
 
 /// Writes the file with the channel, where that has a setting that no flag has.
 pub(super) fn write_channel(plan: &Plan, data: &Path) -> Result<()> {
-    let Some(packets) = plan.packet_authentication else {
+    if plan.channel_settings.is_empty() {
         return Ok(());
-    };
+    }
     let groups = plan.groups().replace(',', "\", \"");
+    let settings = plan.channel_settings.iter();
+    let settings: String = settings
+        .map(|(key, value)| format!("{key} = \"{value}\"\n"))
+        .collect();
     let text = format!(
-        "[[channel]]\nname = \"{CHANNEL}\"\ngroups = [\"{groups}\"]\n\
-         packet_authentication = \"{packets}\"\n\n\
+        "[[channel]]\nname = \"{CHANNEL}\"\ngroups = [\"{groups}\"]\n{settings}\n\
          [[channel.feed]]\nurl = \"http://{LORE}{FEED_PATH}\"\nlocal = true\n"
     );
     let path = channel_file(data);
@@ -317,9 +319,9 @@ pub(super) fn source_launch(
     } else {
         "0.0.0.0"
     };
-    let channel = match plan.packet_authentication {
-        Some(_) => vec![("--config", channel_file(data).display().to_string())],
-        None => vec![
+    let channel = match plan.channel_settings.is_empty() {
+        false => vec![("--config", channel_file(data).display().to_string())],
+        true => vec![
             ("--feed", format!("http://{LORE}{FEED_PATH}")),
             ("--channel", CHANNEL.to_owned()),
             ("--group", plan.groups()),

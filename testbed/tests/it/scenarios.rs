@@ -57,6 +57,11 @@ fn c_loss_is_repaired() {
 }
 
 #[test]
+fn c4_loss_is_rebuilt() {
+    require(scenario::loss_is_rebuilt(None));
+}
+
+#[test]
 fn c2_a_slow_receiver_holds_up_only_itself() {
     require(scenario::a_slow_receiver_holds_up_only_itself(None));
 }
