@@ -558,14 +558,19 @@ impl Merge {
             self.distrust(seq, reason);
             return;
         }
-        self.needs.remove(&seq);
-        self.unproven.remove(&seq);
-        let update = Delivered {
+        self.take(Delivered {
             seq,
             encoded,
             via,
             certain,
-        };
+        });
+    }
+
+    /// Takes a whole update that nothing is wrong with.
+    fn take(&mut self, update: Delivered) {
+        let seq = update.seq;
+        self.needs.remove(&seq);
+        self.unproven.remove(&seq);
         if !self.dedupes() && seq < self.next {
             self.ready_bytes += update.encoded.len();
             self.ready.push_back(Output::Update(update));

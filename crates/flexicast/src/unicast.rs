@@ -72,6 +72,24 @@ pub enum Piece {
     },
 }
 
+impl Piece {
+    /// Returns the number of the update that it is of.
+    pub fn seq(&self) -> u64 {
+        match self {
+            Piece::Range { header, .. } => header.seq,
+            Piece::Update { seq, .. } => *seq,
+        }
+    }
+
+    /// Returns number and bytes if it is a whole update of a catch-up stream.
+    pub fn update(&self) -> Option<(u64, &[u8])> {
+        match self {
+            Piece::Range { .. } => None,
+            Piece::Update { seq, data, .. } => Some((*seq, data)),
+        }
+    }
+}
+
 #[derive(Debug)]
 enum State {
     Start,

@@ -6,11 +6,11 @@ use octets::{Octets, OctetsMut};
 use thiserror::Error;
 use uuid::Uuid;
 
+use crate::ed25519::SIGNATURE_LEN;
 use crate::{KeyId, MAX_HEADER, SALT_LEN, SIGNED};
 
 /// Length of the encoding byte and of the length behind it.
 pub(crate) const PREFIX_LEN: usize = 3;
-pub(crate) const SIGNATURE_LEN: usize = 64;
 /// Ed25519, with hashes by keyed BLAKE3, cut to 16 bytes.
 const ED25519_BLAKE3: u8 = 1;
 const KEY_ID_LEN: usize = 8;

@@ -4,12 +4,12 @@ use std::fmt;
 use std::str::FromStr;
 
 use data_encoding::BASE64URL_NOPAD;
-use ring::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
 use thiserror::Error;
 use zeroize::Zeroizing;
 
+use crate::ed25519::{self, SecretKey};
 use crate::endorsement::{self, Endorsement};
-use crate::header::{Header, SIGNATURE_LEN, Statement, put_header};
+use crate::header::{Header, Statement, put_header};
 use crate::{SALT_LEN, header};
 
 /// First bytes of what is signed: no other protocol signs the same.
@@ -83,7 +83,7 @@ pub enum SignError {
 
 /// Private key of a source.
 pub struct Signer {
-    pair: Ed25519KeyPair,
+    secret: SecretKey,
     key: VerifyingKey,
 }
 
@@ -101,13 +101,9 @@ impl Signer {
     /// # Errors
     /// [`SignError::Seed`] if the seed is no key.
     pub fn from_seed(seed: &[u8; 32]) -> Result<Self, SignError> {
-        let pair = Ed25519KeyPair::from_seed_unchecked(seed).map_err(|_| SignError::Seed)?;
-        let mut key = [0; 32];
-        key.copy_from_slice(pair.public_key().as_ref());
-        Ok(Signer {
-            pair,
-            key: VerifyingKey(key),
-        })
+        let secret = SecretKey::from_seed(seed).ok_or(SignError::Seed)?;
+        let key = VerifyingKey(secret.public_key());
+        Ok(Signer { secret, key })
     }
 
     /// Returns the public key.
@@ -131,7 +127,7 @@ impl Signer {
         let mut signed = Vec::with_capacity(header::length(content.len()) + content.len());
         put_header(&mut signed, statement, self.key.id(), salt, content).ok_or_else(too_long)?;
         let message = message(statement.channel, &signed[header::PREFIX_LEN..]);
-        signed.extend_from_slice(self.pair.sign(&message).as_ref());
+        signed.extend_from_slice(&self.secret.sign(&message));
         signed.extend_from_slice(content);
         Ok(signed)
     }
@@ -139,13 +135,10 @@ impl Signer {
     /// Returns the endorsement of another key by this one.
     #[must_use]
     pub fn endorse(&self, subject: VerifyingKey) -> Endorsement {
-        let signature = self.pair.sign(&endorsement::message(&subject));
-        let mut bytes = [0; SIGNATURE_LEN];
-        bytes.copy_from_slice(signature.as_ref());
         Endorsement {
             signer: self.key,
             subject,
-            signature: bytes,
+            signature: self.secret.sign(&endorsement::message(&subject)),
         }
     }
 }
@@ -168,9 +161,20 @@ impl Header<'_> {
     /// [`ForgedHeader`] if not.
     pub fn verify(&self, key: &VerifyingKey, channel: &str) -> Result<(), ForgedHeader> {
         let message = message(channel, self.signed_bytes());
-        let signature: &[u8; SIGNATURE_LEN] = self.signature();
-        UnparsedPublicKey::new(&ED25519, &key.0)
-            .verify(&message, signature)
-            .map_err(|_| ForgedHeader)
+        let verifies = ed25519::verify(&key.0, &message, self.signature());
+        verifies.then_some(()).ok_or(ForgedHeader)
+    }
+
+    /// Whether this key signed all of these headers for updates of this channel, by one check.
+    pub(crate) fn verify_all<'a>(
+        headers: impl Iterator<Item = &'a Header<'a>> + Clone,
+        key: &VerifyingKey,
+        channel: &str,
+    ) -> bool {
+        let signed = headers.clone().map(Header::signed_bytes);
+        let messages: Vec<_> = signed.map(|signed| message(channel, signed)).collect();
+        let messages: Vec<&[u8]> = messages.iter().map(|message| &message[..]).collect();
+        let signatures: Vec<_> = headers.map(|header| *header.signature()).collect();
+        ed25519::verify_all(&key.0, &messages, &signatures)
     }
 }

@@ -8,6 +8,7 @@
 //!
 //! No file, socket, clock or entropy: seeds and salts are the caller's.
 
+pub mod ed25519;
 mod endorsement;
 mod header;
 mod key;

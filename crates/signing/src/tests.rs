@@ -217,6 +217,45 @@ fn each_update_is_judged_by_the_key_of_its_era() {
     assert_eq!(judge(301, &other), Err(Forgery::Misplaced), "incarnation");
 }
 
+/// Of updates that are checked together, by two keys, only those that are wrong are refused.
+#[test]
+fn wrong_updates_are_found_among_many() {
+    let lineage = Lineage::new(vec![era(1, Some(40), 1), era(41, None, 2)]).unwrap();
+    let sign = |seq| {
+        let statement = Statement { seq, ..LORE };
+        let key = if seq <= 40 { 1 } else { 2 };
+        signer(key).sign(&statement, &SALT, &bytes(500)).unwrap()
+    };
+    let mut updates: Vec<(u64, Vec<u8>)> = (1..=80).map(|seq| (seq, sign(seq))).collect();
+    let judge = |updates: &[(u64, Vec<u8>)]| {
+        let updates: Vec<(u64, &[u8])> = updates.iter().map(|(seq, s)| (*seq, &s[..])).collect();
+        let together = lineage.verify_all("lore", &updates);
+        let alone = updates
+            .iter()
+            .map(|(seq, signed)| lineage.verify("lore", *seq, signed));
+        assert_eq!(together, alone.collect::<Vec<_>>());
+        let wrong = updates.iter().zip(together);
+        let wrong = wrong.filter_map(|((seq, _), result)| Some((*seq, result.err()?)));
+        wrong.collect::<Vec<_>>()
+    };
+    assert_eq!(judge(&updates), []);
+    assert_eq!(judge(&updates[..1]), []);
+    let signature = Header::parse(&updates[9].1).unwrap().len() - 1;
+    updates[9].1[signature - 40] ^= 1;
+    updates[49].1[signature] ^= 1;
+    *updates[59].1.last_mut().unwrap() ^= 1;
+    updates[60].1 = sign(62);
+    assert_eq!(
+        judge(&updates),
+        [
+            (10, Forgery::Signature),
+            (50, Forgery::Signature),
+            (60, Forgery::Content),
+            (61, Forgery::Misplaced)
+        ]
+    );
+}
+
 /// A key of one's own with the number of the source's does not help.
 #[test]
 fn the_number_of_a_key_is_no_proof() {

@@ -1,11 +1,11 @@
 //! Signatures of packets, and of whole streams.
 
-use ring::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
+use signing::ed25519::{self, SecretKey};
 
 use crate::protect::{FlowSecret, KeyError};
 
 /// Bytes of a signature behind a packet.
-pub const SIGNATURE_LEN: usize = 64;
+pub const SIGNATURE_LEN: usize = ed25519::SIGNATURE_LEN;
 /// Bit of the first byte that marks a signed packet: the place of QUIC's spin bit.
 const SIGNED_BIT: u8 = 0x20;
 /// First bytes of what is signed: nothing else that the source signs begins like this.
@@ -14,7 +14,7 @@ const STREAM_CONTEXT: &[u8] = b"flexfeed stream 1\0";
 
 /// Private key of a flow's signatures.
 pub struct PacketSigner {
-    pair: Ed25519KeyPair,
+    secret: SecretKey,
     /// Memory for what is signed.
     message: Vec<u8>,
 }
@@ -31,18 +31,15 @@ impl PacketSigner {
     /// # Errors
     /// The cryptographic library refuses the seed.
     pub fn new(seed: &FlowSecret) -> Result<Self, KeyError> {
-        let pair = Ed25519KeyPair::from_seed_unchecked(seed.as_bytes()).map_err(|_| KeyError)?;
         Ok(PacketSigner {
-            pair,
+            secret: SecretKey::from_seed(seed.as_bytes()).ok_or(KeyError)?,
             message: Vec::new(),
         })
     }
 
     /// Returns the public key.
     pub fn key(&self) -> PublicKey {
-        let mut key = [0; PublicKey::LEN];
-        key.copy_from_slice(self.pair.public_key().as_ref());
-        PublicKey(key)
+        PublicKey(self.secret.public_key())
     }
 
     /// Marks the sealed packet that begins at `start` of `out` as signed, and appends its
@@ -55,15 +52,13 @@ impl PacketSigner {
         self.message.clear();
         self.message.extend_from_slice(PACKET_CONTEXT);
         self.message.extend_from_slice(&out[start..]);
-        out.extend_from_slice(self.pair.sign(&self.message).as_ref());
+        out.extend_from_slice(&self.secret.sign(&self.message));
     }
 
     /// Returns the signature of the whole update `seq`: MCQUIC's `MC_S`, by which a receiver can
     /// judge a stream once it has all of it.
     pub fn sign_stream(&self, seq: u64, bytes: &[u8]) -> [u8; SIGNATURE_LEN] {
-        let mut signature = [0; SIGNATURE_LEN];
-        signature.copy_from_slice(self.pair.sign(&stream_message(seq, bytes)).as_ref());
-        signature
+        self.secret.sign(&stream_message(seq, bytes))
     }
 }
 
@@ -77,7 +72,7 @@ pub struct PublicKey(pub [u8; PublicKey::LEN]);
 
 impl PublicKey {
     /// Length in bytes.
-    pub const LEN: usize = 32;
+    pub const LEN: usize = ed25519::PUBLIC_KEY_LEN;
 
     /// Whether this key signed the datagram: a packet as [`split_signature`] found it.
     pub(super) fn signed_packet(&self, packet: &[u8], signature: &[u8; SIGNATURE_LEN]) -> bool {
@@ -94,8 +89,7 @@ impl PublicKey {
     }
 
     fn verify(&self, message: &[u8], signature: &[u8; SIGNATURE_LEN]) -> bool {
-        let key = UnparsedPublicKey::new(&ED25519, &self.0);
-        key.verify(message, signature).is_ok()
+        ed25519::verify(&self.0, message, signature)
     }
 }
 

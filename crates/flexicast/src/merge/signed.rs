@@ -1,11 +1,16 @@
 //! Signed updates in a merge: no byte is taken before a verified header.
 
+use bytes::Bytes;
 use signing::{Forgery, VerifyingKey};
 
 use super::{
-    Assembly, AuthenticationFailure, DistrustedUpdate, Merge, NEED_AHEAD, NeedReason, Signatures,
-    Validity,
+    Assembly, AuthenticationFailure, Delivered, DistrustedUpdate, Merge, NEED_AHEAD, NeedReason,
+    Signatures, Validity,
 };
+use crate::Via;
+
+/// Result of checking an update's signature.
+pub(crate) type Verdict = Result<(), Forgery>;
 
 /// Bytes of an update that are kept before its header.
 pub(super) const MAX_EARLY: usize = 256 << 10;
@@ -70,6 +75,43 @@ impl Merge {
     /// is taken from it since.
     pub fn failure(&self) -> Option<AuthenticationFailure> {
         self.failure
+    }
+
+    /// Checks whole updates of the unicast path together, if they have to be signed. Returns for
+    /// each what [`Merge::add_whole`] takes.
+    pub(crate) fn verify_together(&self, updates: &[(u64, &[u8])]) -> Vec<Option<Verdict>> {
+        let mut verdicts = vec![None; updates.len()];
+        let Some(signatures) = self.signatures().filter(|signatures| signatures.required) else {
+            return verdicts;
+        };
+        let is_new = |at: &usize| updates[*at].0 >= self.next;
+        let new: Vec<usize> = (0..updates.len()).filter(is_new).collect();
+        let checked: Vec<_> = new.iter().map(|at| updates[*at]).collect();
+        let checked = signatures.verify_all(&checked);
+        for (at, verdict) in new.into_iter().zip(checked) {
+            verdicts[at] = Some(verdict);
+        }
+        verdicts
+    }
+
+    /// Takes a whole update of the unicast path; `verdict` is what [`Merge::verify_together`] said
+    /// about it since anything else was taken but updates of the same call.
+    pub(crate) fn add_whole(&mut self, seq: u64, data: &[u8], verdict: Option<Verdict>) {
+        let is_known = self.whole.contains_key(&seq) || self.parts.contains_key(&seq);
+        let is_plain = !is_known && seq >= self.next && self.failure.is_none();
+        match verdict.filter(|_| is_plain) {
+            None => self.add_unicast(seq, 0, data, data.len() as u64),
+            Some(Err(forgery)) => {
+                self.unproven.insert(seq, forgery);
+                self.release();
+            }
+            Some(Ok(())) => self.take(Delivered {
+                seq,
+                encoded: Bytes::copy_from_slice(data),
+                via: Via::Unicast,
+                certain: true,
+            }),
+        }
     }
 
     /// The keys that updates of the flow have to be signed by.

@@ -51,6 +51,11 @@ impl Signatures {
         self.lineage.verify(&self.channel, seq, signed)
     }
 
+    /// Checks updates together; returns the result of [`Signatures::verify`] for each.
+    pub(crate) fn verify_all(&self, updates: &[(u64, &[u8])]) -> Vec<Result<(), Forgery>> {
+        self.lineage.verify_all(&self.channel, updates)
+    }
+
     /// Restricts them to these keys.
     pub(crate) fn trust_only(&mut self, keys: Vec<VerifyingKey>) {
         self.lineage.trust_only(keys);

@@ -11,6 +11,7 @@ mod need;
 mod timer;
 mod trust;
 mod types;
+mod unicast;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -28,11 +29,11 @@ use crate::control::{
     SOURCE_ANSWERS_NEED, SOURCE_SENDS_KEYS, Welcome,
 };
 pub use crate::merge::{AuthenticationFailure, Check, DistrustedUpdate, Output, Validity};
-use crate::merge::{MAX_BUFFERED, Merge, Signatures};
+use crate::merge::{Merge, Signatures};
 use crate::pace::TokenBucket;
 pub use crate::trace::FlowInput;
 use crate::trace::{PacketTrace, Tracer};
-use crate::unicast::{Piece, StreamReader};
+use crate::unicast::StreamReader;
 use crate::{Cursor, FlowId, PathId, WireError};
 use flow::Flow;
 use need::BlockedUpdate;
@@ -42,12 +43,6 @@ pub use types::{ChannelStats, ReceiverConfig, ReceiverEvent, ReceptionCounters, 
 
 /// Minimum interval between reports of cursors.
 const CURSOR_EVERY: Duration = Duration::from_secs(1);
-/// Bytes of updates out of order from the unicast path that a receiver holds; a source sends what
-/// is next before it sends so much else.
-const MAX_HELD: usize = MAX_BUFFERED * 2 + crate::MAX_UPDATE;
-
-/// Updates of a channel of which a part has come, whichever path brought it.
-const MAX_PARTS: usize = 65_536;
 
 #[derive(Debug)]
 struct Channel {
@@ -517,64 +512,6 @@ impl Receiver {
         channel.stats.head = channel.stats.head.max(last);
         if !channel.merge.pass_over(first..last.saturating_add(1)) {
             return Err(WireError::invalid("GAP", "more gaps than a receiver takes"));
-        }
-        Ok(())
-    }
-
-    /// Takes bytes of the server-initiated unicast stream `stream`; `fin` is its end.
-    ///
-    /// # Errors
-    ///
-    /// The source violates the protocol: close the connection.
-    pub fn on_unicast(&mut self, stream: u64, bytes: &[u8], fin: bool) -> Result<(), WireError> {
-        let reader = self.streams.entry(stream).or_default();
-        reader.push(bytes);
-        while let Some(piece) = reader.next_piece()? {
-            let (number, seq) = match &piece {
-                Piece::Range { header, .. } => (header.channel, header.seq),
-                Piece::Update { channel, seq, .. } => (*channel, *seq),
-            };
-            let Some(channel) = self.channels.iter_mut().find(|c| c.number == Some(number)) else {
-                return Err(WireError::invalid(
-                    "unicast stream",
-                    "a channel that WELCOME did not name",
-                ));
-            };
-            channel.stats.head = channel.stats.head.max(seq);
-            let awaited = seq == channel.merge.next();
-            match piece {
-                Piece::Range { header, data } => {
-                    channel
-                        .merge
-                        .add_unicast(seq, header.offset, &data, header.total);
-                }
-                Piece::Update { data, .. } => {
-                    channel.merge.add_unicast(seq, 0, &data, data.len() as u64);
-                }
-            }
-            if let Some(failure) = channel.merge.failure() {
-                // The owner ends the connection; until then there is nothing to read on for.
-                self.events.push_back(ReceiverEvent::AuthenticationFailed {
-                    channel: channel.name.clone(),
-                    failure,
-                });
-                return Ok(());
-            }
-            let parts = channel.merge.partial_updates();
-            let is_crowded = channel.merge.buffered_unicast() > MAX_HELD || parts > MAX_PARTS;
-            if !awaited && is_crowded {
-                return Err(WireError::invalid(
-                    "unicast stream",
-                    "more updates out of order than a receiver holds",
-                ));
-            }
-        }
-        let may_end = |reader: StreamReader| reader.may_end();
-        if fin && !self.streams.remove(&stream).is_some_and(may_end) {
-            return Err(WireError::invalid(
-                "unicast stream",
-                "an end inside an item",
-            ));
         }
         Ok(())
     }

@@ -15,6 +15,9 @@ use uuid::Uuid;
 
 use crate::lab::{CHANNEL, INCARNATION, signed};
 
+/// Stream of the updates that a receiver catches up with, all that there are at once.
+const CATCH_UP_STREAM: u64 = 3;
+
 fn signer(seed: u8) -> Signer {
     Signer::from_seed(&[seed; 32]).unwrap()
 }
@@ -157,8 +160,25 @@ impl Pair {
     }
 
     fn take_streams(&mut self) {
+        let mut catch_up = Vec::new();
         while self.receiver.wants_unicast() {
-            match self.source.poll_unicast(self.session, self.now) {
+            let item = self.source.poll_unicast(self.session, self.now);
+            if !matches!(item, Unicast::CatchUp { .. }) && !catch_up.is_empty() {
+                let items = std::mem::take(&mut catch_up);
+                self.receiver
+                    .on_unicast(CATCH_UP_STREAM, &items, false)
+                    .unwrap();
+            }
+            match item {
+                Unicast::CatchUp { head, body, .. } => {
+                    catch_up.extend_from_slice(&head);
+                    catch_up.extend_from_slice(&body);
+                }
+                Unicast::CatchUpEnd { .. } => {
+                    self.receiver
+                        .on_unicast(CATCH_UP_STREAM, &[], true)
+                        .unwrap();
+                }
                 Unicast::Stream { head, body } => {
                     let item = [&head[..], &body].concat();
                     self.streams += 1;
@@ -239,6 +259,27 @@ fn forged_and_unsigned_bytes_are_refused_on_the_unicast_path() {
     pair.publish(1);
     pair.connect();
     pair.assert_failed(1, Forgery::Unsigned);
+}
+
+/// Their signatures are verified together.
+#[test]
+fn a_forged_update_among_many_is_found() {
+    for wrong in [None, Some(1), Some(200), Some(300)] {
+        let mut pair = Pair::new(&[1], &[(1, 1)], Vec::new());
+        for seq in 1..=600 {
+            let mut update = signed(&signer(1), seq, b"\0{}");
+            if wrong == Some(seq) {
+                let signature = signing::header_len(&update).unwrap() - 1;
+                update[signature] ^= 1;
+            }
+            pair.publish_raw(update);
+        }
+        pair.connect();
+        match wrong {
+            Some(seq) => pair.assert_failed(seq, Forgery::Signature),
+            None => assert_eq!(pair.got, (1..=600).collect::<Vec<_>>()),
+        }
+    }
 }
 
 #[test]
