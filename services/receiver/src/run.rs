@@ -47,7 +47,13 @@ pub fn run(settings: &Settings) -> anyhow::Result<()> {
     let data = DataFolder::open(&settings.data)?;
     let mut builder = Builder::new_multi_thread();
     builder.worker_threads(2).thread_name("receiver");
-    block_on(&mut builder, LAST_WAIT, serve(settings, &data))
+    let settings = settings.clone();
+    block_on(&mut builder, LAST_WAIT, async move {
+        // As a task it runs beside the transport on the same threads: in the first one, each update
+        // would wake another thread.
+        let serving = tokio::spawn(async move { serve(&settings, &data).await });
+        serving.await.unwrap_or_else(|end| Err(end.into()))
+    })
 }
 
 /// Returns how the source is authenticated, for the log.
