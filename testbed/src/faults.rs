@@ -6,9 +6,10 @@ use crate::binaries::Binaries;
 use crate::scenario::{
     Fault, a_cut_receiver_falls_back_and_returns, a_deaf_relay_is_left,
     a_draining_relay_costs_nothing, a_flow_and_tcp_share_a_link, a_killed_shard_is_replaced,
-    a_member_forges_and_nobody_believes_it, a_narrow_path, a_restored_backup_is_noticed,
-    a_slow_receiver_holds_up_only_itself, a_thousand_receivers_get_every_update, addresses_change,
-    all_families_and_any_source, an_hour_of_a_busy_archive, an_overloaded_source_blames_no_member,
+    a_live_channel_delivers_nothing_late, a_member_forges_and_nobody_believes_it, a_narrow_path,
+    a_restored_backup_is_noticed, a_slow_receiver_holds_up_only_itself,
+    a_thousand_receivers_get_every_update, addresses_change, all_families_and_any_source,
+    an_hour_of_a_busy_archive, an_overloaded_source_blames_no_member,
     away_for_thousands_of_updates, crashes_lose_nothing_and_repeat_nothing, dual_stack,
     flapping_backs_off, forged_and_flooding_requests_get_nothing,
     forgeries_of_authenticated_packets_have_no_effect, half_of_the_members_lose_multicast,
@@ -33,7 +34,7 @@ struct Claim {
 }
 
 /// Every promise at least once; every scenario of a network of another kind at least once.
-const CLAIMS: [Claim; 45] = [
+const CLAIMS: [Claim; 46] = [
     // While a return is held back, a receiver gets every update by both paths.
     Claim {
         fault: Fault::DedupeOff,
@@ -321,6 +322,12 @@ const CLAIMS: [Claim; 45] = [
         name: "sw4: an overloaded source",
         scenario: an_overloaded_source_blames_no_member,
         reasons: &["blamed"],
+    },
+    Claim {
+        fault: Fault::ExpiredDelivered,
+        name: "li: a live channel",
+        scenario: a_live_channel_delivers_nothing_late,
+        reasons: &["delivered late"],
     },
     Claim {
         fault: Fault::FlowLeaves,

@@ -507,7 +507,7 @@ impl Member {
                     };
                     update.seq
                 }
-                Output::Gap { to, .. } => to,
+                Output::Gap { to, .. } | Output::Expired { to, .. } => to,
             };
             let cursor = Cursor { incarnation, seq };
             self.core.confirm(&self.channel, cursor, now);

@@ -258,7 +258,7 @@ export async function startMock(options = {}) {
       }
       case "GET channels": {
         const list = world.overview().channels.map((channel) => ({
-          ...channel, created_ms: world.startedMs, private: channel.name === "news", packet_authentication: world.authentications[channel.name] ?? "none", fec: world.fecs[channel.name] ?? "adaptive", rate_bps: null, keep_updates: null, keep_ms: null, flow: channel.name === "lore" ? { repair_symbols: 340, rebuilt: 12_030 } : null, origin: "managed", published_by: "source-1", groups: ["232.70.70.1:4434", "[ff3e::4646:1]:4434"],
+          ...channel, created_ms: world.startedMs, private: channel.name === "news", packet_authentication: world.authentications[channel.name] ?? "none", fec: world.fecs[channel.name] ?? "adaptive", deadline_ms: world.deadlines[channel.name] ?? null, rate_bps: null, keep_updates: null, keep_ms: null, flow: channel.name === "lore" ? { repair_symbols: 340, rebuilt: 12_030 } : null, origin: "managed", published_by: "source-1", groups: ["232.70.70.1:4434", "[ff3e::4646:1]:4434"],
           key_sequence: world.keySequence[channel.name], feeds: world.feeds.filter((feed) => feed.channel === channel.name).length, first: 1,
         }));
         return respond(200, parts[1] ? find(list, parts[1], "channel") : { items: list, next_cursor: null });
@@ -275,7 +275,8 @@ export async function startMock(options = {}) {
         world.keySequence[body.name] = 1;
         world.authentications[body.name] = body.packet_authentication ?? "none";
         world.fecs[body.name] = body.fec ?? "adaptive";
-        return respond(201, { ...world.channelNow(body.name), created_ms: world.now(), private: Boolean(body.private), packet_authentication: world.authentications[body.name], fec: world.fecs[body.name], groups: [], key_sequence: 1, feeds: 0, first: 1, rate_bps: null, keep_updates: null, keep_ms: null, flow: null, origin: "managed", published_by: null });
+        world.deadlines[body.name] = body.deadline_ms ?? null;
+        return respond(201, { ...world.channelNow(body.name), created_ms: world.now(), private: Boolean(body.private), packet_authentication: world.authentications[body.name], fec: world.fecs[body.name], deadline_ms: world.deadlines[body.name], groups: [], key_sequence: 1, feeds: 0, first: 1, rate_bps: null, keep_updates: null, keep_ms: null, flow: null, origin: "managed", published_by: null });
       }
       case "GET relays":
         return respond(200, { items: world.relays, next_cursor: null });

@@ -51,6 +51,7 @@ export class World {
     this.keySequence = { lore: 41, news: 7 };
     this.authentications = {};
     this.fecs = {};
+    this.deadlines = {};
     this.receivers = [];
     this.removed = [];
     this.byId = new Map();

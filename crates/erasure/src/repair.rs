@@ -60,6 +60,15 @@ impl Window {
         self.first + (self.span() as u64 - 1)
     }
 
+    /// Whether the window has this packet.
+    #[must_use]
+    pub fn contains(&self, pn: u64) -> bool {
+        let position = pn
+            .checked_sub(self.first)
+            .and_then(|at| u32::try_from(at).ok());
+        position.is_some_and(|at| self.mask.checked_shr(at).unwrap_or(0) & 1 == 1)
+    }
+
     /// Returns the number of packet numbers from the first to the last one.
     #[must_use]
     pub fn span(&self) -> usize {

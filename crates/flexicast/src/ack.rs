@@ -239,8 +239,8 @@ impl AckTracker {
         self.ecn.add(mark);
     }
 
-    /// Notes a packet that did not arrive and was rebuilt. It is none that arrived: no round trip is
-    /// measured with it.
+    /// Notes a packet that did not arrive and was rebuilt. It is none that arrived: no round trip
+    /// is measured with it.
     pub fn on_rebuilt(&mut self, pn: u64, now: Instant, hold: Duration, owes: bool) {
         if self.is_duplicate(pn) || self.largest().is_none_or(|largest| pn >= largest) {
             return;

@@ -223,11 +223,15 @@ pub fn put_reset(out: &mut Vec<u8>, seq: u64, code: u64, size: u64) {
     out.put_varint(size);
 }
 
+/// Returns the length of a DATAGRAM frame with a length field and so many bytes.
+pub(crate) fn datagram_len(data: usize) -> usize {
+    1 + varint_len(data as u64) + data
+}
+
 /// Appends a DATAGRAM frame with a length field, if it fits until `out` is `limit` bytes long;
 /// returns whether it did.
 pub fn put_datagram(out: &mut Vec<u8>, limit: usize, data: &[u8]) -> bool {
-    let len = 1 + varint_len(data.len() as u64) + data.len();
-    if out.len() + len > limit {
+    if out.len() + datagram_len(data.len()) > limit {
         return false;
     }
     out.push(DATAGRAM_LEN as u8);

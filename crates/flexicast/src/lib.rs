@@ -61,6 +61,7 @@
 pub mod ack;
 pub mod authentication;
 pub mod control;
+mod deadline;
 mod ecn;
 pub mod fec;
 pub mod feedback;

@@ -2,6 +2,7 @@
 //! (`seq`, offset), each update leaves once and in order.
 
 mod assembly;
+mod deadlines;
 mod distrust;
 mod handed;
 mod signed;
@@ -19,6 +20,7 @@ use crate::MAX_UPDATE;
 use crate::control::{NEED_AHEAD, NeedReason};
 use crate::range::RangeSet;
 use assembly::{Assembly, CHUNK_OVERHEAD, Sizes, Spare};
+use deadlines::Deadlines;
 use handed::HandedUpdates;
 pub(crate) use types::MissingRange;
 pub use types::{
@@ -81,6 +83,7 @@ pub struct Merge {
     forged: BTreeSet<u64>,
     /// Updates that were asked for because of that.
     requested: BTreeSet<u64>,
+    deadlines: Deadlines,
     hasher: RandomState,
     /// Updates that were cleared on this connection.
     cleared: u64,
@@ -120,6 +123,7 @@ impl Merge {
             failure: None,
             forged: BTreeSet::new(),
             requested: BTreeSet::new(),
+            deadlines: Deadlines::default(),
             hasher: RandomState::new(),
             cleared: 0,
             stats: MergeStats::default(),
@@ -136,6 +140,7 @@ impl Merge {
     pub fn restart(&mut self, next: u64) {
         *self = Merge {
             stats: self.stats,
+            deadlines: self.deadlines.restarted(),
             #[cfg(feature = "fault-injection")]
             dedupe_off: self.dedupe_off,
             #[cfg(feature = "fault-injection")]
@@ -190,6 +195,7 @@ impl Merge {
         self.requested.clear();
         self.sought_below = 0;
         self.cleared = 0;
+        self.deadlines.forget_partial();
         self.drop_flow_bytes(|_| {});
     }
 
@@ -234,6 +240,10 @@ impl Merge {
                 Output::Gap { from, to } => {
                     self.next = from;
                     self.gone.insert(from..to + 1);
+                }
+                Output::Expired { from, to, bytes } => {
+                    self.next = from;
+                    self.deadlines.put_back(from..to + 1, bytes as usize);
                 }
             }
         }
@@ -303,7 +313,8 @@ impl Merge {
         let end = last.max(self.next + 1);
         for seq in self.next..end {
             let part = self.parts.get(&seq);
-            if !self.whole.contains_key(&seq) && !part.is_some_and(|part| part.no_flow) {
+            let expected = !self.whole.contains_key(&seq) && !self.deadlines.has_expired(seq);
+            if expected && !part.is_some_and(|part| part.no_flow) {
                 self.needs.entry(seq).or_insert(NeedReason::Missing);
             }
         }
@@ -411,7 +422,7 @@ impl Merge {
         if self.failure.is_some() {
             return false;
         }
-        if seq < self.next || self.whole.contains_key(&seq) {
+        if self.is_past(seq) {
             return true;
         }
         if seq - self.next >= WINDOW || range.end > MAX_UPDATE as u64 || self.is_crowded(seq) {
@@ -437,6 +448,11 @@ impl Merge {
         self.source_answers || !(doubted || self.shunned.contains(&seq))
     }
 
+    /// Whether nothing of an update is wanted any more: it is here, passed over, or expired.
+    fn is_past(&self, seq: u64) -> bool {
+        seq < self.next || self.whole.contains_key(&seq) || self.deadlines.has_expired(seq)
+    }
+
     /// Takes bytes of a flow packet; `total` is the update's length where the packet states it.
     /// Bytes that [`Merge::accepts`] refuses are dropped.
     #[inline]
@@ -444,7 +460,7 @@ impl Merge {
         if self.failure.is_some() {
             return;
         }
-        let past = seq < self.next || self.whole.contains_key(&seq);
+        let past = self.is_past(seq);
         if past && self.dedupes() {
             self.stats.duplicates += 1;
             self.compare(seq, offset, data, total);
@@ -475,11 +491,10 @@ impl Merge {
         if self.failure.is_some() {
             return;
         }
-        let past = seq < self.next || self.whole.contains_key(&seq);
-        if past && self.dedupes() {
+        if self.is_past(seq) && self.dedupes() {
             self.stats.duplicates += 1;
             self.compare(seq, offset, data, Some(total));
-            if seq < self.next || self.whole.contains_key(&seq) {
+            if self.is_past(seq) {
                 return;
             }
         }
@@ -497,6 +512,8 @@ impl Merge {
         }
         if whole {
             self.finish(seq);
+        } else if offset == 0 {
+            self.note_deadline(seq, data);
         }
     }
 
@@ -558,7 +575,9 @@ impl Merge {
             self.distrust(seq, reason);
             return;
         }
+        let deadline_ms = self.deadline_of_whole(&encoded, certain);
         self.take(Delivered {
+            deadline_ms,
             seq,
             encoded,
             via,
@@ -571,6 +590,7 @@ impl Merge {
         let seq = update.seq;
         self.needs.remove(&seq);
         self.unproven.remove(&seq);
+        self.deadlines.note_whole(&update);
         if !self.dedupes() && seq < self.next {
             self.ready_bytes += update.encoded.len();
             self.ready.push_back(Output::Update(update));
@@ -597,8 +617,13 @@ impl Merge {
                     .push(self.next, update.encoded.clone(), &mut self.spare);
                 self.ready.push_back(Output::Update(update));
                 self.next += 1;
-            } else if self.gone.contains(self.next) {
-                self.pass();
+            } else if let Some(end) = self.end_of_gap() {
+                let (from, to) = self.pass(end);
+                self.ready.push_back(Output::Gap { from, to });
+            } else if let Some((end, length)) = self.deadlines.take_expired(self.next) {
+                let (from, to) = self.pass(end);
+                let bytes = length as u64;
+                self.ready.push_back(Output::Expired { from, to, bytes });
             } else {
                 break;
             }
@@ -610,35 +635,48 @@ impl Merge {
             self.failure = Some(AuthenticationFailure { seq, forgery });
         }
         self.gone.remove_below(self.next);
+        self.deadlines.forget_below(self.next);
         if self.shunned.first().is_some_and(|seq| *seq < self.next) {
             self.shunned = self.shunned.split_off(&self.next);
         }
     }
 
-    /// Passes over what is gone, up to the next update that is here or may still come.
-    fn pass(&mut self) {
+    /// Returns where the updates that are gone end, if the next one is among them.
+    fn end_of_gap(&self) -> Option<u64> {
+        let gone = self.gone.iter().find(|r| r.contains(&self.next));
+        gone.map(|gone| gone.end)
+    }
+
+    /// Passes over the updates before `end` that will not come, up to the next one that is here.
+    /// Returns the first and the last of them.
+    fn pass(&mut self, end: u64) -> (u64, u64) {
         let from = self.next;
-        let gone = self.gone.iter().find(|r| r.contains(&from));
-        let end = gone.map_or(from, |r| r.end);
         let here = self.whole.range(from..).next().map(|(seq, _)| *seq);
         self.next = end.min(here.unwrap_or(end));
         let kept = self.parts.split_off(&self.next);
         let dropped = std::mem::replace(&mut self.parts, kept);
         dropped.values().for_each(|part| self.forget(part));
         self.needs = self.needs.split_off(&self.next);
-        let to = self.next - 1;
-        self.ready.push_back(Output::Gap { from, to });
+        (from, self.next - 1)
     }
 
-    /// The next update in order, or the gap in its place.
+    /// The next update in order, or the gap in its place. One with a deadline that was not handed
+    /// on in time ([`Merge::pop_live`]) has expired.
     pub fn pop(&mut self) -> Option<Output> {
-        let output = self.ready.pop_front()?;
-        if let Output::Update(update) = &output {
-            self.ready_bytes -= update.encoded.len();
-            if !update.certain {
-                self.uncertain = update.seq;
-            }
+        let deadlines = &self.deadlines;
+        let output = self
+            .ready
+            .pop_front_if(|output| deadlines.is_judged(output))?;
+        let Output::Update(update) = output else {
+            self.deadlines.forget_up_to(output.last());
+            return Some(output);
+        };
+        self.ready_bytes -= update.encoded.len();
+        if !update.certain {
+            self.uncertain = update.seq;
         }
+        let output = self.deadlines.judge(update);
+        self.stats.late += u64::from(matches!(output, Output::Expired { .. }));
         Some(output)
     }
 }

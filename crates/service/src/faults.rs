@@ -54,6 +54,8 @@ pub enum Fault {
     SizesUnconfirmed,
     /// Source: members are blamed for silence while the source itself was late.
     LagGraceOff,
+    /// Source and receiver: updates are sent and handed on although their deadline has passed.
+    ExpiredDelivered,
     /// Source: a database that was set back is served without a new incarnation.
     RenewalOff,
     /// Source: a lost lease does not end publishing.
@@ -96,7 +98,7 @@ impl Fault {
 }
 
 /// All faults, with their names in [`VARIABLE`].
-const NAMES: [(Fault, &str); 34] = [
+const NAMES: [(Fault, &str); 35] = [
     (Fault::DedupeOff, "dedupe-off"),
     (Fault::CursorFirst, "cursor-first"),
     (Fault::JournalAfterCursor, "journal-after-cursor"),
@@ -116,6 +118,7 @@ const NAMES: [(Fault, &str); 34] = [
     (Fault::EvictionOff, "eviction-off"),
     (Fault::SizesUnconfirmed, "sizes-unconfirmed"),
     (Fault::LagGraceOff, "lag-grace-off"),
+    (Fault::ExpiredDelivered, "expired-delivered"),
     (Fault::RenewalOff, "renewal-off"),
     (Fault::FenceOff, "fence-off"),
     (Fault::RevocationOff, "revocation-off"),

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use arbitrary::{Arbitrary, Unstructured};
 use flexicast::control::{
-    Announce, Control, Key, RungNotice, SOURCE_ANSWERS_NEED, Welcome, WelcomeChannel,
+    Announce, Control, Expired, Key, RungNotice, SOURCE_ANSWERS_NEED, SOURCE_KEEPS_TIME, Welcome,
+    WelcomeChannel,
 };
 use flexicast::frame::{put_datagram, put_ping, put_reset, put_stream};
 use flexicast::receiver::ChannelStats;
@@ -246,10 +247,12 @@ fn take(m: &mut Model, step: Step) {
                 head: head.into(),
                 first: first.into(),
             });
-            let capabilities = (first % 2 == 0).then_some(SOURCE_ANSWERS_NEED);
+            let mut capabilities = Vec::new();
+            capabilities.extend((first % 2 == 0).then_some(SOURCE_ANSWERS_NEED));
+            capabilities.extend((first % 4 == 0).then_some(SOURCE_KEEPS_TIME));
             m.frame(Control::Welcome(Welcome {
                 channels: welcome.collect(),
-                capabilities: capabilities.into_iter().collect(),
+                capabilities,
             }));
         }
         Step::Announce {
@@ -338,11 +341,20 @@ fn take(m: &mut Model, step: Step) {
             first,
             len,
         } => {
-            let first = u64::from(first);
-            m.frame(Control::Gap {
-                channel: u64::from(c % 3) + 1,
-                first,
-                last: first + u64::from(len),
+            let (channel, first) = (u64::from(c % 3) + 1, u64::from(first));
+            let last = first + u64::from(len);
+            m.frame(match c < 128 {
+                true => Control::Gap {
+                    channel,
+                    first,
+                    last,
+                },
+                false => Control::Expired(Expired {
+                    channel,
+                    first,
+                    last,
+                    offset: Some(last << 10),
+                }),
             });
         }
         Step::Refused => m.frame(Control::Refused {

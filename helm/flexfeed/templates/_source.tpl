@@ -166,6 +166,9 @@ packet_authentication = {{ . | toJson }}
 {{- /* off without quotation marks is false */}}
 fec = {{ ternary $channel.fec "off" (kindIs "string" $channel.fec) | toJson }}
 {{- end }}
+{{- with $channel.deadline }}
+deadline = {{ include "flexfeed.toml" . }}
+{{- end }}
 {{ range $feed := $channel.feeds }}
 [[channel.feed]]
 url = {{ $feed.url | toJson }}

@@ -15,6 +15,7 @@ use uuid::Uuid;
 use self::channel::ChannelState;
 use crate::deliver::Outcome;
 use crate::latency::LatencyHistograms;
+use crate::live::{LiveClient, LiveUpdate, LiveUpdates};
 use crate::status::model::{Hook, Status, VERSION};
 use service::peer_text::plain;
 
@@ -65,6 +66,8 @@ pub struct Board {
     let_in: watch::Sender<bool>,
     /// Where the source is.
     known: watch::Sender<Vec<SocketAddr>>,
+    /// Updates with a deadline, for event clients.
+    live: LiveUpdates,
 }
 
 #[derive(Debug)]
@@ -109,7 +112,13 @@ impl Board {
             spread,
             let_in: watch::Sender::new(false),
             known: watch::Sender::new(Vec::new()),
+            live: LiveUpdates::default(),
         }
+    }
+
+    /// Returns the updates with a deadline from now on, as soon as they are whole.
+    pub fn live(&self) -> LiveClient {
+        self.live.follow()
     }
 
     /// Waits for a change, or returns if there was one since the last call.
@@ -235,7 +244,20 @@ impl Board {
                 }
             }
             // Counted once the outputs have it; but the source has it.
-            Event::Update { channel, seq, .. } => {
+            Event::Update { channel, seq, .. } | Event::Live { channel, seq, .. } => {
+                if let Event::Live {
+                    encoded,
+                    expires_at,
+                    ..
+                } = event
+                {
+                    self.live.send(LiveUpdate {
+                        channel: channel.clone(),
+                        seq: *seq,
+                        encoded: encoded.clone(),
+                        expires_at: *expires_at,
+                    });
+                }
                 if let Some(channel) = state.channel(channel) {
                     channel.head = channel.head.max(*seq);
                 }

@@ -41,11 +41,13 @@ pub enum ItemKind {
     },
     /// Update of this number.
     Update(ReceivedUpdate),
-    /// Gap up to this number, gone at the source. Without it, a receiver would request these
-    /// updates and report them again after every restart.
+    /// Gap up to this number, gone at the source or expired. Without it, a receiver would request
+    /// these updates and report them again after every restart.
     Gap {
         /// First missing update.
         from: u64,
+        /// Reason.
+        why: Missing,
     },
     /// Keys of the source, which move no cursor.
     Lineage(Lineage),
@@ -212,8 +214,8 @@ impl Delivery {
                     sink.begin(cursor, *resync);
                     continue;
                 }
-                ItemKind::Gap { from } => {
-                    sink.miss(item.incarnation, *from, item.seq, Missing::Gone);
+                ItemKind::Gap { from, why } => {
+                    sink.miss(item.incarnation, *from, item.seq, *why);
                     continue;
                 }
                 ItemKind::Lineage(lineage) => {

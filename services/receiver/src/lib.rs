@@ -31,6 +31,7 @@ pub mod hooks;
 pub mod http;
 pub mod journal;
 pub mod latency;
+pub mod live;
 pub mod memory;
 pub mod notify;
 pub mod receive;

@@ -177,7 +177,9 @@ impl Member {
                 };
                 board.update(index, &channel, &update);
             }
-            Event::Gap { channel, from, to } => board.gap(index, &channel, from, to),
+            Event::Gap { channel, from, to } | Event::Expired { channel, from, to } => {
+                board.gap(index, &channel, from, to);
+            }
             Event::Welcome {
                 channel,
                 incarnation,

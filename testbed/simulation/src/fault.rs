@@ -31,13 +31,15 @@ pub enum Fault {
     FlowBelieved,
     /// Receivers take packets that the source did not authenticate.
     PacketsBelieved,
+    /// Repair symbols combine packets of several key epochs.
+    WindowAcrossEpochs,
     /// Chance that does not come from the seed.
     Dice,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 15] = [
+    pub const ALL: [Fault; 16] = [
         Fault::RepairOff,
         Fault::DedupeOff,
         Fault::StoreCorrupts,
@@ -52,6 +54,7 @@ impl Fault {
         Fault::NoOtherRelay,
         Fault::FlowBelieved,
         Fault::PacketsBelieved,
+        Fault::WindowAcrossEpochs,
         Fault::Dice,
     ];
 }

@@ -6,17 +6,19 @@
 //! promises of flexicast. [`run`] plays one seed, [`runner::run`] many. A seed that breaks a
 //! promise breaks it every time: [`Violation`] prints the line that reproduces it.
 //!
-//! Apart from that are [`rate`], a rate controller alone with a thousand receivers, and [`crowd`],
-//! a source's state machine with up to a million.
+//! Apart from that are [`rate`], a rate controller alone with a thousand receivers, [`crowd`], a
+//! source's state machine with up to a million, and [`fec`], a flow with repair symbols.
 //!
 //! `flexicast` is real: its source and receivers, with real packets and keys. QUIC is modelled (its
 //! promises about streams and datagrams, not its packets), and so are the network, the store and
 //! the applications.
 
 mod acts;
+mod agenda;
 mod checks;
 pub mod crowd;
 mod fault;
+pub mod fec;
 mod flow_out;
 mod link;
 mod network;
@@ -32,6 +34,7 @@ mod scenario;
 mod script;
 mod source_host;
 mod store;
+mod symbols;
 mod trace;
 mod violation;
 mod wake;

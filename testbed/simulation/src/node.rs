@@ -241,7 +241,7 @@ impl Node {
         };
         let (from, to) = match output {
             Output::Update(update) => (update.seq, update.seq),
-            Output::Gap { from, to } => (*from, *to),
+            Output::Gap { from, to } | Output::Expired { from, to, .. } => (*from, *to),
         };
         if expects != Some((incarnation, from)) || to < from {
             let expects = expects.map(|(_, seq)| seq);
@@ -257,6 +257,11 @@ impl Node {
                     Promise::Bytes,
                     format!("update {from} of {channel} is not what was published"),
                 );
+            }
+            Output::Expired { .. } => {
+                let expired =
+                    format!("{from} to {to} of {channel}, which have no deadline, expire");
+                return broken(Promise::Order, expired);
             }
             Output::Gap { .. } if known && to >= store.first => {
                 let first = store.first;
@@ -331,6 +336,8 @@ fn receiver(
     // Every third is of a version without.
     config.feedback = !id.as_u128().is_multiple_of(3);
     config.packet_authentication = authenticates(id);
+    // Every fourth rebuilds nothing.
+    config.fec = !id.as_u128().is_multiple_of(4);
     config.check = doubts.check;
     let mut receiver = Receiver::new(config);
     receiver.set_dedupe_off(doubts.dedupe_off);

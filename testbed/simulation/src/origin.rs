@@ -107,6 +107,7 @@ impl Origin {
             Ok(mut core) => {
                 core.inject_faults(Faults {
                     repair_off: fault == Some(Fault::RepairOff),
+                    window_across_epochs: fault == Some(Fault::WindowAcrossEpochs),
                     ..Faults::default()
                 });
                 core.enable_feedback(FlowSecret::from(rng.random::<[u8; 32]>()), 0);
@@ -148,6 +149,7 @@ pub(crate) fn flow_config(plan: &ChannelPlan, rng: &mut SmallRng) -> FlowConfig 
         packets,
         secret: store::secret(rng),
     });
+    config.fec = plan.fec;
     if let Some(packets) = plan.epoch_packets {
         config.epoch_packets = packets;
     }

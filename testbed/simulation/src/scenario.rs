@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use flexicast::authentication::PacketAuthentication;
+use flexicast::fec::{FecConfig, FecPolicy, FecScheme};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -83,6 +84,7 @@ impl Script {
                 channel.authentication = Some(PacketAuthentication::Stream);
             }
         }
+        erasure(seed, &mut channels);
         acts.sort_by_key(|(at, _)| *at);
         let patience = rng.random_range(1500..5000);
         Script {
@@ -195,6 +197,30 @@ fn authentication(
     forgeries > 0
 }
 
+/// Repair symbols in one scenario of three, from a generator of their own.
+fn erasure(seed: u64, channels: &mut [ChannelPlan]) {
+    if seed % 3 != 1 {
+        return;
+    }
+    let rng = &mut SmallRng::seed_from_u64(seed ^ 0xfec);
+    for channel in channels {
+        let packets = rng.random_range(1..30);
+        let policies = [
+            FecPolicy::Adaptive,
+            FecPolicy::Tail,
+            FecPolicy::Reactive,
+            FecPolicy::Proactive {
+                symbols: rng.random_range(1..packets.min(4) + 1),
+                packets,
+            },
+        ];
+        channel.fec = Some(FecConfig {
+            policy: policies[rng.random_range(0..4)],
+            scheme: FecScheme::ALL[rng.random_range(0..3)],
+        });
+    }
+}
+
 fn channel(rng: &mut SmallRng) -> ChannelPlan {
     let (v4, v6) = [
         (true, false),
@@ -216,6 +242,7 @@ fn channel(rng: &mut SmallRng) -> ChannelPlan {
         // Long enough for the flow to have nothing under way between two of them.
         heartbeat: MS * rng.random_range(400..1200),
         authentication: None,
+        fec: None,
         epoch_packets: rng.random_bool(0.2).then(|| rng.random_range(100..2_000)),
         stored: [0, 0, 50, 150, 700][rng.random_range(0..5)],
         max_len: match rng.random_range(0..100) {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use flexicast::authentication::PacketAuthentication;
+use flexicast::fec::FecConfig;
 
 use crate::link::{Loss, Quality};
 
@@ -74,6 +75,8 @@ pub struct ChannelPlan {
     pub heartbeat: Duration,
     /// Authentication of the flow's packets, or of its streams.
     pub authentication: Option<PacketAuthentication>,
+    /// Erasure coding of the flow.
+    pub fec: Option<FecConfig>,
     /// Packets per key epoch; a small number wears keys out within the run.
     pub epoch_packets: Option<u64>,
     /// Updates that are stored before the run begins.

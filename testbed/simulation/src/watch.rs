@@ -18,6 +18,7 @@ use flexicast::source::SessionId;
 use flexicast::{Cause, FlowId, Rung};
 
 use crate::proofs::{ProofCounts, Proofs};
+use crate::symbols::Symbols;
 use crate::violation::{BrokenPromise, Promise, broken};
 
 /// An announced epoch begins within a second, one that was announced before it may take another,
@@ -59,6 +60,7 @@ struct Channel {
     standing: BTreeMap<usize, Participation>,
     /// Of a flow whose packets are authenticated.
     proofs: Option<Proofs>,
+    symbols: Symbols,
 }
 
 impl Channel {
@@ -124,6 +126,8 @@ pub(crate) struct Watch {
     pub(crate) packets: u64,
     /// Packets that were authenticated.
     pub(crate) proofs: ProofCounts,
+    /// Repair symbols that were sent.
+    pub(crate) symbols: u64,
 }
 
 impl Watch {
@@ -139,6 +143,7 @@ impl Watch {
             repeated: BTreeMap::new(),
             standing: BTreeMap::new(),
             proofs: None,
+            symbols: Symbols::default(),
         };
         Watch {
             channels: private.into_iter().map(channel).collect(),
@@ -148,6 +153,7 @@ impl Watch {
             keys: 0,
             packets: 0,
             proofs: ProofCounts::default(),
+            symbols: 0,
         }
     }
 
@@ -208,6 +214,7 @@ impl Watch {
         c.position = (0, 0);
         c.repeated.clear();
         c.proofs = Proofs::of(config);
+        c.symbols = Symbols::default();
         self.flows.insert(config.flow, channel);
         self.secret(channel, &config.secret);
     }
@@ -421,6 +428,7 @@ impl Watch {
         }
         let start = flexicast::protect::HEADER_LEN;
         let mut streams = Vec::new();
+        c.symbols.note_sent(pn, i, &packet[start..start + len]);
         for frame in Frames::new(&packet[start..start + len]) {
             let frame = match frame {
                 Ok(frame) => frame,
@@ -431,6 +439,10 @@ impl Watch {
                     );
                 }
             };
+            if let Frame::Repair { symbol } = frame {
+                self.symbols += 1;
+                c.symbols.check(i, symbol)?;
+            }
             if let Frame::Stream {
                 seq,
                 offset,

@@ -272,15 +272,20 @@ impl World {
         self.advance(self.script.duration)?;
         self.heal()?;
         self.settle()?;
-        let mut resets = 0;
+        let (mut resets, mut rebuilt) = (0, 0);
         for node in &self.nodes {
             let stats = node.readings.keys().filter_map(|c| node.core.stats(c));
-            resets += stats.map(|s| s.resets).sum::<u64>();
+            for stats in stats {
+                resets += stats.resets;
+                rebuilt += stats.reception.rebuilt;
+            }
         }
-        self.seen.insert("resets".to_owned(), resets);
         let proofs = self.watch.proofs;
         for (what, count) in [
             ("packets signed", proofs.signed),
+            ("repair symbols", self.watch.symbols),
+            ("resets", resets),
+            ("packets rebuilt", rebuilt),
             ("packets of tags", proofs.tag_packets),
             ("from tags to signatures", proofs.to_signatures),
             ("from signatures to tags", proofs.to_tags),

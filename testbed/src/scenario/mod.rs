@@ -20,6 +20,7 @@ mod flapping;
 mod forgery;
 mod hour;
 mod ipv6;
+mod live;
 mod loss;
 mod mtu;
 mod multicast;
@@ -54,6 +55,7 @@ pub use forgery::{
 };
 pub use hour::an_hour_of_a_busy_archive;
 pub use ipv6::{ipv6_any_source, ipv6_only};
+pub use live::a_live_channel_delivers_nothing_late;
 pub use loss::{loss_is_rebuilt, loss_is_repaired};
 pub use mtu::one_narrow_path_decides_the_packet_size;
 pub use multicast::{any_source_multicast, everything_by_multicast, recorded_feed_by_multicast};
@@ -112,6 +114,8 @@ pub enum Fault {
     ShardRestartOff,
     /// The source blames members for its own lateness.
     LagGraceOff,
+    /// The source sends, and receivers deliver, what has expired.
+    ExpiredDelivered,
     /// Receivers ignore which keys sign a flow's updates.
     LineageOff,
     /// Receivers take what is behind a signed header unseen.
@@ -161,7 +165,7 @@ pub enum Fault {
 
 impl Fault {
     /// Every one.
-    pub const ALL: [Fault; 32] = [
+    pub const ALL: [Fault; 33] = [
         Fault::AddressesUntold,
         Fault::AddressesForgotten,
         Fault::DedupeOff,
@@ -172,6 +176,7 @@ impl Fault {
         Fault::SizesUnconfirmed,
         Fault::ShardRestartOff,
         Fault::LagGraceOff,
+        Fault::ExpiredDelivered,
         Fault::LineageOff,
         Fault::ChunkCheckOff,
         Fault::PacketCheckOff,
@@ -209,6 +214,7 @@ impl Fault {
             Fault::SizesUnconfirmed => "sizes-unconfirmed",
             Fault::ShardRestartOff => "shard-restart-off",
             Fault::LagGraceOff => "lag-grace-off",
+            Fault::ExpiredDelivered => "expired-delivered",
             Fault::LineageOff => "lineage-off",
             Fault::ChunkCheckOff => "chunk-check-off",
             Fault::PacketCheckOff => "packet-check-off",
@@ -238,6 +244,7 @@ impl Fault {
     pub fn breaks(self, side: Side) -> bool {
         let its = match self {
             Fault::FlowLeaves | Fault::LossIgnored => return false,
+            Fault::ExpiredDelivered => return matches!(side, Side::Source | Side::Receiver),
             Fault::AddressesUntold
             | Fault::RepairOff
             | Fault::FallbackOff

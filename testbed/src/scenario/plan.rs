@@ -211,6 +211,11 @@ impl Plan {
         self
     }
 
+    /// Whether its channel has a setting that no flag has.
+    fn has_channel_file(&self) -> bool {
+        !self.channel_settings.is_empty()
+    }
+
     /// The groups that the flow goes to, as the source's command line has them.
     fn groups(&self) -> String {
         let v4 = if self.asm { ASM_GROUP } else { SSM_GROUP };
@@ -286,7 +291,7 @@ pub(super) fn start_lore(node: &Node, plan: &Plan, bins: &Binaries, run: &Path) 
 
 /// Writes the file with the channel, where that has a setting that no flag has.
 pub(super) fn write_channel(plan: &Plan, data: &Path) -> Result<()> {
-    if plan.channel_settings.is_empty() {
+    if !plan.has_channel_file() {
         return Ok(());
     }
     let groups = plan.groups().replace(',', "\", \"");
@@ -319,9 +324,9 @@ pub(super) fn source_launch(
     } else {
         "0.0.0.0"
     };
-    let channel = match plan.channel_settings.is_empty() {
-        false => vec![("--config", channel_file(data).display().to_string())],
-        true => vec![
+    let channel = match plan.has_channel_file() {
+        true => vec![("--config", channel_file(data).display().to_string())],
+        false => vec![
             ("--feed", format!("http://{LORE}{FEED_PATH}")),
             ("--channel", CHANNEL.to_owned()),
             ("--group", plan.groups()),

@@ -62,6 +62,11 @@ fn c4_loss_is_rebuilt() {
 }
 
 #[test]
+fn li_a_live_channel_delivers_nothing_late() {
+    require(scenario::a_live_channel_delivers_nothing_late(None));
+}
+
+#[test]
 fn c2_a_slow_receiver_holds_up_only_itself() {
     require(scenario::a_slow_receiver_holds_up_only_itself(None));
 }

@@ -39,6 +39,8 @@ const FIRST_GROUP: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(232, 70
 
 /// Bounds of a flow's rate in bits per second.
 const RATES: std::ops::RangeInclusive<u64> = 64_000..=100_000_000_000;
+/// Deadlines of updates that a channel may have, in ms.
+const DEADLINES: std::ops::RangeInclusive<u64> = 10..=86_400_000;
 
 /// A channel.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -59,6 +61,9 @@ pub struct Channel {
         pattern = "^(off|(adaptive|tail|reactive|proactive:[0-9/]+)(,(rlc|reed-solomon|xor))?)$"
     )]
     pub fec: String,
+    /// Time in ms after which an update expires: it is neither sent nor delivered later; null
+    /// for a log, whose updates all arrive.
+    pub deadline_ms: Option<u64>,
     /// Its multicast groups with their ports; empty for no multicast.
     pub groups: Vec<String>,
     /// Maximum rate of its flow, in bits per second; null for the general setting.
@@ -97,6 +102,7 @@ impl Channel {
             private: settings.private,
             packet_authentication: settings.packet_authentication.as_str().to_owned(),
             fec: settings.fec.as_str().to_owned(),
+            deadline_ms: settings.deadline_ms,
             groups: settings
                 .groups
                 .as_deref()
@@ -192,6 +198,10 @@ pub struct NewChannel {
         pattern = "^(off|(adaptive|tail|reactive|proactive:[0-9/]+)(,(rlc|reed-solomon|xor))?)$"
     )]
     pub fec: Option<String>,
+    /// Time in ms after which an update expires: it is neither sent nor delivered later; left
+    /// out for a log, whose updates all arrive.
+    #[schema(minimum = 10, maximum = 86400000)]
+    pub deadline_ms: Option<u64>,
     /// Its multicast groups with their ports, one of IPv4, of IPv6, or of each; empty for no
     /// multicast; the next free ones if left out.
     pub groups: Option<Vec<String>>,
@@ -252,6 +262,12 @@ async fn create(site: &Site, new: &NewChannel) -> Result<ChannelRow, Problem> {
     }
     authentication(new)?;
     fec(new)?;
+    if new
+        .deadline_ms
+        .is_some_and(|time| !DEADLINES.contains(&time))
+    {
+        return Err(Problem::invalid("deadline_ms", "is from 10 ms to a day"));
+    }
     let refusal = OnceLock::new();
     let choose = |rows: &[ChannelRow]| match settings(new, rows) {
         Ok(settings) => Some(settings),
@@ -310,6 +326,7 @@ fn settings(new: &NewChannel, rows: &[ChannelRow]) -> Result<ChannelSettings, Pr
         private: new.private,
         packet_authentication: authentication(new)?,
         fec: fec(new)?,
+        deadline_ms: new.deadline_ms,
         keep: Retention {
             count: new.keep_updates,
             age_ms: new.keep_ms,

@@ -104,7 +104,7 @@ async fn channels_are_made(place: bench::TestDatabase) {
     assert_eq!(one.json()["packet_authentication"], "none");
     assert_eq!(one.json()["fec"], "adaptive");
     let body = json!({"name": "news", "private": true, "rate_bps": 5_000_000, "keep_updates": 10,
-        "packet_authentication": "auto", "fec": "tail,xor"});
+        "packet_authentication": "auto", "fec": "tail,xor", "deadline_ms": 500});
     let two = operator.post(path, &body).await.json();
     assert_eq!(two["groups"], json!(["232.70.70.2:4434"]));
     assert_eq!(
@@ -112,9 +112,16 @@ async fn channels_are_made(place: bench::TestDatabase) {
             &two["private"],
             &two["keep_updates"],
             &two["packet_authentication"],
-            &two["fec"]
+            &two["fec"],
+            &two["deadline_ms"]
         ),
-        (&json!(true), &json!(10), &json!("auto"), &json!("tail,xor"))
+        (
+            &json!(true),
+            &json!(10),
+            &json!("auto"),
+            &json!("tail,xor"),
+            &json!(500)
+        )
     );
     let body = json!({"name": "quiet", "groups": []});
     assert_eq!(operator.post(path, &body).await.json()["groups"], json!([]));
@@ -130,6 +137,8 @@ async fn channels_are_made(place: bench::TestDatabase) {
         json!({"name": "x", "packet_authentication": "all"}),
         json!({"name": "x", "fec": "proactive:5/4"}),
         json!({"name": "x", "keep_ms": 1}),
+        json!({"name": "x", "deadline_ms": 9}),
+        json!({"name": "x", "deadline_ms": 86_400_001}),
         json!({"name": "x", "groups": ["192.0.2.1:1"]}),
         json!({"name": "x", "groups": ["232.70.70.1:4434"]}),
         json!({"name": "x", "rate_bps": -1}),

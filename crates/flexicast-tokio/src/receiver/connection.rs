@@ -267,8 +267,13 @@ impl Connection {
                 continue;
             }
             while core.wants_unicast() {
-                let Ok((n, fin)) = conn.stream_recv(stream, &mut self.buffer) else {
-                    break;
+                let (n, fin) = match conn.stream_recv(stream, &mut self.buffer) {
+                    Ok(received) => received,
+                    Err(quiche::Error::StreamReset(_)) => {
+                        core.on_unicast_reset(stream);
+                        break;
+                    }
+                    Err(_) => break,
                 };
                 arrived = true;
                 core.on_unicast(stream, &self.buffer[..n], fin)

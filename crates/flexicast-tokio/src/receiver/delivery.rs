@@ -22,7 +22,7 @@ struct HandedSizes {
 impl HandedSizes {
     fn push(&mut self, event: &Event) {
         let size = match event {
-            Event::Update { encoded, .. } => encoded.len(),
+            Event::Update { encoded, .. } | Event::Live { encoded, .. } => encoded.len(),
             Event::Datagram { data, .. } => data.len(),
             _ => 0,
         };

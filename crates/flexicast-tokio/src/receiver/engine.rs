@@ -136,6 +136,7 @@ impl Engine {
         self.core.set_hash_check_off(faults.hash_check_off);
         self.core.set_packet_check_off(faults.packet_check_off);
         self.core.set_rebuilt_proves(faults.rebuilt_proves);
+        self.core.set_expired_delivered(faults.expired_delivered);
         self.tunnels.inject_faults(faults);
     }
 

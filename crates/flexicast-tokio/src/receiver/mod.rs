@@ -17,7 +17,7 @@ mod tunnels;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 pub use amt_tokio::RelayName;
 use bytes::Bytes;
@@ -160,6 +160,8 @@ pub struct Faults {
     pub packet_check_off: bool,
     /// Whether rebuilt packets count as such that arrived.
     pub rebuilt_proves: bool,
+    /// Whether updates are handed on although their deadline has passed.
+    pub expired_delivered: bool,
     /// Whether a lost AMT relay is never replaced by another one.
     pub relay_failover_off: bool,
     /// Faults of the AMT gateways.
@@ -241,6 +243,36 @@ pub enum Event {
         /// First missing `seq`.
         from: u64,
         /// Last missing `seq`.
+        to: u64,
+    },
+    /// An update with a deadline, as soon as it is whole: the newest of several first, each once.
+    /// It comes again in order, as [`Event::Update`].
+    Live {
+        /// The channel.
+        channel: String,
+        /// The channel's incarnation.
+        incarnation: Uuid,
+        /// Its number.
+        seq: u64,
+        /// Its encoded bytes.
+        encoded: Bytes,
+        /// Path of the arrival.
+        via: Via,
+        /// Unix time in ms at which it expires, by the source's clock.
+        deadline_ms: u64,
+        /// Instant at which it has expired, as the source's clock was known when it was handed on:
+        /// an application that takes it later than that leaves it. `None` for one that is beyond
+        /// what can be counted.
+        expires_at: Option<Instant>,
+    },
+    /// Updates whose deadline passed before all of them had come; it comes where they would have
+    /// come.
+    Expired {
+        /// The channel.
+        channel: String,
+        /// First expired `seq`.
+        from: u64,
+        /// Last expired `seq`.
         to: u64,
     },
     /// An update: each once, in order per channel.

@@ -194,6 +194,8 @@ pub struct Faults {
     pub sizes_unconfirmed: bool,
     /// Whether members are blamed for silence while the source itself was late.
     pub lag_grace_off: bool,
+    /// Whether updates are sent although their deadline has passed.
+    pub expired_delivered: bool,
     /// Whether shards that fail are left as they are.
     pub shard_restart_off: bool,
     /// Whether the source speaks another version of the protocol than its receivers.

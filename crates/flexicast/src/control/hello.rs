@@ -26,6 +26,8 @@ pub const CAPABILITY_PACKET_AUTHENTICATION: u64 = 0x07;
 pub const CAPABILITY_STREAM_SIGNATURES: u64 = 0x08;
 /// A capability that a HELLO may list: the receiver rebuilds packets from repair symbols.
 pub const CAPABILITY_FEC: u64 = 0x09;
+/// The receiver takes updates with a deadline: it knows EXPIRED and CLOCK.
+pub const CAPABILITY_DEADLINES: u64 = 0x0a;
 
 /// Bytes of an enrolment before its token: the receiver's credential and its instance.
 const ENROL_HEAD: usize = 32 + 8;
@@ -182,6 +184,8 @@ impl Hello {
 pub const SOURCE_ANSWERS_NEED: u64 = 0x01;
 /// The source sends KEYS.
 pub const SOURCE_SENDS_KEYS: u64 = 0x02;
+/// The source keeps deadlines: it answers CLOCK and sends EXPIRED.
+pub const SOURCE_KEEPS_TIME: u64 = 0x03;
 
 /// The answer to a HELLO: the receiver is served.
 #[derive(Debug, Clone, PartialEq, Eq)]

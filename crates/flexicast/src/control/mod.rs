@@ -7,6 +7,7 @@ mod flow;
 mod hello;
 mod keys;
 mod lineage;
+mod live;
 mod need;
 mod relay;
 mod tags;
@@ -18,13 +19,14 @@ pub use addresses::{MAX_SOURCE_ADDRESSES, SourceAddress};
 pub use feedback::FeedbackKey;
 pub use flow::{Action, Anchor, Announce, Endpoint, Key, RungNotice, State, Window};
 pub use hello::{
-    CAPABILITY_AMT, CAPABILITY_COPIES, CAPABILITY_FEC, CAPABILITY_FEEDBACK,
+    CAPABILITY_AMT, CAPABILITY_COPIES, CAPABILITY_DEADLINES, CAPABILITY_FEC, CAPABILITY_FEEDBACK,
     CAPABILITY_MULTICAST_IPV4, CAPABILITY_MULTICAST_IPV6, CAPABILITY_PACKET_AUTHENTICATION,
     CAPABILITY_SIGNATURES, CAPABILITY_STREAM_SIGNATURES, Credential, Hello, Refusal,
-    SOURCE_ANSWERS_NEED, SOURCE_SENDS_KEYS, Welcome, WelcomeChannel,
+    SOURCE_ANSWERS_NEED, SOURCE_KEEPS_TIME, SOURCE_SENDS_KEYS, Welcome, WelcomeChannel,
 };
 use hello::{count, cursor, put_cursor};
 pub use lineage::Lineage;
+pub use live::{Clock, Expired};
 pub(crate) use need::{NEED_AHEAD, NEEDS_PER_S};
 pub use need::{Need, NeedReason};
 pub use relay::{MAX_RELAYS, RelayAddress, RelayHint};
@@ -49,6 +51,8 @@ const NEED: u64 = 0x06;
 const ADDRESSES: u64 = 0x07;
 const LINEAGE: u64 = 0x08;
 const KEYS: u64 = 0x09;
+const EXPIRED: u64 = 0x0a;
+const CLOCK: u64 = 0x0b;
 const FC_ANNOUNCE: u64 = 0x10;
 const FC_STATE: u64 = 0x11;
 const FC_KEY: u64 = 0x12;
@@ -101,6 +105,10 @@ pub enum Control {
     Lineage(Lineage),
     /// Source to receiver: signing keys that vouch for each other.
     Keys(Vec<Endorsement>),
+    /// Source to receiver.
+    Expired(Expired),
+    /// Receiver to source, and the answer.
+    Clock(Clock),
     /// Source to receiver.
     Feedback(FeedbackKey),
     /// Source to receiver: its feedback packets for this flow arrive.
@@ -184,6 +192,14 @@ impl Control {
                 keys::put(endorsements, &mut body);
                 KEYS
             }
+            Control::Expired(expired) => {
+                expired.put(&mut body);
+                EXPIRED
+            }
+            Control::Clock(clock) => {
+                clock.put(&mut body);
+                CLOCK
+            }
             Control::Feedback(key) => {
                 key.put(&mut body);
                 FC_FEEDBACK
@@ -212,7 +228,7 @@ type FrameType = (
 );
 
 /// The types that this version knows; frames of other types are skipped.
-const FRAME_TYPES: [FrameType; 17] = [
+const FRAME_TYPES: [FrameType; 19] = [
     (HELLO, "HELLO", |r| Hello::read(r).map(Control::Hello)),
     (WELCOME, "WELCOME", |r| {
         Welcome::read(r).map(Control::Welcome)
@@ -236,6 +252,10 @@ const FRAME_TYPES: [FrameType; 17] = [
         Lineage::read(r).map(Control::Lineage)
     }),
     (KEYS, "KEYS", |r| keys::read(r).map(Control::Keys)),
+    (EXPIRED, "EXPIRED", |r| {
+        Expired::read(r).map(Control::Expired)
+    }),
+    (CLOCK, "CLOCK", |r| Clock::read(r).map(Control::Clock)),
     (FC_ANNOUNCE, "FC_ANNOUNCE", |r| {
         Announce::read(r).map(Control::Announce)
     }),

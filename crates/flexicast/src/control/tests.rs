@@ -151,6 +151,16 @@ pub(crate) fn samples() -> Vec<Control> {
             sequence: 1,
             offset: 140_000_000,
         }),
+        Control::Expired(Expired {
+            channel: 1,
+            first: 9,
+            last: 12,
+            offset: Some(1 << 40),
+        }),
+        Control::Clock(Clock {
+            question: 3,
+            time_us: Some(1 << 50),
+        }),
         Control::Gap {
             channel: 1,
             first: 5,

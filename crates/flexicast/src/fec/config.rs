@@ -6,7 +6,7 @@ use std::str::FromStr;
 use erasure::{DEFAULT_SPAN, Scheme};
 
 /// Packet numbers that a window spans.
-pub(crate) const SPAN: usize = DEFAULT_SPAN;
+pub(crate) const SPAN: usize = 112;
 
 /// When a flow sends repair symbols.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -75,9 +75,7 @@ pub enum FecError {
     #[error("FEC policy {0:?}: expected adaptive, tail, reactive or proactive:SYMBOLS/PACKETS")]
     Policy(String),
     /// Numbers that no proactive policy has.
-    #[error(
-        "FEC ratio {0:?}: expected SYMBOLS/PACKETS, of 1 to {DEFAULT_SPAN} packets each and no more symbols than packets"
-    )]
+    #[error("FEC ratio {0:?}: expected SYMBOLS/PACKETS, up to {DEFAULT_SPAN}, no more symbols")]
     Ratio(String),
     /// Unknown code.
     #[error("FEC code {0:?}: expected rlc, reed-solomon or xor")]

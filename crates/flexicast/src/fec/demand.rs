@@ -2,24 +2,22 @@
 
 use std::time::{Duration, Instant};
 
-use super::config::SPAN;
-
 /// Interval at which the losses are looked at.
 const EVERY: Duration = Duration::from_millis(200);
 /// Packets are protected for so long after a loss.
 const LOSSY_FOR: Duration = Duration::from_secs(30);
 /// Lost packets per repair symbol, of a member with the usual losses: a window has enough symbols
 /// for far more.
-const LOST_PER_SYMBOL: f64 = 0.25;
+const LOST_PER_SYMBOL: f64 = 0.27;
 /// Spacings of repair symbols, in packets: the closest is a quarter of the flow, the widest lets
-/// each packet be protected twice.
-const SPACINGS: (f64, f64) = (4.0, SPAN as f64 / 2.0);
+/// each packet be protected three times.
+const SPACINGS: (f64, f64) = (4.0, 32.0);
 
-/// Losses of a member that rebuilds.
+/// Losses of a member.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MemberLoss {
-    /// Share of packets that it loses.
-    pub(crate) share: f64,
+    /// Share of packets that it loses, if it rebuilds.
+    pub(crate) share: Option<f64>,
     /// Whether packets are replicated for it.
     pub(crate) is_replicated: bool,
 }
@@ -51,17 +49,21 @@ impl Demand {
         self.updated_at = None;
     }
 
-    /// Takes the losses of all members that rebuild.
+    /// Takes the losses of all members.
     pub(crate) fn update(&mut self, losses: impl Iterator<Item = MemberLoss>, now: Instant) {
-        let (mut members, mut replicated, mut lost, mut squares) = (0, 0, 0.0, 0.0);
+        let (mut all, mut replicated) = (0, 0);
+        let (mut members, mut lost, mut squares) = (0, 0.0, 0.0);
         for loss in losses {
-            members += 1;
+            all += 1;
             replicated += usize::from(loss.is_replicated);
-            lost += loss.share;
-            squares += loss.share * loss.share;
+            if let Some(share) = loss.share {
+                members += 1;
+                lost += share;
+                squares += share * share;
+            }
         }
         // One packet for those that get it by multicast, and one for each other.
-        self.cost = replicated + usize::from(members > replicated);
+        self.cost = replicated + usize::from(all > replicated);
         (self.members, self.lost, self.updated_at) = (members, lost, Some(now));
         self.spacing = None;
         if lost <= 0.0 {
@@ -112,7 +114,7 @@ mod tests {
         let mut demand = Demand::default();
         let all = losses.iter().flat_map(|&(members, share, is_replicated)| {
             let loss = MemberLoss {
-                share,
+                share: Some(share),
                 is_replicated,
             };
             std::iter::repeat_n(loss, members)
@@ -125,7 +127,7 @@ mod tests {
     fn the_more_is_lost_the_closer_symbols_come() {
         assert_eq!(demand(&[(1000, 0.0, false)]).spacing(), None);
         assert_eq!(demand(&[(1000, 0.001, false)]).spacing(), Some(32));
-        assert_eq!(demand(&[(1000, 0.01, false)]).spacing(), Some(25));
+        assert_eq!(demand(&[(1000, 0.01, false)]).spacing(), Some(27));
         assert_eq!(demand(&[(1000, 0.05, false)]).spacing(), Some(5));
         assert_eq!(demand(&[(1000, 0.2, false)]).spacing(), Some(4));
     }
@@ -133,7 +135,7 @@ mod tests {
     #[test]
     fn few_members_with_few_losses_are_repaired_one_by_one() {
         assert_eq!(demand(&[(2, 0.01, false)]).spacing(), None);
-        assert_eq!(demand(&[(4, 0.01, false)]).spacing(), Some(25));
+        assert_eq!(demand(&[(4, 0.01, false)]).spacing(), Some(27));
         assert_eq!(demand(&[(1, 0.05, false)]).spacing(), Some(20));
     }
 
@@ -146,11 +148,29 @@ mod tests {
         assert_eq!(demand(&[(9, 0.0, true), (1000, 0.05, false)]).cost(), 10);
     }
 
+    /// Replicated members that do not rebuild cost as much.
+    #[test]
+    fn members_that_do_not_rebuild_count_in_the_cost_alone() {
+        let mut demand = Demand::default();
+        let old = MemberLoss {
+            share: None,
+            is_replicated: true,
+        };
+        let new = MemberLoss {
+            share: Some(0.05),
+            is_replicated: false,
+        };
+        let all = std::iter::repeat_n(old, 100).chain([new; 3]);
+        demand.update(all, Instant::now());
+        assert_eq!((demand.cost(), demand.spacing()), (101, None));
+        assert!(demand.has_members());
+    }
+
     #[test]
     fn one_bad_path_does_not_decide_for_all() {
         let spacing = demand(&[(1000, 0.001, false), (1, 0.2, false)]).spacing();
         assert!(
-            spacing.is_some_and(|spacing| (7..=8).contains(&spacing)),
+            spacing.is_some_and(|spacing| (8..=9).contains(&spacing)),
             "{spacing:?}"
         );
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use erasure::{Encoder, MAX_SPAN, MAX_UNKNOWNS, Scheme};
+use erasure::{Encoder, MAX_SPAN, MAX_UNKNOWNS, Scheme, Window};
 
 use super::config::{FecConfig, FecPolicy, SPAN};
 use super::demand::Demand;
@@ -18,8 +18,28 @@ pub(crate) const RESERVE: usize = 2 * BLOCK_LEN;
 const TAIL: Duration = Duration::from_millis(2);
 /// Repair symbols that wait to be sent, at most: more unknowns than that no receiver solves.
 const MAX_PENDING: u32 = MAX_UNKNOWNS as u32;
-/// Time in which a repair symbol is on its way, or its effect on the way back.
-const ON_ITS_WAY: Duration = Duration::from_millis(50);
+/// Repair symbols that come by themselves while a member may wait, where they follow packets.
+const COMING: usize = 3;
+/// Newest repair symbols whose windows are remembered: their effect may be on the way back.
+const REMEMBERED: usize = 16;
+
+/// Packets that repair symbols may still bring.
+#[derive(Debug, Default)]
+pub(crate) struct Expected {
+    /// Window of symbols to come, if any are.
+    coming: Option<Window>,
+    /// Newest symbols that were sent, by the numbers of their packets.
+    sent: Vec<(u64, Window)>,
+}
+
+impl Expected {
+    /// Whether a symbol may still bring a packet to a member that acknowledged `largest`.
+    pub(crate) fn brings(&self, pn: u64, largest: u64) -> bool {
+        let is_unseen =
+            |(carrier, window): &(u64, Window)| *carrier > largest && window.contains(pn);
+        self.coming.is_some_and(|window| window.contains(pn)) || self.sent.iter().any(is_unseen)
+    }
+}
 
 /// Scheduler of a flow's repair symbols, with the window that they are made of.
 #[derive(Debug)]
@@ -30,14 +50,20 @@ pub(crate) struct Scheduler {
     unprotected: u32,
     /// Repair symbols to be sent now.
     pending: u32,
-    /// When the burst is over, if nothing else is sent.
-    tail_at: Option<Instant>,
-    /// When the last repair symbol was sent.
-    last_at: Option<Instant>,
+    /// When the first and the last of them were sent.
+    unprotected_at: Option<(Instant, Instant)>,
+    /// When the last source packet was sent.
+    last_packet_at: Option<Instant>,
+    /// Last pause between two bursts.
+    pause: Option<Duration>,
+    /// Time that a packet waits for its repair symbol where many more packets may share it.
+    hold: Duration,
     /// Number of repair symbols that were sent.
     sent: u64,
-    /// Packet numbers of the newest of them.
-    newest: VecDeque<u64>,
+    /// Window of the one that was appended last.
+    appended: Option<Window>,
+    /// Packet numbers and windows of the newest of them.
+    newest: VecDeque<(u64, Window)>,
     /// Number of repair symbols after which each member has what it needs.
     targets: BTreeMap<MemberId, u64>,
     demand: Demand,
@@ -47,15 +73,19 @@ pub(crate) struct Scheduler {
 }
 
 impl Scheduler {
-    pub(crate) fn new(config: FecConfig) -> Self {
+    /// A scheduler by which packets wait for so long while more of them come.
+    pub(crate) fn new(config: FecConfig, hold: Duration) -> Self {
         Scheduler {
             config,
             encoder: Encoder::new(config.scheme, SPAN),
             unprotected: 0,
             pending: 0,
-            tail_at: None,
-            last_at: None,
+            unprotected_at: None,
+            last_packet_at: None,
+            pause: None,
+            hold,
             sent: 0,
+            appended: None,
             newest: VecDeque::new(),
             targets: BTreeMap::new(),
             demand: Demand::default(),
@@ -93,14 +123,20 @@ impl Scheduler {
             return;
         }
         self.unprotected += 1;
-        self.tail_at = Some(now + TAIL);
+        let first = self.unprotected_at.map_or(now, |(first, _)| first);
+        self.unprotected_at = Some((first, now));
+        let last = self.last_packet_at.replace(now);
+        let gap = last.map(|last| now.saturating_duration_since(last));
+        self.pause = gap.filter(|gap| *gap > TAIL).or(self.pause);
         let wanted = match self.config.policy {
             FecPolicy::Proactive { symbols, packets } if self.unprotected >= packets.into() => {
                 symbols.into()
             }
             FecPolicy::Adaptive => {
                 let spacing = self.demand.spacing();
-                u32::from(spacing.is_some_and(|spacing| self.unprotected >= spacing))
+                let is_due = spacing.is_some_and(|spacing| self.unprotected >= spacing);
+                let has_waited = now >= first + self.hold;
+                u32::from(is_due || (has_waited && self.demand.deserves(self.unprotected)))
             }
             _ => 0,
         };
@@ -111,11 +147,35 @@ impl Scheduler {
         self.pending = self.pending.max(symbols).min(MAX_PENDING);
     }
 
+    /// Sets the time that a packet waits for its repair symbol where many more may share it.
+    pub(crate) fn set_hold(&mut self, hold: Duration) {
+        self.hold = hold;
+    }
+
+    /// Whether more packets are likely to be sent soon: the last pause was a short one.
+    fn is_steady(&self) -> bool {
+        self.pause.is_some_and(|pause| pause < self.hold)
+    }
+
+    /// Returns the number of repair symbols that come soon by themselves.
+    fn coming(&self, now: Instant) -> usize {
+        let is_busy = self.last_packet_at.is_some_and(|at| now < at + self.hold);
+        let comes = self.is_adaptive() && self.demand.spacing().is_some() && is_busy;
+        if comes { COMING } else { 0 }
+    }
+
     /// Takes that a member misses so many packets of those that can be rebuilt, having acknowledged
     /// `largest` (Listing 1 of MCQUIC).
-    pub(crate) fn on_missing(&mut self, member: MemberId, missing: usize, largest: u64) {
-        let unseen = self.newest.iter().filter(|pn| **pn > largest).count();
-        let needs = missing.saturating_sub(unseen).min(MAX_UNKNOWNS);
+    pub(crate) fn on_missing(
+        &mut self,
+        member: MemberId,
+        missing: usize,
+        largest: u64,
+        now: Instant,
+    ) {
+        let unseen = self.newest.iter().filter(|(pn, _)| *pn > largest).count();
+        let coming = unseen + self.coming(now);
+        let needs = missing.saturating_sub(coming).min(MAX_UNKNOWNS);
         if needs == 0 {
             self.targets.remove(&member);
             return;
@@ -132,10 +192,15 @@ impl Scheduler {
     }
 
     /// Whether another repair symbol costs less than the repairs that it saves.
-    fn is_wanted_by_enough(&mut self) -> bool {
-        let sent = self.sent;
-        self.targets.retain(|_, target| *target > sent);
+    fn is_wanted_by_enough(&self) -> bool {
         self.targets.len() > self.demand.cost()
+    }
+
+    /// Whether a repair symbol can still be made of this packet.
+    pub(crate) fn covers(&self, pn: u64) -> bool {
+        self.encoder
+            .window()
+            .is_some_and(|window| window.contains(pn))
     }
 
     /// Forgets a member.
@@ -143,14 +208,19 @@ impl Scheduler {
         self.targets.remove(&member);
     }
 
-    /// Returns when the burst is over, if a repair symbol is to be sent behind it.
+    /// Returns when a repair symbol is to be sent, if nothing else waits then: when the burst is
+    /// over, or with the adaptive policy, where the next burst comes soon, when the first packet of
+    /// several bursts has waited for long enough.
     pub(crate) fn tail_at(&self) -> Option<Instant> {
-        let is_worth = match self.config.policy {
-            FecPolicy::Reactive => false,
-            FecPolicy::Adaptive => self.demand.deserves(self.unprotected),
-            FecPolicy::Tail | FecPolicy::Proactive { .. } => true,
-        };
-        self.tail_at.filter(|_| is_worth)
+        let (first, last) = self.unprotected_at?;
+        match self.config.policy {
+            FecPolicy::Reactive => None,
+            FecPolicy::Adaptive if !self.demand.deserves(self.unprotected) => None,
+            FecPolicy::Adaptive if self.is_steady() => Some((first + self.hold).max(last + TAIL)),
+            FecPolicy::Adaptive | FecPolicy::Tail | FecPolicy::Proactive { .. } => {
+                Some(last + TAIL)
+            }
+        }
     }
 
     /// Whether repair symbols are to be sent before anything else.
@@ -172,12 +242,17 @@ impl Scheduler {
             let share = self.unprotected * u32::from(symbols);
             self.want(share.div_ceil(packets.into()));
         }
-        (self.unprotected, self.tail_at) = (0, None);
+        (self.unprotected, self.unprotected_at) = (0, None);
         let encoder = &mut self.encoder;
         let len = encoder.repair_len().map(|len| len - (MAX_SPAN - SPAN) / 8);
+        let mut appended = None;
         let put = len.is_some_and(|len| {
-            frame::put_repair(out, limit, len, |out| encoder.repair(out).is_some())
+            frame::put_repair(out, limit, len, |out| {
+                appended = encoder.repair(out);
+                appended.is_some()
+            })
         });
+        self.appended = appended;
         self.pending = if put {
             self.pending.saturating_sub(1)
         } else {
@@ -191,31 +266,35 @@ impl Scheduler {
     }
 
     /// Notes the packet with the REPAIR frame that was appended last.
-    pub(crate) fn on_sent(&mut self, pn: u64, now: Instant) {
+    pub(crate) fn on_sent(&mut self, pn: u64) {
         self.sent += 1;
-        self.last_at = Some(now);
-        if self.newest.len() == SPAN {
+        if self.newest.len() == REMEMBERED {
             self.newest.pop_front();
         }
-        self.newest.push_back(pn);
+        self.newest
+            .extend(self.appended.take().map(|window| (pn, window)));
+        let sent = self.sent;
+        self.targets.retain(|_, target| *target > sent);
         if self.is_adaptive() && self.pending == 0 && self.is_wanted_by_enough() {
             self.pending = 1;
         }
     }
 
-    /// Returns the lowest packet that a repair symbol may still bring, on its way or to be sent
-    /// soon; `None` if none is to be expected.
-    pub(crate) fn rebuildable(&self, is_idle: bool, now: Instant) -> Option<u64> {
-        let is_on_its_way = self.last_at.is_some_and(|at| now < at + ON_ITS_WAY);
+    /// Writes down which packets repair symbols may still bring: those on their way, and those that
+    /// are sent soon.
+    pub(crate) fn expect(&self, is_idle: bool, now: Instant, expected: &mut Expected) {
+        let is_busy = self.last_packet_at.is_some_and(|at| now < at + self.hold);
         let comes = match self.config.policy {
-            FecPolicy::Proactive { .. } | FecPolicy::Reactive => true,
-            FecPolicy::Adaptive => self.demand.spacing().is_some(),
+            FecPolicy::Proactive { .. } => is_busy,
+            FecPolicy::Reactive => true,
+            FecPolicy::Adaptive => self.demand.spacing().is_some() && is_busy,
             FecPolicy::Tail => false,
         };
         let ends = is_idle && self.tail_at().is_some();
-        let expected = comes || ends || is_on_its_way || self.is_pending();
-        let window = self.encoder.window().filter(|_| expected)?;
-        Some(window.first())
+        let is_coming = comes || ends || self.is_pending();
+        expected.coming = self.encoder.window().filter(|_| is_coming);
+        expected.sent.clear();
+        expected.sent.extend(self.newest.iter().copied());
     }
 
     /// Begins another window: the packets before are none of this key epoch.
@@ -227,12 +306,19 @@ impl Scheduler {
         self.clear();
     }
 
+    /// Drops the window where packets are not protected any more: it would become old.
+    pub(crate) fn stop(&mut self) {
+        if self.encoder.window().is_some() {
+            self.clear();
+        }
+    }
+
     /// Drops the window, and all that was to be sent.
     pub(crate) fn clear(&mut self) {
         self.encoder.clear();
         self.targets.clear();
-        (self.unprotected, self.pending, self.tail_at) = (0, 0, None);
-        self.last_at = None;
+        (self.unprotected, self.pending, self.unprotected_at) = (0, 0, None);
+        self.newest.clear();
     }
 }
 
@@ -242,24 +328,33 @@ mod tests {
     use crate::fec::demand::MemberLoss;
 
     const MS: Duration = Duration::from_millis(1);
+    const HOLD: Duration = Duration::from_millis(25);
     const LIMIT: usize = 1_149;
 
     fn scheduler(policy: FecPolicy) -> Scheduler {
-        let mut scheduler = Scheduler::new(FecConfig {
+        let config = FecConfig {
             policy,
             ..FecConfig::default()
-        });
+        };
+        let mut scheduler = Scheduler::new(config, HOLD);
         losses(&mut scheduler, 1, 0.0, Instant::now());
         scheduler
     }
 
     fn losses(scheduler: &mut Scheduler, members: usize, share: f64, now: Instant) {
         let loss = MemberLoss {
-            share,
+            share: Some(share),
             is_replicated: false,
         };
         let all = std::iter::repeat_n(loss, members);
         scheduler.demand().update(all, now);
+    }
+
+    /// The lowest packet that symbols to come may bring.
+    fn coming(scheduler: &Scheduler, is_idle: bool, now: Instant) -> Option<u64> {
+        let mut expected = Expected::default();
+        scheduler.expect(is_idle, now, &mut expected);
+        expected.coming.map(|window| window.first())
     }
 
     /// Sends packets, and repair symbols where they are due; returns the numbers of these.
@@ -276,7 +371,7 @@ mod tests {
     fn drain(scheduler: &mut Scheduler, idle: bool, next: &mut u64, now: Instant) -> Vec<u64> {
         let mut symbols = Vec::new();
         while scheduler.is_due(idle, now) && scheduler.put_repair(&mut Vec::new(), LIMIT) {
-            scheduler.on_sent(*next, now);
+            scheduler.on_sent(*next);
             symbols.push(*next);
             *next += 1;
         }
@@ -296,11 +391,16 @@ mod tests {
             "more comes"
         );
         assert_eq!(drain(&mut tail, true, &mut next, start + MS), []);
-        assert_eq!(tail.rebuildable(false, start), None);
-        assert_eq!(tail.rebuildable(true, start), Some(0));
+        assert_eq!(coming(&tail, false, start), None);
+        assert_eq!(coming(&tail, true, start), Some(0));
         assert_eq!(drain(&mut tail, true, &mut next, start + TAIL), [5]);
-        assert_eq!(tail.rebuildable(false, start + TAIL), Some(0), "on its way");
-        assert_eq!(tail.rebuildable(false, start + TAIL + ON_ITS_WAY), None);
+        let mut expected = Expected::default();
+        tail.expect(false, start + TAIL, &mut expected);
+        assert!(
+            expected.brings(0, 4) && !expected.brings(0, 5),
+            "it has come"
+        );
+        assert!(!expected.brings(5, 4), "no packet of the window");
         assert_eq!(
             drain(&mut tail, true, &mut next, start + MS * 99),
             [],
@@ -327,13 +427,13 @@ mod tests {
         let (start, mut next) = (Instant::now(), 0);
         let mut reactive = scheduler(FecPolicy::Reactive);
         send(&mut reactive, 10, &mut next, start);
-        reactive.on_missing(1, 1, 9);
-        reactive.on_missing(2, 3, 9);
+        reactive.on_missing(1, 1, 9, start);
+        reactive.on_missing(2, 3, 9, start);
         assert_eq!(drain(&mut reactive, false, &mut next, start), [10, 11, 12]);
         // Acknowledged before the symbols came.
-        reactive.on_missing(3, 4, 10);
+        reactive.on_missing(3, 4, 10, start);
         assert_eq!(drain(&mut reactive, false, &mut next, start), [13, 14]);
-        reactive.on_missing(1, 1000, 14);
+        reactive.on_missing(1, 1000, 14, start);
         assert_eq!(
             drain(&mut reactive, false, &mut next, start).len(),
             MAX_UNKNOWNS
@@ -350,18 +450,55 @@ mod tests {
         losses(&mut adaptive, 1, 0.01, start);
         assert!(adaptive.is_on(start));
         assert_eq!(send(&mut adaptive, 100, &mut next, start), []);
-        assert_eq!(adaptive.rebuildable(false, start), None);
+        assert_eq!(coming(&adaptive, false, start), None);
         losses(&mut adaptive, 1000, 0.01, start);
         let symbols = send(&mut adaptive, 1000, &mut next, start).len();
-        assert!((30..=50).contains(&symbols), "{symbols} symbols");
-        assert!(adaptive.rebuildable(false, start).is_some());
+        assert!((30..=40).contains(&symbols), "{symbols} symbols");
+        assert!(coming(&adaptive, false, start).is_some());
         // A burst that all have lost.
         let largest = next;
-        (0..1000).for_each(|member| adaptive.on_missing(member, 3, largest));
+        let miss = |member| adaptive.on_missing(member, 4, largest, start);
+        (0..1000).for_each(miss);
+        let symbols = drain(&mut adaptive, false, &mut next, start).len();
+        assert_eq!(symbols, 1, "three more come with packets");
+        let largest = next;
+        let miss = |member| adaptive.on_missing(member, 3, largest, start + HOLD);
+        (0..1000).for_each(miss);
         assert_eq!(drain(&mut adaptive, false, &mut next, start).len(), 3);
         losses(&mut adaptive, 1000, 0.0, start + MS);
         assert!(adaptive.is_on(start + MS), "for a while");
         assert!(!adaptive.is_on(start + MS * 60_000));
+    }
+
+    #[test]
+    fn bursts_that_follow_each_other_share_a_symbol() {
+        let (start, mut next) = (Instant::now(), 0);
+        let mut adaptive = scheduler(FecPolicy::Adaptive);
+        losses(&mut adaptive, 100, 0.01, start);
+        send(&mut adaptive, 1, &mut next, start);
+        assert_eq!(adaptive.tail_at(), Some(start + TAIL), "nothing is known");
+        drain(&mut adaptive, true, &mut next, start + TAIL);
+        let second = start + MS * 5;
+        for n in 0..5 {
+            send(&mut adaptive, 1, &mut next, second + MS * 5 * n);
+            assert_eq!(adaptive.tail_at(), Some(second + HOLD));
+        }
+        drain(&mut adaptive, true, &mut next, second + HOLD);
+        let third = second + MS * 60;
+        send(&mut adaptive, 2, &mut next, third);
+        assert_eq!(adaptive.tail_at(), Some(third + TAIL), "after a long pause");
+    }
+
+    #[test]
+    fn a_symbol_of_full_packets_and_the_longest_window_fits() {
+        let (start, mut tail) = (Instant::now(), scheduler(FecPolicy::Tail));
+        let (first, full) = (1 << 40, vec![7; LIMIT - RESERVE]);
+        for n in (0..SPAN as u64).filter(|n| n % 5 != 3) {
+            tail.on_packet(first + n, &full, 0, start);
+        }
+        assert_eq!(coming(&tail, true, start), Some(first));
+        assert!(tail.put_repair(&mut Vec::new(), LIMIT));
+        assert!(!tail.put_repair(&mut Vec::new(), LIMIT - 1));
     }
 
     #[test]
@@ -372,14 +509,14 @@ mod tests {
                 policy: FecPolicy::Tail,
                 scheme,
             };
-            let mut tail = Scheduler::new(config);
+            let mut tail = Scheduler::new(config, HOLD);
             losses(&mut tail, 1, 0.0, start);
             send(&mut tail, 5, &mut next, start);
             tail.begin_epoch();
             assert_eq!(drain(&mut tail, true, &mut next, start + TAIL), []);
             let first = next;
             send(&mut tail, 2, &mut next, start);
-            assert_eq!(tail.rebuildable(true, start), Some(first));
+            assert_eq!(coming(&tail, true, start), Some(first));
         }
     }
 }

@@ -2,17 +2,23 @@
 
 use std::time::Instant;
 
-use super::member::Member;
+use bytes::Bytes;
+use erasure::MAX_PACKET;
+
 use super::sender::{FlowSender, MemberId};
 use crate::Rung;
 use crate::fec::{MemberLoss, RESERVE};
+use crate::frame;
+use crate::protect::HEADER_LEN;
 
 impl FlowSender {
     /// Notes that a member rebuilds packets from repair symbols, and reports what it rebuilt.
     pub fn set_rebuilding(&mut self, member: MemberId) {
-        if let Some(member) = self.members.get_mut(&member).filter(|_| self.fec.is_some()) {
+        if let (Some(member), Some(fec)) = (self.members.get_mut(&member), &mut self.fec) {
             member.rebuilds = true;
-            self.expire_demand();
+            if !fec.demand().has_members() {
+                fec.demand().expire();
+            }
         }
     }
 
@@ -36,20 +42,27 @@ impl FlowSender {
         !self.shared.has_frames() && !self.queue.has_frames(self.window.is_blocked())
     }
 
-    /// Returns the bytes by which the frames of the next packet end earlier, for a repair symbol;
-    /// `None` if it gets none.
-    pub(super) fn symbol_reserve(&mut self, now: Instant) -> Option<usize> {
+    /// Returns the bytes by which the frames of the next packet end before `limit`, for a repair
+    /// symbol; `None` if it gets none.
+    pub(super) fn symbol_reserve(&mut self, limit: usize, now: Instant) -> Option<usize> {
         let fec = self.fec.as_mut()?;
         if fec.demand().is_stale(now) {
-            let (members, pacer) = (self.members.iter(), &self.pacer);
-            let rebuilding = members.filter(|(_, member)| member.rebuilds);
-            let losses = rebuilding.map(|(id, member)| MemberLoss {
-                share: pacer.estimated_loss(*id),
+            let pacer = &self.pacer;
+            let losses = self.members.iter().map(|(id, member)| MemberLoss {
+                share: member.rebuilds.then(|| pacer.estimated_loss(*id)),
                 is_replicated: member.path.rung() == Some(Rung::Replicated),
             });
             fec.demand().update(losses, now);
         }
-        fec.is_on(now).then_some(RESERVE)
+        let room = limit - HEADER_LEN - RESERVE;
+        if !fec.is_on(now) || room > MAX_PACKET {
+            fec.stop();
+            return None;
+        }
+        // A message is not split, and may take all of a packet.
+        let is_fit = |message: &Bytes| frame::datagram_len(message.len()) <= room;
+        let fits = self.queue.datagrams.front().is_none_or(is_fit);
+        fits.then_some(RESERVE)
     }
 
     /// Fills a packet, whose frames end at `limit` at most, with a repair symbol that is due.
@@ -73,15 +86,17 @@ impl FlowSender {
     /// Notes which packets repair symbols may still bring.
     pub(super) fn expect_symbols(&mut self, now: Instant) {
         let is_idle = self.is_idle();
-        let fec = self.fec.as_ref();
-        self.delays.rebuildable = fec.and_then(|fec| fec.rebuildable(is_idle, now));
+        if let Some(fec) = &self.fec {
+            fec.expect(is_idle, now, &mut self.delays.expected);
+        }
     }
 
     /// Notes what a member misses that acknowledged `largest`.
-    pub(super) fn note_missing(&mut self, id: MemberId, largest: u64) {
+    pub(super) fn note_missing(&mut self, id: MemberId, largest: u64, now: Instant) {
         let member = self.members.get(&id).filter(|member| member.rebuilds);
-        if let (Some(fec), Some(missing)) = (&mut self.fec, member.map(Member::awaited)) {
-            fec.on_missing(id, missing, largest);
+        if let (Some(fec), Some(member)) = (&mut self.fec, member) {
+            let missing = member.awaited().filter(|pn| fec.covers(*pn)).count();
+            fec.on_missing(id, missing, largest, now);
         }
     }
 }

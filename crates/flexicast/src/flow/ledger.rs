@@ -69,12 +69,26 @@ impl PacketContents {
     }
 }
 
+/// Length of a packet, beside that which the flow's packets can have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fill {
+    /// Shorter, because nothing else was to be sent.
+    Short,
+    /// Shorter by the room that a repair symbol of it needs: its loss may be one of a path that is
+    /// too narrow, and its arrival proves nothing.
+    Reduced,
+    /// As long.
+    Full,
+}
+
 #[derive(Debug)]
 pub(crate) struct SentPacket {
     pub(crate) at: Instant,
     pub(crate) contents: PacketContents,
-    /// Full packets that were sent before this one.
+    /// Full packets that were sent before this one, those that are reduced included.
     full_before: u64,
+    /// The same without those.
+    proving_before: u64,
     /// Members that owe this packet, less those that owe the previous one (for the front: the
     /// former alone).
     delta: i64,
@@ -91,8 +105,10 @@ pub(crate) struct Ledger {
     skipped: VecDeque<Range<u64>>,
     /// Members that owe the last packet: the sum of all deltas.
     last_owed: i64,
-    /// Full packets that were sent.
+    /// Full packets that were sent, those that are reduced included.
     full: u64,
+    /// The same without those.
+    proving: u64,
 }
 
 impl Ledger {
@@ -103,6 +119,7 @@ impl Ledger {
             skipped: VecDeque::new(),
             last_owed: 0,
             full: 0,
+            proving: 0,
         }
     }
 
@@ -167,7 +184,18 @@ impl Ledger {
         self.packets.get(self.index(pn))
     }
 
-    /// Returns the number of full packets in `range`, as far as they are held.
+    /// Returns the number of packets in `range` as long as the flow's packets can be, as far as they
+    /// are held.
+    pub(crate) fn proving_in(&self, range: Range<u64>) -> u64 {
+        let before = |pn: u64| {
+            let packet = self.packets.get(self.index(pn));
+            packet.map_or(self.proving, |packet| packet.proving_before)
+        };
+        before(range.end).saturating_sub(before(range.start))
+    }
+
+    /// Returns the number of full packets in `range`, those that are reduced included, as far as
+    /// they are held.
     pub(crate) fn full_in(&self, range: Range<u64>) -> u64 {
         let before = |pn: u64| {
             let packet = self.packets.get(self.index(pn));
@@ -176,22 +204,23 @@ impl Ledger {
         before(range.end).saturating_sub(before(range.start))
     }
 
-    /// Notes the next packet, which `members` members owe from now on. `full` says that it is as
-    /// large as the flow's packets can be.
+    /// Notes the next packet, which `members` members owe from now on.
     pub(crate) fn push(
         &mut self,
         at: Instant,
         contents: PacketContents,
         members: usize,
-        full: bool,
+        fill: Fill,
     ) {
         let members = members as i64;
-        let full_before = self.full;
-        self.full += u64::from(full);
+        let (full_before, proving_before) = (self.full, self.proving);
+        self.full += u64::from(fill != Fill::Short);
+        self.proving += u64::from(fill == Fill::Full);
         self.packets.push_back(SentPacket {
             at,
             contents,
             full_before,
+            proving_before,
             delta: members - self.last_owed,
         });
         self.last_owed = members;
@@ -257,13 +286,19 @@ mod tests {
             let mut next = 5;
             let mut members = BTreeSet::new();
             let mut owed: BTreeSet<(usize, u64)> = BTreeSet::new();
-            let mut full = BTreeSet::new();
+            let (mut full, mut proving) = (BTreeSet::new(), BTreeSet::new());
             let mut skipped: BTreeSet<u64> = BTreeSet::new();
             for (op, member, start, len) in ops {
                 match op {
                     0 | 1 => {
-                        ledger.push(now, PacketContents::Ping, members.len(), op == 0);
-                        full.extend((op == 0).then_some(next));
+                        let fill = match (op, start % 2) {
+                            (0, 0) => Fill::Full,
+                            (0, _) => Fill::Reduced,
+                            _ => Fill::Short,
+                        };
+                        ledger.push(now, PacketContents::Ping, members.len(), fill);
+                        full.extend((fill != Fill::Short).then_some(next));
+                        proving.extend((fill == Fill::Full).then_some(next));
                         owed.extend(members.iter().map(|m| (*m, next)));
                         next += 1;
                     }
@@ -296,8 +331,11 @@ mod tests {
                 let sent = (oldest..next).filter(|pn| !skipped.contains(pn)).count() as u64;
                 prop_assert_eq!(ledger.sent_between(oldest, next), sent);
                 let part = oldest + start.min(next - oldest)..next.min(oldest + start + len);
-                let expected = full.range(part.start..part.end.max(part.start)).count() as u64;
-                prop_assert_eq!(ledger.full_in(part), expected);
+                let of = |set: &BTreeSet<u64>| {
+                    set.range(part.start..part.end.max(part.start)).count() as u64
+                };
+                prop_assert_eq!(ledger.full_in(part.clone()), of(&full));
+                prop_assert_eq!(ledger.proving_in(part.clone()), of(&proving));
             }
         }
     }

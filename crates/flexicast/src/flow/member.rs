@@ -14,6 +14,7 @@ use super::reordering::Reordering;
 use super::tail::{RepairedPacket, RepairedTail};
 use crate::ack::PathAck;
 use crate::ecn::EcnValidation;
+use crate::fec::Expected;
 use crate::range::{RangeSet, append};
 use crate::rtt::RttEstimator;
 use crate::{Cause, PathId};
@@ -45,9 +46,8 @@ pub(crate) struct Delays {
     pub(crate) reordering_off: bool,
     /// When the source itself was late.
     pub(crate) lag: Lag,
-    /// Lowest packet that a repair symbol may still bring to members that rebuild; `None` where
-    /// none is to be expected.
-    pub(crate) rebuildable: Option<u64>,
+    /// Packets that repair symbols may still bring to members that rebuild.
+    pub(crate) expected: Expected,
 }
 
 impl Delays {
@@ -61,7 +61,7 @@ impl Delays {
             #[cfg(feature = "fault-injection")]
             reordering_off: false,
             lag: Lag::default(),
-            rebuildable: None,
+            expected: Expected::default(),
         }
     }
 
@@ -311,9 +311,9 @@ impl Member {
         is_newest
     }
 
-    /// The number of lost packets that a repair symbol may still bring.
-    pub(crate) fn awaited(&self) -> usize {
-        self.awaited.len()
+    /// Lost packets that repair symbols may still bring.
+    pub(crate) fn awaited(&self) -> impl Iterator<Item = u64> {
+        self.awaited.keys().copied()
     }
 
     /// Owes no packet of `range` that counted as lost and arrived after all.
@@ -345,12 +345,15 @@ impl Member {
         out.lost[first..].sort_unstable_by_key(|range| range.start);
     }
 
-    /// Returns until when a lost packet waits for a repair symbol: about the time in which that
-    /// would show, and never so long that a repair would be late.
+    /// Returns until when a lost packet waits for a repair symbol: the time in which one comes,
+    /// on request or by itself, but never so long that a repair would be late, and then comes to
+    /// show.
     fn awaits(&self, pn: u64, delays: &Delays, now: Instant) -> Option<Instant> {
-        let first = delays.rebuildable.filter(|_| self.rebuilds)?;
-        let patience = (delays.ack * 5 / 4 + self.rtt.smoothed()).min(delays.fall_back / 3);
-        (pn >= first).then(|| now + patience)
+        let is_expected = self.rebuilds && delays.expected.brings(pn, self.largest?);
+        let comes_within = self.rtt.smoothed().max(delays.ack * 2);
+        let comes_within = comes_within.min(delays.fall_back / 3);
+        let patience = delays.ack * 5 / 4 + comes_within;
+        is_expected.then(|| now + patience)
     }
 
     /// RFC 9002 section 6.1: what lies below the largest acknowledged packet and is late by three
@@ -378,7 +381,7 @@ impl Member {
                     out.lost.extend((from < pn).then_some(from..pn));
                     settled.extend((from < pn).then_some(from..pn));
                     from = pn + 1;
-                    if until > now {
+                    if until > now && delays.expected.brings(pn, largest) {
                         self.note_loss_timer(until);
                         continue;
                     }
@@ -482,7 +485,7 @@ impl Member {
                 self.repaired.push(RepairedPacket {
                     pn,
                     sent: sent.at,
-                    is_full: ledger.full_in(pn..pn + 1) > 0,
+                    is_full: ledger.proving_in(pn..pn + 1) > 0,
                 });
                 repaired.push(pn..pn + 1);
             }
@@ -555,7 +558,7 @@ mod tests {
     #![allow(clippy::single_range_in_vec_init)]
     use super::*;
     use crate::Rung;
-    use crate::flow::ledger::PacketContents;
+    use crate::flow::ledger::{Fill, PacketContents};
 
     const MS: Duration = Duration::from_millis(1);
 
@@ -580,7 +583,7 @@ mod tests {
         (0..50).for_each(|_| member.rtt.update(20 * MS, Duration::ZERO));
         let mut ledger = Ledger::new(0);
         for at in 0..3 {
-            ledger.push(start + MS * at, PacketContents::Ping, 1, false);
+            ledger.push(start + MS * at, PacketContents::Ping, 1, Fill::Short);
         }
         (member, ledger)
     }
@@ -646,7 +649,8 @@ mod tests {
         let update = |seq| StreamRange { seq, range: 0..9 };
         for seq in 3..7 {
             let contents = PacketContents::One(update(seq));
-            ledger.push(start + 100 * MS, contents, 1, seq < 6);
+            let fill = if seq < 6 { Fill::Full } else { Fill::Short };
+            ledger.push(start + 100 * MS, contents, 1, fill);
         }
         // The queue has grown so fast that all are repaired before they arrive.
         let mut out = Resolution::default();

@@ -9,6 +9,7 @@
 
 mod checks;
 mod epoch;
+mod expiry;
 mod fec;
 mod grants;
 mod lag;

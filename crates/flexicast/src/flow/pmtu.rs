@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use super::ledger::Ledger;
+use super::ledger::{Fill, Ledger};
 use super::member::{Member, Resolution};
 use super::sender::{FlowSender, MemberId};
 use crate::frame;
@@ -52,6 +52,10 @@ pub(crate) struct MemberSize {
     acked: u64,
     /// Full packets that it lost behind that.
     lost: u64,
+    /// The same of packets that are not reduced: only these show that the path takes the size.
+    proved: u64,
+    /// Packets that are not reduced that it lost behind those.
+    unproved: u64,
 }
 
 /// Probing of one size.
@@ -135,10 +139,14 @@ impl Pmtu {
         HEADER_LEN + frames / BLOCK_LEN * BLOCK_LEN
     }
 
-    /// Whether a packet whose frames end at `end`, and at `limit` at most, is a full one: no update's
-    /// end made it shorter.
-    pub(super) fn is_full(end: usize, limit: usize) -> bool {
-        end + 2 * BLOCK_LEN > limit
+    /// Returns how full a packet is whose frames end at `end`, and at `limit` at most.
+    pub(super) fn fill(&self, end: usize, limit: usize) -> Fill {
+        let is_at = |limit: usize| end + 2 * BLOCK_LEN > limit;
+        match (is_at(self.frame_limit()), is_at(limit)) {
+            (true, _) => Fill::Full,
+            (false, true) => Fill::Reduced,
+            (false, false) => Fill::Short,
+        }
     }
 
     /// Returns the next size to try after `size` that makes packets longer.
@@ -203,21 +211,43 @@ impl Pmtu {
             });
             ledger.full_in(range.clone()) + repaired.sum::<u64>()
         };
+        // Only one as long as the path is to take shows that it does.
+        let proves = |range: &&Range<u64>| {
+            let range = range.start.max(from)..range.end;
+            let is_in = |full: &Range<u64>| full.start < range.end && range.start < full.end;
+            ledger.proving_in(range.clone()) > 0 || settled.full.iter().any(is_in)
+        };
+        let proved = settled.acked.iter().filter(proves);
+        let proved = proved.map(|range| range.end).max();
+        member.proved = member.proved.max(proved.unwrap_or(0));
         let acked = settled.acked.iter().filter(|range| full(range, from) > 0);
         let acked = acked.map(|range| range.end).max();
         member.acked = member.acked.max(acked.unwrap_or(0));
-        let is_settled = settled.lost.is_empty() && member.lost == 0;
+        let is_settled = settled.lost.is_empty() && (member.lost, member.unproved) == (0, 0);
         if is_settled && member.confirmed >= self.size {
             return;
         }
-        if acked.is_some() {
-            member.lost = 0;
+        if proved.is_some() {
+            member.unproved = 0;
             if member.confirmed < self.size {
                 member.confirmed = self.size;
                 let probing = self.probing.as_mut().filter(|p| p.size == self.size);
                 self.changed |= probing.is_some_and(|p| p.waiting.remove(&id).is_some());
             }
-            return;
+        } else {
+            let behind = from.max(member.proved);
+            let after = |range: &Range<u64>| range.start.max(behind)..range.end;
+            let lost = settled
+                .lost
+                .iter()
+                .map(|range| ledger.proving_in(after(range)));
+            member.unproved += lost.sum::<u64>();
+        }
+        if acked.is_some() {
+            member.lost = 0;
+            if member.unproved < u64::from(MAX_PROBES) {
+                return;
+            }
         }
         let behind = from.max(member.acked);
         let lost: u64 = settled.lost.iter().map(|range| full(range, behind)).sum();
@@ -232,7 +262,7 @@ impl Pmtu {
                 }
             }
         }
-        if member.lost >= u64::from(MAX_PROBES) {
+        if member.lost.max(member.unproved) >= u64::from(MAX_PROBES) {
             *member = MemberSize::default();
             self.return_to_base();
         }
@@ -492,9 +522,14 @@ mod tests {
         }
 
         fn push(&mut self, full: bool) {
+            let fill = if full { Fill::Full } else { Fill::Short };
+            self.push_filled(fill);
+        }
+
+        fn push_filled(&mut self, fill: Fill) {
             let members = self.members.len();
-            let contents = PacketContents::Ping;
-            self.ledger.push(self.now, contents, members, full);
+            self.ledger
+                .push(self.now, PacketContents::Ping, members, fill);
         }
 
         fn probe(&mut self) -> u64 {
@@ -555,6 +590,24 @@ mod tests {
         assert!(bench.pmtu.probing.is_none(), "no probe is needed any more");
         assert_eq!(bench.resolve(2, &[], &[first + 5..first + 9]), 4);
         assert_eq!(bench.pmtu.size, LARGE);
+    }
+
+    /// Packets that leave room for a repair symbol arrive where full ones do not.
+    #[test]
+    fn reduced_packets_prove_no_size() {
+        let mut bench = Bench::new(3);
+        let mut first = bench.ledger.next_pn();
+        for _ in 0..MAX_PROBES {
+            bench.push_filled(Fill::Reduced);
+            bench.push_filled(Fill::Full);
+        }
+        for lost in 1..=MAX_PROBES {
+            let confirmed = bench.members[&2].size.confirmed;
+            assert_eq!((bench.pmtu.size, confirmed), (LARGE, 0), "{lost} lost");
+            bench.resolve(2, &[first..first + 1], &[first + 1..first + 2]);
+            first += 2;
+        }
+        assert_eq!(bench.pmtu.size, 1_180);
     }
 
     #[test]

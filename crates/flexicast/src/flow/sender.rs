@@ -237,7 +237,7 @@ impl FlowSender {
             pacer: Pacer::new(&config),
             pmtu: Pmtu::new(config.udp_payload, config.max_udp_payload, trailer),
             sealer,
-            fec: config.fec.map(Scheduler::new),
+            fec: config.fec.map(|fec| Scheduler::new(fec, config.ack_delay)),
             checks: MemberChecks::default(),
             last_data: None,
             events: VecDeque::new(),
@@ -399,6 +399,9 @@ impl FlowSender {
         self.config.ack_delay = delay;
         self.delays.set_ack(delay, now);
         self.pacer.set_ack_delay(self.delays.ack);
+        if let Some(fec) = &mut self.fec {
+            fec.set_hold(delay);
+        }
     }
 
     /// Makes a receiver that has confirmed key epoch `confirmed` a member from the next packet on
@@ -428,6 +431,9 @@ impl FlowSender {
         if let Some(before) = former {
             before.leave(&mut self.ledger);
             self.pacer.remove(member);
+            if let Some(fec) = &mut self.fec {
+                fec.remove(member);
+            }
             self.ledger.sweep();
             self.regrant();
         } else if self.window.add(granted) || self.members.len() == 1 {
@@ -446,7 +452,9 @@ impl FlowSender {
         if let Some(fec) = &mut self.fec {
             fec.remove(member);
         }
-        self.expire_demand();
+        if self.members.is_empty() {
+            self.expire_demand();
+        }
         self.remove_from_sizes(member);
         self.checks.remove(member, gone.timer);
         let lowest = self.window.is_lowest(&gone.grant);
@@ -510,8 +518,8 @@ impl FlowSender {
         !self.is_idle() || self.fec.as_ref().is_some_and(Scheduler::is_pending)
     }
 
-    /// When a PING is due: a heartbeat, a newcomer's proof, or a probe after data or of a size; or a
-    /// repair symbol behind a burst, which is as good.
+    /// When a PING is due: a heartbeat, a newcomer's proof, or a probe after data or of a size; or
+    /// a repair symbol behind a burst, which is as good.
     pub(super) fn ping_at(&self) -> Option<Instant> {
         let pings = self.pings.next_timeout(self.config.heartbeat);
         let others = [self.pmtu.probe_at(), self.tail_symbol_at()];

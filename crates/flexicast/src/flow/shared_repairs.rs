@@ -310,6 +310,22 @@ impl FlowSender {
         true
     }
 
+    /// Sends no more of an update again: members that wait for it are repaired on their unicast
+    /// paths. Returns whether any of it was still to be sent.
+    pub(super) fn withdraw_repairs(&mut self, seq: u64) -> bool {
+        let has = |pieces: &VecDeque<Piece>| pieces.iter().any(|piece| piece.seq == seq);
+        let (gone, kept): (VecDeque<_>, _) = std::mem::take(&mut self.shared.queue)
+            .into_iter()
+            .partition(|(_, pieces)| has(pieces));
+        self.shared.queue = kept;
+        for (packet, pieces) in &gone {
+            let bytes: usize = pieces.iter().map(|piece| piece.data.len()).sum();
+            self.shared.queued_bytes = self.shared.queued_bytes.saturating_sub(bytes);
+            self.decline(*packet);
+        }
+        !gone.is_empty()
+    }
+
     /// Repairs a packet on the unicast paths of the members that wait for it.
     fn decline(&mut self, packet: u64) {
         let former = self.shared.lost.insert(packet, Repair::Declined);

@@ -4,9 +4,8 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::ledger::{PacketContents, StreamRange};
+use super::ledger::{Fill, PacketContents, StreamRange};
 use super::pings::MIN_TAIL_PROBE;
-use super::pmtu::Pmtu;
 use super::sender::{FlowEvent, FlowSender};
 use crate::authentication::Sealer;
 use crate::frame;
@@ -106,9 +105,9 @@ impl FlowSender {
         let start = out.len();
         out.extend_from_slice(&[0; HEADER_LEN]);
         let mut contents = PacketContents::Ping;
-        let reserve = self.symbol_reserve(now);
         let probe = self.pmtu.due_probe(now);
         let mut limit = self.pmtu.frame_limit();
+        let reserve = self.symbol_reserve(limit, now);
         let mut is_symbol = false;
         match probe {
             Some(size) => self.put_probe(out, start, size),
@@ -151,6 +150,9 @@ impl FlowSender {
             .is_none()
         {
             self.shared.note_unsent();
+            if let Some(fec) = &mut self.fec {
+                fec.clear();
+            }
             out.truncate(start);
             return false;
         }
@@ -164,7 +166,10 @@ impl FlowSender {
         self.stats.bytes += len as u64;
         // Its tags take their part of the rate with it.
         let len = len + tags;
-        let full = probe.is_none() && Pmtu::is_full(end, limit);
+        let fill = match probe {
+            Some(_) => Fill::Short,
+            None => self.pmtu.fill(end, limit),
+        };
         if probe.is_some() {
             self.stats.probes += 1;
             self.pacer.on_probe(len);
@@ -176,12 +181,12 @@ impl FlowSender {
                 self.pacer.on_sent(pn, len, now);
             }
             if let Some(fec) = self.fec.as_mut().filter(|_| is_symbol) {
-                fec.on_sent(pn, now);
+                fec.on_sent(pn);
                 self.stats.repair_symbols += 1;
             }
             self.note_sent(pn, &contents, now);
         }
-        self.ledger.push(now, contents, self.members.len(), full);
+        self.ledger.push(now, contents, self.members.len(), fill);
         if self.ledger.len() > 0 {
             // No member that owes nothing can be late before: tails are repaired later, after 2.5
             // acknowledgement delays at least.

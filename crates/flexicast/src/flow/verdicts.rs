@@ -61,7 +61,7 @@ impl FlowSender {
         };
         self.checks.replace(id, &mut member.timer, next);
         self.resolve(id, settled, now);
-        self.note_missing(id, ack.largest());
+        self.note_missing(id, ack.largest(), now);
         if marked > 0 {
             self.stats.ce += marked;
             self.pacer.on_marked(id, marked, ack.largest(), now);

@@ -301,6 +301,12 @@ impl Assembly {
         self.early = Pieces::default();
     }
 
+    /// Returns the update's length, if it is known.
+    pub(super) fn length(&self) -> Option<usize> {
+        let total = self.total.filter(|_| self.is_headed());
+        total.map(|total| total as usize)
+    }
+
     /// Whether nothing is known of the update.
     pub(super) fn is_empty(&self) -> bool {
         let sizes = self.sizes();

@@ -20,10 +20,7 @@ impl Merge {
             let known_there = known.get(offset as usize..end as usize);
             known_there != Some(data) || total.is_some_and(|total| total != known.len() as u64)
         };
-        let at = self.ready.partition_point(|o| match o {
-            Output::Update(update) => update.seq < seq,
-            Output::Gap { to, .. } => *to < seq,
-        });
+        let at = self.ready_from(seq);
         let ready = match self.ready.get(at) {
             Some(Output::Update(update)) if update.seq == seq => Some(update),
             _ => None,

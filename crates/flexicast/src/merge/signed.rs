@@ -84,7 +84,7 @@ impl Merge {
         let Some(signatures) = self.signatures().filter(|signatures| signatures.required) else {
             return verdicts;
         };
-        let is_new = |at: &usize| updates[*at].0 >= self.next;
+        let is_new = |at: &usize| !self.is_past(updates[*at].0);
         let new: Vec<usize> = (0..updates.len()).filter(is_new).collect();
         let checked: Vec<_> = new.iter().map(|at| updates[*at]).collect();
         let checked = signatures.verify_all(&checked);
@@ -97,20 +97,24 @@ impl Merge {
     /// Takes a whole update of the unicast path; `verdict` is what [`Merge::verify_together`] said
     /// about it since anything else was taken but updates of the same call.
     pub(crate) fn add_whole(&mut self, seq: u64, data: &[u8], verdict: Option<Verdict>) {
-        let is_known = self.whole.contains_key(&seq) || self.parts.contains_key(&seq);
-        let is_plain = !is_known && seq >= self.next && self.failure.is_none();
+        let is_known = self.is_past(seq) || self.parts.contains_key(&seq);
+        let is_plain = !is_known && self.failure.is_none();
         match verdict.filter(|_| is_plain) {
             None => self.add_unicast(seq, 0, data, data.len() as u64),
             Some(Err(forgery)) => {
                 self.unproven.insert(seq, forgery);
                 self.release();
             }
-            Some(Ok(())) => self.take(Delivered {
-                seq,
-                encoded: Bytes::copy_from_slice(data),
-                via: Via::Unicast,
-                certain: true,
-            }),
+            Some(Ok(())) => {
+                let deadline_ms = self.deadline_of_whole(data, true);
+                self.take(Delivered {
+                    deadline_ms,
+                    seq,
+                    encoded: Bytes::copy_from_slice(data),
+                    via: Via::Unicast,
+                    certain: true,
+                });
+            }
         }
     }
 
@@ -181,6 +185,7 @@ impl Merge {
             Ok((header, total)) => {
                 let agrees = self.change(seq, |part, _| part.take_header(header, total));
                 if agrees {
+                    self.note_deadline(seq, header);
                     self.request_forged(seq);
                 }
                 return true;

@@ -103,7 +103,7 @@ mod tests {
     fn pop(merge: &mut Merge) -> Option<Delivered> {
         match merge.pop()? {
             Output::Update(update) => Some(update),
-            Output::Gap { from, to } => panic!("a gap from {from} to {to}"),
+            other => panic!("{other:?}"),
         }
     }
 

@@ -7,7 +7,7 @@ use crate::Via;
 fn pop(merge: &mut Merge) -> Option<Delivered> {
     match merge.pop()? {
         Output::Update(update) => Some(update),
-        Output::Gap { from, to } => panic!("a gap from {from} to {to}"),
+        other => panic!("{other:?}"),
     }
 }
 
@@ -24,7 +24,7 @@ fn removed_updates_are_skipped_and_present_ones_are_not() {
     let got: Vec<_> = std::iter::from_fn(|| merge.pop())
         .map(|o| match o {
             Output::Update(u) => (u.seq, u.seq),
-            Output::Gap { from, to } => (from, to),
+            Output::Gap { from, to } | Output::Expired { from, to, .. } => (from, to),
         })
         .collect();
     assert_eq!(got, [(1, 1), (2, 2), (3, 3), (4, 5)]);
@@ -349,7 +349,7 @@ fn bytes_of_the_flow_end_with_their_connection() {
     let got: Vec<_> = std::iter::from_fn(|| merge.pop())
         .map(|o| match o {
             Output::Update(u) => (u.seq, u.via),
-            Output::Gap { from, .. } => (from, Via::Flow),
+            Output::Gap { from, .. } | Output::Expired { from, .. } => (from, Via::Flow),
         })
         .collect();
     let unicast = |seq| (seq, Via::Unicast);
@@ -536,6 +536,28 @@ fn signed() -> (Merge, [Vec<u8>; 2]) {
         signer.sign(&statement, &[3; 16], &content).unwrap()
     });
     (merge, updates)
+}
+
+#[test]
+fn an_expired_update_is_not_taken_whole() {
+    let (mut merge, updates) = signed();
+    if let Some(signatures) = &mut merge.signatures {
+        signatures.required = true;
+    }
+    assert!(merge.expire(2..3));
+    let both = [(1, &updates[0][..]), (2, &updates[1][..])];
+    assert_eq!(merge.verify_together(&both), [Some(Ok(())), None]);
+    // Its signature was checked before.
+    merge.add_whole(2, &updates[1], Some(Ok(())));
+    assert_eq!(merge.held(), 0);
+    merge.add_whole(1, &updates[0], Some(Ok(())));
+    assert!(matches!(merge.pop(), Some(Output::Update(update)) if update.seq == 1));
+    let expired = Output::Expired {
+        from: 2,
+        to: 2,
+        bytes: 0,
+    };
+    assert_eq!((merge.pop(), merge.pop()), (Some(expired), None));
 }
 
 /// The flow brings an update in packets of this many bytes, from `from` on.

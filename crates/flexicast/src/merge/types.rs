@@ -82,6 +82,8 @@ pub struct Delivered {
     pub via: Via,
     /// The unicast path brought all of it.
     pub certain: bool,
+    /// Unix time in ms at which it expires, by the source's clock.
+    pub deadline_ms: Option<u64>,
 }
 
 /// Output of a merge, in order.
@@ -96,6 +98,25 @@ pub enum Output {
         /// The last `seq` that is missing.
         to: u64,
     },
+    /// Updates whose deadline passed before they could be handed on, in their place.
+    Expired {
+        /// The first `seq` that expired.
+        from: u64,
+        /// The last `seq` that expired.
+        to: u64,
+        /// Bytes of those whose length is known.
+        bytes: u64,
+    },
+}
+
+impl Output {
+    /// Returns the last `seq` that it is about.
+    pub fn last(&self) -> u64 {
+        match self {
+            Output::Update(update) => update.seq,
+            Output::Gap { to, .. } | Output::Expired { to, .. } => *to,
+        }
+    }
 }
 
 /// An update whose bytes from the flow were found to be wrong.
@@ -132,6 +153,8 @@ pub struct MergeStats {
     pub refetched: u64,
     /// Those of them that the source, too, sent with these bytes: they only seemed to be invalid.
     pub cleared: u64,
+    /// Updates that expired here, in part or whole.
+    pub late: u64,
 }
 
 impl MergeStats {

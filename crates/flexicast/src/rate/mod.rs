@@ -472,8 +472,8 @@ impl RateController {
         let holds = self.rate < minimum;
         let is_broken = self.breaker.cap(0.0).is_finite();
         let (limit, count) = (self.config.max_loss, self.members.len());
-        // A sole member limits the flow, whatever its estimate, once the rate has met a limit: before,
-        // a feed of short bursts does not raise it.
+        // A sole member limits the flow, whatever its estimate, once the rate has met a limit:
+        // before, a feed of short bursts does not raise it.
         let sole = count == 1 && !self.shared.cubic.is_in_slow_start();
         let (mut slow, mut lossy) = (0, 0);
         for member in self.members.values_mut() {

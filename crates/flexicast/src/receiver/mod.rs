@@ -6,6 +6,7 @@
 //! stay; bytes of the flow end with their connection.
 
 mod authenticity;
+mod deadlines;
 mod flow;
 mod need;
 mod timer;
@@ -23,18 +24,21 @@ use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use crate::control::{
-    CAPABILITY_AMT, CAPABILITY_COPIES, CAPABILITY_FEC, CAPABILITY_FEEDBACK,
+    CAPABILITY_AMT, CAPABILITY_COPIES, CAPABILITY_DEADLINES, CAPABILITY_FEC, CAPABILITY_FEEDBACK,
     CAPABILITY_MULTICAST_IPV4, CAPABILITY_MULTICAST_IPV6, CAPABILITY_PACKET_AUTHENTICATION,
     CAPABILITY_SIGNATURES, CAPABILITY_STREAM_SIGNATURES, Control, ControlReader, Hello,
-    SOURCE_ANSWERS_NEED, SOURCE_SENDS_KEYS, Welcome,
+    SOURCE_ANSWERS_NEED, SOURCE_KEEPS_TIME, SOURCE_SENDS_KEYS, Welcome,
 };
-pub use crate::merge::{AuthenticationFailure, Check, DistrustedUpdate, Output, Validity};
+pub use crate::merge::{
+    AuthenticationFailure, Check, Delivered, DistrustedUpdate, Output, Validity,
+};
 use crate::merge::{Merge, Signatures};
 use crate::pace::TokenBucket;
 pub use crate::trace::FlowInput;
 use crate::trace::{PacketTrace, Tracer};
 use crate::unicast::StreamReader;
 use crate::{Cursor, FlowId, PathId, WireError};
+use deadlines::{ExpiredEnds, SourceClock};
 use flow::Flow;
 use need::BlockedUpdate;
 use timer::{FlowTimer, Timer, TimerTable};
@@ -59,6 +63,8 @@ struct Channel {
     /// The update that later ones wait for.
     blocked: Option<BlockedUpdate>,
     trust: Trust,
+    /// Ends of expired updates, as the source said them.
+    expired_ends: ExpiredEnds,
     /// Budget for failed checks of what the flow brings.
     failed_checks: CheckBudget,
     /// Number of cleared updates that the flows have been credited with.
@@ -93,6 +99,7 @@ pub struct Receiver {
     streams: BTreeMap<u64, StreamReader>,
     events: VecDeque<ReceiverEvent>,
     timers: TimerTable,
+    clock: SourceClock,
     /// When cursors were last reported.
     last_cursor: Option<Instant>,
     need_limit: TokenBucket,
@@ -120,6 +127,7 @@ impl Receiver {
                 cursor_due: false,
                 blocked: None,
                 trust: Trust::default(),
+                expired_ends: ExpiredEnds::default(),
                 failed_checks: CheckBudget::default(),
                 cleared: 0,
                 suspended: false,
@@ -143,6 +151,7 @@ impl Receiver {
             streams: BTreeMap::new(),
             events: VecDeque::new(),
             timers: TimerTable::default(),
+            clock: SourceClock::default(),
             last_cursor: None,
             need_limit: need::limit(),
             rng: SmallRng::seed_from_u64(config.seed),
@@ -220,6 +229,7 @@ impl Receiver {
             (rungs.replicated, CAPABILITY_COPIES),
             (rungs.amt_v4 || rungs.amt_v6, CAPABILITY_AMT),
             (self.config.feedback, CAPABILITY_FEEDBACK),
+            (self.config.deadlines, CAPABILITY_DEADLINES),
             (self.config.signatures, CAPABILITY_SIGNATURES),
             (
                 self.config.packet_authentication,
@@ -258,6 +268,7 @@ impl Receiver {
         self.timers.retain(|timer| timer == Timer::Cursors);
         for channel in &mut self.channels {
             (channel.number, channel.blocked, channel.lineages) = (None, None, 0);
+            channel.expired_ends = ExpiredEnds::default();
             channel.merge.disconnected();
         }
     }
@@ -333,14 +344,21 @@ impl Receiver {
         });
         let (at, incarnation, output) = found.next()?;
         self.turn = at + 1;
-        match &output {
-            Output::Update(update) => {
-                let flows = self.flows.values_mut().filter(|f| f.channel() == at);
-                for flow in flows {
-                    flow.consumed(update.seq, update.encoded.len(), &mut self.control_out);
-                }
+        let stats = &mut self.channels[at].stats;
+        let bytes = match &output {
+            Output::Update(update) => update.encoded.len() as u64,
+            Output::Gap { from, to } => {
+                stats.gone += to - from + 1;
+                0
             }
-            Output::Gap { from, to } => self.channels[at].stats.gone += to - from + 1,
+            Output::Expired { from, to, bytes } => {
+                stats.reception.expired += to - from + 1;
+                *bytes
+            }
+        };
+        let end = self.channels[at].take_expired_end(output.last());
+        for flow in self.flows.values_mut().filter(|f| f.channel() == at) {
+            flow.consumed(output.last(), bytes, end, &mut self.control_out);
         }
         Some((&self.channels[at].name, incarnation, output))
     }
@@ -365,6 +383,7 @@ impl Receiver {
         stats.reception.mismatches += merge.mismatches;
         stats.reception.refetched += merge.refetched;
         stats.reception.forged += merge.forged;
+        stats.reception.late = merge.late;
         stats.head = stats.head.max(channel.merge.next() - 1);
         Some(stats)
     }
@@ -414,6 +433,8 @@ impl Receiver {
                     first,
                     last,
                 } => self.on_gap(channel, first, last)?,
+                Control::Expired(expired) => self.on_expired(expired)?,
+                Control::Clock(answer) => self.on_clock(answer, now),
                 Control::Lineage(lineage) => self.on_lineage(lineage)?,
                 Control::Keys(endorsements) => self.on_keys(&endorsements)?,
                 Control::Addresses(addresses) => {
@@ -439,7 +460,11 @@ impl Receiver {
             return Err(WireError::invalid("WELCOME", "a second one"));
         }
         self.welcomed = true;
-        let answers = welcome.capabilities.contains(&SOURCE_ANSWERS_NEED);
+        let can = |capability| welcome.capabilities.contains(&capability);
+        let answers = can(SOURCE_ANSWERS_NEED);
+        let keeps_time = self.config.deadlines && can(SOURCE_KEEPS_TIME);
+        let sends_keys = can(SOURCE_SENDS_KEYS);
+        self.begin_clock(keeps_time, now);
         for w in welcome.channels {
             let Some(at) = self.channels.iter().position(|c| c.name == w.name) else {
                 continue;
@@ -468,9 +493,11 @@ impl Receiver {
                 // over.
                 channel.incarnation = Some(w.incarnation);
                 channel.merge.restart(w.first);
+                channel.expired_ends = ExpiredEnds::default();
                 channel.cursor_due = false;
             }
             channel.merge.set_source_answers(answers);
+            channel.merge.set_deadlines(keeps_time);
             // A source that signs says so next, and before it announces a flow.
             let required = !self.config.pinned_keys.is_empty();
             let signatures = required.then(|| Signatures {
@@ -494,7 +521,6 @@ impl Receiver {
                 resync,
             });
         }
-        let sends_keys = welcome.capabilities.contains(&SOURCE_SENDS_KEYS);
         if !self.config.pinned_keys.is_empty() && !sends_keys {
             self.fail_unsigned();
         }
@@ -561,8 +587,10 @@ impl Receiver {
                 Timer::Tunnel(flow, timer) => self.on_tunnel_timer(flow, timer, now),
                 // `request_bytes` looks at these.
                 Timer::Need | Timer::Blocked(_) => {}
+                Timer::Deadline(_) | Timer::Clock => {}
             }
         }
+        self.keep_deadlines(now);
         self.request_bytes(now);
     }
 
@@ -572,6 +600,7 @@ impl Receiver {
         self.timers.pop_expired(now, |timer| match timer {
             Timer::Cursors => welcomed,
             Timer::Need | Timer::Blocked(_) | Timer::Flow(_, FlowTimer::Ack) => false,
+            Timer::Deadline(_) | Timer::Clock => false,
             Timer::Trust(_) | Timer::Flow(..) | Timer::Tunnel(..) => true,
         })
     }

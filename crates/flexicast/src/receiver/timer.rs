@@ -16,6 +16,10 @@ pub(super) enum Timer {
     Need,
     /// When to request the update that later updates of this channel wait for.
     Blocked(usize),
+    /// When an update of this channel expires that is not whole.
+    Deadline(usize),
+    /// When to ask the source for its time.
+    Clock,
     /// When to rejoin a flow that was not trusted.
     Trust(FlowId),
     /// A timer of a flow itself.
@@ -123,6 +127,7 @@ impl Timer {
         match self {
             Timer::Trust(flow) | Timer::Flow(flow, _) | Timer::Tunnel(flow, _) => Some(flow),
             Timer::Cursors | Timer::Need | Timer::Blocked(_) => None,
+            Timer::Deadline(_) | Timer::Clock => None,
         }
     }
 }

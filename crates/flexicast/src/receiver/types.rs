@@ -35,6 +35,9 @@ pub struct ReceiverConfig {
     /// Whether the receiver takes signed updates; on by default. A source sends others without
     /// their headers, and no flow of a channel that is signed.
     pub signatures: bool,
+    /// Whether the receiver keeps deadlines of updates, if the source does; on by default.
+    /// Otherwise it gets all updates in order, however late.
+    pub deadlines: bool,
     /// Whether it verifies them; on by default. Only a load generator with many receivers of the
     /// same updates may do without.
     pub verify_updates: bool,
@@ -69,6 +72,7 @@ impl ReceiverConfig {
             check: None,
             feedback: false,
             signatures: true,
+            deadlines: true,
             verify_updates: true,
             pinned_keys: Vec::new(),
             packet_authentication: true,
@@ -300,4 +304,14 @@ pub struct ReceptionCounters {
     /// Headers and whole updates that the flow brought and the source did not sign.
     #[cfg_attr(feature = "serde", serde(default))]
     pub forged: u64,
+    /// Updates with a deadline that were handed on as soon as they were whole.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub live: u64,
+    /// Updates that were passed over because their deadline had passed.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub expired: u64,
+    /// Those of them of which at least the header had come: they expired by the receiver's own
+    /// clock.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub late: u64,
 }

@@ -12,7 +12,8 @@ use super::subscription::Subscription;
 use super::types::{FIRST_UPDATES, SessionId, SourceEvent, channel_number, close};
 use crate::Cursor;
 use crate::control::{
-    Control, Hello, Refusal, SOURCE_ANSWERS_NEED, SOURCE_SENDS_KEYS, Welcome, WelcomeChannel,
+    Control, Hello, Refusal, SOURCE_ANSWERS_NEED, SOURCE_KEEPS_TIME, SOURCE_SENDS_KEYS, Welcome,
+    WelcomeChannel,
 };
 
 impl Source {
@@ -138,9 +139,11 @@ impl Source {
         let Some(session) = self.sessions.get_mut(id) else {
             return;
         };
+        let mut capabilities = vec![SOURCE_ANSWERS_NEED, SOURCE_SENDS_KEYS];
+        capabilities.extend(self.clock.map(|_| SOURCE_KEEPS_TIME));
         session.say(&Control::Welcome(Welcome {
             channels: welcome,
-            capabilities: vec![SOURCE_ANSWERS_NEED, SOURCE_SENDS_KEYS],
+            capabilities,
         }));
         let indices = || {
             subscriptions

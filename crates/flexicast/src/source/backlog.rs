@@ -15,6 +15,7 @@ pub(super) struct Backlog {
     /// Updates to be sent whole.
     updates: RangeSet,
     /// Pieces of updates, which go first: the receiver waits for them to deliver the rest in order.
+    /// Those of older updates, whose deadlines come earlier, go before others.
     repairs: VecDeque<StreamRange>,
     /// New updates belong here, too: the receiver is not on the flow.
     live: bool,
@@ -70,7 +71,10 @@ impl Backlog {
     }
 
     pub(super) fn repair(&mut self, ranges: impl IntoIterator<Item = StreamRange>) {
-        self.repairs.extend(ranges);
+        for range in ranges {
+            let at = self.repairs.partition_point(|r| r.seq <= range.seq);
+            self.repairs.insert(at, range);
+        }
         if self.repairs.len() > MAX_REPAIRS {
             let seqs = self.repairs.drain(..).map(|r| r.seq);
             seqs.for_each(|seq| {
@@ -95,6 +99,11 @@ impl Backlog {
 
     pub(super) fn repaired(&mut self) {
         self.repairs.pop_front();
+    }
+
+    /// Drops all pieces of an update.
+    pub(super) fn drop_repairs(&mut self, seq: u64) {
+        self.repairs.retain(|repair| repair.seq != seq);
     }
 
     pub(super) fn next_update(&self) -> Option<u64> {

@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use super::audience::Audience;
 use super::delivery::ItemKind;
+use super::expiry::Deadlines;
 use super::mass::MassFallBack;
 use super::outputs::CursorBounds;
 use super::recent::Recent;
@@ -42,6 +43,8 @@ pub(super) struct Channel {
     /// Keys of its updates; without eras they are not signed.
     pub(super) lineage: Lineage,
     pub(super) recent: Recent,
+    /// Deadlines of the updates that its flow got.
+    pub(super) deadlines: Deadlines,
     pub(super) flow: Option<FlowSender>,
     /// The flow's part of its path ids; each flow of a source has another one.
     pub(super) flow_index: u64,
@@ -76,6 +79,7 @@ impl Channel {
             announce_sequence: 1,
             lineage: Lineage::default(),
             recent: Recent::new(config.head + 1),
+            deadlines: Deadlines::default(),
             flow_index,
             base_ack_delay,
             audience: Audience::default(),
@@ -103,6 +107,7 @@ impl Channel {
     pub(super) fn drop_flow(&mut self) {
         self.traffic = self.traffic();
         self.flow = None;
+        self.deadlines = Deadlines::default();
         self.audience.clear();
         self.rekeying = Rekeying::default();
     }
@@ -122,7 +127,8 @@ impl Channel {
         self.recent.push(seq, encoded.clone());
         if let Some(flow) = &mut self.flow {
             self.traffic.by_unicast_alone += encoded.len() as u64 * flow.members() as u64;
-            flow.push(seq, encoded);
+            flow.push(seq, encoded.clone());
+            self.deadlines.note(seq, &encoded, flow.anchor().offset);
         }
     }
 

@@ -135,11 +135,15 @@ impl Channels {
         }
         let ours = self.iter().take(10);
         let ours: Vec<_> = ours.map(|(_, c)| format!("\"{}\"", c.name)).collect();
-        let here = match ours.is_empty() {
-            true => "none at all".to_owned(),
-            false => format!("only {}", ours.join(", ")),
-        };
-        let reason = format!("there is no channel \"{name}\" here, {here}");
+        if ours.is_empty() {
+            // As while a source starts.
+            let reason = format!("there is no channel \"{name}\" here, and no other one yet");
+            return Some((Refusal::Unavailable, reason));
+        }
+        let reason = format!(
+            "there is no channel \"{name}\" here, only {}",
+            ours.join(", ")
+        );
         Some((Refusal::UnknownChannel, reason))
     }
 }
@@ -177,6 +181,8 @@ mod tests {
     #[test]
     fn absent_channels_are_refused_by_reason() {
         let mut channels = Channels::new();
+        let refused = channels.absence("here").map(|(refusal, _)| refusal);
+        assert_eq!(refused, Some(Refusal::Unavailable), "none is here yet");
         add(&mut channels, "here");
         channels.set_absent("there", Absence::Elsewhere);
         channels.set_absent("here", Absence::Elsewhere);

@@ -74,6 +74,7 @@ impl Source {
                 Control::State(state) => self.on_state(id, &state, now),
                 Control::Window(window) => self.on_window(id, &window),
                 Control::Need(need) => self.on_need(id, &need, now)?,
+                Control::Clock(clock) => self.on_clock(id, clock, now),
                 Control::Welcome(_)
                 | Control::Refused { .. }
                 | Control::Announce(_)
@@ -85,6 +86,7 @@ impl Source {
                 | Control::Addresses(_)
                 | Control::Lineage(_)
                 | Control::Keys(_)
+                | Control::Expired(_)
                 | Control::Gap { .. } => {
                     return Err(WireError::invalid(
                         "control stream",

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use super::backlog::Backlog;
 use super::recent::Recent;
 use super::types::{ChannelIndex, LIVE_WITHIN, Unicast, channel_number};
+use crate::deadline::{deadline_of, is_past};
 use crate::flow::ledger::StreamRange;
 use crate::merge::WINDOW;
 use crate::range::RangeSet;
@@ -112,6 +113,41 @@ impl Delivery {
             return self.needed.insert_one(seq);
         }
         is_known
+    }
+
+    /// Returns the deadline of an update in Unix ms, if its bytes are at hand and state one.
+    fn deadline(&self, seq: u64, recent: &Recent) -> Option<u64> {
+        let encoded = recent.get(seq).or_else(|| self.fetched.get(&seq));
+        deadline_of(encoded?)
+    }
+
+    /// Returns the deadline of what is next to be sent.
+    pub(super) fn next_deadline(&self, recent: &Recent) -> Option<u64> {
+        let repair = self.backlog.next_repair().map(|repair| repair.seq);
+        self.deadline(repair.or(self.backlog.next_update())?, recent)
+    }
+
+    /// Drops what is next to be sent for as long as that has expired; returns those updates.
+    pub(super) fn drop_expired(&mut self, recent: &Recent, now_us: u64) -> RangeSet {
+        let mut expired = RangeSet::new();
+        loop {
+            let is_expired = |seq: &u64| {
+                let deadline = self.deadline(*seq, recent);
+                deadline.is_some_and(|deadline| is_past(deadline, now_us))
+            };
+            let repair = self.backlog.next_repair().map(|repair| repair.seq);
+            let repair = repair.filter(is_expired);
+            let update = self.backlog.next_update().filter(is_expired);
+            let Some(seq) = repair.or(update) else {
+                return expired;
+            };
+            match repair {
+                Some(seq) => self.backlog.drop_repairs(seq),
+                None => self.backlog.done_below(seq + 1),
+            }
+            self.fetched.remove(&seq);
+            expired.insert_one(seq);
+        }
     }
 
     /// Returns the bytes of an update, or the item that leads to them.

@@ -3,6 +3,7 @@
 
 use std::time::Instant;
 
+use bytes::Bytes;
 use rand::RngExt;
 
 use super::ladder::{BackoffEnd, KeyState, Membership, ProofOutcome};
@@ -387,7 +388,7 @@ impl ChannelScope<'_> {
                         self.end_membership(member, Cause::TooSlow, departure, now);
                     }
                 }
-                FlowEvent::Wanted { packet, ranges } => self.send_again(packet, &ranges),
+                FlowEvent::Wanted { packet, ranges } => self.send_again(packet, &ranges, now),
                 FlowEvent::FellBack {
                     member,
                     cause,
@@ -412,10 +413,15 @@ impl ChannelScope<'_> {
         }
     }
 
-    /// Sends ranges that many members miss again on the flow, if their updates are at hand.
-    fn send_again(&mut self, packet: u64, ranges: &[StreamRange]) {
+    /// Sends ranges that many members miss again on the flow, if their updates are at hand and
+    /// still wanted.
+    fn send_again(&mut self, packet: u64, ranges: &[StreamRange], now: Instant) {
         let recent = &self.channel.recent;
-        let updates = ranges.iter().map(|range| recent.get(range.seq).cloned());
+        let wanted = |update: &&Bytes| !self.is_expired(update, now);
+        let updates = ranges.iter().map(|range| {
+            let update = recent.get(range.seq).filter(wanted);
+            update.cloned()
+        });
         let updates = updates.collect();
         if let Some(flow) = &mut self.channel.flow
             && flow.provide(packet, updates)

@@ -13,6 +13,7 @@ mod channels;
 mod control;
 mod delivery;
 mod disputes;
+mod expiry;
 mod explained;
 mod feedback;
 mod forgery;
@@ -50,6 +51,7 @@ use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use crate::control::{Control, Hello, RelayHint, SourceAddress};
+use crate::deadline::UnixClock;
 use crate::flow::FlowSender;
 use crate::protect::KeyError;
 use crate::trace::{Outcome, PacketTrace, Tracer};
@@ -68,9 +70,9 @@ use timer::{ReceiverTimer, TimerTable};
 pub use types::Faults;
 use types::channel_number;
 pub use types::{
-    Absence, ChannelConfig, ChannelIndex, FIRST_UPDATES, FeedbackCounters, LIVE_WITHIN, Limits,
-    ReplicationCounters, SessionId, SessionStatus, SourceConfig, SourceCounters, SourceEvent,
-    SubscriptionStatus, Traffic, Unicast, close,
+    Absence, ChannelConfig, ChannelIndex, DeadlineCounters, FIRST_UPDATES, FeedbackCounters,
+    LIVE_WITHIN, Limits, ReplicationCounters, SessionId, SessionStatus, SourceConfig,
+    SourceCounters, SourceEvent, SubscriptionStatus, Traffic, Unicast, close,
 };
 use unicast::UnicastSchedule;
 
@@ -96,6 +98,8 @@ pub struct Source {
     unicast: UnicastSchedule,
     out: Outbox,
     timers: TimerTable,
+    /// Clock by which deadlines run.
+    clock: Option<UnixClock>,
     /// Whether cursors may be before the head, without a look planned for them.
     cursors_open: bool,
     /// Channel whose flow is asked first for a packet.
@@ -129,6 +133,7 @@ impl Source {
             unicast: UnicastSchedule::new(config.unicast_rate),
             out: Outbox::default(),
             timers: TimerTable::default(),
+            clock: None,
             cursors_open: false,
             turn: 0,
             #[cfg(feature = "fault-injection")]
@@ -140,6 +145,7 @@ impl Source {
 
     /// Returns a channel with everything that a change of its receivers touches.
     fn scope(&mut self, index: ChannelIndex) -> Option<ChannelScope<'_>> {
+        let clock = self.deadline_clock();
         Some(ChannelScope {
             index,
             channel: self.channels.get_mut(index)?,
@@ -149,6 +155,7 @@ impl Source {
             timers: &mut self.timers,
             rng: &mut self.rng,
             limits: &self.limits,
+            clock,
             #[cfg(feature = "fault-injection")]
             faults: self.faults,
         })
@@ -379,18 +386,21 @@ impl Source {
     /// The next thing to send on a session's unicast path. Ask only while the connection has room
     /// for it.
     pub fn poll_unicast(&mut self, id: SessionId, now: Instant) -> Unicast {
+        self.drop_expired(id, now);
+        let keeps_deadlines = self.deadline_clock().is_some();
         let Some(session) = self.sessions.get_mut(id).filter(|s| s.is_served()) else {
             return Unicast::Idle;
         };
         // Only sessions with data to send wait for a turn.
         let mut all = session.subscriptions().iter();
         let idle = all.all(|s| s.delivery.backlog.is_empty());
-        if !idle && !self.unicast.may_send(id, now) {
+        let channels = &self.channels;
+        let recent = |c: ChannelIndex| Some(&channels.get(c)?.recent);
+        let urgency = || session.urgency(keeps_deadlines, recent);
+        if !idle && !self.unicast.may_send(id, urgency, now) {
             self.out.counters.unicast_held += 1;
             return Unicast::Idle;
         }
-        let channels = &self.channels;
-        let recent = |c: ChannelIndex| Some(&channels.get(c)?.recent);
         let ahead = self.unicast.may_read_ahead();
         let Some((item, kind, c)) = session.poll_unicast(recent, ahead) else {
             self.try_promote_everywhere(id, now);
@@ -474,6 +484,7 @@ impl Source {
     ) -> bool {
         if let Some(mut scope) = self.scope(channel) {
             scope.settle(now);
+            scope.expire(now);
         }
         let start = out.len();
         let its = self.channels.get_mut(channel);
@@ -528,7 +539,12 @@ impl Source {
         self.plan_look(now);
         let flows = self.flows_mut().filter_map(|f| f.poll_timeout(now)).min();
         let unicast = self.unicast.next_timeout(now);
-        let all = [self.timers.next_timeout(), flows, unicast];
+        let all = [
+            self.timers.next_timeout(),
+            flows,
+            unicast,
+            self.next_expiry(),
+        ];
         all.into_iter().flatten().min()
     }
 
@@ -541,6 +557,7 @@ impl Source {
             if let Some(flow) = &mut scope.channel.flow {
                 flow.handle_timeout(now);
             }
+            scope.expire(now);
             scope.flow_events(now);
             scope.rekey_if_due(now);
             scope.report_mass_fall_back(now);

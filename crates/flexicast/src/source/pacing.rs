@@ -1,7 +1,7 @@
 //! The rate of all unicast paths together: receivers that lose the flow at the same time take
 //! turns.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use super::types::SessionId;
@@ -11,16 +11,67 @@ use crate::pace::TokenBucket;
 const BURST: usize = 256 << 10;
 /// One of this many turns is for catch-up, while others wait too.
 const LATE_EVERY: u32 = 4;
+/// One of this many turns, another one, is for whichever session has waited longest.
+const LONGEST_EVERY: u32 = 4;
+
+/// Urgency of what waits for a unicast path: the earliest deadline comes first, and then who is
+/// least behind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Urgency {
+    /// Earliest deadline in Unix ms; the maximum for none.
+    pub(super) deadline_ms: u64,
+    /// Updates that wait.
+    pub(super) behind: u64,
+}
+
+/// Sessions that wait for a turn.
+#[derive(Debug, Default)]
+struct WaitingSessions {
+    /// By urgency and place in the order of arrival.
+    by_urgency: BTreeMap<(Urgency, u64), SessionId>,
+    /// The urgency of each place.
+    by_arrival: BTreeMap<u64, Urgency>,
+}
+
+impl WaitingSessions {
+    fn insert(&mut self, place: u64, urgency: Urgency, id: SessionId) {
+        self.by_urgency.insert((urgency, place), id);
+        self.by_arrival.insert(place, urgency);
+    }
+
+    fn remove(&mut self, place: u64) -> Option<SessionId> {
+        let urgency = self.by_arrival.remove(&place)?;
+        self.by_urgency.remove(&(urgency, place))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.by_arrival.is_empty()
+    }
+
+    /// Takes the session that has waited longest.
+    fn pop_longest(&mut self) -> Option<SessionId> {
+        let place = *self.by_arrival.first_key_value()?.0;
+        self.remove(place)
+    }
+
+    /// Takes the most urgent session; of those that are alike, the one that has waited longest.
+    fn pop_urgent(&mut self) -> Option<SessionId> {
+        let ((_, place), id) = self.by_urgency.pop_first()?;
+        self.by_arrival.remove(&place);
+        Some(id)
+    }
+}
 
 #[derive(Debug)]
 pub(super) struct Pacing {
     bucket: Option<TokenBucket>,
-    /// Waiting sessions, in order of arrival, each once.
-    queue: VecDeque<SessionId>,
+    queue: WaitingSessions,
     /// Waiting sessions that catch up: new updates do not wait for old ones.
-    late: VecDeque<SessionId>,
+    late: WaitingSessions,
     turns: u32,
-    waiting: BTreeSet<SessionId>,
+    /// The place of each waiting session in the order of arrival.
+    waiting: BTreeMap<SessionId, u64>,
+    arrivals: u64,
     /// Session whose turn it is.
     turn: Option<SessionId>,
 }
@@ -29,17 +80,24 @@ impl Pacing {
     pub(super) fn new(rate: Option<u64>) -> Self {
         Pacing {
             bucket: rate.map(|rate| TokenBucket::new(rate, BURST)),
-            queue: VecDeque::new(),
-            late: VecDeque::new(),
+            queue: WaitingSessions::default(),
+            late: WaitingSessions::default(),
             turns: 0,
-            waiting: BTreeSet::new(),
+            waiting: BTreeMap::new(),
+            arrivals: 0,
             turn: None,
         }
     }
 
     /// Whether this session may take an update to send now. If not, it waits for its turn; `late`
     /// says that it catches up.
-    pub(super) fn may_send(&mut self, id: SessionId, late: bool, now: Instant) -> bool {
+    pub(super) fn may_send(
+        &mut self,
+        id: SessionId,
+        late: bool,
+        urgency: impl FnOnce() -> Urgency,
+        now: Instant,
+    ) -> bool {
         let Some(bucket) = &mut self.bucket else {
             return true;
         };
@@ -51,13 +109,14 @@ impl Pacing {
         if self.turn == Some(id) {
             self.turn = None;
         }
-        if self.waiting.insert(id) {
-            let queue = if late {
-                &mut self.late
-            } else {
-                &mut self.queue
+        if !self.waiting.contains_key(&id) {
+            self.arrivals += 1;
+            self.waiting.insert(id, self.arrivals);
+            let queue = match late {
+                true => &mut self.late,
+                false => &mut self.queue,
             };
-            queue.push_back(id);
+            queue.insert(self.arrivals, urgency(), id);
         }
         false
     }
@@ -73,33 +132,32 @@ impl Pacing {
         if self.turn == Some(id) {
             self.turn = None;
         }
-        // Its place in the queue is passed over when it comes up.
-        self.waiting.remove(&id);
+        if let Some(place) = self.waiting.remove(&id) {
+            self.queue.remove(place);
+            self.late.remove(place);
+        }
     }
 
-    /// When the next in the queue has its turn.
+    /// When the next one that waits has its turn.
     pub(super) fn next(&mut self, now: Instant) -> Option<Instant> {
-        for queue in [&mut self.queue, &mut self.late] {
-            while queue.front().is_some_and(|id| !self.waiting.contains(id)) {
-                queue.pop_front();
-            }
-        }
-        if self.queue.is_empty() && self.late.is_empty() {
-            return None;
-        }
-        self.bucket.as_mut().map(|b| b.ready_at(now))
+        let is_idle = self.waiting.is_empty();
+        let bucket = self.bucket.as_mut().filter(|_| !is_idle);
+        bucket.map(|bucket| bucket.ready_at(now))
     }
 
-    /// Gives the next in the queue its turn, if the rate allows it.
+    /// Gives the next one that waits its turn, if the rate allows it.
     pub(super) fn release(&mut self, now: Instant) -> Option<SessionId> {
         if self.next(now)? > now {
             return None;
         }
         self.turns = self.turns.wrapping_add(1);
-        let id = if self.turns.is_multiple_of(LATE_EVERY) {
-            self.late.pop_front().or_else(|| self.queue.pop_front())
+        let for_late = self.turns.is_multiple_of(LATE_EVERY) || self.queue.is_empty();
+        let id = if for_late && !self.late.is_empty() {
+            self.late.pop_longest()
+        } else if self.turns % LONGEST_EVERY == 2 {
+            self.queue.pop_longest()
         } else {
-            self.queue.pop_front().or_else(|| self.late.pop_front())
+            self.queue.pop_urgent()
         }?;
         self.waiting.remove(&id);
         self.turn = Some(id);
@@ -109,9 +167,22 @@ impl Pacing {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
     use std::time::Duration;
 
     use super::*;
+
+    /// The urgency of updates without a deadline.
+    fn some() -> Urgency {
+        urgent(u64::MAX, 1)
+    }
+
+    fn urgent(deadline_ms: u64, behind: u64) -> Urgency {
+        Urgency {
+            deadline_ms,
+            behind,
+        }
+    }
 
     #[test]
     fn the_rate_holds_and_all_get_their_turn() {
@@ -122,7 +193,7 @@ mod tests {
         let mut wants: VecDeque<SessionId> = (0..20).collect();
         while now < start + Duration::from_secs(2) {
             while let Some(id) = wants.pop_front() {
-                while pacing.may_send(id, false, now) {
+                while pacing.may_send(id, false, some, now) {
                     pacing.sent(1000);
                     got[id as usize] += 1000;
                 }
@@ -153,21 +224,61 @@ mod tests {
         pacing.sent(BURST + 1000);
         let late: Vec<SessionId> = (100..200).collect();
         for id in &late {
-            assert!(!pacing.may_send(*id, true, now));
+            assert!(!pacing.may_send(*id, true, some, now));
         }
-        assert!(!pacing.may_send(1, false, now));
+        assert!(!pacing.may_send(1, false, some, now));
         let mut order = Vec::new();
         for _ in 0..20 {
             now = pacing.next(now).unwrap();
             let id = pacing.release(now).unwrap();
             order.push(id);
-            assert!(pacing.may_send(id, id >= 100, now));
+            assert!(pacing.may_send(id, id >= 100, some, now));
             pacing.sent(1000);
-            assert!(!pacing.may_send(id, id >= 100, now), "one each");
+            assert!(!pacing.may_send(id, id >= 100, some, now), "one each");
         }
         assert_eq!(order[0], 1, "{order:?}");
         let new = order.iter().filter(|id| **id == 1).count();
         assert_eq!(new, 15, "three of four turns: {order:?}");
         assert_eq!(order[3], 100, "{order:?}");
+    }
+
+    /// The earliest deadline goes first, then who is least behind, and none starves.
+    #[test]
+    fn turns_follow_deadlines_and_none_starves() {
+        let mut now = Instant::now();
+        let mut pacing = Pacing::new(Some(8_000_000));
+        pacing.sent(BURST + 1000);
+        let waiting = [
+            (1, urgent(u64::MAX, 9)),
+            (2, urgent(u64::MAX, 3)),
+            (3, urgent(900, 5)),
+            (4, urgent(500, 200)),
+        ];
+        for (id, urgency) in waiting {
+            assert!(!pacing.may_send(id, false, || urgency, now));
+        }
+        let mut order = Vec::new();
+        for turn in 0..12 {
+            now = pacing.next(now).unwrap();
+            let id = pacing.release(now).unwrap();
+            order.push(id);
+            assert!(pacing.may_send(id, false, some, now));
+            pacing.sent(1000);
+            // One whose updates keep expiring soon comes back each time.
+            let again = |id| {
+                if id == 4 {
+                    urgent(500 + turn, 200)
+                } else {
+                    urgent(u64::MAX, 9)
+                }
+            };
+            assert!(!pacing.may_send(id, false, || again(id), now));
+        }
+        assert_eq!(order[..4], [4, 1, 4, 4], "the second turn is the longest's");
+        assert!((1..=4).all(|id| order.contains(&id)), "{order:?}");
+        // The one that is gone gets no turn.
+        pacing.forget(4);
+        now = pacing.next(now).unwrap();
+        assert_ne!(pacing.release(now), Some(4));
     }
 }

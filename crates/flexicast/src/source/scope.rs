@@ -17,6 +17,7 @@ use super::types::Faults;
 use super::types::{ChannelIndex, Limits, SessionId, SourceEvent};
 use crate::Cause;
 use crate::control::{Announce, Control};
+use crate::deadline::UnixClock;
 
 /// A channel, its receivers, and the source's output, timers and limits. The moves of receivers,
 /// the distribution of keys and the announcements are methods of it.
@@ -29,6 +30,8 @@ pub(super) struct ChannelScope<'a> {
     pub(super) timers: &'a mut TimerTable,
     pub(super) rng: &'a mut SmallRng,
     pub(super) limits: &'a Limits,
+    /// Clock by which deadlines run, if they are kept.
+    pub(super) clock: Option<UnixClock>,
     #[cfg(feature = "fault-injection")]
     pub(super) faults: Faults,
 }

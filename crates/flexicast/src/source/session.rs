@@ -7,13 +7,14 @@ use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use super::delivery::ItemKind;
+use super::pacing::Urgency;
 use super::recent::Recent;
 use super::subscription::Subscription;
 use super::types::{ChannelIndex, Limits, Unicast};
 use crate::authentication::FlowAuthentication;
 use crate::control::{
-    CAPABILITY_PACKET_AUTHENTICATION, CAPABILITY_SIGNATURES, CAPABILITY_STREAM_SIGNATURES, Control,
-    ControlReader, Credential, Hello, NEEDS_PER_S,
+    CAPABILITY_DEADLINES, CAPABILITY_PACKET_AUTHENTICATION, CAPABILITY_SIGNATURES,
+    CAPABILITY_STREAM_SIGNATURES, Control, ControlReader, Credential, Hello, NEEDS_PER_S,
 };
 use crate::pace::TokenBucket;
 
@@ -260,6 +261,27 @@ impl Session {
 
     pub(super) fn take_control(&mut self) -> Zeroizing<Vec<u8>> {
         std::mem::replace(&mut self.control_out, Zeroizing::new(Vec::new()))
+    }
+
+    /// Returns the urgency of what waits for the unicast path. Deadlines count where they are kept
+    /// and the receiver knows them: what is sent however late it is would always be most urgent.
+    pub(super) fn urgency<'a>(
+        &self,
+        keeps_deadlines: bool,
+        recent: impl Fn(ChannelIndex) -> Option<&'a Recent>,
+    ) -> Urgency {
+        let deliveries = || {
+            self.subscriptions()
+                .iter()
+                .map(|s| (s.channel, &s.delivery))
+        };
+        let is_timed = keeps_deadlines && self.can(CAPABILITY_DEADLINES);
+        let timed = deliveries().filter(|_| is_timed);
+        let deadlines = timed.filter_map(|(c, d)| d.next_deadline(recent(c)?));
+        Urgency {
+            deadline_ms: deadlines.min().unwrap_or(u64::MAX),
+            behind: deliveries().map(|(_, d)| d.backlog.len()).sum(),
+        }
     }
 
     /// Asks each subscription in turn for an item. `ahead` allows to read the store before its

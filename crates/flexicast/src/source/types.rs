@@ -60,6 +60,8 @@ pub struct Faults {
     pub lag_grace_off: bool,
     /// Whether repair symbols span key epochs.
     pub window_across_epochs: bool,
+    /// Whether updates are sent although their deadline has passed.
+    pub expired_delivered: bool,
 }
 
 /// One channel.
@@ -156,6 +158,9 @@ pub struct SourceCounters {
     /// Counters of replication, each a member of this object.
     #[cfg_attr(feature = "serde", serde(flatten))]
     pub replication: ReplicationCounters,
+    /// Counters of deadlines, each a member of this object.
+    #[cfg_attr(feature = "serde", serde(flatten))]
+    pub deadlines: DeadlineCounters,
     /// Proofs that were not accepted: of another flow, an old key, a rung that is not served, or
     /// too soon after flapping.
     pub proofs_ignored: u64,
@@ -202,6 +207,19 @@ pub struct FeedbackCounters {
     /// connection.
     #[cfg_attr(feature = "serde", serde(rename = "feedback_elsewhere"))]
     pub elsewhere: u64,
+}
+
+/// Counters of updates with a deadline since the start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct DeadlineCounters {
+    /// Updates that receivers did not get because their deadline had passed; one of several
+    /// receivers counts for each.
+    #[cfg_attr(feature = "serde", serde(rename = "expired_updates"))]
+    pub expired: u64,
+    /// Updates that were taken off a flow, or its repairs, because their deadline had passed.
+    #[cfg_attr(feature = "serde", serde(rename = "expired_on_flow"))]
+    pub withdrawn: u64,
 }
 
 /// Counters of replication since the start.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use super::pacing::Pacing;
+use super::pacing::{Pacing, Urgency};
 use super::types::{ChannelIndex, SessionId, Unicast};
 
 /// While no more than so many catch up, the store is read ahead for each of them: what that holds
@@ -37,10 +37,17 @@ impl UnicastSchedule {
         self.catching_up.len() <= READ_AHEAD
     }
 
-    /// Whether a session with something to send may do so now. If not, it waits for its turn.
-    pub(super) fn may_send(&mut self, id: SessionId, now: Instant) -> bool {
+    /// Whether a session with something to send may do so now. If not, it waits for its turn, with
+    /// the urgency of what it has.
+    pub(super) fn may_send(
+        &mut self,
+        id: SessionId,
+        urgency: impl FnOnce() -> Urgency,
+        now: Instant,
+    ) -> bool {
         let mut its = self.catching_up.range((id, 0)..(id + 1, 0));
-        self.pacing.may_send(id, its.next().is_some(), now)
+        let is_late = its.next().is_some();
+        self.pacing.may_send(id, is_late, urgency, now)
     }
 
     /// Notes what was handed to a session's unicast path; returns the bytes of updates in it.

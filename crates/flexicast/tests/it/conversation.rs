@@ -68,6 +68,7 @@ fn the_vectors_make_a_receiver_join_follow_a_change_of_keys_and_deliver() {
     config.name = "r1".into();
     config.software = "flexfeed-receiver/0.1.0".into();
     config.signatures = false;
+    config.deadlines = false;
     config.packet_authentication = false;
     config.fec = false;
     config.seed = 1;
@@ -242,6 +243,7 @@ fn a_receiver_without_a_cursor_begins_where_it_wants_to() {
         ..Rungs::default()
     };
     config.signatures = false;
+    config.deadlines = false;
     config.packet_authentication = false;
     config.fec = false;
     config.seed = 1;

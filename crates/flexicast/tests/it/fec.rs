@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use flexicast::authentication::{AuthenticationConfig, PacketAuthentication};
 use flexicast::control::Control;
 use flexicast::fec::{FecConfig, FecPolicy, FecScheme};
@@ -204,7 +205,7 @@ fn receivers_without_fec_are_members_like_others() {
     assert!(of(0..4) * 3 < of(4..8), "{} and {}", of(0..4), of(4..8));
 }
 
-/// What is rebuilt on a flow whose packets are authenticated is as authentic as its parts.
+/// Packets that are rebuilt on a flow whose packets are authenticated.
 #[test]
 fn authenticated_flows_rebuild_what_is_lost() {
     for packets in [
@@ -280,6 +281,30 @@ fn forged_symbols_move_no_member() {
     }
 }
 
+/// A message that takes a whole packet is sent while packets are protected, and holds up nothing.
+#[test]
+fn the_longest_message_is_sent_under_each_policy() {
+    for kind in [FecPolicy::Tail, FecPolicy::Reactive, FecPolicy::Adaptive] {
+        let mut lab = lab(14, 3, policy(kind));
+        lab.nodes.iter_mut().for_each(|node| node.loss = 5);
+        publish_bursts(&mut lab, 100, 4, 30 * MS);
+        lab.nodes.iter_mut().for_each(|node| node.loss = 0);
+        let longest = |lab: &mut Lab| {
+            let fits = |len: &usize| lab.source.send_datagram(0, Bytes::from(vec![7; *len]));
+            (1_000..1_200).rev().find(fits).unwrap()
+        };
+        assert!(longest(&mut lab) > 1_104, "{kind}");
+        let (sent, first) = (lab.flow_packets, lab.store.len() as u64 + 1);
+        lab.publish(LEN);
+        lab.run(500 * MS);
+        assert!(lab.flow_packets < sent + 20, "{kind}: PINGs");
+        assert_eq!(flow_stats(&lab).datagrams, 1);
+        for node in &lab.nodes {
+            assert_eq!(node.got.last().map(|(seq, ..)| *seq), Some(first), "{kind}");
+        }
+    }
+}
+
 /// Without losses nothing is sent, and packets are as large as without.
 #[test]
 fn an_adaptive_flow_without_losses_is_as_one_without_symbols() {
@@ -320,7 +345,8 @@ fn windows_after_rekey(sabotaged: bool) -> Vec<(u64, u64)> {
     let secret = FlowSecret::from([200; 32]);
     lab.source.rekey(0, secret.clone(), lab.now);
     let mut windows = Vec::new();
-    // A member that does not confirm the key delays the switch, until hardly any number is left out.
+    // A member that does not confirm the key delays the switch, until hardly any number is left
+    // out.
     lab.nodes[0].says = Some(|frame| !matches!(frame, Control::State(_)));
     for _ in 0..3500 {
         lab.publish(100);

@@ -18,6 +18,8 @@ mod lab;
 mod ladder;
 mod lag;
 mod limits;
+mod live;
+mod live_receiver;
 mod needs;
 mod offer;
 mod overdue;

@@ -203,7 +203,7 @@ fn a_source_without_channels_waits_for_one() {
     assert_eq!(lab.source.poll_timeout(lab.now), None);
     assert_eq!(
         refusal(ask(&mut lab, 800, &["lore"])),
-        Some(Refusal::UnknownChannel)
+        Some(Refusal::Unavailable)
     );
     let mut out = Vec::new();
     assert_eq!(lab.source.poll_transmit(lab.now, &mut out), None);

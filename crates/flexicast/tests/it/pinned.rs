@@ -147,7 +147,7 @@ impl Pair {
                         assert_eq!(update.encoded, self.store[update.seq as usize - 1]);
                         self.got.push(update.seq);
                     }
-                    Output::Gap { .. } => panic!("{output:?}"),
+                    Output::Gap { .. } | Output::Expired { .. } => panic!("{output:?}"),
                 }
             }
             while let Some(event) = self.receiver.poll_event() {

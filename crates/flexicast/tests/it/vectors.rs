@@ -13,10 +13,10 @@ use flexicast::ack::PathAck;
 use flexicast::authentication::{AuthenticationParameters, FlowAuthentication, PublicKey};
 use flexicast::control::{
     Action, Anchor, Announce, CAPABILITY_COPIES, CAPABILITY_MULTICAST_IPV4,
-    CAPABILITY_MULTICAST_IPV6, Control, ControlReader, Credential, Endpoint, FeedbackKey, Hello,
-    Key, Lineage, Need, NeedReason, Refusal, RelayAddress, RelayHint, RungNotice,
-    SOURCE_ANSWERS_NEED, SOURCE_SENDS_KEYS, SourceAddress, State, TagKey, Welcome, WelcomeChannel,
-    Window,
+    CAPABILITY_MULTICAST_IPV6, Clock, Control, ControlReader, Credential, Endpoint, Expired,
+    FeedbackKey, Hello, Key, Lineage, Need, NeedReason, Refusal, RelayAddress, RelayHint,
+    RungNotice, SOURCE_ANSWERS_NEED, SOURCE_SENDS_KEYS, SourceAddress, State, TagKey, Welcome,
+    WelcomeChannel, Window,
 };
 use flexicast::fec::FecConfig;
 use flexicast::frame::{self, Frame, Frames};
@@ -244,7 +244,7 @@ fn path_ack(vector: &Vector, delay: Duration, ranges: &[Range<u64>], ecn: Option
 
 /// The vector is the signed update 301, its parts are where the document says, and no other bytes
 /// are this update.
-fn signed_update(vector: &Vector) {
+fn signed_update(vector: &Vector, deadline_ms: u64) {
     let signer = signer(0);
     let seed: Vec<u8> = (0..32).collect();
     assert_eq!(vector.bytes("seed"), seed);
@@ -254,7 +254,7 @@ fn signed_update(vector: &Vector) {
         channel: vector.text("channel"),
         incarnation: INCARNATION,
         seq: 301,
-        deadline_ms: 0,
+        deadline_ms,
     };
     let salt = vector.bytes("salt").try_into().unwrap();
     let signed = signer.sign(&statement, &salt, UPDATE).unwrap();
@@ -264,7 +264,8 @@ fn signed_update(vector: &Vector) {
     let (len, key_id) = (header.len(), signer.key().id());
     assert_eq!((header.key_id(), header.seq()), (key_id, 301));
     assert_eq!((header.incarnation(), header.chunks()), (INCARNATION, 1));
-    assert_eq!(header.deadline_ms(), None);
+    let stated = (deadline_ms > 0).then_some(deadline_ms);
+    assert_eq!(header.deadline_ms(), stated);
     assert_eq!(signing::header_len(&signed), Some(len));
     assert_eq!(signing::content(&signed), named("encoded-update"));
     assert_eq!(
@@ -452,6 +453,32 @@ const CHECKS: &[(&str, Check)] = &[
                 reason: NeedReason::Invalid as u64,
             }),
         );
+    }),
+    ("expired", |v| {
+        let expired = Expired {
+            channel: 1,
+            first: 303,
+            last: 305,
+            offset: Some(70_000),
+        };
+        control(v, Control::Expired(expired));
+    }),
+    ("expired-without-offset", |v| {
+        let expired = Expired {
+            channel: 1,
+            first: 306,
+            last: 306,
+            offset: None,
+        };
+        control(v, Control::Expired(expired));
+    }),
+    ("clock-question", |v| {
+        let (question, time_us) = (1, None);
+        control(v, Control::Clock(Clock { question, time_us }));
+    }),
+    ("clock-answer", |v| {
+        let (question, time_us) = (1, Some(1_800_000_000_123_456));
+        control(v, Control::Clock(Clock { question, time_us }));
     }),
     ("need-forged", |v| {
         control(
@@ -789,7 +816,10 @@ const CHECKS: &[(&str, Check)] = &[
         assert_eq!(v.hex(), [b"\0", v.text("event").as_bytes()].concat());
         assert_eq!(v.hex(), UPDATE);
     }),
-    ("signed-update", signed_update),
+    ("signed-update", |v| signed_update(v, 0)),
+    ("signed-update-deadline", |v| {
+        signed_update(v, 1_800_000_000_500)
+    }),
     ("stream-range", |v| range(v, 0)),
     ("stream-range-repair", |v| range(v, 16)),
     ("stream-catch-up", |v| {

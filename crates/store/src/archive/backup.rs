@@ -258,7 +258,8 @@ where
 async fn channels(session: &mut Session, output: &mut Output) -> Result<Vec<i64>, Failure> {
     let sql = sql!(
         "SELECT id, name, head, created_at, groups, rate_bps, private, keep_count, keep_age, origin,
-             active, packet_authentication, fec FROM channels WHERE id > $1 ORDER BY id LIMIT $2"
+             active, packet_authentication, fec, deadline_ms FROM channels WHERE id > $1
+             ORDER BY id LIMIT $2"
     );
     let mut keys = Vec::new();
     table::<i64>(session, output, sql, |session, row| {

@@ -72,6 +72,7 @@ records! {
         packet_authentication: Option<String>,
         #[serde(default)]
         fec: Option<String>,
+        deadline_ms: Option<i64>,
     }
     Feed [key] {
         channel: i64,

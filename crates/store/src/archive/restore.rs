@@ -240,9 +240,9 @@ impl Restore<'_> {
                 let sql = sql!(
                     "INSERT INTO channels (name, head, created_at, groups, rate_bps, private,
                          keep_count, keep_age, origin, active, packet_authentication, fec,
-                         incarnation, fence)
+                         deadline_ms, incarnation, fence)
                      VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, COALESCE($11, 'none'),
-                         COALESCE($12, 'adaptive'), $13, " NOW ") RETURNING id"
+                         COALESCE($12, 'adaptive'), $13, $14, " NOW ") RETURNING id"
                 );
                 let values = row.values(values![&incarnation]);
                 let id = self.session.scalar(sql, &values).await?;

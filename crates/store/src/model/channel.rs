@@ -120,6 +120,8 @@ pub struct ChannelSettings {
     pub packet_authentication: AuthenticationType,
     /// Erasure coding of its flow.
     pub fec: FecSetting,
+    /// Time in ms after which an update expires; `None` for a log.
+    pub deadline_ms: Option<u64>,
     /// Retention of its updates.
     pub keep: Retention,
     /// Origin.

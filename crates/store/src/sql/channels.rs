@@ -26,7 +26,7 @@ macro_rules! select_channels {
                  (SELECT MAX(u.seq) FROM updates u WHERE u.channel_id = c.id),
                  c.groups, c.rate_bps, c.private, c.keep_count, c.keep_age, c.origin, c.active,
                  c.created_at, c.holder_name, c.lease_until - " NOW ", c.lease_ttl, c.fence,
-                 c.holder, c.packet_authentication, c.fec
+                 c.holder, c.packet_authentication, c.fec, c.deadline_ms
              FROM channels c " $where
         )
     };
@@ -95,6 +95,7 @@ fn read_row(session: &Session, row: &Row) -> Result<ChannelRow, StoreError> {
             private: session.get(row, 7)?,
             packet_authentication,
             fec,
+            deadline_ms: session.maybe_count(row, 20)?,
             keep: Retention {
                 count: session.maybe_count(row, 8)?,
                 age_ms: session.get(row, 9)?,
@@ -165,7 +166,7 @@ async fn write_settings(
             sql!(
                 "UPDATE channels SET groups = $2, rate_bps = $3, private = $4, keep_count = $5,
                      keep_age = $6, origin = $7, packet_authentication = $8, fec = $9,
-                     active = TRUE
+                     deadline_ms = $10, active = TRUE
                  WHERE name = $1"
             ),
             values![
@@ -178,6 +179,7 @@ async fn write_settings(
                 settings.origin.as_str(),
                 settings.packet_authentication.as_str(),
                 settings.fec.as_str(),
+                settings.deadline_ms.map(to_i64),
             ],
         )
         .await

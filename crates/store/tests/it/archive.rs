@@ -39,6 +39,7 @@ async fn full(site: &Site) -> Store {
         private: true,
         packet_authentication: AuthenticationType::Tags,
         fec: "off".parse().unwrap(),
+        deadline_ms: Some(500),
         keep: Retention {
             count: Some(1000),
             age_ms: Some(5000),

@@ -30,6 +30,7 @@ fn settings() -> ChannelSettings {
         private: true,
         packet_authentication: AuthenticationType::Auto,
         fec: "proactive:2/20,xor".parse().unwrap(),
+        deadline_ms: Some(1500),
         keep: Retention {
             count: Some(1000),
             age_ms: Some(86_400_000),

@@ -389,7 +389,7 @@ impl Model {
                     }
                     *next += 1;
                 }
-                Output::Gap { from, to } => {
+                Output::Gap { from, to } | Output::Expired { from, to, .. } => {
                     assert!(
                         from == *next && from <= to,
                         "a gap of {from} to {to} before {next}"
@@ -469,6 +469,7 @@ impl Model {
                     assert!(asked, "asks twice: {need:?}");
                 }
                 Control::Hello(_) | Control::Cursors(_) | Control::Window(_) => {}
+                Control::Clock(question) => assert_eq!(question.time_us, None),
                 other => panic!("a receiver says {other:?}"),
             }
         }

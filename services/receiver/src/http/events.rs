@@ -1,10 +1,12 @@
 //! `/events`: updates as server-sent events (WHATWG HTML, section 9.2).
 //!
 //! An update is an event without a type, with the CloudEvents event as data on one line. Type `gap`
-//! announces missing updates, type `resync` a new incarnation. The event id is the client's cursor:
-//! `INCARNATION/SEQ` for one channel, `CHANNEL:INCARNATION:SEQ` joined by commas for several. A
-//! client that sends it in `Last-Event-ID` continues there and gets each update once. Without it
-//! the stream begins with new updates; with `last_event_id=0` in the query, with the oldest kept.
+//! announces missing updates, type `expired` those that expired, type `resync` a new incarnation.
+//! Type `live` is an update with a deadline as soon as it is whole, before its turn. The event id
+//! is the client's cursor: `INCARNATION/SEQ` for one channel, `CHANNEL:INCARNATION:SEQ` joined by
+//! commas for several. A client that sends it in `Last-Event-ID` continues there and gets each
+//! update once. Without it the stream begins with new updates; with `last_event_id=0` in the query,
+//! with the oldest kept.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -28,7 +30,8 @@ use uuid::Uuid;
 
 use super::Site;
 use super::event_id::{ALL, IdPart};
-use crate::journal::{JournalPosition, JournalReader, Kind, RecordHeader};
+use crate::journal::{JournalPosition, JournalReader, Kind, Missing, RecordHeader};
+use crate::live::LiveUpdate;
 
 /// Largest number of clients.
 const CLIENTS: usize = 64;
@@ -170,6 +173,7 @@ async fn serve(
     site.clients.connected.fetch_add(1, Ordering::Relaxed);
     let _counted = Counted(&site.clients);
     let mut ends: Vec<_> = client.channels.iter().map(|c| c.reader.watch()).collect();
+    let mut live = site.board.live();
     let mut text = client.greeting();
     loop {
         for end in &mut ends {
@@ -184,30 +188,36 @@ async fn serve(
             Ok(pulled) => pulled,
             Err(error) => return warn!(%error, "event client dropped"),
         };
-        let idle = text.is_empty();
-        if idle {
+        if text.is_empty() {
             let changed = select_all(ends.iter_mut().map(|end| Box::pin(end.changed())));
             tokio::select! {
+                () = live.ready() => {}
                 _ = changed => continue,
                 () = out.closed() => return,
                 () = site.stop.cancelled() => return,
                 () = tokio::time::sleep(HEARTBEAT) => text.push_str(":\n\n"),
             }
         }
-        let bytes = Bytes::from(std::mem::take(&mut text));
-        let sent = tokio::select! {
-            sent = out.send_timeout(Ok(bytes), PATIENCE) => sent,
+        let room = tokio::select! {
+            room = tokio::time::timeout(PATIENCE, out.reserve()) => room,
             // Undelivered events follow after a reconnection.
             () = site.stop.cancelled() => return,
         };
-        match sent {
-            Ok(()) => site.clients.sent.fetch_add(events, Ordering::Relaxed),
-            Err(mpsc::error::SendTimeoutError::Closed(_)) => return,
-            Err(mpsc::error::SendTimeoutError::Timeout(_)) => {
+        match room {
+            Ok(Ok(room)) => {
+                // What expired while there was no room is not among them.
+                client.write_live(&live.take(), &mut text);
+                if !text.is_empty() {
+                    room.send(Ok(Bytes::from(std::mem::take(&mut text))));
+                    site.clients.sent.fetch_add(events, Ordering::Relaxed);
+                }
+            }
+            Ok(Err(_)) => return,
+            Err(_) => {
                 site.clients.dropped.fetch_add(1, Ordering::Relaxed);
                 return debug!("event client too slow; dropped");
             }
-        };
+        }
     }
 }
 
@@ -272,6 +282,16 @@ impl ClientStream {
     /// the first event.
     pub(super) fn greeting(&self) -> String {
         format!("retry: {RETRY_MS}\nid: {}\n\n", self.id())
+    }
+
+    /// Appends updates with a deadline of the channels that the client wants.
+    fn write_live(&self, updates: &[LiveUpdate], text: &mut String) {
+        let wanted = |update: &&LiveUpdate| {
+            let mut names = self.channels.iter().map(|c| &c.channel);
+            names.any(|name| *name == update.channel)
+        };
+        let wanted = updates.iter().filter(wanted);
+        wanted.for_each(|update| update.write(text));
     }
 
     /// Returns the client's cursor over all channels. A channel without a delivered update is
@@ -471,12 +491,15 @@ impl Subscription {
             Kind::Begins { .. } => None,
             Kind::Missing { from, why } => {
                 let from = before.map_or(from, |before| from.max(before.seq + 1));
-                Some(self.gap(
-                    Some(header.incarnation),
-                    Some(from),
-                    Some(header.seq),
-                    why.reason(),
-                ))
+                let (incarnation, to) = (Some(header.incarnation), Some(header.seq));
+                let frame = self.gap(incarnation, Some(from), to, why.reason());
+                Some(match why {
+                    Missing::Expired => EventFrame {
+                        kind: Some("expired"),
+                        ..frame
+                    },
+                    Missing::Gone | Missing::Senseless | Missing::Skipped => frame,
+                })
             }
             Kind::Update { .. } => match self.reader.read(position) {
                 Ok(Some(record)) => match event_json(&record.encoded).map(String::from_utf8) {

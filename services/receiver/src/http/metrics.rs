@@ -91,6 +91,8 @@ struct Channels {
     updates: Family<ViaLabels, Counter>,
     undecodable: Counters,
     missing: Counters,
+    live: Counters,
+    expired: Counters,
     moves: Family<MoveLabels, Counter>,
     packets: Counters,
     rebuilt: Counters,
@@ -246,6 +248,14 @@ impl Channels {
                 "missing_updates",
                 "Updates gone at the source before they could be received",
             ),
+            live: r.add(
+                "live_updates",
+                "Updates with a deadline handed on as soon as they were whole",
+            ),
+            expired: r.add(
+                "expired_updates",
+                "Updates passed over because their deadline had passed",
+            ),
             packets: r.add("flow_packets", "Flow packets accepted"),
             rebuilt: r.add(
                 "rebuilt_packets",
@@ -311,6 +321,8 @@ impl Channels {
         }
         count(&self.undecodable, channel.undecodable);
         count(&self.missing, channel.missing);
+        count(&self.live, channel.reception.live);
+        count(&self.expired, channel.reception.expired);
         count(&self.packets, channel.reception.flow_packets);
         count(&self.rebuilt, channel.reception.rebuilt);
         count(&self.invalid, channel.reception.flow_invalid);

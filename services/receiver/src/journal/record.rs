@@ -41,6 +41,8 @@ pub enum Missing {
     /// Skipped, because the receiver had lost its cursor and the source began with its last
     /// updates.
     Skipped,
+    /// Expired before it had come.
+    Expired,
 }
 
 impl Missing {
@@ -51,6 +53,7 @@ impl Missing {
             Self::Gone => "gone at the source",
             Self::Senseless => "made no sense",
             Self::Skipped => "skipped: the receiver had lost its cursor",
+            Self::Expired => "expired",
         }
     }
 }
@@ -114,6 +117,7 @@ impl Record {
                     Missing::Gone => 3,
                     Missing::Senseless => 4,
                     Missing::Skipped => 5,
+                    Missing::Expired => 6,
                 },
                 from,
             ),
@@ -171,6 +175,7 @@ impl RecordHeader {
             3 => missing(Missing::Gone),
             4 => missing(Missing::Senseless),
             5 => missing(Missing::Skipped),
+            6 => missing(Missing::Expired),
             _ => return None,
         };
         Some(Self {

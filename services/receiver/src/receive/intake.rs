@@ -8,6 +8,7 @@ use super::lane::Lane;
 use crate::board::Board;
 use crate::connection_log::ConnectionLog;
 use crate::deliver::{Item, ItemKind, ReceivedUpdate};
+use crate::journal::Missing;
 use crate::sink::Sink;
 use service::peer_text::plain;
 
@@ -27,10 +28,12 @@ impl Intake<'_> {
         let channel = match &event {
             Event::Update { channel, .. }
             | Event::Gap { channel, .. }
+            | Event::Expired { channel, .. }
             | Event::Lineage { channel, .. } => Some(channel),
             _ => None,
         };
-        // The update arrives again after the reconnection, and counts then.
+        // The update arrives again after the reconnection, and counts then. One with a deadline is
+        // shown meanwhile, for it would be late.
         if channel.is_some_and(|name| lanes.iter().any(|l| l.channel == *name && l.is_behind())) {
             return None;
         }
@@ -90,14 +93,10 @@ impl Intake<'_> {
             } => return Some(LoopExit::Refused(self.log.refusal(code, &reason))),
             // Gaps arrive in order, so all earlier updates are pending or written.
             Event::Gap { channel, from, to } => {
-                let lane = find(lanes, &channel)?;
-                // There are no gaps before a WELCOME.
-                let incarnation = lane.incarnation?;
-                lane.push(Item {
-                    incarnation,
-                    seq: to,
-                    kind: ItemKind::Gap { from },
-                });
+                find(lanes, &channel)?.miss(from, to, Missing::Gone);
+            }
+            Event::Expired { channel, from, to } => {
+                find(lanes, &channel)?.miss(from, to, Missing::Expired);
             }
             Event::Lineage { channel, lineage } => {
                 let lane = find(lanes, &channel)?;

@@ -15,7 +15,8 @@ use uuid::Uuid;
 use super::batch::Batch;
 use super::{Loop, LoopExit, Outlet};
 use crate::board::{Board, now_ms};
-use crate::deliver::{Delivery, Item, ORDER, StorageReport, after};
+use crate::deliver::{Delivery, Item, ItemKind, ORDER, StorageReport, after};
+use crate::journal::Missing;
 use crate::sink::Sink;
 
 /// Result of a write: the writer, for the next batch, and the end of the loop, if any.
@@ -95,6 +96,17 @@ impl<'a, S: Sink> Lane<'a, S> {
         if !self.is_behind {
             self.taken = Some(after(self.taken, &item));
             self.waiting.push(item);
+        }
+    }
+
+    /// Adds updates that will not come. There are none before a WELCOME.
+    pub(super) fn miss(&mut self, from: u64, to: u64, why: Missing) {
+        if let Some(incarnation) = self.incarnation {
+            self.push(Item {
+                incarnation,
+                seq: to,
+                kind: ItemKind::Gap { from, why },
+            });
         }
     }
 

@@ -15,7 +15,7 @@ use super::*;
 use crate::board::Identity;
 use crate::deliver::tests::{Call, FakeSink, encoded, incarnation};
 use crate::deliver::{Item, ItemKind, Step};
-use crate::journal::OVERHEAD;
+use crate::journal::{Missing, OVERHEAD};
 
 const LORE: &str = "lore";
 const FAST: Backoff = Backoff::new(Duration::from_millis(1), Duration::from_millis(4));
@@ -381,7 +381,10 @@ fn only_a_receiver_far_behind_collects() {
         seq: 1,
         kind,
     };
-    batch.push(item(ItemKind::Gap { from: 1 }));
+    batch.push(item(ItemKind::Gap {
+        from: 1,
+        why: Missing::Gone,
+    }));
     assert!(batch.gathers(FAR_BEHIND + 1).is_some());
     assert_eq!(batch.gathers(FAR_BEHIND), None);
     batch.push(item(ItemKind::Begins { resync: false }));

@@ -191,8 +191,8 @@ pub(super) mod tests {
         };
         let json = serde_json::to_string(&channel).unwrap();
         let counters = "\"flow_packets\":1,\"rebuilt\":0,\"flow_invalid\":2,\"duplicates\":3,\
-                        \"mismatches\":4,\
-                        \"refetched\":5,\"forged\":6,\"undecodable\":0,";
+                        \"mismatches\":4,\"refetched\":5,\"forged\":6,\"live\":0,\"expired\":0,\
+                        \"late\":0,\"undecodable\":0,";
         assert!(json.contains(counters), "{json}");
         assert_eq!(serde_json::from_str::<Channel>(&json).unwrap(), channel);
         let older = json.replace("\"refetched\":5,\"forged\":6,", "");

@@ -1,6 +1,7 @@
 //! The program against a real source: outputs, failures, reports.
 
 mod gaps;
+mod live;
 mod verify;
 
 use std::path::{Path, PathBuf};

@@ -88,6 +88,11 @@ impl Channel {
                 "private": settings.private,
                 "packet_authentication": settings.packet_authentication.map(|it| it.as_str()),
                 "fec": settings.fec.as_ref().map(|it| it.as_str()),
+                "deadline_ms": settings.deadline.map(|deadline| match deadline.millis() {
+                    Some(millis) => Value::from(millis),
+                    // Not to be taken for one that is not given.
+                    None => Value::from("none"),
+                }),
                 "keep_updates": settings.keep.and_then(|keep| keep.count),
                 "keep_ms": settings.keep.and_then(|keep| keep.age).map(millis),
             })

@@ -99,6 +99,7 @@ pub(super) async fn make(
         private: arguments.private == Some(true),
         packet_authentication: arguments.packet_authentication.unwrap_or_default(),
         fec: arguments.fec.clone().unwrap_or_default(),
+        deadline_ms: arguments.deadline.unwrap_or_default().millis(),
         keep: arguments.keep.unwrap_or_default().into(),
         origin: Origin::Managed,
     };
@@ -246,6 +247,10 @@ async fn set(
             .packet_authentication
             .unwrap_or(old.packet_authentication),
         fec: arguments.fec.clone().unwrap_or(old.fec),
+        deadline_ms: match arguments.deadline {
+            Some(deadline) => deadline.millis(),
+            None => old.deadline_ms,
+        },
         keep: arguments.keep.map_or(old.keep, Retention::from),
         origin: old.origin,
     };

@@ -27,6 +27,7 @@ pub(super) fn channel(row: &ChannelRow, feeds: &[FeedRow]) -> Value {
         "private": row.settings.private,
         "packet_authentication": row.settings.packet_authentication.as_str(),
         "fec": row.settings.fec.as_str(),
+        "deadline_ms": row.settings.deadline_ms,
         "keep": keep,
         "feeds": active_feeds(row, feeds),
         "created_ms": row.created_ms,

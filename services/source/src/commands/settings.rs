@@ -88,6 +88,7 @@ fn channel(channel: &ChannelSettings) -> Value {
         "private": channel.private,
         "packet_authentication": channel.packet_authentication.as_str(),
         "fec": channel.fec.as_str(),
+        "deadline_ms": channel.deadline.millis(),
         "keep": {
             "count": channel.keep.count,
             "age_ms": channel.keep.age.map(millis),

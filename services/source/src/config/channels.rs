@@ -13,12 +13,13 @@ use store::{AuthenticationType, FecSetting};
 use url::Url;
 
 use super::groups::{Groups, groups};
+use super::values::Deadline;
 use super::{Keep, values};
 
 /// Form of a further channel.
 const FORM: &str = "write NAME,feed=URL and then, separated by commas, what differs from the first \
                     channel: group=LIST, rate=RATE, private, packet-authentication=TYPE, \
-                    fec=FEC. For example: \
+                    fec=FEC, deadline=TIME. For example: \
                     news,feed=https://example.org/feed.atom,group=232.70.70.9:4434,rate=5M";
 
 const OWN_GROUPS: &str = "give it its own with group=LIST or groups = \"LIST\"";
@@ -40,6 +41,8 @@ pub struct ChannelSettings {
     pub packet_authentication: AuthenticationType,
     /// Erasure coding of the flow.
     pub fec: FecSetting,
+    /// Deadline of its updates.
+    pub deadline: Deadline,
     /// Retention.
     pub keep: Keep,
 }
@@ -80,6 +83,10 @@ pub struct ChannelArguments {
     /// behind it; or off [default: adaptive]
     #[arg(long, value_name = "FEC", value_parser = str::parse::<FecSetting>)]
     pub fec: Option<FecSetting>,
+    /// Time after which an update expires: 500ms, 10s. It is neither sent nor delivered later
+    /// (a live channel); none for a log, whose updates all arrive [default: none]
+    #[arg(long, value_name = "TIME", value_parser = values::deadline)]
+    pub deadline: Option<Deadline>,
     /// Updates to keep: a number, an age, or both: 100000, 30d, 100000,30d; or all, or default for
     /// the source's --retention and --retention-age
     #[arg(long, value_name = "LIST", value_parser = values::keep)]
@@ -159,6 +166,7 @@ impl ChannelTable {
             private: settings.private == Some(true),
             packet_authentication: settings.packet_authentication.unwrap_or_default(),
             fec: settings.fec.clone().unwrap_or_default(),
+            deadline: settings.deadline.unwrap_or_default(),
             keep: settings.keep.unwrap_or(first.keep),
             feeds: self.feed.clone(),
             name: name.clone(),
@@ -177,7 +185,7 @@ pub(super) fn spec(text: &str) -> Result<ChannelTable, String> {
     let mut words = vec![format!("--name={name}")];
     for part in parts {
         match (part.split_once('='), words.as_mut_slice()) {
-            (Some(("feed" | "rate" | "packet-authentication" | "fec", _)), _) => {
+            (Some(("feed" | "rate" | "packet-authentication" | "fec" | "deadline", _)), _) => {
                 words.push(format!("--{part}"))
             }
             (Some(("group", groups)), _) => words.push(format!("--groups={groups}")),

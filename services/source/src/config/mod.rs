@@ -154,8 +154,8 @@ pub struct GivenChannels {
     #[arg(long)]
     private: bool,
     /// Further channel with its own feed and flow: NAME,feed=URL, then ,group=LIST, ,rate=RATE,
-    /// ,private, ,packet-authentication=TYPE and ,fec=FEC as needed. Can be repeated; the variable
-    /// separates channels by white space
+    /// ,private, ,packet-authentication=TYPE, ,fec=FEC and ,deadline=TIME as needed. Can be
+    /// repeated; the variable separates channels by white space
     #[arg(long, value_name = "SPEC", hide_env_values = true)]
     #[arg(value_delimiter = ' ', value_parser = channels::spec)]
     channel_spec: Vec<ChannelTable>,

@@ -13,6 +13,7 @@ use url::Url;
 
 use super::channels::{self, ChannelSettings, FeedArguments, FeedSettings};
 use super::relays::Relay;
+use super::values::Deadline;
 use super::{Config, TABLE};
 use crate::record::address_warning;
 
@@ -109,6 +110,7 @@ fn all_channels(config: &Config, check: &mut Check) -> Vec<ChannelSettings> {
         private: given.private,
         packet_authentication: AuthenticationType::default(),
         fec: FecSetting::default(),
+        deadline: Deadline::default(),
         keep: config.keep,
     };
     let mut all = Vec::new();

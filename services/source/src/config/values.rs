@@ -77,6 +77,28 @@ pub fn age(text: &str) -> Result<Duration, String> {
     times("1m", "3650d", false)(text)
 }
 
+/// Deadline of a channel's updates: the time after which they expire; `None` for a log.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Deadline(pub Option<Duration>);
+
+impl Deadline {
+    /// Returns the time in ms.
+    pub fn millis(self) -> Option<u64> {
+        self.0.map(|time| time.as_millis() as u64)
+    }
+}
+
+/// Parses the deadline of a channel's updates: a time with its unit, or `none`.
+///
+/// # Errors
+/// The text is none, or out of range.
+pub fn deadline(text: &str) -> Result<Deadline, String> {
+    match text.trim() {
+        "none" => Ok(Deadline::default()),
+        time => times("10ms", "24h", false)(time).map(|time| Deadline(Some(time))),
+    }
+}
+
 /// Parses the retention of a channel: a number of updates, an age, or both with a comma between.
 ///
 /// # Errors

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::mem;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use feed::detect::Draft;
@@ -14,6 +15,7 @@ use tracing::{debug, error, info};
 use super::changes::{Changes, prepare};
 use super::document::{Document, DocumentSummary, size};
 use super::{EndReason, History, Ingest};
+use crate::clock::now_ms;
 
 /// Largest number of changes per transaction, so that the first ones of a large document leave
 /// before the last ones are on disk.
@@ -248,6 +250,15 @@ impl Ingest {
         Ok(())
     }
 
+    /// Returns the Unix time in ms at which an update that is stored now expires; 0 for
+    /// none.
+    fn deadline_ms(&self) -> u64 {
+        match self.settings.deadline_ms.load(Ordering::Relaxed) {
+            0 => 0,
+            lifetime => now_ms().unsigned_abs().saturating_add(lifetime),
+        }
+    }
+
     /// Returns the signed update. One that cannot be signed stays as it is: receivers take it on
     /// their unicast paths.
     fn sign(&self, seq: u64, content: Vec<u8>) -> Vec<u8> {
@@ -258,7 +269,7 @@ impl Ingest {
             channel: &self.settings.channel,
             incarnation: self.settings.incarnation,
             seq,
-            deadline_ms: 0,
+            deadline_ms: self.deadline_ms(),
         };
         match signer.sign(&statement, &rand::random(), &content) {
             Ok(signed) => signed,

@@ -24,6 +24,7 @@ mod store_retries;
 pub(crate) mod tests;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use feed::fetch::FetchConfig;
@@ -61,6 +62,9 @@ pub struct IngestSettings {
     pub fence: Option<u64>,
     /// Key that signs the updates, whose era in the channel has begun; `None` leaves them unsigned.
     pub signer: Option<Arc<Signer>>,
+    /// Time in ms after which an update expires; 0 for a log. It may change at any time, and
+    /// counts for the updates that are stored from then on.
+    pub deadline_ms: Arc<AtomicU64>,
     /// The feed. Its own limits for the time between polls take precedence over those of
     /// `schedule`.
     pub feed: FeedSettings,

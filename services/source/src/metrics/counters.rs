@@ -99,6 +99,10 @@ const KNOWN: &[Known] = table! {
         "Flow packets whose updates were sent again on the flow because many members missed them";
     "resent_updates": protocol.resent_updates,
         "Updates sent again because they were acknowledged but the cursor stayed before them";
+    "expired_updates": protocol.deadlines.expired,
+        "Updates not sent to a receiver because their deadline had passed";
+    "expired_on_flow": protocol.deadlines.withdrawn,
+        "Updates taken off a flow because their deadline had passed";
     "promotions": protocol.promotions, "Moves to a better rung";
     "fall_backs": protocol.fall_backs, "Fall-backs to a receiver's own connection";
     "mass_fall_backs": protocol.mass_fall_backs, "Times that many receivers fell back at once";

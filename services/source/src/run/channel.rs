@@ -170,6 +170,7 @@ impl Channel {
             Arc::clone(&wake),
             metrics,
         );
+        feeds.set_deadline(settings.deadline_ms);
         let mut channel = Self {
             name: name.to_owned(),
             addresses: context.addresses.clone(),
@@ -285,6 +286,7 @@ impl Channel {
                         return Step::Stop;
                     }
                     let wanted = self.wanted.borrow_and_update().clone();
+                    self.feeds.set_deadline(wanted.settings.deadline_ms);
                     self.feeds.set(&wanted.feeds);
                     let config = &self.context.config;
                     self.keep.send_replace(flow::keep(config, &wanted.settings));

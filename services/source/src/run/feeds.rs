@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use service::backoff::Backoff;
@@ -39,6 +40,8 @@ pub(super) struct Feeds {
     fence: Option<u64>,
     wake: Arc<Notify>,
     metrics: ChannelMetrics,
+    /// Time in ms after which an update expires; 0 for a log.
+    deadline_ms: Arc<AtomicU64>,
     known: BTreeMap<String, FeedTask>,
     tasks: JoinSet<EndReason>,
     /// URLs and numbers of the running ingests.
@@ -91,11 +94,18 @@ impl Feeds {
             fence,
             wake,
             metrics,
+            deadline_ms: Arc::default(),
             known: BTreeMap::new(),
             tasks: JoinSet::new(),
             running: HashMap::new(),
             number: 0,
         }
+    }
+
+    /// Sets the time in ms after which an update that is stored from now on expires.
+    pub(super) fn set_deadline(&self, deadline_ms: Option<u64>) {
+        self.deadline_ms
+            .store(deadline_ms.unwrap_or(0), Ordering::Relaxed);
     }
 
     /// Polls these feeds and no others.
@@ -150,6 +160,7 @@ impl Feeds {
             incarnation: self.incarnation,
             fence: self.fence,
             signer: Some(Arc::clone(&context.signer)),
+            deadline_ms: Arc::clone(&self.deadline_ms),
             feed,
             fetch: context.fetch(),
             schedule,

@@ -264,6 +264,7 @@ fn settings(channel: &config::ChannelSettings) -> ChannelSettings {
         private: channel.private,
         packet_authentication: channel.packet_authentication,
         fec: channel.fec.clone(),
+        deadline_ms: channel.deadline.millis(),
         keep: channel.keep.into(),
         origin: Origin::Flags,
     }

@@ -214,6 +214,15 @@ impl Supervisor {
             let refreshed = self.refresh_link().await;
             refreshed.inspect_err(|_| self.is_link_stale.store(true, Ordering::Release))?;
         }
+        if !self.has_begun {
+            // Receivers that ask before their channel is here come back.
+            for name in self.rows.keys() {
+                context
+                    .handle
+                    .remove_channel(name, Absence::Elsewhere)
+                    .await;
+            }
+        }
         self.lead().await?;
         self.follow().await;
         Ok(())

@@ -39,6 +39,7 @@ fn channel_settings() -> ChannelSettings {
         private: false,
         packet_authentication: AuthenticationType::default(),
         fec: FecSetting::default(),
+        deadline_ms: None,
         keep: Retention::default(),
         origin: Origin::Managed,
     }

@@ -23,6 +23,7 @@ use uuid::Uuid;
 
 use super::receiver::{Piece, Receiver};
 use super::{Counts, CrowdError, CrowdPlan, Meter, Part, TICK, UPDATE};
+use crate::agenda::Agenda;
 
 const CHANNEL: &str = "crowd";
 const INCARNATION: Uuid = Uuid::from_u128(7);
@@ -34,37 +35,6 @@ const MAX_ACK_DELAY: Duration = Duration::from_secs(10);
 const CURSOR_EVERY: u64 = 1_000;
 /// Updates of one answer of the store.
 const MOST_FETCHED: usize = 1_024;
-
-/// Things that happen at a tick.
-#[derive(Debug)]
-struct Agenda<T> {
-    slots: Vec<Vec<T>>,
-}
-
-impl<T> Agenda<T> {
-    fn new(ahead: usize) -> Self {
-        Agenda {
-            slots: (0..ahead).map(|_| Vec::new()).collect(),
-        }
-    }
-
-    fn clear(&mut self) {
-        self.slots.iter_mut().for_each(|slot| *slot = Vec::new());
-    }
-
-    fn slot(&mut self, tick: u64) -> &mut Vec<T> {
-        let at = tick as usize % self.slots.len();
-        &mut self.slots[at]
-    }
-
-    fn push(&mut self, tick: u64, what: T) {
-        self.slot(tick).push(what);
-    }
-
-    fn take(&mut self, tick: u64) -> Vec<T> {
-        std::mem::take(self.slot(tick))
-    }
-}
 
 /// Acknowledgements that arrive together, in one buffer.
 #[derive(Debug, Default)]

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod crowd;
+mod fec;
 mod rate;
 mod sabotage;
 mod seeds;

@@ -24,6 +24,7 @@ fn every_broken_promise_is_noticed() {
             Fault::DedupeOff => &[Promise::Order],
             Fault::StoreCorrupts | Fault::FlowBelieved => &[Promise::Bytes],
             Fault::NoRekey | Fault::NotPrivate | Fault::SpyGetsKey => &[Promise::Secrecy],
+            Fault::WindowAcrossEpochs => &[Promise::Secrecy],
             Fault::NotToldOfAddresses => &[Promise::Reflection],
             Fault::NeverClosed => &[Promise::Memory],
             Fault::DeafTimers => &[Promise::Timers],

@@ -46,6 +46,8 @@ fn a_thousand_seeds_keep_every_promise() {
         ("from signatures to tags", 25),
         ("forged packets of tags", 400),
         ("replayed packets", 400),
+        ("repair symbols", 20_000),
+        ("packets rebuilt", 1_000),
     ];
     for (what, least) in expected {
         let times = summary.seen.get(what).copied().unwrap_or(0);

@@ -48,7 +48,7 @@ pub fn measure(figures: &mut Figures) -> Result<()> {
             let plain = Setup::plain(Algorithm::Aes128Gcm);
             let plain = by_flow(Ends::joined(plain)?, &parcel, PIECE, AT_ONCE)?;
             let signed = Setup {
-                signing: Signing::Header(signer()?),
+                signing: Signing::Header(Box::new(signer()?)),
                 ..Setup::plain(Algorithm::Aes128Gcm)
             };
             let signed = by_flow(Ends::joined(signed)?, &parcel, PIECE, AT_ONCE)?;

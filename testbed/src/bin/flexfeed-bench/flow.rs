@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use flexicast::ack::PathAck;
+use flexicast::fec::FecConfig;
 use flexicast::feedback::{FeedbackOpener, FeedbackSealer};
 use flexicast::flow::{FlowConfig, FlowSender, RateControl};
 use flexicast::frame::{Frame, Frames};
@@ -41,6 +42,19 @@ struct Opener {
 /// # Errors
 /// When a packet does not open, the parcel did not arrive, or a member fell back.
 pub fn deliver(members: usize, algorithm: Algorithm, parcel: &Parcel) -> Result<Cost> {
+    deliver_with(members, None, algorithm, parcel)
+}
+
+/// The same with repair symbols, for members that rebuild.
+///
+/// # Errors
+/// As above.
+pub fn deliver_with(
+    members: usize,
+    fec: Option<FecConfig>,
+    algorithm: Algorithm,
+    parcel: &Parcel,
+) -> Result<Cost> {
     let members = (0..members).map(|_| Member::new(algorithm));
     let mut members = members.collect::<Result<Vec<_>>>()?;
     let mut now = Instant::now();
@@ -60,6 +74,7 @@ pub fn deliver(members: usize, algorithm: Algorithm, parcel: &Parcel) -> Result<
         udp_payload: UDP_PAYLOAD,
         rate: None,
         control: RateControl::fixed(),
+        fec,
         ..FlowConfig::new(id, secret)
     })?;
     let path = PathId::new(1, Rung::Multicast);
@@ -68,6 +83,7 @@ pub fn deliver(members: usize, algorithm: Algorithm, parcel: &Parcel) -> Result<
         flow.admit(member, path, Duration::from_millis(10), FIRST_KEY, now);
         // One small frame per MiB would not show in these figures.
         flow.on_window(member, u64::MAX);
+        flow.set_rebuilding(member);
     }
     let mut packets = Vec::with_capacity(TRAIN * UDP_PAYLOAD);
     let mut lengths = Vec::with_capacity(TRAIN);
@@ -221,7 +237,8 @@ impl Opener {
                         (self.seq, self.offset) = (seq + 1, 0);
                     }
                 }
-                other => ensure!(other == Frame::Ping, "the flow sent {other:?}"),
+                Frame::Ping | Frame::Repair { .. } => {}
+                other => bail!("the flow sent {other:?}"),
             }
         }
         Ok(())

@@ -127,6 +127,7 @@ async fn take_in(url: &str) -> Result<f64> {
         channel: CHANNEL.to_owned(),
         incarnation: channel.incarnation,
         fence: None,
+        deadline_ms: Arc::default(),
         signer: None,
         feed: put_feed(&store, &address).await?,
         fetch: FetchConfig::new(address),

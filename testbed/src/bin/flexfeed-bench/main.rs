@@ -14,6 +14,7 @@ mod console;
 mod cpu;
 mod crowd;
 mod fec;
+mod fec_flow;
 mod figures;
 mod flow;
 mod gateway;
@@ -92,6 +93,7 @@ fn main() -> ExitCode {
         &acks::NAMES,
         &crowd::NAMES,
         &fec::NAMES,
+        &fec_flow::NAMES,
         &reading::NAMES,
         &intake::NAMES,
         &auth::NAMES,
@@ -129,6 +131,7 @@ fn main() -> ExitCode {
     let acks = acks::measure(&mut figures);
     let crowd = crowd::measure(&mut figures);
     let fec = fec::measure(&mut figures);
+    let fec_flow = fec_flow::measure(&mut figures);
     let relay = relay::measure(&mut figures);
     let gateway = gateway::measure(&mut figures);
     let console = console::measure(&mut figures);
@@ -155,6 +158,7 @@ fn main() -> ExitCode {
         acks,
         crowd,
         fec,
+        fec_flow,
         relay,
         gateway,
         console,

@@ -269,7 +269,7 @@ pub(super) enum Signing {
     /// None.
     Off,
     /// A header in front of each, made when it is stored.
-    Header(Signer),
+    Header(Box<Signer>),
 }
 
 /// Ends of a flow, before they are joined.

@@ -93,7 +93,7 @@ export const api = {
 
   channels: (signal?: AbortSignal) => answer(client.GET("/api/v1/channels", { signal })),
   channel: (name: string, signal?: AbortSignal) => answer(client.GET("/api/v1/channels/{name}", { params: { path: { name } }, signal })),
-  addChannel: (body: { name: string; private: boolean; packet_authentication: string; fec: string }) => answer(client.POST("/api/v1/channels", { body })),
+  addChannel: (body: { name: string; private: boolean; packet_authentication: string; fec: string; deadline_ms: number | null }) => answer(client.POST("/api/v1/channels", { body })),
   rekey: (name: string) => answer(client.POST("/api/v1/channels/{name}/rekey", { params: { path: { name } } })),
 
   feeds: (signal?: AbortSignal) => answer(client.GET("/api/v1/feeds", { signal })),

@@ -852,6 +852,12 @@ export interface components {
              */
             created_ms: number;
             /**
+             * Format: int64
+             * @description Time in ms after which an update expires: it is neither sent nor delivered later; null
+             *     for a log, whose updates all arrive.
+             */
+            deadline_ms: number | null;
+            /**
              * @description Erasure coding of its flow: `off`, or a policy, `adaptive`, `tail`, `reactive` or
              *     `proactive:SYMBOLS/PACKETS`, by the code RLC or with `,reed-solomon` or `,xor`.
              */
@@ -1447,6 +1453,13 @@ export interface components {
         };
         /** @description A new channel. */
         NewChannel: {
+            /**
+             * Format: int64
+             * @description Time in ms after which an update expires: it is neither sent nor delivered later; left
+             *     out for a log, whose updates all arrive.
+             * @default null
+             */
+            deadline_ms?: number | null;
             /**
              * @description Erasure coding of its flow, as of a channel: when packets with repair symbols are sent, from
              *     which receivers rebuild lost packets; `adaptive` if left out.

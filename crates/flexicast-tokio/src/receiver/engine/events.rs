@@ -188,12 +188,22 @@ impl Engine {
 }
 
 fn next_output(core: &mut Core, stall: &mut Stall) -> Option<Event> {
+    let now = Instant::now();
+    if let Some((channel, incarnation, update)) = core.poll_live(now) {
+        let channel = channel.to_owned();
+        let deadline_ms = update.deadline_ms.unwrap_or(u64::MAX);
+        return Some(Event::Live {
+            channel,
+            incarnation,
+            seq: update.seq,
+            encoded: update.encoded,
+            via: update.via,
+            deadline_ms,
+            expires_at: core.passes_at(deadline_ms),
+        });
+    }
     let (channel, incarnation, output) = core.poll_update()?;
-    let last = match &output {
-        Output::Update(update) => update.seq,
-        Output::Gap { to, .. } => *to,
-    };
-    stall.delivered(channel, last, Instant::now());
+    stall.delivered(channel, output.last(), now);
     let channel = channel.to_owned();
     Some(match output {
         Output::Update(update) => Event::Update {
@@ -204,5 +214,6 @@ fn next_output(core: &mut Core, stall: &mut Stall) -> Option<Event> {
             via: update.via,
         },
         Output::Gap { from, to } => Event::Gap { channel, from, to },
+        Output::Expired { from, to, .. } => Event::Expired { channel, from, to },
     })
 }

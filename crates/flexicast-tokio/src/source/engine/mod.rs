@@ -27,6 +27,7 @@ use uuid::Uuid;
 use super::history::{EventLog, History};
 use super::replication::Replication;
 use super::shard::{Gate, Passage, ShardContext, Work};
+use super::wall_clock::unix_now;
 use super::{
     Absence, Backlog, ChannelConfig, Counters, FlowEndpoint, Publication, Senders, SourceConfig,
     SourceStatus,
@@ -50,6 +51,8 @@ const ANSWERS: usize = 256;
 const CATCH_UP_PART: u64 = 2;
 /// After so many sessions the flow gets its turn again.
 const FLOW_EVERY: usize = 8;
+/// Time between two looks at the system's clock.
+const CLOCK_EVERY: Duration = Duration::from_secs(1);
 
 pub(super) enum Command {
     First(String, u64),
@@ -111,6 +114,8 @@ pub(super) struct Engine {
     replication: Replication,
     records: Records,
     counters: Counters,
+    /// When the clock by which deadlines run is looked at next.
+    clock_at: Instant,
     /// The source is on its way out.
     draining: Option<Draining>,
     qlog: Option<Qlog>,
@@ -134,6 +139,7 @@ impl Engine {
             .clone()
             .map(|path| Qlog::new(path, LocalEnd::Source, "source".into()));
         core.set_tracing(qlog.is_some());
+        core.set_clock(Instant::now(), unix_now());
         let shards = 1 + others.len();
         let gate = Arc::new(Gate::new(quic, Instant::now())?);
         let context = ShardContext {
@@ -162,6 +168,7 @@ impl Engine {
             touched: BTreeSet::new(),
             records: Records::new(event_log, Instant::now()),
             counters: Counters::default(),
+            clock_at: Instant::now(),
             draining: None,
             qlog,
         })
@@ -183,6 +190,7 @@ impl Engine {
             sizes_unconfirmed: faults.sizes_unconfirmed,
             lag_grace_off: faults.lag_grace_off,
             window_across_epochs: false,
+            expired_delivered: faults.expired_delivered,
         });
         Ok(())
     }
@@ -283,9 +291,18 @@ impl Engine {
         }
     }
 
+    /// Follows the system's clock, which may be adjusted, now and then.
+    fn follow_clock(&mut self, now: Instant) {
+        if now >= self.clock_at {
+            self.clock_at = now + CLOCK_EVERY;
+            self.core.set_clock(Instant::now(), unix_now());
+        }
+    }
+
     /// Does everything that can be done now, for all connections that something happened to.
     async fn drive(&mut self, now: Instant) -> Result<(), Error> {
         self.shards.expire(now);
+        self.follow_clock(now);
         self.core.handle_timeout(now);
         self.send_flows(now).await;
         self.events(now)?;

@@ -346,6 +346,11 @@ impl Probe {
                 let (incarnation, seq) = (*incarnation, *seq);
                 self.handle.confirm(channel, Cursor { incarnation, seq });
             }
+            Event::Expired { channel, from, to } => {
+                let next = self.next.get_mut(channel).unwrap();
+                assert_eq!(*from, *next, "in the place of its updates");
+                *next = to + 1;
+            }
             Event::Gap { channel, from, to } => {
                 let next = self.next.get_mut(channel).unwrap();
                 assert_eq!(*from, *next, "a gap is in the place of its updates");

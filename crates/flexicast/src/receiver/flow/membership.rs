@@ -158,10 +158,21 @@ impl Grant {
     }
 
     /// Counts an update that was handed out. Returns whether it lies within the grant.
-    pub(super) fn consumed(&mut self, seq: u64, len: usize) -> bool {
+    pub(super) fn consumed(&mut self, seq: u64, bytes: u64) -> bool {
         let counts = seq >= self.anchor.seq;
         if counts {
-            self.consumed = self.consumed.saturating_add(len as u64);
+            self.consumed = self.consumed.saturating_add(bytes);
+        }
+        counts
+    }
+
+    /// Counts all bytes up to the end of an update, after it was passed over. Returns whether it
+    /// lies within the grant.
+    pub(super) fn passed(&mut self, seq: u64, offset: u64) -> bool {
+        let counts = seq >= self.anchor.seq;
+        if counts {
+            let bytes = offset.saturating_sub(self.anchor.offset);
+            self.consumed = self.consumed.max(bytes);
         }
         counts
     }
@@ -358,7 +369,7 @@ mod tests {
         });
         assert_eq!(grant.extend(), Some(100 + WINDOW));
         assert!(!grant.consumed(6, 1 << 30), "before the anchor");
-        assert!(grant.consumed(7, (WINDOW / 4) as usize - 1));
+        assert!(grant.consumed(7, WINDOW / 4 - 1));
         assert_eq!(grant.extend(), None);
         assert!(grant.consumed(8, 1));
         assert_eq!(grant.extend(), Some(100 + WINDOW / 4 + WINDOW));

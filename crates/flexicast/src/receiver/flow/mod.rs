@@ -141,11 +141,24 @@ impl Flow {
         self.invalid.clear(cleared);
     }
 
-    /// Counts bytes of an update that was handed out, so that the flow may send further.
-    pub(super) fn consumed(&mut self, seq: u64, len: usize, out: &mut Zeroizing<Vec<u8>>) {
-        if let Some(grant) = self.membership.grant()
-            && grant.consumed(seq, len)
-        {
+    /// Counts bytes of updates that were handed out or passed over, so that the flow may send on.
+    /// `end` is the last end of expired updates up to there, as the source said it.
+    pub(super) fn consumed(
+        &mut self,
+        seq: u64,
+        bytes: u64,
+        end: Option<(u64, u64)>,
+        out: &mut Zeroizing<Vec<u8>>,
+    ) {
+        let Some(grant) = self.membership.grant() else {
+            return;
+        };
+        let before = end.filter(|(last, _)| *last < seq);
+        let mut counts = before.is_some_and(|(last, offset)| grant.passed(last, offset));
+        counts |= grant.consumed(seq, bytes);
+        let at = end.filter(|(last, _)| *last == seq);
+        counts |= at.is_some_and(|(last, offset)| grant.passed(last, offset));
+        if counts {
             self.extend_window(out);
         }
     }

@@ -153,6 +153,9 @@ impl FlowDriver<'_> {
                     let range = offset..offset + data.len() as u64;
                     self.channel.merge.accepts(seq, range, fin)
                 }
+                Frame::StreamSignature { seq, .. } if self.flow.signs_streams() => {
+                    self.channel.merge.accepts(seq, 0..0, false)
+                }
                 Frame::Repair { .. } => return None,
                 _ => true,
             };

@@ -25,6 +25,8 @@ use uuid::Uuid;
 
 pub const CHANNEL: &str = "lore";
 pub const INCARNATION: Uuid = Uuid::from_u128(42);
+/// Unix time of a lab's start.
+pub const UNIX: Duration = Duration::from_secs(1_800_000_000);
 
 #[derive(Debug)]
 enum Event {
@@ -67,6 +69,10 @@ pub struct Node {
     /// The last link to the receiver, if it is slower than the others.
     pub bottleneck: Option<Bottleneck>,
     pub got: Vec<(u64, Via, Duration)>,
+    /// Updates with a deadline that were handed out as soon as they were whole.
+    pub live: Vec<(u64, Duration)>,
+    /// Updates that were passed over because they had expired.
+    pub expired: Vec<u64>,
     pub moves: Vec<(Duration, Rung, Cause)>,
     /// Rungs that do not hold, its rung meanwhile, and the causes.
     pub explained: Vec<(Duration, Rung, Rung, Cause)>,
@@ -204,6 +210,10 @@ pub struct Lab {
     pub tolerates_forgery: bool,
     /// The source is of a version that does not know NEED.
     pub old_source: bool,
+    /// Lifetime of the updates that are published, which need a signer.
+    pub lifetime: Option<Duration>,
+    /// Whether receivers that are added from now on keep deadlines.
+    pub deadlines: bool,
     /// Key that signs the updates that are published.
     pub signer: Option<Signer>,
     pub lineage: Vec<Era>,
@@ -221,11 +231,16 @@ pub struct Lab {
 
 /// Returns an update of the channel as a holder of this key signs it.
 pub fn signed(signer: &Signer, seq: u64, content: &[u8]) -> Vec<u8> {
+    signed_until(signer, seq, content, 0)
+}
+
+/// Returns the same with a deadline in Unix ms; 0 for none.
+pub fn signed_until(signer: &Signer, seq: u64, content: &[u8], deadline_ms: u64) -> Vec<u8> {
     let statement = Statement {
         channel: CHANNEL,
         incarnation: INCARNATION,
         seq,
-        deadline_ms: 0,
+        deadline_ms,
     };
     signer
         .sign(&statement, &[seq as u8; SALT_LEN], content)
@@ -314,6 +329,8 @@ impl Lab {
             hostile: false,
             tolerates_forgery: false,
             old_source: false,
+            lifetime: None,
+            deadlines: true,
             signer: None,
             lineage: Vec::new(),
             drops: None,
@@ -345,6 +362,7 @@ impl Lab {
         config.packet_authentication = self.authenticates;
         config.fec = self.rebuilds;
         config.feedback = self.feedback.on;
+        config.deadlines = self.deadlines;
         let node = Node {
             core: Receiver::new(config),
             connected: false,
@@ -357,6 +375,8 @@ impl Lab {
             max_payload: None,
             bottleneck: None,
             got: Vec::new(),
+            live: Vec::new(),
+            expired: Vec::new(),
             moves: Vec::new(),
             explained: Vec::new(),
             said: Vec::new(),
@@ -441,13 +461,22 @@ impl Lab {
         let seq = self.store.len() as u64 + 1;
         let mut bytes = Self::content(seq, len);
         if let Some(signer) = &self.signer {
-            bytes = signed(signer, seq, &bytes);
+            let lifetime = self.lifetime.map(|lifetime| self.elapsed() + lifetime);
+            let deadline_ms = lifetime.map_or(0, |at| (UNIX + at).as_millis() as u64);
+            bytes = signed_until(signer, seq, &bytes, deadline_ms);
         }
         let bytes = Bytes::from(bytes);
         self.store.push(bytes.clone());
         self.published.push(self.elapsed());
         self.source.publish(0, seq, bytes);
         self.pump();
+    }
+
+    /// The unicast paths together have this rate. Before any receiver connects.
+    pub fn limit_unicast(&mut self, seed: u64, bits_per_s: u64) {
+        let mut config = source_config(seed, 0, self.config.clone());
+        config.unicast_rate = Some(bits_per_s);
+        self.source = Source::new(config).unwrap();
     }
 
     /// The source offers copies of the flow's packets, which get lost here. Before any receiver
@@ -522,6 +551,12 @@ impl Lab {
         let lineage = Lineage::new(self.lineage.clone()).unwrap();
         assert!(self.source.set_lineage(0, lineage));
         self.pump();
+    }
+
+    /// The source keeps deadlines: it knows the time. Before any receiver connects.
+    pub fn keep_deadlines(&mut self, lifetime: Duration) {
+        self.source.set_clock(self.start, UNIX);
+        self.lifetime = Some(lifetime);
     }
 
     /// The bytes of an update that is stored or will be.

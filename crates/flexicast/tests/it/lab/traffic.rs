@@ -234,11 +234,29 @@ impl Lab {
         let life = node.life;
         let mut busy = false;
         let mut up = Vec::new();
-        while let Some((channel, incarnation, update)) = node.core.poll_update() {
-            let Output::Update(update) = update else {
-                panic!("{update:?}: nothing is gone in these tests");
-            };
+        while let Some((.., update)) = node.core.poll_live(now) {
             busy = true;
+            assert_eq!(
+                self.store.get(update.seq as usize - 1),
+                Some(&update.encoded)
+            );
+            node.live.push((update.seq, elapsed));
+        }
+        while let Some((channel, incarnation, update)) = node.core.poll_update() {
+            busy = true;
+            let update = match update {
+                Output::Update(update) => update,
+                Output::Expired { from, to, .. } => {
+                    node.expired.extend(from..=to);
+                    let cursor = Cursor {
+                        incarnation,
+                        seq: to,
+                    };
+                    node.core.confirm(CHANNEL, cursor, now);
+                    continue;
+                }
+                Output::Gap { .. } => panic!("{update:?}: nothing is gone in these tests"),
+            };
             assert_eq!((channel, incarnation), (CHANNEL, INCARNATION));
             let stored = self.store.get(update.seq as usize - 1);
             if self.tolerates_forgery && stored != Some(&update.encoded) {

@@ -63,6 +63,55 @@ async fn gaps_and_restarted_numbering_are_announced() {
     assert_eq!(stream.next().await.0, "resync");
 }
 
+/// An update with a deadline comes as soon as it is whole, and again in order; the client's
+/// position moves only then. What expired is passed over.
+#[tokio::test(flavor = "multi_thread")]
+async fn updates_with_a_deadline_come_at_once() {
+    let mut bench = Bench::start(&["lore", "net.x"]).await;
+    bench.put("lore", 1..=2);
+    let mut stream = bench.listen("/events?channel=lore", None).await;
+    assert_eq!(stream.id, Some(id(2)));
+    for (channel, seq, expires_at) in [
+        ("net.x", 9, None),
+        ("lore", 4, Some(Instant::now())),
+        ("lore", 5, None),
+    ] {
+        bench.board.apply(&Event::Live {
+            channel: channel.into(),
+            incarnation: incarnation(),
+            seq,
+            encoded: encoded(seq),
+            via: flexicast::Via::Flow,
+            deadline_ms: 1_800_000_000_000,
+            expires_at,
+        });
+    }
+    let (kind, event) = stream.next().await;
+    assert_eq!((kind.as_str(), &event["id"]), ("live", &Value::from(id(5))));
+    assert_eq!(event["data"]["id"], "urn:5");
+    assert_eq!(stream.id, Some(id(2)), "the position stays");
+    bench
+        .files("lore")
+        .miss(incarnation(), 3, 4, Missing::Expired);
+    bench.put("lore", [5]);
+    let (kind, expired) = stream.next().await;
+    assert_eq!(
+        (kind.as_str(), &expired["from"], &expired["to"]),
+        ("expired", &3.into(), &4.into())
+    );
+    assert_eq!(stream.id, Some(id(4)));
+    assert_eq!(stream.seqs(1).await, [5]);
+    // A client that was away gets the same from the journal, but for what is over.
+    let mut stream = bench
+        .listen(
+            "/events",
+            Some(&format!("lore:{}", id(2).replace('/', ":"))),
+        )
+        .await;
+    assert_eq!(stream.next().await.0, "expired");
+    assert_eq!(stream.seqs(1).await, [5]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_position_is_announced_and_kept_updates_follow() {
     let limits = Limits {

@@ -113,6 +113,21 @@ async fn a_channel_that_cannot_be_written_does_not_stop_the_others() {
         "although the other one works"
     );
     assert!(asking.is_empty(), "it cannot be written yet");
+    let mut shown = board.live();
+    let live = Event::Live {
+        channel: LORE.into(),
+        incarnation: incarnation(),
+        seq: 61,
+        encoded: encoded(61),
+        via: Via::Flow,
+        deadline_ms: 1_800_000_000_000,
+        expires_at: None,
+    };
+    first.send(live).await.unwrap();
+    tokio::time::timeout(patience, shown.ready())
+        .await
+        .expect("what would be late otherwise is shown");
+    assert_eq!(shown.take()[0].seq, 61);
     bad.fail(Step::Journal, 0);
     let (cursors, second) = tokio::time::timeout(patience, asking.recv())
         .await

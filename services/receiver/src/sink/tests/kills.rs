@@ -83,7 +83,13 @@ impl Source {
             }
         };
         if next <= self.gone {
-            items.push(item(self.gone, ItemKind::Gap { from: next }));
+            items.push(item(
+                self.gone,
+                ItemKind::Gap {
+                    from: next,
+                    why: Missing::Gone,
+                },
+            ));
             next = self.gone + 1;
         }
         items.extend((next..=self.head()).map(|seq| {

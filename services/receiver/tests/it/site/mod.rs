@@ -90,6 +90,8 @@ pub struct Site {
     pub groups: Vec<FlowEndpoint>,
     /// Key of the first channel, and its first signed update.
     signing: Option<(Signer, u64)>,
+    /// Time after which signed updates expire.
+    pub lifetime: Option<Duration>,
     running: Option<(SourceHandle, tokio::task::JoinHandle<()>)>,
     address: SocketAddr,
 }
@@ -120,6 +122,7 @@ impl Site {
             heartbeat: Duration::from_millis(600),
             groups: Vec::new(),
             signing: None,
+            lifetime: None,
             running: None,
             address: kit::ports::free(),
         };
@@ -269,11 +272,13 @@ impl Site {
         if let Some((signer, first)) = self.signing.as_ref().filter(|_| channel == LORE)
             && seq >= *first
         {
+            let deadline = self.lifetime.map(|lifetime| now + lifetime);
+            let deadline_ms = deadline.map_or(0, |at| at.as_millisecond() as u64);
             let statement = Statement {
                 channel,
                 incarnation,
                 seq,
-                deadline_ms: 0,
+                deadline_ms,
             };
             encoded = signer.sign(&statement, &[7; SALT_LEN], &encoded).unwrap();
         }

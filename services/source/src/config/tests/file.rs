@@ -30,6 +30,7 @@ fn channels_and_feeds() {
         private = true
         packet_authentication = "tags"
         fec = "proactive:2/20,reed-solomon"
+        deadline = "500ms"
         keep = "100000,30d"
         [[channel.feed]]
         url = "https://u:hidden@lore.example/all/new.atom#x"
@@ -57,6 +58,8 @@ fn channels_and_feeds() {
     };
     assert_eq!(lore.groups.to_string(), "232.9.9.9:4434,[ff3e::9]:4434");
     assert_eq!((lore.private, lore.rate_bps), (true, 5_000_000));
+    let deadlines = [lore, news].map(|channel| channel.deadline.millis());
+    assert_eq!(deadlines, [Some(500), None]);
     let packets = [lore, news].map(|channel| channel.packet_authentication);
     assert_eq!(
         packets,

@@ -304,7 +304,7 @@ fn further_channels_have_their_own_settings() {
         "--channel-spec",
         "bpf,group=239.1.1.1:9,[ff3e::9]:9,feed=http://b/ rust,feed=http://r/,group=",
         "--channel-spec",
-        "io,feed=http://i/,packet-authentication=tags,fec=proactive:1/20,xor,private",
+        "io,feed=http://i/,packet-authentication=tags,fec=proactive:1/20,xor,private,deadline=10s",
     ])
     .unwrap();
     let names: Vec<_> = config.channels.iter().map(|c| c.name.as_str()).collect();
@@ -317,6 +317,8 @@ fn further_channels_have_their_own_settings() {
     assert_eq!(packets, ["none", "none", "tags"]);
     let fec = [first, net, io].map(|c| c.fec.as_str());
     assert_eq!(fec, ["adaptive", "adaptive", "proactive:1/20,xor"]);
+    let deadlines = [first, net, io].map(|c| c.deadline.millis());
+    assert_eq!(deadlines, [None, None, Some(10_000)]);
     assert_eq!((first.rate_bps, net.rate_bps), (10_000_000, 5_000_000));
     assert_eq!(net.feeds[0].address.shown, "https://example.org/a,b?x=1,2");
     let groups = |c: &ChannelSettings| {

@@ -55,6 +55,7 @@ fn settings(url: String) -> IngestSettings {
         incarnation: Uuid::nil(),
         fence: None,
         signer: None,
+        deadline_ms: Arc::default(),
         feed: FeedSettings {
             address: url.clone(),
             url: url.clone(),

@@ -21,12 +21,13 @@ pub fn changes_are_audited(site: &Site) {
     site.json(&["feed", "import", list, "--into", "noted", "--dry-run"]);
     site.json(&["feed", "import", list, "--into", "noted"]);
     site.json(&["channel", "set", "noted", "--rate", "5M"]);
+    site.json(&["channel", "set", "noted", "--deadline", "none"]);
     site.json(&["channel", "list"]);
     site.json(&["channel", "remove", "noted", "--yes"]);
     let lines = tokio::runtime::Runtime::new().unwrap().block_on(async {
         let opened = site.open().await;
         let filter = store::AuditFilter {
-            limit: 9,
+            limit: 10,
             ..store::AuditFilter::default()
         };
         let lines = opened.audit_log().list(&filter).await.unwrap();
@@ -49,6 +50,7 @@ pub fn changes_are_audited(site: &Site) {
             ("receiver.remove", "unknown"),
             ("feed.import", list),
             ("channel.edit", "noted"),
+            ("channel.edit", "noted"),
             ("channel.remove", "noted"),
         ]
     );
@@ -64,6 +66,8 @@ pub fn changes_are_audited(site: &Site) {
             _ => assert_eq!(done.outcome, "ok"),
         }
     }
-    let edit = &lines[1].done.detail;
-    assert!(edit.contains("\"rate_bps\":5000000"), "{edit}");
+    let [log, rate] = [1, 2].map(|at| &lines[at].done.detail);
+    assert!(rate.contains("\"rate_bps\":5000000"), "{rate}");
+    assert!(rate.contains("\"deadline_ms\":null"), "{rate}");
+    assert!(log.contains("\"deadline_ms\":\"none\""), "{log}");
 }

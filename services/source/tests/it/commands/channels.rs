@@ -21,6 +21,7 @@ pub fn channels(site: &Site) {
         [
             "active",
             "created_ms",
+            "deadline_ms",
             "fec",
             "feeds",
             "first",
