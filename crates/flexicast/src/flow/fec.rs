@@ -54,8 +54,10 @@ impl FlowSender {
             });
             fec.demand().update(losses, now);
         }
-        let room = limit - HEADER_LEN - RESERVE;
-        if !fec.is_on(now) || room > MAX_PACKET {
+        // Packets of a network with tiny ones have no room, and jumbo frames fit no symbol.
+        let room = limit.saturating_sub(HEADER_LEN + RESERVE);
+        let is_possible = (RESERVE..=MAX_PACKET).contains(&room);
+        if !is_possible || !fec.is_on(now) {
             fec.stop();
             return None;
         }
