@@ -90,18 +90,21 @@ impl Decoder {
     /// least twice as many packets are held.
     #[must_use]
     pub fn new(span: usize, first: u64) -> Self {
-        Self::with_kernel(span, first, Kernel::detect())
-    }
-
-    pub(crate) fn with_kernel(span: usize, first: u64, kernel: Kernel) -> Self {
         let span = span.clamp(1, MAX_SPAN);
         Decoder {
             span,
             first,
             held: Ring::new(2 * span),
-            system: System::new(kernel),
+            system: System::new(Kernel::detect()),
             events: VecDeque::new(),
         }
+    }
+
+    /// Sets the instructions by which symbols are multiplied, the fastest by default.
+    #[must_use]
+    pub fn with_kernel(mut self, kernel: Kernel) -> Self {
+        self.system.kernel = kernel;
+        self
     }
 
     /// Begins another key epoch with packet number `first`: drops everything held, and refuses

@@ -28,7 +28,7 @@ pub struct Encoder {
     scheme: Scheme,
     density: u8,
     span: usize,
-    pub(crate) kernel: Kernel,
+    kernel: Kernel,
     packets: Ring,
     /// Packet number behind the last packet.
     next: u64,
@@ -71,6 +71,12 @@ impl Encoder {
             self.density = density;
         }
         self
+    }
+
+    /// Sets the instructions by which symbols are multiplied, the fastest by default.
+    #[must_use]
+    pub fn with_kernel(self, kernel: Kernel) -> Self {
+        Encoder { kernel, ..self }
     }
 
     /// Adds a packet by its plaintext; packets that its number leaves behind go. Packet numbers

@@ -44,7 +44,7 @@ pub(crate) fn bytes_of_mut(blocks: &mut [Block]) -> &mut [u8] {
 /// Instructions by which symbols are multiplied. All give the same bytes. A value other than
 /// [`Kernel::PORTABLE`] is proof that the processor has them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Kernel(Instructions);
+pub struct Kernel(Instructions);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Instructions {
@@ -62,10 +62,11 @@ enum Instructions {
 }
 
 impl Kernel {
-    pub(crate) const PORTABLE: Self = Kernel(Instructions::Portable);
+    /// No instructions beyond those that programs are compiled for.
+    pub const PORTABLE: Self = Kernel(Instructions::Portable);
 
     /// Returns the kernels that this processor can run, the fastest last.
-    pub(crate) fn available() -> impl Iterator<Item = Self> {
+    pub fn available() -> impl Iterator<Item = Self> {
         let found = [
             Some(Instructions::Portable),
             #[cfg(target_arch = "x86_64")]
@@ -85,8 +86,27 @@ impl Kernel {
     }
 
     /// Returns the fastest kernel of this processor.
-    pub(crate) fn detect() -> Self {
+    #[must_use]
+    pub fn detect() -> Self {
         Self::available().last().unwrap_or(Self::PORTABLE)
+    }
+
+    /// Returns the name of the instructions.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self.0 {
+            Instructions::Portable => "portable",
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Ssse3 => "SSSE3",
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Avx2 => "AVX2",
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Gfni => "GFNI, AVX2",
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Gfni512 => "GFNI, AVX-512",
+            #[cfg(target_arch = "aarch64")]
+            Instructions::Neon => "NEON",
+        }
     }
 
     /// Adds each term to `sum`, as far as it reaches.

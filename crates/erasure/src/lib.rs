@@ -51,6 +51,7 @@ mod tinymt;
 pub use code::{Code, DENSE, Parameters, ReedSolomon, Rlc, Scheme, Xor};
 pub use decoder::{Decoder, Event, Gain, Intake, RepairError};
 pub use encoder::{Encoder, SourceError};
+pub use kernel::Kernel;
 pub use repair::{HeaderError, RepairHeader, Window};
 
 /// Maximum length of a symbol in bytes, with the 2 bytes of the packet's length.

@@ -7,7 +7,8 @@
 //! promise breaks it every time: [`Violation`] prints the line that reproduces it.
 //!
 //! Apart from that are [`rate`], a rate controller alone with a thousand receivers, [`crowd`], a
-//! source's state machine with up to a million, and [`fec`], a flow with repair symbols.
+//! source's state machine with up to a million, [`fec`], a flow with repair symbols, and
+//! [`mcquic`], the experiments of a paper.
 //!
 //! `flexicast` is real: its source and receivers, with real packets and keys. QUIC is modelled (its
 //! promises about streams and datagrams, not its packets), and so are the network, the store and
@@ -20,7 +21,9 @@ pub mod crowd;
 mod fault;
 pub mod fec;
 mod flow_out;
+mod gilbert_elliott;
 mod link;
+pub mod mcquic;
 mod network;
 mod node;
 mod origin;
@@ -40,11 +43,13 @@ mod violation;
 mod wake;
 mod watch;
 mod world;
+pub mod wsp;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 pub use fault::Fault;
+pub use gilbert_elliott::GilbertElliott;
 pub use link::{Loss, Quality};
 pub use script::{Act, ChannelPlan, ReceiverPlan, Script};
 pub use violation::{Promise, Violation};

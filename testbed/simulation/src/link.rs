@@ -5,21 +5,15 @@ use std::time::{Duration, Instant};
 use rand::RngExt;
 use rand::rngs::SmallRng;
 
+use crate::gilbert_elliott::GilbertElliott;
+
 /// Loss model of a path.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Loss {
     /// Each by itself, with this probability.
     Uniform(f64),
-    /// In bursts: a Markov chain of a good and a bad state, looked at once per datagram
-    /// (Gilbert–Elliott).
-    Bursts {
-        /// The probability to go from good to bad.
-        worsens: f64,
-        /// The probability to go from bad to good.
-        recovers: f64,
-        /// The probability of a loss in the bad state; in the good one there is none.
-        loses: f64,
-    },
+    /// In bursts.
+    GilbertElliott(GilbertElliott),
 }
 
 impl Loss {
@@ -105,15 +99,7 @@ impl Link {
         match self.quality.loss {
             Loss::Uniform(0.0) => false,
             Loss::Uniform(p) => rng.random_bool(p),
-            Loss::Bursts {
-                worsens,
-                recovers,
-                loses,
-            } => {
-                let turns = if self.bad { recovers } else { worsens };
-                self.bad ^= rng.random_bool(turns);
-                self.bad && rng.random_bool(loses)
-            }
+            Loss::GilbertElliott(model) => model.loses(&mut self.bad, rng),
         }
     }
 }

@@ -7,6 +7,7 @@ use flexicast::fec::{FecConfig, FecPolicy, FecScheme};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
+use crate::gilbert_elliott::GilbertElliott;
 use crate::link::{Loss, Quality};
 use crate::script::{Act, ChannelPlan, ReceiverPlan, Script};
 use crate::store::Store;
@@ -257,11 +258,12 @@ fn quality(rng: &mut SmallRng, rough: f64) -> Quality {
     let loss = match rng.random_range(0..10) {
         0..4 => Loss::NONE,
         4..8 => Loss::Uniform(rng.random_range(0.001..0.2) * rough),
-        _ => Loss::Bursts {
-            worsens: rng.random_range(0.002..0.05) * rough,
-            recovers: rng.random_range(0.05..0.5),
-            loses: rng.random_range(0.5..1.0),
-        },
+        _ => Loss::GilbertElliott(GilbertElliott {
+            p: rng.random_range(0.002..0.05) * rough,
+            r: rng.random_range(0.05..0.5),
+            k: 1.0,
+            h: 1.0 - rng.random_range(0.5..1.0),
+        }),
     };
     Quality {
         delay: match rng.random_range(0..8) {

@@ -201,15 +201,14 @@ fn encoders_and_decoders_agree_on_all_kernels() {
     for scheme in Scheme::ALL {
         let mut expected = None;
         for kernel in Kernel::available() {
-            let mut encoder = encoder_of(scheme, &packets);
-            encoder.kernel = kernel;
+            let mut encoder = encoder_of(scheme, &packets).with_kernel(kernel);
             let repairs = repairs_of(&mut encoder, 1);
             assert_eq!(
                 *expected.get_or_insert(repairs.clone()),
                 repairs,
                 "{kernel:?}"
             );
-            let mut decoder = Decoder::with_kernel(64, 0, kernel);
+            let mut decoder = Decoder::new(64, 0).with_kernel(kernel);
             for (pn, packet) in packets.range(1..) {
                 decoder.on_packet(*pn, packet);
             }

@@ -216,22 +216,19 @@ impl Member {
         }
     }
 
-    /// Takes a part of an update, by whichever path. Returns whether it completes one that has lost
-    /// a packet.
-    pub(super) fn take(&mut self, piece: &StreamRange, len: u64) -> bool {
+    /// Takes a part of an update, by whichever path. Where it completes the update, returns whether
+    /// that has lost a packet.
+    pub(super) fn take(&mut self, piece: &StreamRange, len: u64) -> Option<bool> {
         while self.next <= piece.seq {
             self.partial.insert(self.next, RangeSet::new());
             self.next += 1;
         }
-        let Some(got) = self.partial.get_mut(&piece.seq) else {
-            return false;
-        };
+        let got = self.partial.get_mut(&piece.seq)?;
         got.insert(piece.range.start..piece.range.end.min(len));
-        let is_whole = got.contains_range(0..len);
-        if is_whole {
+        got.contains_range(0..len).then(|| {
             self.partial.remove(&piece.seq);
-        }
-        is_whole && self.hurt.remove(&piece.seq)
+            self.hurt.remove(&piece.seq)
+        })
     }
 
     /// Does not count what it has lost so far.

@@ -10,6 +10,7 @@
 mod figures;
 mod member;
 mod report;
+pub mod thesis;
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -131,27 +132,23 @@ struct Update {
 /// Something was rebuilt wrongly, or a member lacks updates at the end.
 pub fn play(plan: &FecPlan) -> Result<FecReport, FecFailure> {
     let mut simulation = Simulation::new(plan)?;
-    let every = plan.traffic.every.as_millis().max(1) as u64;
-    let last = every * plan.traffic.bursts + SETTLES.as_millis() as u64;
-    let mut bursts = 0;
-    for tick in 0..last {
-        simulation.tick = tick;
-        if TICK * tick as u32 == plan.warm_up {
-            simulation.begin_counting();
-        }
-        if tick % every == 0 && bursts < plan.traffic.bursts {
-            bursts += 1;
-            simulation.publish();
-        }
-        simulation.advance()?;
-    }
+    simulation.run()?;
     // A low rate, and losses of the last packets.
-    let patience = last + 120_000;
+    let patience = simulation.tick + 120_000;
     while simulation.is_behind() && simulation.tick < patience {
         simulation.tick += 1;
         simulation.advance()?;
     }
-    simulation.finish()
+    if simulation.is_behind() {
+        return Err(failed("some members lack updates"));
+    }
+    Ok(simulation.finish())
+}
+
+/// Returns the tick at which a burst is published, with this time between two of them.
+fn tick_of_burst(burst: u64, every: Duration) -> u64 {
+    let every = every.max(TICK).as_nanos();
+    (every * u128::from(burst)).div_ceil(TICK.as_nanos()) as u64
 }
 
 struct Simulation {
@@ -169,6 +166,10 @@ struct Simulation {
     acks_due: Agenda<usize>,
     acks: Agenda<(usize, PathAck)>,
     repairs: Agenda<(usize, StreamRange)>,
+    /// Whether repairs by unicast reach the members.
+    is_repaired: bool,
+    /// Ticks at which each member had the whole of each update, if these are wanted.
+    arrived: Option<Vec<Vec<Option<u64>>>>,
     rng: SmallRng,
     report: FecReport,
 }
@@ -228,9 +229,30 @@ impl Simulation {
             acks_due: Agenda::new(ahead),
             acks: Agenda::new(ahead),
             repairs: Agenda::new(ahead),
+            is_repaired: true,
+            arrived: None,
             rng: SmallRng::seed_from_u64(plan.seed),
             report: FecReport::default(),
         })
+    }
+
+    /// Publishes everything, and goes on until the last of it has settled.
+    fn run(&mut self) -> Result<(), FecFailure> {
+        let Traffic { bursts, every, .. } = self.plan.traffic;
+        let last = tick_of_burst(bursts, every) + SETTLES.as_millis() as u64;
+        let mut published = 0;
+        for tick in 0..last {
+            self.tick = tick;
+            if TICK * tick as u32 == self.plan.warm_up {
+                self.begin_counting();
+            }
+            if published < bursts && tick == tick_of_burst(published, every) {
+                published += 1;
+                self.publish();
+            }
+            self.advance()?;
+        }
+        Ok(())
     }
 
     fn begin_counting(&mut self) {
@@ -409,10 +431,20 @@ impl Simulation {
             return;
         };
         let member = &mut self.members[index];
-        let is_late = member.take(piece, update.bytes.len() as u64);
+        let Some(is_late) = member.take(piece, update.bytes.len() as u64) else {
+            return;
+        };
         if is_late {
             let arrival = update.sent_at + member.one_way().as_millis() as u64;
             self.report.delays.add(self.tick.saturating_sub(arrival));
+        }
+        let arrived = self.arrived.as_mut().and_then(|all| all.get_mut(index));
+        if let Some(arrived) = arrived {
+            let at = piece.seq as usize - 1;
+            if arrived.len() <= at {
+                arrived.resize(at + 1, None);
+            }
+            arrived[at] = Some(self.tick);
         }
     }
 
@@ -484,6 +516,9 @@ impl Simulation {
         self.report.repair_bytes += bytes + packets * UNICAST_OVERHEAD;
         self.report.needless += u64::from(member.has(&range));
         member.note_repaired(&range);
+        if !self.is_repaired {
+            return;
+        }
         let tick = self.tick + member.one_way().as_millis().max(1) as u64;
         self.repairs.push(tick, (index, range));
     }
@@ -494,14 +529,11 @@ impl Simulation {
         members.any(|member| member.is_member && member.cursor() < head)
     }
 
-    fn finish(mut self) -> Result<FecReport, FecFailure> {
-        if self.is_behind() {
-            return Err(failed("some members lack updates"));
-        }
+    fn finish(mut self) -> FecReport {
         for member in &mut self.members {
             member.finish(&mut self.report);
         }
         self.report.time = TICK * self.tick as u32;
-        Ok(self.report)
+        self.report
     }
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use flexicast::fec::{FecConfig, FecPolicy, FecScheme};
 use flexicast::flow::RateControl;
-use simulation::Loss;
 use simulation::fec::*;
+use simulation::{GilbertElliott, Loss};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -70,11 +70,12 @@ fn a_symbol_behind_each_burst_comes_before_a_repair() {
 /// Each policy and scheme saves repairs of each kind of loss, by the same path.
 #[test]
 fn every_kind_of_loss_is_rebuilt() {
-    let bursts = Loss::Bursts {
-        worsens: 0.01,
-        recovers: 0.4,
-        loses: 0.8,
-    };
+    let bursts = Loss::GilbertElliott(GilbertElliott {
+        p: 0.01,
+        r: 0.4,
+        k: 1.0,
+        h: 0.2,
+    });
     let losses = [
         (Loss::Uniform(0.02), Loss::NONE),
         (bursts, Loss::NONE),

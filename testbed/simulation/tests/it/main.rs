@@ -3,6 +3,8 @@
 
 mod crowd;
 mod fec;
+mod mcquic;
 mod rate;
 mod sabotage;
 mod seeds;
+mod thesis;

@@ -72,7 +72,12 @@ pub fn measure(figures: &mut Figures) -> Result<()> {
 }
 
 /// Returns the nanoseconds of a piece of work: the least of several runs.
-fn fastest(mut work: impl FnMut()) -> f64 {
+fn fastest(work: impl FnMut()) -> f64 {
+    fastest_of(RUNS, work)
+}
+
+/// Returns the nanoseconds of a piece of work: the least of so many runs.
+pub fn fastest_of(runs: usize, mut work: impl FnMut()) -> f64 {
     let begun = Instant::now();
     work();
     let times = (RUN.as_nanos() / begun.elapsed().as_nanos().max(1)).clamp(1, 100_000) as u32;
@@ -81,13 +86,18 @@ fn fastest(mut work: impl FnMut()) -> f64 {
         (0..times).for_each(|_| work());
         begun.elapsed().as_secs_f64() * 1e9 / f64::from(times)
     };
-    (0..RUNS).map(run).fold(f64::INFINITY, f64::min)
+    (0..runs).map(run).fold(f64::INFINITY, f64::min)
 }
 
 fn packets(count: usize) -> Vec<Vec<u8>> {
+    packets_of(count, PACKET)
+}
+
+/// Returns so many different packets of so many bytes.
+pub fn packets_of(count: usize, len: usize) -> Vec<Vec<u8>> {
     let byte = |i: usize| (i.wrapping_mul(2_654_435_761) >> 11) as u8;
     (0..count)
-        .map(|n| (0..PACKET).map(|i| byte(n * PACKET + i)).collect())
+        .map(|n| (0..len).map(|i| byte(n * len + i)).collect())
         .collect()
 }
 

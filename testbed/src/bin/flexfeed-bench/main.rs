@@ -23,6 +23,7 @@ mod idle;
 mod intake;
 mod ladder;
 mod latency;
+mod mcquic;
 mod network;
 mod pair;
 mod parcel;
@@ -56,7 +57,8 @@ struct Arguments {
     #[arg(default_value = "")]
     prefix: String,
     /// Measure what this folder's benchmarks.md has tables and charts of, and rewrite those; the
-    /// prefix selects them: million, goodput, failures, authentication
+    /// prefix selects them: million, goodput, failures, authentication, codes, losses,
+    /// mcquic-video, mcquic-file
     #[arg(long, value_name = "FOLDER")]
     plots: Option<PathBuf>,
     /// Draw the last results of --plots again
@@ -94,6 +96,7 @@ fn main() -> ExitCode {
         &crowd::NAMES,
         &fec::NAMES,
         &fec_flow::NAMES,
+        &mcquic::NAMES,
         &reading::NAMES,
         &intake::NAMES,
         &auth::NAMES,
@@ -132,6 +135,7 @@ fn main() -> ExitCode {
     let crowd = crowd::measure(&mut figures);
     let fec = fec::measure(&mut figures);
     let fec_flow = fec_flow::measure(&mut figures);
+    let mcquic = mcquic::measure(&mut figures);
     let relay = relay::measure(&mut figures);
     let gateway = gateway::measure(&mut figures);
     let console = console::measure(&mut figures);
@@ -159,6 +163,7 @@ fn main() -> ExitCode {
         crowd,
         fec,
         fec_flow,
+        mcquic,
         relay,
         gateway,
         console,

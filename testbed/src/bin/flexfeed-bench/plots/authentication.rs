@@ -135,7 +135,8 @@ pub fn publish(points: &[Point], document: &mut Document) -> Result<()> {
     document.set_table("authentication", &rows(points))
 }
 
-fn ours(name: &str, colour: usize, points: Vec<(f64, f64)>) -> Line {
+/// A line of what was measured here.
+pub(super) fn ours(name: &str, colour: usize, points: Vec<(f64, f64)>) -> Line {
     Line {
         name: name.to_owned(),
         colour,
@@ -145,7 +146,8 @@ fn ours(name: &str, colour: usize, points: Vec<(f64, f64)>) -> Line {
     }
 }
 
-fn paper(name: &str, colour: usize, points: &[(f64, f64)]) -> Line {
+/// A line of what the paper says.
+pub(super) fn paper(name: &str, colour: usize, points: &[(f64, f64)]) -> Line {
     Line {
         name: format!("paper, {name}"),
         colour,

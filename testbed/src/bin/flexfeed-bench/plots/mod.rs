@@ -7,7 +7,12 @@ mod chart;
 mod document;
 mod failures;
 mod goodput;
+mod mcquic_file;
+mod mcquic_video;
 mod million;
+mod parallel;
+mod thesis_codes;
+mod thesis_losses;
 
 use std::path::{Path, PathBuf};
 
@@ -19,7 +24,16 @@ use serde::de::DeserializeOwned;
 use crate::figures::target;
 
 /// Names of the charts.
-const NAMES: [&str; 4] = ["million", "goodput", "failures", "authentication"];
+const NAMES: [&str; 8] = [
+    "million",
+    "goodput",
+    "failures",
+    "authentication",
+    "codes",
+    "losses",
+    "mcquic-video",
+    "mcquic-file",
+];
 
 /// Measures, draws and writes what begins with `prefix`.
 ///
@@ -48,6 +62,22 @@ pub fn run(docs: &Path, prefix: &str, redraw: bool) -> Result<()> {
     if wanted("authentication") {
         let points = kept("authentication", redraw, authentication::measure)?;
         authentication::publish(&points, &mut document)?;
+    }
+    if wanted("codes") {
+        let times = kept("codes", redraw, thesis_codes::measure)?;
+        thesis_codes::publish(&times, &mut document)?;
+    }
+    if wanted("losses") {
+        let results = kept("losses", redraw, thesis_losses::measure)?;
+        thesis_losses::publish(&results, &mut document)?;
+    }
+    if wanted("mcquic-video") {
+        let points = kept("mcquic-video", redraw, mcquic_video::measure)?;
+        mcquic_video::publish(&points, &mut document)?;
+    }
+    if wanted("mcquic-file") {
+        let points = kept("mcquic-file", redraw, mcquic_file::measure)?;
+        mcquic_file::publish(&points, &mut document)?;
     }
     Ok(())
 }

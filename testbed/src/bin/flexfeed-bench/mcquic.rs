@@ -1,0 +1,39 @@
+//! Experiments of the MCQUIC paper in virtual time, of which figures are taken.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use flexicast::fec::FecConfig;
+use simulation::mcquic::{FILE, file_transfer};
+
+use crate::figures::Figures;
+
+/// All figures of this file.
+pub const NAMES: [&str; 1] = ["mcquic_fig12_ratio_et200"];
+
+/// Loss on the links to the leaves, and expiration timer.
+const LOSS: f64 = 0.05;
+const LIFETIME: Duration = Duration::from_millis(200);
+const SEEDS: [u64; 2] = [1, 2];
+
+/// Measures what is asked for.
+///
+/// # Errors
+/// When an update is neither delivered nor expired.
+pub fn measure(figures: &mut Figures) -> Result<()> {
+    if !figures.wants(&NAMES) {
+        return Ok(());
+    }
+    let mut sum = 0.0;
+    for seed in SEEDS {
+        let fec = Some(FecConfig::default());
+        let report = file_transfer(FILE, LOSS, LIFETIME, fec, seed)?;
+        eprintln!(
+            "seed {seed}: {} of {} receivers have all of {} updates, {} expired; {} repairs",
+            report.complete, report.receivers, report.updates, report.expired, report.repairs
+        );
+        sum += report.ratio();
+    }
+    figures.take(NAMES[0], sum / SEEDS.len() as f64, "ratio");
+    Ok(())
+}
