@@ -11,13 +11,13 @@ use crate::scenario::{
     a_thousand_receivers_get_every_update, addresses_change, all_families_and_any_source,
     an_hour_of_a_busy_archive, an_overloaded_source_blames_no_member,
     away_for_thousands_of_updates, crashes_lose_nothing_and_repeat_nothing, dual_stack,
-    flapping_backs_off, forged_and_flooding_requests_get_nothing,
+    either_leg_is_lost, flapping_backs_off, forged_and_flooding_requests_get_nothing,
     forgeries_of_authenticated_packets_have_no_effect, half_of_the_members_lose_multicast,
-    ipv6_only, links_fail_in_turn, loss_is_rebuilt, loss_is_repaired, nat_rebinding,
-    older_receivers_are_served, one_narrow_path_decides_the_packet_size, receivers_come_and_go,
-    relay_beside_the_source, relays_fail_in_turn, relays_fail_to_copies,
-    the_console_shows_the_real_rungs, three_behind_one_address, translations_change,
-    tunnels_end_and_are_limited, works_with_others,
+    ipv6_only, links_fail_in_turn, loss_is_rebuilt, loss_is_repaired,
+    messages_reach_all_who_are_there, nat_rebinding, older_receivers_are_served,
+    one_narrow_path_decides_the_packet_size, receivers_come_and_go, relay_beside_the_source,
+    relays_fail_in_turn, relays_fail_to_copies, the_console_shows_the_real_rungs,
+    three_behind_one_address, translations_change, tunnels_end_and_are_limited, works_with_others,
 };
 use crate::tunnel::Peer;
 
@@ -34,7 +34,7 @@ struct Claim {
 }
 
 /// Every promise at least once; every scenario of a network of another kind at least once.
-const CLAIMS: [Claim; 46] = [
+const CLAIMS: [Claim; 49] = [
     // While a return is held back, a receiver gets every update by both paths.
     Claim {
         fault: Fault::DedupeOff,
@@ -328,6 +328,25 @@ const CLAIMS: [Claim; 46] = [
         name: "li: a live channel",
         scenario: a_live_channel_delivers_nothing_late,
         reasons: &["delivered late"],
+    },
+    Claim {
+        fault: Fault::LegsUnmerged,
+        name: "ht: two legs",
+        scenario: either_leg_is_lost,
+        reasons: &["came by", "fell back"],
+    },
+    Claim {
+        fault: Fault::MessageCopiesOff,
+        name: "ms: messages",
+        scenario: messages_reach_all_who_are_there,
+        reasons: &["r3 got 0 of"],
+    },
+    // Nothing publishes messages there but the forger.
+    Claim {
+        fault: Fault::MessageCheckOff,
+        name: "fo: a forging member",
+        scenario: a_member_forges_and_nobody_believes_it,
+        reasons: &["forged messages"],
     },
     Claim {
         fault: Fault::FlowLeaves,

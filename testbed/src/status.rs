@@ -34,6 +34,9 @@ pub struct ReceiverChannel {
     pub channel: String,
     /// `multicast`, `unicast`, …
     pub rung: String,
+    /// Legs of a receiver with two.
+    #[serde(default)]
+    pub legs: Vec<Leg>,
     /// The last contiguous update that the outputs hold.
     pub cursor: u64,
     /// The source's last update, as far as known.
@@ -62,10 +65,31 @@ pub struct ReceiverChannel {
     /// Packets and headers of the flow that the source did not sign.
     #[serde(default)]
     pub forged: u64,
+    /// Messages that were handed on; 0 at a receiver of an earlier version.
+    #[serde(default)]
+    pub messages: MessageCounts,
     /// Updates that were gone for good at the source, oldest gap first.
     pub gaps: Vec<Gap>,
     /// The latest changes of rung, oldest first.
     pub moves: Vec<Move>,
+}
+
+/// One of the legs by which a receiver takes the flow at once.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Leg {
+    /// `multicast` or `amt`.
+    pub leg: String,
+    /// `trying`, `working` or `lost`.
+    pub state: String,
+}
+
+/// Messages of a channel at a receiver.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+pub struct MessageCounts {
+    /// Those that were handed on.
+    pub taken: u64,
+    /// Those that the source did not send.
+    pub forged: u64,
 }
 
 /// Updates that were gone for good.
@@ -209,6 +233,17 @@ pub struct SourceReceiver {
     pub rung: String,
     /// Confirmed cursor.
     pub cursor: Option<u64>,
+    /// The same for each of its channels.
+    #[serde(default)]
+    pub channels: Vec<SourceReceiverChannel>,
+}
+
+/// A connected receiver in one channel.
+#[derive(Debug, Clone, Deserialize)]
+pub struct SourceReceiverChannel {
+    /// Its legs, where it has two.
+    #[serde(default)]
+    pub legs: Vec<Leg>,
 }
 
 impl ReceiverStatus {

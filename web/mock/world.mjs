@@ -117,6 +117,7 @@ export class World {
         cursor: this.heads[channel] - (rung === "offline" ? Math.floor(r() * 900) : 0),
         behind_updates: 0,
         key_sequence: this.keySequence[channel],
+        legs: [],
         forgeries: null,
         updated_ms: this.now(),
       })),

@@ -28,6 +28,7 @@
 //! - [`detect`]: the new and changed entries of a document, in the order of their numbers.
 //! - [`gap`]: archives and searches with entries that left a feed between two polls.
 //! - [`payload`]: the encoding of an update, a CloudEvents event with a JSON Feed item.
+//! - [`message`]: messages of live channels, which are no updates, and their encoding.
 //! - [`atom`], [`json_feed`]: the feed files of a receiver; [`feed_file`] is common to both.
 //! - [`opml`]: lists of feeds.
 //!
@@ -47,6 +48,7 @@ pub mod gap;
 mod html;
 mod item;
 pub mod json_feed;
+pub mod message;
 pub mod opml;
 pub mod parse;
 pub mod payload;

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use flexicast_tokio::receiver::{Event, Receiver, ReceiverConfig, Verify};
+use flexicast_tokio::receiver::{Event, Receiver, ReceiverConfig, Redundancy, Verify};
 use flexicast_tokio::source::{
     Admission, AdmissionError, Backlog, BoxError, ChannelConfig, FlowEndpoint, FlowSettings,
     RateControl, Source, SourceConfig, SourceHandle,
@@ -348,6 +348,7 @@ async fn main() {
         multicast: false,
         replicated: false,
         amt: None,
+        redundancy: Redundancy::One,
         qlog: None,
         check: None,
         verify_updates: true,

@@ -38,6 +38,9 @@ pub enum Error {
     /// The flow's key could not be made.
     #[error(transparent)]
     Key(#[from] flexicast::protect::KeyError),
+    /// A message was not sent.
+    #[error("the message was not sent: {0}")]
+    Message(#[from] flexicast::source::MessageError),
     /// Two channels with one name.
     #[error("two channels are called {0:?}; each needs a name of its own")]
     TwoChannels(String),

@@ -8,6 +8,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use flexicast::WireError;
 use flexicast::pace::TokenBucket;
+use flexicast::source::Datagram;
 use netio::UdpSocket;
 use zeroize::Zeroizing;
 
@@ -21,6 +22,8 @@ use crate::train::{send_train, source_ip};
 const TRAIN: usize = 10;
 /// Bytes of the control stream that may wait for a peer to read them.
 const MAX_CONTROL: usize = 256 << 10;
+/// Bytes of messages that may wait for a connection's capacity.
+const MAX_DATAGRAM_BYTES: usize = 512 << 10;
 /// Burst of a session after a pause, in bytes.
 const BURST: usize = 32 * UDP_PAYLOAD;
 
@@ -41,6 +44,9 @@ pub(crate) struct Link {
     control_ended: bool,
     waiting: VecDeque<Outgoing>,
     waiting_bytes: usize,
+    /// Messages that quiche has not taken, and the bytes in them.
+    datagrams: VecDeque<Datagram>,
+    datagram_bytes: usize,
     /// Streams that were written to their end, in this order; some may be on their way still.
     ended: VecDeque<u64>,
     bucket: TokenBucket,
@@ -50,6 +56,8 @@ pub(crate) struct Link {
     recall: Recall,
     /// Limit until the peer's address is validated; `None` afterwards, and at a client.
     amplification: Option<Amplification>,
+    /// Fragments of messages for which there was no room.
+    pub(crate) dropped_fragments: u64,
     /// Trains that the kernel refused because of their destination.
     pub(crate) refused: u64,
 }
@@ -67,12 +75,15 @@ impl Link {
             control_ended: false,
             waiting: VecDeque::new(),
             waiting_bytes: 0,
+            datagrams: VecDeque::new(),
+            datagram_bytes: 0,
             ended: VecDeque::new(),
             bucket,
             rate,
             held_until: None,
             recall: Recall::default(),
             amplification: None,
+            dropped_fragments: 0,
             refused: 0,
         }
     }
@@ -191,6 +202,36 @@ impl Link {
         });
     }
 
+    /// Queues fragments of whole messages. Those for which there is no room are dropped, all of
+    /// them, and counted.
+    pub(crate) fn datagrams(&mut self, datagrams: Vec<Datagram>) {
+        let bytes: usize = datagrams.iter().map(|datagram| datagram.bytes.len()).sum();
+        if self.datagram_bytes + bytes > MAX_DATAGRAM_BYTES {
+            self.dropped_fragments += datagrams.len() as u64;
+            return;
+        }
+        self.datagram_bytes += bytes;
+        self.datagrams.extend(datagrams);
+    }
+
+    fn pop_datagram(&mut self) {
+        if let Some(first) = self.datagrams.pop_front() {
+            self.datagram_bytes -= first.bytes.len();
+        }
+    }
+
+    /// Moves messages into quiche as far as it takes them. Those that are late are dropped.
+    fn write_datagrams(&mut self, now: Instant) {
+        while let Some(first) = self.datagrams.front() {
+            let is_late = first.until.is_some_and(|until| until <= now);
+            if !is_late && self.conn.dgram_send(&first.bytes) == Err(quiche::Error::Done) {
+                // It has as many as it holds.
+                break;
+            }
+            self.pop_datagram();
+        }
+    }
+
     /// The 4-tuple that the connection uses, and whether the peer has proved that it receives
     /// there.
     pub(crate) fn path(&self) -> Option<Path> {
@@ -227,7 +268,7 @@ impl Link {
     }
 
     /// Moves queued bytes into quiche as far as flow and congestion control allow.
-    fn write(&mut self) {
+    fn write(&mut self, now: Instant) {
         if !self.conn.is_established() {
             return;
         }
@@ -240,6 +281,7 @@ impl Link {
                 _ => break,
             }
         }
+        self.write_datagrams(now);
         self.settle();
         while let Some(out) = self.waiting.front_mut() {
             let before = out.len();
@@ -263,7 +305,7 @@ impl Link {
         buffer: &mut [u8],
         now: Instant,
     ) -> SendResult {
-        self.write();
+        self.write(now);
         self.recall(socket, buffer, now).await?;
         self.held_until = None;
         let mut train = Train::default();

@@ -4,6 +4,7 @@
 use erasure::{Parameters, RepairHeader, Scheme, Window};
 
 use crate::frame::{put_datagram, put_ping, put_repair, put_reset, put_stream};
+use crate::message::Fragment;
 
 /// Most bytes of frames in a forged packet.
 const LIMIT: usize = 1_100;
@@ -137,7 +138,14 @@ pub const FORGERIES: [(&str, Forge); 19] = [
     }),
     ("DATAGRAM", |known| {
         let mut frames = Vec::new();
-        put_datagram(&mut frames, LIMIT, b"forged").then_some(())?;
+        let fragment = Fragment {
+            channel: 1,
+            number: 1 << 60,
+            length: 6,
+            offset: 0,
+            data: b"forged",
+        };
+        put_datagram(&mut frames, LIMIT, &fragment.encode()).then_some(())?;
         Some(ForgedPacket {
             pn: known.pn,
             frames,

@@ -139,6 +139,8 @@ causes! {
     Held = 13 "held",
     /// Somebody forges packets of the flow, and it gets too many of them.
     Forged = 14 "forged",
+    /// One of the legs that it merges fell silent, and another one goes on.
+    LegLost = 15 "leg-lost",
 }
 
 /// By which way the bytes of an update first arrived.

@@ -36,7 +36,7 @@
 //! - [`flow::FlowSender`]: the sending end of one flow: members, acknowledgements, losses, keys.
 //! - [`rate::RateController`]: the rate that the paths of a flow's members take.
 //! - [`merge::Merge`]: where the bytes of both paths meet.
-//! - [`control`], [`unicast`], [`frame`], [`ack`]: the codecs.
+//! - [`control`], [`unicast`], [`frame`], [`ack`], [`message`]: the codecs.
 //! - [`protect`]: packet protection (RFC 9001 with a key per epoch of the flow).
 //! - [`authentication`]: proof that a packet comes from the source, and not from a receiver.
 //! - [`fec`]: repair symbols, from which receivers rebuild what they lost.
@@ -71,6 +71,7 @@ pub mod forgery;
 pub mod frame;
 mod id;
 pub mod merge;
+pub mod message;
 pub mod pace;
 pub mod protect;
 pub mod range;

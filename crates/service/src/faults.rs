@@ -32,6 +32,8 @@ pub enum Fault {
     PacketCheckOff,
     /// Receiver: packets that were rebuilt count as such that arrived.
     RebuiltProves,
+    /// Receiver: what the second leg of a flow brings counts for nothing.
+    LegsUnmerged,
     /// Receiver: webhooks are sent without a signature.
     SignatureOff,
     /// Receiver: a lost AMT relay is never replaced by another one.
@@ -56,6 +58,10 @@ pub enum Fault {
     LagGraceOff,
     /// Source and receiver: updates are sent and handed on although their deadline has passed.
     ExpiredDelivered,
+    /// Source: messages are sent on the flow alone.
+    MessageCopiesOff,
+    /// Receiver: messages are handed on that the source did not sign.
+    MessageCheckOff,
     /// Source: a database that was set back is served without a new incarnation.
     RenewalOff,
     /// Source: a lost lease does not end publishing.
@@ -98,7 +104,7 @@ impl Fault {
 }
 
 /// All faults, with their names in [`VARIABLE`].
-const NAMES: [(Fault, &str); 35] = [
+const NAMES: [(Fault, &str); 38] = [
     (Fault::DedupeOff, "dedupe-off"),
     (Fault::CursorFirst, "cursor-first"),
     (Fault::JournalAfterCursor, "journal-after-cursor"),
@@ -107,6 +113,7 @@ const NAMES: [(Fault, &str); 35] = [
     (Fault::ChunkCheckOff, "chunk-check-off"),
     (Fault::PacketCheckOff, "packet-check-off"),
     (Fault::RebuiltProves, "rebuilt-proves"),
+    (Fault::LegsUnmerged, "legs-unmerged"),
     (Fault::SignatureOff, "signature-off"),
     (Fault::RelayFailoverOff, "relay-failover-off"),
     (Fault::RelayCheckOff, "relay-check-off"),
@@ -119,6 +126,8 @@ const NAMES: [(Fault, &str); 35] = [
     (Fault::SizesUnconfirmed, "sizes-unconfirmed"),
     (Fault::LagGraceOff, "lag-grace-off"),
     (Fault::ExpiredDelivered, "expired-delivered"),
+    (Fault::MessageCopiesOff, "message-copies-off"),
+    (Fault::MessageCheckOff, "message-check-off"),
     (Fault::RenewalOff, "renewal-off"),
     (Fault::FenceOff, "fence-off"),
     (Fault::RevocationOff, "revocation-off"),

@@ -12,8 +12,23 @@ use crate::endorsement::{self, Endorsement};
 use crate::header::{Header, Statement, put_header};
 use crate::{SALT_LEN, header};
 
-/// First bytes of what is signed: no other protocol signs the same.
-const CONTEXT: &[u8] = b"flexfeed update 1\0";
+/// Subject of a signature. What is signed for one means nothing for another, nor for any other
+/// protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Subject {
+    Update,
+    Message,
+}
+
+impl Subject {
+    /// Returns the first bytes of what is signed.
+    const fn context(self) -> &'static [u8] {
+        match self {
+            Subject::Update => b"flexfeed update 1\0",
+            Subject::Message => b"flexfeed message 1\0",
+        }
+    }
+}
 
 /// Beginning of a public key as text.
 const TEXT_PREFIX: &str = "ed25519:";
@@ -123,10 +138,34 @@ impl Signer {
         salt: &[u8; SALT_LEN],
         content: &[u8],
     ) -> Result<Vec<u8>, SignError> {
+        self.sign_subject(Subject::Update, statement, salt, content)
+    }
+
+    /// Returns a signed message: like a signed update, with the message's number in the place of
+    /// `seq`, and of no use as an update.
+    ///
+    /// # Errors
+    /// [`SignError::TooLong`] if the statement or the content does not fit a header.
+    pub fn sign_message(
+        &self,
+        statement: &Statement<'_>,
+        salt: &[u8; SALT_LEN],
+        content: &[u8],
+    ) -> Result<Vec<u8>, SignError> {
+        self.sign_subject(Subject::Message, statement, salt, content)
+    }
+
+    fn sign_subject(
+        &self,
+        subject: Subject,
+        statement: &Statement<'_>,
+        salt: &[u8; SALT_LEN],
+        content: &[u8],
+    ) -> Result<Vec<u8>, SignError> {
         let too_long = || SignError::TooLong(content.len());
         let mut signed = Vec::with_capacity(header::length(content.len()) + content.len());
         put_header(&mut signed, statement, self.key.id(), salt, content).ok_or_else(too_long)?;
-        let message = message(statement.channel, &signed[header::PREFIX_LEN..]);
+        let message = message(subject, statement.channel, &signed[header::PREFIX_LEN..]);
         signed.extend_from_slice(&self.secret.sign(&message));
         signed.extend_from_slice(content);
         Ok(signed)
@@ -144,10 +183,11 @@ impl Signer {
 }
 
 /// Returns the bytes that a signature is about.
-fn message(channel: &str, header: &[u8]) -> Zeroizing<Vec<u8>> {
-    let length = CONTEXT.len() + 8 + channel.len() + header.len();
+fn message(subject: Subject, channel: &str, header: &[u8]) -> Zeroizing<Vec<u8>> {
+    let context = subject.context();
+    let length = context.len() + 8 + channel.len() + header.len();
     let mut message = Zeroizing::new(Vec::with_capacity(length));
-    message.extend_from_slice(CONTEXT);
+    message.extend_from_slice(context);
     message.extend_from_slice(&(channel.len() as u64).to_be_bytes());
     message.extend_from_slice(channel.as_bytes());
     message.extend_from_slice(header);
@@ -160,7 +200,16 @@ impl Header<'_> {
     /// # Errors
     /// [`ForgedHeader`] if not.
     pub fn verify(&self, key: &VerifyingKey, channel: &str) -> Result<(), ForgedHeader> {
-        let message = message(channel, self.signed_bytes());
+        self.verify_subject(Subject::Update, key, channel)
+    }
+
+    pub(crate) fn verify_subject(
+        &self,
+        subject: Subject,
+        key: &VerifyingKey,
+        channel: &str,
+    ) -> Result<(), ForgedHeader> {
+        let message = message(subject, channel, self.signed_bytes());
         let verifies = ed25519::verify(&key.0, &message, self.signature());
         verifies.then_some(()).ok_or(ForgedHeader)
     }
@@ -172,7 +221,9 @@ impl Header<'_> {
         channel: &str,
     ) -> bool {
         let signed = headers.clone().map(Header::signed_bytes);
-        let messages: Vec<_> = signed.map(|signed| message(channel, signed)).collect();
+        let messages: Vec<_> = signed
+            .map(|signed| message(Subject::Update, channel, signed))
+            .collect();
         let messages: Vec<&[u8]> = messages.iter().map(|message| &message[..]).collect();
         let signatures: Vec<_> = headers.map(|header| *header.signature()).collect();
         ed25519::verify_all(&key.0, &messages, &signatures)

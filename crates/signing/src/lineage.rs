@@ -4,7 +4,7 @@ use thiserror::Error;
 use uuid::Uuid;
 
 use crate::header::{Header, HeaderError};
-use crate::key::{KeyId, VerifyingKey};
+use crate::key::{KeyId, Subject, VerifyingKey};
 
 /// Number of eras in a lineage at most.
 pub const MAX_ERAS: usize = 256;
@@ -159,6 +159,27 @@ impl Lineage {
         verified.map(|()| header).map_err(|_| Forgery::Signature)
     }
 
+    /// Returns the verified header of a whole message of this channel with this number. The key of
+    /// the last era, which has to be open, signs messages.
+    ///
+    /// # Errors
+    /// [`Forgery`] if it is not the source's.
+    pub fn verify_message<'a>(
+        &self,
+        channel: &str,
+        number: u64,
+        signed: &'a [u8],
+    ) -> Result<Header<'a>, Forgery> {
+        let open = self.eras.last().filter(|era| era.last.is_none());
+        let (era, key_id) = self.trusted_era(open.ok_or(Forgery::Unsigned)?.first)?;
+        let header = placed(signed, (number, era.incarnation, key_id))?;
+        if !header.is_genuine_whole(signed) {
+            return Err(Forgery::Content);
+        }
+        let verified = header.verify_subject(Subject::Message, &era.key, channel);
+        verified.map(|()| header).map_err(|_| Forgery::Signature)
+    }
+
     /// Returns the header of a whole update, of which nothing but the signature by this key is left
     /// to be checked.
     fn checked_content<'a>(
@@ -179,12 +200,8 @@ impl Lineage {
         signed: &'a [u8],
     ) -> Result<(Header<'a>, &VerifyingKey), Forgery> {
         let (era, key_id) = self.trusted_era(seq)?;
-        let header = Header::parse(signed)?;
-        let stated = (header.seq(), header.incarnation(), header.key_id());
-        let is_placed = stated == (seq, era.incarnation, key_id);
-        is_placed
-            .then_some((header, &era.key))
-            .ok_or(Forgery::Misplaced)
+        let header = placed(signed, (seq, era.incarnation, key_id))?;
+        Ok((header, &era.key))
     }
 
     /// Returns the era of an update and the number of its key, if that counts.
@@ -196,4 +213,14 @@ impl Lineage {
             false => Ok((era, key_id)),
         }
     }
+}
+
+/// Returns the header at the beginning of these bytes, not verified, if it states this number,
+/// incarnation and key.
+fn placed(signed: &[u8], place: (u64, Uuid, KeyId)) -> Result<Header<'_>, Forgery> {
+    let header = Header::parse(signed)?;
+    let stated = (header.seq(), header.incarnation(), header.key_id());
+    (stated == place)
+        .then_some(header)
+        .ok_or(Forgery::Misplaced)
 }

@@ -401,3 +401,39 @@ fn a_key_has_one_text() {
         assert_eq!(wrong.parse::<VerifyingKey>(), Err(KeyTextError), "{wrong}");
     }
 }
+
+#[test]
+fn a_message_is_no_update_and_an_update_no_message() {
+    let (content, other) = (bytes(70_000), signer(2));
+    let message = signer(1).sign_message(&LORE, &SALT, &content).unwrap();
+    let update = signer(1).sign(&LORE, &SALT, &content).unwrap();
+    assert_eq!(crate::content(&message), content);
+    let mut lineage = Lineage::new(vec![era(1, None, 1)]).unwrap();
+    let of = |lineage: &Lineage, bytes: &[u8]| {
+        let verified = lineage.verify_message("lore", 301, bytes);
+        verified.map(|header| header.seq())
+    };
+    assert_eq!(of(&lineage, &message), Ok(301));
+    assert_eq!(of(&lineage, &update), Err(Forgery::Signature));
+    assert_eq!(
+        lineage.verify("lore", 301, &message),
+        Err(Forgery::Signature)
+    );
+    assert_eq!(lineage.verify("lore", 301, &update), Ok(()));
+    let of_other = other.sign_message(&LORE, &SALT, &content).unwrap();
+    assert_eq!(of(&lineage, &of_other), Err(Forgery::Misplaced));
+    let elsewhere = lineage.verify_message("news", 301, &message);
+    assert_eq!(elsewhere, Err(Forgery::Signature));
+    let renumbered = lineage.verify_message("lore", 302, &message);
+    assert_eq!(renumbered, Err(Forgery::Misplaced));
+    let mut changed = message.clone();
+    *changed.last_mut().unwrap() ^= 1;
+    assert_eq!(of(&lineage, &changed), Err(Forgery::Content));
+    // Nothing signs messages now, or a key that is not trusted does.
+    let closed = Lineage::new(vec![era(1, Some(300), 1)]).unwrap();
+    assert_eq!(of(&closed, &message), Err(Forgery::Unsigned));
+    assert_eq!(of(&Lineage::default(), &message), Err(Forgery::Unsigned));
+    lineage.trust_only(vec![other.key()]);
+    let id = signer(1).key().id();
+    assert_eq!(of(&lineage, &message), Err(Forgery::UnknownKey(id)));
+}

@@ -138,6 +138,7 @@ async fn measure_records(name: &str, records: &Store) {
                 rtt_us: Some(12_000),
                 address: "[2001:db8::1]:4433".to_owned(),
                 session: Some(round),
+                legs: String::new(),
                 updated_ms: 1_800_000_000_000 + round,
                 change: 0,
             })

@@ -188,6 +188,17 @@ pub enum StoreError {
         /// The channel asked for.
         channel: String,
     },
+    /// The channel is not live.
+    #[error(
+        "channel {channel:?} in {url} is not live: messages are for channels with a deadline \
+         (`flexfeed-source channel set {channel} --deadline 10s`)"
+    )]
+    NotLive {
+        /// The database.
+        url: String,
+        /// The channel.
+        channel: String,
+    },
     /// The channel's name cannot be one.
     #[error("a channel cannot be named {name:?}: a name has 1 to 255 bytes")]
     ChannelName {

@@ -41,9 +41,9 @@ impl Store {
         session.unsigned(version)
     }
 
-    /// Wakes the caller at changes or at commands, of this process or another one. A hint: it may
-    /// come without need, and may be lost with the connection, so look every two seconds all the
-    /// same. Within a tokio runtime only.
+    /// Wakes the caller at changes, commands or messages, of this process or another one. A hint:
+    /// it may come without need, and may be lost with the connection, so look every two seconds all
+    /// the same. Within a tokio runtime only.
     pub fn watch(&self, topic: Topic) -> Watch {
         self.news
             .watch(topic, |notifier| self.database.listen(notifier))
@@ -140,6 +140,9 @@ handles! {
     records: Records,
     /// Commands of operators to the source. Times are the database's.
     commands: Commands,
+    /// Messages of live channels, on their way to the source. Times are the database's. They are
+    /// in no backup.
+    messages: Messages,
     /// Users of the console.
     users: Users,
     /// Browsers that are signed in to the console. Their cookies are stored as hashes.

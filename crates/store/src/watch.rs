@@ -13,16 +13,19 @@ pub enum Topic {
     Changes,
     /// Commands to the source.
     Commands,
+    /// Messages of live channels.
+    Messages,
 }
 
 impl Topic {
-    pub(crate) const ALL: [Self; 2] = [Self::Changes, Self::Commands];
+    pub(crate) const ALL: [Self; 3] = [Self::Changes, Self::Commands, Self::Messages];
 
     /// The name of PostgreSQL's notifications.
     pub(crate) fn channel(self) -> &'static str {
         match self {
             Self::Changes => "flexfeed_changes",
             Self::Commands => "flexfeed_commands",
+            Self::Messages => "flexfeed_messages",
         }
     }
 }
@@ -51,6 +54,7 @@ pub(crate) type Listening = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub(crate) struct Notifier {
     changes: watch::Sender<u64>,
     commands: watch::Sender<u64>,
+    messages: watch::Sender<u64>,
 }
 
 impl Notifier {
@@ -59,10 +63,16 @@ impl Notifier {
             .send_modify(|news| *news = news.wrapping_add(1));
     }
 
+    /// Whether there is a watch for messages, which are worth the more the sooner they are sent.
+    pub(crate) fn is_urgent(&self) -> bool {
+        self.messages.receiver_count() > 0
+    }
+
     fn of(&self, topic: Topic) -> &watch::Sender<u64> {
         match topic {
             Topic::Changes => &self.changes,
             Topic::Commands => &self.commands,
+            Topic::Messages => &self.messages,
         }
     }
 }
@@ -81,6 +91,7 @@ impl WriteNotices {
             notifier: Notifier {
                 changes: watch::Sender::new(0),
                 commands: watch::Sender::new(0),
+                messages: watch::Sender::new(0),
             },
             stop: watch::Sender::new(false),
             task: Mutex::new(None),

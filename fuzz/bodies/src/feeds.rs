@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use feed::detect::detect;
 use feed::gap::{Backfill, Clock};
+use feed::message::{MAX_ENCODED_BYTES, Message};
 use feed::parse::{MAX_ENTRIES, MAX_ENTRY_BYTES, MAX_ID_BYTES, parse};
 use feed::payload::{Update, decode, encode};
 use feed::{Entry, Kind};
@@ -131,6 +132,26 @@ pub fn payload(data: &[u8]) {
     );
     let twice = again(&once).expect("what was decoded can be encoded");
     assert_eq!(twice, once);
+}
+
+/// A message, from a source or as a publisher's event, either of which may be anything: what is
+/// read can be encoded and read again.
+pub fn message(data: &[u8]) {
+    let read = match Message::decode(data) {
+        Ok(message) => {
+            let event = message.to_cloud_event("lore", INCARNATION, 1).to_string();
+            assert!(event.contains("org.flexfeed.message.v1"), "{event}");
+            message
+        }
+        Err(_) => match Message::from_cloud_event(data, 0) {
+            Ok(message) => message,
+            Err(_) => return,
+        },
+    };
+    let encoded = read.encode();
+    assert!(encoded.len() <= MAX_ENCODED_BYTES);
+    let again = Message::decode(&encoded).expect("what was read can be encoded");
+    assert_eq!(again, read);
 }
 
 /// A list of feeds, as a user may upload it: what is read can be written and read again.

@@ -24,7 +24,7 @@ mod wire;
 
 pub use erasure::{erasure, play_erasure};
 pub use feedback::{feedback, play_feedback};
-pub use feeds::{feed, opml, payload, xml};
+pub use feeds::{feed, message, opml, payload, xml};
 pub use link::link;
 pub use protection::packet;
 pub use receiver::{play_receiver, receiver};
@@ -48,6 +48,7 @@ pub const TARGETS: &[Target] = &[
     ("feedback", feedback),
     ("frames", frames),
     ("link", link),
+    ("message", message),
     ("opml", opml),
     ("packet", packet),
     ("payload", payload),

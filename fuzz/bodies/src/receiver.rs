@@ -11,6 +11,7 @@ use flexicast::control::{
     WelcomeChannel,
 };
 use flexicast::frame::{put_datagram, put_ping, put_reset, put_stream};
+use flexicast::message::Fragment;
 use flexicast::receiver::ChannelStats;
 use flexicast::unicast::{RangeHeader, put_catch_up, put_catch_up_item};
 use flexicast::{Cause, PathId, Rung};
@@ -230,6 +231,8 @@ fn take(m: &mut Model, step: Step) {
                 Rung::Multicast
             };
             m.datagram(rung, bytes.to_vec(), None);
+            m.receiver.on_datagram(bytes, m.now);
+            m.receiver.on_datagram(&fragment(0, bytes), m.now);
         }
         Step::RawStream(number, bytes, fin) => {
             m.lied.fill(true);
@@ -510,11 +513,29 @@ fn put(m: &mut Model, carried: &FlowFrame, out: &mut Vec<u8>) {
             put_reset(out, m.expected[c] + u64::from(ahead), 0, size >> 2)
         }
         FlowFrame::Message(bytes) => {
-            put_datagram(out, LIMIT, bytes);
+            put_datagram(out, LIMIT, &fragment(c, bytes));
         }
         FlowFrame::Raw(bytes) => {
             m.lied.fill(true);
             out.extend_from_slice(&bytes[..bytes.len().min(LIMIT)]);
         }
     }
+}
+
+/// Returns a fragment of one of a few messages of a channel, often a whole one, or other bytes.
+fn fragment(c: usize, bytes: &[u8]) -> Vec<u8> {
+    let (number, before, behind, data) = match bytes {
+        [number, data @ ..] if number % 4 < 2 && !data.is_empty() => (number, 0, 0, data),
+        [number, place, data @ ..] if number % 4 == 2 => (number, place % 16, place / 16, data),
+        bytes => return bytes.to_vec(),
+    };
+    let (before, behind) = (usize::from(before), usize::from(behind));
+    let fragment = Fragment {
+        channel: c as u64 + 1,
+        number: u64::from(number % 8),
+        length: before + data.len() + behind,
+        offset: before,
+        data,
+    };
+    fragment.encode()
 }

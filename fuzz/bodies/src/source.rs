@@ -5,12 +5,12 @@ mod model;
 use std::time::Duration;
 
 use arbitrary::{Arbitrary, Unstructured};
-use bytes::Bytes;
 use flexicast::ack::PathAck;
 use flexicast::authentication::{AuthenticationConfig, PacketAuthentication};
 use flexicast::control::{
-    Action, CAPABILITY_FEC, CAPABILITY_FEEDBACK, CAPABILITY_PACKET_AUTHENTICATION, Control,
-    Credential, Hello, Need, Refusal, State, Window,
+    Action, CAPABILITY_FEC, CAPABILITY_FEEDBACK, CAPABILITY_HITLESS,
+    CAPABILITY_PACKET_AUTHENTICATION, Control, Credential, Hello, LegReport, LegState, Legs, Need,
+    Refusal, State, Window,
 };
 use flexicast::flow::FlowConfig;
 use flexicast::protect::FlowSecret;
@@ -242,6 +242,12 @@ fn take(m: &mut Model, step: Step) {
             };
             m.frame(session(s), &Control::Need(need));
         }
+        // Nor are those before.
+        Step::Window {
+            session: s,
+            channel: c,
+            offset,
+        } if offset >> 60 == 14 => say_legs(m, session(s), channel(c), offset),
         Step::Window {
             session: s,
             channel: c,
@@ -349,8 +355,8 @@ fn take(m: &mut Model, step: Step) {
             (0..count).for_each(|n| m.publish(channel(c), n.into()))
         }
         Step::Message { channel: c, len } => {
-            m.source
-                .send_datagram(channel(c), Bytes::from(vec![7; len.into()]));
+            let (number, message) = (u64::from(len), vec![7; usize::from(len) * 300]);
+            let _ = m.source.send_message(channel(c), number, &message, m.now);
         }
         Step::Pass { millis } => m.pass(Duration::from_millis(millis.into())),
         Step::Fetches { fail } => m.fetches_fail = fail,
@@ -432,9 +438,35 @@ fn hello(receiver: u8, channels: u8, cursor: Option<(bool, u16)>) -> Hello {
                 CAPABILITY_FEEDBACK,
                 CAPABILITY_PACKET_AUTHENTICATION,
                 CAPABILITY_FEC,
+                CAPABILITY_HITLESS,
             ],
         },
     }
+}
+
+/// Reports two legs: true ones, or with numbers that were never sent.
+fn say_legs(m: &mut Model, s: u64, c: usize, bits: u64) {
+    let (flow, index) = (m.flow_id(c), m.flow_index(s, c));
+    let next = m.source.flow(c).map_or(0, |flow| flow.next_pn());
+    let peer = m.peer(s);
+    peer.window_sequence += 1;
+    let sequence = peer.window_sequence;
+    let bytes = bits.to_be_bytes();
+    let legs = [(Rung::Multicast, bytes[6]), (Rung::Amt, bytes[7])];
+    let legs = legs.map(|(rung, bits)| LegReport {
+        path: PathId::new(index, rung),
+        number: u64::from(bits >> 7),
+        state: [LegState::Trying, LegState::Working, LegState::Lost][usize::from(bits % 3)],
+        largest: (next + u64::from(bits >> 5 & 1)).checked_sub(1),
+        missed: bits.into(),
+        lag: Duration::from_millis(u64::from(bits) * 8),
+    });
+    let legs = Legs {
+        flow,
+        sequence,
+        legs: legs.to_vec(),
+    };
+    m.frame(s, &Control::Legs(legs));
 }
 
 fn rung_of(number: u8) -> Rung {

@@ -222,7 +222,7 @@ fn kept_inputs_reach_their_targets() {
     reached("packets without room", |c| c.no_room);
     reached("several keys", |c| c.keys.saturating_sub(1));
     reached("resets", |c| c.resets);
-    reached("messages", |c| c.datagrams);
+    reached("messages", |c| c.messages.taken);
     reached("gaps", |c| c.gone);
     reached("invalid packets", |c| c.reception.flow_invalid);
     reached("duplicates", |c| c.reception.duplicates);

@@ -4,7 +4,7 @@ mod channel;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use flexicast::{Cursor, Rung, Via};
@@ -15,9 +15,11 @@ use uuid::Uuid;
 use self::channel::ChannelState;
 use crate::deliver::Outcome;
 use crate::latency::LatencyHistograms;
-use crate::live::{LiveClient, LiveUpdate, LiveUpdates};
+use crate::live::{Follower, Live, LiveUpdate};
+use crate::messages::{Messages, ReceivedMessage};
 use crate::status::model::{Hook, Status, VERSION};
 use service::peer_text::plain;
+use tracing::warn;
 
 /// Returns the Unix time in ms.
 #[must_use]
@@ -67,7 +69,8 @@ pub struct Board {
     /// Where the source is.
     known: watch::Sender<Vec<SocketAddr>>,
     /// Updates with a deadline, for event clients.
-    live: LiveUpdates,
+    live: Live<LiveUpdate>,
+    messages: Messages,
 }
 
 #[derive(Debug)]
@@ -112,13 +115,19 @@ impl Board {
             spread,
             let_in: watch::Sender::new(false),
             known: watch::Sender::new(Vec::new()),
-            live: LiveUpdates::default(),
+            live: Live::default(),
+            messages: Messages::of_messages(),
         }
     }
 
     /// Returns the updates with a deadline from now on, as soon as they are whole.
-    pub fn live(&self) -> LiveClient {
+    pub fn live(&self) -> Follower<LiveUpdate> {
         self.live.follow()
+    }
+
+    /// Returns the messages from now on.
+    pub fn messages(&self) -> Follower<Arc<ReceivedMessage>> {
+        self.messages.follow()
     }
 
     /// Waits for a change, or returns if there was one since the last call.
@@ -157,6 +166,7 @@ impl Board {
                 // The flow ends with the connection, which is no move: each connection begins here.
                 for channel in &mut state.channels {
                     (channel.relay, channel.relay_detail) = (None, None);
+                    channel.legs.clear();
                     if channel.rung != Rung::Unicast {
                         channel.rung = Rung::Unicast;
                         channel.rung_since_ms = now;
@@ -215,6 +225,16 @@ impl Board {
                     channel.step(*rung, &cause.to_string(), unix_ms(*at) as u64);
                 }
             }
+            Event::Leg {
+                channel,
+                leg,
+                state: leg_state,
+                at,
+            } => {
+                if let Some(channel) = state.channel(channel) {
+                    channel.note_leg(*leg, *leg_state, unix_ms(*at) as u64);
+                }
+            }
             Event::Explained {
                 channel,
                 rung,
@@ -241,6 +261,7 @@ impl Board {
                 if let Some(channel) = state.channel(channel) {
                     channel.head = channel.head.max(stats.head);
                     channel.reception = stats.reception;
+                    channel.messages = stats.messages;
                 }
             }
             // Counted once the outputs have it; but the source has it.
@@ -263,7 +284,25 @@ impl Board {
                 }
                 return;
             }
-            // Messages and findings are not part of the status.
+            Event::Message {
+                channel,
+                number,
+                encoded,
+                expires_at,
+                ..
+            } => {
+                match ReceivedMessage::of(channel, *number, encoded, *expires_at) {
+                    Ok(message) => self.messages.send(Arc::new(message)),
+                    Err(error) => warn!(
+                        channel = plain(channel),
+                        number,
+                        %error,
+                        "message dropped"
+                    ),
+                }
+                return;
+            }
+            // Findings are not part of the status.
             _ => return,
         }
         drop(state);

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use flexicast::control::Refusal;
-use flexicast_tokio::receiver::{DistrustedUpdate, Event};
+use flexicast_tokio::receiver::{DistrustedUpdate, Event, LegState};
 use tracing::{debug, error, info, warn};
 
 use crate::board::Board;
@@ -142,13 +142,14 @@ impl ConnectionLog {
                 "updates are gone at the source: this receiver was away for longer than they are \
                  kept"
             ),
-            // For programs that embed the transport; no output here uses it.
-            Event::Datagram { channel, data } => {
-                debug!(
-                    channel = plain(channel),
-                    bytes = data.len(),
-                    "datagram received"
-                );
+            Event::Message {
+                channel,
+                number,
+                encoded,
+                ..
+            } => {
+                let bytes = encoded.len();
+                debug!(channel = plain(channel), number, bytes, "message received");
             }
             Event::Rung {
                 channel,
@@ -169,6 +170,19 @@ impl ConnectionLog {
             } => {
                 debug!(channel = plain(channel), seq, %via, "update received");
             }
+            Event::Leg {
+                channel,
+                leg,
+                state: LegState::Lost,
+                ..
+            } => warn!(channel = plain(channel), %leg, "leg lost; another one goes on"),
+            Event::Leg {
+                channel,
+                leg,
+                state,
+                ..
+            } => info!(channel = plain(channel), %leg, %state, "leg"),
+            Event::OneLeg => warn!("the source is too old for two legs: each flow comes by one"),
             Event::Explained {
                 channel,
                 rung,

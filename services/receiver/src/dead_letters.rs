@@ -227,6 +227,7 @@ fn event_of(letter: &Letter) -> Option<Event> {
         time: text("time")?.to_owned(),
         subject: text("subject").unwrap_or_default().to_owned(),
         data: letter.event.get("data")?.clone(),
+        body: None,
         json: serde_json::to_vec(&letter.event).ok()?,
     })
 }

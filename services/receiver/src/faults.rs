@@ -50,6 +50,8 @@ pub fn of_transport() -> Faults {
         hash_check_off: Fault::ChunkCheckOff.is_injected(),
         packet_check_off: Fault::PacketCheckOff.is_injected(),
         rebuilt_proves: Fault::RebuiltProves.is_injected(),
+        message_check_off: Fault::MessageCheckOff.is_injected(),
+        legs_unmerged: Fault::LegsUnmerged.is_injected(),
         expired_delivered: Fault::ExpiredDelivered.is_injected(),
         relay_failover_off: Fault::RelayFailoverOff.is_injected(),
         gateway: amt_tokio::Faults {

@@ -33,6 +33,7 @@ pub mod journal;
 pub mod latency;
 pub mod live;
 pub mod memory;
+pub mod messages;
 pub mod notify;
 pub mod receive;
 pub mod run;

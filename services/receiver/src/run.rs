@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use flexicast_tokio::receiver::{ReceiverConfig, Relays, Validity, Verify};
+use flexicast_tokio::receiver::{ReceiverConfig, Redundancy, Relays, Validity, Verify};
 use service::link::Link;
 use service::program::{LAST_WAIT, block_on};
 use service::{listen, signals, startup};
@@ -132,13 +132,13 @@ async fn serve(settings: &Settings, data: &DataFolder) -> anyhow::Result<()> {
         outlets.push(Outlet::new(channel, files, cursor));
         channels.push((channel.clone(), cursor));
     }
-    let hooks = start_hooks(settings, data, &readers)?;
     let identity = Identity {
         name: name.clone(),
         receiver_id: data.receiver_id(),
         source: source.clone(),
     };
     let board = Arc::new(Board::new(identity, &channels));
+    let hooks = start_hooks(settings, data, &readers, &board)?;
     let admission = Admission {
         state: state.clone(),
         receiver_id: data.receiver_id(),
@@ -183,6 +183,10 @@ async fn serve(settings: &Settings, data: &DataFolder) -> anyhow::Result<()> {
         data.receiver_id(),
         proof(link, &settings.verify)
     );
+    let lacks_leg = !settings.network.multicast || settings.network.amt().is_none();
+    if settings.network.redundancy == Redundancy::Two && lacks_leg {
+        warn!("two legs need multicast and AMT relays, and one is switched off: there is one leg");
+    }
     let config = ReceiverConfig {
         server: source.clone(),
         known,
@@ -200,6 +204,7 @@ async fn serve(settings: &Settings, data: &DataFolder) -> anyhow::Result<()> {
             memory: Some(data.amt_path()),
             ..amt
         }),
+        redundancy: settings.network.redundancy,
         qlog: settings.qlog.clone(),
         check: Some(is_update),
         verify_updates: true,
@@ -289,6 +294,7 @@ fn start_hooks(
     settings: &Settings,
     data: &DataFolder,
     tapes: &[(String, Arc<JournalReader>)],
+    board: &Board,
 ) -> anyhow::Result<Hooks> {
     let mut hooks = Hooks::default();
     for webhook in &settings.outputs.webhook {
@@ -311,7 +317,7 @@ fn start_hooks(
             concurrency: 1,
         };
         let target = target.map_err(anyhow::Error::msg)?;
-        hooks.add(data.path(), how, target, tapes)?;
+        hooks.add(data.path(), how, target, tapes, board.messages())?;
     }
     for exec in &settings.outputs.exec {
         let how = hooks::Settings {
@@ -325,7 +331,7 @@ fn start_hooks(
             concurrency: exec.concurrency,
         };
         let target = Exec::new(exec.command.clone(), exec.timeout);
-        hooks.add(data.path(), how, target, tapes)?;
+        hooks.add(data.path(), how, target, tapes, board.messages())?;
     }
     Ok(hooks)
 }

@@ -31,6 +31,7 @@ pub fn of_transport() -> Faults {
         sizes_unconfirmed: Fault::SizesUnconfirmed.is_injected(),
         lag_grace_off: Fault::LagGraceOff.is_injected(),
         expired_delivered: Fault::ExpiredDelivered.is_injected(),
+        message_copies_off: Fault::MessageCopiesOff.is_injected(),
         shard_restart_off: Fault::ShardRestartOff.is_injected(),
         other_version: Fault::VersionOther.is_injected(),
     }

@@ -38,8 +38,10 @@ impl World {
                 let mut bytes = (self.messages.len() as u64).to_be_bytes().to_vec();
                 bytes.resize(len + 8, channel as u8);
                 let bytes = Bytes::from(bytes);
+                let number = self.messages.len() as u64 + 1;
                 if let Some(core) = self.source_awake() {
-                    core.send_datagram(channel, bytes.clone());
+                    // What finds no room is one that gets lost.
+                    let _ = core.send_message(channel, number, &bytes, now);
                     self.messages.insert(bytes);
                     self.pump_source()?;
                 }

@@ -213,6 +213,16 @@ impl World {
                 self.note(Kind::Moved, i as u64, &[rung as u8, cause as u8]);
                 self.say(|| format!("receiver {i} knows of {rung} in {channel}: {cause}"));
             }
+            ReceiverEvent::Leg {
+                channel,
+                leg,
+                state,
+            } => {
+                self.count(format!("leg {leg} {state} at its receiver"));
+                self.note(Kind::Moved, i as u64, &[leg.rung as u8, state as u8]);
+                self.say(|| format!("receiver {i} in {channel}: leg {leg} {state}"));
+            }
+            ReceiverEvent::OneLeg => {}
             ReceiverEvent::Moved {
                 channel,
                 rung,
@@ -239,7 +249,11 @@ impl World {
                     format!("receiver {i} cannot ask for update {seq} of {channel}"),
                 );
             }
-            ReceiverEvent::Datagram { channel, data } => {
+            ReceiverEvent::Message {
+                channel,
+                encoded: data,
+                ..
+            } => {
                 if !self.messages.contains(&data) {
                     return broken(
                         Promise::Bytes,
@@ -333,6 +347,22 @@ impl World {
                 reading.durable = Some(cursor);
                 node.core.confirm(channel, cursor, now);
             }
+        }
+        self.pump_receiver(i).map(|_| ())
+    }
+
+    /// A fragment of a message arrives.
+    pub(crate) fn arrive_fragment(
+        &mut self,
+        session: SessionId,
+        bytes: &[u8],
+    ) -> Result<(), BrokenPromise> {
+        let path = self.paths.get(&session).filter(|path| path.at_receiver);
+        let Some(i) = path.map(|path| path.receiver) else {
+            return Ok(());
+        };
+        if self.is_cut(i).is_none() {
+            self.nodes[i].core.on_datagram(bytes, self.now);
         }
         self.pump_receiver(i).map(|_| ())
     }

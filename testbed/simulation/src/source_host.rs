@@ -4,7 +4,7 @@ use bytes::Bytes;
 use flexicast::Cause;
 use flexicast::control::{Credential, Refusal};
 use flexicast::feedback::is_feedback;
-use flexicast::source::{SessionId, SourceEvent, Unicast, close};
+use flexicast::source::{Datagram, SessionId, SourceEvent, Unicast, close};
 
 use crate::fault::Fault;
 use crate::path::{CONTROL, Down, PIECE, Up, WINDOW};
@@ -141,6 +141,21 @@ impl World {
                     format!("session {session} in channel {channel} is on {on}: {rung} has {cause}")
                 });
             }
+            SourceEvent::Leg {
+                session,
+                channel,
+                leg,
+                state,
+                ..
+            } => {
+                self.count(format!("leg {leg} {state}"));
+                self.note(
+                    Kind::Moved,
+                    session,
+                    &[channel as u8, leg.rung as u8, state as u8],
+                );
+                self.say(|| format!("session {session} in channel {channel}: leg {leg} {state}"));
+            }
             SourceEvent::Forged {
                 session,
                 channel,
@@ -228,13 +243,31 @@ impl World {
         self.pump_source().map(|_| ())
     }
 
+    /// Sends fragments of messages, each of which may get lost or arrive twice.
+    fn send_fragments(&mut self, session: SessionId, datagrams: Vec<Datagram>) {
+        let Some(receiver) = self.paths.get(&session).map(|path| path.receiver) else {
+            return;
+        };
+        for Datagram { bytes, .. } in datagrams {
+            let arrivals = self.nodes[receiver]
+                .unicast
+                .arrivals(self.now, &mut self.rng);
+            for at in arrivals.into_iter().flatten() {
+                let bytes = bytes.clone();
+                self.schedule(at, Event::Fragment { session, bytes });
+            }
+        }
+    }
+
     /// Sends what a session has to say, as much as fits.
     fn fill(&mut self, session: SessionId) -> Result<bool, BrokenPromise> {
         let mut moved = false;
         let Some(core) = &mut self.origin.core else {
             return Ok(false);
         };
-        let control = core.take_control(session);
+        let (control, datagrams) = (core.take_control(session), core.take_datagrams(session));
+        moved |= !datagrams.is_empty();
+        self.send_fragments(session, datagrams);
         if !control.is_empty() {
             moved = true;
             if let Some(path) = self.paths.get(&session) {

@@ -51,6 +51,11 @@ pub(crate) enum Event {
         session: SessionId,
         bytes: Vec<u8>,
     },
+    /// A DATAGRAM frame arrives at the receiver.
+    Fragment {
+        session: SessionId,
+        bytes: Bytes,
+    },
     /// The source learns that so many bytes of server streams were read.
     Credit {
         session: SessionId,
@@ -341,6 +346,7 @@ impl World {
             Event::Down { session, lane } => self.arrive_down(session, lane),
             Event::Up { session } => self.arrive_up(session),
             Event::Datagram { session, bytes } => self.arrive_datagram(session, &bytes),
+            Event::Fragment { session, bytes } => self.arrive_fragment(session, &bytes),
             Event::Credit { session, bytes } => self.arrive_credit(session, bytes),
             Event::End { session, host } => self.end(session, host),
             Event::Packet {
@@ -401,7 +407,7 @@ impl World {
         match event {
             Event::Wake(host) => Some(*host),
             Event::End { host, .. } => Some(*host),
-            Event::Down { session, .. } => receiver_of(session),
+            Event::Down { session, .. } | Event::Fragment { session, .. } => receiver_of(session),
             Event::Up { .. }
             | Event::Datagram { .. }
             | Event::Credit { .. }

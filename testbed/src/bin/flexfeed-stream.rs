@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
+use flexicast_tokio::receiver::RelayName;
 use testbed::stream::{ReceiverSettings, SourceSettings, publish, receive, send, sink};
 
 /// Drives the transport with numbered messages at a steady rate.
@@ -95,6 +96,12 @@ enum Action {
         /// The file to write
         #[arg(long)]
         records: PathBuf,
+        /// An AMT relay to use
+        #[arg(long)]
+        relay: Option<RelayName>,
+        /// Legs to take the flow by: one or two
+        #[arg(long, default_value = "one")]
+        redundancy: String,
         /// Break a promise: what arrives twice is delivered twice
         #[arg(long)]
         dedupe_off: bool,
@@ -145,6 +152,8 @@ fn main() -> Result<()> {
             server,
             name,
             records,
+            relay,
+            redundancy,
             dedupe_off,
         } => tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -153,6 +162,8 @@ fn main() -> Result<()> {
                 server,
                 name,
                 records,
+                relay,
+                two_legs: redundancy == "two",
                 dedupe_off,
             })),
     }

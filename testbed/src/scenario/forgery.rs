@@ -92,6 +92,13 @@ pub fn a_member_forges_and_nobody_believes_it(fault: Option<Fault>) -> Result<()
         check_journals(stage, Some(total))?;
         check_outputs(stage, &ALL)?;
         for name in ALL {
+            let messages = stage.seat(name)?.channel_now()?.messages;
+            ensure!(
+                messages.taken == 0 && messages.forged > 0,
+                "{name}: {} forged messages handed on, {} refused",
+                messages.taken,
+                messages.forged
+            );
             let by_flow = stage.seat(name)?.deliveries()?;
             let by_flow = by_flow
                 .iter()

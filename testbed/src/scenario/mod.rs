@@ -18,6 +18,8 @@ mod cut;
 mod dual_stack;
 mod flapping;
 mod forgery;
+mod hitless;
+mod hitless_stream;
 mod hour;
 mod ipv6;
 mod live;
@@ -53,9 +55,11 @@ pub use flapping::flapping_backs_off;
 pub use forgery::{
     a_member_forges_and_nobody_believes_it, forgeries_of_authenticated_packets_have_no_effect,
 };
+pub use hitless::either_leg_is_lost;
+pub use hitless_stream::{Noticed, play_hitless};
 pub use hour::an_hour_of_a_busy_archive;
 pub use ipv6::{ipv6_any_source, ipv6_only};
-pub use live::a_live_channel_delivers_nothing_late;
+pub use live::{a_live_channel_delivers_nothing_late, messages_reach_all_who_are_there};
 pub use loss::{loss_is_rebuilt, loss_is_repaired};
 pub use mtu::one_narrow_path_decides_the_packet_size;
 pub use multicast::{any_source_multicast, everything_by_multicast, recorded_feed_by_multicast};
@@ -116,6 +120,10 @@ pub enum Fault {
     LagGraceOff,
     /// The source sends, and receivers deliver, what has expired.
     ExpiredDelivered,
+    /// The source sends messages on the flow alone.
+    MessageCopiesOff,
+    /// Receivers hand on messages that the source did not sign.
+    MessageCheckOff,
     /// Receivers ignore which keys sign a flow's updates.
     LineageOff,
     /// Receivers take what is behind a signed header unseen.
@@ -124,6 +132,8 @@ pub enum Fault {
     PacketCheckOff,
     /// Receivers take packets that they rebuilt for such that arrived.
     RebuiltProves,
+    /// Packets by the second leg of a flow count for nothing.
+    LegsUnmerged,
     /// Receivers say nothing of updates that are gone for good.
     GapsUntold,
     /// The source serves a database that was set back as if nothing had happened.
@@ -165,7 +175,7 @@ pub enum Fault {
 
 impl Fault {
     /// Every one.
-    pub const ALL: [Fault; 33] = [
+    pub const ALL: [Fault; 36] = [
         Fault::AddressesUntold,
         Fault::AddressesForgotten,
         Fault::DedupeOff,
@@ -177,10 +187,13 @@ impl Fault {
         Fault::ShardRestartOff,
         Fault::LagGraceOff,
         Fault::ExpiredDelivered,
+        Fault::MessageCopiesOff,
+        Fault::MessageCheckOff,
         Fault::LineageOff,
         Fault::ChunkCheckOff,
         Fault::PacketCheckOff,
         Fault::RebuiltProves,
+        Fault::LegsUnmerged,
         Fault::GapsUntold,
         Fault::RenewalOff,
         Fault::GapFillOff,
@@ -215,10 +228,13 @@ impl Fault {
             Fault::ShardRestartOff => "shard-restart-off",
             Fault::LagGraceOff => "lag-grace-off",
             Fault::ExpiredDelivered => "expired-delivered",
+            Fault::MessageCopiesOff => "message-copies-off",
+            Fault::MessageCheckOff => "message-check-off",
             Fault::LineageOff => "lineage-off",
             Fault::ChunkCheckOff => "chunk-check-off",
             Fault::PacketCheckOff => "packet-check-off",
             Fault::RebuiltProves => "rebuilt-proves",
+            Fault::LegsUnmerged => "legs-unmerged",
             Fault::GapsUntold => "gaps-untold",
             Fault::RenewalOff => "renewal-off",
             Fault::GapFillOff => "gap-fill-off",
@@ -252,16 +268,19 @@ impl Fault {
             | Fault::SizesUnconfirmed
             | Fault::ShardRestartOff
             | Fault::LagGraceOff
+            | Fault::MessageCopiesOff
             | Fault::RenewalOff
             | Fault::GapFillOff
             | Fault::VersionOther => Side::Source,
             Fault::AddressesForgotten
             | Fault::DedupeOff
             | Fault::CursorFirst
+            | Fault::MessageCheckOff
             | Fault::LineageOff
             | Fault::ChunkCheckOff
             | Fault::PacketCheckOff
             | Fault::RebuiltProves
+            | Fault::LegsUnmerged
             | Fault::GapsUntold
             | Fault::RelayFailoverOff
             | Fault::RelayCheckOff

@@ -52,6 +52,7 @@ impl Seat {
         variables.push(("FLEXFEED_LINK".to_owned(), link.to_owned()));
         // Scenarios look at the feed files; a variable, for earlier versions do not know the flag.
         variables.push(("FLEXFEED_FILE_INTERVAL".to_owned(), "0".to_owned()));
+        variables.push(("HOME".to_owned(), text(&data)));
         let mut arguments = vec![
             "--data".to_owned(),
             text(&data),

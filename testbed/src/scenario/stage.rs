@@ -411,6 +411,11 @@ impl Stage {
         Ok(link.to_owned())
     }
 
+    /// The source's data folder.
+    pub fn source_data(&self) -> &Path {
+        &self.source_data
+    }
+
     /// The link for a node that speaks these families: with an address of the source that such a
     /// node can reach.
     ///

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use flexicast_tokio::Cursor;
-use flexicast_tokio::receiver::{Event, Faults, Receiver, ReceiverConfig, Verify};
+use flexicast_tokio::receiver::{
+    Event, Faults, Receiver, ReceiverConfig, Redundancy, RelayName, Relays, Verify,
+};
 use tokio::signal::unix::{SignalKind, signal};
 use uuid::Uuid;
 
@@ -23,6 +25,10 @@ pub struct ReceiverSettings {
     pub name: String,
     /// The file of arrivals to make.
     pub records: PathBuf,
+    /// An AMT relay to use, if any.
+    pub relay: Option<RelayName>,
+    /// Whether to take the flow by two legs.
+    pub two_legs: bool,
     /// Fault: duplicates are delivered twice.
     pub dedupe_off: bool,
 }
@@ -47,7 +53,14 @@ pub async fn receive(settings: ReceiverSettings) -> Result<()> {
         interface: None,
         multicast: true,
         replicated: true,
-        amt: None,
+        amt: settings.relay.map(|relay| Relays {
+            configured: vec![relay],
+            ..Relays::default()
+        }),
+        redundancy: match settings.two_legs {
+            true => Redundancy::Two,
+            false => Redundancy::One,
+        },
         qlog: None,
         check: None,
         verify_updates: true,

@@ -62,6 +62,16 @@ fn c4_loss_is_rebuilt() {
 }
 
 #[test]
+fn ht_either_leg_is_lost() {
+    require(scenario::either_leg_is_lost(None));
+}
+
+#[test]
+fn ms_messages_reach_all_who_are_there() {
+    require(scenario::messages_reach_all_who_are_there(None));
+}
+
+#[test]
 fn li_a_live_channel_delivers_nothing_late() {
     require(scenario::a_live_channel_delivers_nothing_late(None));
 }

@@ -77,6 +77,10 @@ export const CAUSES: Readonly<Record<string, CauseWords>> = {
     short: "its relay is gone",
     text: "The AMT relay that it used does not answer any more. The receiver looks for another one.",
   },
+  "leg-lost": {
+    short: "one of two paths is lost",
+    text: "It takes the flow by two paths at once, multicast and a relay, and one of them fell silent. Nothing is missing: the other goes on, and the lost one is tried again.",
+  },
   "loss-too-high": {
     short: "too many packets were lost",
     text: "It lost more of the flow's packets than the channel allows (--max-loss, 10 % by default), or most members did and the flow stopped. It may return after a back-off, when its own connection keeps up.",
@@ -351,6 +355,7 @@ export const ACTIONS: Readonly<Record<string, string>> = {
   "receiver.edit": "change a receiver",
   "receiver.disconnect": "disconnect a receiver",
   "receiver.remove": "remove a receiver",
+  "message.publish": "publish a message",
   "channel.create": "create a channel",
   "channel.edit": "change a channel",
   "channel.remove": "remove a channel",

@@ -13,7 +13,7 @@ function move(id: number, at: number, more: Partial<Move> = {}): Move {
 describe("words", () => {
   it("knows every rung and cause of the protocol", () => {
     expect(RUNGS.map((one) => one.rung)).toEqual(["multicast", "amt", "replicated", "unicast", "offline"]);
-    const causes = ["joined", "probe-timeout", "ack-timeout", "heartbeat-lost", "relay-lost", "loss-too-high", "too-slow", "flow-invalid", "forged", "rekey-missed", "ejected", "left", "network-changed"];
+    const causes = ["joined", "probe-timeout", "ack-timeout", "heartbeat-lost", "relay-lost", "leg-lost", "loss-too-high", "too-slow", "flow-invalid", "forged", "rekey-missed", "ejected", "left", "network-changed"];
     expect(Object.keys(CAUSES).sort()).toEqual([...causes].sort());
     for (const cause of causes) expect(causeWords(cause).text.length).toBeGreaterThan(20);
   });

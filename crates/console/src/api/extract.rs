@@ -1,13 +1,14 @@
 //! Parts of requests, read so that whatever is wrong with them becomes a [`Problem`].
 
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
-use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::extract::{DefaultBodyLimit, FromRequest, FromRequestParts, Request};
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 
+use super::MAX_BODY;
 use super::problem::Problem;
 
 /// A body of JSON.
@@ -22,6 +23,21 @@ pub struct Query<T>(pub T);
 #[derive(Debug)]
 pub struct Path<T>(pub T);
 
+/// Reads a body of at most `limit` bytes; `what` says so.
+pub(super) async fn read_body<S: Send + Sync>(
+    mut request: Request,
+    state: &S,
+    limit: usize,
+    what: &str,
+) -> Result<Bytes, Problem> {
+    DefaultBodyLimit::max(limit).apply(&mut request);
+    let body = Bytes::from_request(request, state).await;
+    body.map_err(|rejection| match rejection.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => Problem::too_large(what),
+        _ => Problem::malformed(rejection.body_text()),
+    })
+}
+
 impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Json<T> {
     type Rejection = Problem;
 
@@ -33,11 +49,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Json<T> {
             let what = "send it with Content-Type: application/json";
             return Err(Problem::media_type(what));
         }
-        let body = Bytes::from_request(request, state).await;
-        let body = body.map_err(|rejection| match rejection.status() {
-            StatusCode::PAYLOAD_TOO_LARGE => Problem::too_large("a request has at most 64 KiB"),
-            _ => Problem::malformed(rejection.body_text()),
-        })?;
+        let body = read_body(request, state, MAX_BODY, "a request has at most 64 KiB").await?;
         let first = body.iter().find(|byte| !byte.is_ascii_whitespace());
         if first.is_some_and(|byte| *byte == b'[') {
             // An array would be taken for the members in their order.

@@ -14,6 +14,7 @@ pub mod export;
 mod extract;
 pub mod feeds;
 mod list;
+pub mod messages;
 pub mod moves;
 pub mod overview;
 pub mod problem;
@@ -77,6 +78,7 @@ fn calls() -> OpenApiRouter<Arc<Site>> {
         .routes(routes!(channels::channels, channels::create_channel))
         .routes(routes!(channels::channel))
         .routes(routes!(channels::rekey_channel))
+        .routes(routes!(messages::publish_message))
         .routes(routes!(feeds::feeds, feeds::add::add_feed))
         .routes(routes!(feeds::test::test_feed))
         .routes(routes!(

@@ -159,6 +159,10 @@ impl From<StoreError> for Problem {
             StoreError::UnknownChannel { channel, .. } => {
                 Problem::not_found(format!("there is no channel {channel:?}"))
             }
+            StoreError::NotLive { channel, .. } => Problem::conflict(format!(
+                "channel {channel:?} is not live; give it a deadline: `flexfeed-source channel set \
+                 {channel} --deadline 10s`"
+            )),
             StoreError::ChannelName { .. } => {
                 Problem::invalid("name", "a channel's name has 1 to 255 bytes")
             }

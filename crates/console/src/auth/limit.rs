@@ -28,6 +28,8 @@ pub struct Limits {
     pub refusals: Buckets<i64>,
     /// To have the console fetch something.
     pub fetches: Buckets<i64>,
+    /// To publish messages, by the hash of a token or session.
+    pub messages: Buckets<store::Hash>,
 }
 
 impl Default for Limits {
@@ -39,6 +41,7 @@ impl Default for Limits {
             notes: Buckets::new(1, Duration::from_secs(60)),
             refusals: Buckets::new(30, Duration::from_secs(10)),
             fetches: Buckets::new(20, Duration::from_secs(3)),
+            messages: Buckets::new(500, Duration::from_millis(10)),
         }
     }
 }

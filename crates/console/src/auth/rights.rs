@@ -16,6 +16,8 @@ pub enum Scope {
     Feeds,
     /// Create channels, and have them rekeyed.
     Channels,
+    /// Send messages to the receivers of live channels.
+    Publish,
     /// See, make and revoke enrolment links.
     Enrolments,
     /// Drain the source.
@@ -28,11 +30,12 @@ pub enum Scope {
 
 impl Scope {
     /// All of them.
-    pub const ALL: [Scope; 8] = [
+    pub const ALL: [Scope; 9] = [
         Scope::Read,
         Scope::Receivers,
         Scope::Feeds,
         Scope::Channels,
+        Scope::Publish,
         Scope::Enrolments,
         Scope::Source,
         Scope::Admin,
@@ -47,6 +50,7 @@ impl Scope {
             Scope::Receivers => "receivers",
             Scope::Feeds => "feeds",
             Scope::Channels => "channels",
+            Scope::Publish => "publish",
             Scope::Enrolments => "enrolments",
             Scope::Source => "source",
             Scope::Admin => "admin",

@@ -80,6 +80,8 @@ pub struct State {
     pub key_sequence: Option<u64>,
     /// The round-trip time of its connection in microseconds.
     pub rtt_us: Option<u64>,
+    /// Its legs with their states, if it takes the flow by two.
+    pub legs: Option<Arc<str>>,
     /// When this was written.
     pub updated_ms: i64,
 }

@@ -29,7 +29,7 @@ pub use forgeries::{ChannelForgeries, ForgeryReports};
 pub use page::{BadCursor, Page, PageStart};
 pub use query::{Filter, Order, Selection, Sort};
 pub use rung::Rung;
-pub use view::{Receiver, ReceiverChannel};
+pub use view::{Receiver, ReceiverChannel, ReceiverLeg};
 
 /// Maximum of receivers whose states arrived before they did. They are few: a row that was being
 /// written when it should be read is read with the next change.

@@ -42,6 +42,7 @@ fn state(channel: &str, rung: Rung, backlog: u64) -> State {
         backlog,
         key_sequence: Some(1),
         rtt_us: Some(1_234),
+        legs: None,
         updated_ms: 6_000,
     }
 }

@@ -50,6 +50,15 @@ pub struct Receiver {
     pub channels: Vec<ReceiverChannel>,
 }
 
+/// One of the legs by which a receiver takes a flow at once.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ReceiverLeg {
+    /// `multicast`, `amt`, or `amt-2` for a second relay.
+    pub leg: String,
+    /// `trying`, `working` or `lost`.
+    pub state: String,
+}
+
 /// A receiver's state in one channel.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ReceiverChannel {
@@ -67,6 +76,8 @@ pub struct ReceiverChannel {
     pub behind_updates: Option<u64>,
     /// The key epoch that it has; null without a flow.
     pub key_sequence: Option<u64>,
+    /// Legs by which it takes the flow at once; empty where it takes it by one.
+    pub legs: Vec<ReceiverLeg>,
     /// Its reports of forged packets on this channel's flow, if the last one is not a day old; null
     /// without any.
     pub forgeries: Option<ForgeryReports>,
@@ -191,12 +202,25 @@ impl Fleet {
                     cursor: state.cursor,
                     behind_updates: self.behind(state),
                     key_sequence: state.key_sequence,
+                    legs: legs(state.legs.as_deref().unwrap_or_default()),
                     forgeries: self.forgeries.of(facts.id, Some(&*state.channel)),
                     updated_ms: state.updated_ms,
                 })
                 .collect(),
         }
     }
+}
+
+/// Reads legs as the source writes them: a word for each, with its state.
+fn legs(text: &str) -> Vec<ReceiverLeg> {
+    let pairs = text
+        .split_whitespace()
+        .filter_map(|word| word.split_once(':'));
+    let legs = pairs.map(|(leg, state)| ReceiverLeg {
+        leg: leg.to_owned(),
+        state: state.to_owned(),
+    });
+    legs.collect()
 }
 
 /// To a tenth of a millisecond: more says nothing, and changes all the time.

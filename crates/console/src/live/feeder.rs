@@ -224,6 +224,7 @@ fn state(fleet: &mut Fleet, row: StateRow) -> State {
         backlog: row.backlog,
         key_sequence: row.key_sequence,
         rtt_us: row.rtt_us,
+        legs: (!row.legs.is_empty()).then(|| fleet.word(&row.legs)),
         updated_ms: row.updated_ms,
     }
 }

@@ -259,6 +259,7 @@ pub(super) fn state(receiver: Uuid, rung: &str) -> StateRow {
         rtt_us: Some(12_345),
         address: "192.0.2.7:4433".into(),
         session: None,
+        legs: String::new(),
         updated_ms: now_ms(),
         change: 0,
     }

@@ -9,6 +9,7 @@ mod feeds;
 mod files;
 mod live;
 mod long;
+mod messages;
 mod odd;
 mod reading;
 mod signing;

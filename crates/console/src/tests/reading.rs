@@ -548,6 +548,7 @@ fn fill(bench: &Bench, all: usize) {
             backlog: 0,
             key_sequence: None,
             rtt_us: None,
+            legs: None,
             updated_ms: 1,
         };
         fleet.put_state(id, state);

@@ -6,4 +6,5 @@ mod feed_rs;
 mod fetch;
 mod formats;
 mod lore;
+mod message;
 mod readers;

@@ -280,8 +280,9 @@ impl Connection {
                     .map_err(violation)?;
             }
         }
-        // This version has no use for datagrams from the source.
-        while conn.dgram_recv(&mut self.buffer).is_ok() {}
+        while let Ok(n) = conn.dgram_recv(&mut self.buffer) {
+            core.on_datagram(&self.buffer[..n], now);
+        }
         self.renew_ids(core);
         self.check_end().map(|()| arrived)
     }

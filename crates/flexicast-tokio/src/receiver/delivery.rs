@@ -22,8 +22,9 @@ struct HandedSizes {
 impl HandedSizes {
     fn push(&mut self, event: &Event) {
         let size = match event {
-            Event::Update { encoded, .. } | Event::Live { encoded, .. } => encoded.len(),
-            Event::Datagram { data, .. } => data.len(),
+            Event::Update { encoded, .. }
+            | Event::Live { encoded, .. }
+            | Event::Message { encoded, .. } => encoded.len(),
             _ => 0,
         };
         self.sizes.push_back(size);

@@ -95,6 +95,7 @@ impl Engine {
         core_config.verify_updates = config.verify_updates;
         core_config.pinned_keys = config.pinned_keys.clone();
         core_config.feedback = true;
+        core_config.redundancy = config.redundancy;
         let mut core = Core::new(core_config);
         let name = format!("receiver-{}", config.receiver_id);
         let qlog = config
@@ -136,6 +137,8 @@ impl Engine {
         self.core.set_hash_check_off(faults.hash_check_off);
         self.core.set_packet_check_off(faults.packet_check_off);
         self.core.set_rebuilt_proves(faults.rebuilt_proves);
+        self.core.set_message_check_off(faults.message_check_off);
+        self.core.set_legs_unmerged(faults.legs_unmerged);
         self.core.set_expired_delivered(faults.expired_delivered);
         self.tunnels.inject_faults(faults);
     }
@@ -482,7 +485,7 @@ async fn woken(race: Option<&mut Race>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::receiver::Verify;
+    use crate::receiver::{Redundancy, Verify};
 
     #[test]
     fn secrets_are_not_printed() {
@@ -500,6 +503,7 @@ mod tests {
             multicast: false,
             replicated: false,
             amt: None,
+            redundancy: Redundancy::One,
             qlog: None,
             check: None,
             verify_updates: true,

@@ -21,8 +21,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 pub use amt_tokio::RelayName;
 use bytes::Bytes;
+pub use flexicast::control::{Leg, LegState};
 pub use flexicast::receiver::{
-    AuthenticationFailure, ChannelStats, Check, DistrustedUpdate, ReceptionCounters, Validity,
+    AuthenticationFailure, ChannelStats, Check, DistrustedUpdate, ReceptionCounters, Redundancy,
+    Validity,
 };
 use flexicast::signing::{Lineage, VerifyingKey};
 use flexicast::{Cause, Cursor, Rung, Via};
@@ -86,6 +88,8 @@ pub struct ReceiverConfig {
     pub replicated: bool,
     /// AMT relays to use where multicast does not reach (rung 2); `None` for none.
     pub amt: Option<Relays>,
+    /// Number of legs of a flow to take at once, as far as they work.
+    pub redundancy: Redundancy,
     /// Folder for qlog files of all connections and flows.
     pub qlog: Option<PathBuf>,
     /// Whether encoded bytes are a valid update of this `seq`. An invalid update that any packet
@@ -123,6 +127,7 @@ impl ReceiverConfig {
             multicast: true,
             replicated: true,
             amt: None,
+            redundancy: Redundancy::One,
             qlog: None,
             check: None,
             verify_updates: true,
@@ -160,6 +165,10 @@ pub struct Faults {
     pub packet_check_off: bool,
     /// Whether rebuilt packets count as such that arrived.
     pub rebuilt_proves: bool,
+    /// Whether messages are handed on that the source did not sign.
+    pub message_check_off: bool,
+    /// Whether what the second leg of a flow brings counts for nothing.
+    pub legs_unmerged: bool,
     /// Whether updates are handed on although their deadline has passed.
     pub expired_delivered: bool,
     /// Whether a lost AMT relay is never replaced by another one.
@@ -307,12 +316,18 @@ pub enum Event {
         /// When the channel is tried again.
         retry_in: Duration,
     },
-    /// A message to all listeners of the channel's flow. It may get lost.
-    Datagram {
+    /// A message to all receivers of the channel, once and in no order. One may get lost.
+    Message {
         /// The channel.
         channel: String,
-        /// Content.
-        data: Bytes,
+        /// Its number.
+        number: u64,
+        /// Its bytes, with the header that signs them if the source does.
+        encoded: Bytes,
+        /// Unix time in ms at which it expires, by the source's clock.
+        deadline_ms: Option<u64>,
+        /// Instant at which it has expired, as the source's clock was known when it arrived.
+        expires_at: Option<Instant>,
     },
     /// The receiver has moved to another rung.
     Rung {
@@ -325,6 +340,20 @@ pub enum Event {
         /// When.
         at: SystemTime,
     },
+    /// A leg of a flow that comes by two works, or is lost while another one goes on. The receiver
+    /// does not move by that alone.
+    Leg {
+        /// The channel.
+        channel: String,
+        /// The leg.
+        leg: Leg,
+        /// Its new state.
+        state: LegState,
+        /// When.
+        at: SystemTime,
+    },
+    /// Two legs are asked for, and the source serves one only: it is too old.
+    OneLeg,
     /// Why a rung does not hold, or did not; the receiver does not move by it.
     Explained {
         /// The channel.

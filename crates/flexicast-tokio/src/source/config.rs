@@ -196,6 +196,8 @@ pub struct Faults {
     pub lag_grace_off: bool,
     /// Whether updates are sent although their deadline has passed.
     pub expired_delivered: bool,
+    /// Whether messages are sent on the flow alone.
+    pub message_copies_off: bool,
     /// Whether shards that fail are left as they are.
     pub shard_restart_off: bool,
     /// Whether the source speaks another version of the protocol than its receivers.

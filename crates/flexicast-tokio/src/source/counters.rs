@@ -23,9 +23,6 @@ pub struct Counters {
     pub resets: u64,
     /// Stateless resets that were not sent because there are too many.
     pub resets_withheld: u64,
-    /// Dropped messages to listeners of a flow: too long for a packet, too many at once, or without
-    /// a listener.
-    pub messages_dropped: u64,
     /// Connections that were closed because the receiver violated the protocol.
     pub violations: u64,
     /// Connections that were turned away because there are too many.
@@ -46,6 +43,8 @@ pub struct Counters {
     pub shard_failures: u64,
     /// Those of them that hung.
     pub shard_hangs: u64,
+    /// Fragments of messages that were dropped because more waited for a connection than may.
+    pub fragments_dropped: u64,
     /// Datagrams of connections that the kernel refused to send.
     pub send_errors: u64,
     /// Packets of flows that the kernel refused to send to a group.
@@ -83,6 +82,7 @@ impl Counters {
         self.unknown_paths += shard.unknown_paths;
         self.misdelivered += shard.misdelivered;
         self.datagrams_dropped += shard.datagrams_dropped;
+        self.fragments_dropped += shard.fragments_dropped;
         self.misdelivered_dropped += shard.misdelivered_dropped;
         self.send_errors += shard.send_errors;
     }

@@ -42,12 +42,12 @@ pub use flexicast::control::{Credential, SourceAddress};
 pub use flexicast::fec::{FecConfig, FecPolicy, FecScheme};
 pub use flexicast::flow::{BreakerState, RateControl};
 pub use flexicast::rate::RatePolicy;
-pub use flexicast::source::Absence;
+pub use flexicast::source::{Absence, MessageError};
 use history::EventLog;
 pub use history::{History, HistoryEvent, HistoryEventKind};
 pub use status::{
-    ChannelBytes, ChannelStatus, FlowStatus, Lateness, LoadStatus, MassFallBack, Move, Overload,
-    ReceiverChannel, ReceiverStatus, SourceStatus, UNVERIFIED,
+    ChannelBytes, ChannelStatus, FlowStatus, Lateness, LegStatus, LoadStatus, MassFallBack, Move,
+    Overload, ReceiverChannel, ReceiverStatus, SourceStatus, UNVERIFIED,
 };
 
 /// Requests that wait for the engine.
@@ -399,11 +399,17 @@ impl SourceHandle {
         let _ = self.commands.send(Command::Replace(channel)).await;
     }
 
-    /// Sends a message to all listeners of the channel's flow, once: it may get lost. Messages that
-    /// do not fit into a packet, or for which there is no room, are dropped and counted.
-    pub async fn message(&self, channel: &str, data: Bytes) {
+    /// Sends a message to all receivers of the channel that are connected now, once: it is neither
+    /// stored nor repaired, and may get lost. The numbers of a channel's messages ascend. On a
+    /// channel that is signed it has to be, too ([`flexicast::signing::Signer::sign_message`], with
+    /// the number in the place of a `seq`), and not after the deadline in its header.
+    ///
+    /// # Errors
+    /// [`Error::Message`] says why it is not sent; [`Error::Stopped`] that the source has stopped.
+    pub async fn message(&self, channel: &str, number: u64, message: Bytes) -> Result<(), Error> {
         let channel = channel.to_owned();
-        let _ = self.commands.send(Command::Message(channel, data)).await;
+        let sent = self.ask(|answer| Command::Message(channel, number, message, answer));
+        Ok(sent.await??)
     }
 
     /// Sends no more of an update on the channel's flow: its members get the rest by unicast.

@@ -190,6 +190,9 @@ pub struct ReceiverChannel {
     /// Why; nothing for one that has not moved since it connected. [`UNVERIFIED`] is no cause of a
     /// move.
     pub cause: Option<String>,
+    /// Its legs, where it takes the flow by several at once.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub legs: Vec<LegStatus>,
     /// The last `seq` that its outputs hold.
     pub cursor: Option<u64>,
     /// Updates that it still has to get on its unicast path.
@@ -198,9 +201,23 @@ pub struct ReceiverChannel {
     pub key_sequence: Option<u64>,
 }
 
+/// One of the legs by which a receiver takes a flow at once.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct LegStatus {
+    /// `multicast`, `amt`, or `amt-2` for a second relay.
+    pub leg: String,
+    /// `trying`, `working` or `lost`.
+    pub state: String,
+    /// Packets that another leg brought and this one did not.
+    pub missed: u64,
+    /// Time by which its packets come after those of the leg that is ahead, in milliseconds.
+    pub lag_ms: f64,
+}
+
 /// A move between rungs. No moves are those with the cause `probe-timeout`, a better rung that a
-/// receiver tried and that brought nothing, and those from a rung to itself, where the receiver
-/// reports forged packets.
+/// receiver tried and that brought nothing, those with `leg-lost` to a better rung, a leg that a
+/// receiver lost in addition to the one of its rung, and those from a rung to itself, where the
+/// receiver reports forged packets.
 #[derive(Debug, Clone, Serialize)]
 pub struct Move {
     /// Number among all events since the source's start, as in

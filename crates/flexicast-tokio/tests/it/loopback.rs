@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use flexicast_tokio::receiver::{Event, Verify};
-use flexicast_tokio::source::PacketAuthentication;
-use flexicast_tokio::{Rung, Via};
+use flexicast_tokio::source::{MessageError, PacketAuthentication, SourceHandle};
+use flexicast_tokio::{Error, Rung, Via};
 use tokio::sync::mpsc;
 
-use crate::site::{Site, any_port};
+use crate::site::{Probe, Site, any_port};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn members_get_updates_by_the_flow_and_catch_up_from_the_store() {
@@ -292,15 +292,15 @@ async fn a_flow_is_withdrawn_replaced_and_carries_messages() {
     site.publish(&source.handle, 20).await;
     probe.until_seq(40).await;
     assert!(probe.by_flow("lore") >= 15, "{}", probe.by_flow("lore"));
-    // Unreliable, so said until it is heard.
-    loop {
-        let said = bytes::Bytes::from_static(b"to whom it may concern");
-        source.handle.message("lore", said.clone()).await;
-        if let Event::Datagram { channel, data } = probe.event().await {
-            assert_eq!((channel.as_str(), data), ("lore", said));
-            break;
-        }
-    }
+    messages_arrive(&source.handle, &mut probe, 1..=3).await;
+    source.handle.withdraw("lore").await;
+    probe.until_rung(Rung::Unicast).await;
+    messages_arrive(&source.handle, &mut probe, 4..=6).await;
+    let late = source.handle.message("lore", 6, b"again".as_slice().into());
+    assert!(matches!(
+        late.await,
+        Err(Error::Message(MessageError::Number { .. }))
+    ));
     assert!(probe.disconnected.is_empty(), "{:?}", probe.disconnected);
 }
 
@@ -451,4 +451,29 @@ async fn a_receiver_that_was_suspended_keeps_its_source() {
     }
     probe.handle.shutdown().await;
     source.handle.shutdown().await;
+}
+
+/// Sends messages of several sizes, and waits for each.
+async fn messages_arrive(
+    handle: &SourceHandle,
+    probe: &mut Probe,
+    numbers: std::ops::RangeInclusive<u64>,
+) {
+    for number in numbers {
+        let said = bytes::Bytes::from(vec![number as u8; number as usize * 10_000]);
+        handle.message("lore", number, said.clone()).await.unwrap();
+        loop {
+            if let Event::Message {
+                channel,
+                number: got,
+                encoded,
+                ..
+            } = probe.event().await
+            {
+                assert_eq!((channel.as_str(), got), ("lore", number));
+                assert!(encoded == said, "message {number}");
+                break;
+            }
+        }
+    }
 }

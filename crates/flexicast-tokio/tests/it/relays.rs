@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use flexicast::control::{RelayAddress, RelayHint};
-use flexicast_tokio::receiver::{Event, RelayName, Relays};
+use flexicast_tokio::receiver::{Event, Redundancy, RelayName, Relays};
+use flexicast_tokio::source::SourceStatus;
 use flexicast_tokio::{Cause, Rung};
 
 use crate::site::relay::Relay;
@@ -250,4 +251,50 @@ async fn a_relay_that_brings_nothing_is_a_known_reason() {
     );
     site.publish(&source.handle, 20).await;
     probe.until_seq(20).await;
+}
+
+/// Returns the legs of the only receiver with their states.
+fn legs(status: &SourceStatus) -> Vec<String> {
+    let channels = status.receivers.iter().flat_map(|r| &r.channels);
+    let legs = channels.flat_map(|channel| &channel.legs);
+    legs.map(|leg| format!("{} {}", leg.leg, leg.state))
+        .collect()
+}
+
+/// A receiver takes the flow natively and through a relay, which dies.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_of_two_legs_dies_without_a_fall_back() {
+    let site = Site::new();
+    let relay = Relay::start(site.group(0)).await;
+    let source = site.lively_source().await;
+    let mut config = site.receiver_config(source.addr);
+    config.amt = Some(Relays {
+        configured: vec![RelayName::Address(relay.addr)],
+        ..Relays::default()
+    });
+    config.redundancy = Redundancy::Two;
+    let mut probe = site.start_receiver(config);
+    probe.until_rung(Rung::Multicast).await;
+    let both = ["multicast working", "amt working"];
+    source
+        .until("both legs", |status| legs(status) == both)
+        .await;
+    site.publish(&source.handle, 50).await;
+    probe.until_seq(50).await;
+    let forwarded = relay.forwarded.load(Ordering::Relaxed);
+    assert!(forwarded >= 50, "{forwarded} packets by the relay");
+    drop(relay);
+    for _ in 0..150 {
+        site.publish(&source.handle, 1).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let one = ["multicast working", "amt lost"];
+    source
+        .until("the lost leg", |status| legs(status) == one)
+        .await;
+    probe.until_seq(200).await;
+    let status = source.status().await;
+    assert_eq!(status.counters.protocol.fall_backs, 0);
+    assert_eq!(status.counters.protocol.legs_lost, 1);
+    assert_eq!(probe.rung_of("lore"), Rung::Multicast);
 }

@@ -28,6 +28,10 @@ pub const CAPABILITY_STREAM_SIGNATURES: u64 = 0x08;
 pub const CAPABILITY_FEC: u64 = 0x09;
 /// The receiver takes updates with a deadline: it knows EXPIRED and CLOCK.
 pub const CAPABILITY_DEADLINES: u64 = 0x0a;
+/// The receiver takes messages.
+pub const CAPABILITY_MESSAGES: u64 = 0x0b;
+/// The receiver merges the packets of two legs of a flow: it knows FC_LEGS.
+pub const CAPABILITY_HITLESS: u64 = 0x0c;
 
 /// Bytes of an enrolment before its token: the receiver's credential and its instance.
 const ENROL_HEAD: usize = 32 + 8;
@@ -186,6 +190,8 @@ pub const SOURCE_ANSWERS_NEED: u64 = 0x01;
 pub const SOURCE_SENDS_KEYS: u64 = 0x02;
 /// The source keeps deadlines: it answers CLOCK and sends EXPIRED.
 pub const SOURCE_KEEPS_TIME: u64 = 0x03;
+/// The source takes FC_LEGS: a member may acknowledge what any of its legs brings.
+pub const SOURCE_TAKES_LEGS: u64 = 0x0c;
 
 /// The answer to a HELLO: the receiver is served.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,6 +6,7 @@ mod feedback;
 mod flow;
 mod hello;
 mod keys;
+mod legs;
 mod lineage;
 mod live;
 mod need;
@@ -20,11 +21,13 @@ pub use feedback::FeedbackKey;
 pub use flow::{Action, Anchor, Announce, Endpoint, Key, RungNotice, State, Window};
 pub use hello::{
     CAPABILITY_AMT, CAPABILITY_COPIES, CAPABILITY_DEADLINES, CAPABILITY_FEC, CAPABILITY_FEEDBACK,
-    CAPABILITY_MULTICAST_IPV4, CAPABILITY_MULTICAST_IPV6, CAPABILITY_PACKET_AUTHENTICATION,
-    CAPABILITY_SIGNATURES, CAPABILITY_STREAM_SIGNATURES, Credential, Hello, Refusal,
-    SOURCE_ANSWERS_NEED, SOURCE_KEEPS_TIME, SOURCE_SENDS_KEYS, Welcome, WelcomeChannel,
+    CAPABILITY_HITLESS, CAPABILITY_MESSAGES, CAPABILITY_MULTICAST_IPV4, CAPABILITY_MULTICAST_IPV6,
+    CAPABILITY_PACKET_AUTHENTICATION, CAPABILITY_SIGNATURES, CAPABILITY_STREAM_SIGNATURES,
+    Credential, Hello, Refusal, SOURCE_ANSWERS_NEED, SOURCE_KEEPS_TIME, SOURCE_SENDS_KEYS,
+    SOURCE_TAKES_LEGS, Welcome, WelcomeChannel,
 };
 use hello::{count, cursor, put_cursor};
+pub use legs::{Leg, LegReport, LegState, Legs, MAX_LEGS};
 pub use lineage::Lineage;
 pub use live::{Clock, Expired};
 pub(crate) use need::{NEED_AHEAD, NEEDS_PER_S};
@@ -53,6 +56,7 @@ const LINEAGE: u64 = 0x08;
 const KEYS: u64 = 0x09;
 const EXPIRED: u64 = 0x0a;
 const CLOCK: u64 = 0x0b;
+const FC_LEGS: u64 = 0x0d;
 const FC_ANNOUNCE: u64 = 0x10;
 const FC_STATE: u64 = 0x11;
 const FC_KEY: u64 = 0x12;
@@ -109,6 +113,8 @@ pub enum Control {
     Expired(Expired),
     /// Receiver to source, and the answer.
     Clock(Clock),
+    /// Receiver to source.
+    Legs(Legs),
     /// Source to receiver.
     Feedback(FeedbackKey),
     /// Source to receiver: its feedback packets for this flow arrive.
@@ -200,6 +206,10 @@ impl Control {
                 clock.put(&mut body);
                 CLOCK
             }
+            Control::Legs(legs) => {
+                legs.put(&mut body);
+                FC_LEGS
+            }
             Control::Feedback(key) => {
                 key.put(&mut body);
                 FC_FEEDBACK
@@ -228,7 +238,7 @@ type FrameType = (
 );
 
 /// The types that this version knows; frames of other types are skipped.
-const FRAME_TYPES: [FrameType; 19] = [
+const FRAME_TYPES: [FrameType; 20] = [
     (HELLO, "HELLO", |r| Hello::read(r).map(Control::Hello)),
     (WELCOME, "WELCOME", |r| {
         Welcome::read(r).map(Control::Welcome)
@@ -256,6 +266,7 @@ const FRAME_TYPES: [FrameType; 19] = [
         Expired::read(r).map(Control::Expired)
     }),
     (CLOCK, "CLOCK", |r| Clock::read(r).map(Control::Clock)),
+    (FC_LEGS, "FC_LEGS", |r| Legs::read(r).map(Control::Legs)),
     (FC_ANNOUNCE, "FC_ANNOUNCE", |r| {
         Announce::read(r).map(Control::Announce)
     }),

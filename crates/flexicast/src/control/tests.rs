@@ -151,6 +151,28 @@ pub(crate) fn samples() -> Vec<Control> {
             sequence: 1,
             offset: 140_000_000,
         }),
+        Control::Legs(Legs {
+            flow,
+            sequence: 4,
+            legs: vec![
+                LegReport {
+                    path: PathId(13),
+                    number: 0,
+                    state: LegState::Working,
+                    largest: Some(70_000),
+                    missed: 300,
+                    lag: Duration::from_millis(100),
+                },
+                LegReport {
+                    path: PathId(14),
+                    number: 1,
+                    state: LegState::Trying,
+                    largest: None,
+                    missed: 0,
+                    lag: Duration::ZERO,
+                },
+            ],
+        }),
         Control::Expired(Expired {
             channel: 1,
             first: 9,

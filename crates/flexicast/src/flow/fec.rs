@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
-use bytes::Bytes;
 use erasure::MAX_PACKET;
 
+use super::queue::QueuedDatagram;
 use super::sender::{FlowSender, MemberId};
 use crate::Rung;
 use crate::fec::{MemberLoss, RESERVE};
@@ -62,7 +62,7 @@ impl FlowSender {
             return None;
         }
         // A message is not split, and may take all of a packet.
-        let is_fit = |message: &Bytes| frame::datagram_len(message.len()) <= room;
+        let is_fit = |front: &QueuedDatagram| frame::datagram_len(front.data.len()) <= room;
         let fits = self.queue.datagrams.front().is_none_or(is_fit);
         fits.then_some(RESERVE)
     }

@@ -17,7 +17,7 @@ use crate::ecn::EcnValidation;
 use crate::fec::Expected;
 use crate::range::{RangeSet, append};
 use crate::rtt::RttEstimator;
-use crate::{Cause, PathId};
+use crate::{Cause, PathId, Rung};
 
 /// RFC 9002 section 6.1.1.
 const PACKET_THRESHOLD: u64 = 3;
@@ -27,6 +27,9 @@ const HEARTBEATS: u32 = 3;
 /// their delay is longer than was asked for because there are many members. With the default delay,
 /// the default of `D_fb` has as much room.
 const GROWN_ACKS: u32 = 3;
+
+/// The most time that a leg is waited for, however far behind it is said to be.
+const MAX_LEG_LAG: Duration = Duration::from_millis(500);
 
 /// By then members know an announced change, and acknowledgements delayed before have arrived.
 const HEARD_BY: Duration = Duration::from_secs(3);
@@ -101,6 +104,8 @@ impl Delays {
 #[derive(Debug)]
 pub(crate) struct Member {
     pub(crate) path: PathId,
+    /// Time by which its legs differ, if it merges several.
+    lag: Option<Duration>,
     pub(crate) rtt: RttEstimator,
     /// First packet number that it was to get.
     cut: u64,
@@ -199,6 +204,7 @@ impl Member {
     ) -> Self {
         Member {
             path,
+            lag: None,
             rtt: RttEstimator::new(initial_rtt),
             cut,
             low: cut,
@@ -217,6 +223,26 @@ impl Member {
             grant: Grant::new(granted),
             size: MemberSize::default(),
         }
+    }
+
+    /// Follows the legs of a member that merges them: what one of them lacks, another may bring
+    /// `lag` later.
+    pub(super) fn set_legs(&mut self, path: PathId, lag: Duration) {
+        self.path = path;
+        self.lag = Some(lag.min(MAX_LEG_LAG));
+    }
+
+    /// Whether acknowledgements for this path are the member's.
+    pub(super) fn acknowledges(&self, path: PathId) -> bool {
+        let is_leg = |path: PathId| matches!(path.rung(), Some(Rung::Multicast | Rung::Amt));
+        let same_flow = self.path.flow_index() == path.flow_index();
+        let merges = self.lag.is_some() && same_flow && is_leg(self.path) && is_leg(path);
+        self.path == path || merges
+    }
+
+    /// Returns the time for which what one leg lacks is waited for.
+    fn leg_lag(&self) -> Duration {
+        self.lag.unwrap_or_default()
     }
 
     /// Ignores the losses of packets that its path does not take.
@@ -368,7 +394,10 @@ impl Member {
         self.loss_at = None;
         let Some(largest) = self.largest else { return };
         let delay = self.reordering.loss_delay(self.rtt.loss_delay());
-        let by_order = !self.reordering.is_usual();
+        // The slower leg's packet is acknowledged as late as any.
+        let slower = self.lag.map(|lag| lag + delays.ack * 5 / 4);
+        let delay = delay + slower.unwrap_or_default();
+        let by_order = !self.reordering.is_usual() && self.lag.is_none();
         let due = |sent: Instant| sent + delay + delays.lag.within(sent, now);
         let mut settled = Vec::new();
         let gaps: Vec<_> = self.resolved.gaps(self.low..largest).collect();
@@ -459,7 +488,7 @@ impl Member {
             next.at = Some(next.at.map_or(at, |earlier| earlier.min(at)));
         };
         // With the jitter of the delay: one lost acknowledgement is no lost tail.
-        let tail_delay = self.rtt.pto(delays.ack * 5 / 4) * 2;
+        let tail_delay = self.rtt.pto(delays.ack * 5 / 4) * 2 + self.leg_lag();
         let fall_back = self.fall_back_delay(delays);
         // Behind the largest acknowledged packet: nothing shows whether these are lost or the
         // acknowledgement is.
@@ -534,9 +563,8 @@ impl Member {
         let is_grown = delays.ack > delays.base_ack;
         let acks = if is_grown { GROWN_ACKS } else { 1 };
         let round_trips = (self.rtt.smoothed() * 2).max(self.rtt.pto(Duration::ZERO));
-        delays
-            .fall_back
-            .max(delays.ack * acks * 5 / 4 + round_trips)
+        let patience = delays.ack * acks * 5 / 4 + round_trips;
+        delays.fall_back.max(patience) + self.leg_lag()
     }
 
     /// Everything that it still owes, as stream ranges; it owes nothing afterwards.
@@ -557,7 +585,6 @@ impl Member {
 mod tests {
     #![allow(clippy::single_range_in_vec_init)]
     use super::*;
-    use crate::Rung;
     use crate::flow::ledger::{Fill, PacketContents};
 
     const MS: Duration = Duration::from_millis(1);

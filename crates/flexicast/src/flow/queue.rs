@@ -1,6 +1,7 @@
 //! The send queue of a flow: updates in order, ends of abandoned updates, messages.
 
 use std::collections::VecDeque;
+use std::time::Instant;
 
 use bytes::Bytes;
 
@@ -8,8 +9,16 @@ use super::ledger::{PacketContents, StreamRange};
 use crate::authentication::{PacketSigner, SIGNATURE_LEN};
 use crate::frame;
 
-/// Bound on messages that wait to be sent.
-const MAX_DATAGRAMS: usize = 64;
+/// Bytes of fragments of messages that wait to be sent at most.
+const MAX_DATAGRAM_BYTES: usize = 1 << 20;
+
+/// Fragment of a message.
+#[derive(Debug)]
+pub(super) struct QueuedDatagram {
+    pub(super) data: Bytes,
+    /// When it is worthless.
+    until: Option<Instant>,
+}
 
 /// Update that is being sent.
 #[derive(Debug)]
@@ -47,7 +56,10 @@ impl Outgoing {
 #[derive(Debug)]
 pub(super) struct SendQueue {
     pub(super) updates: VecDeque<Outgoing>,
-    pub(super) datagrams: VecDeque<Bytes>,
+    pub(super) datagrams: VecDeque<QueuedDatagram>,
+    datagram_bytes: usize,
+    /// Whether the last packet left fragments out for updates.
+    skips_datagrams: bool,
     /// Updates that go no further on the flow: number and length.
     pub(super) resets: VecDeque<(u64, u64)>,
     /// The `seq` after the last one that was pushed.
@@ -68,6 +80,8 @@ impl SendQueue {
         SendQueue {
             updates: VecDeque::new(),
             datagrams: VecDeque::new(),
+            datagram_bytes: 0,
+            skips_datagrams: true,
             resets: VecDeque::new(),
             next_seq: 1,
             pushed: 0,
@@ -148,13 +162,44 @@ impl SendQueue {
         }
     }
 
-    /// Queues a message; returns whether there was room.
-    pub(super) fn push_datagram(&mut self, data: Bytes) -> bool {
-        let room = self.datagrams.len() < MAX_DATAGRAMS;
-        if room {
-            self.datagrams.push_back(data);
+    /// Queues all fragments of a message, which are worthless after `until`; returns whether there
+    /// was room.
+    pub(super) fn push_datagrams(&mut self, fragments: &[Bytes], until: Option<Instant>) -> bool {
+        let bytes: usize = fragments.iter().map(Bytes::len).sum();
+        let has_room = self.datagram_bytes + bytes <= MAX_DATAGRAM_BYTES;
+        if has_room {
+            self.datagram_bytes += bytes;
+            let data = fragments.iter().cloned();
+            let queued = data.map(|data| QueuedDatagram { data, until });
+            self.datagrams.extend(queued);
         }
-        room
+        has_room
+    }
+
+    /// Drops fragments in front that are worthless by now. Returns how many.
+    pub(super) fn drop_late_datagrams(&mut self, now: Instant) -> u64 {
+        let is_late = |front: &QueuedDatagram| front.until.is_some_and(|until| until <= now);
+        let mut dropped = 0;
+        while self.datagrams.front().is_some_and(is_late) {
+            self.pop_datagram();
+            dropped += 1;
+        }
+        dropped
+    }
+
+    /// Whether fragments may be in the next packet: while updates wait that are not `blocked`, in
+    /// every other one.
+    pub(super) fn is_datagrams_turn(&mut self, blocked: bool) -> bool {
+        let is_shared = !self.updates.is_empty() && !self.datagrams.is_empty() && !blocked;
+        self.skips_datagrams = is_shared && !self.skips_datagrams;
+        !self.skips_datagrams
+    }
+
+    /// Removes the first fragment.
+    pub(super) fn pop_datagram(&mut self) {
+        if let Some(front) = self.datagrams.pop_front() {
+            self.datagram_bytes -= front.data.len();
+        }
     }
 
     /// Takes an update off the queue and queues its end; returns its rest.
@@ -215,6 +260,7 @@ impl SendQueue {
     pub(super) fn clear(&mut self) {
         self.updates.clear();
         self.datagrams.clear();
+        self.datagram_bytes = 0;
         self.resets.clear();
         self.signatures.clear();
         self.bytes = 0;
@@ -328,9 +374,36 @@ mod tests {
     fn blocked_updates_are_nothing_to_send() {
         let mut queue = queue();
         assert!(queue.has_frames(false) && !queue.has_frames(true));
-        assert!(queue.push_datagram(Bytes::from_static(b"message")));
+        assert!(queue.push_datagrams(&[Bytes::from_static(b"message")], None));
         assert!(queue.has_frames(true));
-        let accepted = (0..MAX_DATAGRAMS).filter(|_| queue.push_datagram(Bytes::new()));
-        assert_eq!(accepted.count(), MAX_DATAGRAMS - 1);
+    }
+
+    #[test]
+    fn messages_and_updates_take_turns() {
+        let mut queue = queue();
+        assert!(queue.is_datagrams_turn(false), "none waits");
+        assert!(queue.push_datagrams(&[Bytes::from_static(b"message")], None));
+        let turns: Vec<bool> = (0..4).map(|_| queue.is_datagrams_turn(false)).collect();
+        assert!(turns == [true, false, true, false] || turns == [false, true, false, true]);
+        assert!((0..3).all(|_| queue.is_datagrams_turn(true)));
+        queue.updates.clear();
+        assert!((0..3).all(|_| queue.is_datagrams_turn(false)));
+    }
+
+    #[test]
+    fn messages_wait_within_bounds_and_until_they_are_late() {
+        let mut queue = SendQueue::new(None);
+        let (now, second) = (Instant::now(), std::time::Duration::from_secs(1));
+        let message = vec![Bytes::from(vec![0; 1000]); 66];
+        let accepted = (0..20).filter(|_| queue.push_datagrams(&message, Some(now + second)));
+        assert_eq!(accepted.count(), MAX_DATAGRAM_BYTES / 66_000);
+        let small = [Bytes::from_static(b"small")];
+        assert!(queue.push_datagrams(&small, None), "room for less");
+        assert_eq!(queue.drop_late_datagrams(now), 0);
+        assert_eq!(queue.drop_late_datagrams(now + second), 15 * 66);
+        assert_eq!((queue.datagrams.len(), queue.datagram_bytes), (1, 5));
+        queue.pop_datagram();
+        assert_eq!(queue.datagram_bytes, 0);
+        assert!(queue.push_datagrams(&message, None));
     }
 }

@@ -152,6 +152,9 @@ pub struct FlowStats {
     pub rebuilt: u64,
     /// DATAGRAM frames sent.
     pub datagrams: u64,
+    /// Fragments of messages that were dropped because their deadline passed before they could be
+    /// sent.
+    pub late_datagrams: u64,
     /// Updates that were taken off the flow before all of them was sent.
     pub abandoned: u64,
     /// Times that the flow had to wait for a member's window.
@@ -383,7 +386,7 @@ impl FlowSender {
     }
 
     /// Whether any receiver listens, and the circuit breaker lets the flow send.
-    pub(super) fn is_heard(&self) -> bool {
+    pub(crate) fn is_heard(&self) -> bool {
         self.listeners > 0 && self.pacer.breaker() != BreakerState::Open
     }
 
@@ -468,6 +471,14 @@ impl FlowSender {
         owed.extend(self.queue.unsigned());
         owed.extend(self.shared.leave(member));
         Some(Departure { owed, resume })
+    }
+
+    /// Follows a member that merges several legs of the flow to one of them: what it owes stays,
+    /// and what one leg lacks, another may bring `lag` later.
+    pub fn set_legs(&mut self, member: MemberId, path: PathId, lag: Duration) {
+        if let Some(member) = self.members.get_mut(&member) {
+            member.set_legs(path, lag);
+        }
     }
 
     /// The member's smoothed round-trip time and the largest packet number that it acknowledged.

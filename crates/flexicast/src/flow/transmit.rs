@@ -16,12 +16,18 @@ use crate::trace;
 const ABANDONED: u64 = 1;
 
 impl FlowSender {
-    /// Queues a message that is sent once and not repaired. Returns whether there was room, both in
-    /// the queue and in a packet of the smallest full size.
-    pub fn push_datagram(&mut self, data: Bytes) -> bool {
+    /// Returns the length of the longest DATAGRAM that fits a packet of the smallest full size.
+    pub(crate) fn datagram_room(&self) -> usize {
         let limit = self.pmtu.limit_of(self.config.udp_payload);
-        let fits = data.len() + 8 <= limit - HEADER_LEN;
-        fits && self.is_heard() && self.queue.push_datagram(data)
+        limit.saturating_sub(HEADER_LEN + 8)
+    }
+
+    /// Queues the fragments of a message, which are sent once and not repaired, and not after
+    /// `until`. Returns whether there was room for all of them, both in the queue and in packets.
+    pub(crate) fn push_datagrams(&mut self, fragments: &[Bytes], until: Option<Instant>) -> bool {
+        let room = self.datagram_room();
+        let fits = fragments.iter().all(|data| data.len() <= room);
+        fits && self.is_heard() && self.queue.push_datagrams(fragments, until)
     }
 
     /// Sends no more of an update on the flow: members get the rest on their unicast paths. Returns
@@ -91,6 +97,7 @@ impl FlowSender {
 
     /// Makes the next packet with frames.
     fn append_frames(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
+        self.stats.late_datagrams += self.queue.drop_late_datagrams(now);
         if !self.has_frames() {
             self.pacer.on_app_limited(now);
         }
@@ -214,11 +221,13 @@ impl FlowSender {
         if !self.queue.put_signatures(out, limit, contents) {
             return;
         }
-        while let Some(data) = self.queue.datagrams.front() {
-            if !frame::put_datagram(out, limit, data) {
+        let takes = self.queue.is_datagrams_turn(self.window.is_blocked());
+        while takes && let Some(front) = self.queue.datagrams.front() {
+            if !frame::put_datagram(out, limit, &front.data) {
                 return;
             }
-            self.queue.datagrams.pop_front();
+            self.queue.pop_datagram();
+            self.stats.late_datagrams += self.queue.drop_late_datagrams(now);
             self.stats.datagrams += 1;
         }
         let room = (begin, limit);

@@ -23,7 +23,11 @@ impl FlowSender {
         let next = self.next_pn();
         let was_never_sent = self.was_never_sent(ack.largest());
         self.expect_symbols(now);
-        let Some(member) = self.members.get_mut(&id).filter(|m| m.path == ack.path) else {
+        let Some(member) = self
+            .members
+            .get_mut(&id)
+            .filter(|m| m.acknowledges(ack.path))
+        else {
             return Ok(());
         };
         if was_never_sent {

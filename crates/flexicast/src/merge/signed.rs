@@ -8,6 +8,7 @@ use super::{
     Signatures, Validity,
 };
 use crate::Via;
+use crate::deadline::deadline_of;
 
 /// Result of checking an update's signature.
 pub(crate) type Verdict = Result<(), Forgery>;
@@ -116,6 +117,25 @@ impl Merge {
                 });
             }
         }
+    }
+
+    /// Checks that the source sent these bytes as the message with this number. Those that came by
+    /// the connection alone are proved by that, unless everything has to be signed. Returns the
+    /// deadline in Unix ms that the message states.
+    pub(crate) fn verify_message(
+        &self,
+        number: u64,
+        encoded: &[u8],
+        by_flow: bool,
+    ) -> Result<Option<u64>, Forgery> {
+        let needs = |known: &&Signatures| by_flow || known.required;
+        let Some(known) = self.signatures().filter(needs) else {
+            return Ok(deadline_of(encoded));
+        };
+        let header = known
+            .lineage
+            .verify_message(&known.channel, number, encoded)?;
+        Ok(header.deadline_ms())
     }
 
     /// The keys that updates of the flow have to be signed by.

@@ -73,7 +73,7 @@ impl SourceClock {
     }
 
     /// Returns the Unix time in µs by the source's clock, once it is known.
-    fn us(&self, now: Instant) -> Option<u64> {
+    pub(super) fn us(&self, now: Instant) -> Option<u64> {
         Some(self.estimate?.clock.us(now))
     }
 
@@ -194,7 +194,9 @@ impl Receiver {
     }
 
     fn deadlines_seen(&self) -> u64 {
-        let seen = self.channels.iter().map(|c| c.merge.deadlines_seen());
+        let of_messages = |c: &Channel| c.stats.messages.taken + c.stats.messages.late;
+        let of_channel = |c: &Channel| c.merge.deadlines_seen() + of_messages(c);
+        let seen = self.channels.iter().map(of_channel);
         seen.sum()
     }
 

@@ -8,6 +8,7 @@
 mod authenticity;
 mod deadlines;
 mod flow;
+mod messages;
 mod need;
 mod timer;
 mod trust;
@@ -25,9 +26,10 @@ use zeroize::Zeroizing;
 
 use crate::control::{
     CAPABILITY_AMT, CAPABILITY_COPIES, CAPABILITY_DEADLINES, CAPABILITY_FEC, CAPABILITY_FEEDBACK,
-    CAPABILITY_MULTICAST_IPV4, CAPABILITY_MULTICAST_IPV6, CAPABILITY_PACKET_AUTHENTICATION,
-    CAPABILITY_SIGNATURES, CAPABILITY_STREAM_SIGNATURES, Control, ControlReader, Hello,
-    SOURCE_ANSWERS_NEED, SOURCE_KEEPS_TIME, SOURCE_SENDS_KEYS, Welcome,
+    CAPABILITY_HITLESS, CAPABILITY_MESSAGES, CAPABILITY_MULTICAST_IPV4, CAPABILITY_MULTICAST_IPV6,
+    CAPABILITY_PACKET_AUTHENTICATION, CAPABILITY_SIGNATURES, CAPABILITY_STREAM_SIGNATURES, Control,
+    ControlReader, Hello, SOURCE_ANSWERS_NEED, SOURCE_KEEPS_TIME, SOURCE_SENDS_KEYS,
+    SOURCE_TAKES_LEGS, Welcome,
 };
 pub use crate::merge::{
     AuthenticationFailure, Check, Delivered, DistrustedUpdate, Output, Validity,
@@ -40,10 +42,14 @@ use crate::unicast::StreamReader;
 use crate::{Cursor, FlowId, PathId, WireError};
 use deadlines::{ExpiredEnds, SourceClock};
 use flow::Flow;
+use messages::Messages;
 use need::BlockedUpdate;
 use timer::{FlowTimer, Timer, TimerTable};
 use trust::{CheckBudget, Trust};
-pub use types::{ChannelStats, ReceiverConfig, ReceiverEvent, ReceptionCounters, Rungs};
+pub use types::{
+    ChannelStats, MessageCounters, ReceiverConfig, ReceiverEvent, ReceptionCounters, Redundancy,
+    Rungs,
+};
 
 /// Minimum interval between reports of cursors.
 const CURSOR_EVERY: Duration = Duration::from_secs(1);
@@ -62,6 +68,7 @@ struct Channel {
     cursor_due: bool,
     /// The update that later ones wait for.
     blocked: Option<BlockedUpdate>,
+    messages: Messages,
     trust: Trust,
     /// Ends of expired updates, as the source said them.
     expired_ends: ExpiredEnds,
@@ -71,6 +78,8 @@ struct Channel {
     cleared: u64,
     /// Whether it is left out of connections.
     suspended: bool,
+    /// Frames of packets that came by a second leg: no duplicates to speak of.
+    redundant_frames: u64,
     /// Number of LINEAGEs on this connection: each is an event.
     lineages: u32,
     /// Whether packets are taken without a signature or tag.
@@ -108,6 +117,11 @@ pub struct Receiver {
     trusted: Option<Vec<VerifyingKey>>,
     /// Number of KEYS on this connection: each may cost many checks of signatures.
     keys_frames: u32,
+    /// Whether the legs of flows are merged on this connection.
+    merges_legs: bool,
+    /// Whether what the second leg brings counts for nothing.
+    #[cfg(feature = "fault-injection")]
+    legs_unmerged: bool,
 }
 
 impl Receiver {
@@ -126,11 +140,13 @@ impl Receiver {
                 cursor: None,
                 cursor_due: false,
                 blocked: None,
+                messages: Messages::default(),
                 trust: Trust::default(),
                 expired_ends: ExpiredEnds::default(),
                 failed_checks: CheckBudget::default(),
                 cleared: 0,
                 suspended: false,
+                redundant_frames: 0,
                 lineages: 0,
                 #[cfg(feature = "fault-injection")]
                 packet_check_off: false,
@@ -157,6 +173,9 @@ impl Receiver {
             rng: SmallRng::seed_from_u64(config.seed),
             trusted: None,
             keys_frames: 0,
+            merges_legs: false,
+            #[cfg(feature = "fault-injection")]
+            legs_unmerged: false,
             config,
         }
     }
@@ -191,6 +210,12 @@ impl Receiver {
         for channel in &mut self.channels {
             channel.rebuilt_proves = on;
         }
+    }
+
+    /// Takes the legs of a flow apart, a fault for tests that must notice.
+    #[cfg(feature = "fault-injection")]
+    pub fn set_legs_unmerged(&mut self, on: bool) {
+        self.legs_unmerged = on;
     }
 
     /// Takes packets for the source's without their signature or tag, a fault for tests that must
@@ -240,6 +265,11 @@ impl Receiver {
                 CAPABILITY_STREAM_SIGNATURES,
             ),
             (self.config.fec, CAPABILITY_FEC),
+            (self.config.messages, CAPABILITY_MESSAGES),
+            (
+                self.config.redundancy == Redundancy::Two,
+                CAPABILITY_HITLESS,
+            ),
         ];
         let has = all.into_iter().filter(|(can, _)| *can);
         has.map(|(_, capability)| capability).collect()
@@ -269,6 +299,7 @@ impl Receiver {
         for channel in &mut self.channels {
             (channel.number, channel.blocked, channel.lineages) = (None, None, 0);
             channel.expired_ends = ExpiredEnds::default();
+            channel.messages.disconnected();
             channel.merge.disconnected();
         }
     }
@@ -379,7 +410,7 @@ impl Receiver {
         let channel = self.channels.iter().find(|c| c.name == channel)?;
         let merge = channel.merge.stats();
         let mut stats = channel.stats;
-        stats.reception.duplicates += merge.duplicates;
+        stats.reception.duplicates += merge.duplicates - channel.redundant_frames;
         stats.reception.mismatches += merge.mismatches;
         stats.reception.refetched += merge.refetched;
         stats.reception.forged += merge.forged;
@@ -444,6 +475,7 @@ impl Receiver {
                 | Control::Cursors(_)
                 | Control::State(_)
                 | Control::Window(_)
+                | Control::Legs(_)
                 | Control::Need(_) => {
                     return Err(WireError::invalid(
                         "control stream",
@@ -464,6 +496,11 @@ impl Receiver {
         let answers = can(SOURCE_ANSWERS_NEED);
         let keeps_time = self.config.deadlines && can(SOURCE_KEEPS_TIME);
         let sends_keys = can(SOURCE_SENDS_KEYS);
+        let wants_two = self.config.redundancy == Redundancy::Two;
+        self.merges_legs = wants_two && can(SOURCE_TAKES_LEGS);
+        if wants_two && !self.merges_legs {
+            self.events.push_back(ReceiverEvent::OneLeg);
+        }
         self.begin_clock(keeps_time, now);
         for w in welcome.channels {
             let Some(at) = self.channels.iter().position(|c| c.name == w.name) else {
@@ -493,6 +530,7 @@ impl Receiver {
                 // over.
                 channel.incarnation = Some(w.incarnation);
                 channel.merge.restart(w.first);
+                channel.messages.restart();
                 channel.expired_ends = ExpiredEnds::default();
                 channel.cursor_due = false;
             }

@@ -39,6 +39,8 @@ pub(super) enum FlowTimer {
     Replication,
     /// When to repeat a native join that brings nothing.
     Rejoin,
+    /// The legs are judged, or reported to the source.
+    Legs,
     /// When to send a PATH_ACK.
     Ack,
 }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use signing::Lineage;
 use uuid::Uuid;
 
-use crate::control::{Credential, Endpoint, RelayHint, SourceAddress};
+use crate::control::{Credential, Endpoint, Leg, LegState, RelayHint, SourceAddress};
 use signing::VerifyingKey;
 
 use crate::merge::{AuthenticationFailure, Check, DistrustedUpdate};
@@ -49,6 +49,10 @@ pub struct ReceiverConfig {
     pub packet_authentication: bool,
     /// Whether the receiver rebuilds lost packets from repair symbols; on by default.
     pub fec: bool,
+    /// Whether it takes messages; on by default.
+    pub messages: bool,
+    /// Number of legs of a flow that the receiver takes at once.
+    pub redundancy: Redundancy,
     /// Seed for jitter: a random one in real programs.
     pub seed: u64,
 }
@@ -77,9 +81,21 @@ impl ReceiverConfig {
             pinned_keys: Vec::new(),
             packet_authentication: true,
             fec: true,
+            messages: true,
+            redundancy: Redundancy::One,
             seed: 0,
         }
     }
+}
+
+/// Number of legs of a flow that a receiver takes at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Redundancy {
+    /// The best rung that works.
+    #[default]
+    One,
+    /// Two: losing one costs nothing.
+    Two,
 }
 
 /// The rungs on which a receiver tries to get flows, in addition to the unicast path.
@@ -206,6 +222,18 @@ pub enum ReceiverEvent {
         /// Why.
         cause: Cause,
     },
+    /// A leg of a flow that is taken by several at once works, or is lost. The receiver does not
+    /// move by that: another one goes on.
+    Leg {
+        /// The channel's name.
+        channel: String,
+        /// The leg.
+        leg: Leg,
+        /// Its new state.
+        state: LegState,
+    },
+    /// The source does not know flows by two legs: there will be one.
+    OneLeg,
     /// The source moved the receiver.
     Moved {
         /// The channel's name.
@@ -240,12 +268,16 @@ pub enum ReceiverEvent {
         /// The update, and why.
         failure: AuthenticationFailure,
     },
-    /// A message to all listeners of the channel's flow.
-    Datagram {
+    /// A message to all receivers of the channel, once and in no order.
+    Message {
         /// The channel's name.
         channel: String,
-        /// The bytes.
-        data: Bytes,
+        /// Its number.
+        number: u64,
+        /// Unix time in ms at which it expires, by the source's clock.
+        deadline_ms: Option<u64>,
+        /// Its bytes, with the header that signs them if the source does.
+        encoded: Bytes,
     },
 }
 
@@ -276,10 +308,25 @@ pub struct ChannelStats {
     pub keys: u64,
     /// Updates that the source took off the flow before all of them was sent.
     pub resets: u64,
-    /// Messages that arrived by the flow, and those that found no room.
-    pub datagrams: u64,
+    /// Counters of messages.
+    pub messages: MessageCounters,
     /// Updates that are gone for good.
     pub gone: u64,
+}
+
+/// Counters of the messages of a channel that were whole.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
+pub struct MessageCounters {
+    /// Those that were handed on.
+    pub taken: u64,
+    /// Those whose deadline had passed.
+    pub late: u64,
+    /// Those for which the application left no room.
+    pub dropped: u64,
+    /// Those that the source did not send.
+    pub forged: u64,
 }
 
 /// Counters of what arrived on a channel, which a status shows as they are.
@@ -314,4 +361,10 @@ pub struct ReceptionCounters {
     /// clock.
     #[cfg_attr(feature = "serde", serde(default))]
     pub late: u64,
+    /// Times that a working leg of a flow that comes by two fell silent.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub legs_lost: u64,
+    /// Flow packets that came by one leg after another had brought them.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub redundant: u64,
 }

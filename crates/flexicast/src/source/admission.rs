@@ -12,8 +12,8 @@ use super::subscription::Subscription;
 use super::types::{FIRST_UPDATES, SessionId, SourceEvent, channel_number, close};
 use crate::Cursor;
 use crate::control::{
-    Control, Hello, Refusal, SOURCE_ANSWERS_NEED, SOURCE_KEEPS_TIME, SOURCE_SENDS_KEYS, Welcome,
-    WelcomeChannel,
+    Control, Hello, Refusal, SOURCE_ANSWERS_NEED, SOURCE_KEEPS_TIME, SOURCE_SENDS_KEYS,
+    SOURCE_TAKES_LEGS, Welcome, WelcomeChannel,
 };
 
 impl Source {
@@ -141,6 +141,7 @@ impl Source {
         };
         let mut capabilities = vec![SOURCE_ANSWERS_NEED, SOURCE_SENDS_KEYS];
         capabilities.extend(self.clock.map(|_| SOURCE_KEEPS_TIME));
+        capabilities.push(SOURCE_TAKES_LEGS);
         session.say(&Control::Welcome(Welcome {
             channels: welcome,
             capabilities,

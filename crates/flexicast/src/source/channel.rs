@@ -45,6 +45,8 @@ pub(super) struct Channel {
     pub(super) recent: Recent,
     /// Deadlines of the updates that its flow got.
     pub(super) deadlines: Deadlines,
+    /// Number of the last message.
+    pub(super) last_message: u64,
     pub(super) flow: Option<FlowSender>,
     /// The flow's part of its path ids; each flow of a source has another one.
     pub(super) flow_index: u64,
@@ -80,6 +82,7 @@ impl Channel {
             lineage: Lineage::default(),
             recent: Recent::new(config.head + 1),
             deadlines: Deadlines::default(),
+            last_message: 0,
             flow_index,
             base_ack_delay,
             audience: Audience::default(),

@@ -73,6 +73,7 @@ impl Source {
                 }
                 Control::State(state) => self.on_state(id, &state, now),
                 Control::Window(window) => self.on_window(id, &window),
+                Control::Legs(legs) => self.on_legs(id, legs, now),
                 Control::Need(need) => self.on_need(id, &need, now)?,
                 Control::Clock(clock) => self.on_clock(id, clock, now),
                 Control::Welcome(_)

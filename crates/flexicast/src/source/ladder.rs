@@ -11,7 +11,7 @@ mod tests;
 
 use std::time::{Duration, Instant};
 
-use crate::control::{Anchor, RungNotice};
+use crate::control::{Anchor, LegReport, RungNotice};
 use crate::{Cause, FlowId, PathId, Rung};
 pub(super) use key::KeyState;
 use record::RungRecords;
@@ -172,6 +172,9 @@ pub(super) struct Ladder {
     last_fall_back: LastFallBack,
     pub(super) states: NewestSequence,
     pub(super) windows: NewestSequence,
+    pub(super) leg_reports: NewestSequence,
+    /// Legs of a member that merges several, as it reported them.
+    legs: Vec<LegReport>,
     notices: u64,
 }
 
@@ -196,6 +199,8 @@ impl Ladder {
             },
             states: NewestSequence::default(),
             windows: NewestSequence::default(),
+            leg_reports: NewestSequence::default(),
+            legs: Vec::new(),
             notices: 0,
         }
     }
@@ -223,6 +228,28 @@ impl Ladder {
         match self.position {
             Position::Unicast { .. } => None,
             Position::Member(membership) => Some(membership),
+        }
+    }
+
+    /// Returns the legs of a member that merges several.
+    pub(super) fn legs(&self) -> &[LegReport] {
+        match self.is_member() {
+            true => &self.legs,
+            false => &[],
+        }
+    }
+
+    /// Takes a member's report about its legs. Returns the one before.
+    pub(super) fn set_legs(&mut self, legs: Vec<LegReport>) -> Vec<LegReport> {
+        std::mem::replace(&mut self.legs, legs)
+    }
+
+    /// Names a member after another of its legs.
+    pub(super) fn follow_leg(&mut self, path: PathId, rung: Rung, cause: Cause, now: Instant) {
+        if let Position::Member(membership) = &mut self.position {
+            (membership.path, membership.rung) = (path, rung);
+            (self.since, self.cause) = (now, Some(cause));
+            self.proof = None;
         }
     }
 
@@ -321,7 +348,10 @@ impl Ladder {
     pub(super) fn stop_listening(&mut self, on: Option<Rung>) {
         match on {
             Some(Rung::Multicast) => self.native = false,
-            Some(Rung::Amt) => self.relay = false,
+            Some(Rung::Amt) => {
+                self.relay = false;
+                self.legs.retain(|leg| leg.path.rung() != Some(Rung::Amt));
+            }
             Some(Rung::Replicated) => self.abandon_replication(),
             Some(Rung::Unicast) => {}
             None => {
@@ -428,6 +458,7 @@ impl Ladder {
             replication: Replication::Off,
         };
         self.proof = None;
+        self.legs.clear();
         let lasted = now.saturating_duration_since(self.since);
         let mut backoff_until = None;
         if let Some(record) = self.records.get_mut(from.rung) {
@@ -560,6 +591,7 @@ impl Ladder {
             };
         }
         self.proof = None;
+        self.legs.clear();
         self.stop_listening(None);
     }
 
@@ -571,11 +603,13 @@ impl Ladder {
         (self.native, self.relay, self.evicted) = (false, false, None);
         self.key = KeyState::None;
         self.proof = None;
+        self.legs.clear();
         for record in &mut self.records.0 {
             (record.tried, record.backoff_until) = (false, None);
         }
         self.last_fall_back.from = None;
         (self.states, self.windows) = (NewestSequence::default(), NewestSequence::default());
+        self.leg_reports = NewestSequence::default();
         self.notices = 0;
     }
 

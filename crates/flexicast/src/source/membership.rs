@@ -1,7 +1,7 @@
 //! Membership of flows: promotion on proof, fall-back, back-off, replication (protocol.md section
 //! 8).
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use rand::RngExt;
@@ -11,7 +11,7 @@ use super::scope::ChannelScope;
 use super::timer::ReceiverTimer;
 use super::types::{LIVE_WITHIN, SessionId, SourceEvent};
 use crate::ack::PathAck;
-use crate::control::{Action, Anchor, CAPABILITY_FEC, Control, State};
+use crate::control::{Action, Anchor, CAPABILITY_FEC, CAPABILITY_HITLESS, Control, State};
 use crate::flow::ledger::StreamRange;
 use crate::flow::{BreakerState, Departure, FlowEvent, FlowSender};
 use crate::{Cause, PathId, Rung};
@@ -145,7 +145,8 @@ impl ChannelScope<'_> {
             | Cause::AckTimeout
             | Cause::RekeyMissed
             | Cause::Ejected
-            | Cause::Held => Cause::Left,
+            | Cause::Held
+            | Cause::LegLost => Cause::Left,
             // This leaves no rung.
             Cause::ProbeTimeout => return self.record_failed_attempt(id, state.path),
             cause => cause,
@@ -160,11 +161,11 @@ impl ChannelScope<'_> {
             Cause::Forged => state.path != PathId::UNICAST,
             _ => false,
         };
-        let Some(subscription) = self
-            .sessions
-            .get_mut(id)
-            .and_then(|s| s.subscription(self.index))
-        else {
+        let Some(session) = self.sessions.get_mut(id) else {
+            return;
+        };
+        let merges = session.can(CAPABILITY_HITLESS);
+        let Some(subscription) = session.subscription(self.index) else {
             return;
         };
         let membership = subscription.ladder.membership();
@@ -173,6 +174,8 @@ impl ChannelScope<'_> {
             m.path == state.path
                 || one.is_none()
                 || (one == Some(Rung::Replicated) && m.rung == Rung::Replicated)
+                // All legs of a member are silent, whichever its rung was named after.
+                || (cause == Cause::HeartbeatLost && m.rung == Rung::Multicast && merges)
         };
         let ends = membership.is_some_and(leaves);
         if cause == Cause::Forged {
@@ -261,6 +264,7 @@ impl ChannelScope<'_> {
         };
         let (rtt, held) = (session.rtt, session.is_held());
         let rebuilds = session.can(CAPABILITY_FEC);
+        let merges = session.can(CAPABILITY_HITLESS);
         let Some(subscription) = session.subscription(self.index) else {
             return;
         };
@@ -276,6 +280,10 @@ impl ChannelScope<'_> {
         let far = delivery.backlog.len() > LIVE_WITHIN;
         if held || to >= from || far || !holds_key || ladder.is_backing_off(to, now) {
             return;
+        }
+        if from == Rung::Amt && merges {
+            // The receiver acknowledges what either of them brings.
+            return self.move_to_leg(id, to, Duration::ZERO, now);
         }
         if ladder.is_member() {
             // From one rung to a better one: what is under way on the old one is sent again on the

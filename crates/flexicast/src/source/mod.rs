@@ -21,8 +21,10 @@ mod held;
 mod keys;
 mod ladder;
 mod lateness;
+mod legs;
 mod mass;
 mod membership;
+mod messages;
 mod offer;
 mod operate;
 mod outbox;
@@ -55,12 +57,13 @@ use crate::deadline::UnixClock;
 use crate::flow::FlowSender;
 use crate::protect::KeyError;
 use crate::trace::{Outcome, PacketTrace, Tracer};
-use crate::{Cause, PathId};
+use crate::{Cause, PathId, Rung};
 use audience::Reception;
 use channel::Channel;
 use channels::Channels;
 use disputes::Disputes;
 use feedback::Feedback;
+pub use messages::{Datagram, MessageError};
 use outbox::Outbox;
 use scope::ChannelScope;
 use session::Session;
@@ -71,8 +74,8 @@ pub use types::Faults;
 use types::channel_number;
 pub use types::{
     Absence, ChannelConfig, ChannelIndex, DeadlineCounters, FIRST_UPDATES, FeedbackCounters,
-    LIVE_WITHIN, Limits, ReplicationCounters, SessionId, SessionStatus, SourceConfig,
-    SourceCounters, SourceEvent, SubscriptionStatus, Traffic, Unicast, close,
+    LIVE_WITHIN, Limits, MessageCounters, ReplicationCounters, SessionId, SessionStatus,
+    SourceConfig, SourceCounters, SourceEvent, SubscriptionStatus, Traffic, Unicast, close,
 };
 use unicast::UnicastSchedule;
 
@@ -310,6 +313,7 @@ impl Source {
                 since: sub.ladder.since(),
                 cause: held.or(sub.ladder.cause()),
                 unverified: self.channels.get(sub.channel).is_some_and(|c| !c.is_for(s)),
+                legs: sub.ladder.legs().to_vec(),
                 cursor: sub.outputs.cursor(),
                 backlog: sub.delivery.backlog.len(),
                 rtt: self
@@ -355,6 +359,14 @@ impl Source {
     pub fn receiver(&self, session: SessionId) -> Option<(Uuid, &str)> {
         let hello = self.hello(session)?;
         Some((hello.receiver, hello.name.as_str()))
+    }
+
+    /// Returns a session's rung in a channel.
+    pub fn rung(&self, session: SessionId, channel: ChannelIndex) -> Option<Rung> {
+        let session = self.sessions.get(session)?;
+        let mut subscriptions = session.subscriptions().iter();
+        let subscription = subscriptions.find(|s| s.channel == channel)?;
+        Some(subscription.ladder.rung())
     }
 
     /// A new update of a channel, stored before: sends it to everybody. `seq` must follow the head;

@@ -3,7 +3,6 @@
 
 use std::time::Instant;
 
-use bytes::Bytes;
 use signing::{Endorsement, Lineage, MAX_ENDORSEMENTS};
 use uuid::Uuid;
 
@@ -267,13 +266,6 @@ impl Source {
         if let Some(channel) = self.channels.get_mut(c) {
             channel.first = channel.first.max(first);
         }
-    }
-
-    /// Sends a message to all listeners of a channel's flow. It is neither repaired nor sent on
-    /// unicast paths. Returns whether there was room for it.
-    pub fn send_datagram(&mut self, c: ChannelIndex, data: Bytes) -> bool {
-        let flow = self.channels.get_mut(c).and_then(|c| c.flow.as_mut());
-        flow.is_some_and(|f| f.push_datagram(data))
     }
 
     /// Sends no more of an update on the flow: its members get the rest on their unicast paths.

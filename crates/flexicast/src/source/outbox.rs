@@ -27,6 +27,7 @@ impl Outbox {
     pub(super) fn discard_channel(&mut self, c: ChannelIndex) {
         self.events.retain(|event| match event {
             SourceEvent::Moved { channel, .. }
+            | SourceEvent::Leg { channel, .. }
             | SourceEvent::Forged { channel, .. }
             | SourceEvent::MassFallBack { channel, .. }
             | SourceEvent::SecretWanted { channel } => *channel != c,

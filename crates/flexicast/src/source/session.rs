@@ -7,6 +7,7 @@ use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use super::delivery::ItemKind;
+use super::messages::Datagrams;
 use super::pacing::Urgency;
 use super::recent::Recent;
 use super::subscription::Subscription;
@@ -87,6 +88,8 @@ pub(super) struct Session {
     /// Whether the current address is validated: replicated packets may go there.
     pub(super) validated: bool,
     pub(super) budgets: Budgets,
+    /// Messages for the connection.
+    pub(super) datagrams: Datagrams,
 }
 
 impl Session {
@@ -98,6 +101,7 @@ impl Session {
             control_out: Zeroizing::new(Vec::new()),
             rtt: Duration::from_millis(100),
             validated: true,
+            datagrams: Datagrams::default(),
             budgets: Budgets {
                 control: bucket(limits.control_per_s),
                 acks: bucket(limits.acks_per_s),

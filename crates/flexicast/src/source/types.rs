@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use uuid::Uuid;
 
-use crate::control::{Endpoint, Hello};
+use crate::control::{Endpoint, Hello, Leg, LegReport, LegState};
 use crate::flow::{BreakerState, FlowConfig};
 use crate::{Cause, Cursor, Rung};
 
@@ -62,6 +62,8 @@ pub struct Faults {
     pub window_across_epochs: bool,
     /// Whether updates are sent although their deadline has passed.
     pub expired_delivered: bool,
+    /// Whether messages are sent on the flow alone.
+    pub message_copies_off: bool,
 }
 
 /// One channel.
@@ -161,6 +163,9 @@ pub struct SourceCounters {
     /// Counters of deadlines, each a member of this object.
     #[cfg_attr(feature = "serde", serde(flatten))]
     pub deadlines: DeadlineCounters,
+    /// Counters of messages, each a member of this object.
+    #[cfg_attr(feature = "serde", serde(flatten))]
+    pub messages: MessageCounters,
     /// Proofs that were not accepted: of another flow, an old key, a rung that is not served, or
     /// too soon after flapping.
     pub proofs_ignored: u64,
@@ -174,6 +179,8 @@ pub struct SourceCounters {
     pub promotions: u64,
     /// Moves to the unicast rung.
     pub fall_backs: u64,
+    /// Times that a leg of a member with several fell silent, while it stayed a member.
+    pub legs_lost: u64,
     /// Times that many receivers fell back at once.
     pub mass_fall_backs: u64,
     /// Key epochs that were announced after a flow's first.
@@ -190,6 +197,24 @@ pub struct SourceCounters {
     pub gaps: u64,
     /// Times that updates on unicast paths had to wait for the rate of all of them together.
     pub unicast_held: u64,
+}
+
+/// Counters of messages since the start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct MessageCounters {
+    /// Messages that were sent, each counted once.
+    #[cfg_attr(feature = "serde", serde(rename = "messages_sent"))]
+    pub sent: u64,
+    /// Messages that were not sent on the flow: their deadline had passed, or more waited than may.
+    #[cfg_attr(feature = "serde", serde(rename = "messages_refused"))]
+    pub refused: u64,
+    /// Messages for connections of receivers that are not on the flow.
+    #[cfg_attr(feature = "serde", serde(rename = "message_copies"))]
+    pub copies: u64,
+    /// Those that were dropped because more waited for the connection than may.
+    #[cfg_attr(feature = "serde", serde(rename = "message_copies_dropped"))]
+    pub dropped: u64,
 }
 
 /// Counters of feedback packets since the start.
@@ -292,6 +317,19 @@ pub enum SourceEvent {
         on: Rung,
         /// Why.
         cause: Cause,
+    },
+    /// A leg of a member that takes the flow by several works, or is lost. That is no fall-back.
+    Leg {
+        /// The session.
+        session: SessionId,
+        /// The channel.
+        channel: ChannelIndex,
+        /// The leg.
+        leg: Leg,
+        /// Its new state.
+        state: LegState,
+        /// When.
+        at: Instant,
     },
     /// A receiver reports forged packets, and does not move by that; once in five minutes at most.
     Forged {
@@ -404,6 +442,8 @@ pub struct SubscriptionStatus {
     pub unverified: bool,
     /// Cursor of its outputs.
     pub cursor: Option<Cursor>,
+    /// Legs of a member that takes the flow by several; empty for others.
+    pub legs: Vec<LegReport>,
     /// Updates that it still has to get on its unicast path.
     pub backlog: u64,
     /// Round-trip time: of the flow as a member, else of the unicast path.

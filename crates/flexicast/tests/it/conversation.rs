@@ -70,7 +70,7 @@ fn the_vectors_make_a_receiver_join_follow_a_change_of_keys_and_deliver() {
     config.signatures = false;
     config.deadlines = false;
     config.packet_authentication = false;
-    config.fec = false;
+    (config.fec, config.messages) = (false, false);
     config.seed = 1;
     let mut receiver = Receiver::new(config);
     let said = |r: &mut Receiver, name: &str| {
@@ -245,7 +245,7 @@ fn a_receiver_without_a_cursor_begins_where_it_wants_to() {
     config.signatures = false;
     config.deadlines = false;
     config.packet_authentication = false;
-    config.fec = false;
+    (config.fec, config.messages) = (false, false);
     config.seed = 1;
     let mut receiver = Receiver::new(config);
     let asked = named("hello-from-the-oldest");

@@ -10,6 +10,7 @@ use flexicast::fec::{FecConfig, FecPolicy, FecScheme};
 use flexicast::flow::{FlowConfig, FlowStats};
 use flexicast::forgery::{FORGERIES, Knowledge};
 use flexicast::frame::{Frame, Frames};
+use flexicast::message::{MAX_FRAGMENT, MAX_MESSAGE};
 use flexicast::protect::{FlowSecret, PacketKey};
 use flexicast::source::Faults;
 use flexicast::{Rung, Via};
@@ -289,17 +290,18 @@ fn the_longest_message_is_sent_under_each_policy() {
         lab.nodes.iter_mut().for_each(|node| node.loss = 5);
         publish_bursts(&mut lab, 100, 4, 30 * MS);
         lab.nodes.iter_mut().for_each(|node| node.loss = 0);
-        let longest = |lab: &mut Lab| {
-            let fits = |len: &usize| lab.source.send_datagram(0, Bytes::from(vec![7; *len]));
-            (1_000..1_200).rev().find(fits).unwrap()
-        };
-        assert!(longest(&mut lab) > 1_104, "{kind}");
+        let message = vec![7; MAX_MESSAGE];
+        let fragments = MAX_MESSAGE.div_ceil(MAX_FRAGMENT) as u64;
+        lab.source.send_message(0, 1, &message, lab.now).unwrap();
         let (sent, first) = (lab.flow_packets, lab.store.len() as u64 + 1);
         lab.publish(LEN);
         lab.run(500 * MS);
-        assert!(lab.flow_packets < sent + 20, "{kind}: PINGs");
-        assert_eq!(flow_stats(&lab).datagrams, 1);
+        let packets = lab.flow_packets - sent;
+        assert!(packets < fragments + 30, "{kind}: {packets}");
+        let sent = flow_stats(&lab).datagrams;
+        assert!((fragments..fragments + 3).contains(&sent), "{kind}: {sent}");
         for node in &lab.nodes {
+            assert_eq!(node.messages, [(1, Bytes::from(message.clone()))], "{kind}");
             assert_eq!(node.got.last().map(|(seq, ..)| *seq), Some(first), "{kind}");
         }
     }

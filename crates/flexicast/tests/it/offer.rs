@@ -6,7 +6,7 @@ use bytes::Bytes;
 use flexicast::control::{
     Control, ControlReader, Credential, Hello, MAX_SOURCE_ADDRESSES, Refusal, SourceAddress,
 };
-use flexicast::source::{Absence, ChannelConfig, SourceEvent, close};
+use flexicast::source::{Absence, ChannelConfig, MessageError, SourceEvent, close};
 use flexicast::{Cause, Rung};
 use uuid::Uuid;
 
@@ -170,7 +170,8 @@ fn sessions_of_a_removed_channel_are_closed_and_get_the_new_list() {
     lab.source.request_rekey(1, lab.now);
     lab.source.remove_channel(1, Absence::Gone, lab.now);
     lab.source.remove_channel(99, Absence::Gone, lab.now);
-    assert!(!lab.source.send_datagram(1, Bytes::from_static(b"late")));
+    let late = lab.source.send_message(1, 1, b"late", lab.now);
+    assert_eq!(late, Err(MessageError::NoChannel));
     assert_eq!((lab.source.head(1), lab.source.has_channel(1)), (0, false));
 }
 

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use flexicast::ack::PathAck;
 use flexicast::flow::{FlowConfig, FlowSender, PacketSize};
+use flexicast::message::MAX_MESSAGE;
+use flexicast::source::MessageError;
 use flexicast::{Cause, DEFAULT_UDP_PAYLOAD, PathId, Rung, Via};
 
 use super::lab::{Lab, flow_config};
@@ -274,10 +276,17 @@ fn messages_fit_the_smallest_full_packet() {
     (0..2).for_each(|i| lab.connect(i));
     lab.run(SECOND * 2);
     assert_eq!(size(&lab).bytes, 8_972);
-    assert!(lab.source.send_datagram(0, Bytes::from(vec![0; 1_128])));
-    assert!(!lab.source.send_datagram(0, Bytes::from(vec![0; 1_200])));
+    let message = Bytes::from(vec![5; 70_000]);
+    lab.source.send_message(0, 1, &message, lab.now).unwrap();
+    let too_long = lab
+        .source
+        .send_message(0, 2, &vec![0; MAX_MESSAGE + 1], lab.now);
+    assert_eq!(too_long, Err(MessageError::Length(MAX_MESSAGE + 1)));
     publish(&mut lab, 20);
     assert_unharmed(&mut lab);
+    for node in &lab.nodes {
+        assert_eq!(node.messages, [(1, message.clone())]);
+    }
 }
 
 /// On a slow flow, a probe can be as much as the data of several seconds.

@@ -14,12 +14,13 @@ use flexicast::authentication::{AuthenticationParameters, FlowAuthentication, Pu
 use flexicast::control::{
     Action, Anchor, Announce, CAPABILITY_COPIES, CAPABILITY_MULTICAST_IPV4,
     CAPABILITY_MULTICAST_IPV6, Clock, Control, ControlReader, Credential, Endpoint, Expired,
-    FeedbackKey, Hello, Key, Lineage, Need, NeedReason, Refusal, RelayAddress, RelayHint,
-    RungNotice, SOURCE_ANSWERS_NEED, SOURCE_SENDS_KEYS, SourceAddress, State, TagKey, Welcome,
-    WelcomeChannel, Window,
+    FeedbackKey, Hello, Key, LegReport, LegState, Legs, Lineage, Need, NeedReason, Refusal,
+    RelayAddress, RelayHint, RungNotice, SOURCE_ANSWERS_NEED, SOURCE_SENDS_KEYS, SOURCE_TAKES_LEGS,
+    SourceAddress, State, TagKey, Welcome, WelcomeChannel, Window,
 };
 use flexicast::fec::FecConfig;
 use flexicast::frame::{self, Frame, Frames};
+use flexicast::message::Fragment;
 use flexicast::protect::{Algorithm, FlowSecret};
 use flexicast::signing::{self, Era, Header, Signer, Statement};
 use flexicast::unicast::{Piece, RangeHeader, StreamReader, put_catch_up, put_catch_up_item};
@@ -375,7 +376,7 @@ const CHECKS: &[(&str, Check)] = &[
             v,
             Control::Welcome(Welcome {
                 channels: vec![welcome_lore()],
-                capabilities: vec![SOURCE_ANSWERS_NEED, SOURCE_SENDS_KEYS],
+                capabilities: vec![SOURCE_ANSWERS_NEED, SOURCE_SENDS_KEYS, SOURCE_TAKES_LEGS],
             }),
         );
     }),
@@ -672,6 +673,9 @@ const CHECKS: &[(&str, Check)] = &[
     ("fc-rung-forged", |v| {
         control(v, rung(5, 0, NEXT_EPOCH + 1, Cause::Forged, None));
     }),
+    ("fc-rung-leg-lost", |v| {
+        control(v, rung(6, 6, NEXT_EPOCH + 1, Cause::LegLost, None));
+    }),
     ("fc-rung-unknown-cause", |v| {
         let expected = rung(3, 0, NEXT_EPOCH + 1, Cause::Ejected, None);
         assert_eq!(read_control(&v.hex()), [expected]);
@@ -694,6 +698,25 @@ const CHECKS: &[(&str, Check)] = &[
             secret: FlowSecret::from(std::array::from_fn(|i| 0xa0 + i as u8)),
         };
         control(v, Control::TagKey(key));
+    }),
+    ("fc-legs", |v| {
+        let leg = |path, state, largest, missed, lag_ms| LegReport {
+            path: PathId(path),
+            number: 0,
+            state,
+            largest: Some(largest),
+            missed,
+            lag: Duration::from_millis(lag_ms),
+        };
+        let legs = Legs {
+            flow: FLOW,
+            sequence: 3,
+            legs: vec![
+                leg(5, LegState::Lost, 6, 12, 0),
+                leg(6, LegState::Working, NEXT_EPOCH, 0, 100),
+            ],
+        };
+        control(v, Control::Legs(legs));
     }),
     ("fc-window", |v| window(v, 1, 16 << 20)),
     ("fc-window-later", |v| window(v, 2, (16 << 20) + 4_194_309)),
@@ -798,6 +821,45 @@ const CHECKS: &[(&str, Check)] = &[
         let frames: Vec<_> = Frames::new(&bytes).map(Result::unwrap).collect();
         assert_eq!(frames, [Frame::Datagram { data: b"hello" }]);
     }),
+    ("signed-message", |v| {
+        let signer = signer(0);
+        assert_eq!(v.bytes("public-key"), signer.key().0);
+        let number: u64 = v.text("number").parse().unwrap();
+        let statement = Statement {
+            channel: v.text("channel"),
+            incarnation: INCARNATION,
+            seq: number,
+            deadline_ms: v.text("deadline").parse().unwrap(),
+        };
+        let salt = v.bytes("salt").try_into().unwrap();
+        let content = named("encoded-message");
+        let signed = signer.sign_message(&statement, &salt, &content).unwrap();
+        assert_eq!(HEXLOWER.encode(&signed), HEXLOWER.encode(&v.hex()));
+        let era = Era {
+            first: 1,
+            last: None,
+            incarnation: INCARNATION,
+            key: signer.key(),
+        };
+        let lineage = signing::Lineage::new(vec![era]).unwrap();
+        let header = lineage.verify_message("lore", number, &signed).unwrap();
+        assert_eq!(header.deadline_ms(), Some(statement.deadline_ms));
+        assert!(
+            lineage.verify("lore", number, &signed).is_err(),
+            "no update"
+        );
+    }),
+    ("message-fragment", |v| {
+        let fragment = Fragment {
+            channel: 1,
+            number: 7,
+            length: 512,
+            offset: 4,
+            data: b"hello",
+        };
+        assert_eq!(fragment.encode(), v.hex());
+        assert_eq!(Fragment::decode(&v.hex()), Ok(Some(fragment)));
+    }),
     ("frames-several", |v| {
         let bytes = v.hex();
         let frames: Vec<_> = Frames::new(&bytes).map(Result::unwrap).collect();
@@ -815,6 +877,13 @@ const CHECKS: &[(&str, Check)] = &[
     ("encoded-update", |v| {
         assert_eq!(v.hex(), [b"\0", v.text("event").as_bytes()].concat());
         assert_eq!(v.hex(), UPDATE);
+    }),
+    ("encoded-message", |v| {
+        // Opaque to the transport; the crate `feed` reads its attributes.
+        let bytes = v.hex();
+        let attributes = usize::from(u16::from_be_bytes([bytes[1] & 0x3f, bytes[2]]));
+        assert_eq!((bytes[0], bytes[1] >> 6), (1, 1));
+        assert_eq!(&bytes[3 + attributes..], v.text("body").as_bytes());
     }),
     ("signed-update", |v| signed_update(v, 0)),
     ("signed-update-deadline", |v| {

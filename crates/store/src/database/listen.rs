@@ -1,8 +1,8 @@
 //! Notifications of writes by other connections, also those of other processes.
 //!
 //! PostgreSQL notifies a connection of its own, which is made again when it breaks. SQLite is asked
-//! twice a second whether anybody has written: that reads one number from memory that processes
-//! share.
+//! twice a second whether there was a commit, and twenty times a second while messages are waited
+//! for: that reads one number from memory that processes share.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -14,8 +14,9 @@ use tokio::time::{sleep, timeout};
 
 use crate::watch::{Notifier, Topic};
 
-/// Between two looks at SQLite.
+/// Between two looks at SQLite, and while messages are waited for.
 const LOOK: Duration = Duration::from_millis(500);
+const URGENT_LOOK: Duration = Duration::from_millis(50);
 
 /// A connection that was silent for so long is tried out.
 const SILENCE: Duration = Duration::from_secs(15);
@@ -50,22 +51,29 @@ async fn poll_commits(
             .await?;
         if version != Some(now) {
             version = Some(now);
-            let present: (i64, i64) = sqlx::query_as(
+            let present: (i64, i64, i64) = sqlx::query_as(
                 "SELECT (SELECT number FROM change_number), (SELECT COALESCE(MAX(id), 0) FROM \
-                 commands)",
+                 commands), (SELECT COALESCE(MAX(id), 0) FROM messages)",
             )
             .fetch_one(&mut *connection)
             .await?;
             // The first look may come after the change that a caller waits for.
-            if seen.is_none_or(|(changes, _)| changes != present.0) {
+            if seen.is_none_or(|(changes, _, _)| changes != present.0) {
                 notifier.ring(Topic::Changes);
             }
-            if seen.is_none_or(|(_, commands)| commands != present.1) {
+            if seen.is_none_or(|(_, commands, _)| commands != present.1) {
                 notifier.ring(Topic::Commands);
+            }
+            if seen.is_none_or(|(_, _, messages)| messages != present.2) {
+                notifier.ring(Topic::Messages);
             }
             seen = Some(present);
         }
-        sleep(LOOK).await;
+        sleep(match notifier.is_urgent() {
+            true => URGENT_LOOK,
+            false => LOOK,
+        })
+        .await;
     }
 }
 

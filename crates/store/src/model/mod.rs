@@ -7,6 +7,7 @@ mod enrolment;
 mod fec;
 mod feed;
 mod lease;
+mod message;
 mod record;
 mod signing_era;
 mod signing_key;
@@ -24,6 +25,7 @@ pub use enrolment::{Applicant, NewToken, ReceiverRow, TokenRow, Verdict};
 pub use fec::{FecSetting, FecSettingError};
 pub use feed::{FeedEdit, FeedRow, FeedSettings, GapRecord, GapState, PollRecord, Validators};
 pub use lease::{Holder, Lease, LeaseOutcome, LeaseRow};
+pub use message::{MessageReceipt, StoredMessage};
 pub use record::{
     Batch, Changes, FeedEvent, FeedHour, Fence, ForgeryRow, MoveFilter, MoveRow, OverloadRow,
     ProgressRow, PulseRow, ReceiverCounts, ReceiverEdit, RelayRow, SampleRow, SentBytes,

@@ -106,6 +106,9 @@ pub struct StateRow {
     pub address: String,
     /// The [`SessionRow::id`] of its connection.
     pub session: Option<i64>,
+    /// Its legs, if it takes the flow by two, each with its state: `multicast:working amt:lost`;
+    /// cut to 255 bytes.
+    pub legs: String,
     /// When this was so, in Unix milliseconds.
     pub updated_ms: i64,
     /// The number of the change by which it was stored. Not looked at when it is written.

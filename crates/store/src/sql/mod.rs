@@ -7,6 +7,7 @@ mod entries;
 mod feeds;
 mod gaps;
 mod leases;
+mod messages;
 mod receivers;
 mod records;
 mod signing_eras;

@@ -14,6 +14,7 @@ mod faults;
 mod files;
 mod histories;
 mod leases;
+mod messages;
 mod migrations;
 mod outage;
 mod records;

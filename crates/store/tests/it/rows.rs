@@ -22,6 +22,7 @@ pub fn state(receiver: u128, channel: &str, rung: &str) -> StateRow {
         rtt_us: Some(1500),
         address: "192.0.2.1:4000".to_owned(),
         session: Some(SessionRow::number(900, 1)),
+        legs: "multicast:working amt:lost".to_owned(),
         updated_ms: 2000,
         change: 0,
     }

@@ -6,12 +6,14 @@ use store::{Batch, NewCommand, ReceiverEdit, Store, Topic, Watch};
 use tokio::time::timeout;
 use uuid::Uuid;
 
+use crate::messages::live;
 use crate::outage::start;
 use crate::rows::{enrol, moved};
 use crate::site::{Site, on_both};
 
 on_both! {
     a_write_wakes_watches_in_this_process_and_in_others,
+    a_message_wakes_the_source_soon,
     a_watch_that_was_dropped_and_a_store_that_was_closed_leave_nothing_behind,
 }
 
@@ -67,6 +69,28 @@ async fn a_write_wakes_watches_in_this_process_and_in_others(site: Site) {
     for watch in &mut commands {
         woken(watch).await;
     }
+    close(&[here, there]).await;
+}
+
+async fn a_message_wakes_the_source_soon(site: Site) {
+    let (here, there) = (site.open().await, site.open().await);
+    live(&here, "lore", 60_000).await;
+    let mut messages = [there.watch(Topic::Messages), here.watch(Topic::Messages)];
+    settled(&mut messages).await;
+    let mut took = Vec::new();
+    for n in 0..9 {
+        let sent = here.messages().send("lore", &n.to_string(), b"x").await;
+        assert!(!sent.unwrap().is_repeat);
+        let started = Instant::now();
+        for watch in &mut messages {
+            woken(watch).await;
+        }
+        took.push(started.elapsed());
+    }
+    took.sort();
+    // Each message is sent as soon as the one before it was heard of, so that it waits for a whole
+    // period where the database is polled.
+    assert!(took[4] < Duration::from_millis(300), "{took:?}");
     close(&[here, there]).await;
 }
 

@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
-use flexicast::receiver::ReceptionCounters;
+use flexicast::control::{Leg, LegState};
+use flexicast::receiver::{MessageCounters, ReceptionCounters};
 use flexicast::{Cause, Cursor, Rung};
 use uuid::Uuid;
 
 use crate::latency::Latencies;
-use crate::status::model::{Channel, Gap, Latency, Move, Paths};
+use crate::status::model::{Channel, Gap, Latency, LegView, Move, Paths};
 
 /// Moves kept for the status; gaps have their own bound.
 pub(super) const MOVES: usize = 64;
@@ -22,12 +23,15 @@ pub(super) struct ChannelState {
     pub(super) rung_since_ms: u64,
     /// AMT relay of the channel, and the last finding about relays.
     pub(super) relay: Option<SocketAddr>,
+    /// Legs of a flow that comes by two.
+    pub(super) legs: Vec<LegView>,
     pub(super) relay_detail: Option<String>,
     pub(super) cursor: u64,
     pub(super) head: u64,
     pub(super) paths: Paths,
     pub(super) latencies: Latencies,
     pub(super) reception: ReceptionCounters,
+    pub(super) messages: MessageCounters,
     pub(super) undecodable: u64,
     pub(super) missing: u64,
     pub(super) gaps: VecDeque<Gap>,
@@ -53,6 +57,7 @@ impl ChannelState {
             rung: Rung::Unicast,
             rung_since_ms: since,
             relay: None,
+            legs: Vec::new(),
             relay_detail: None,
             cursor: cursor.map_or(0, |c| c.seq),
             // Unknown before the source's WELCOME.
@@ -60,6 +65,7 @@ impl ChannelState {
             paths: Paths::default(),
             latencies: Latencies::default(),
             reception: ReceptionCounters::default(),
+            messages: MessageCounters::default(),
             undecodable: 0,
             missing: 0,
             gaps: VecDeque::new(),
@@ -73,6 +79,10 @@ impl ChannelState {
     }
 
     pub(super) fn step(&mut self, to: Rung, cause: &str, at_ms: u64) {
+        if to > Rung::Amt {
+            // Legs prove themselves again.
+            self.legs.clear();
+        }
         if to == self.rung {
             return;
         }
@@ -85,6 +95,20 @@ impl ChannelState {
         *self.moved.entry(to.to_string()).or_default() += 1;
         self.rung = to;
         self.rung_since_ms = at_ms;
+    }
+
+    /// Records the state of a leg. There are three at most.
+    pub(super) fn note_leg(&mut self, leg: Leg, state: LegState, since_ms: u64) {
+        let name = leg.to_string();
+        self.legs.retain(|known| known.leg != name);
+        self.legs.push(LegView {
+            leg: name,
+            state: state.to_string(),
+            since_ms,
+        });
+        let is_native = |leg: &LegView| leg.leg == Rung::Multicast.to_string();
+        self.legs
+            .sort_by_key(|leg| (!is_native(leg), leg.leg.clone()));
     }
 
     fn note(&mut self, step: Move) {
@@ -127,6 +151,7 @@ impl ChannelState {
             rung: self.rung.to_string(),
             rung_since_ms: self.rung_since_ms,
             relay: self.relay,
+            legs: self.legs.clone(),
             relay_detail: self.relay_detail.clone(),
             cursor: self.cursor,
             head: self.head,
@@ -138,6 +163,7 @@ impl ChannelState {
                 p99,
             },
             reception: self.reception,
+            messages: self.messages,
             undecodable: self.undecodable,
             auth_failures: self.auth_failures,
             missing: self.missing,

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{ArgAction, Args};
-use flexicast_tokio::receiver::{RelayName, Relays, Verify};
+use flexicast_tokio::receiver::{Redundancy, RelayName, Relays, Verify};
 use service::listen::{HttpSettings, http};
 use service::logging::LogSettings;
 use service::settings::{Check, Environment, Keys, Layer, Problems, Table, Tables, table};
@@ -173,6 +173,10 @@ pub struct Network {
     /// Never ask the DNS for relays of the source (RFC 8777)
     #[arg(long)]
     no_amt_dns: bool,
+    /// Paths by which to take each flow at once, one or two: with two, multicast and an AMT relay,
+    /// losing one of them costs nothing
+    #[arg(long, value_name = "NUMBER", default_value = "one", value_parser = values::redundancy)]
+    pub redundancy: Redundancy,
 }
 
 impl Network {

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
+use flexicast_tokio::receiver::Redundancy;
 use service::values::whole;
 use url::Url;
 
@@ -45,6 +46,15 @@ pub fn history(text: &str) -> Result<u64, String> {
     match text.trim() {
         "all" => Ok(u64::MAX),
         number => whole(0..=u64::MAX - 1)(number).map_err(|what| format!("{what}, and not all")),
+    }
+}
+
+/// Parses the number of paths by which flows are taken at once.
+pub fn redundancy(text: &str) -> Result<Redundancy, String> {
+    match text.trim() {
+        "one" | "1" => Ok(Redundancy::One),
+        "two" | "2" => Ok(Redundancy::Two),
+        _ => Err("is neither one nor two".into()),
     }
 }
 

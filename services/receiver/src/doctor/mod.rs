@@ -15,7 +15,7 @@ mod source;
 
 use std::time::Duration;
 
-use flexicast_tokio::receiver::{ReceiverConfig, Verify};
+use flexicast_tokio::receiver::{ReceiverConfig, Redundancy, Verify};
 
 use crate::config::{Loaded, Settings};
 use crate::data::DataFolder;
@@ -122,6 +122,7 @@ fn source_config(settings: &Settings) -> ReceiverConfig {
         multicast: settings.network.multicast,
         replicated: settings.network.replicate,
         amt: settings.network.amt(),
+        redundancy: Redundancy::One,
         qlog: None,
         check: None,
         verify_updates: true,

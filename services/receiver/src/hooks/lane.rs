@@ -214,16 +214,7 @@ impl<T: Target> Lane<T> {
                 return None;
             }
             Verdict::Disable { reason } => {
-                add(&hook.stats.failed, 1);
-                hook.stats.fail(&self.channel, &reason);
-                hook.stats.disable();
-                hook.disabled.cancel();
-                error!(
-                    kind = T::KIND,
-                    hook = hook.name,
-                    reason,
-                    "hook disabled until the receiver restarts"
-                );
+                hook.disable(&self.channel, &reason);
                 return None;
             }
             Verdict::Again { reason, after } => (plain(&reason), after),
@@ -310,16 +301,8 @@ impl<T: Target> Lane<T> {
         }
     }
 
-    /// Logs the first of several failures; further ones are counted.
     fn complain(&self, reason: &str) {
-        if self.hook.stats.fail(&self.channel, reason) {
-            warn!(
-                kind = T::KIND,
-                hook = self.hook.name,
-                reason,
-                "delivery failed; retrying"
-            );
-        }
+        self.hook.complain(&self.channel, reason);
     }
 
     /// Reports updates lost with a damaged part of the journal.

@@ -1,4 +1,4 @@
-//! Hooks: webhooks and commands that get each update.
+//! Hooks: webhooks and commands that get each update, and each message.
 //!
 //! Both are *at least once*: each hook has its own offset in each channel's journal, stored on
 //! disk, and continues there after a restart. The updates of a hook that is slow or hangs wait in
@@ -6,8 +6,8 @@
 //! does not grow. An update that fails too often, gets too old, or leaves the journal while it
 //! waits becomes a dead letter, with the reason.
 //!
-//! `lane` is one hook on one channel: order, retries, the offset. `webhook` and `exec` are the two
-//! targets, `dead` the dead letters.
+//! `lane` is one hook on one channel: order, retries, the offset; `messages` are those for one
+//! hook, which nothing keeps. `webhook` and `exec` are the two targets, `dead` the dead letters.
 
 mod backoff;
 pub mod dead;
@@ -15,6 +15,7 @@ mod delivered;
 mod event;
 pub mod exec;
 mod lane;
+mod messages;
 mod offset;
 mod progress;
 mod signature;
@@ -34,13 +35,17 @@ use anyhow::{Context, bail};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use tracing::{error, warn};
 
 use crate::journal::JournalReader;
+use crate::live::Follower;
+use crate::messages::ReceivedMessage;
 pub use backoff::Pauses;
 pub use dead::{DeadLetters, Letter};
 pub use event::Event;
 use lane::Lane;
 pub use signature::SigningKey;
+use stats::add;
 pub use stats::{HookStats, HookStatus};
 
 /// Result of one attempt.
@@ -110,6 +115,34 @@ pub(crate) struct Hook<T> {
     disabled: CancellationToken,
 }
 
+impl<T: Target> Hook<T> {
+    /// Logs the first of several failures; further ones are counted.
+    fn complain(&self, channel: &str, reason: &str) {
+        if self.stats.fail(channel, reason) {
+            warn!(
+                kind = T::KIND,
+                hook = self.name,
+                reason,
+                "delivery failed; retrying"
+            );
+        }
+    }
+
+    /// Delivers nothing more until the next start.
+    fn disable(&self, channel: &str, reason: &str) {
+        add(&self.stats.failed, 1);
+        self.stats.fail(channel, reason);
+        self.stats.disable();
+        self.disabled.cancel();
+        error!(
+            kind = T::KIND,
+            hook = self.name,
+            reason,
+            "hook disabled until the receiver restarts"
+        );
+    }
+}
+
 /// Updates in progress per parallel attempt, if there are several: a retried update does not delay
 /// the others.
 const WINDOW: usize = 4;
@@ -143,6 +176,7 @@ impl Hooks {
         settings: Settings,
         target: T,
         channels: &[(String, Arc<JournalReader>)],
+        messages: Follower<Arc<ReceivedMessage>>,
     ) -> anyhow::Result<()> {
         let Settings {
             name,
@@ -192,6 +226,9 @@ impl Hooks {
             stats.add_lane(lane.clone());
             self.tasks.spawn(lane.run(self.stop.clone()));
         }
+        let stop = self.stop.clone();
+        self.tasks
+            .spawn(messages::run(hook, wanted, messages, stop));
         self.stats.push(stats);
         Ok(())
     }

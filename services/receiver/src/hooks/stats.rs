@@ -15,6 +15,7 @@ pub struct HookStats {
     pub(super) failed: AtomicU64,
     pub(super) dead: AtomicU64,
     pub(super) lost: AtomicU64,
+    pub(super) expired: AtomicU64,
     pub(super) running: AtomicU64,
     disabled: AtomicBool,
     /// Error of the last attempt, for each channel where it failed.
@@ -51,6 +52,8 @@ pub struct HookStatus {
     pub dropped_letters: u64,
     /// Updates that could not be read from the journal.
     pub lost: u64,
+    /// Messages given up, most because they had expired.
+    pub expired: u64,
     /// Whether delivery is disabled until the next start.
     pub disabled: bool,
     /// Error of the last attempt, until one succeeds; of the first such channel.
@@ -72,6 +75,7 @@ impl HookStats {
             failed: AtomicU64::new(0),
             dead: AtomicU64::new(0),
             lost: AtomicU64::new(0),
+            expired: AtomicU64::new(0),
             running: AtomicU64::new(0),
             disabled: AtomicBool::new(false),
             errors: Mutex::default(),
@@ -105,6 +109,7 @@ impl HookStats {
             dead_letters: count(&self.dead),
             dropped_letters: self.letters.dropped(),
             lost: count(&self.lost),
+            expired: count(&self.expired),
             disabled: self.disabled.load(Ordering::Relaxed),
             error,
         }

@@ -3,7 +3,7 @@ mod failures;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use flexicast::Cursor;
 use kit::wait::on_tokio;
@@ -12,6 +12,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::deliver::tests::{encoded, incarnation};
 use crate::journal::{Journal, Limits, Missing};
+use crate::messages::{Messages, ReceivedMessage};
 
 const PAUSES: Pauses = Pauses {
     first: Duration::from_millis(2),
@@ -74,6 +75,7 @@ struct Bench {
     limits: Limits,
     journals: HashMap<String, Journal>,
     hooks: Hooks,
+    messages: Messages,
 }
 
 impl Bench {
@@ -83,6 +85,7 @@ impl Bench {
             limits,
             journals: HashMap::new(),
             hooks: Hooks::default(),
+            messages: Messages::default(),
         }
     }
 
@@ -100,8 +103,13 @@ impl Bench {
             .iter()
             .map(|(channel, journal)| (channel.clone(), journal.reader()))
             .collect();
-        self.hooks
-            .add(self.data.path(), settings, target.clone(), &tapes)
+        self.hooks.add(
+            self.data.path(),
+            settings,
+            target.clone(),
+            &tapes,
+            self.messages.follow(),
+        )
     }
 
     fn put(&mut self, channel: &str, seqs: impl IntoIterator<Item = u64>) {
@@ -456,4 +464,69 @@ async fn hooks_have_names_that_fit_and_channels_that_there_are() {
     other.channels = vec!["net".into()];
     let unknown = bench.add(other, &fake).unwrap_err().to_string();
     assert!(unknown.contains("net"), "{unknown}");
+}
+
+/// Returns a message of a channel that expires after `lifetime`.
+fn message(channel: &str, number: u64, lifetime: Duration) -> Arc<ReceivedMessage> {
+    let message = feed::message::Message {
+        id: format!("m{number}"),
+        time_ms: 1_800_000_000_000,
+        content_type: "text/plain".into(),
+        subject: None,
+        body: b"hello".to_vec(),
+    };
+    let expires_at = Instant::now().checked_add(lifetime);
+    let read = ReceivedMessage::of(channel, number, &message.encode(), expires_at);
+    Arc::new(read.unwrap())
+}
+
+#[tokio::test]
+async fn a_message_is_tried_until_it_is_delivered() {
+    let mut bench = Bench::new(Limits::default());
+    let fake = Fake::default();
+    fake.fails(1001, 3);
+    bench.journal("news");
+    let mut wanted = settings(1);
+    wanted.channels = vec!["lore".into()];
+    bench.add(wanted, &fake).unwrap();
+    bench.put("lore", 1..=1);
+    until("the update", || fake.delivered() == [1]).await;
+    bench
+        .messages
+        .send(message("news", 1000, Duration::from_secs(60)));
+    bench
+        .messages
+        .send(message("lore", 1001, Duration::from_secs(60)));
+    bench
+        .messages
+        .send(message("lore", 1002, Duration::from_secs(60)));
+    until("all", || fake.delivered().last() == Some(&1002)).await;
+    assert_eq!(fake.delivered(), [1, 1001, 1001, 1001, 1001, 1002]);
+    until("counted", || bench.status().delivered == 3).await;
+    let status = bench.status();
+    assert_eq!(
+        (status.failed_attempts, status.expired, status.error),
+        (3, 0, None)
+    );
+    bench.hooks.stop().await;
+}
+
+#[tokio::test]
+async fn an_expired_message_is_given_up() {
+    let mut bench = Bench::new(Limits::default());
+    let fake = Fake::default();
+    fake.fails(1001, 1000);
+    bench.add(settings(1), &fake).unwrap();
+    bench
+        .messages
+        .send(message("lore", 1001, Duration::from_millis(150)));
+    until("given up", || bench.status().expired == 1).await;
+    let tries = fake.delivered().len();
+    assert!(tries > 0);
+    bench
+        .messages
+        .send(message("lore", 1002, Duration::from_secs(60)));
+    until("the next", || fake.delivered().last() == Some(&1002)).await;
+    assert_eq!(bench.dead(), [], "no journal had it");
+    bench.hooks.stop().await;
 }

@@ -65,7 +65,10 @@ impl Webhook {
 
     /// Posts an event, and waits for the status.
     async fn post(&self, event: &Event) -> Result<Response, String> {
-        let body = serde_json::to_vec(&event.data).map_err(|error| error.to_string())?;
+        let body = match &event.body {
+            Some((_, body)) => body.clone(),
+            None => serde_json::to_vec(&event.data).map_err(|error| error.to_string())?,
+        };
         let mut headers = headers(event);
         let now = Timestamp::now().as_second();
         let mut put = |name, value: String| {
@@ -73,10 +76,15 @@ impl Webhook {
                 headers.insert(HeaderName::from_static(name), value);
             }
         };
-        put("webhook-id", event.id.clone());
+        // A message's id is its publisher's: any text, and a header and a signature take less.
+        let id = match event.body {
+            Some(_) => encoded(&event.id).replace('.', "%2E"),
+            None => event.id.clone(),
+        };
+        put("webhook-id", id.clone());
         put("webhook-timestamp", now.to_string());
         if let Some(key) = &self.key {
-            put("webhook-signature", key.sign(&event.id, now, &body));
+            put("webhook-signature", key.sign(&id, now, &body));
         }
         let request = self.client.post(self.url.clone()).headers(headers);
         let sent = request.body(body).send().await;
@@ -189,7 +197,13 @@ fn client() -> Result<(Client, Option<String>), String> {
 /// Returns the event's attributes by the HTTP binding of CloudEvents.
 fn headers(event: &Event) -> HeaderMap {
     let mut headers = HeaderMap::new();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let entry = HeaderValue::from_static("application/json");
+    let content_type = match &event.body {
+        // A message's media type may have what no header may.
+        Some((kind, _)) => HeaderValue::from_str(kind).unwrap_or(entry),
+        None => entry,
+    };
+    headers.insert(CONTENT_TYPE, content_type);
     let seq = event.seq.to_string();
     for (name, value) in [
         ("ce-specversion", "1.0"),

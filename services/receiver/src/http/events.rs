@@ -2,7 +2,8 @@
 //!
 //! An update is an event without a type, with the CloudEvents event as data on one line. Type `gap`
 //! announces missing updates, type `expired` those that expired, type `resync` a new incarnation.
-//! Type `live` is an update with a deadline as soon as it is whole, before its turn. The event id
+//! Type `live` is an update with a deadline as soon as it is whole, before its turn, and type
+//! `live-message` a message, neither of which moves the client. The event id
 //! is the client's cursor: `INCARNATION/SEQ` for one channel, `CHANNEL:INCARNATION:SEQ` joined by
 //! commas for several. A client that sends it in `Last-Event-ID` continues there and gets each
 //! update once. Without it the stream begins with new updates; with `last_event_id=0` in the query,
@@ -32,6 +33,7 @@ use super::Site;
 use super::event_id::{ALL, IdPart};
 use crate::journal::{JournalPosition, JournalReader, Kind, Missing, RecordHeader};
 use crate::live::LiveUpdate;
+use crate::messages::ReceivedMessage;
 
 /// Largest number of clients.
 const CLIENTS: usize = 64;
@@ -173,7 +175,7 @@ async fn serve(
     site.clients.connected.fetch_add(1, Ordering::Relaxed);
     let _counted = Counted(&site.clients);
     let mut ends: Vec<_> = client.channels.iter().map(|c| c.reader.watch()).collect();
-    let mut live = site.board.live();
+    let (mut live, mut messages) = (site.board.live(), site.board.messages());
     let mut text = client.greeting();
     loop {
         for end in &mut ends {
@@ -192,6 +194,7 @@ async fn serve(
             let changed = select_all(ends.iter_mut().map(|end| Box::pin(end.changed())));
             tokio::select! {
                 () = live.ready() => {}
+                () = messages.ready() => {}
                 _ = changed => continue,
                 () = out.closed() => return,
                 () = site.stop.cancelled() => return,
@@ -206,7 +209,8 @@ async fn serve(
         match room {
             Ok(Ok(room)) => {
                 // What expired while there was no room is not among them.
-                client.write_live(&live.take(), &mut text);
+                client.write_live(&live.take_newest_first(), &mut text);
+                client.write_messages(&messages.take(), &mut text);
                 if !text.is_empty() {
                     room.send(Ok(Bytes::from(std::mem::take(&mut text))));
                     site.clients.sent.fetch_add(events, Ordering::Relaxed);
@@ -292,6 +296,15 @@ impl ClientStream {
         };
         let wanted = updates.iter().filter(wanted);
         wanted.for_each(|update| update.write(text));
+    }
+
+    /// Appends messages of the channels that the client wants.
+    fn write_messages(&self, messages: &[Arc<ReceivedMessage>], text: &mut String) {
+        let wanted = messages.iter().filter(|message| {
+            let mut names = self.channels.iter().map(|c| &c.channel);
+            names.any(|name| *name == message.event.channel)
+        });
+        wanted.for_each(|message| message.write(text));
     }
 
     /// Returns the client's cursor over all channels. A channel without a delivered update is

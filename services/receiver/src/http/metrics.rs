@@ -37,6 +37,12 @@ struct RungLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LegLabels {
+    channel: String,
+    leg: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct MoveLabels {
     channel: String,
     to: String,
@@ -87,6 +93,9 @@ struct Channels {
     cursor: Gauges,
     lag: Gauges,
     rung: Family<RungLabels, Gauge>,
+    leg: Family<LegLabels, Gauge>,
+    legs_lost: Counters,
+    redundant: Counters,
     relay: Gauges,
     updates: Family<ViaLabels, Counter>,
     undecodable: Counters,
@@ -102,6 +111,10 @@ struct Channels {
     refetched: Counters,
     auth_failures: Counters,
     forged: Counters,
+    messages: Counters,
+    messages_late: Counters,
+    messages_dropped: Counters,
+    messages_forged: Counters,
     journal_records: Gauges,
     journal_bytes: Gauges,
 }
@@ -115,6 +128,7 @@ struct Hooks {
     dead: Family<HookLabels, Counter>,
     dropped: Family<HookLabels, Counter>,
     lost: Family<HookLabels, Counter>,
+    expired: Family<HookLabels, Counter>,
     disabled: Family<HookLabels, Gauge>,
 }
 
@@ -195,6 +209,8 @@ impl Metrics {
         raise(&self.disconnects, counts.disconnects);
         raise(&self.refusals, counts.refusals);
         raise(&self.storage_failures, counts.storage_failures);
+        // A channel that fell back has no legs for a while.
+        self.channels.leg.clear();
         for channel in &status.channels {
             let name = &channel.channel;
             self.channels
@@ -228,6 +244,15 @@ impl Channels {
             cursor: r.add("cursor_seq", "Seq up to which the outputs are complete"),
             lag: r.add("lag_updates", "Updates between the head and the cursor"),
             rung: r.add("rung", "The channel's rung: 1 for that one"),
+            leg: r.add("leg", "Whether a leg of a flow that comes by two works"),
+            legs_lost: r.add(
+                "legs_lost",
+                "Times that a leg of a flow that comes by two fell silent, while the other went on",
+            ),
+            redundant: r.add(
+                "redundant_packets",
+                "Flow packets that came by one leg after another had brought them",
+            ),
             relay: r.add(
                 "amt_relay",
                 "Whether the channel has an AMT relay, in use or on standby",
@@ -282,6 +307,19 @@ impl Channels {
                 "forged",
                 "Headers and updates on the flow that the source did not sign",
             ),
+            messages: r.add("messages", "Messages handed on to event clients and hooks"),
+            messages_late: r.add(
+                "messages_late",
+                "Messages dropped because their deadline had passed",
+            ),
+            messages_dropped: r.add(
+                "messages_dropped",
+                "Messages dropped because too many waited for the outputs",
+            ),
+            messages_forged: r.add(
+                "messages_forged",
+                "Messages dropped because the source did not send them",
+            ),
             journal_records: r.add("journal_records", "Records in the journal"),
             journal_bytes: r.unit("journal_size", "Size of the journal", Unit::Bytes),
         }
@@ -307,6 +345,14 @@ impl Channels {
             let labels = RungLabels { channel, rung };
             self.rung.get_or_create(&labels).set(holds.into());
         }
+        for leg in &channel.legs {
+            let labels = LegLabels {
+                channel: name.clone(),
+                leg: leg.leg.clone(),
+            };
+            let works = leg.state == "working";
+            self.leg.get_or_create(&labels).set(works.into());
+        }
         let via = &channel.via;
         for (via, updates) in [
             ("flow", via.flow),
@@ -327,10 +373,16 @@ impl Channels {
         count(&self.rebuilt, channel.reception.rebuilt);
         count(&self.invalid, channel.reception.flow_invalid);
         count(&self.duplicates, channel.reception.duplicates);
+        count(&self.legs_lost, channel.reception.legs_lost);
+        count(&self.redundant, channel.reception.redundant);
         count(&self.auth_failures, channel.auth_failures);
         count(&self.mismatches, channel.reception.mismatches);
         count(&self.refetched, channel.reception.refetched);
         count(&self.forged, channel.reception.forged);
+        count(&self.messages, channel.messages.taken);
+        count(&self.messages_late, channel.messages.late);
+        count(&self.messages_dropped, channel.messages.dropped);
+        count(&self.messages_forged, channel.messages.forged);
         if let Some(reader) = reader {
             let (records, bytes) = reader.size();
             set(&self.journal_records, records);
@@ -371,6 +423,10 @@ impl Hooks {
                 "hook_lost_updates",
                 "Updates that could not be read back from the journal",
             ),
+            expired: r.add(
+                "hook_expired_messages",
+                "Messages given up, most because they had expired",
+            ),
             disabled: r.add(
                 "hook_disabled",
                 "Whether delivery to the hook is disabled until the next start",
@@ -390,6 +446,7 @@ impl Hooks {
         raise(&self.dead.get_or_create(&labels), hook.dead_letters);
         raise(&self.dropped.get_or_create(&labels), hook.dropped_letters);
         raise(&self.lost.get_or_create(&labels), hook.lost);
+        raise(&self.expired.get_or_create(&labels), hook.expired);
         self.disabled
             .get_or_create(&labels)
             .set(hook.disabled.into());

@@ -11,6 +11,7 @@ use service::exposition;
 use service::pages::{NOT_STORED, readiness};
 
 use super::Site;
+use crate::status::model::Channel;
 
 /// Whether the receiver is connected, and its outputs are written and up to date.
 pub(super) async fn ready(State(site): State<Arc<Site>>) -> Response {
@@ -38,6 +39,18 @@ pub(super) async fn status(State(site): State<Arc<Site>>) -> Response {
     }
 }
 
+/// Returns a channel's rung, or its legs with their states.
+fn rungs(channel: &Channel) -> String {
+    let legs = channel.legs.iter();
+    let legs: Vec<_> = legs
+        .map(|leg| format!("{} ({})", leg.leg, leg.state))
+        .collect();
+    match legs.is_empty() {
+        true => channel.rung.clone(),
+        false => legs.join(" and "),
+    }
+}
+
 /// Index page with links.
 pub(super) async fn index(State(site): State<Arc<Site>>) -> Response {
     let status = site.board.status();
@@ -55,7 +68,7 @@ pub(super) async fn index(State(site): State<Arc<Site>>) -> Response {
         rows.push_str(&format!(
             "<tr><td>{name}</td><td><a href=\"/feeds/{name}.atom\">Atom</a>{json} <a \
              href=\"/events?channel={name}\">events</a></td><td>{state}, on {}</td></tr>\n",
-            escaped(&channel.rung)
+            escaped(&rungs(channel))
         ));
     }
     let connection = match (&status.error, status.connected) {

@@ -169,6 +169,7 @@ fn hooks(site: &Site) -> Vec<Hook> {
             failures: hook.failed_attempts,
             dead: hook.dead_letters,
             lost: hook.lost,
+            expired: hook.expired,
             error: hook.error,
             disabled: hook.disabled,
         }

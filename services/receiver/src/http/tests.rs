@@ -4,12 +4,12 @@ mod events;
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use feed::payload;
 use flexicast::Cursor;
-use flexicast_tokio::receiver::Event;
+use flexicast_tokio::receiver::{Event, Leg, LegState};
 use reqwest::{Client, Response};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -439,7 +439,13 @@ async fn the_metrics_are_those_of_the_document() {
     let tapes = [("lore".to_owned(), bench.files("lore").reader())];
     let target = crate::hooks::exec::Exec::new("true".into(), TIME);
     hooks
-        .add(bench.data.path(), settings, target, &tapes)
+        .add(
+            bench.data.path(),
+            settings,
+            target,
+            &tapes,
+            bench.board.messages(),
+        )
         .unwrap();
     let files = bench.files("lore");
     let served = ServedChannel {
@@ -456,6 +462,12 @@ async fn the_metrics_are_those_of_the_document() {
         CancellationToken::new(),
     );
     site.metrics.answered("index", StatusCode::OK);
+    bench.board.apply(&Event::Leg {
+        channel: "lore".into(),
+        leg: Leg::RELAY,
+        state: LegState::Working,
+        at: SystemTime::now(),
+    });
     let text = site.metrics.text(&site).unwrap();
     let wrong = openmetrics::forms(&service::exposition::plain(&text), &text);
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -471,6 +483,7 @@ async fn the_metrics_are_those_of_the_document() {
         "flexfeed_receiver_updates_total{channel=\"lore\",via=\"flow\"} 1\n",
         "flexfeed_receiver_journal_records{channel=\"lore\"} 3\n",
         "flexfeed_receiver_rung{channel=\"lore\",rung=\"unicast\"} 1\n",
+        "flexfeed_receiver_leg{channel=\"lore\",leg=\"amt\"} 1\n",
         "flexfeed_receiver_hook_pending_updates{hook=\"h\",kind=\"exec\"} 0\n",
     ] {
         assert!(text.contains(line), "{line} is not in:\n{text}");

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use flexicast::receiver::ReceptionCounters;
+use flexicast::receiver::{MessageCounters, ReceptionCounters};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -64,6 +64,9 @@ pub struct Hook {
     /// Updates lost with a damaged journal.
     #[serde(default)]
     pub lost: u64,
+    /// Messages given up, most because they had expired.
+    #[serde(default)]
+    pub expired: u64,
     /// Error of the last attempt, until one succeeds.
     pub error: Option<String>,
     /// Whether delivery is disabled until the next start.
@@ -84,6 +87,9 @@ pub struct Channel {
     /// AMT relay, whether or not the flow arrives by it.
     #[serde(default)]
     pub relay: Option<SocketAddr>,
+    /// Legs of a flow that comes by two at once, as far as they were tried.
+    #[serde(default)]
+    pub legs: Vec<LegView>,
     /// Last finding about relays, for people.
     #[serde(default)]
     pub relay_detail: Option<String>,
@@ -103,6 +109,9 @@ pub struct Channel {
     /// Invalid updates, which were skipped.
     #[serde(default)]
     pub undecodable: u64,
+    /// Counters of messages.
+    #[serde(default)]
+    pub messages: MessageCounters,
     /// Times that the source failed to prove an update by the pinned key.
     #[serde(default)]
     pub auth_failures: u64,
@@ -114,6 +123,17 @@ pub struct Channel {
     pub gaps: Vec<Gap>,
     /// Last 64 moves, oldest first.
     pub moves: Vec<Move>,
+}
+
+/// One of the legs of a flow that comes by two at once.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LegView {
+    /// `multicast`, `amt`, or `amt-2` for a second relay.
+    pub leg: String,
+    /// `working` or `lost`.
+    pub state: String,
+    /// Since when.
+    pub since_ms: u64,
 }
 
 /// Updates by path.
@@ -192,7 +212,7 @@ pub(super) mod tests {
         let json = serde_json::to_string(&channel).unwrap();
         let counters = "\"flow_packets\":1,\"rebuilt\":0,\"flow_invalid\":2,\"duplicates\":3,\
                         \"mismatches\":4,\"refetched\":5,\"forged\":6,\"live\":0,\"expired\":0,\
-                        \"late\":0,\"undecodable\":0,";
+                        \"late\":0,\"legs_lost\":0,\"redundant\":0,\"undecodable\":0,";
         assert!(json.contains(counters), "{json}");
         assert_eq!(serde_json::from_str::<Channel>(&json).unwrap(), channel);
         let older = json.replace("\"refetched\":5,\"forged\":6,", "");

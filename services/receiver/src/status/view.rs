@@ -91,6 +91,14 @@ fn render_channel(out: &mut String, c: &Channel, connected: bool, data: &Path, c
         plain(&c.rung),
         clock.ago(c.rung_since_ms)
     );
+    if !c.legs.is_empty() {
+        let legs = c.legs.iter().map(|leg| {
+            let (name, state) = (plain(&leg.leg), plain(&leg.state));
+            format!("{name} {state} since {}", clock.ago(leg.since_ms))
+        });
+        let legs: Vec<_> = legs.collect();
+        let _ = writeln!(out, "  legs       {}", legs.join("; "));
+    }
     match (&c.relay, &c.relay_detail) {
         (Some(relay), _) => {
             let _ = writeln!(out, "  relay      {relay}");
@@ -190,7 +198,7 @@ fn render_channel(out: &mut String, c: &Channel, connected: bool, data: &Path, c
 fn render_hook(out: &mut String, hook: &Hook) {
     let _ = writeln!(
         out,
-        "{} {}: {} taken, {} wait, {} failed attempts, {} in the dead-letter file{}{}",
+        "{} {}: {} taken, {} wait, {} failed attempts, {} in the dead-letter file{}{}{}",
         plain(&hook.kind),
         plain(&hook.name),
         hook.delivered,
@@ -200,6 +208,10 @@ fn render_hook(out: &mut String, hook: &Hook) {
         match hook.lost {
             0 => String::new(),
             lost => format!(", {lost} LOST with a damaged journal"),
+        },
+        match hook.expired {
+            0 => String::new(),
+            expired => format!(", {expired} messages given up"),
         },
         if hook.disabled {
             "; DISABLED until the next start"
@@ -265,6 +277,8 @@ mod tests {
                     p99: Some(8.0),
                 },
                 reception: reception([1024, 1, 2, 3, 4, 5]),
+                messages: flexicast::receiver::MessageCounters::default(),
+                legs: Vec::new(),
                 undecodable: 0,
                 auth_failures: 0,
                 missing: 0,
@@ -362,13 +376,14 @@ mod tests {
             failures: 5,
             dead: 1,
             lost: 2,
+            expired: 6,
             error: Some("410 \u{1b}Gone".into()),
             disabled: true,
         }];
         let running = text(&status, ProcessState::Running);
         for part in [
             "webhook search: 40 taken, 3 wait, 5 failed attempts, 1 in the dead-letter file, 2 \
-             LOST with a damaged journal; DISABLED",
+             LOST with a damaged journal, 6 messages given up; DISABLED",
             "last failure: 410  Gone",
             "HTTP: http://127.0.0.1:8080/",
         ] {

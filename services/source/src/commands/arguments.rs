@@ -58,6 +58,8 @@ pub enum Action {
     /// Manage the key that signs updates
     #[command(subcommand)]
     Key(Key),
+    /// Send a message to the receivers of a live channel, once, and print its id
+    Publish(Publication),
     /// List suspected gaps: polls of a feed without an entry of the previous one
     #[command(subcommand)]
     Gap(Gap),
@@ -261,6 +263,27 @@ pub enum Key {
         #[arg(long)]
         lost: bool,
     },
+}
+
+/// `publish`.
+#[derive(Debug, Args)]
+pub struct Publication {
+    /// Channel with a deadline
+    #[arg(id = "to-channel", value_name = "CHANNEL")]
+    pub channel: String,
+    /// Message, of at most 64 KiB; - for standard input
+    #[arg(default_value = "-", hide_default_value = true)]
+    pub file: PathBuf,
+    /// Id of the message; one that was sent in the last ten minutes is not sent again [default: a
+    /// new UUID]
+    #[arg(long, value_name = "ID")]
+    pub id: Option<String>,
+    /// Media type of the message [default: text/plain for UTF-8, else application/octet-stream]
+    #[arg(long, value_name = "TYPE")]
+    pub content_type: Option<String>,
+    /// Subject of the message
+    #[arg(long, value_name = "TEXT")]
+    pub subject: Option<String>,
 }
 
 /// `gap …`.

@@ -18,6 +18,7 @@ mod key;
 mod link;
 mod outlines;
 mod progress;
+mod publication;
 mod receiver;
 mod rows;
 mod settings;
@@ -198,6 +199,11 @@ impl Action {
             Action::Key(action) => {
                 let work = async |s: &Store| key::answer(config, s, action).await;
                 with_database(config, action.note(), work).await
+            }
+            Action::Publish(new) => {
+                let message = publication::read(new)?;
+                let work = async |s: &Store| publication::answer(s, &new.channel, &message).await;
+                with_database(config, None, work).await
             }
             Action::Gap(action) => {
                 with_database(config, None, async |s| gap::answer(s, action).await).await

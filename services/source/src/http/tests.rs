@@ -35,6 +35,15 @@ struct Fake(AtomicU8);
 impl Transport for Fake {
     async fn publish(&self, _: &str, _: u64, _: Bytes) {}
 
+    async fn send_message(
+        &self,
+        _: &str,
+        _: u64,
+        _: Bytes,
+    ) -> Result<(), crate::transport::Unsent> {
+        Ok(())
+    }
+
     async fn set_first(&self, _: &str, _: u64) {}
 
     async fn status(&self) -> Option<SourceStatus> {
@@ -66,6 +75,7 @@ fn seen() -> SourceStatus {
         rung: rung.into(),
         since_ms: 1,
         cause: None,
+        legs: Vec::new(),
         cursor,
         backlog: 3,
         key_sequence: Some(2),

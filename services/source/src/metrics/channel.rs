@@ -27,6 +27,8 @@ pub struct ChannelMetrics {
     pub open_gaps: Counter,
     /// Failed attempts to store something.
     pub store_failures: Counter,
+    /// Messages that expired before the source took them.
+    pub messages_expired: Counter,
     /// Internal errors that skipped an entry or restarted a feed's ingest.
     pub breakdowns: Counter,
     polls: Family<PollLabels, Counter>,
@@ -65,6 +67,8 @@ metrics! {
         open_gaps: Counters = "open_gaps",
             "Suspected gaps that could not be filled completely: entries may be missing";
         store_failures: Counters = "store_failures", "Failed attempts to store updates";
+        messages_expired: Counters = "messages_expired",
+            "Messages that expired before the source took them";
         breakdowns: Counters = "breakdowns",
             "Internal errors that skipped an entry or restarted a feed's ingest";
     }
@@ -105,6 +109,7 @@ impl ChannelFamilies {
             gap_entries: counters.gap_entries.get_or_create_owned(&labels),
             open_gaps: counters.open_gaps.get_or_create_owned(&labels),
             store_failures: counters.store_failures.get_or_create_owned(&labels),
+            messages_expired: counters.messages_expired.get_or_create_owned(&labels),
             breakdowns: counters.breakdowns.get_or_create_owned(&labels),
             polls: counters.polls.clone(),
         }

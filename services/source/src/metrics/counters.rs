@@ -33,8 +33,6 @@ const KNOWN: &[Known] = table! {
     "stateless_resets": resets, "Stateless resets sent";
     "stateless_resets_withheld": resets_withheld,
         "Stateless resets not sent because of the rate limit";
-    "messages_dropped": messages_dropped,
-        "Messages to all listeners of a flow dropped for lack of room or listeners";
     "protocol_violations": violations,
         "Connections closed because the receiver violated the protocol";
     "over_limit": over_limit, "Connections refused because there were too many";
@@ -59,6 +57,8 @@ const KNOWN: &[Known] = table! {
         "Replicated flow packets dropped because a sending queue or the socket's buffer was full";
     "datagrams_dropped": datagrams_dropped,
         "Datagrams of receivers that the kernel dropped because the receive queue was full";
+    "message_fragments_dropped": fragments_dropped,
+        "Fragments of messages dropped because more waited for a connection than may";
     "overloads": overloads, "Times that the source could not keep up";
     "acks": protocol.acks,
         "Acknowledgements of members, in feedback packets and in DATAGRAM frames";
@@ -92,6 +92,13 @@ const KNOWN: &[Known] = table! {
         "Receivers whose replication ended because no arrival was proved";
     "copies_failed": protocol.replication.failed,
         "Receivers whose replication ended because packets could not be sent";
+    "messages_sent": protocol.messages.sent, "Messages sent to all receivers of a channel";
+    "messages_refused": protocol.messages.refused,
+        "Messages not sent: their deadline had passed, or more waited than may";
+    "message_copies": protocol.messages.copies,
+        "Messages for connections of receivers that are not on the flow";
+    "message_copies_dropped": protocol.messages.dropped,
+        "Messages for connections dropped because more waited than may";
     "proofs_ignored": protocol.proofs_ignored,
         "Proofs of reception not accepted: of another flow, an old key or a rung not served";
     "repairs": protocol.repairs, "Ranges of updates repaired on receivers' own connections";
@@ -105,6 +112,8 @@ const KNOWN: &[Known] = table! {
         "Updates taken off a flow because their deadline had passed";
     "promotions": protocol.promotions, "Moves to a better rung";
     "fall_backs": protocol.fall_backs, "Fall-backs to a receiver's own connection";
+    "legs_lost": protocol.legs_lost,
+        "Legs of receivers with two that fell silent while the other went on";
     "mass_fall_backs": protocol.mass_fall_backs, "Times that many receivers fell back at once";
     "rekeys": protocol.rekeys, "Key epochs of flows after the first";
     "rekeys_missed": protocol.rekeys_missed,

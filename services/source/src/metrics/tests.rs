@@ -92,6 +92,7 @@ fn receiver(channels: &[(&str, &str, Option<u64>)]) -> ReceiverStatus {
         rung: (*rung).into(),
         since_ms: 0,
         cause: None,
+        legs: Vec::new(),
         cursor: *cursor,
         backlog: 0,
         key_sequence: None,

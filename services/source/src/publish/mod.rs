@@ -5,6 +5,7 @@
 //! lease. What a crash leaves stored and unpublished, receivers fetch as backlog.
 
 mod lease_guard;
+mod messages;
 
 #[cfg(test)]
 mod tests;
@@ -23,6 +24,7 @@ use tracing::{debug, warn};
 use crate::metrics::ChannelMetrics;
 use crate::transport::Transport;
 pub use lease_guard::{Acquisition, LeaseGuard, LeaseLoss, LeaseTerms};
+pub use messages::{MessageParts, MessageRelay};
 
 /// Updates and bytes of one read of the store.
 const READ_UPDATES: usize = 256;

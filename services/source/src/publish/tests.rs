@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use async_trait::async_trait;
 use flexicast_tokio::source::{History, SourceStatus};
-use store::{Draft, Fault, FaultRule, Holder, Kind};
+use store::{ChannelSettings, Draft, Fault, FaultRule, Holder, Kind};
 use tokio::time::timeout;
 use uuid::Uuid;
 
@@ -19,6 +19,7 @@ const SOON: Duration = Duration::from_secs(120);
 #[derive(Default)]
 struct Recorder {
     published: Mutex<Vec<(u64, Bytes)>>,
+    messages: Mutex<Vec<(u64, Bytes)>>,
     first: Mutex<u64>,
     room: Mutex<Option<usize>>,
     changed: Notify,
@@ -68,6 +69,17 @@ impl Transport for Recorder {
         }
         self.published.lock().unwrap().push((seq, encoded));
         self.changed.notify_waiters();
+    }
+
+    async fn send_message(
+        &self,
+        _: &str,
+        number: u64,
+        message: Bytes,
+    ) -> Result<(), crate::transport::Unsent> {
+        self.messages.lock().unwrap().push((number, message));
+        self.changed.notify_waiters();
+        Ok(())
     }
 
     async fn set_first(&self, _: &str, first: u64) {
@@ -467,7 +479,8 @@ async fn an_interrupted_retention_is_no_database_that_was_set_back() {
     let faults = site.store.faults();
     faults.inject(first.on(&["delete old updates"]));
     let deleting = publisher.forget_old();
-    timeout(Duration::ZERO, deleting).await.unwrap_err();
+    // Long enough that it is the one that hangs, and not the next.
+    timeout(Duration::from_secs(2), deleting).await.unwrap_err();
     assert!(publisher.is_tidying, "it has begun");
     site.store
         .updates()
@@ -534,4 +547,69 @@ async fn a_read_after_the_end_of_the_lease_is_ignored() {
     // Waiting for a lease that will not recover.
     let waits = timeout(Duration::from_millis(500), reading).await;
     assert!(waits.is_err(), "it took the other's doing for its own");
+}
+
+#[tokio::test]
+async fn messages_are_signed_and_sent_while_the_channel_is_live() {
+    let site = Site::start().await;
+    let lease = take(&site.store, &holder("a"), long()).await;
+    let signer = Arc::new(signing::Signer::from_seed(&[7; 32]).unwrap());
+    let incarnation = site.store.channels().get("lore").await.unwrap().incarnation;
+    let key = signer.key();
+    let relay = MessageRelay::new(
+        "lore",
+        incarnation,
+        MessageParts {
+            store: site.store.clone(),
+            transport: Arc::<Recorder>::clone(&site.transport),
+            lease,
+            signer,
+            metrics: Metrics::default().channel("lore"),
+        },
+    );
+    let is_live = watch::Sender::new(false);
+    let task = tokio::spawn(relay.run(is_live.subscribe()));
+    let refused = site.store.messages().send("lore", "m0", b"text").await;
+    assert!(
+        matches!(refused, Err(StoreError::NotLive { .. })),
+        "{refused:?}"
+    );
+    let live = ChannelSettings {
+        deadline_ms: Some(60_000),
+        ..ChannelSettings::default()
+    };
+    site.store.channels().put("lore", &live).await.unwrap();
+    is_live.send_replace(true);
+    for id in ["m1", "m2", "m3"] {
+        site.store
+            .messages()
+            .send("lore", id, id.as_bytes())
+            .await
+            .unwrap();
+    }
+    let sent = || site.transport.messages.lock().unwrap().clone();
+    let all_sent = async {
+        while sent().len() < 3 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(SOON, all_sent).await.unwrap();
+    let era = signing::Era {
+        first: 1,
+        last: None,
+        incarnation,
+        key,
+    };
+    let lineage = signing::Lineage::new(vec![era]).unwrap();
+    for ((number, message), id) in sent().iter().zip(["m1", "m2", "m3"]) {
+        let header = lineage.verify_message("lore", *number, message).unwrap();
+        assert!(header.deadline_ms().is_some());
+        assert_eq!(signing::content(message), id.as_bytes());
+    }
+    assert!(
+        sent().is_sorted_by(|one, next| one.0 < next.0),
+        "numbers ascend"
+    );
+    drop(is_live);
+    timeout(SOON, task).await.unwrap().unwrap();
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use flexicast_tokio::source::{Move, ReceiverStatus};
+use flexicast_tokio::source::{LegStatus, Move, ReceiverStatus};
 use store::{SessionRow, StateRow};
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -109,6 +109,12 @@ fn worse<'a>(a: &'a str, b: &'a str) -> &'a str {
     if rank(b) > rank(a) { b } else { a }
 }
 
+/// Returns the legs as a word for each, with its state.
+fn legs(legs: &[LegStatus]) -> String {
+    let words = legs.iter().map(|leg| format!("{}:{}", leg.leg, leg.state));
+    words.collect::<Vec<_>>().join(" ")
+}
+
 fn ms(unix_ms: u64) -> i64 {
     i64::try_from(unix_ms).unwrap_or(i64::MAX)
 }
@@ -129,6 +135,7 @@ impl ReceiverChannel {
                 rtt_us: None,
                 address: String::new(),
                 session: None,
+                legs: String::new(),
                 updated_ms: at_ms,
                 change: 0,
             },
@@ -164,6 +171,7 @@ impl ReceiverChannel {
         row.rung = OFFLINE.to_owned();
         row.since_ms = at_ms;
         row.cause = cause.to_owned();
+        row.legs.clear();
         row.session = None;
         row.rtt_us = None;
         if let Some(last) = self.spans.last_mut().filter(|span| span.1 == u64::MAX) {
@@ -190,8 +198,8 @@ impl ReceiverChannel {
 
     /// Whether the state differs from the written one.
     fn has_moved(&self) -> bool {
-        fn key(row: &StateRow) -> (bool, i64, Option<i64>, [&str; 3]) {
-            let words = [row.rung.as_str(), &row.cause, &row.address];
+        fn key(row: &StateRow) -> (bool, i64, Option<i64>, [&str; 4]) {
+            let words = [row.rung.as_str(), &row.cause, &row.address, &row.legs];
             (row.connected, row.since_ms, row.session, words)
         }
         let written = self.written.as_ref();
@@ -372,6 +380,7 @@ impl Fleet {
                 row.cause = seen.cause.clone().unwrap_or_default();
             }
             row.backlog = seen.backlog;
+            row.legs = legs(&seen.legs);
             row.key_sequence = seen.key_sequence;
             row.rtt_us = Some((status.rtt_ms * 1e3) as u64).filter(|us| *us > 0);
             row.address.clone_from(&status.addr);

@@ -20,7 +20,9 @@ use super::flow::{self, FlowParameters};
 use super::unsigned;
 #[cfg(feature = "fault-injection")]
 use crate::faults::adopt;
-use crate::publish::{LeaseGuard, LeaseLoss, Publisher, PublisherEnd, PublisherParts};
+use crate::publish::{
+    LeaseGuard, LeaseLoss, MessageParts, MessageRelay, Publisher, PublisherEnd, PublisherParts,
+};
 
 /// Time limit at the end for updates that are stored and not published yet.
 const LAST_UPDATES: Duration = Duration::from_secs(2);
@@ -84,6 +86,25 @@ pub(super) struct Channel {
     /// Keys that vouch for each other.
     endorsements: Vec<Endorsement>,
     feeds: Feeds,
+    messages: Messages,
+}
+
+/// Task that sends the channel's messages while it is live. It ends with this.
+struct Messages {
+    is_live: watch::Sender<bool>,
+}
+
+impl Messages {
+    /// A task that waits until [`Messages::set_deadline`] lets it send.
+    fn new(relay: MessageRelay) -> Self {
+        let is_live = watch::Sender::new(false);
+        tokio::spawn(relay.run(is_live.subscribe()));
+        Self { is_live }
+    }
+
+    fn set_deadline(&self, deadline_ms: Option<u64>) {
+        self.is_live.send_replace(deadline_ms.is_some());
+    }
 }
 
 /// Returns the lineage of a channel, as receivers are notified of it.
@@ -162,6 +183,17 @@ impl Channel {
             metrics: metrics.clone(),
         };
         let publisher = Publisher::new(adopted, works);
+        let relay = MessageRelay::new(
+            name,
+            incarnation,
+            MessageParts {
+                store: context.store.clone(),
+                transport: Arc::new(context.handle.clone()),
+                lease: lease.clone(),
+                signer: Arc::clone(&context.signer),
+                metrics: metrics.clone(),
+            },
+        );
         let feeds = Feeds::new(
             Arc::clone(&context),
             name,
@@ -183,6 +215,7 @@ impl Channel {
             keep,
             wanted,
             sending,
+            messages: Messages::new(relay),
             feeds,
             context,
         };
@@ -192,6 +225,7 @@ impl Channel {
             channel.context.open.shut(name);
             return Err(error);
         }
+        channel.messages.set_deadline(settings.deadline_ms);
         let (lease, status) = (channel.lease.clone(), channel.publisher.status());
         let board = &channel.context.board;
         board.active(name, incarnation, lease, status);
@@ -287,6 +321,7 @@ impl Channel {
                     }
                     let wanted = self.wanted.borrow_and_update().clone();
                     self.feeds.set_deadline(wanted.settings.deadline_ms);
+                    self.messages.set_deadline(wanted.settings.deadline_ms);
                     self.feeds.set(&wanted.feeds);
                     let config = &self.context.config;
                     self.keep.send_replace(flow::keep(config, &wanted.settings));
@@ -351,6 +386,7 @@ impl Channel {
             ChannelEnd::SetBack => self.renew().await,
             other => other,
         };
+        self.messages.set_deadline(None);
         // Of a channel that was stopped, receivers still get what was published before.
         if !matches!(ended, ChannelEnd::Stopped) {
             let handle = &self.context.handle;

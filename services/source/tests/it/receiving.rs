@@ -4,7 +4,9 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use flexicast_tokio::receiver::{Event, Receiver, ReceiverConfig, ReceiverHandle, Verify};
+use flexicast_tokio::receiver::{
+    Event, Receiver, ReceiverConfig, ReceiverHandle, Redundancy, Verify,
+};
 use flexicast_tokio::{Cursor, Via};
 use kit::ports;
 use rustix::process::Signal;
@@ -41,6 +43,7 @@ pub fn configuration_of(link: &str) -> ReceiverConfig {
         multicast: false,
         replicated: false,
         amt: None,
+        redundancy: Redundancy::One,
         qlog: None,
         check: None,
         verify_updates: true,

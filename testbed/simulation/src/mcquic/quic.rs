@@ -435,11 +435,11 @@ mod tests {
                     }
                 }
             }
-            for from in 0..2 {
-                if ends[from].poll_timeout().is_some_and(|at| at <= now) {
-                    ends[from].handle_timeout(now);
+            for (from, end) in ends.iter_mut().enumerate() {
+                if end.poll_timeout().is_some_and(|at| at <= now) {
+                    end.handle_timeout(now);
                 }
-                while let Some(packet) = ends[from].poll_transmit(now) {
+                while let Some(packet) = end.poll_transmit(now) {
                     assert!(packet.len <= UDP_PAYLOAD);
                     if !loses(from == 0, packet.pn) {
                         flying.push((now + MS * 10, 1 - from, packet));

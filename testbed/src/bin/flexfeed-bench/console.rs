@@ -197,6 +197,7 @@ fn state(receiver: Uuid, head: u64, random: &mut StdRng) -> StateRow {
         rtt_us: Some(random.random_range(1_000..90_000)),
         address: "192.0.2.7:4433".into(),
         session: None,
+        legs: String::new(),
         updated_ms: now_ms(),
         change: 0,
     }

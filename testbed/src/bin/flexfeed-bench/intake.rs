@@ -194,6 +194,15 @@ impl Transport for Counter {
         self.came.notify_one();
     }
 
+    async fn send_message(
+        &self,
+        _: &str,
+        _: u64,
+        _: bytes::Bytes,
+    ) -> Result<(), flexfeed_source::transport::Unsent> {
+        Ok(())
+    }
+
     async fn set_first(&self, _channel: &str, _first: u64) {}
 
     async fn status(&self) -> Option<SourceStatus> {

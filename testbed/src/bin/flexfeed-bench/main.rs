@@ -19,6 +19,7 @@ mod figures;
 mod flow;
 mod gateway;
 mod generation;
+mod hitless;
 mod idle;
 mod intake;
 mod ladder;
@@ -89,6 +90,7 @@ fn main() -> ExitCode {
         &idle::NAMES,
         &swarmed::NAMES,
         &replicated::NAMES,
+        &hitless::NAMES,
         &ladder::NAMES,
         &ccr::NAMES,
         &rate::NAMES,
@@ -128,6 +130,7 @@ fn main() -> ExitCode {
     let swarmed = swarmed::measure(&mut figures);
     let reading = reading::measure(&mut figures);
     let replicated = replicated::measure(&mut figures);
+    let hitless = hitless::measure(&mut figures);
     let ladder = ladder::measure(&mut figures);
     let ccr = ccr::measure(&mut figures);
     let rate = rate::measure(&mut figures);
@@ -156,6 +159,7 @@ fn main() -> ExitCode {
         swarmed,
         replicated,
         reading,
+        hitless,
         ladder,
         ccr,
         rate,

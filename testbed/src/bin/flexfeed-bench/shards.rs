@@ -11,7 +11,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use async_trait::async_trait;
 use bytes::Bytes;
 use flexicast_tokio::Cursor;
-use flexicast_tokio::receiver::{Event, Receiver, ReceiverConfig, Verify};
+use flexicast_tokio::receiver::{Event, Receiver, ReceiverConfig, Redundancy, Verify};
 use flexicast_tokio::source::{
     Admission, AdmissionError, Backlog, BoxError, ChannelConfig, Source, SourceConfig, SourceHandle,
 };
@@ -191,6 +191,7 @@ async fn follow(server: SocketAddr, shelf: Arc<Shelf>) -> Result<()> {
         multicast: false,
         replicated: false,
         amt: None,
+        redundancy: Redundancy::One,
         qlog: None,
         check: None,
         verify_updates: true,

@@ -123,6 +123,30 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/channels/{name}/messages": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Sends a message to the receivers of a live channel
+         * @description The body is the message, of any media type and at most 64 KiB, or a CloudEvents 1.0 event in
+         *     structured JSON (`application/cloudevents+json`) with the message as its data. It is sent once,
+         *     to the receivers that are connected; it expires after the channel's deadline. An id that was
+         *     sent to the channel in the last ten minutes is not sent again (200). The audit log has failures
+         *     only.
+         */
+        post: operations["publish_message"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/channels/{name}/rekey": {
         parameters: {
             query?: never;
@@ -1804,6 +1828,16 @@ export interface components {
              */
             p99_ms: number | null;
         };
+        /** @description Message that was handed to the source. */
+        PublishedMessage: {
+            /**
+             * Format: int64
+             * @description When it expires: it is not sent after that; Unix milliseconds.
+             */
+            expires_ms: number;
+            /** @description Its id. */
+            id: string;
+        };
         /** @description A receiver. */
         Receiver: {
             /** @description Last remote address. */
@@ -1883,6 +1917,8 @@ export interface components {
              * @description The key epoch that it has; null without a flow.
              */
             key_sequence: number | null;
+            /** @description Legs by which it takes the flow at once; empty where it takes it by one. */
+            legs: components["schemas"]["ReceiverLeg"][];
             /** @description Current rung. */
             rung: components["schemas"]["Rung"];
             /**
@@ -1895,6 +1931,13 @@ export interface components {
              * @description Time of writing; Unix milliseconds.
              */
             updated_ms: number;
+        };
+        /** @description One of the legs by which a receiver takes a flow at once. */
+        ReceiverLeg: {
+            /** @description `multicast`, `amt`, or `amt-2` for a second relay. */
+            leg: string;
+            /** @description `trying`, `working` or `lost`. */
+            state: string;
         };
         /** @description Changes of a receiver; members left out stay unchanged. */
         ReceiverPatch: {
@@ -1996,7 +2039,7 @@ export interface components {
          * @description Scope of an API token, bounded by its owner's rights.
          * @enum {string}
          */
-        Scope: "read" | "receivers" | "feeds" | "channels" | "enrolments" | "source" | "admin" | "operate";
+        Scope: "read" | "receivers" | "feeds" | "channels" | "publish" | "enrolments" | "source" | "admin" | "operate";
         /** @description A connection of a receiver. */
         Session: {
             /** @description Remote address. */
@@ -2544,6 +2587,61 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Channel"];
+                };
+            };
+            /** @description Failed; the reason */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    publish_message: {
+        parameters: {
+            query?: {
+                /**
+                 * @description Id, by which a message that is sent again is recognised; else the header `ce-id`, else a
+                 *     new UUID.
+                 */
+                id?: string;
+                /** @description Subject; else the header `ce-subject`. */
+                subject?: string;
+            };
+            header?: never;
+            path: {
+                /** @description Name of the channel */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/cloudevents+json": string;
+                "application/octet-stream": string;
+                "text/plain": string;
+            };
+        };
+        responses: {
+            /** @description Sent before */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PublishedMessage"];
+                };
+            };
+            /** @description On its way */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PublishedMessage"];
                 };
             };
             /** @description Failed; the reason */

@@ -56,6 +56,19 @@ impl Engine {
                         at: SystemTime::now(),
                     });
                 }
+                ReceiverEvent::Leg {
+                    channel,
+                    leg,
+                    state,
+                } => {
+                    self.delivery.push(Event::Leg {
+                        channel,
+                        leg,
+                        state,
+                        at: SystemTime::now(),
+                    });
+                }
+                ReceiverEvent::OneLeg => self.delivery.push(Event::OneLeg),
                 ReceiverEvent::Moved {
                     channel,
                     rung,
@@ -106,10 +119,22 @@ impl Engine {
                          answer requests for it"
                     ));
                 }
-                ReceiverEvent::Datagram { channel, data } => {
+                ReceiverEvent::Message {
+                    channel,
+                    number,
+                    deadline_ms,
+                    encoded,
+                } => {
                     // Messages are unreliable.
                     if !self.delivery.is_crowded() {
-                        self.delivery.push(Event::Datagram { channel, data });
+                        let expires_at = deadline_ms.and_then(|at| self.core.passes_at(at));
+                        self.delivery.push(Event::Message {
+                            channel,
+                            number,
+                            encoded,
+                            deadline_ms,
+                            expires_at,
+                        });
                     }
                 }
                 ReceiverEvent::Refused { code, reason } => {

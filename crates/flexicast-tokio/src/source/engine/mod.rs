@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use flexicast::control::{RelayHint, SourceAddress};
-use flexicast::source::{ChannelIndex, Source as Core};
+use flexicast::source::{ChannelIndex, MessageError, Source as Core};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{info, warn};
 use uuid::Uuid;
@@ -70,7 +70,12 @@ pub(super) enum Command {
     History(u64, oneshot::Sender<History>),
     Withdraw(String),
     Replace(String),
-    Message(String, Bytes),
+    Message(
+        String,
+        u64,
+        Bytes,
+        oneshot::Sender<Result<(), MessageError>>,
+    ),
     Abandon(String, u64),
     Status(oneshot::Sender<SourceStatus>),
     Add(Box<ChannelConfig>, oneshot::Sender<Result<(), Error>>),
@@ -191,6 +196,7 @@ impl Engine {
             lag_grace_off: faults.lag_grace_off,
             window_across_epochs: false,
             expired_delivered: faults.expired_delivered,
+            message_copies_off: faults.message_copies_off,
         });
         Ok(())
     }

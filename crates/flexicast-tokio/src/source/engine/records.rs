@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use flexicast::Cause;
+use flexicast::{Cause, Rung};
 
 use super::load::LoadMonitor;
 use crate::source::history::{EventLog, HistoryEventKind};
@@ -41,7 +41,10 @@ impl Records {
     pub(super) fn add_move(&mut self, mut step: Move, cause: Cause) {
         self.events.add(step.at_ms, |number| {
             step.number = number;
-            match cause == Cause::ProbeTimeout || step.from == step.to {
+            // The loss of a leg beside the one that the rung is named after is reported as if from
+            // the worse rung: a move by it leads there.
+            let is_beside = cause == Cause::LegLost && step.from == Rung::Amt.to_string();
+            match cause == Cause::ProbeTimeout || step.from == step.to || is_beside {
                 true => HistoryEventKind::Reported(step.clone()),
                 false => HistoryEventKind::Moved(step.clone()),
             }

@@ -1,5 +1,6 @@
 //! Status of the engine.
 
+use flexicast::control::LegReport;
 use flexicast::source::ChannelIndex;
 use tracing::info;
 
@@ -7,7 +8,7 @@ use super::Engine;
 use crate::source::history::HistoryEventKind;
 use crate::source::wall_clock::unix_ms_now;
 use crate::source::{
-    ChannelBytes, ChannelStatus, Counters, FlowEndpoint, FlowStatus, ReceiverChannel,
+    ChannelBytes, ChannelStatus, Counters, FlowEndpoint, FlowStatus, LegStatus, ReceiverChannel,
     ReceiverStatus, SourceStatus, UNVERIFIED,
 };
 
@@ -70,6 +71,7 @@ impl Engine {
                     true => Some(UNVERIFIED.to_owned()),
                     false => c.cause.map(|cause| cause.to_string()),
                 },
+                legs: c.legs.iter().filter_map(leg_status).collect(),
                 cursor: c.cursor.map(|c| c.seq),
                 backlog: c.backlog,
                 key_sequence: c.key_sequence,
@@ -155,4 +157,13 @@ impl Engine {
             breaker: rate.breaker,
         })
     }
+}
+
+fn leg_status(report: &LegReport) -> Option<LegStatus> {
+    Some(LegStatus {
+        leg: report.leg()?.to_string(),
+        state: report.state.to_string(),
+        missed: report.missed,
+        lag_ms: report.lag.as_secs_f64() * 1e3,
+    })
 }

@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use flexicast::control::{Hello, Refusal};
+use flexicast::control::{Hello, Leg, LegState, Refusal};
 use flexicast::flow::BreakerState;
-use flexicast::source::{ChannelIndex, SessionId, SourceEvent, close};
+use flexicast::source::{ChannelIndex, MessageError, SessionId, SourceEvent, close};
 use flexicast::{Cause, Rung};
 use tracing::{info, warn};
 
@@ -68,12 +68,12 @@ impl Engine {
                 }
             }
             Command::Replace(name) => self.replace_flow(&name, now),
-            Command::Message(name, data) => {
-                if let Some(channel) = self.channel(&name)
-                    && !self.core.send_datagram(channel, data)
-                {
-                    self.counters.messages_dropped += 1;
-                }
+            Command::Message(name, number, message, answer) => {
+                let channel = self.channel(&name);
+                let sent = channel.map_or(Err(MessageError::NoChannel), |channel| {
+                    self.core.send_message(channel, number, &message, now)
+                });
+                let _ = answer.send(sent);
             }
             Command::Abandon(name, seq) => {
                 if let Some(channel) = self.channel(&name) {
@@ -208,6 +208,13 @@ impl Engine {
                     let at_ms = unix_ms_now();
                     self.note_move(session, channel, [rung, on], cause, at_ms);
                 }
+                SourceEvent::Leg {
+                    session,
+                    channel,
+                    leg,
+                    state,
+                    ..
+                } => self.note_leg(session, channel, leg, state),
                 SourceEvent::Forged {
                     session,
                     channel,
@@ -263,6 +270,27 @@ impl Engine {
             }
         }
         Ok(())
+    }
+
+    /// Reports a change of one of a receiver's legs. The loss of the one that its rung is named
+    /// after is a move; that of another one is recorded here.
+    fn note_leg(&mut self, session: SessionId, channel: ChannelIndex, leg: Leg, state: LegState) {
+        let Some((_, name)) = self.core.receiver(session) else {
+            return;
+        };
+        info!(receiver = name, channel = self.core.channel_name(channel), %leg, %state, "leg");
+        let on = self.core.rung(session, channel);
+        if state == LegState::Lost
+            && let Some(on) = on.filter(|on| leg.rung > *on)
+        {
+            self.note_move(
+                session,
+                channel,
+                [leg.rung, on],
+                Cause::LegLost,
+                unix_ms_now(),
+            );
+        }
     }
 
     /// Records a move, or a receiver's report that moves it nowhere.

@@ -134,6 +134,7 @@ impl Session {
     pub(super) fn fill(&mut self, session: u64, core: &mut Source, now: Instant) -> Load {
         let mut load = Load::default();
         load.work.control = core.take_control(session);
+        load.work.datagrams = core.take_datagrams(session);
         let mut piece = Piece::default();
         while self.has_room() {
             let next = core.poll_unicast(session, now);
@@ -195,6 +196,7 @@ impl Session {
         work.close = self.closing.take();
         let is_idle = work.control.is_empty()
             && work.pieces.is_empty()
+            && work.datagrams.is_empty()
             && work.rate.is_none()
             && self.greeted == greeted
             && work.close.is_none();

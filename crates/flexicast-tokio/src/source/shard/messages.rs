@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use flexicast::WireError;
+use flexicast::source::Datagram;
 use zeroize::Zeroizing;
 
 use super::passage::Passed;
@@ -35,6 +36,8 @@ pub(in crate::source) struct SessionWork {
     pub(in crate::source) control: Zeroizing<Vec<u8>>,
     /// Bytes of other streams, in order.
     pub(in crate::source) pieces: Vec<StreamPiece>,
+    /// Messages, in order.
+    pub(in crate::source) datagrams: Vec<Datagram>,
     /// Pacing from now on, in bit/s, if it changes.
     pub(in crate::source) rate: Option<u64>,
     /// Whether the receiver has said HELLO.

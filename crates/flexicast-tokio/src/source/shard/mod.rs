@@ -416,7 +416,9 @@ impl Shard {
                 .transmit(&self.socket, &mut self.buffer, now)
                 .await?;
         }
-        self.report.counts.send_errors += std::mem::take(&mut peer.link.refused);
+        let counts = &mut self.report.counts;
+        counts.send_errors += std::mem::take(&mut peer.link.refused);
+        counts.fragments_dropped += std::mem::take(&mut peer.link.dropped_fragments);
         if peer.link.conn.is_closed() || peer.abandoned {
             self.forget(session);
             return Ok(true);

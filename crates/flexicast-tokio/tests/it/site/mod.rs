@@ -13,7 +13,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use flexicast_tokio::receiver::{Event, Receiver, ReceiverConfig, ReceiverHandle, Verify};
+use flexicast_tokio::receiver::{
+    Event, Receiver, ReceiverConfig, ReceiverHandle, Redundancy, Verify,
+};
 use flexicast_tokio::source::{
     Admission, AdmissionError, Backlog, BoxError, ChannelConfig, Credential, FlowEndpoint,
     FlowSettings, RateControl, Source, SourceConfig, SourceHandle, SourceStatus,
@@ -253,6 +255,7 @@ impl Site {
             multicast: true,
             replicated: false,
             amt: None,
+            redundancy: Redundancy::One,
             qlog: None,
             check: None,
             verify_updates: true,

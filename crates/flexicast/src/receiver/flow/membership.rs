@@ -88,12 +88,36 @@ impl Membership {
         Some(path)
     }
 
-    /// Notes a packet that came by `path`.
-    pub(super) fn on_packet(&mut self, path: PathId, now: Instant) {
-        if let Membership::Member(member) = self
-            && member.path == path
-        {
+    /// Notes a packet that came by the member's path, or by a leg that is merged with it.
+    pub(super) fn on_packet(&mut self, now: Instant) {
+        if let Membership::Member(member) = self {
             member.heard = Heard::at(now);
+        }
+    }
+
+    /// Follows a notice that names another leg of a member and leaves everything else as it is.
+    /// Returns whether it is one.
+    fn follow(&mut self, notice: &RungNotice, now: Instant) -> bool {
+        let is_leg = |path: PathId| matches!(path.rung(), Some(Rung::Multicast | Rung::Amt));
+        match self {
+            Membership::Member(member) if notice.anchor.is_none() => {
+                let follows = is_leg(member.path) && is_leg(notice.path);
+                if follows {
+                    member.path = notice.path;
+                }
+                follows
+            }
+            // The notice crossed the LEAVE, which the source answers next.
+            Membership::Leaving { grant } if notice.anchor.is_none() => {
+                let member = Member {
+                    path: notice.path,
+                    heard: Heard::at(now),
+                    grant: grant.take(),
+                };
+                *self = Membership::Member(member);
+                true
+            }
+            _ => false,
         }
     }
 
@@ -241,6 +265,9 @@ impl FlowDriver<'_> {
         for tracker in flow.trackers.values_mut() {
             *tracker = AckTracker::starting_at(first_pn);
         }
+        if let Some(merged) = &mut flow.merged {
+            merged.restart();
+        }
         flow.replication.requested = false;
         if was_member && !self.is_set(FlowTimer::Replication) {
             self.want_replication(now + AFTER_FALL_BACK.mul_f64(jitter));
@@ -252,6 +279,10 @@ impl FlowDriver<'_> {
         self.stop(FlowTimer::Replication);
         let flow = &mut *self.flow;
         flow.replication.backoff.reset();
+        if flow.merged.is_some() && flow.membership.follow(notice, now) {
+            // Another of its legs: what it owes stays.
+            return;
+        }
         flow.membership = Membership::Member(Member {
             path: notice.path,
             // The packet that proved the path may have come a while ago.
@@ -264,10 +295,12 @@ impl FlowDriver<'_> {
             self.confirm_key();
         }
         let hold = self.hold();
-        let tracker = self.flow.trackers.entry(notice.path).or_default();
+        let tracked = self.flow.tracked(notice.path);
+        let tracker = self.flow.trackers.entry(tracked).or_default();
         if tracker.largest().is_some_and(|pn| pn >= notice.first_pn) {
             tracker.owe(now, hold);
         }
+        self.announce_legs(now);
     }
 
     /// Falls back because three heartbeats were missed.
@@ -286,6 +319,9 @@ impl FlowDriver<'_> {
     /// its path, or was never sent, if its source was stalled as well.
     pub(super) fn grant_grace(&mut self, now: Instant) {
         let heartbeat = self.flow.announce.heartbeat;
+        if let Some(merged) = &mut self.flow.merged {
+            merged.grant_grace(now);
+        }
         if !self.flow.membership.grant_grace(heartbeat, now) {
             return;
         }
@@ -322,13 +358,7 @@ mod tests {
         let end = now + HEARTBEAT * 3 + HEARTBEAT / 4;
         assert_eq!(member.silent_at(HEARTBEAT), Some(end));
         let later = now + HEARTBEAT;
-        member.on_packet(PathId(6), later);
-        assert_eq!(
-            member.silent_at(HEARTBEAT),
-            Some(end),
-            "not the member's path"
-        );
-        member.on_packet(PathId(5), later);
+        member.on_packet(later);
         assert_eq!(member.silent_at(HEARTBEAT), Some(end + HEARTBEAT));
     }
 
@@ -343,7 +373,7 @@ mod tests {
         assert_eq!(member.silent_at(HEARTBEAT), end);
         assert!(!member.grant_grace(HEARTBEAT, back + HEARTBEAT * 5));
         assert_eq!(member.silent_at(HEARTBEAT), end);
-        member.on_packet(PathId(5), back);
+        member.on_packet(back);
         assert!(member.grant_grace(HEARTBEAT, back + HEARTBEAT * 5));
     }
 

@@ -9,6 +9,7 @@
 mod backoff;
 mod feedback;
 mod keys;
+mod legs;
 mod membership;
 mod native;
 mod packet;
@@ -27,6 +28,7 @@ use rand::RngExt;
 use rand::rngs::SmallRng;
 use zeroize::Zeroizing;
 
+use super::deadlines::SourceClock;
 use super::timer::{FlowTimer, Timer, TimerTable, TunnelTimer};
 use super::{Channel, Receiver, ReceiverEvent, Rungs};
 use crate::ack::{AckTracker, PathAck};
@@ -37,9 +39,10 @@ use crate::control::{
 use crate::{Cause, FlowId, PathId, Rung, WireError};
 use feedback::Feedback;
 use keys::Keys;
+use legs::Merged;
 use membership::{Heard, Membership};
 use native::NativeJoin;
-use packet::{Arrival, InvalidPackets, SeenMessages};
+use packet::{Arrival, InvalidPackets};
 use participation::Participation;
 use proof::Proof;
 use rebuilding::Rebuilding;
@@ -70,9 +73,13 @@ pub(super) struct Flow {
     stream_key: Option<PublicKey>,
     /// Packets and repair symbols, if the flow may send such.
     rebuilding: Option<Rebuilding>,
+    /// Its legs, if the packets of several are merged.
+    merged: Option<Merged>,
+    /// Whether what the second leg brings counts for nothing.
+    #[cfg(feature = "fault-injection")]
+    legs_unmerged: bool,
     feedback: Feedback,
     trackers: BTreeMap<PathId, AckTracker>,
-    messages: SeenMessages,
     invalid: InvalidPackets,
     sequences: Sequences,
 }
@@ -91,8 +98,8 @@ struct Sequences {
 }
 
 impl Flow {
-    /// A flow that `rebuilds` lost packets, if it has repair symbols.
-    fn new(announce: Announce, channel: usize, next: u64, rebuilds: bool) -> Self {
+    /// A flow that `rebuilds` lost packets, if it has repair symbols, and `merges` its legs.
+    fn new(announce: Announce, channel: usize, next: u64, rebuilds: bool, merges: bool) -> Self {
         let fec = announce.fec.filter(|_| rebuilds);
         let (opener, stream_key) = match announce.authentication {
             Some(FlowAuthentication::Packets(parameters)) => (Some(Opener::new(parameters)), None),
@@ -103,6 +110,9 @@ impl Flow {
             opener,
             stream_key,
             rebuilding: fec.and_then(Rebuilding::new),
+            merged: merges.then(Merged::default),
+            #[cfg(feature = "fault-injection")]
+            legs_unmerged: false,
             announce,
             channel,
             participation: Participation::default(),
@@ -115,7 +125,6 @@ impl Flow {
             keys: Keys::default(),
             feedback: Feedback::default(),
             trackers: BTreeMap::new(),
-            messages: SeenMessages::default(),
             invalid: InvalidPackets::since(next),
             sequences: Sequences::default(),
         }
@@ -182,6 +191,19 @@ impl Flow {
         self.opener.as_ref().map(Opener::tag_flow)
     }
 
+    /// Returns the path under which the numbers of arrived packets are kept: one for all legs,
+    /// where they are merged.
+    fn tracked(&self, path: PathId) -> PathId {
+        #[cfg(feature = "fault-injection")]
+        if self.legs_unmerged {
+            return path;
+        }
+        match path.rung() {
+            Some(Rung::Amt) if self.merged.is_some() => self.path(Rung::Multicast),
+            _ => path,
+        }
+    }
+
     fn path(&self, rung: Rung) -> PathId {
         PathId::new(self.announce.flow_index, rung)
     }
@@ -193,7 +215,7 @@ impl Flow {
     /// Returns the inputs of the timers of acknowledgements and of silence.
     fn timing(&self) -> Timing {
         let path = self.membership.path();
-        let tracker = path.and_then(|path| self.trackers.get(&path));
+        let tracker = path.and_then(|path| self.trackers.get(&self.tracked(path)));
         Timing {
             ack: tracker.and_then(AckTracker::deadline),
             heard: self.membership.heard(),
@@ -227,6 +249,7 @@ pub(super) struct FlowDriver<'a> {
     out: &'a mut Zeroizing<Vec<u8>>,
     rng: &'a mut SmallRng,
     rungs: Rungs,
+    clock: &'a SourceClock,
 }
 
 impl FlowDriver<'_> {
@@ -281,7 +304,7 @@ impl FlowDriver<'_> {
         flow.sequences.state += 1;
         let key_sequence = flow.keys.sequence().unwrap_or(0);
         flow.sequences.reported_key = key_sequence;
-        let tracker = flow.trackers.get(&path);
+        let tracker = flow.trackers.get(&flow.tracked(path));
         let largest = tracker.filter(|_| action == Action::Ready);
         let largest = largest.and_then(AckTracker::largest);
         let state = State {
@@ -363,6 +386,7 @@ impl FlowDriver<'_> {
             FlowTimer::Silence => self.on_silence(now),
             FlowTimer::Replication => self.request_replication(now),
             FlowTimer::Rejoin => self.rejoin(now),
+            FlowTimer::Legs => self.on_legs_timer(now),
             // `Receiver::poll_datagram` takes what is due.
             FlowTimer::Ack => {}
         }
@@ -387,6 +411,7 @@ impl Receiver {
             out: &mut self.control_out,
             rng: &mut self.rng,
             rungs: self.config.rungs,
+            clock: &self.clock,
         };
         let result = act(&mut driver);
         driver.rearm(before);
@@ -432,7 +457,13 @@ impl Receiver {
             ));
         }
         let merge = &mut self.channels[channel].merge;
-        let flow = Flow::new(announce, channel, merge.next(), self.config.fec);
+        let next = merge.next();
+        let flow = Flow::new(announce, channel, next, self.config.fec, self.merges_legs);
+        #[cfg(feature = "fault-injection")]
+        let flow = Flow {
+            legs_unmerged: self.legs_unmerged,
+            ..flow
+        };
         merge.set_signed_streams(flow.signs_streams());
         self.flows.insert(id, flow);
         self.drive(id, |flow| flow.join(now));
@@ -496,7 +527,9 @@ impl Receiver {
         let taken = self.drive(id, |flow| {
             let hold = flow.hold();
             let path = flow.flow.membership.path()?;
-            flow.flow.trackers.get_mut(&path)?.take_due(path, now, hold)
+            let tracked = flow.flow.tracked(path);
+            let tracker = flow.flow.trackers.get_mut(&tracked)?;
+            tracker.take_due(path, now, hold)
         });
         Some((id, taken.flatten()?))
     }

@@ -6,7 +6,7 @@ use super::FlowDriver;
 use super::backoff::{Backoff, REJOIN_FIRST};
 use super::probe::Probe;
 use super::replication::STAGGER;
-use crate::control::{Action, Announce};
+use crate::control::{Action, Announce, Leg};
 use crate::receiver::ReceiverEvent;
 use crate::receiver::timer::{FlowTimer, TunnelTimer};
 use crate::{PathId, Rung};
@@ -91,6 +91,9 @@ impl FlowDriver<'_> {
         if offered && !moved && self.flow.membership.path().is_none() {
             self.want_replication(now + STAGGER);
         } else if moved && self.flow.participation.is_active() {
+            if let Some(merged) = &mut self.flow.merged {
+                merged.end(Leg::NATIVE);
+            }
             if self.flow.native.leave() {
                 self.stop(FlowTimer::Rejoin);
                 self.events

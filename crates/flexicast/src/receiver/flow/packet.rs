@@ -3,62 +3,31 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
+use signing::Forgery;
 
 use super::FlowDriver;
 use super::backoff::REJOIN_FIRST;
 use crate::ack::AckTracker;
 use crate::authentication::{Held, SIGNATURE_LEN, Verdict, split_signature};
-use crate::control::Action;
+use crate::control::{Action, Leg};
 use crate::frame::{Frame, Frames};
 use crate::merge::MergeStats;
+use crate::message::Fragment;
 use crate::protect::{MAX_PACKETS, Opened, peek_flow_id};
-use crate::range::RangeSet;
+use crate::receiver::messages::{Outcome, Path};
 use crate::receiver::timer::{FlowTimer, Timer};
 use crate::receiver::trust::FailedCheck;
-use crate::receiver::{FlowInput, Receiver, ReceiverEvent};
-use crate::trace::{Outcome, PacketTrace, TracedFrame};
+use crate::receiver::{FlowInput, Receiver};
+use crate::trace::{self, PacketTrace, TracedFrame};
 use crate::{Ecn, FlowId, PathId, Rung};
 
 /// Verified packets with invalid frames after which a receiver leaves a flow.
 const MAX_INVALID: u64 = 100;
 /// Number of packets after which invalid ones are judged against the progress.
 const JUDGED_EVERY: u64 = 1000;
-/// Bound on remembered packets with messages; those below the lowest count as delivered.
-const MAX_REMEMBERED: usize = 256;
-/// Messages that wait for the application.
-const MAX_DATAGRAMS: usize = 64;
 /// An older epoch's key is kept for this long after the first packet of the newer one, for packets
 /// that were overtaken.
 const KEY_OVERLAP: Duration = Duration::from_secs(3);
-
-/// Packets whose messages the application has.
-///
-/// A packet arrives natively and replicated, and received numbers are forgotten at each fall-back:
-/// frames that are not merged by their place in an update are delivered once.
-#[derive(Debug, Default)]
-pub(super) struct SeenMessages {
-    packets: RangeSet,
-    /// Packets below this one count as seen.
-    floor: u64,
-}
-
-impl SeenMessages {
-    fn contains(&self, pn: u64) -> bool {
-        pn < self.floor || self.packets.contains(pn)
-    }
-
-    fn insert(&mut self, pn: u64) {
-        self.packets.insert_one(pn);
-    }
-
-    /// Forgets the oldest beyond the bound.
-    fn trim(&mut self) {
-        if let Some(floor) = self.packets.truncate_low(MAX_REMEMBERED) {
-            self.floor = floor;
-        }
-    }
-}
 
 /// Verified packets that made no sense, less those that were forgiven.
 #[derive(Debug)]
@@ -119,8 +88,19 @@ struct CheckedFrames<'a> {
 pub(super) struct Arrival {
     pub(super) path: PathId,
     rung: Rung,
+    /// Which of several legs by this rung.
+    number: u64,
     mark: Ecn,
     pub(super) now: Instant,
+}
+
+impl Arrival {
+    pub(super) fn leg(&self) -> Leg {
+        Leg {
+            rung: self.rung,
+            number: self.number,
+        }
+    }
 }
 
 /// Whether a packet of a flow whose packets are authenticated is known to be the source's.
@@ -162,6 +142,18 @@ impl Receiver {
         datagram: &mut [u8],
         now: Instant,
     ) -> FlowInput {
+        self.on_leg_datagram(Leg { rung, number: 0 }, mark, datagram, now)
+    }
+
+    /// Takes a datagram that arrived for a flow by one of several legs. It is decrypted in place.
+    pub fn on_leg_datagram(
+        &mut self,
+        leg: Leg,
+        mark: Ecn,
+        datagram: &mut [u8],
+        now: Instant,
+    ) -> FlowInput {
+        let Leg { rung, number } = leg;
         let Some(id) = peek_flow_id(datagram) else {
             return FlowInput::UnknownFlow;
         };
@@ -177,6 +169,7 @@ impl Receiver {
         let arrival = Arrival {
             path,
             rung,
+            number,
             mark,
             now,
         };
@@ -223,8 +216,8 @@ impl Receiver {
             flow: id,
             path: arrival.path,
             outcome: match input {
-                FlowInput::Accepted => Outcome::Received,
-                other => Outcome::Dropped(other),
+                FlowInput::Accepted => trace::Outcome::Received,
+                other => trace::Outcome::Dropped(other),
             },
             pn: findings.pn,
             key_sequence: findings.key_sequence,
@@ -306,14 +299,14 @@ impl FlowDriver<'_> {
         if let Some(findings) = findings {
             findings.pn = Some(packet.pn);
             findings.key_sequence = sequence;
-            findings.frames = crate::trace::frames(packet.frames);
+            findings.frames = trace::frames(packet.frames);
         }
         let before = self.channel.merge.stats();
-        let tracker = self.flow.trackers.get(&arrival.path);
+        let tracker = self.flow.trackers.get(&self.flow.tracked(arrival.path));
         let is_duplicate = tracker.is_some_and(|tracker| tracker.is_duplicate(packet.pn));
         if is_duplicate && is_authenticated {
             // The source sent what came before with this number: this is the same, or forged.
-            self.channel.stats.reception.duplicates += 1;
+            self.note_duplicate(arrival, packet.pn, tag);
             return FlowInput::Duplicate;
         }
         // Nothing that follows from a packet's number comes before this.
@@ -326,9 +319,12 @@ impl FlowDriver<'_> {
             self.set(FlowTimer::KeyDiscard, arrival.now + KEY_OVERLAP);
         }
         if is_duplicate {
-            self.channel.stats.reception.duplicates += 1;
             self.merge_again(packet.frames);
             self.judge(before, arrival.now);
+            let again = self.channel.merge.stats().duplicates - before.duplicates;
+            if self.note_duplicate(arrival, packet.pn, tag) {
+                self.channel.redundant_frames += again;
+            }
             return FlowInput::Duplicate;
         }
         let checked = match self.check_frames(packet.frames, arrival.now) {
@@ -336,12 +332,13 @@ impl FlowDriver<'_> {
             Err(refused) => return refused,
         };
         match checked.only {
-            Some(frame) => self.merge_frames(packet.pn, std::iter::once(frame)),
-            None => self.merge_frames(packet.pn, Frames::new(packet.frames).flatten()),
+            Some(frame) => self.merge_frames(std::iter::once(frame), arrival.now),
+            None => self.merge_frames(Frames::new(packet.frames).flatten(), arrival.now),
         }
         // First, so that a forged packet is no proof.
         self.judge(before, arrival.now);
         self.accepted(arrival, packet.pn, checked.ack_eliciting);
+        self.heard_on_leg(arrival, packet.pn, tag, true);
         self.rebuild(
             arrival,
             (sequence, packet.pn),
@@ -349,6 +346,20 @@ impl FlowDriver<'_> {
             checked.symbol,
         );
         FlowInput::Accepted
+    }
+
+    /// Notes a packet whose number has arrived before: as the first one by its leg it is a sign of
+    /// life of that. Returns whether it is.
+    fn note_duplicate(&mut self, arrival: Arrival, pn: u64, tag: Option<[u8; 8]>) -> bool {
+        let is_sign = self.heard_on_leg(arrival, pn, tag, false);
+        let reception = &mut self.channel.stats.reception;
+        if is_sign {
+            reception.redundant += 1;
+            self.note_arrival(arrival);
+        } else {
+            reception.duplicates += 1;
+        }
+        is_sign
     }
 
     /// Judges a packet that opened by its signature or tag. Returns the outcome of one that the
@@ -477,8 +488,11 @@ impl FlowDriver<'_> {
 
     /// Merges the frames of a new packet.
     #[inline]
-    pub(super) fn merge_frames<'a>(&mut self, pn: u64, frames: impl Iterator<Item = Frame<'a>>) {
-        let seen = self.flow.messages.contains(pn);
+    pub(super) fn merge_frames<'a>(
+        &mut self,
+        frames: impl Iterator<Item = Frame<'a>>,
+        now: Instant,
+    ) {
         for frame in frames {
             match frame {
                 Frame::Stream {
@@ -497,26 +511,31 @@ impl FlowDriver<'_> {
                     self.channel.merge.add_flow(seq, offset, data, total);
                 }
                 Frame::Reset { .. } => self.channel.stats.resets += 1,
-                Frame::Datagram { .. } if seen => {}
-                Frame::Datagram { data } => {
-                    self.flow.messages.insert(pn);
-                    self.deliver_message(data);
-                }
+                Frame::Datagram { data } => self.take_datagram(data, now),
                 Frame::StreamSignature { seq, signature } => self.take_signature(seq, signature),
                 Frame::Padding | Frame::Ping | Frame::Repair { .. } | Frame::Unknown { .. } => {}
             }
         }
-        self.flow.messages.trim();
     }
 
-    fn deliver_message(&mut self, data: &[u8]) {
-        self.channel.stats.datagrams += 1;
-        let waiting = self.events.iter().filter(|e| is_datagram(e)).count();
-        if waiting < MAX_DATAGRAMS {
-            self.events.push_back(ReceiverEvent::Datagram {
-                channel: self.channel.name.clone(),
-                data: Bytes::copy_from_slice(data),
-            });
+    /// Takes a fragment of a message of the flow's channel; anything else is ignored.
+    fn take_datagram(&mut self, data: &[u8], now: Instant) {
+        let Ok(Some(fragment)) = Fragment::decode(data) else {
+            return;
+        };
+        if self.channel.number != Some(fragment.channel) {
+            return;
+        }
+        let now_us = self.clock.us(now);
+        let outcome = self
+            .channel
+            .take_fragment(&fragment, Path::Flow, now_us, self.events);
+        if let Outcome::Forged(forgery) = outcome {
+            self.suspect(now);
+            let failed = u64::from(forgery == Forgery::Signature);
+            if failed > 0 {
+                self.count_failed_checks(failed, FailedCheck::Signature, now);
+            }
         }
     }
 
@@ -528,6 +547,7 @@ impl FlowDriver<'_> {
             rung,
             mark,
             now,
+            ..
         } = arrival;
         let stats = &mut self.channel.stats;
         stats.reception.flow_packets += 1;
@@ -536,8 +556,8 @@ impl FlowDriver<'_> {
         }
         stats.copied_packets += u64::from(rung == Rung::Replicated);
         stats.tunnelled_packets += u64::from(rung == Rung::Amt);
-        let owes = self.flow.membership.path() == Some(path);
-        let known = self.flow.trackers.get(&path);
+        let (owes, tracked) = (self.is_owed(path), self.flow.tracked(path));
+        let known = self.flow.trackers.get(&tracked);
         let hold = match known.is_some_and(AckTracker::is_waiting) {
             true => Duration::ZERO,
             false => self.hold(),
@@ -545,11 +565,43 @@ impl FlowDriver<'_> {
         // Nothing counts for one that is no member and suspects the flow.
         let is_suspect = self.flow.opener.is_none() && self.flow.suspicion.is_on();
         if owes || !is_suspect {
-            let tracker = self.flow.trackers.entry(path).or_default();
+            let tracker = self.flow.trackers.entry(tracked).or_default();
             tracker.on_packet(pn, now, hold, ack_eliciting, owes);
             tracker.on_mark(mark);
         }
-        self.flow.membership.on_packet(path, now);
+        self.note_arrival(arrival);
+        // A member's other leg is reported by FC_LEGS.
+        let better = rung < self.flow.rung() && !owes && !self.flow.participation.is_held();
+        let proves = better && !self.flow.suspicion.is_on();
+        let is_again = self.flow.proof.is_reported(path);
+        let is_unproved = self.flow.opener.is_none();
+        if proves && self.flow.proof.on_packet(path, pn, now) {
+            if is_again {
+                // A forged number would be in each further READY.
+                let mut tracker = AckTracker::starting_at(pn);
+                tracker.on_packet(pn, now, hold, ack_eliciting, false);
+                self.flow.trackers.insert(tracked, tracker);
+                if let Some(merged) = self.flow.merged.as_mut().filter(|_| is_unproved) {
+                    merged.restart();
+                }
+            }
+            self.report(Action::Ready, path, None);
+        }
+    }
+
+    /// Notes a sign of life of the rung by which a packet came.
+    fn note_arrival(&mut self, arrival: Arrival) {
+        let Arrival {
+            path,
+            rung,
+            number,
+            now,
+            ..
+        } = arrival;
+        let owes = self.is_owed(path);
+        if owes {
+            self.flow.membership.on_packet(now);
+        }
         match rung {
             Rung::Multicast => {
                 if self.flow.native.arrived(now) {
@@ -558,20 +610,8 @@ impl FlowDriver<'_> {
                 }
                 self.on_native_packet(owes, now);
             }
-            Rung::Amt => self.on_tunnelled_packet(now),
-            Rung::Replicated | Rung::Unicast => {}
-        }
-        let better = rung < self.flow.rung() && !self.flow.participation.is_held();
-        let proves = better && !self.flow.suspicion.is_on();
-        let is_again = self.flow.proof.is_reported(path);
-        if proves && self.flow.proof.on_packet(path, pn, now) {
-            if is_again {
-                // A forged number would be in each further READY.
-                let mut tracker = AckTracker::starting_at(pn);
-                tracker.on_packet(pn, now, hold, ack_eliciting, false);
-                self.flow.trackers.insert(path, tracker);
-            }
-            self.report(Action::Ready, path, None);
+            Rung::Amt if number == 0 => self.on_tunnelled_packet(now),
+            Rung::Amt | Rung::Replicated | Rung::Unicast => {}
         }
     }
 
@@ -641,26 +681,9 @@ fn range_of(offset: u64, data: &[u8]) -> Range<u64> {
     offset..offset + data.len() as u64
 }
 
-fn is_datagram(event: &ReceiverEvent) -> bool {
-    matches!(event, ReceiverEvent::Datagram { .. })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn messages_are_seen_once_and_memory_is_bounded() {
-        let mut seen = SeenMessages::default();
-        for pn in (0..2000).step_by(2) {
-            assert!(!seen.contains(pn));
-            seen.insert(pn);
-            seen.trim();
-        }
-        assert!(seen.contains(1998) && !seen.contains(1997));
-        assert!(seen.contains(1), "too old to tell counts as seen");
-        assert!(seen.packets.len() <= MAX_REMEMBERED);
-    }
 
     #[test]
     fn invalid_packets_are_forgiven_where_more_was_delivered() {

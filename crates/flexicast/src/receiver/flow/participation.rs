@@ -103,6 +103,9 @@ impl FlowDriver<'_> {
         self.stop(FlowTimer::Rejoin);
         self.stop(FlowTimer::Replication);
         self.flow.replication.requested = false;
+        if let Some(merged) = &mut self.flow.merged {
+            merged.restart();
+        }
         if self.flow.native.leave() {
             self.events
                 .push_back(ReceiverEvent::Leave { flow: self.id });

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::FlowDriver;
 use super::backoff::REJOIN_FIRST;
-use crate::control::Action;
+use crate::control::{Action, Leg};
 use crate::receiver::ReceiverEvent;
 use crate::{Cause, Rung};
 
@@ -51,12 +51,18 @@ impl FlowDriver<'_> {
     pub(super) fn judge_probe(&mut self, rung: Rung, now: Instant) {
         let flow = &mut *self.flow;
         let (heartbeat, keyed, on) = (flow.announce.heartbeat, flow.keys.since(), flow.rung());
+        let merges = flow.merged.is_some();
         let probe = match rung {
             Rung::Amt => flow.tunnel.probe(),
             _ => flow.native.probe(),
         };
         let failed = |probe: &mut Probe| probe.settle_failed(heartbeat, keyed, now);
-        if rung < on && probe.is_some_and(failed) {
+        let is_judged = rung < on || (rung != on && merges);
+        let has_failed = is_judged && probe.is_some_and(failed);
+        if has_failed {
+            self.lose_leg(Leg { rung, number: 0 }, now);
+        }
+        if rung < on && has_failed {
             let cause = Cause::ProbeTimeout;
             self.report(Action::Leave, self.flow.path(rung), Some(cause));
             self.events.push_back(ReceiverEvent::Explained {

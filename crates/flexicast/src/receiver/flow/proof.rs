@@ -40,6 +40,11 @@ impl Proof {
         self.reported.remove(&path).is_some()
     }
 
+    /// Whether a packet with this number proves anything.
+    pub(super) fn counts(&self, pn: u64) -> bool {
+        pn >= self.from
+    }
+
     /// Notes a packet. Returns whether a READY is due.
     pub(super) fn on_packet(&mut self, path: PathId, pn: u64, now: Instant) -> bool {
         let last = self.reported.get(&path);

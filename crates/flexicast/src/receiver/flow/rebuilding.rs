@@ -103,7 +103,8 @@ impl FlowDriver<'_> {
     fn take_rebuilt(&mut self, pn: u64, frames: &[u8], arrival: Arrival) -> bool {
         let now = arrival.now;
         let path = self.flow.membership.path().unwrap_or(arrival.path);
-        let tracker = self.flow.trackers.get(&path);
+        let tracked = self.flow.tracked(path);
+        let tracker = self.flow.trackers.get(&tracked);
         if tracker.is_some_and(|tracker| tracker.is_duplicate(pn)) {
             return true;
         }
@@ -114,7 +115,7 @@ impl FlowDriver<'_> {
             None => return false,
         }
         let before = self.channel.merge.stats();
-        self.merge_frames(pn, Frames::new(frames).flatten());
+        self.merge_frames(Frames::new(frames).flatten(), now);
         self.want_needed(now);
         let after = self.channel.merge.stats();
         let failed = after.failed_checks - before.failed_checks;
@@ -132,7 +133,7 @@ impl FlowDriver<'_> {
         }
         let hold = self.hold();
         let owes = self.flow.membership.path() == Some(path);
-        if let Some(tracker) = self.flow.trackers.get_mut(&path).filter(|_| owes) {
+        if let Some(tracker) = self.flow.trackers.get_mut(&tracked).filter(|_| owes) {
             tracker.on_rebuilt(pn, now, hold, owes);
         }
         true

@@ -7,7 +7,7 @@ use super::FlowDriver;
 use super::backoff::{Backoff, REJOIN_FIRST};
 use super::probe::Probe;
 use super::replication::STAGGER;
-use crate::control::Action;
+use crate::control::{Action, Leg};
 use crate::receiver::timer::{Timer, TunnelTimer};
 use crate::receiver::{Receiver, ReceiverEvent};
 use crate::{Cause, FlowId, Rung};
@@ -153,7 +153,7 @@ impl FlowDriver<'_> {
                 true => self.open_tunnel(now),
                 false => self.close_tunnel(),
             }
-        } else if possible && self.flow.rung() != Rung::Multicast {
+        } else if possible && (self.flow.rung() != Rung::Multicast || self.flow.merged.is_some()) {
             let wait = match self.flow.native.is_joined() {
                 // The key, or a packet, comes first.
                 true => AT_THE_LATEST,
@@ -192,7 +192,8 @@ impl FlowDriver<'_> {
     pub(super) fn on_native_packet(&mut self, member: bool, now: Instant) {
         let tunnel = &mut self.flow.tunnel;
         tunnel.last_native = Some(now);
-        if member && matches!(tunnel.state, TunnelState::Wanted { .. }) {
+        let is_alone = self.flow.merged.is_none();
+        if member && is_alone && matches!(tunnel.state, TunnelState::Wanted { .. }) {
             tunnel.close();
             self.stop_tunnel(TunnelTimer::Retry);
         }
@@ -215,6 +216,16 @@ impl FlowDriver<'_> {
     pub(super) fn tunnel_after_move(&mut self, was: Rung, now: Instant) {
         let rung = self.flow.rung();
         let retries = self.is_tunnel_set(TunnelTimer::Retry);
+        if rung == Rung::Multicast && self.flow.merged.is_some() {
+            // The tunnel is the other leg.
+            self.stop_tunnel(TunnelTimer::Close);
+            if !self.flow.tunnel.is_open() {
+                self.want_tunnel(now, now);
+            } else if !retries {
+                self.set_tunnel(TunnelTimer::Retry, now + REJOIN_FIRST);
+            }
+            return;
+        }
         match (&mut self.flow.tunnel.state, rung) {
             (TunnelState::Open { fell, .. }, Rung::Multicast) => {
                 *fell = false;
@@ -278,6 +289,9 @@ impl FlowDriver<'_> {
     fn end_tunnel(&mut self, was_open: impl FnOnce(&mut Self)) {
         self.stop_tunnel(TunnelTimer::Close);
         self.stop_tunnel(TunnelTimer::Retry);
+        if let Some(merged) = &mut self.flow.merged {
+            merged.end(Leg::RELAY);
+        }
         if self.flow.tunnel.close() {
             was_open(self);
             self.events
@@ -302,7 +316,7 @@ impl FlowDriver<'_> {
             self.judge_probe(Rung::Amt, now);
             let flow = self.id;
             self.events.push_back(ReceiverEvent::Retunnel { flow });
-        } else if self.flow.tunnel.waits_for_native(now) {
+        } else if self.flow.merged.is_none() && self.flow.tunnel.waits_for_native(now) {
             self.set_tunnel(TunnelTimer::Retry, now + NATIVE_FIRST);
         } else {
             self.open_tunnel(now);
@@ -332,6 +346,13 @@ impl FlowDriver<'_> {
     }
 
     fn relay_lost(&mut self, now: Instant) {
+        let legs = self.flow.merged.as_ref();
+        if self.flow.rung() <= Rung::Amt && legs.is_some_and(|l| l.works_without(Leg::RELAY)) {
+            // The other leg goes on.
+            self.lose_leg(Leg::RELAY, now);
+            self.flow.tunnel.lost();
+            return self.set_tunnel(TunnelTimer::Retry, now + REJOIN_FIRST);
+        }
         if self.flow.rung() < Rung::Amt {
             return;
         }
@@ -366,7 +387,7 @@ impl FlowDriver<'_> {
     }
 
     fn relay_found(&mut self, now: Instant) {
-        if self.flow.rung() >= Rung::Amt
+        if (self.flow.rung() >= Rung::Amt || self.flow.merged.is_some())
             && let TunnelState::Open { retry, .. } = &mut self.flow.tunnel.state
         {
             retry.reset();

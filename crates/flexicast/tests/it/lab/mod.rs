@@ -11,11 +11,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use flexicast::control::{Control, Credential, Endpoint, RelayHint, State};
+use flexicast::control::{Control, Credential, Endpoint, Leg, LegState, RelayHint, State};
 use flexicast::fec::FecConfig;
 use flexicast::flow::{BreakerState, FlowConfig};
 use flexicast::protect::FlowSecret;
-use flexicast::receiver::{Check, DistrustedUpdate, Receiver, ReceiverConfig, Rungs};
+use flexicast::receiver::{Check, DistrustedUpdate, Receiver, ReceiverConfig, Redundancy, Rungs};
 use flexicast::source::{ChannelConfig, Limits, Source, SourceConfig, close};
 use flexicast::{Cause, Cursor, Ecn, FlowId, Rung, Via};
 use rand::SeedableRng;
@@ -40,6 +40,7 @@ enum Down {
     Control(Vec<u8>),
     Stream { id: u64, bytes: Vec<u8>, fin: bool },
     Flow(Rung, Ecn, Vec<u8>),
+    Datagram(Vec<u8>),
 }
 
 #[derive(Debug)]
@@ -56,6 +57,10 @@ pub struct Node {
     pub multicast: bool,
     /// A relay that brings flow packets can be reached.
     pub relay: bool,
+    /// Additional losses of the native path and of the relay's, in percent, each by itself.
+    pub leg_loss: [u32; 2],
+    /// Additional delays of the two.
+    pub leg_delay: [Duration; 2],
     /// Tunnel requests to its owner, with their times.
     pub asked: Vec<(Duration, Asked)>,
     /// Of flow packets, in percent.
@@ -71,11 +76,15 @@ pub struct Node {
     pub got: Vec<(u64, Via, Duration)>,
     /// Updates with a deadline that were handed out as soon as they were whole.
     pub live: Vec<(u64, Duration)>,
+    /// Messages, by number.
+    pub messages: Vec<(u64, Bytes)>,
     /// Updates that were passed over because they had expired.
     pub expired: Vec<u64>,
     pub moves: Vec<(Duration, Rung, Cause)>,
     /// Rungs that do not hold, its rung meanwhile, and the causes.
     pub explained: Vec<(Duration, Rung, Rung, Cause)>,
+    /// States of its legs.
+    pub legs: Vec<(Duration, Leg, LegState)>,
     /// Its FC_STATEs.
     pub said: Vec<(Duration, State)>,
     /// Number of leaves of the flow's group followed by a join.
@@ -190,6 +199,8 @@ pub struct Lab {
     pub feedback: FeedbackPath,
     /// The same as reported by the source.
     pub explained: Vec<(u64, Rung, Rung, Cause)>,
+    /// States of receivers' legs as the source knows them.
+    pub legs: Vec<(u64, Leg, LegState)>,
     /// Reports of forged packets that moved no receiver: session, its rung, and their number.
     pub forgeries: Vec<(u64, Rung, u64)>,
     pub datagram_loss: u32,
@@ -201,6 +212,8 @@ pub struct Lab {
     pub authenticates: bool,
     /// Whether receivers that are added from now on rebuild packets.
     pub rebuilds: bool,
+    /// Number of legs of receivers that are added from now on.
+    pub redundancy: Redundancy,
     /// The validity check of receivers that are added from now on.
     pub check: Option<Check>,
     /// An attacker forges or misbehaves here: packets that are not taken and connections that are
@@ -318,6 +331,7 @@ impl Lab {
             acks: 0,
             feedback: FeedbackPath::default(),
             explained: Vec::new(),
+            legs: Vec::new(),
             forgeries: Vec::new(),
             datagram_loss: 0,
             fetch_fails: false,
@@ -325,6 +339,7 @@ impl Lab {
             rungs: Rungs::default(),
             authenticates: true,
             rebuilds: true,
+            redundancy: Redundancy::One,
             check: None,
             hostile: false,
             tolerates_forgery: false,
@@ -361,6 +376,7 @@ impl Lab {
         config.check = self.check;
         config.packet_authentication = self.authenticates;
         config.fec = self.rebuilds;
+        config.redundancy = self.redundancy;
         config.feedback = self.feedback.on;
         config.deadlines = self.deadlines;
         let node = Node {
@@ -368,6 +384,8 @@ impl Lab {
             connected: false,
             multicast: true,
             relay: false,
+            leg_loss: [0; 2],
+            leg_delay: [Duration::ZERO; 2],
             asked: Vec::new(),
             loss: 0,
             marks: None,
@@ -376,9 +394,11 @@ impl Lab {
             bottleneck: None,
             got: Vec::new(),
             live: Vec::new(),
+            messages: Vec::new(),
             expired: Vec::new(),
             moves: Vec::new(),
             explained: Vec::new(),
+            legs: Vec::new(),
             said: Vec::new(),
             rejoins: 0,
             acks: true,
@@ -529,7 +549,12 @@ impl Lab {
 
     /// Delivers a datagram to a receiver as if it were of the flow.
     pub fn inject(&mut self, i: usize, packet: Vec<u8>) {
-        self.send_down(i, Down::Flow(Rung::Multicast, Ecn::NotEct, packet));
+        self.inject_by(i, Rung::Multicast, packet);
+    }
+
+    /// The same by one of its rungs.
+    pub fn inject_by(&mut self, i: usize, rung: Rung, packet: Vec<u8>) {
+        self.send_down(i, Down::Flow(rung, Ecn::NotEct, packet));
     }
 
     /// From the next update on, the source signs with the key of this seed, as its only one from

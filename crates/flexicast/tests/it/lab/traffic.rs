@@ -30,7 +30,7 @@ impl Lab {
     }
 
     /// Moves everything that is ready at this instant, until nothing is.
-    pub(super) fn pump(&mut self) {
+    pub fn pump(&mut self) {
         let mut packet = Vec::new();
         for round in 0.. {
             assert!(round < 100_000, "a busy loop at {:?}", self.elapsed());
@@ -60,6 +60,12 @@ impl Lab {
                     SourceEvent::Forged {
                         session, on, signs, ..
                     } => self.forgeries.push((session, on, signs)),
+                    SourceEvent::Leg {
+                        session,
+                        leg,
+                        state,
+                        ..
+                    } => self.legs.push((session, leg, state)),
                     SourceEvent::Breaker { state, .. } => self.breakers.push(state),
                     SourceEvent::Ahead { .. }
                     | SourceEvent::Moved { .. }
@@ -136,7 +142,12 @@ impl Lab {
             let Some(passed) = passed else { continue };
             let (at, life) = (passed + self.delay + jitter, node.life);
             let ways = [(native, Rung::Multicast), (relayed, Rung::Amt)];
-            for (_, rung) in ways.into_iter().filter(|(on, _)| *on && !lost) {
+            let (losses, delays) = (node.leg_loss, node.leg_delay);
+            for (leg, (_, rung)) in ways.into_iter().enumerate().filter(|(_, w)| w.0 && !lost) {
+                if losses[leg] > 0 && self.rng.random_range(0..100) < losses[leg] {
+                    continue;
+                }
+                let at = at + delays[leg];
                 let what = Down::Flow(rung, mark, packet.to_vec());
                 self.schedule(
                     at,
@@ -161,6 +172,11 @@ impl Lab {
                 false => control.to_vec(),
             };
             self.send_down(i, Down::Control(said));
+        }
+        for datagram in self.source.take_datagrams(session) {
+            if self.rng.random_range(0..100) >= self.datagram_loss {
+                self.send_down(i, Down::Datagram(datagram.bytes.to_vec()));
+            }
         }
         loop {
             match self.source.poll_unicast(session, self.now) {
@@ -298,7 +314,11 @@ impl Lab {
                 ReceiverEvent::Explained {
                     rung, on, cause, ..
                 } => node.explained.push((elapsed, rung, on, cause)),
+                ReceiverEvent::Leg { leg, state, .. } => node.legs.push((elapsed, leg, state)),
                 ReceiverEvent::Moved { rung, cause, .. } => node.moves.push((elapsed, rung, cause)),
+                ReceiverEvent::Message {
+                    number, encoded, ..
+                } => node.messages.push((number, encoded)),
                 ReceiverEvent::Distrusted { found, .. } => node.distrusted.push(found),
                 ReceiverEvent::Reconnect { .. } => node.must_reconnect = true,
                 _ => {}
@@ -386,6 +406,7 @@ impl Lab {
                                 assert!(node.core.wants_unicast());
                                 node.core.on_unicast(id, &bytes, fin).unwrap();
                             }
+                            Down::Datagram(bytes) => node.core.on_datagram(&bytes, now),
                             Down::Flow(rung, mark, mut packet) => {
                                 let input =
                                     node.core

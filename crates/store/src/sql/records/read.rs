@@ -15,7 +15,7 @@ macro_rules! select_states {
     ($($then:tt)+) => {
         $crate::database::sql!(
             "SELECT receiver, channel, connected, rung, since, cause, cursor, backlog, key_sequence,
-                 rtt_us, address, session, updated_at, change FROM receiver_states " $($then)+
+                 rtt_us, address, session, updated_at, change, legs FROM receiver_states " $($then)+
         )
     };
 }
@@ -109,6 +109,7 @@ pub(super) fn read_state(session: &Session, row: &Row) -> Result<StateRow, Store
         session: session.get(row, 11)?,
         updated_ms: session.get(row, 12)?,
         change: session.count(row, 13)?,
+        legs: session.get(row, 14)?,
     })
 }
 

@@ -134,7 +134,7 @@ fn states(states: &[StateRow], change: i64) -> Rows {
     let sql = replace_rows!("receiver_states" (receiver TEXT, channel TEXT) (
         connected BOOLEAN, rung TEXT, since BIGINT, cause TEXT, cursor BIGINT, backlog BIGINT,
         key_sequence BIGINT, rtt_us BIGINT, address TEXT, session BIGINT, updated_at BIGINT,
-        change BIGINT
+        legs TEXT, change BIGINT
     ));
     let rows = last_of_each(states, |row| (row.receiver, kept(&row.channel, MAX_NAME)));
     let rows = rows.map(|row| {
@@ -152,6 +152,7 @@ fn states(states: &[StateRow], change: i64) -> Rows {
             "address": kept(&row.address, MAX_NAME),
             "session": row.session,
             "updated_at": row.updated_ms,
+            "legs": kept(&row.legs, MAX_NAME),
             "change": change,
         })
     });

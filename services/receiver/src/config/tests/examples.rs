@@ -64,6 +64,7 @@ pub(super) const EXAMPLES: &[(&str, [&str; 3])] = &[
     ("amt_local_port", ["40001", "40002", "65535"]),
     ("no_amt", ["true", "false", "true"]),
     ("no_amt_dns", ["true", "false", "true"]),
+    ("redundancy", ["two", "one", "two"]),
     (
         "ca_file",
         [

@@ -243,3 +243,49 @@ async fn clients_are_bounded_and_those_that_take_nothing_are_dropped() {
     seqs.extend(stream.seqs(3000 - seqs.len()).await);
     assert_eq!(seqs, (1..=3000).collect::<Vec<_>>());
 }
+
+/// A message comes at once, without an id; the client's position stays. One that has expired or is
+/// none is not shown.
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_are_shown_at_once() {
+    let mut bench = Bench::start(&["lore", "net.x"]).await;
+    bench.put("lore", 1..=2);
+    let mut stream = bench.listen("/events?channel=lore", None).await;
+    let message = feed::message::Message {
+        id: "m1".into(),
+        time_ms: 1_800_000_000_000,
+        content_type: "text/plain".into(),
+        subject: Some("river".into()),
+        body: b"two\nlines".to_vec(),
+    };
+    let message = bytes::Bytes::from(message.encode());
+    let nothing = bytes::Bytes::from_static(b"no message");
+    for (channel, number, encoded, expires_at) in [
+        ("net.x", 7, &message, None),
+        ("lore", 8, &message, Some(Instant::now())),
+        ("lore", 9, &nothing, None),
+        ("lore", 10, &message, None),
+    ] {
+        bench.board.apply(&Event::Message {
+            channel: channel.into(),
+            number,
+            encoded: encoded.clone(),
+            deadline_ms: None,
+            expires_at,
+        });
+    }
+    let (kind, event) = stream.next().await;
+    assert_eq!(kind, "live-message");
+    assert_eq!(
+        (&event["id"], &event["sequence"]),
+        (&"m1".into(), &"10".into())
+    );
+    assert_eq!(event["type"], "org.flexfeed.message.v1");
+    assert_eq!(
+        (&event["data"], &event["subject"]),
+        (&"two\nlines".into(), &"river".into())
+    );
+    assert_eq!(stream.id, Some(id(2)), "the position stays");
+    bench.put("lore", [3]);
+    assert_eq!(stream.seqs(1).await, [3]);
+}

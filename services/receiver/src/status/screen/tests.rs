@@ -7,6 +7,8 @@ use ratatui::backend::TestBackend;
 use ratatui::widgets::Paragraph;
 use uuid::Uuid;
 
+use flexicast::receiver::MessageCounters;
+
 use super::super::model::tests::reception;
 use super::super::model::{Latency, Move, Paths};
 use super::*;
@@ -36,6 +38,8 @@ fn channel(name: &str) -> Channel {
             p99: Some(8.0),
         },
         reception: reception([1024, 0, 0, 0, 0, 0]),
+        messages: MessageCounters::default(),
+        legs: Vec::new(),
         undecodable: 0,
         auth_failures: 0,
         missing: 0,
@@ -74,6 +78,7 @@ pub(in crate::status) fn status() -> Status {
             failures: 5,
             dead: 1,
             lost: 6,
+            expired: 0,
             error: Some("503 from the hook".into()),
             disabled: false,
         }],

@@ -88,6 +88,7 @@ impl FakeTransport {
                 rung: "unicast".into(),
                 since_ms: since,
                 cause: None,
+                legs: Vec::new(),
                 cursor: None,
                 backlog: 0,
                 key_sequence: None,
@@ -182,6 +183,15 @@ impl FakeTransport {
 #[async_trait]
 impl Transport for FakeTransport {
     async fn publish(&self, _: &str, _: u64, _: Bytes) {}
+
+    async fn send_message(
+        &self,
+        _: &str,
+        _: u64,
+        _: Bytes,
+    ) -> Result<(), crate::transport::Unsent> {
+        Ok(())
+    }
 
     async fn set_first(&self, _: &str, _: u64) {}
 

@@ -26,6 +26,7 @@ fn state(n: usize) -> StateRow {
         rtt_us: None,
         address: String::new(),
         session: None,
+        legs: String::new(),
         updated_ms: 1,
         change: 0,
     }

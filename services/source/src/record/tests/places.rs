@@ -47,6 +47,7 @@ fn status(n: usize, cursor: u64, rtt_ms: f64) -> ReceiverStatus {
             rung: "unicast".into(),
             since_ms: 1,
             cause: None,
+            legs: Vec::new(),
             cursor: Some(cursor),
             // The last ten lag.
             backlog: u64::from(n >= 4_990),

@@ -4,6 +4,7 @@ mod archive;
 mod audit;
 mod channels;
 mod feeds;
+mod messages;
 mod tokens;
 
 use kit::postgres::Postgres;
@@ -36,6 +37,7 @@ fn everything(site: &Site) {
     let running = site.source(&feed);
     tokens::tokens(site);
     channels::channels(site);
+    messages::messages(site);
     feeds::feeds(site, &feed);
     feeds::lists_of_feeds(site);
     nothing_is_there_yet(site);

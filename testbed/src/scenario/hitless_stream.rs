@@ -1,0 +1,146 @@
+//! A stream of 200 messages a second to a receiver with two legs and one with one, both of which
+//! lose multicast in the middle.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use super::checks::require_no_panic;
+use super::tunnel::RelaySeat;
+use crate::binaries::Binaries;
+use crate::lab::{Lab, Multicast};
+use crate::process::{Launch, Service};
+use crate::run_dir::RunDir;
+use crate::stream::{Arrival, Route, StreamReport, now_ns, read_arrivals};
+use crate::waiting::{pause, wait_for};
+
+const GROUP: &str = "232.70.70.1:4434";
+const SIZE: usize = 1_100;
+const PER_S: u64 = 200;
+/// Time before multicast is cut, in which both legs are proved, and after it.
+const BEFORE: Duration = Duration::from_secs(5);
+const AFTER: Duration = Duration::from_secs(5);
+/// Time limit for the start, and for deliveries after the last message.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Effect of the loss on a receiver.
+#[derive(Debug, Clone, Copy)]
+pub struct Noticed {
+    /// The longest time between two messages around the cut, in intervals of the stream.
+    pub gap_intervals: f64,
+    /// Messages since the cut that did not come by the flow alone.
+    pub repairs: usize,
+}
+
+/// Plays it. Returns what the receiver with two legs noticed, and the one with one.
+///
+/// # Errors
+/// The lab cannot be made, or a message did not arrive once and in order.
+pub fn play_hitless() -> Result<[Noticed; 2]> {
+    let mut run = RunDir::new("hitless")?;
+    let played = play(&run);
+    if played.is_ok() {
+        require_no_panic(&run.path().join("logs"))?;
+        run.discard();
+    }
+    played
+}
+
+fn play(run: &RunDir) -> Result<[Noticed; 2]> {
+    let mut lab = Lab::new()?;
+    let bins = Binaries::find()?.reachable(lab.rootless(), run)?;
+    let logs = run.path().join("logs");
+    std::fs::create_dir(&logs)?;
+    let source_node = lab.add_node("source", 2)?;
+    let mut relay = RelaySeat::new(lab.add_node("relay", 3)?, "relay", &bins, &[], None);
+    relay.start(&logs)?;
+    let nodes = [lab.add_node("two", 11)?, lab.add_node("one", 12)?];
+    let folder = |name: &str| run.path().join(name);
+    for node in nodes.iter().chain([&source_node]) {
+        std::fs::create_dir(folder(node.name()))?;
+        node.hand_over(&folder(node.name()))?;
+    }
+    let report = folder("source").join("report.json");
+    let count = (BEFORE + AFTER).as_secs() * PER_S;
+    let source = format!(
+        "source --group {GROUP} --interface {} --receivers 2 --count {count} --size {SIZE} --rate \
+         {} --report {}",
+        source_node.address(),
+        PER_S * SIZE as u64 * 8,
+        report.display()
+    );
+    let mut source = start(&source_node, &bins, &source, &logs)?;
+    let relay_address = relay.node().address();
+    let mut receivers = Vec::new();
+    for node in &nodes {
+        let records = folder(node.name()).join("arrivals");
+        let receiver = format!(
+            "receiver --server {}:4433 --name {} --records {} --relay {relay_address} \
+             --redundancy {}",
+            source_node.address(),
+            node.name(),
+            records.display(),
+            node.name()
+        );
+        receivers.push(start(node, &bins, &receiver, &logs)?);
+    }
+    let start_ns = wait_for("both receivers on the flow", PATIENCE, || {
+        source.check_running()?;
+        Ok(StreamReport::read(&report)?.map(|report| report.start_ns))
+    })?;
+    let cut_ns = start_ns + u64::try_from(BEFORE.as_nanos())?;
+    pause(Duration::from_nanos(cut_ns.saturating_sub(now_ns())));
+    for node in &nodes {
+        lab.set_multicast(node, Multicast::Cut)?;
+    }
+    let ended = source.wait_end(PATIENCE)?;
+    ensure!(
+        ended.success(),
+        "the source ended with {ended}: {}",
+        source.log_tail()
+    );
+    let mut noticed = Vec::new();
+    for (node, receiver) in nodes.iter().zip(&mut receivers) {
+        let ended = receiver.terminate(PATIENCE)?;
+        ensure!(ended.success(), "{} ended with {ended}", receiver.name());
+        let arrivals = read_arrivals(&folder(node.name()).join("arrivals"))?;
+        noticed.push(judge(&arrivals, count, cut_ns).context(receiver.name().to_owned())?);
+    }
+    noticed.try_into().ok().context("two receivers")
+}
+
+fn start(
+    node: &crate::lab::Node,
+    bins: &Binaries,
+    arguments: &str,
+    logs: &std::path::Path,
+) -> Result<Service> {
+    let launch = Launch {
+        name: node.name().to_owned(),
+        program: bins.stream.clone(),
+        args: arguments.split_whitespace().map(str::to_owned).collect(),
+        env: Vec::new(),
+    };
+    Service::start(node, &launch, logs)
+}
+
+/// Judges what arrived from a second before the cut on.
+fn judge(arrivals: &[Arrival], count: u64, cut_ns: u64) -> Result<Noticed> {
+    let seqs = arrivals.iter().map(|arrival| arrival.seq);
+    ensure!(
+        seqs.eq(1..=count),
+        "not every message came once and in order"
+    );
+    let interval_ns = 1_000_000_000 / PER_S;
+    let from = cut_ns - 1_000_000_000;
+    let around: Vec<_> = arrivals.iter().filter(|a| a.sent_ns >= from).collect();
+    let gaps = around
+        .windows(2)
+        .map(|pair| pair[1].received_ns.saturating_sub(pair[0].received_ns));
+    let gap = gaps.max().context("no messages around the cut")?;
+    let repairs = around.iter().filter(|a| a.way != Route::Flow).count();
+    Ok(Noticed {
+        gap_intervals: gap as f64 / interval_ns as f64,
+        repairs,
+    })
+}
