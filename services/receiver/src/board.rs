@@ -296,7 +296,7 @@ impl Board {
                     Err(error) => warn!(
                         channel = plain(channel),
                         number,
-                        %error,
+                        error = plain(&error.to_string()),
                         "message dropped"
                     ),
                 }

@@ -10,7 +10,7 @@ use flexicast_tokio::source::{History, MessageError, SourceHandle, SourceStatus}
 pub enum Unsent {
     /// There is no room, or the channel is being announced: it can be sent later.
     Later,
-    /// It cannot be sent, for this reason.
+    /// Never, for this reason.
     Never(String),
 }
 

@@ -15,6 +15,9 @@ use crate::range::RangeSet;
 /// Messages of a channel that are not whole at most: the one that was begun first makes room, and
 /// of those only if there are others one of which the connection has brought a part.
 const MAX_PARTIAL: usize = 16;
+/// Separate parts of a message that is not whole at most: a source's fragments leave few, unless so
+/// many are lost that it never gets whole.
+const MAX_PARTS: usize = 256;
 /// Numbers of handed-on messages that are remembered; lower ones count as handed on.
 const MAX_TAKEN: usize = 1024;
 /// Messages that wait for the application, of all channels.
@@ -56,6 +59,11 @@ struct Partial {
 }
 
 impl Partial {
+    /// Whether there are more separate parts of it than a source that loses packets leaves.
+    fn is_scattered(&self) -> bool {
+        self.arrived.len().max(self.trusted.len()) > MAX_PARTS
+    }
+
     fn take(&mut self, fragment: &Fragment<'_>, path: Path) {
         let end = fragment.offset + fragment.data.len();
         let range = fragment.offset as u64..end as u64;
@@ -151,6 +159,10 @@ impl Messages {
             }
         });
         partial.take(fragment, path);
+        if partial.is_scattered() {
+            self.distrust(number);
+            return None;
+        }
         let all = 0..fragment.length as u64;
         if !partial.arrived.contains_range(all.clone()) {
             return None;
@@ -176,13 +188,15 @@ impl Messages {
         }
     }
 
-    /// Drops what the flow brought of a message that is not the source's.
+    /// Drops what the flow brought of a message that is not the source's, and all of it if that was
+    /// nothing.
     fn distrust(&mut self, number: u64) {
-        if let Some(partial) = self.partial.get_mut(&number) {
-            partial.arrived = partial.trusted.clone();
-            if partial.trusted.is_empty() {
-                self.partial.remove(&number);
-            }
+        let Some(partial) = self.partial.get_mut(&number) else {
+            return;
+        };
+        partial.arrived = partial.trusted.clone();
+        if partial.trusted.is_empty() || partial.is_scattered() {
+            self.partial.remove(&number);
         }
     }
 
@@ -324,6 +338,29 @@ mod tests {
         assert_eq!(messages.add(&part(7, 60, 0, b"xxx"), Path::Flow), None);
         let whole = messages.add(&part(7, 6, 3, b"def"), Path::Connection);
         assert!(whole.is_some_and(|whole| &whole.bytes[..] == b"abcdef" && !whole.by_flow));
+    }
+
+    #[test]
+    fn a_message_in_scattered_parts_is_dropped() {
+        let mut messages = Messages::default();
+        let length = 4 * MAX_PARTS;
+        assert_eq!(
+            messages.add(&part(7, length, 1, b"a"), Path::Connection),
+            None
+        );
+        for at in 1..MAX_PARTS {
+            let scattered = part(7, length, 2 * at + 1, b"x");
+            assert_eq!(messages.add(&scattered, Path::Flow), None);
+        }
+        assert_eq!(messages.partial[&7].arrived.len(), MAX_PARTS);
+        let one_more = part(7, length, 3 * MAX_PARTS, b"x");
+        assert_eq!(messages.add(&one_more, Path::Flow), None);
+        assert_eq!(messages.partial[&7].arrived.len(), 1, "the connection's");
+        for at in 0..=MAX_PARTS {
+            let scattered = part(7, length, 2 * at + 1, b"x");
+            assert_eq!(messages.add(&scattered, Path::Connection), None);
+        }
+        assert!(!messages.partial.contains_key(&7));
     }
 
     #[test]

@@ -75,6 +75,9 @@ impl ChannelScope<'_> {
                 (old != leg.state).then_some((leg.leg()?, leg.state, worked))
             })
             .collect();
+        if !changes.is_empty() && !self.affords_change(id, now) {
+            return;
+        }
         for (leg, state, worked) in changes {
             self.out.counters.legs_lost += u64::from(worked && state == LegState::Lost);
             self.out.push(SourceEvent::Leg {
@@ -86,6 +89,19 @@ impl ChannelScope<'_> {
             });
         }
         self.follow_legs(id, now);
+    }
+
+    /// Whether a receiver's legs have not changed more often than is recorded and followed.
+    fn affords_change(&mut self, id: SessionId, now: Instant) -> bool {
+        let Some(session) = self.sessions.get_mut(id) else {
+            return false;
+        };
+        let budget = &mut session.budgets.legs;
+        let affords = budget.ready_at(now) <= now;
+        if affords {
+            budget.take(1);
+        }
+        affords
     }
 
     /// Names a member after the best of its legs that work. What it owes stays, and it does not

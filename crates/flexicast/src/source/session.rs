@@ -26,6 +26,10 @@ const BURST_S: u64 = 5;
 /// ones are among them.
 const FEEDBACK_PER_ACK: u64 = 2;
 
+/// Reports of a receiver per second that change what is known of its legs; those of five seconds at
+/// once. More are believed, and make neither an event nor a move.
+const LEG_CHANGES_PER_S: u64 = 2;
+
 /// A bucket that counts things, not bytes.
 fn bucket(per_s: u64) -> TokenBucket {
     TokenBucket::new(
@@ -42,6 +46,8 @@ pub(super) struct Budgets {
     /// Feedback packets that are decrypted.
     pub(super) feedback: TokenBucket,
     pub(super) needs: TokenBucket,
+    /// Changes of legs that are events and move the receiver.
+    pub(super) legs: TokenBucket,
 }
 
 /// HELLO of a receiver.
@@ -107,6 +113,7 @@ impl Session {
                 acks: bucket(limits.acks_per_s),
                 feedback: bucket(limits.acks_per_s.saturating_mul(FEEDBACK_PER_ACK)),
                 needs: bucket(NEEDS_PER_S),
+                legs: bucket(LEG_CHANGES_PER_S),
             },
         }
     }

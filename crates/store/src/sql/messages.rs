@@ -59,8 +59,8 @@ async fn blank_expired(session: &mut Session, channel_id: i64) -> Result<(), Sto
         .map(|_| ())
 }
 
-/// Deletes the message with this event id if it was taken, or expired, ten minutes ago: there may be
-/// more of those than are deleted at a time.
+/// Deletes the message with this event id if it was taken, or expired, ten minutes ago: there may
+/// be more of those than are deleted at a time.
 async fn forget_id(
     session: &mut Session,
     channel_id: i64,

@@ -556,7 +556,7 @@ mod tests {
         assert_eq!(missed(&legs, Leg::NATIVE), BEHIND);
     }
 
-    /// What is dead after everything was forgotten is lost, as if it had not been forgotten.
+    /// A leg that is dead after everything was forgotten is lost as if it had not been.
     #[test]
     fn a_leg_that_was_tried_is_lost_if_it_brings_nothing_again() {
         let (start, mut legs) = (Instant::now(), Merged::default());

@@ -532,9 +532,9 @@ impl FlowDriver<'_> {
             .take_fragment(&fragment, Path::Flow, now_us, self.events);
         if let Outcome::Forged(forgery) = outcome {
             self.suspect(now);
-            let failed = u64::from(forgery == Forgery::Signature);
-            if failed > 0 {
-                self.count_failed_checks(failed, FailedCheck::Signature, now);
+            // The hashes of a message cost no less than a signature.
+            if matches!(forgery, Forgery::Signature | Forgery::Content) {
+                self.count_failed_checks(1, FailedCheck::Signature, now);
             }
         }
     }

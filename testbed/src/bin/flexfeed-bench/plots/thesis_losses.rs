@@ -2,8 +2,6 @@
 //! policies and schemes of flows beside the thesis's.
 
 use std::collections::BTreeSet;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -16,6 +14,7 @@ use simulation::fec::thesis::{
 
 use super::chart::{Axis, Chart, Line};
 use super::document::Document;
+use super::parallel;
 use crate::figures::median;
 
 /// Conditions of each loss model.
@@ -145,37 +144,9 @@ fn sender(way: Way, receivers: usize) -> Result<Sender> {
     })
 }
 
-/// Runs jobs on all cores, and returns their results in order.
-fn parallel<J: Sync, T: Send>(jobs: &[J], work: impl Fn(&J) -> Result<T> + Sync) -> Result<Vec<T>> {
-    let next = AtomicUsize::new(0);
-    let done = Mutex::new(Vec::with_capacity(jobs.len()));
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                while let Some((at, job)) = {
-                    let at = next.fetch_add(1, Ordering::Relaxed);
-                    jobs.get(at).map(|job| (at, job))
-                } {
-                    let result = (at, work(job));
-                    match done.lock() {
-                        Ok(mut done) => done.push(result),
-                        Err(_) => return,
-                    }
-                }
-            });
-        }
-    });
-    let mut done = done
-        .into_inner()
-        .unwrap_or_else(|poisoned| poisoned.into_inner());
-    done.sort_by_key(|(at, _)| *at);
-    done.into_iter().map(|(_, result)| result).collect()
-}
-
 /// Plays runs, and keeps those of conditions in which no receiver left, whichever way was used.
 fn play_all(jobs: &[Job]) -> Result<Vec<Run>> {
-    let runs = parallel(jobs, Job::run)?;
+    let runs = parallel::play_all("losses", jobs, Job::run)?;
     let left: BTreeSet<usize> = jobs
         .iter()
         .zip(&runs)
@@ -295,24 +266,28 @@ pub fn measure() -> Result<Results> {
             files.extend(reliable.iter().map(|way| (packets, point, *at, *way)));
         }
     }
-    let transfers = parallel(&files, |(packets, point, (conditions, rate), way)| {
-        let sender = sender(*way, 1)?;
-        let times = (1..=SEEDS).map(|seed| {
-            let seed = seed + 1_000 * *point as u64;
-            let course = thesis::play_file(*conditions, sender, (*packets, *rate), seed)?;
-            Ok(course.outcome(WIDE).mean_ms)
-        });
-        let times = match times.collect::<Result<_, FecFailure>>() {
-            Err(failure) if failure.0 == LEFT => return Ok(None),
-            times => times?,
-        };
-        Ok(Some(Transfer {
-            packets: *packets,
-            way: way.name.to_owned(),
-            point: *point,
-            ms: median(times),
-        }))
-    })?;
+    let transfers = parallel::play_all(
+        "files",
+        &files,
+        |(packets, point, (conditions, rate), way)| {
+            let sender = sender(*way, 1)?;
+            let times = (1..=SEEDS).map(|seed| {
+                let seed = seed + 1_000 * *point as u64;
+                let course = thesis::play_file(*conditions, sender, (*packets, *rate), seed)?;
+                Ok(course.outcome(WIDE).mean_ms)
+            });
+            let times = match times.collect::<Result<_, FecFailure>>() {
+                Err(failure) if failure.0 == LEFT => return Ok(None),
+                times => times?,
+            };
+            Ok(Some(Transfer {
+                packets: *packets,
+                way: way.name.to_owned(),
+                point: *point,
+                ms: median(times),
+            }))
+        },
+    )?;
     let left = files.iter().zip(&transfers);
     let left: BTreeSet<(u64, usize)> = left
         .filter(|(_, transfer)| transfer.is_none())
@@ -855,19 +830,6 @@ mod tests {
         assert_eq!(line.points.last(), Some(&(3.0, 1.0)));
         assert!(line.points.is_sorted_by(|a, b| a.0 <= b.0 && a.1 <= b.1));
         assert!(line.points.contains(&(1.0, 0.5)));
-    }
-
-    #[test]
-    fn jobs_keep_their_order_and_one_failure_is_all() {
-        let jobs: Vec<u32> = (0..100).collect();
-        let squares = parallel(&jobs, |job| Ok(job * job)).unwrap();
-        assert_eq!(squares[99], 99 * 99);
-        assert!(squares.is_sorted());
-        let failing = parallel(&jobs, |job| {
-            anyhow::ensure!(*job != 50, "fifty");
-            Ok(())
-        });
-        assert_eq!(failing.unwrap_err().to_string(), "fifty");
     }
 
     /// A few conditions through the whole of it: tables have a row for all that was played.
