@@ -1,6 +1,7 @@
 //! End-to-end promises of flexfeed, in networks made for the purpose. See `testbed/README.md`.
 
 use std::io::Write;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use testbed::scenario;
 use testbed::tunnel::Peer;
@@ -11,6 +12,14 @@ fn require<T>(result: anyhow::Result<T>) -> T {
         Ok(value) => value,
         Err(error) => panic!("{error:#}"),
     }
+}
+
+/// Held by the scenarios whose many receivers need both processors.
+static PROCESSORS: Mutex<()> = Mutex::new(());
+
+/// Returns the processors, also after a scenario that failed.
+fn processors() -> MutexGuard<'static, ()> {
+    PROCESSORS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Says so not through println!, which a passing test keeps to itself.
@@ -246,6 +255,7 @@ fn z_the_console_shows_the_real_rungs() {
 
 #[test]
 fn sw_a_thousand_receivers_get_every_update() {
+    let _processors = processors();
     require(scenario::a_thousand_receivers_get_every_update(None));
 }
 
@@ -256,16 +266,19 @@ fn sh_a_killed_shard_is_replaced() {
 
 #[test]
 fn sw2_receivers_come_and_go() {
+    let _processors = processors();
     require(scenario::receivers_come_and_go(None));
 }
 
 #[test]
 fn sw3_half_of_the_members_lose_multicast() {
+    let _processors = processors();
     require(scenario::half_of_the_members_lose_multicast(None));
 }
 
 #[test]
 fn sw4_an_overloaded_source_blames_no_member() {
+    let _processors = processors();
     require(scenario::an_overloaded_source_blames_no_member(None));
 }
 
