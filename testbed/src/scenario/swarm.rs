@@ -14,8 +14,8 @@ use crate::status::ViaCounts;
 
 /// Number of receivers.
 const RECEIVERS: u64 = 1_000;
-/// Updates a second: half of what the programs of an optimised build carry with ease, because
-/// those of the tests compute several times as long.
+/// Updates a second: at 10, a slow machine with unoptimised programs is too late for
+/// acknowledgements, and this is no measurement of its speed.
 const RATE: f64 = 5.0;
 /// Updates of the measurement that every receiver gets, at least: for a busy machine.
 const UPDATES: u64 = 20;
