@@ -111,8 +111,14 @@ impl Kernel {
 
     /// Adds each term to `sum`, as far as it reaches.
     pub(crate) fn multiply_add(self, sum: &mut [Block], terms: &[Term<'_>]) {
+        // Two look-ups for 16 bytes cost more than their sum.
+        let is_sum = terms.iter().all(|(factor, _)| *factor == 1);
         match self.0 {
             Instructions::Portable => multiply_add_portable(sum, terms),
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Ssse3 if is_sum => multiply_add_portable(sum, terms),
+            #[cfg(target_arch = "aarch64")]
+            Instructions::Neon if is_sum => multiply_add_portable(sum, terms),
             // SAFETY: `available` made this value where it detected the instructions.
             #[cfg(target_arch = "x86_64")]
             Instructions::Ssse3 => unsafe { multiply_add_ssse3(sum, terms) },

@@ -1,6 +1,7 @@
 //! Frames on the flow (protocol.md section 6): the encodings of RFC 9000 section 19, and extensions
 //! as `type | length | body` that are skipped when unknown.
 
+use crate::FlowId;
 use crate::authentication::SIGNATURE_LEN;
 use crate::wire::{BufMutExt, Reader, VARINT_MAX, WireError, varint_len};
 
@@ -23,6 +24,8 @@ pub(crate) const STREAM_SIGNATURE: u64 = 0x40;
 pub(crate) const REPAIR: u64 = 0x41;
 /// Bytes of a REPAIR frame before the repair symbol, at most.
 pub(crate) const REPAIR_HEADER: usize = 2 + 2;
+/// Bytes of a DATAGRAM with a repair symbol, for a connection, before the symbol.
+const APART_HEADER: usize = 2 + FlowId::LEN;
 
 /// The stream that carries the update `seq` (protocol.md section 7): a server-initiated
 /// unidirectional stream.
@@ -282,6 +285,29 @@ pub(crate) fn put_repair(
     let len = (out.len() - body) as u16 | 0x4000;
     out[body - 2..body].copy_from_slice(&len.to_be_bytes());
     true
+}
+
+/// Reads the payload of a DATAGRAM of a connection that is a repair symbol of a flow (protocol.md
+/// section 6.7); `None` if it is of another type, or ends too early.
+#[must_use]
+pub fn read_apart_symbol(bytes: &[u8]) -> Option<(FlowId, &[u8])> {
+    let mut r = Reader::new("REPAIR", bytes);
+    let is_symbol = r.varint() == Ok(REPAIR);
+    let flow = r.array().ok().filter(|_| is_symbol)?;
+    Some((FlowId(flow), r.rest()))
+}
+
+/// Returns the payload of a DATAGRAM with the repair symbol of a flow that `write` appends, of at
+/// most `len` bytes; `None` if it appends none.
+pub fn apart_symbol(
+    flow: FlowId,
+    len: usize,
+    write: impl FnOnce(&mut Vec<u8>) -> bool,
+) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(APART_HEADER + len);
+    out.put_varint(REPAIR);
+    out.extend_from_slice(&flow.0);
+    write(&mut out).then_some(out)
 }
 
 /// Whether a STREAM frame with `data` from `offset` on would have the whole header of a signed

@@ -10,7 +10,7 @@ use flexicast::control::{
     Announce, Control, Expired, Key, RungNotice, SOURCE_ANSWERS_NEED, SOURCE_KEEPS_TIME, Welcome,
     WelcomeChannel,
 };
-use flexicast::frame::{put_datagram, put_ping, put_reset, put_stream};
+use flexicast::frame::{apart_symbol, put_datagram, put_ping, put_reset, put_stream};
 use flexicast::message::Fragment;
 use flexicast::receiver::ChannelStats;
 use flexicast::unicast::{RangeHeader, put_catch_up, put_catch_up_item};
@@ -237,6 +237,14 @@ fn take(m: &mut Model, step: Step) {
         Step::RawStream(number, bytes, fin) => {
             m.lied.fill(true);
             m.stream(u64::from(number % 4) * 4 + 3, bytes, fin);
+            let flow = FLOWS[usize::from(number) % FLOWS.len()];
+            let symbol = apart_symbol(flow, bytes.len(), |out| {
+                out.extend_from_slice(bytes);
+                true
+            });
+            if let Some(symbol) = symbol {
+                m.receiver.on_datagram(&symbol, m.now);
+            }
         }
         Step::Welcome { head, first, other } => {
             let welcome = (0..NAMES.len()).map(|c| WelcomeChannel {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use flexicast::authentication::PacketAuthentication;
-use flexicast::fec::{FecConfig, FecPolicy, FecScheme};
+use flexicast::fec::{FecConfig, FecPolicy, FecScheme, SymbolPath};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -218,6 +218,7 @@ fn erasure(seed: u64, channels: &mut [ChannelPlan]) {
         channel.fec = Some(FecConfig {
             policy: policies[rng.random_range(0..4)],
             scheme: FecScheme::ALL[rng.random_range(0..3)],
+            path: [SymbolPath::Flow, SymbolPath::Unicast][usize::from(rng.random_bool(0.25))],
         });
     }
 }

@@ -245,6 +245,7 @@ export const FECS: readonly { type: string; label: string }[] = [
   { type: "tail", label: "tail: one behind each burst" },
   { type: "reactive", label: "reactive: as many as the receiver needs that lost most" },
   { type: "proactive:1/20", label: "proactive: one behind each 20 packets" },
+  { type: "tail,unicast", label: "tail, on each receiver's own connection" },
   { type: "off", label: "off: none" },
 ];
 

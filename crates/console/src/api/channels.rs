@@ -56,10 +56,10 @@ pub struct Channel {
     #[schema(pattern = "^(none|signature|tags|auto|stream)$")]
     pub packet_authentication: String,
     /// Erasure coding of its flow: `off`, or a policy, `adaptive`, `tail`, `reactive` or
-    /// `proactive:SYMBOLS/PACKETS`, by the code RLC or with `,reed-solomon` or `,xor`.
-    #[schema(
-        pattern = "^(off|(adaptive|tail|reactive|proactive:[0-9/]+)(,(rlc|reed-solomon|xor))?)$"
-    )]
+    /// `proactive:SYMBOLS/PACKETS`, by the code RLC or with `,reed-solomon` or `,xor`, and on the
+    /// flow, or with `,unicast` at the end on each receiver's own connection.
+    #[schema(pattern = "^(off|(adaptive|tail|reactive|proactive:[0-9/]+)\
+                   (,(rlc|reed-solomon|xor))?(,unicast)?)$")]
     pub fec: String,
     /// Time in ms after which an update expires: it is neither sent nor delivered later; null
     /// for a log, whose updates all arrive.
@@ -194,9 +194,8 @@ pub struct NewChannel {
     pub packet_authentication: Option<String>,
     /// Erasure coding of its flow, as of a channel: when packets with repair symbols are sent, from
     /// which receivers rebuild lost packets; `adaptive` if left out.
-    #[schema(
-        pattern = "^(off|(adaptive|tail|reactive|proactive:[0-9/]+)(,(rlc|reed-solomon|xor))?)$"
-    )]
+    #[schema(pattern = "^(off|(adaptive|tail|reactive|proactive:[0-9/]+)\
+                   (,(rlc|reed-solomon|xor))?(,unicast)?)$")]
     pub fec: Option<String>,
     /// Time in ms after which an update expires: it is neither sent nor delivered later; left
     /// out for a log, whose updates all arrive.

@@ -141,7 +141,8 @@ pub struct FlowStatus {
     pub ecn_ce: u64,
     /// Erasure coding in text form; `None` if the flow sends no repair symbols.
     pub fec: Option<String>,
-    /// Repair symbols sent, each in a packet of its own, which is among the packets.
+    /// Repair symbols sent, each in a packet of its own, which is among the packets, or on the
+    /// members' connections, once for each.
     pub repair_symbols: u64,
     /// Lost packets that members rebuilt from repair symbols, counted for each member: each of them
     /// saved a repair.

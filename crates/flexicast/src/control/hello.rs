@@ -32,6 +32,8 @@ pub const CAPABILITY_DEADLINES: u64 = 0x0a;
 pub const CAPABILITY_MESSAGES: u64 = 0x0b;
 /// The receiver merges the packets of two legs of a flow: it knows FC_LEGS.
 pub const CAPABILITY_HITLESS: u64 = 0x0c;
+/// The receiver rebuilds packets also from repair symbols that come on its connection.
+pub const CAPABILITY_APART_SYMBOLS: u64 = 0x0d;
 
 /// Bytes of an enrolment before its token: the receiver's credential and its instance.
 const ENROL_HEAD: usize = 32 + 8;

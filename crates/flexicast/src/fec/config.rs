@@ -27,16 +27,28 @@ pub enum FecPolicy {
     Reactive,
 }
 
+/// Path of a flow's repair symbols.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum SymbolPath {
+    /// The flow: one packet for all members.
+    #[default]
+    Flow,
+    /// The unicast path of each member: a burst of losses on the flow does not reach them.
+    Unicast,
+}
+
 /// Erasure coding of a flow.
 ///
-/// The text form is that of [`FecPolicy`], and then the scheme, if it is not RLC: `adaptive`,
-/// `tail,xor`, `proactive:2/20,reed-solomon`.
+/// The text form is that of [`FecPolicy`], then the scheme, if it is not RLC, and then `unicast`
+/// for symbols by that path: `adaptive`, `tail,xor`, `proactive:2/20,reed-solomon,unicast`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FecConfig {
     /// When repair symbols are sent.
     pub policy: FecPolicy,
     /// Code of the repair symbols.
     pub scheme: Scheme,
+    /// Path of the repair symbols.
+    pub path: SymbolPath,
 }
 
 impl FecConfig {
@@ -64,6 +76,7 @@ impl Default for FecConfig {
         FecConfig {
             policy: FecPolicy::default(),
             scheme: Scheme::Rlc,
+            path: SymbolPath::default(),
         }
     }
 }
@@ -78,7 +91,7 @@ pub enum FecError {
     #[error("FEC ratio {0:?}: expected SYMBOLS/PACKETS, up to {DEFAULT_SPAN}, no more symbols")]
     Ratio(String),
     /// Unknown code.
-    #[error("FEC code {0:?}: expected rlc, reed-solomon or xor")]
+    #[error("FEC code {0:?}: expected rlc, reed-solomon or xor, then unicast or nothing")]
     Scheme(String),
 }
 
@@ -123,9 +136,13 @@ impl fmt::Display for FecConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.policy)?;
         match self.scheme {
-            Scheme::Rlc => Ok(()),
-            Scheme::ReedSolomon => f.write_str(",reed-solomon"),
-            Scheme::Xor => f.write_str(",xor"),
+            Scheme::Rlc => {}
+            Scheme::ReedSolomon => f.write_str(",reed-solomon")?,
+            Scheme::Xor => f.write_str(",xor")?,
+        }
+        match self.path {
+            SymbolPath::Flow => Ok(()),
+            SymbolPath::Unicast => f.write_str(",unicast"),
         }
     }
 }
@@ -134,6 +151,10 @@ impl FromStr for FecConfig {
     type Err = FecError;
 
     fn from_str(text: &str) -> Result<Self, FecError> {
+        let (text, path) = match text.strip_suffix(",unicast") {
+            Some(rest) => (rest, SymbolPath::Unicast),
+            None => (text, SymbolPath::Flow),
+        };
         let (policy, scheme) = text.split_once(',').unwrap_or((text, "rlc"));
         let scheme = match scheme {
             "rlc" => Scheme::Rlc,
@@ -144,6 +165,7 @@ impl FromStr for FecConfig {
         Ok(FecConfig {
             policy: policy.parse()?,
             scheme,
+            path,
         })
     }
 }
@@ -160,6 +182,8 @@ mod tests {
             "reactive",
             "proactive:2/20,reed-solomon",
             "proactive:1/64",
+            "adaptive,unicast",
+            "tail,xor,unicast",
         ];
         for text in texts {
             let config: FecConfig = text.parse().unwrap();
@@ -178,6 +202,8 @@ mod tests {
             ("proactive:1/65", "FEC ratio"),
             ("proactive:1", "FEC ratio"),
             ("tail,ldpc", "FEC code"),
+            ("tail,unicast,xor", "FEC code"),
+            ("unicast", "FEC policy"),
         ];
         for (text, error) in refused {
             let refused = text.parse::<FecConfig>().unwrap_err().to_string();

@@ -5,7 +5,7 @@ mod config;
 mod demand;
 mod scheduler;
 
-pub use config::{FecConfig, FecError, FecParameters, FecPolicy};
+pub use config::{FecConfig, FecError, FecParameters, FecPolicy, SymbolPath};
 pub(crate) use demand::MemberLoss;
 pub use erasure::Scheme as FecScheme;
 pub(crate) use scheduler::{Expected, RESERVE, Scheduler};

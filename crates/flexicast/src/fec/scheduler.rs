@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use erasure::{Encoder, MAX_SPAN, MAX_UNKNOWNS, Scheme, Window};
 
-use super::config::{FecConfig, FecPolicy, SPAN};
+use super::config::{FecConfig, FecPolicy, SPAN, SymbolPath};
 use super::demand::Demand;
+use crate::FlowId;
 use crate::flow::MemberId;
 use crate::frame;
 use crate::protect::BLOCK_LEN;
@@ -14,6 +15,9 @@ use crate::protect::BLOCK_LEN;
 /// Bytes by which the frames of a source packet end before those of a full packet, so that a REPAIR
 /// frame can carry its symbol.
 pub(crate) const RESERVE: usize = 2 * BLOCK_LEN;
+/// Bytes of a packet's frames at most whose repair symbol travels on the members' connections:
+/// those of a packet of the base size. A DATAGRAM of every connection takes their symbol.
+const MAX_APART: usize = 1_104;
 /// A burst is over when nothing was sent for so long.
 const TAIL: Duration = Duration::from_millis(2);
 /// Repair symbols that wait to be sent, at most: more unknowns than that no receiver solves.
@@ -97,6 +101,31 @@ impl Scheduler {
     /// Returns the losses of members, which are to be kept up to date.
     pub(crate) fn demand(&mut self) -> &mut Demand {
         &mut self.demand
+    }
+
+    /// Whether repair symbols travel on the members' connections.
+    pub(crate) fn is_apart(&self) -> bool {
+        self.config.path == SymbolPath::Unicast
+    }
+
+    /// Returns the bytes of a packet's frames at most, of those for which there is `room`, that a
+    /// repair symbol can carry.
+    pub(crate) fn frames_room(&self, room: usize) -> usize {
+        let room = room.saturating_sub(RESERVE);
+        if self.is_apart() {
+            room.min(MAX_APART)
+        } else {
+            room
+        }
+    }
+
+    /// Whether a member with this share of lost packets gets the next symbol on its connection.
+    pub(crate) fn serves(&self, member: MemberId, lost: f64) -> bool {
+        match self.config.policy {
+            FecPolicy::Adaptive => lost > 0.0,
+            FecPolicy::Reactive => self.targets.contains_key(&member),
+            FecPolicy::Tail | FecPolicy::Proactive { .. } => true,
+        }
     }
 
     fn is_adaptive(&self) -> bool {
@@ -236,6 +265,34 @@ impl Scheduler {
     /// Appends a REPAIR frame, if there is one to be sent and `out` takes it until it is `limit`
     /// bytes long; returns whether it did.
     pub(crate) fn put_repair(&mut self, out: &mut Vec<u8>, limit: usize) -> bool {
+        self.make(|encoder, len| {
+            let mut window = None;
+            frame::put_repair(out, limit, len, |out| {
+                window = encoder.repair(out);
+                window.is_some()
+            });
+            window
+        })
+    }
+
+    /// Returns a DATAGRAM with a repair symbol for the members' connections, if there is one to be
+    /// sent.
+    pub(crate) fn apart_symbol(&mut self, flow: FlowId) -> Option<Vec<u8>> {
+        let mut datagram = None;
+        self.make(|encoder, len| {
+            let mut window = None;
+            datagram = frame::apart_symbol(flow, len, |out| {
+                window = encoder.repair(out);
+                window.is_some()
+            });
+            window
+        });
+        datagram
+    }
+
+    /// Has `put` append a repair symbol of at most so many bytes, if there is one to be sent.
+    /// Returns whether it did.
+    fn make(&mut self, put: impl FnOnce(&mut Encoder, usize) -> Option<Window>) -> bool {
         if !self.is_pending()
             && let FecPolicy::Proactive { symbols, packets } = self.config.policy
         {
@@ -245,14 +302,8 @@ impl Scheduler {
         (self.unprotected, self.unprotected_at) = (0, None);
         let encoder = &mut self.encoder;
         let len = encoder.repair_len().map(|len| len - (MAX_SPAN - SPAN) / 8);
-        let mut appended = None;
-        let put = len.is_some_and(|len| {
-            frame::put_repair(out, limit, len, |out| {
-                appended = encoder.repair(out);
-                appended.is_some()
-            })
-        });
-        self.appended = appended;
+        self.appended = len.and_then(|len| put(encoder, len));
+        let put = self.appended.is_some();
         self.pending = if put {
             self.pending.saturating_sub(1)
         } else {
@@ -265,7 +316,8 @@ impl Scheduler {
         put
     }
 
-    /// Notes the packet with the REPAIR frame that was appended last.
+    /// Notes the packet with the repair symbol that was made last, or the next one, where that
+    /// travels apart.
     pub(crate) fn on_sent(&mut self, pn: u64) {
         self.sent += 1;
         if self.newest.len() == REMEMBERED {
@@ -508,6 +560,7 @@ mod tests {
             let config = FecConfig {
                 policy: FecPolicy::Tail,
                 scheme,
+                ..FecConfig::default()
             };
             let mut tail = Scheduler::new(config, HOLD);
             losses(&mut tail, 1, 0.0, start);

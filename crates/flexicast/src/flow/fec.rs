@@ -5,7 +5,7 @@ use std::time::Instant;
 use erasure::MAX_PACKET;
 
 use super::queue::QueuedDatagram;
-use super::sender::{FlowSender, MemberId};
+use super::sender::{FlowEvent, FlowSender, MemberId};
 use crate::Rung;
 use crate::fec::{MemberLoss, RESERVE};
 use crate::frame;
@@ -55,7 +55,7 @@ impl FlowSender {
             fec.demand().update(losses, now);
         }
         // Packets of a network with tiny ones have no room, and jumbo frames fit no symbol.
-        let room = limit.saturating_sub(HEADER_LEN + RESERVE);
+        let room = fec.frames_room(limit.saturating_sub(HEADER_LEN));
         let is_possible = (RESERVE..=MAX_PACKET).contains(&room);
         if !is_possible || !fec.is_on(now) {
             fec.stop();
@@ -64,7 +64,30 @@ impl FlowSender {
         // A message is not split, and may take all of a packet.
         let is_fit = |front: &QueuedDatagram| frame::datagram_len(front.data.len()) <= room;
         let fits = self.queue.datagrams.front().is_none_or(is_fit);
-        fits.then_some(RESERVE)
+        fits.then(|| limit - HEADER_LEN - room)
+    }
+
+    /// Has the symbols that are due sent on the connections of members, where they travel there.
+    pub(super) fn send_symbols_apart(&mut self, now: Instant) {
+        let (is_idle, next_pn) = (self.is_idle(), self.next_pn());
+        let Some(fec) = self.fec.as_mut().filter(|fec| fec.is_apart()) else {
+            return;
+        };
+        while fec.is_due(is_idle, now)
+            && let Some(symbol) = fec.apart_symbol(self.config.flow)
+        {
+            let served = self.members.iter().filter(|(id, member)| {
+                member.rebuilds && fec.serves(**id, self.pacer.estimated_loss(**id))
+            });
+            let members: Vec<_> = served.map(|(id, _)| *id).collect();
+            // Who acknowledges the next packet had time for the symbol, too.
+            fec.on_sent(next_pn);
+            self.stats.repair_symbols += members.len() as u64;
+            self.events.push_back(FlowEvent::Symbol {
+                members,
+                symbol: symbol.into(),
+            });
+        }
     }
 
     /// Fills a packet, whose frames end at `limit` at most, with a repair symbol that is due.
@@ -76,7 +99,7 @@ impl FlowSender {
         now: Instant,
     ) -> bool {
         let is_idle = self.is_idle();
-        let fec = self.fec.as_mut();
+        let fec = self.fec.as_mut().filter(|fec| !fec.is_apart());
         fec.is_some_and(|fec| fec.is_due(is_idle, now) && fec.put_repair(out, limit))
     }
 

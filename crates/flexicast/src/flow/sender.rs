@@ -102,6 +102,13 @@ pub enum FlowEvent {
         /// Missing bytes.
         ranges: Vec<StreamRange>,
     },
+    /// A repair symbol: send it on the connections of these members.
+    Symbol {
+        /// Members that are to get it.
+        members: Vec<MemberId>,
+        /// Payload of a DATAGRAM.
+        symbol: Bytes,
+    },
     /// The member is off the flow.
     FellBack {
         /// The member.
@@ -145,7 +152,8 @@ pub struct FlowStats {
     pub tag_packets: u64,
     /// Packets that were signed, among the packets.
     pub signed: u64,
-    /// Repair symbols sent, each in a packet of its own, which is among the packets.
+    /// Repair symbols sent: each in a packet of its own, which is among the packets, or on the
+    /// connections of members, counted for each.
     pub repair_symbols: u64,
     /// Lost packets that members rebuilt from repair symbols, counted for each member: each of them
     /// saved a repair.

@@ -102,6 +102,7 @@ impl FlowSender {
             self.pacer.on_app_limited(now);
         }
         self.postpone_probe(now);
+        self.send_symbols_apart(now);
         if !self.wants_to_send(now) || self.pacer.ready_at(now) > now {
             return false;
         }

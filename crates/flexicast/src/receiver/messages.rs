@@ -9,6 +9,7 @@ use signing::Forgery;
 
 use super::{Channel, Receiver, ReceiverEvent};
 use crate::deadline::{deadline_of, is_past};
+use crate::frame;
 use crate::message::Fragment;
 use crate::range::RangeSet;
 
@@ -272,6 +273,10 @@ impl Receiver {
     /// Takes the payload of a DATAGRAM frame of the connection. What is no fragment of a message of
     /// a channel here is ignored.
     pub fn on_datagram(&mut self, bytes: &[u8], now: Instant) {
+        if let Some((flow, symbol)) = frame::read_apart_symbol(bytes) {
+            self.drive(flow, |flow| flow.rebuild_apart(symbol, now));
+            return;
+        }
         let Ok(Some(fragment)) = Fragment::decode(bytes) else {
             return;
         };

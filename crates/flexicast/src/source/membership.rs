@@ -1,6 +1,7 @@
 //! Membership of flows: promotion on proof, fall-back, back-off, replication (protocol.md section
 //! 8).
 
+use std::slice;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -11,7 +12,10 @@ use super::scope::ChannelScope;
 use super::timer::ReceiverTimer;
 use super::types::{LIVE_WITHIN, SessionId, SourceEvent};
 use crate::ack::PathAck;
-use crate::control::{Action, Anchor, CAPABILITY_FEC, CAPABILITY_HITLESS, Control, State};
+use crate::control::{
+    Action, Anchor, CAPABILITY_APART_SYMBOLS, CAPABILITY_FEC, CAPABILITY_HITLESS, Control, State,
+};
+use crate::fec::{FecConfig, SymbolPath};
 use crate::flow::ledger::StreamRange;
 use crate::flow::{BreakerState, Departure, FlowEvent, FlowSender};
 use crate::{Cause, PathId, Rung};
@@ -263,7 +267,12 @@ impl ChannelScope<'_> {
             return;
         };
         let (rtt, held) = (session.rtt, session.is_held());
-        let rebuilds = session.can(CAPABILITY_FEC);
+        let is_apart = |fec: FecConfig| fec.path == SymbolPath::Unicast;
+        let takes_symbols = match flow.config().fec.is_some_and(is_apart) {
+            true => CAPABILITY_APART_SYMBOLS,
+            false => CAPABILITY_FEC,
+        };
+        let rebuilds = session.can(takes_symbols);
         let merges = session.can(CAPABILITY_HITLESS);
         let Some(subscription) = session.subscription(self.index) else {
             return;
@@ -394,6 +403,14 @@ impl ChannelScope<'_> {
                         && let Some(departure) = flow.and_then(|f| f.dismiss(member))
                     {
                         self.end_membership(member, Cause::TooSlow, departure, now);
+                    }
+                }
+                FlowEvent::Symbol { members, symbol } => {
+                    for id in members {
+                        if let Some(session) = self.sessions.get_mut(id) {
+                            session.datagrams.push(slice::from_ref(&symbol), None);
+                            self.out.mark_dirty(id);
+                        }
                     }
                 }
                 FlowEvent::Wanted { packet, ranges } => self.send_again(packet, &ranges, now),

@@ -58,8 +58,8 @@ pub(super) struct Datagrams {
 }
 
 impl Datagrams {
-    /// Adds all fragments of a message. Returns whether there was room.
-    fn push(&mut self, fragments: &[Bytes], until: Option<Instant>) -> bool {
+    /// Adds all fragments of a message, or a repair symbol. Returns whether there was room.
+    pub(super) fn push(&mut self, fragments: &[Bytes], until: Option<Instant>) -> bool {
         let bytes: usize = fragments.iter().map(Bytes::len).sum();
         let has_room = self.bytes + bytes <= MAX_WAITING;
         if has_room {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use flexicast::authentication::{AuthenticationConfig, PacketAuthentication};
-use flexicast::control::Control;
-use flexicast::fec::{FecConfig, FecPolicy, FecScheme};
+use flexicast::control::{CAPABILITY_APART_SYMBOLS, Control};
+use flexicast::fec::{FecConfig, FecPolicy, FecScheme, SymbolPath};
 use flexicast::flow::{FlowConfig, FlowStats};
 use flexicast::forgery::{FORGERIES, Knowledge};
 use flexicast::frame::{Frame, Frames};
@@ -87,6 +87,7 @@ fn lost_packets_are_rebuilt_by_each_scheme_and_policy() {
             let fec = FecConfig {
                 policy: kind,
                 scheme,
+                ..FecConfig::default()
             };
             let mut repairs = [0; 2];
             for (with, repairs) in [false, true].into_iter().zip(&mut repairs) {
@@ -143,6 +144,107 @@ fn a_symbol_behind_a_burst_saves_the_round_trip() {
     }
     println!("97th percentile {delays:?}");
     assert!(delays[1] * 10 <= delays[0] * 3, "{delays:?}");
+}
+
+/// A burst of losses takes the symbols on the flow with the packets, and none that travel on the
+/// members' connections.
+#[test]
+fn symbols_on_connections_outlive_a_burst_of_losses() {
+    let fec = |path| FecConfig {
+        path,
+        ..policy(FecPolicy::Proactive {
+            symbols: 2,
+            packets: 10,
+        })
+    };
+    let mut waits = [Duration::ZERO; 2];
+    for (path, wait) in [SymbolPath::Flow, SymbolPath::Unicast]
+        .into_iter()
+        .zip(&mut waits)
+    {
+        let mut flow = config(21, fec(path));
+        flow.control.max_loss = 1.0;
+        let mut lab = Lab::with_config(21, 2, flow);
+        lab.delay = 5 * MS;
+        let mut lab = joined(lab);
+        let symbols = flow_stats(&lab).repair_symbols;
+        // The last two packets of each burst, and the symbols behind them, which are longer still.
+        lab.drops = Some(|node, packet| node == 0 && packet.len() > LEN);
+        for _ in 0..20 {
+            (0..8).for_each(|_| lab.publish(LEN - 100));
+            (0..2).for_each(|_| lab.publish(LEN));
+            lab.run(300 * MS);
+        }
+        lab.drops = None;
+        lab.run(2000 * MS);
+        lab.assert_complete(1);
+        let counters = lab.source.counters();
+        assert_eq!(counters.fall_backs, 0, "{path:?}");
+        assert!(flow_stats(&lab).repair_symbols > symbols, "{path:?}");
+        assert_eq!(
+            rebuilt(&lab, 0) >= 20,
+            path == SymbolPath::Unicast,
+            "{path:?}"
+        );
+        assert_eq!(
+            counters.repairs == 0,
+            path == SymbolPath::Unicast,
+            "{path:?}"
+        );
+        let late = lab.nodes[0].got.iter();
+        let late = late.map(|(seq, _, at)| *at - lab.published[*seq as usize - 1] - 5 * MS);
+        *wait = late.max().unwrap_or_default();
+    }
+    println!("longest delays {waits:?}");
+    assert!(waits[1] * 2 < waits[0], "{waits:?}");
+}
+
+/// Each policy works on connections as it does on the flow; none of its symbols takes of the flow.
+#[test]
+fn each_policy_sends_symbols_on_connections() {
+    for kind in [FecPolicy::Adaptive, FecPolicy::Reactive, FecPolicy::Tail] {
+        let fec = FecConfig {
+            path: SymbolPath::Unicast,
+            ..policy(kind)
+        };
+        let mut lab = lab(22, 6, fec);
+        // Receivers that lose nothing get none of them with the adaptive policy.
+        (0..3).for_each(|i| lab.nodes[i].loss = 3);
+        publish_bursts(&mut lab, 300, 5, 30 * MS);
+        (0..3).for_each(|i| lab.nodes[i].loss = 0);
+        lab.run(2000 * MS);
+        lab.assert_complete(1);
+        let (counters, stats) = (lab.source.counters(), flow_stats(&lab));
+        assert_eq!(counters.fall_backs, 0, "{kind}");
+        let rebuilt: Vec<_> = (0..6).map(|i| rebuilt(&lab, i)).collect();
+        println!(
+            "{kind}: {rebuilt:?}, {} repairs, {stats:?}",
+            counters.repairs
+        );
+        let all: u64 = rebuilt.iter().sum();
+        assert!(rebuilt[..3].iter().all(|n| *n > 10), "{kind}: {rebuilt:?}");
+        assert!(counters.repairs * 2 < all, "{kind}: {all} {counters:?}");
+        assert!(stats.repair_symbols > 0, "{kind}");
+    }
+}
+
+/// Receivers that know repair symbols on the flow alone get none of the others, and are repaired.
+#[test]
+fn receivers_that_know_symbols_on_the_flow_alone_are_repaired() {
+    let fec = FecConfig {
+        path: SymbolPath::Unicast,
+        ..policy(FecPolicy::Tail)
+    };
+    let mut lab = Lab::with_config(23, 2, config(23, fec));
+    lab.hides = vec![CAPABILITY_APART_SYMBOLS];
+    let mut lab = joined(lab);
+    lab.nodes.iter_mut().for_each(|node| node.loss = 5);
+    publish_bursts(&mut lab, 100, 5, 30 * MS);
+    lab.nodes.iter_mut().for_each(|node| node.loss = 0);
+    lab.run(2000 * MS);
+    lab.assert_complete(1);
+    assert_eq!((all_rebuilt(&lab), flow_stats(&lab).repair_symbols), (0, 0));
+    assert!(lab.source.counters().repairs > 10);
 }
 
 /// Rate control sees what was lost on the way, whether it was rebuilt or not (RFC 9265).

@@ -785,6 +785,18 @@ const CHECKS: &[(&str, Check)] = &[
         let frame = Frames::new(&bytes).next().unwrap().unwrap();
         assert_eq!(frame, Frame::Repair { symbol: &symbol });
     }),
+    ("datagram-repair", |v| {
+        let symbol = named("repair-rlc");
+        let written = frame::apart_symbol(FLOW, symbol.len(), |out| {
+            out.extend_from_slice(&symbol);
+            true
+        });
+        assert_eq!(written, Some(v.hex()));
+        assert_eq!(
+            frame::read_apart_symbol(&v.hex()),
+            Some((FLOW, &symbol[..]))
+        );
+    }),
     ("frame-ping", |v| {
         let mut out = Vec::new();
         frame::put_ping(&mut out);

@@ -5,13 +5,15 @@ use std::str::FromStr;
 use thiserror::Error;
 
 const OFF: &str = "off";
+/// End of the text of repair symbols on the receivers' own connections.
+const UNICAST: &str = ",unicast";
 
 /// Most packets of a ratio, as the transport has it.
 const MAX_PACKETS: u8 = 64;
 
-/// Erasure coding of a channel's flow: `off`, or a policy and a code in the text form of the
-/// transport (protocol.md section 5.6), such as `adaptive`, `tail,xor` or
-/// `proactive:2/20,reed-solomon`. Equal settings have the same text.
+/// Erasure coding of a channel's flow: `off`, or a policy, a code and a path in the text form of
+/// the transport (protocol.md section 5.6), such as `adaptive`, `tail,xor` or
+/// `proactive:2/20,reed-solomon,unicast`. Equal settings have the same text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FecSetting(String);
 
@@ -19,7 +21,7 @@ pub struct FecSetting(String);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error(
     "is none of off, adaptive, tail, reactive and proactive:SYMBOLS/PACKETS (at most {MAX_PACKETS} \
-     packets), nor one of the last four with ,rlc or ,reed-solomon or ,xor"
+     packets), nor one of the last four with ,rlc or ,reed-solomon or ,xor, and with ,unicast last"
 )]
 pub struct FecSettingError;
 
@@ -49,13 +51,17 @@ impl FromStr for FecSetting {
         if text == OFF {
             return Ok(Self(text.to_owned()));
         }
-        let (policy, code) = text.split_once(',').unwrap_or((text, "rlc"));
+        let (coding, path) = match text.strip_suffix(UNICAST) {
+            Some(coding) => (coding, UNICAST),
+            None => (text, ""),
+        };
+        let (policy, code) = coding.split_once(',').unwrap_or((coding, "rlc"));
         let is_policy = match policy.strip_prefix("proactive:") {
             Some(ratio) => is_ratio(ratio),
             None => matches!(policy, "adaptive" | "tail" | "reactive"),
         };
         match code {
-            "rlc" if is_policy => Ok(Self(policy.to_owned())),
+            "rlc" if is_policy => Ok(Self(format!("{policy}{path}"))),
             "reed-solomon" | "xor" if is_policy => Ok(Self(text.to_owned())),
             _ => Err(FecSettingError),
         }
@@ -88,9 +94,12 @@ mod tests {
             "adaptive",
             "tail,xor",
             "proactive:64/64,reed-solomon",
+            "adaptive,unicast",
+            "tail,xor,unicast",
         ] {
             assert_eq!(text(same), same);
         }
+        assert_eq!(text("tail,rlc,unicast"), "tail,unicast");
         assert_eq!(text(" reactive,rlc"), "reactive");
         assert_eq!(text("adaptive,rlc"), FecSetting::default().as_str());
         assert_eq!(text("off").parse::<FecSetting>().unwrap().coding(), None);
@@ -103,6 +112,10 @@ mod tests {
             "",
             "on",
             "off,xor",
+            "off,unicast",
+            "unicast",
+            "tail,unicast,xor",
+            "tail,unicast,unicast",
             "tail,",
             "tail,ldpc",
             "tail,xor,rlc",

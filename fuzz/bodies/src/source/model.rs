@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use flexicast::ack::PathAck;
 use flexicast::control::{Action, Control, ControlReader, Endpoint};
-use flexicast::fec::{FecConfig, FecPolicy};
+use flexicast::fec::{FecConfig, FecPolicy, SymbolPath};
 use flexicast::feedback::FeedbackSealer;
 use flexicast::flow::FlowConfig;
 use flexicast::protect::{Algorithm, FlowSecret};
@@ -110,6 +110,9 @@ impl Model {
                 && let Some(fec) = &mut flow.fec
             {
                 fec.policy = FecPolicy::Reactive;
+                if is(1) {
+                    fec.path = SymbolPath::Unicast;
+                }
             }
             ChannelConfig {
                 name: NAMES[c].into(),

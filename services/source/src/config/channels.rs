@@ -80,7 +80,8 @@ pub struct ChannelArguments {
     pub packet_authentication: Option<AuthenticationType>,
     /// Send repair packets on the flow, from which receivers rebuild lost ones: adaptive, tail,
     /// reactive or proactive:SYMBOLS/PACKETS, each by the code rlc, or with ,reed-solomon or ,xor
-    /// behind it; or off [default: adaptive]
+    /// behind it, and on the flow, or with ,unicast at the end on each receiver's own connection;
+    /// or off [default: adaptive]
     #[arg(long, value_name = "FEC", value_parser = str::parse::<FecSetting>)]
     pub fec: Option<FecSetting>,
     /// Time after which an update expires: 500ms, 10s. It is neither sent nor delivered later

@@ -54,7 +54,7 @@ metrics! {
         ecn_ce: Counters = "flow_ecn_ce_packets",
             "Flow packets that receivers reported as marked by ECN, counted for each receiver";
         repair_symbols: Counters = "flow_repair_symbols",
-            "Repair symbols sent on the flow, from which receivers rebuild lost packets";
+            "Repair symbols sent, to rebuild lost packets from; on connections counted for each";
         rebuilt: Counters = "flow_rebuilt_packets",
             "Lost flow packets that receivers rebuilt, counted for each: repairs saved";
         outstanding: Gauges = "flow_outstanding_packets",

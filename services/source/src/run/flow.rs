@@ -172,8 +172,18 @@ mod tests {
         let ratios = numbers.map(|(symbols, packets)| format!("proactive:{symbols}/{packets}"));
         let words = ["adaptive", "tail", "reactive", "proactive", "on", ""];
         for policy in ratios.chain(words.map(str::to_owned)) {
-            for code in ["", ",rlc", ",reed-solomon", ",xor", ",ldpc", ","] {
-                let text = format!("{policy}{code}");
+            let codes = [
+                "",
+                ",rlc",
+                ",reed-solomon",
+                ",xor",
+                ",ldpc",
+                ",",
+                ",unicast",
+            ];
+            let paths = ["", ",unicast", ",flow"];
+            for (code, path) in codes.iter().flat_map(|c| paths.iter().map(move |p| (c, p))) {
+                let text = format!("{policy}{code}{path}");
                 let config: Option<FecConfig> = text.parse().ok();
                 let stored: Option<FecSetting> = text.parse().ok();
                 let of_stored = stored.as_ref().and_then(|stored| fec(stored).unwrap());

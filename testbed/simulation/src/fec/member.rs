@@ -10,7 +10,7 @@ use flexicast::flow::ledger::StreamRange;
 use flexicast::range::RangeSet;
 
 use super::report::FecReport;
-use super::{FecFailure, Packet, failed};
+use super::{FecFailure, Packet, Symbol, failed};
 use crate::link::Link;
 
 /// Lost packets of which nothing more can be reported.
@@ -41,6 +41,8 @@ pub(super) struct Member {
     pub(super) is_member: bool,
     pub(super) there: Link,
     pub(super) back: Link,
+    /// Path of its connection: its losses are of its own.
+    pub(super) apart: Link,
     pub(super) tracker: AckTracker,
     /// Tick for which its next acknowledgement is planned; 0 for none.
     pub(super) planned: u64,
@@ -58,6 +60,18 @@ pub(super) struct Member {
     hurt: BTreeSet<u64>,
 }
 
+/// Returns the packet with this number, if it is kept.
+fn find(packets: &VecDeque<Packet>, pn: u64) -> Option<&Packet> {
+    let first = packets.front().map_or(0, |packet| packet.pn);
+    let guess = pn
+        .checked_sub(first)
+        .and_then(|at| packets.get(at as usize));
+    guess.filter(|packet| packet.pn == pn).or_else(|| {
+        let at = packets.partition_point(|packet| packet.pn < pn);
+        packets.get(at).filter(|packet| packet.pn == pn)
+    })
+}
+
 fn meets(one: &StreamRange, other: &StreamRange) -> bool {
     let (a, b): (&Range<u64>, &Range<u64>) = (&one.range, &other.range);
     one.seq == other.seq && a.start < b.end && b.start < a.end
@@ -65,11 +79,12 @@ fn meets(one: &StreamRange, other: &StreamRange) -> bool {
 
 impl Member {
     /// A member that rebuilds packets of windows of this span, if it rebuilds any.
-    pub(super) fn new(span: Option<u8>, there: Link, back: Link) -> Self {
+    pub(super) fn new(span: Option<u8>, [there, back, apart]: [Link; 3]) -> Self {
         Member {
             is_member: true,
             there,
             back,
+            apart,
             tracker: AckTracker::new(),
             planned: 0,
             loses: None,
@@ -133,23 +148,13 @@ impl Member {
         &mut self,
         pn: u64,
         packets: &VecDeque<Packet>,
-        first: u64,
         now: Instant,
         hold: Duration,
     ) -> Result<Option<Vec<u64>>, FecFailure> {
-        let find = |pn: u64| {
-            let guess = pn
-                .checked_sub(first)
-                .and_then(|at| packets.get(at as usize));
-            guess.filter(|packet| packet.pn == pn).or_else(|| {
-                let at = packets.partition_point(|packet| packet.pn < pn);
-                packets.get(at).filter(|packet| packet.pn == pn)
-            })
-        };
         if self.tracker.is_duplicate(pn) || !self.is_member {
             return Ok(None);
         }
-        let packet = find(pn).ok_or_else(|| failed("a packet took too long"))?;
+        let packet = find(packets, pn).ok_or_else(|| failed("a packet took too long"))?;
         self.tracker.on_packet(pn, now, hold, true, true);
         let Some(decoder) = &mut self.decoder else {
             return Ok(Some(Vec::new()));
@@ -159,30 +164,62 @@ impl Member {
                 decoder.on_packet(pn, &packet.frames);
             }
             None => return Ok(Some(Vec::new())),
-            Some((window, symbol)) => {
-                if window.iter().all(|pn| self.tracker.is_duplicate(*pn)) {
-                    return Ok(Some(Vec::new()));
-                }
-                let fed = self.fed;
-                let new = window.iter().filter(|pn| **pn >= fed);
-                for packet in new.filter(|pn| self.tracker.is_duplicate(**pn)) {
-                    if let Some(packet) = find(*packet) {
-                        decoder.on_packet(packet.pn, &packet.frames);
-                    }
-                }
-                self.fed = window.last().map_or(fed, |last| fed.max(last + 1));
-                match decoder.on_repair(symbol) {
-                    Ok(_) | Err(RepairError::Unknowns) => {}
-                    Err(error) => return Err(failed(error)),
-                }
+            Some(symbol) => self.feed(symbol, packets)?,
+        }
+        self.take_rebuilt(packets, now, hold).map(Some)
+    }
+
+    /// Takes a repair symbol that came by another path than the flow. Returns the packets that are
+    /// rebuilt with it.
+    pub(super) fn take_symbol(
+        &mut self,
+        symbol: &Symbol,
+        packets: &VecDeque<Packet>,
+        now: Instant,
+        hold: Duration,
+    ) -> Result<Vec<u64>, FecFailure> {
+        if !self.is_member {
+            return Ok(Vec::new());
+        }
+        self.feed(symbol, packets)?;
+        self.take_rebuilt(packets, now, hold)
+    }
+
+    /// Gives the decoder a symbol, if packets of its window are missing, and those that are not.
+    fn feed(&mut self, symbol: &Symbol, packets: &VecDeque<Packet>) -> Result<(), FecFailure> {
+        let Some(decoder) = &mut self.decoder else {
+            return Ok(());
+        };
+        let window = &symbol.window;
+        if window.iter().all(|pn| self.tracker.is_duplicate(*pn)) {
+            return Ok(());
+        }
+        let fed = self.fed;
+        let new = window.iter().filter(|pn| **pn >= fed);
+        for pn in new.filter(|pn| self.tracker.is_duplicate(**pn)) {
+            if let Some(packet) = find(packets, *pn) {
+                decoder.on_packet(packet.pn, &packet.frames);
             }
         }
+        self.fed = window.last().map_or(fed, |last| fed.max(last + 1));
+        match decoder.on_repair(&symbol.bytes) {
+            Ok(_) | Err(RepairError::Unknowns) => Ok(()),
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    fn take_rebuilt(
+        &mut self,
+        packets: &VecDeque<Packet>,
+        now: Instant,
+        hold: Duration,
+    ) -> Result<Vec<u64>, FecFailure> {
         let mut rebuilt = Vec::new();
-        while let Some(event) = decoder.poll_event() {
+        while let Some(event) = self.decoder.as_mut().and_then(Decoder::poll_event) {
             let Event::Rebuilt { pn, packet } = event else {
                 return Err(failed("a rebuilt packet is none"));
             };
-            if find(pn).is_none_or(|sent| sent.frames != packet) {
+            if find(packets, pn).is_none_or(|sent| sent.frames != packet) {
                 return Err(failed("a rebuilt packet differs"));
             }
             if !self.tracker.is_duplicate(pn) {
@@ -190,7 +227,7 @@ impl Member {
                 rebuilt.push(pn);
             }
         }
-        Ok(Some(rebuilt))
+        Ok(rebuilt)
     }
 
     pub(super) fn note_rebuilt(&mut self, pn: u64) {

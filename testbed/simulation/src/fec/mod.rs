@@ -13,6 +13,7 @@ mod report;
 pub mod thesis;
 
 use std::collections::VecDeque;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -20,7 +21,7 @@ use flexicast::ack::PathAck;
 use flexicast::fec::FecConfig;
 use flexicast::flow::ledger::StreamRange;
 use flexicast::flow::{FlowConfig, FlowEvent, FlowSender, RateControl};
-use flexicast::frame::{Frame, Frames};
+use flexicast::frame::{Frame, Frames, read_apart_symbol};
 use flexicast::protect::{FlowSecret, PacketKey};
 use flexicast::{FlowId, PathId, Rung};
 use rand::rngs::SmallRng;
@@ -111,10 +112,28 @@ struct Packet {
     frames: Vec<u8>,
     /// Ranges of updates in it.
     pieces: Vec<StreamRange>,
-    /// Repair symbol in it, with the packets of its window.
-    symbol: Option<(Vec<u64>, Vec<u8>)>,
+    /// Repair symbol in it.
+    symbol: Option<Symbol>,
     /// Whether it repairs what was sent before.
     repairs: bool,
+}
+
+/// A repair symbol.
+#[derive(Debug)]
+struct Symbol {
+    /// Packets of its window.
+    window: Vec<u64>,
+    bytes: Vec<u8>,
+}
+
+impl Symbol {
+    fn parse(bytes: &[u8]) -> Result<Symbol, FecFailure> {
+        let (header, _) = erasure::RepairHeader::parse(bytes).map_err(failed)?;
+        Ok(Symbol {
+            window: header.window.packets().collect(),
+            bytes: bytes.to_vec(),
+        })
+    }
 }
 
 /// An update that was published.
@@ -163,6 +182,8 @@ struct Simulation {
     packets: VecDeque<Packet>,
     updates: Vec<Update>,
     arrivals: Agenda<(u32, u64)>,
+    /// Repair symbols on the members' connections.
+    apart: Agenda<(usize, Rc<Symbol>)>,
     acks_due: Agenda<usize>,
     acks: Agenda<(usize, PathAck)>,
     repairs: Agenda<(usize, StreamRange)>,
@@ -209,9 +230,9 @@ impl Simulation {
                 flow.set_rebuilding(id);
             }
             let span = fec.map(|fec| fec.parameters().span);
-            let there = Link::new(quality(delay, plan.jitter, plan.loss));
-            let back = Link::new(quality(delay, Duration::ZERO, plan.loss));
-            members.push(Member::new(span, there, back));
+            let link = |jitter| Link::new(quality(delay, jitter, plan.loss));
+            let links = [plan.jitter, Duration::ZERO, Duration::ZERO].map(link);
+            members.push(Member::new(span, links));
         }
         let ahead = (most + plan.jitter + ack_delay * 2).as_millis() as usize + 8;
         Ok(Simulation {
@@ -226,6 +247,7 @@ impl Simulation {
             packets: VecDeque::new(),
             updates: Vec::new(),
             arrivals: Agenda::new(ahead),
+            apart: Agenda::new(ahead),
             acks_due: Agenda::new(ahead),
             acks: Agenda::new(ahead),
             repairs: Agenda::new(ahead),
@@ -333,9 +355,7 @@ impl Simulation {
                         packet.pieces.push(StreamRange { seq, range });
                     }
                     Frame::Repair { symbol } => {
-                        let (header, _) = erasure::RepairHeader::parse(symbol).map_err(failed)?;
-                        let window = header.window.packets().collect();
-                        packet.symbol = Some((window, symbol.to_vec()));
+                        packet.symbol = Some(Symbol::parse(symbol)?);
                     }
                     _ => {}
                 }
@@ -396,18 +416,46 @@ impl Simulation {
         let now = self.now();
         let delay = self.flow.config().ack_delay;
         for (index, pn) in self.arrivals.take(self.tick) {
-            let first = self.packets.front().map_or(0, |packet| packet.pn);
             let index = index as usize;
             let hold = delay.mul_f64(self.rng.random_range(0.75..1.25));
             let member = &mut self.members[index];
-            let rebuilt = member.take_packet(pn, &self.packets, first, now, hold)?;
+            let rebuilt = member.take_packet(pn, &self.packets, now, hold)?;
             let Some(rebuilt) = rebuilt else { continue };
             self.take_pieces(index, pn);
-            for pn in rebuilt {
-                self.members[index].note_rebuilt(pn);
-                self.take_pieces(index, pn);
+            self.take_rebuilt(index, rebuilt);
+        }
+        for (index, symbol) in self.apart.take(self.tick) {
+            let hold = delay.mul_f64(self.rng.random_range(0.75..1.25));
+            let member = &mut self.members[index];
+            let rebuilt = member.take_symbol(&symbol, &self.packets, now, hold)?;
+            self.take_rebuilt(index, rebuilt);
+        }
+        Ok(())
+    }
+
+    fn take_rebuilt(&mut self, index: usize, rebuilt: Vec<u64>) {
+        for pn in rebuilt {
+            self.members[index].note_rebuilt(pn);
+            self.take_pieces(index, pn);
+        }
+        self.plan_ack(index);
+    }
+
+    /// Sends a repair symbol to members on their connections.
+    fn send_apart(&mut self, members: &[u64], datagram: &[u8]) -> Result<(), FecFailure> {
+        let symbol = read_apart_symbol(datagram).ok_or_else(|| failed("no repair symbol"))?;
+        let symbol = Rc::new(Symbol::parse(symbol.1)?);
+        self.report.symbols += members.len() as u64;
+        self.report.bytes += (members.len() * datagram.len()) as u64;
+        let now = self.now();
+        for index in members.iter().map(|id| *id as usize) {
+            let Some(member) = self.members.get_mut(index) else {
+                continue;
+            };
+            if let Some(at) = member.apart.arrivals(now, &mut self.rng)[0] {
+                let tick = self.tick_of(at);
+                self.apart.push(tick, (index, symbol.clone()));
             }
-            self.plan_ack(index);
         }
         Ok(())
     }
@@ -486,6 +534,7 @@ impl Simulation {
         while let Some(event) = self.flow.poll_event() {
             match event {
                 FlowEvent::Repair { member, range } => self.repair(member as usize, range),
+                FlowEvent::Symbol { members, symbol } => self.send_apart(&members, &symbol)?,
                 FlowEvent::Wanted { packet, ranges } => {
                     let update = |range: &StreamRange| {
                         let update = self.updates.get(range.seq as usize - 1)?;

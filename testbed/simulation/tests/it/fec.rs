@@ -89,7 +89,11 @@ fn every_kind_of_loss_is_rebuilt() {
     for policy in policies {
         for scheme in FecScheme::ALL {
             for (loss, shared_loss) in losses {
-                let fec = Some(FecConfig { policy, scheme });
+                let fec = Some(FecConfig {
+                    policy,
+                    scheme,
+                    ..FecConfig::default()
+                });
                 let (with, without) = repairs(&FecPlan {
                     fec,
                     loss,

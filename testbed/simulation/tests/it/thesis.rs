@@ -88,6 +88,21 @@ fn only_repairs_depend_on_the_delay() {
     assert!(near.iter().all(|waits| *waits < 1.0), "{near:?}");
 }
 
+/// Section 5.8: a burst does not reach the symbols on another path.
+#[test]
+fn symbols_by_another_path_outlive_bursts() {
+    let [mut same, mut apart] = [0.0; 2];
+    for (conditions, seed) in space(Model::TwoStates, 6, 1).into_iter().zip(1..) {
+        let received = |fec: &str| {
+            let course = play(conditions, sender(Some(fec), false), seed).unwrap();
+            course.outcome(WIDE).received
+        };
+        same += 1.0 - received(SOLOMON);
+        apart += 1.0 - received("proactive:10/20,reed-solomon,unicast");
+    }
+    assert!(same > 0.0 && apart < same, "{apart}, {same}");
+}
+
 /// Every policy gives every reader all of it; the costs differ.
 #[test]
 fn policies_complete_messages_and_files() {

@@ -95,6 +95,17 @@ pub(super) struct Arrival {
 }
 
 impl Arrival {
+    /// Arrival of what a member got on its connection.
+    pub(super) fn of_member(path: PathId, rung: Rung, now: Instant) -> Self {
+        Arrival {
+            path,
+            rung,
+            number: 0,
+            mark: Ecn::NotEct,
+            now,
+        }
+    }
+
     pub(super) fn leg(&self) -> Leg {
         Leg {
             rung: self.rung,

@@ -1,5 +1,7 @@
 //! Packets that a receiver rebuilds from repair symbols (protocol.md section 5.6).
 
+use std::time::Instant;
+
 use erasure::{Decoder, Event, Intake, RepairError, RepairHeader};
 
 use super::FlowDriver;
@@ -41,15 +43,20 @@ impl Rebuilding {
         while self.decoder.poll_event().is_some() {}
     }
 
+    /// Takes a repair symbol. Returns whether it fits the packets and other symbols.
+    fn take_symbol(&mut self, symbol: &[u8]) -> bool {
+        !matches!(
+            self.decoder.on_repair(symbol),
+            Err(RepairError::Contradiction | RepairError::Short(_))
+        )
+    }
+
     /// Takes a packet of the source, or the repair symbol that it carries. Returns whether it fits
     /// the others.
     fn take(&mut self, pn: u64, frames: &[u8], symbol: Option<&[u8]>) -> bool {
         match symbol {
             Some(symbol) if !is_of_earlier(symbol, pn) => true,
-            Some(symbol) => !matches!(
-                self.decoder.on_repair(symbol),
-                Err(RepairError::Contradiction | RepairError::Short(_))
-            ),
+            Some(symbol) => self.take_symbol(symbol),
             None => self.decoder.on_packet(pn, frames) != Intake::Contradiction,
         }
     }
@@ -82,6 +89,28 @@ impl FlowDriver<'_> {
         if !rebuilding.take(pn, frames, symbol) {
             return rebuilding.discard();
         }
+        self.take_all_rebuilt(arrival);
+    }
+
+    /// Takes a repair symbol that the source sent on the connection, and what is rebuilt with it.
+    pub(in crate::receiver) fn rebuild_apart(&mut self, symbol: &[u8], now: Instant) {
+        let flow = &mut *self.flow;
+        let is_suspect = flow.opener.is_none() && flow.suspicion.is_on();
+        let (Some(path), Some(rebuilding)) = (flow.membership.path(), &mut flow.rebuilding) else {
+            return;
+        };
+        // Before the first packet nothing is known of the epoch.
+        if is_suspect || rebuilding.epoch.is_none() {
+            return;
+        }
+        if !rebuilding.take_symbol(symbol) {
+            return rebuilding.discard();
+        }
+        let arrival = Arrival::of_member(path, flow.rung(), now);
+        self.take_all_rebuilt(arrival);
+    }
+
+    fn take_all_rebuilt(&mut self, arrival: Arrival) {
         while let Some(event) = self.next_rebuilt() {
             let fits = match event {
                 Event::Rebuilt { pn, packet } => self.take_rebuilt(pn, &packet, arrival),

@@ -212,6 +212,8 @@ pub struct Lab {
     pub authenticates: bool,
     /// Whether receivers that are added from now on rebuild packets.
     pub rebuilds: bool,
+    /// Capabilities that no receiver lists.
+    pub hides: Vec<u64>,
     /// Number of legs of receivers that are added from now on.
     pub redundancy: Redundancy,
     /// The validity check of receivers that are added from now on.
@@ -339,6 +341,7 @@ impl Lab {
             rungs: Rungs::default(),
             authenticates: true,
             rebuilds: true,
+            hides: Vec::new(),
             redundancy: Redundancy::One,
             check: None,
             hostile: false,

@@ -328,7 +328,10 @@ impl Lab {
             let mut control = node.core.take_control().to_vec();
             let mut reader = ControlReader::new();
             reader.push(&std::mem::take(&mut control));
-            while let Some(frame) = reader.next_frame().unwrap() {
+            while let Some(mut frame) = reader.next_frame().unwrap() {
+                if let Control::Hello(hello) = &mut frame {
+                    hello.capabilities.retain(|it| !self.hides.contains(it));
+                }
                 if node.says.is_none_or(|says| says(&frame)) {
                     frame.encode(&mut control);
                     if let Control::State(state) = frame {
