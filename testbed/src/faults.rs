@@ -11,10 +11,10 @@ use crate::scenario::{
     a_thousand_receivers_get_every_update, addresses_change, all_families_and_any_source,
     an_hour_of_a_busy_archive, an_overloaded_source_blames_no_member,
     away_for_thousands_of_updates, crashes_lose_nothing_and_repeat_nothing, dual_stack,
-    either_leg_is_lost, flapping_backs_off, forged_and_flooding_requests_get_nothing,
-    forgeries_of_authenticated_packets_have_no_effect, half_of_the_members_lose_multicast,
-    ipv6_only, links_fail_in_turn, loss_is_rebuilt, loss_is_repaired,
-    messages_reach_all_who_are_there, nat_rebinding, older_receivers_are_served,
+    either_leg_is_lost, either_relay_is_lost, flapping_backs_off,
+    forged_and_flooding_requests_get_nothing, forgeries_of_authenticated_packets_have_no_effect,
+    half_of_the_members_lose_multicast, ipv6_only, links_fail_in_turn, loss_is_rebuilt,
+    loss_is_repaired, messages_reach_all_who_are_there, nat_rebinding, older_receivers_are_served,
     one_narrow_path_decides_the_packet_size, receivers_come_and_go, relay_beside_the_source,
     relays_fail_in_turn, relays_fail_to_copies, the_console_shows_the_real_rungs,
     three_behind_one_address, translations_change, tunnels_end_and_are_limited, works_with_others,
@@ -34,7 +34,7 @@ struct Claim {
 }
 
 /// Every promise at least once; every scenario of a network of another kind at least once.
-const CLAIMS: [Claim; 49] = [
+const CLAIMS: [Claim; 50] = [
     // While a return is held back, a receiver gets every update by both paths.
     Claim {
         fault: Fault::DedupeOff,
@@ -333,6 +333,12 @@ const CLAIMS: [Claim; 49] = [
         fault: Fault::LegsUnmerged,
         name: "ht: two legs",
         scenario: either_leg_is_lost,
+        reasons: &["came by", "fell back"],
+    },
+    Claim {
+        fault: Fault::LegsUnmerged,
+        name: "ht2: two relays",
+        scenario: either_relay_is_lost,
         reasons: &["came by", "fell back"],
     },
     Claim {

@@ -77,10 +77,13 @@ pub struct ReceiverChannel {
 /// One of the legs by which a receiver takes the flow at once.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Leg {
-    /// `multicast` or `amt`.
+    /// `multicast`, `amt` or `amt-2`.
     pub leg: String,
     /// `trying`, `working` or `lost`.
     pub state: String,
+    /// Its relay, by the receiver's own account.
+    #[serde(default)]
+    pub relay: Option<SocketAddr>,
 }
 
 /// Messages of a channel at a receiver.

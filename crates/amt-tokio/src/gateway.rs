@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::future::pending;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use amt::gateway::{
@@ -229,6 +229,14 @@ impl Gateway {
             self.core.set_candidates(candidates, now);
             self.drive(now);
         }
+    }
+
+    /// Replaces the relays that must not be used, by their IP addresses: other gateways have them.
+    /// A relay in use that is among them is left.
+    pub fn exclude(&mut self, relays: impl IntoIterator<Item = IpAddr>) {
+        let now = Instant::now();
+        self.core.exclude(relays, now);
+        self.drive(now);
     }
 
     /// Reports that packets are missing. The relay is asked at once whether it is alive; others are

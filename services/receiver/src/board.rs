@@ -163,14 +163,8 @@ impl Board {
                 state.address = None;
                 state.connection_error = Some(plain(reason));
                 let now = now_ms() as u64;
-                // The flow ends with the connection, which is no move: each connection begins here.
                 for channel in &mut state.channels {
-                    (channel.relay, channel.relay_detail) = (None, None);
-                    channel.legs.clear();
-                    if channel.rung != Rung::Unicast {
-                        channel.rung = Rung::Unicast;
-                        channel.rung_since_ms = now;
-                    }
+                    channel.disconnect(now);
                 }
             }
             Event::Refused { reason, .. } => {
@@ -248,13 +242,13 @@ impl Board {
             }
             Event::Relay {
                 channel,
+                number,
                 relay,
                 text,
                 ..
             } => {
                 if let Some(channel) = state.channel(channel) {
-                    channel.relay = *relay;
-                    channel.relay_detail = Some(plain(text));
+                    channel.note_relay(*number, *relay, plain(text));
                 }
             }
             Event::Stats { channel, stats } => {

@@ -193,7 +193,15 @@ impl ConnectionLog {
                 channel = plain(channel),
                 "{rung} failed: {cause}; still on {on}"
             ),
-            Event::Relay { channel, text, .. } => info!(channel = plain(channel), "{text}"),
+            Event::Relay {
+                channel,
+                number: 0,
+                text,
+                ..
+            } => info!(channel = plain(channel), "{text}"),
+            Event::Relay { channel, text, .. } => {
+                info!(channel = plain(channel), "second leg: {text}");
+            }
             Event::Distrusted { channel, found } => self.log_distrust(channel, found),
             // Part of the status, not of the log.
             _ => {}

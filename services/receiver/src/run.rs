@@ -183,9 +183,8 @@ async fn serve(settings: &Settings, data: &DataFolder) -> anyhow::Result<()> {
         data.receiver_id(),
         proof(link, &settings.verify)
     );
-    let lacks_leg = !settings.network.multicast || settings.network.amt().is_none();
-    if settings.network.redundancy == Redundancy::Two && lacks_leg {
-        warn!("two legs need multicast and AMT relays, and one is switched off: there is one leg");
+    if settings.network.redundancy == Redundancy::Two && settings.network.amt().is_none() {
+        warn!("two legs need AMT relays, which are switched off: there is one leg");
     }
     let config = ReceiverConfig {
         server: source.clone(),

@@ -3,8 +3,9 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use flexicast::FlowId;
+use flexicast::control::Leg;
 use flexicast::frame::put_stream;
-use flexicast::{FlowId, Rung};
 use rand::RngExt;
 
 use crate::link::Link;
@@ -180,7 +181,8 @@ impl World {
                 let node = &mut self.nodes[receiver];
                 if node.presence == Presence::Here && node.is_suspended(now).is_none() {
                     node.core.network_changed(now);
-                    self.doubt(receiver);
+                    self.doubt(receiver, 0);
+                    self.doubt(receiver, 1);
                     self.pump_receiver(receiver)?;
                 }
             }
@@ -246,7 +248,7 @@ impl World {
                     receiver: i,
                     boot,
                     flow,
-                    rung: Rung::Multicast,
+                    leg: Leg::NATIVE,
                     packet: packet.clone(),
                 };
                 self.schedule(at, event);

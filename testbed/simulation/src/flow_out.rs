@@ -1,6 +1,7 @@
 //! The source's flow output: updates in, packets out to the listeners.
 
 use bytes::Bytes;
+use flexicast::control::Leg;
 use flexicast::protect::peek_flow_id;
 use flexicast::{FlowId, Rung};
 
@@ -116,14 +117,19 @@ impl World {
         for (i, node) in self.nodes.iter_mut().enumerate() {
             if node.presence == Presence::Here && node.hears(flow, endpoints) {
                 let at = node.multicast.arrivals(now, &mut self.rng);
-                arrivals.extend(at.into_iter().flatten().map(|at| (at, i, Rung::Multicast)));
+                arrivals.extend(at.into_iter().flatten().map(|at| (at, i, Leg::NATIVE)));
             }
         }
         for i in 0..self.nodes.len() {
-            let here = self.nodes[i].presence == Presence::Here;
-            if here && self.relayed(i, flow, &self.origin.endpoints[channel]) {
-                let at = self.nodes[i].relayed.arrivals(now, &mut self.rng);
-                arrivals.extend(at.into_iter().flatten().map(|at| (at, i, Rung::Amt)));
+            if self.nodes[i].presence != Presence::Here {
+                continue;
+            }
+            for leg in [Leg::RELAY, Leg::SECOND_RELAY] {
+                let endpoints = &self.origin.endpoints[channel];
+                if self.relayed(i, leg.number, flow, endpoints) {
+                    let at = self.nodes[i].relayed.arrivals(now, &mut self.rng);
+                    arrivals.extend(at.into_iter().flatten().map(|at| (at, i, leg)));
+                }
             }
         }
         let Some(core) = &mut self.origin.core else {
@@ -151,14 +157,14 @@ impl World {
             if node.presence == Presence::Here && node.path == Some(session) && !cut {
                 let at = node.copied.arrivals(now, &mut self.rng);
                 let receiver = path.receiver;
-                arrivals.extend(
-                    at.into_iter()
-                        .flatten()
-                        .map(|at| (at, receiver, Rung::Replicated)),
-                );
+                let leg = Leg {
+                    rung: Rung::Replicated,
+                    number: 0,
+                };
+                arrivals.extend(at.into_iter().flatten().map(|at| (at, receiver, leg)));
             }
         }
-        for (at, receiver, rung) in arrivals {
+        for (at, receiver, leg) in arrivals {
             let boot = self.nodes[receiver].boot;
             self.schedule(
                 at,
@@ -166,7 +172,7 @@ impl World {
                     receiver,
                     boot,
                     flow,
-                    rung,
+                    leg,
                     packet: sealed.clone(),
                 },
             );

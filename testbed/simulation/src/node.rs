@@ -56,7 +56,8 @@ pub(crate) struct Node {
     pub(crate) path: Option<SessionId>,
     pub(crate) multicast: Link,
     pub(crate) relayed: Link,
-    pub(crate) gateway: Gateway,
+    /// One for each relay that it may have at once.
+    pub(crate) gateways: [Gateway; 2],
     pub(crate) copied: Link,
     pub(crate) unicast: Link,
     /// The groups that it asked for.
@@ -106,7 +107,7 @@ impl Node {
             core: receiver(id, &plan, &readings, seed, doubts),
             multicast: Link::new(plan.multicast),
             relayed: Link::new(plan.relayed),
-            gateway: Gateway::default(),
+            gateways: Default::default(),
             copied: Link::new(plan.copied),
             unicast: Link::new(plan.unicast),
             plan,
@@ -130,6 +131,12 @@ impl Node {
         }
     }
 
+    /// Returns the gateway of the tunnels with this number.
+    pub(crate) fn gateway(&mut self, number: u64) -> &mut Gateway {
+        let [first, second] = &mut self.gateways;
+        if number == 0 { first } else { second }
+    }
+
     /// The process dies: only what is on disk remains.
     pub(crate) fn dies(&mut self) {
         self.boot += 1;
@@ -137,7 +144,7 @@ impl Node {
         self.path = None;
         self.joined.clear();
         self.wanted.clear();
-        self.gateway = Gateway::default();
+        self.gateways = Default::default();
         self.confirm_due = false;
         self.reads_at = None;
         self.held_packets = 0;

@@ -4,9 +4,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use flexicast::control::Leg;
 use flexicast::receiver::{FlowInput, Output, ReceiverEvent};
 use flexicast::source::SessionId;
-use flexicast::{FlowId, Rung};
+use flexicast::{Ecn, FlowId, Rung};
 use rand::RngExt;
 
 use crate::fault::Fault;
@@ -198,11 +199,14 @@ impl World {
                 node.joined.remove(&flow);
             }
             ReceiverEvent::Tunnel {
-                flow, endpoints, ..
-            } => self.tunnel(i, flow, endpoints),
-            ReceiverEvent::Retunnel { .. } => self.doubt(i),
-            ReceiverEvent::EndTunnel { flow } => {
-                node.gateway.flows.remove(&flow);
+                flow,
+                number,
+                endpoints,
+                ..
+            } => self.tunnel(i, number, flow, endpoints),
+            ReceiverEvent::Retunnel { number, .. } => self.doubt(i, number),
+            ReceiverEvent::EndTunnel { flow, number } => {
+                node.gateway(number).release(flow);
             }
             ReceiverEvent::Explained {
                 channel,
@@ -417,10 +421,10 @@ impl World {
         &mut self,
         (i, boot): (usize, u64),
         flow: FlowId,
-        rung: Rung,
+        leg: Leg,
         packet: &Bytes,
     ) -> Result<(), BrokenPromise> {
-        let now = self.now;
+        let (now, rung) = (self.now, leg.rung);
         let node = &mut self.nodes[i];
         if node.boot != boot || node.presence != Presence::Here {
             return Ok(());
@@ -432,10 +436,10 @@ impl World {
         buffer.clear();
         buffer.extend_from_slice(packet);
         let by = match self.fault {
-            Some(Fault::RelayedIsNative) if rung == Rung::Amt => Rung::Multicast,
-            _ => rung,
+            Some(Fault::RelayedIsNative) if rung == Rung::Amt => Leg::NATIVE,
+            _ => leg,
         };
-        let input = node.core.on_flow_datagram(by, &mut buffer, now);
+        let input = node.core.on_leg_datagram(by, Ecn::NotEct, &mut buffer, now);
         self.scratch = buffer;
         if input == FlowInput::Invalid {
             return broken(
@@ -443,7 +447,7 @@ impl World {
                 format!("receiver {i} finds a packet of the source invalid"),
             );
         }
-        self.say(|| format!("receiver {i} gets a packet by {rung}: {input:?}"));
+        self.say(|| format!("receiver {i} gets a packet by {leg}: {input:?}"));
         self.note(Kind::FlowArrived, i as u64, &[rung as u8]);
         self.pump_receiver(i).map(|_| ())
     }

@@ -3,6 +3,7 @@
 //! takes.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use flexicast::FlowId;
@@ -46,63 +47,102 @@ pub(crate) struct Gateway {
     none: bool,
 }
 
+impl Gateway {
+    /// Ends the tunnel of a flow, and leaves the relay with the last one: another gateway may have
+    /// it.
+    pub(crate) fn release(&mut self, flow: FlowId) {
+        self.flows.remove(&flow);
+        if self.flows.is_empty() {
+            self.relay = None;
+        }
+    }
+}
+
 impl World {
     fn forwards(&self, relay: (usize, u64)) -> bool {
         let known = self.relays.get(relay.0);
         known.is_some_and(|r| r.is_up(self.now) && r.life == relay.1)
     }
 
-    /// Whether a packet that is sent to these endpoints comes to a receiver through its relay.
-    pub(crate) fn relayed(&self, i: usize, flow: FlowId, endpoints: &[Endpoint]) -> bool {
-        let gateway = &self.nodes[i].gateway;
-        let wanted = gateway.flows.get(&flow);
-        wanted.is_some_and(|w| w.iter().any(|e| endpoints.contains(e)))
-            && gateway.relay.is_some_and(|relay| self.forwards(relay))
+    /// Whether a packet that is sent to these endpoints comes to a receiver through the relay of
+    /// its tunnel with this number.
+    pub(crate) fn relayed(
+        &self,
+        i: usize,
+        number: u64,
+        flow: FlowId,
+        endpoints: &[Endpoint],
+    ) -> bool {
+        let gateway = self.nodes[i].gateways.get(number as usize);
+        gateway.is_some_and(|gateway| {
+            let wanted = gateway.flows.get(&flow);
+            wanted.is_some_and(|w| w.iter().any(|e| endpoints.contains(e)))
+                && gateway.relay.is_some_and(|relay| self.forwards(relay))
+        })
     }
 
     /// A receiver wants a flow through a relay.
-    pub(crate) fn tunnel(&mut self, i: usize, flow: FlowId, endpoints: Vec<Endpoint>) {
-        self.nodes[i].gateway.flows.insert(flow, endpoints);
-        self.look(i, 200);
+    pub(crate) fn tunnel(&mut self, i: usize, number: u64, flow: FlowId, at: Vec<Endpoint>) {
+        if number > 0 {
+            self.count("second relays asked for");
+        }
+        self.nodes[i].gateway(number).flows.insert(flow, at);
+        self.look(i, number, 200);
     }
 
     /// A receiver doubts its relay.
-    pub(crate) fn doubt(&mut self, i: usize) {
-        match self.nodes[i].gateway.relay {
-            None => self.look(i, 200),
-            Some(_) => self.notice_later(i, 600..900),
+    pub(crate) fn doubt(&mut self, i: usize, number: u64) {
+        match self.nodes[i].gateway(number).relay {
+            None => self.look(i, number, 200),
+            Some(_) => self.notice_later(i, number, 600..900),
         }
     }
 
     /// Looks for a relay, which takes up to so many milliseconds.
-    fn look(&mut self, i: usize, most: u64) {
-        let gateway = &mut self.nodes[i].gateway;
+    fn look(&mut self, i: usize, number: u64, most: u64) {
+        let gateway = self.nodes[i].gateway(number);
         if gateway.relay.is_none() && !std::mem::replace(&mut gateway.looking, true) {
-            let at = self.now + MS * self.rng.random_range(10..most as u32);
-            let boot = self.nodes[i].boot;
-            self.schedule(at, Event::Gateway { receiver: i, boot });
+            self.wake_gateway(i, number, 10..most as u32);
         }
     }
 
-    fn notice_later(&mut self, i: usize, within: std::ops::Range<u32>) {
-        let gateway = &mut self.nodes[i].gateway;
+    fn notice_later(&mut self, i: usize, number: u64, within: Range<u32>) {
+        let gateway = self.nodes[i].gateway(number);
         if !std::mem::replace(&mut gateway.asking, true) {
-            let at = self.now + MS * self.rng.random_range(within);
-            let boot = self.nodes[i].boot;
-            self.schedule(at, Event::Gateway { receiver: i, boot });
+            self.wake_gateway(i, number, within);
         }
+    }
+
+    fn wake_gateway(&mut self, receiver: usize, number: u64, within: Range<u32>) {
+        let at = self.now + MS * self.rng.random_range(within);
+        let boot = self.nodes[receiver].boot;
+        self.schedule(
+            at,
+            Event::Gateway {
+                receiver,
+                number,
+                boot,
+            },
+        );
     }
 
     /// A gateway has found a relay, or none, or has found out whether the one that it has lives.
-    pub(crate) fn gateway(&mut self, i: usize, boot: u64) -> Result<(), BrokenPromise> {
+    pub(crate) fn gateway(
+        &mut self,
+        i: usize,
+        number: u64,
+        boot: u64,
+    ) -> Result<(), BrokenPromise> {
         let now = self.now;
         let node = &mut self.nodes[i];
         if node.boot != boot || node.presence != Presence::Here {
             return Ok(());
         }
-        (node.gateway.looking, node.gateway.asking) = (false, false);
-        let flows: Vec<_> = node.gateway.flows.keys().copied().collect();
-        if let Some(relay) = node.gateway.relay {
+        let taken = node.gateway(1 - number).relay.map(|(relay, _)| relay);
+        let gateway = node.gateway(number);
+        (gateway.looking, gateway.asking) = (false, false);
+        let flows: Vec<_> = gateway.flows.keys().copied().collect();
+        if let Some(relay) = gateway.relay {
             if self.forwards(relay) {
                 return Ok(());
             }
@@ -112,16 +152,19 @@ impl World {
                 return Ok(());
             }
             let node = &mut self.nodes[i];
-            node.gateway.relay = None;
-            flows.iter().for_each(|f| node.core.relay_lost(*f, now));
-            self.look(i, 500);
+            node.gateway(number).relay = None;
+            for flow in flows {
+                node.core.relay_lost(flow, number, now);
+            }
+            self.look(i, number, 500);
             return self.pump_receiver(i).map(|_| ());
         }
         if flows.is_empty() {
             return Ok(());
         }
         let up = self.relays.iter().enumerate();
-        let up: Vec<_> = up.filter(|(_, r)| r.is_up(now)).collect();
+        let up = up.filter(|(r, relay)| relay.is_up(now) && Some(*r) != taken);
+        let up: Vec<_> = up.collect();
         let chosen = match up.len() {
             0 => None,
             many => up.get(self.rng.random_range(0..many)),
@@ -129,17 +172,22 @@ impl World {
         match chosen.map(|(r, relay)| (*r, relay.life)) {
             Some(relay) => {
                 let node = &mut self.nodes[i];
-                node.gateway.relay = Some(relay);
-                if std::mem::take(&mut node.gateway.none) {
-                    flows.iter().for_each(|f| node.core.relay_found(*f, now));
+                let gateway = node.gateway(number);
+                gateway.relay = Some(relay);
+                if std::mem::take(&mut gateway.none) {
+                    for flow in flows {
+                        node.core.relay_found(flow, number, now);
+                    }
                 }
                 self.say(|| format!("receiver {i} has relay {}", relay.0));
             }
             None => {
                 let node = &mut self.nodes[i];
-                node.gateway.none = true;
-                flows.iter().for_each(|f| node.core.no_relay(*f, now));
-                self.look(i, 5000);
+                node.gateway(number).none = true;
+                for flow in flows {
+                    node.core.no_relay(flow, number, now);
+                }
+                self.look(i, number, 5000);
             }
         }
         self.pump_receiver(i).map(|_| ())
@@ -155,8 +203,11 @@ impl World {
         failed.life += 1;
         failed.down_until = failed.down_until.max(Some(until));
         for i in 0..self.nodes.len() {
-            if self.nodes[i].gateway.relay.is_some_and(|r| r.0 == relay) {
-                self.notice_later(i, if notified { 1..50 } else { 2000..9000 });
+            for number in [0, 1] {
+                let used = self.nodes[i].gateway(number).relay;
+                if used.is_some_and(|(used, _)| used == relay) {
+                    self.notice_later(i, number, if notified { 1..50 } else { 2000..9000 });
+                }
             }
         }
     }
@@ -166,7 +217,8 @@ impl World {
         self.relays.iter_mut().for_each(|r| r.down_until = None);
         for i in 0..self.nodes.len() {
             if self.nodes[i].presence == Presence::Here {
-                self.doubt(i);
+                self.doubt(i, 0);
+                self.doubt(i, 1);
             }
         }
     }

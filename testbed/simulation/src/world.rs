@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use flexicast::Rung;
+use flexicast::control::Leg;
 use flexicast::source::SessionId;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -71,7 +71,7 @@ pub(crate) enum Event {
         receiver: usize,
         boot: u64,
         flow: flexicast::FlowId,
-        rung: Rung,
+        leg: Leg,
         packet: Bytes,
     },
     /// The store answers.
@@ -105,9 +105,10 @@ pub(crate) enum Event {
         flow: flexicast::FlowId,
         endpoints: Vec<flexicast::control::Endpoint>,
     },
-    /// A receiver's gateway knows more of relays.
+    /// One of a receiver's gateways knows more of relays.
     Gateway {
         receiver: usize,
+        number: u64,
         boot: u64,
     },
     /// An application's update is on disk.
@@ -353,9 +354,9 @@ impl World {
                 receiver,
                 boot,
                 flow,
-                rung,
+                leg,
                 packet,
-            } => self.arrive_packet((receiver, boot), flow, rung, &packet),
+            } => self.arrive_packet((receiver, boot), flow, leg, &packet),
             Event::Fetched {
                 boot,
                 session,
@@ -382,7 +383,11 @@ impl World {
                 }
                 Ok(())
             }
-            Event::Gateway { receiver, boot } => self.gateway(receiver, boot),
+            Event::Gateway {
+                receiver,
+                number,
+                boot,
+            } => self.gateway(receiver, number, boot),
             Event::Confirm { receiver, boot } => self.confirm(receiver, boot),
             Event::Read { receiver, boot } => {
                 if self.nodes[receiver].boot == boot {

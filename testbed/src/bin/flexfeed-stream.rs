@@ -96,9 +96,9 @@ enum Action {
         /// The file to write
         #[arg(long)]
         records: PathBuf,
-        /// An AMT relay to use
-        #[arg(long)]
-        relay: Option<RelayName>,
+        /// AMT relays to use, with commas between them
+        #[arg(long, value_delimiter = ',')]
+        relay: Vec<RelayName>,
         /// Legs to take the flow by: one or two
         #[arg(long, default_value = "one")]
         redundancy: String,
@@ -162,7 +162,7 @@ fn main() -> Result<()> {
                 server,
                 name,
                 records,
-                relay,
+                relays: relay,
                 two_legs: redundancy == "two",
                 dedupe_off,
             })),

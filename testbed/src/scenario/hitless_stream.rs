@@ -1,5 +1,5 @@
-//! A stream of 200 messages a second to a receiver with two legs and one with one, both of which
-//! lose multicast in the middle.
+//! A stream of 200 messages a second to receivers that lose a leg in the middle: one with multicast
+//! and a relay and one with one leg lose multicast, one with two relays loses one of them.
 
 use std::time::Duration;
 
@@ -23,20 +23,30 @@ const AFTER: Duration = Duration::from_secs(5);
 /// Time limit for the start, and for deliveries after the last message.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// The receivers: the name of each, its legs, and its relays by their places.
+const SEATS: [(&str, &str, &[usize]); 3] = [
+    ("two", "two", &[0]),
+    ("one", "one", &[0]),
+    ("relays", "two", &[1, 2]),
+];
+/// The relay that dies.
+const KILLED: usize = 1;
+
 /// Effect of the loss on a receiver.
 #[derive(Debug, Clone, Copy)]
 pub struct Noticed {
     /// The longest time between two messages around the cut, in intervals of the stream.
     pub gap_intervals: f64,
-    /// Messages since the cut that did not come by the flow alone.
+    /// Messages since the second before the cut that did not come by the flow alone.
     pub repairs: usize,
 }
 
-/// Plays it. Returns what the receiver with two legs noticed, and the one with one.
+/// Plays it. Returns what the receiver with multicast and a relay noticed, the one with one leg,
+/// and the one with two relays.
 ///
 /// # Errors
 /// The lab cannot be made, or a message did not arrive once and in order.
-pub fn play_hitless() -> Result<[Noticed; 2]> {
+pub fn play_hitless() -> Result<[Noticed; 3]> {
     let mut run = RunDir::new("hitless")?;
     let played = play(&run);
     if played.is_ok() {
@@ -46,15 +56,23 @@ pub fn play_hitless() -> Result<[Noticed; 2]> {
     played
 }
 
-fn play(run: &RunDir) -> Result<[Noticed; 2]> {
+fn play(run: &RunDir) -> Result<[Noticed; 3]> {
     let mut lab = Lab::new()?;
     let bins = Binaries::find()?.reachable(lab.rootless(), run)?;
     let logs = run.path().join("logs");
     std::fs::create_dir(&logs)?;
     let source_node = lab.add_node("source", 2)?;
-    let mut relay = RelaySeat::new(lab.add_node("relay", 3)?, "relay", &bins, &[], None);
-    relay.start(&logs)?;
-    let nodes = [lab.add_node("two", 11)?, lab.add_node("one", 12)?];
+    let mut relays = Vec::new();
+    for (name, host) in ["relay1", "relay2", "relay3"].into_iter().zip(3..) {
+        let mut relay = RelaySeat::new(lab.add_node(name, host)?, name, &bins, &[], None);
+        relay.start(&logs)?;
+        relays.push(relay);
+    }
+    let mut nodes = Vec::new();
+    for ((name, ..), host) in SEATS.into_iter().zip(11..) {
+        nodes.push(lab.add_node(name, host)?);
+    }
+    lab.set_multicast(&nodes[2], Multicast::Cut)?;
     let folder = |name: &str| run.path().join(name);
     for node in nodes.iter().chain([&source_node]) {
         std::fs::create_dir(folder(node.name()))?;
@@ -63,36 +81,40 @@ fn play(run: &RunDir) -> Result<[Noticed; 2]> {
     let report = folder("source").join("report.json");
     let count = (BEFORE + AFTER).as_secs() * PER_S;
     let source = format!(
-        "source --group {GROUP} --interface {} --receivers 2 --count {count} --size {SIZE} --rate \
+        "source --group {GROUP} --interface {} --receivers 3 --count {count} --size {SIZE} --rate \
          {} --report {}",
         source_node.address(),
         PER_S * SIZE as u64 * 8,
         report.display()
     );
     let mut source = start(&source_node, &bins, &source, &logs)?;
-    let relay_address = relay.node().address();
     let mut receivers = Vec::new();
-    for node in &nodes {
+    for (node, (_, redundancy, own)) in nodes.iter().zip(SEATS) {
+        let own = own
+            .iter()
+            .map(|at| relays[*at].node().address().to_string());
+        let own: Vec<_> = own.collect();
         let records = folder(node.name()).join("arrivals");
         let receiver = format!(
-            "receiver --server {}:4433 --name {} --records {} --relay {relay_address} \
-             --redundancy {}",
+            "receiver --server {}:4433 --name {} --records {} --relay {} \
+             --redundancy {redundancy}",
             source_node.address(),
             node.name(),
             records.display(),
-            node.name()
+            own.join(",")
         );
         receivers.push(start(node, &bins, &receiver, &logs)?);
     }
-    let start_ns = wait_for("both receivers on the flow", PATIENCE, || {
+    let start_ns = wait_for("all receivers on the flow", PATIENCE, || {
         source.check_running()?;
         Ok(StreamReport::read(&report)?.map(|report| report.start_ns))
     })?;
     let cut_ns = start_ns + u64::try_from(BEFORE.as_nanos())?;
     pause(Duration::from_nanos(cut_ns.saturating_sub(now_ns())));
-    for node in &nodes {
+    for node in &nodes[..2] {
         lab.set_multicast(node, Multicast::Cut)?;
     }
+    relays[KILLED].kill()?;
     let ended = source.wait_end(PATIENCE)?;
     ensure!(
         ended.success(),
@@ -106,7 +128,7 @@ fn play(run: &RunDir) -> Result<[Noticed; 2]> {
         let arrivals = read_arrivals(&folder(node.name()).join("arrivals"))?;
         noticed.push(judge(&arrivals, count, cut_ns).context(receiver.name().to_owned())?);
     }
-    noticed.try_into().ok().context("two receivers")
+    noticed.try_into().ok().context("three receivers")
 }
 
 fn start(

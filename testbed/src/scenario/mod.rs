@@ -55,7 +55,7 @@ pub use flapping::flapping_backs_off;
 pub use forgery::{
     a_member_forges_and_nobody_believes_it, forgeries_of_authenticated_packets_have_no_effect,
 };
-pub use hitless::either_leg_is_lost;
+pub use hitless::{either_leg_is_lost, either_relay_is_lost};
 pub use hitless_stream::{Noticed, play_hitless};
 pub use hour::an_hour_of_a_busy_archive;
 pub use ipv6::{ipv6_any_source, ipv6_only};

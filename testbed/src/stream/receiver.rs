@@ -25,8 +25,8 @@ pub struct ReceiverSettings {
     pub name: String,
     /// The file of arrivals to make.
     pub records: PathBuf,
-    /// An AMT relay to use, if any.
-    pub relay: Option<RelayName>,
+    /// AMT relays to use, if any.
+    pub relays: Vec<RelayName>,
     /// Whether to take the flow by two legs.
     pub two_legs: bool,
     /// Fault: duplicates are delivered twice.
@@ -53,8 +53,8 @@ pub async fn receive(settings: ReceiverSettings) -> Result<()> {
         interface: None,
         multicast: true,
         replicated: true,
-        amt: settings.relay.map(|relay| Relays {
-            configured: vec![relay],
+        amt: (!settings.relays.is_empty()).then(|| Relays {
+            configured: settings.relays,
             ..Relays::default()
         }),
         redundancy: match settings.two_legs {

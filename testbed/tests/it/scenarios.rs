@@ -76,6 +76,11 @@ fn ht_either_leg_is_lost() {
 }
 
 #[test]
+fn ht2_either_relay_is_lost() {
+    require(scenario::either_relay_is_lost(None));
+}
+
+#[test]
 fn ms_messages_reach_all_who_are_there() {
     require(scenario::messages_reach_all_who_are_there(None));
 }

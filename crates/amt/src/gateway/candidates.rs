@@ -1,6 +1,7 @@
 //! Candidates and their hold-downs.
 
-use std::net::SocketAddr;
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
 use super::entropy::Entropy;
@@ -34,7 +35,11 @@ impl CandidateHistory {
 
 /// All candidates, in the order of preference.
 #[derive(Debug, Default)]
-pub(super) struct Candidates(Vec<CandidateHistory>);
+pub(super) struct Candidates {
+    list: Vec<CandidateHistory>,
+    /// Addresses of relays that are not to be tried.
+    excluded: BTreeSet<IpAddr>,
+}
 
 impl Candidates {
     /// Replaces the list; the history of candidates that stay is kept.
@@ -47,7 +52,10 @@ impl Candidates {
             if new.iter().any(|k| k.candidate.addr == candidate.addr) {
                 continue;
             }
-            let before = self.0.iter().find(|k| k.candidate.addr == candidate.addr);
+            let before = self
+                .list
+                .iter()
+                .find(|k| k.candidate.addr == candidate.addr);
             let fresh = CandidateHistory {
                 candidate,
                 held: None,
@@ -61,19 +69,34 @@ impl Candidates {
                 ..before.copied().unwrap_or(fresh)
             });
         }
-        self.0 = new;
+        self.list = new;
+    }
+
+    /// Replaces the excluded relays. Returns whether they are others than before.
+    pub(super) fn exclude(&mut self, relays: BTreeSet<IpAddr>) -> bool {
+        let differs = self.excluded != relays;
+        self.excluded = relays;
+        differs
+    }
+
+    /// Whether the relay at this address is excluded.
+    pub(super) fn is_excluded(&self, relay: SocketAddr) -> bool {
+        self.excluded.contains(&relay.ip().to_canonical())
     }
 
     pub(super) fn all(&self) -> &[CandidateHistory] {
-        &self.0
+        &self.list
+    }
+
+    fn allowed(&self) -> impl Iterator<Item = &CandidateHistory> {
+        let all = self.list.iter();
+        all.filter(|known| !self.is_excluded(known.candidate.addr))
     }
 
     /// Returns the candidates that may be tried now.
     pub(super) fn ready(&self, now: Instant) -> impl Iterator<Item = Candidate> {
-        let ready = self
-            .0
-            .iter()
-            .filter(move |k| k.held.is_none_or(|at| at <= now));
+        let ready = self.allowed();
+        let ready = ready.filter(move |k| k.held.is_none_or(|at| at <= now));
         ready.map(|k| k.candidate)
     }
 
@@ -89,13 +112,13 @@ impl Candidates {
     }
 
     fn silent(&self, addr: SocketAddr) -> Option<Instant> {
-        let known = self.0.iter().find(|k| k.candidate.addr == addr);
+        let known = self.list.iter().find(|k| k.candidate.addr == addr);
         known.and_then(|k| k.silent)
     }
 
     /// Returns the end of the first hold-down.
     pub(super) fn next_release(&self) -> Option<Instant> {
-        self.0.iter().filter_map(|k| k.held).min()
+        self.allowed().filter_map(|k| k.held).min()
     }
 
     /// Notes an answer; only packets show that the relay works.
@@ -131,19 +154,23 @@ impl Candidates {
 
     /// Whether it is being probed.
     pub(super) fn is_missed(&self, addr: SocketAddr, timing: &Timing, now: Instant) -> bool {
-        let known = self.0.iter().find(|k| k.candidate.addr == addr);
+        let known = self.list.iter().find(|k| k.candidate.addr == addr);
         known.is_some_and(|known| known.is_missed(timing, now))
     }
 
     /// Returns the time of the next probe.
     pub(super) fn next_probe(&self) -> Option<Instant> {
-        let missed = self.0.iter().filter(|k| k.missed.is_some());
+        let missed = self.allowed().filter(|k| k.missed.is_some());
         missed.filter_map(|k| k.held).min()
     }
 
     /// Takes the missed relays that are due for a probe out of their hold-down.
     pub(super) fn probes(&mut self, now: Instant) -> Vec<Candidate> {
-        let missed = self.0.iter_mut().filter(|k| k.missed.is_some());
+        let excluded = &self.excluded;
+        let missed = self.list.iter_mut().filter(|k| {
+            let relay = k.candidate.addr.ip().to_canonical();
+            k.missed.is_some() && !excluded.contains(&relay)
+        });
         let due = missed.filter_map(|k| k.held.take_if(|at| *at <= now).map(|_| k.candidate));
         due.collect()
     }
@@ -185,13 +212,13 @@ impl Candidates {
 
     /// Ends all hold-downs.
     pub(super) fn release(&mut self) {
-        for known in &mut self.0 {
+        for known in &mut self.list {
             (known.held, known.failures) = (None, 0);
             known.silent = None;
         }
     }
 
     fn find(&mut self, addr: SocketAddr) -> Option<&mut CandidateHistory> {
-        self.0.iter_mut().find(|k| k.candidate.addr == addr)
+        self.list.iter_mut().find(|k| k.candidate.addr == addr)
     }
 }

@@ -160,6 +160,11 @@ impl Gateway {
             race.give_up(from, now);
             self.candidates
                 .failed(from, why, &self.timing, &mut self.entropy, now);
+        } else if self.candidates.is_excluded(relay) {
+            race.give_up(from, now);
+            let why = RelayFailure::Excluded;
+            self.candidates
+                .failed(from, why, &self.timing, &mut self.entropy, now);
         }
         Ok(())
     }

@@ -34,7 +34,7 @@ mod types;
 mod tests;
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use crate::ip::Reassembly;
@@ -131,6 +131,35 @@ impl Gateway {
         }
         self.retry = None;
         self.start_discovery(now);
+    }
+
+    /// Replaces the relays that must not be used, by their IP addresses: other gateways have them.
+    /// A relay in use that is among them is left.
+    pub fn exclude(&mut self, relays: impl IntoIterator<Item = IpAddr>, now: Instant) {
+        let relays = relays.into_iter().map(|relay| relay.to_canonical());
+        if !self.candidates.exclude(relays.collect()) {
+            return;
+        }
+        let candidates = &self.candidates;
+        let race = self.race.as_mut();
+        let led = race.map(|race| race.exclude(|relay| candidates.is_excluded(relay)));
+        for addr in led.unwrap_or_default() {
+            let why = RelayFailure::Excluded;
+            self.candidates
+                .failed(addr, why, &self.timing, &mut self.entropy, now);
+        }
+        let retiring = self.retiring.as_ref();
+        if retiring.is_some_and(|r| self.candidates.is_excluded(r.association.relay)) {
+            self.finish_retiring();
+        }
+        let excluded = |a: &mut Association| self.candidates.is_excluded(a.relay);
+        if let Some(association) = self.current.take_if(excluded) {
+            self.lose(&association, RelayFailure::Excluded, now);
+            self.leave(&association);
+        }
+        self.retry = None;
+        self.start_discovery(now);
+        self.handle_timeout(now);
     }
 
     /// Tears down a tunnel of an earlier run that this run cannot continue. Otherwise its packets

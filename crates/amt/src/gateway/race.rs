@@ -80,6 +80,18 @@ impl Race {
         self.waiting.retain(|candidate| known(candidate.addr));
     }
 
+    /// Drops relays that are not to be chosen any more. Returns the anycast addresses that led to
+    /// one of them.
+    pub(super) fn exclude(&mut self, is_excluded: impl Fn(SocketAddr) -> bool) -> Vec<SocketAddr> {
+        self.waiting
+            .retain(|candidate| !is_excluded(candidate.addr));
+        let dropped = self.attempts.extract_if(.., |attempt| {
+            is_excluded(attempt.relay.unwrap_or(attempt.candidate.addr))
+        });
+        let dropped = dropped.map(|attempt| attempt.candidate);
+        dropped.filter(|c| c.discover).map(|c| c.addr).collect()
+    }
+
     fn has(&self, addr: SocketAddr) -> bool {
         self.waiting.iter().any(|c| c.addr == addr) || self.is_asked(addr)
     }

@@ -130,7 +130,9 @@ impl Gateway {
     pub(super) fn overlap(&self, why: RelayFailure) -> Duration {
         match why {
             RelayFailure::Limited | RelayFailure::NoTraffic => self.timing.longest_overlap,
-            RelayFailure::Timeout | RelayFailure::Unreachable => self.timing.overlap,
+            RelayFailure::Timeout | RelayFailure::Unreachable | RelayFailure::Excluded => {
+                self.timing.overlap
+            }
         }
     }
 

@@ -276,6 +276,8 @@ pub enum RelayFailure {
     Unreachable,
     /// The relay answers, but brings no packets.
     NoTraffic,
+    /// The relay is excluded, because another gateway uses it.
+    Excluded,
 }
 
 impl fmt::Display for RelayFailure {
@@ -285,6 +287,7 @@ impl fmt::Display for RelayFailure {
             RelayFailure::Limited => "it accepts no more gateways",
             RelayFailure::Unreachable => "it is unreachable",
             RelayFailure::NoTraffic => "it answers, but brings no packets",
+            RelayFailure::Excluded => "another tunnel of the flow uses it",
         })
     }
 }

@@ -373,6 +373,8 @@ pub enum Event {
     Relay {
         /// The channel.
         channel: String,
+        /// The number of the leg: 0, or 1 for a second relay.
+        number: u64,
         /// The relay that it has.
         relay: Option<SocketAddr>,
         /// Description for people.

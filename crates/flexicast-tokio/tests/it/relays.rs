@@ -10,7 +10,7 @@ use flexicast_tokio::source::SourceStatus;
 use flexicast_tokio::{Cause, Rung};
 
 use crate::site::relay::Relay;
-use crate::site::{Probe, Site};
+use crate::site::{Probe, Running, Site};
 
 /// A receiver reachable by these relays only, in addition to the announced ones.
 fn behind(site: &Site, server: SocketAddr, relays: &[SocketAddr]) -> Probe {
@@ -297,4 +297,114 @@ async fn one_of_two_legs_dies_without_a_fall_back() {
     assert_eq!(status.counters.protocol.fall_backs, 0);
     assert_eq!(status.counters.protocol.legs_lost, 1);
     assert_eq!(probe.rung_of("lore"), Rung::Multicast);
+}
+
+/// Two relays at different addresses, and a receiver behind them, which is on both.
+async fn on_two_relays(site: &Site, server: SocketAddr) -> ([Relay; 2], Probe) {
+    let first = Relay::start(site.group(0)).await;
+    let second = Relay::start_at("127.0.0.2:0".parse().unwrap(), site.group(0)).await;
+    let mut config = site.receiver_config(server);
+    let configured = [first.addr, second.addr].map(RelayName::Address);
+    config.multicast = false;
+    config.amt = Some(Relays {
+        configured: configured.to_vec(),
+        ..Relays::default()
+    });
+    config.redundancy = Redundancy::Two;
+    let mut probe = site.start_receiver(config);
+    probe.until_rung(Rung::Amt).await;
+    ([first, second], probe)
+}
+
+/// Publishes an update each 20 ms.
+async fn publish_slowly(site: &Site, source: &Running, updates: usize) {
+    for _ in 0..updates {
+        site.publish(&source.handle, 1).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// A receiver without multicast is on two relays, one of which dies, and never on one twice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_of_two_relays_dies_without_a_fall_back() {
+    let site = Site::new();
+    let source = site.lively_source().await;
+    let ([first, second], mut probe) = on_two_relays(&site, source.addr).await;
+    let both = ["amt working", "amt-2 working"];
+    source
+        .until("both legs", |status| legs(status) == both)
+        .await;
+    site.publish(&source.handle, 50).await;
+    probe.until_seq(50).await;
+    for relay in [&first, &second] {
+        let forwarded = relay.forwarded.load(Ordering::Relaxed);
+        assert!(forwarded >= 50, "{forwarded} packets by {}", relay.addr);
+    }
+    drop(first);
+    publish_slowly(&site, &source, 200).await;
+    let one = |status: &SourceStatus| {
+        let mut legs = legs(status);
+        legs.sort_by_key(|leg| !leg.ends_with("working"));
+        legs.len() == 2 && legs[0].ends_with("working") && legs[1].ends_with("lost")
+    };
+    source.until("the lost leg", one).await;
+    probe.until_seq(250).await;
+    // The one that lost its relay does not take the other's: one gateway reports there.
+    let gateways = second.gateways.lock().unwrap().clone();
+    assert!(
+        gateways.iter().all(|from| *from == gateways[0]),
+        "{gateways:?}"
+    );
+    let status = source.status().await;
+    assert_eq!(status.counters.protocol.fall_backs, 0);
+    assert_eq!(status.counters.protocol.legs_lost, 1);
+    assert_eq!(probe.rung_of("lore"), Rung::Amt);
+    let last = status.moves.last().unwrap();
+    let step = (&last.from[..], &last.to[..], &last.cause[..]);
+    assert_eq!(step, ("amt", "amt", "leg-lost"));
+}
+
+/// With one relay there is one leg; another one, when it is announced, is the second.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_relay_is_another_one_than_the_first() {
+    let site = Site::new();
+    let first = Relay::start(site.group(0)).await;
+    // Another port of the same host is no other relay.
+    let same = Relay::start(site.group(0)).await;
+    let source = site.lively_source().await;
+    let mut config = site.receiver_config(source.addr);
+    config.multicast = false;
+    let configured = [first.addr, same.addr].map(RelayName::Address);
+    config.amt = Some(Relays {
+        configured: configured.to_vec(),
+        ..Relays::default()
+    });
+    config.redundancy = Redundancy::Two;
+    let mut probe = site.start_receiver(config);
+    let why = loop {
+        if let Event::Relay {
+            number: 1,
+            relay,
+            text,
+            ..
+        } = probe.event().await
+        {
+            break (relay, text);
+        }
+    };
+    assert_eq!(why.0, None);
+    assert!(why.1.contains("it has the flow's other leg"), "{}", why.1);
+    probe.until_rung(Rung::Amt).await;
+    let second = Relay::start_at("127.0.0.2:0".parse().unwrap(), site.group(0)).await;
+    source.handle.set_relays(vec![hint(second.addr, 1)]).await;
+    let both = ["amt working", "amt-2 working"];
+    source
+        .until("both legs", |status| legs(status) == both)
+        .await;
+    site.publish(&source.handle, 50).await;
+    probe.until_seq(50).await;
+    let used = [&first, &same].map(|relay| relay.forwarded.load(Ordering::Relaxed));
+    assert!(used.contains(&0), "{used:?}");
+    assert!(second.forwarded.load(Ordering::Relaxed) >= 50);
+    assert_eq!(source.status().await.counters.protocol.fall_backs, 0);
 }

@@ -623,7 +623,7 @@ impl Receiver {
                     self.drive(flow, |flow| flow.trust_again(now));
                 }
                 Timer::Flow(flow, timer) => self.on_flow_timer(flow, timer, now),
-                Timer::Tunnel(flow, timer) => self.on_tunnel_timer(flow, timer, now),
+                Timer::Tunnel(flow, relay, timer) => self.on_tunnel_timer(flow, relay, timer, now),
                 // `request_bytes` looks at these.
                 Timer::Need | Timer::Blocked(_) => {}
                 Timer::Deadline(_) | Timer::Clock => {}

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use super::flow::RelayLeg;
 use crate::FlowId;
 
 /// A deadline of the receiver.
@@ -24,8 +25,8 @@ pub(super) enum Timer {
     Trust(FlowId),
     /// A timer of a flow itself.
     Flow(FlowId, FlowTimer),
-    /// A timer of a flow's tunnel.
-    Tunnel(FlowId, TunnelTimer),
+    /// A timer of one of a flow's tunnels.
+    Tunnel(FlowId, RelayLeg, TunnelTimer),
 }
 
 /// A deadline of a flow.
@@ -127,7 +128,7 @@ impl Timer {
     /// Returns the flow that the timer belongs to.
     pub(super) fn flow(self) -> Option<FlowId> {
         match self {
-            Timer::Trust(flow) | Timer::Flow(flow, _) | Timer::Tunnel(flow, _) => Some(flow),
+            Timer::Trust(flow) | Timer::Flow(flow, _) | Timer::Tunnel(flow, ..) => Some(flow),
             Timer::Cursors | Timer::Need | Timer::Blocked(_) => None,
             Timer::Deadline(_) | Timer::Clock => None,
         }
@@ -154,7 +155,8 @@ mod tests {
             Timer::Flow(ONE, FlowTimer::Silence),
             rejoin,
             Timer::Flow(TWO, FlowTimer::KeyDiscard),
-            Timer::Tunnel(ONE, TunnelTimer::Close),
+            Timer::Tunnel(ONE, RelayLeg::First, TunnelTimer::Retry),
+            Timer::Tunnel(ONE, RelayLeg::Second, TunnelTimer::Close),
         ];
         for timer in order.into_iter().rev() {
             timers.set(timer, now);
@@ -183,7 +185,10 @@ mod tests {
         for flow in [ONE, TWO] {
             timers.set(Timer::Trust(flow), now);
             timers.set(Timer::Flow(flow, FlowTimer::Ack), now);
-            timers.set(Timer::Tunnel(flow, TunnelTimer::Retry), now);
+            timers.set(
+                Timer::Tunnel(flow, RelayLeg::Second, TunnelTimer::Retry),
+                now,
+            );
         }
         timers.retain(|timer| timer.flow() != Some(ONE));
         let left: Vec<_> = timers.expired(now).collect();

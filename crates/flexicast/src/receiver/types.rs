@@ -186,12 +186,15 @@ pub enum ReceiverEvent {
         flow: FlowId,
     },
     /// Get this flow's packets through an AMT relay: one that is configured, one of these, or
-    /// whatever else can be found. Pass in what arrives as [`Rung::Amt`], and call
-    /// [`super::Receiver::relay_lost`] and [`super::Receiver::no_relay`]. For a flow whose tunnel
-    /// is open, this replaces the earlier request.
+    /// whatever else can be found. Pass in what arrives as [`Rung::Amt`] with this number, and
+    /// call [`super::Receiver::relay_lost`] and [`super::Receiver::no_relay`]. For a tunnel that
+    /// is open, this replaces the earlier request. Tunnels of one flow with other numbers are by
+    /// other relays.
     Tunnel {
         /// The flow.
         flow: FlowId,
+        /// The number of the tunnel: 0, or 1 for a second relay.
+        number: u64,
         /// The name of its channel.
         channel: String,
         /// Where it can be had; one of them is enough.
@@ -204,11 +207,15 @@ pub enum ReceiverEvent {
     Retunnel {
         /// The flow.
         flow: FlowId,
+        /// The number of the tunnel.
+        number: u64,
     },
-    /// This flow is not wanted through a relay any more.
+    /// This tunnel of a flow is not wanted any more.
     EndTunnel {
         /// The flow.
         flow: FlowId,
+        /// The number of the tunnel.
+        number: u64,
     },
     /// Why a rung does not hold, or did not; the receiver does not move by it.
     Explained {
@@ -222,8 +229,8 @@ pub enum ReceiverEvent {
         /// Why.
         cause: Cause,
     },
-    /// A leg of a flow that is taken by several at once works, or is lost. The receiver does not
-    /// move by that: another one goes on.
+    /// A leg of a flow that is taken by several at once works, is lost, or, with
+    /// [`LegState::Trying`], is given up. The receiver does not move by that: another one goes on.
     Leg {
         /// The channel's name.
         channel: String,

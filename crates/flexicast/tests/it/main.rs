@@ -33,4 +33,5 @@ mod recorded;
 mod shared_repairs;
 mod signed;
 mod signed_streams;
+mod two_relays;
 mod vectors;

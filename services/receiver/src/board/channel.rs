@@ -21,11 +21,12 @@ pub(super) struct ChannelState {
     pub(super) incarnation: Option<Uuid>,
     pub(super) rung: Rung,
     pub(super) rung_since_ms: u64,
-    /// AMT relay of the channel, and the last finding about relays.
-    pub(super) relay: Option<SocketAddr>,
+    /// AMT relays of the channel, by the numbers of their legs, and the last finding about the
+    /// first one.
+    relays: [Option<SocketAddr>; 2],
+    relay_detail: Option<String>,
     /// Legs of a flow that comes by two.
-    pub(super) legs: Vec<LegView>,
-    pub(super) relay_detail: Option<String>,
+    legs: Vec<LegView>,
     pub(super) cursor: u64,
     pub(super) head: u64,
     pub(super) paths: Paths,
@@ -56,9 +57,9 @@ impl ChannelState {
             incarnation: cursor.map(|c| c.incarnation),
             rung: Rung::Unicast,
             rung_since_ms: since,
-            relay: None,
-            legs: Vec::new(),
+            relays: [None; 2],
             relay_detail: None,
+            legs: Vec::new(),
             cursor: cursor.map_or(0, |c| c.seq),
             // Unknown before the source's WELCOME.
             head: 0,
@@ -97,18 +98,57 @@ impl ChannelState {
         self.rung_since_ms = at_ms;
     }
 
-    /// Records the state of a leg. There are three at most.
+    /// Records the state of a leg. There are three at most; one that is given up is none.
     pub(super) fn note_leg(&mut self, leg: Leg, state: LegState, since_ms: u64) {
         let name = leg.to_string();
         self.legs.retain(|known| known.leg != name);
+        if state == LegState::Trying {
+            return;
+        }
         self.legs.push(LegView {
             leg: name,
             state: state.to_string(),
             since_ms,
+            relay: None,
         });
         let is_native = |leg: &LegView| leg.leg == Rung::Multicast.to_string();
         self.legs
             .sort_by_key(|leg| (!is_native(leg), leg.leg.clone()));
+    }
+
+    /// Records the relay of a leg, and the finding about it.
+    pub(super) fn note_relay(&mut self, number: u64, relay: Option<SocketAddr>, detail: String) {
+        let known = usize::try_from(number).ok();
+        if let Some(known) = known.and_then(|number| self.relays.get_mut(number)) {
+            *known = relay;
+        }
+        if number == 0 {
+            self.relay_detail = Some(detail);
+        }
+    }
+
+    /// Forgets what ends with the connection. That is no move: each connection begins on unicast.
+    pub(super) fn disconnect(&mut self, at_ms: u64) {
+        (self.relays, self.relay_detail) = ([None; 2], None);
+        self.legs.clear();
+        if self.rung != Rung::Unicast {
+            self.rung = Rung::Unicast;
+            self.rung_since_ms = at_ms;
+        }
+    }
+
+    /// Returns the legs with their relays.
+    fn legs(&self) -> Vec<LegView> {
+        let [first, second] = self.relays;
+        let legs = self.legs.iter().cloned();
+        let relays = [(Leg::RELAY, first), (Leg::SECOND_RELAY, second)];
+        let relays = relays.map(|(leg, relay)| (leg.to_string(), relay));
+        let legs = legs.map(|leg| {
+            let relay = relays.iter().find(|(name, _)| *name == leg.leg);
+            let relay = relay.and_then(|(_, relay)| *relay);
+            LegView { relay, ..leg }
+        });
+        legs.collect()
     }
 
     fn note(&mut self, step: Move) {
@@ -150,8 +190,8 @@ impl ChannelState {
             incarnation: self.incarnation,
             rung: self.rung.to_string(),
             rung_since_ms: self.rung_since_ms,
-            relay: self.relay,
-            legs: self.legs.clone(),
+            relay: self.relays.into_iter().flatten().next(),
+            legs: self.legs(),
             relay_detail: self.relay_detail.clone(),
             cursor: self.cursor,
             head: self.head,

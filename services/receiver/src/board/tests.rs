@@ -2,6 +2,7 @@
 use std::time::Duration;
 
 use flexicast::Cause;
+use flexicast::control::{Leg, LegState};
 use flexicast::receiver::ChannelStats;
 
 use super::channel::MOVES;
@@ -310,6 +311,7 @@ fn the_relay_is_shown_until_it_or_the_connection_is_gone() {
     let relay: std::net::SocketAddr = "192.0.2.7:2268".parse().unwrap();
     let relay_event = |relay, text: &str| Event::Relay {
         channel: LORE.into(),
+        number: 0,
         relay,
         text: text.into(),
         at: SystemTime::now(),
@@ -329,4 +331,44 @@ fn the_relay_is_shown_until_it_or_the_connection_is_gone() {
         retry_in: std::time::Duration::ZERO,
     });
     assert_eq!(seen(), (None, None));
+}
+
+#[test]
+fn each_leg_has_its_relay_until_it_is_given_up() {
+    let board = board();
+    let [first, second] = ["192.0.2.7:2268", "192.0.2.8:2268"].map(|one| one.parse().unwrap());
+    let found = |number, relay| Event::Relay {
+        channel: LORE.into(),
+        number,
+        relay,
+        text: "found".into(),
+        at: SystemTime::now(),
+    };
+    let leg = |leg, state| Event::Leg {
+        channel: LORE.into(),
+        leg,
+        state,
+        at: SystemTime::now(),
+    };
+    for (at, relay) in [(Leg::RELAY, first), (Leg::SECOND_RELAY, second)] {
+        board.apply(&found(at.number, Some(relay)));
+        board.apply(&leg(at, LegState::Working));
+    }
+    let labels = || {
+        let channel = board.status().channels.remove(0);
+        let legs = channel.legs.iter();
+        let legs = legs.map(|leg| format!("{} {}", leg.label(), leg.state));
+        (channel.relay, legs.collect::<Vec<_>>())
+    };
+    let both = [
+        "amt by 192.0.2.7:2268 working",
+        "amt-2 by 192.0.2.8:2268 working",
+    ];
+    assert_eq!(labels(), (Some(first), both.map(String::from).to_vec()));
+    board.apply(&found(0, None));
+    board.apply(&leg(Leg::RELAY, LegState::Lost));
+    let one = ["amt lost", "amt-2 by 192.0.2.8:2268 working"];
+    assert_eq!(labels(), (Some(second), one.map(String::from).to_vec()));
+    board.apply(&leg(Leg::SECOND_RELAY, LegState::Trying));
+    assert_eq!(labels().1, ["amt lost"]);
 }

@@ -173,8 +173,8 @@ pub struct Network {
     /// Never ask the DNS for relays of the source (RFC 8777)
     #[arg(long)]
     no_amt_dns: bool,
-    /// Paths by which to take each flow at once, one or two: with two, multicast and an AMT relay,
-    /// losing one of them costs nothing
+    /// Paths by which to take each flow at once, one or two: with two, multicast and an AMT relay
+    /// or, without multicast, two relays, losing one of them costs nothing
     #[arg(long, value_name = "NUMBER", default_value = "one", value_parser = values::redundancy)]
     pub redundancy: Redundancy,
 }

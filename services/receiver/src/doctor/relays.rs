@@ -72,7 +72,11 @@ pub(super) async fn examine(settings: &Settings, running: bool, report: &mut Rep
 /// Returns the relays that channels had when the receiver ended.
 fn last_used(status: &Option<Status>) -> Vec<RelayName> {
     let channels = status.iter().flat_map(|status| &status.channels);
-    let mut relays: Vec<_> = channels.filter_map(|channel| channel.relay).collect();
+    let relays = channels.flat_map(|channel| {
+        let legs = channel.legs.iter().filter_map(|leg| leg.relay);
+        legs.chain(channel.relay)
+    });
+    let mut relays: Vec<_> = relays.collect();
     relays.sort();
     relays.dedup();
     relays.into_iter().map(RelayName::Address).collect()

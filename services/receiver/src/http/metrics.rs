@@ -40,6 +40,8 @@ struct RungLabels {
 struct LegLabels {
     channel: String,
     leg: String,
+    /// Its AMT relay; empty for none.
+    relay: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -244,7 +246,10 @@ impl Channels {
             cursor: r.add("cursor_seq", "Seq up to which the outputs are complete"),
             lag: r.add("lag_updates", "Updates between the head and the cursor"),
             rung: r.add("rung", "The channel's rung: 1 for that one"),
-            leg: r.add("leg", "Whether a leg of a flow that comes by two works"),
+            leg: r.add(
+                "leg",
+                "Whether a leg of a flow that comes by two works, with its AMT relay",
+            ),
             legs_lost: r.add(
                 "legs_lost",
                 "Times that a leg of a flow that comes by two fell silent, while the other went on",
@@ -349,6 +354,7 @@ impl Channels {
             let labels = LegLabels {
                 channel: name.clone(),
                 leg: leg.leg.clone(),
+                relay: leg.relay.map(|relay| relay.to_string()).unwrap_or_default(),
             };
             let works = leg.state == "working";
             self.leg.get_or_create(&labels).set(works.into());

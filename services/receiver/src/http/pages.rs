@@ -43,7 +43,7 @@ pub(super) async fn status(State(site): State<Arc<Site>>) -> Response {
 fn rungs(channel: &Channel) -> String {
     let legs = channel.legs.iter();
     let legs: Vec<_> = legs
-        .map(|leg| format!("{} ({})", leg.leg, leg.state))
+        .map(|leg| format!("{} ({})", leg.label(), leg.state))
         .collect();
     match legs.is_empty() {
         true => channel.rung.clone(),

@@ -468,6 +468,13 @@ async fn the_metrics_are_those_of_the_document() {
         state: LegState::Working,
         at: SystemTime::now(),
     });
+    bench.board.apply(&Event::Relay {
+        channel: "lore".into(),
+        number: 0,
+        relay: Some("192.0.2.7:2268".parse().unwrap()),
+        text: String::new(),
+        at: SystemTime::now(),
+    });
     let text = site.metrics.text(&site).unwrap();
     let wrong = openmetrics::forms(&service::exposition::plain(&text), &text);
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -483,7 +490,7 @@ async fn the_metrics_are_those_of_the_document() {
         "flexfeed_receiver_updates_total{channel=\"lore\",via=\"flow\"} 1\n",
         "flexfeed_receiver_journal_records{channel=\"lore\"} 3\n",
         "flexfeed_receiver_rung{channel=\"lore\",rung=\"unicast\"} 1\n",
-        "flexfeed_receiver_leg{channel=\"lore\",leg=\"amt\"} 1\n",
+        "flexfeed_receiver_leg{channel=\"lore\",leg=\"amt\",relay=\"192.0.2.7:2268\"} 1\n",
         "flexfeed_receiver_hook_pending_updates{hook=\"h\",kind=\"exec\"} 0\n",
     ] {
         assert!(text.contains(line), "{line} is not in:\n{text}");

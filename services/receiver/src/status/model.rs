@@ -84,7 +84,7 @@ pub struct Channel {
     pub rung: String,
     /// Time of the move to this rung.
     pub rung_since_ms: u64,
-    /// AMT relay, whether or not the flow arrives by it.
+    /// AMT relay, whether or not the flow arrives by it. Of two, the first.
     #[serde(default)]
     pub relay: Option<SocketAddr>,
     /// Legs of a flow that comes by two at once, as far as they were tried.
@@ -134,6 +134,20 @@ pub struct LegView {
     pub state: String,
     /// Since when.
     pub since_ms: u64,
+    /// Its AMT relay, if it has one now.
+    #[serde(default)]
+    pub relay: Option<SocketAddr>,
+}
+
+impl LegView {
+    /// Returns its name for people, with its relay.
+    #[must_use]
+    pub fn label(&self) -> String {
+        match self.relay {
+            Some(relay) => format!("{} by {relay}", self.leg),
+            None => self.leg.clone(),
+        }
+    }
 }
 
 /// Updates by path.

@@ -379,8 +379,14 @@ fn details(c: &Channel, rate: Option<Rate>) -> String {
         (c.reception.duplicates, "duplicates"),
     ]);
     let rate = rate.map_or_else(String::new, |rate| format!(" ({:.0}/s)", rate.packets));
-    let relay = c.relay.filter(|_| c.rung == "amt");
-    let relay = relay.map_or_else(String::new, |relay| format!("by relay {relay}, "));
+    let of_legs = c.legs.iter().filter_map(|leg| leg.relay);
+    let of_legs: Vec<_> = of_legs.map(|relay| relay.to_string()).collect();
+    let relay = match (&of_legs[..], c.relay) {
+        _ if c.rung != "amt" => String::new(),
+        ([], Some(relay)) => format!("by relay {relay}, "),
+        ([], None) => String::new(),
+        (relays, _) => format!("by relay {}, ", relays.join(" and ")),
+    };
     format!(
         "  {relay}{} updates{lost}: {} flow, {} repaired, {} unicast; {} packets{rate}{odd}",
         c.updates, c.via.flow, c.via.repaired, c.via.unicast, c.reception.flow_packets

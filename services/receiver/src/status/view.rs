@@ -93,7 +93,7 @@ fn render_channel(out: &mut String, c: &Channel, connected: bool, data: &Path, c
     );
     if !c.legs.is_empty() {
         let legs = c.legs.iter().map(|leg| {
-            let (name, state) = (plain(&leg.leg), plain(&leg.state));
+            let (name, state) = (plain(&leg.label()), plain(&leg.state));
             format!("{name} {state} since {}", clock.ago(leg.since_ms))
         });
         let legs: Vec<_> = legs.collect();

@@ -1,4 +1,5 @@
-//! The cost of losing one of two legs, beside a receiver with one leg in the same run.
+//! The cost of losing one of two legs, multicast or one of two relays, beside a receiver with one
+//! leg in the same run.
 
 use anyhow::{Context, Result};
 use testbed::scenario::play_hitless;
@@ -7,11 +8,13 @@ use testbed::urgent::RealTime;
 use crate::figures::{Figures, median};
 
 /// All figures of this file.
-pub const NAMES: [&str; 4] = [
+pub const NAMES: [&str; 6] = [
     "hitless_gap_intervals",
     "hitless_repairs",
     "hitless_one_leg_gap_intervals",
     "hitless_one_leg_repairs",
+    "hitless_relays_gap_intervals",
+    "hitless_relays_repairs",
 ];
 
 const RUNS: usize = 3;
@@ -24,21 +27,16 @@ pub fn measure(figures: &mut Figures) -> Result<()> {
     if !figures.wants(&NAMES) {
         return Ok(());
     }
-    let mut values: [Vec<f64>; 4] = Default::default();
+    let mut values: [Vec<f64>; 6] = Default::default();
     for _ in 0..RUNS {
         let urgent = RealTime::begin(RealTime::MEASURED);
         if let Err(error) = &urgent {
             eprintln!("what else this machine does will show in the figures: {error}");
         }
-        let [two, one] = play_hitless().context("two legs")?;
-        eprintln!("two legs: {two:?}, one: {one:?}");
-        let seen = [
-            two.gap_intervals,
-            two.repairs as f64,
-            one.gap_intervals,
-            one.repairs as f64,
-        ];
-        for (all, value) in values.iter_mut().zip(seen) {
+        let seen = play_hitless().context("two legs")?;
+        eprintln!("two legs, one, two relays: {seen:?}");
+        let seen = seen.map(|noticed| [noticed.gap_intervals, noticed.repairs as f64]);
+        for (all, value) in values.iter_mut().zip(seen.into_iter().flatten()) {
             all.push(value);
         }
     }

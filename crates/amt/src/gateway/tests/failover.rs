@@ -440,3 +440,66 @@ fn many_seeds_and_losses_converge() {
         assert_eq!(world.gateway.poll_timeout(), None);
     }
 }
+
+#[test]
+fn an_excluded_relay_is_left_and_not_asked_until_it_is_allowed() {
+    let mut world = connected();
+    let (a, b) = (addr(A), addr(B));
+    assert_eq!(world.using(), Some(a));
+    world.events.clear();
+    world.gateway.exclude([a.ip()], world.now);
+    world.run(secs(5));
+    assert_eq!(world.using(), Some(b));
+    let why = RelayFailure::Excluded;
+    assert_eq!(world.events[0].1, Event::Lost { relay: a, why });
+    assert!(world.tunnel(A).is_empty(), "it was notified");
+    let asked = world.relay(A).requests.len();
+
+    // The only other one dies: none is left, and that costs no Request to the excluded one.
+    world.relay(B).answers = false;
+    world.relay(B).tunnels.clear();
+    for _ in 0..100 {
+        world.gateway.suspect(world.now);
+        world.run(secs(1));
+    }
+    assert_eq!(world.using(), None);
+    let none = |event: Event| matches!(event, Event::NoRelay { candidates: 2, .. });
+    assert!(world.events.iter().any(|(_, event)| none(*event)));
+    assert_eq!(world.relay(A).requests.len(), asked);
+
+    world.gateway.exclude([], world.now);
+    world.run(secs(1));
+    assert_eq!(world.using(), Some(a));
+}
+
+#[test]
+fn a_relay_that_is_excluded_while_it_is_asked_is_not_selected() {
+    for discovers in [false, true] {
+        let slow = ModelRelay {
+            advertises: discovers.then(|| addr(A).ip()),
+            ..ModelRelay::default()
+        };
+        const ANYCAST: &str = "192.52.193.1:2268";
+        let relays = [(A, ModelRelay::default()), (ANYCAST, slow)];
+        let mut world = World::new(relays);
+        world.candidates([match discovers {
+            true => anycast(ANYCAST),
+            false => configured(A),
+        }]);
+        world.relay(A).answers = false;
+        world.subscribe(ssm("10.0.0.1", "232.1.1.1", 5000));
+        world.run(secs(1));
+        world.relay(A).answers = true;
+        world.gateway.exclude([addr(A).ip()], world.now);
+        world.run(secs(100));
+        assert_eq!(world.using(), None);
+        let asked = world.relay(A).requests.len();
+        assert!(asked <= 2, "{asked}");
+        // An anycast address may lead to another relay each time.
+        let discoveries = world.relay(ANYCAST).discoveries.len();
+        assert_eq!((2..10).contains(&discoveries), discovers, "{discoveries}");
+        world.gateway.exclude([], world.now);
+        world.run(secs(100));
+        assert_eq!(world.using(), Some(addr(A)));
+    }
+}

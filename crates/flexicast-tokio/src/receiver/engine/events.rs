@@ -27,19 +27,23 @@ impl Engine {
                 ReceiverEvent::Leave { flow } => self.groups.leave(flow),
                 ReceiverEvent::Tunnel {
                     flow,
+                    number,
                     channel,
                     endpoints,
                     relays,
-                } => match self.tunnels.open(flow, channel, endpoints, relays) {
+                } => match self
+                    .tunnels
+                    .open((flow, number), channel, endpoints, relays)
+                {
                     Ok(statuses) => self.report_relays(statuses),
                     Err(status) => {
-                        self.core.no_relay(flow, Instant::now());
+                        self.core.no_relay(flow, number, Instant::now());
                         self.report_relays([status]);
                     }
                 },
-                ReceiverEvent::Retunnel { flow } => self.tunnels.doubt(flow),
-                ReceiverEvent::EndTunnel { flow } => {
-                    let statuses = self.tunnels.end(flow);
+                ReceiverEvent::Retunnel { flow, number } => self.tunnels.doubt(flow, number),
+                ReceiverEvent::EndTunnel { flow, number } => {
+                    let statuses = self.tunnels.end(flow, number);
                     self.report_relays(statuses);
                 }
                 ReceiverEvent::Explained {
@@ -188,6 +192,7 @@ impl Engine {
         for status in statuses {
             self.delivery.push(Event::Relay {
                 channel: status.channel,
+                number: status.number,
                 relay: status.relay,
                 text: status.text,
                 at: SystemTime::now(),

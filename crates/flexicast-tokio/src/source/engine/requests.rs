@@ -272,8 +272,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Reports a change of one of a receiver's legs. The loss of the one that its rung is named
-    /// after is a move; that of another one is recorded here.
+    /// Reports a change of one of a receiver's legs. The loss of the only one by its rung is a
+    /// move; that of another one is recorded here.
     fn note_leg(&mut self, session: SessionId, channel: ChannelIndex, leg: Leg, state: LegState) {
         let Some((_, name)) = self.core.receiver(session) else {
             return;
@@ -281,7 +281,7 @@ impl Engine {
         info!(receiver = name, channel = self.core.channel_name(channel), %leg, %state, "leg");
         let on = self.core.rung(session, channel);
         if state == LegState::Lost
-            && let Some(on) = on.filter(|on| leg.rung > *on)
+            && let Some(on) = on.filter(|on| leg.rung == Rung::Amt && leg.rung >= *on)
         {
             self.note_move(
                 session,

@@ -36,7 +36,12 @@ impl Drop for Relay {
 impl Relay {
     /// A relay for one group, which it joins on the loopback interface while a gateway wants it.
     pub async fn start(group: SocketAddr) -> Relay {
-        let socket = UdpSocket::bind(any_port()).await.unwrap();
+        Relay::start_at(any_port(), group).await
+    }
+
+    /// The same at another address of this machine: to a gateway, another relay.
+    pub async fn start_at(at: SocketAddr, group: SocketAddr) -> Relay {
+        let socket = UdpSocket::bind(at).await.unwrap();
         let addr = socket.local_addr().unwrap();
         let forwarded = Arc::new(AtomicU64::new(0));
         let limited = Arc::new(AtomicBool::new(false));

@@ -255,9 +255,13 @@ impl Merged {
         records.any(|(at, record)| record.state == LegState::Working && !but.contains(&at))
     }
 
-    /// Takes a leg for lost. Returns its state before, if that was another.
+    /// Takes a leg for lost. Returns its state before, if that was another. A further relay that
+    /// never brought a packet was no leg.
     fn lose(&mut self, leg: Leg) -> Option<LegState> {
         let record = &mut self.records[index(leg)?];
+        if leg.number > 0 && !record.is_judged && !record.tried {
+            return None;
+        }
         record.is_judged = true;
         let was = std::mem::replace(&mut record.state, LegState::Lost);
         self.changed |= was != LegState::Lost;
@@ -290,6 +294,11 @@ impl Merged {
         for record in &mut self.records {
             record.behind_since = record.behind_since.map(|at| at.max(now));
         }
+    }
+
+    /// Returns the state of a leg.
+    pub(super) fn state(&self, leg: Leg) -> LegState {
+        index(leg).map_or(LegState::Trying, |at| self.records[at].state)
     }
 
     /// Whether another leg than this one works.
@@ -353,13 +362,17 @@ impl FlowDriver<'_> {
             return false;
         };
         let leg = arrival.leg();
+        if leg == Leg::SECOND_RELAY && !self.flow.tunnels.has_second() {
+            // Packets that were under way when it was given up.
+            return false;
+        }
         let LegInput::New { begins } = legs.on_packet(leg, pn, tag, is_first, now) else {
             return false;
         };
         let heartbeat = self.flow.announce.heartbeat;
         let due = begins || legs.has_silent(heartbeat, now);
         if begins {
-            self.leg_changed(leg, LegState::Working);
+            self.leg_changed(leg, LegState::Working, now);
         }
         match due {
             true => self.set(FlowTimer::Legs, now),
@@ -386,7 +399,13 @@ impl FlowDriver<'_> {
         self.flow.merged.is_some() && matches!(self.flow.rung(), Rung::Multicast | Rung::Amt)
     }
 
-    fn leg_changed(&mut self, leg: Leg, state: LegState) {
+    fn leg_changed(&mut self, leg: Leg, state: LegState, now: Instant) {
+        self.show_leg(leg, state);
+        self.follow_second_tunnel(now);
+    }
+
+    /// Queues the event of a leg's new state.
+    pub(super) fn show_leg(&mut self, leg: Leg, state: LegState) {
         self.events.push_back(ReceiverEvent::Leg {
             channel: self.channel.name.clone(),
             leg,
@@ -402,7 +421,7 @@ impl FlowDriver<'_> {
         };
         for leg in legs.judge(heartbeat, now) {
             self.channel.stats.reception.legs_lost += 1;
-            self.leg_changed(leg, LegState::Lost);
+            self.leg_changed(leg, LegState::Lost, now);
         }
         self.report_legs(now);
     }
@@ -415,7 +434,7 @@ impl FlowDriver<'_> {
         };
         if let Some(was) = legs.lose(leg) {
             self.channel.stats.reception.legs_lost += u64::from(was == LegState::Working);
-            self.leg_changed(leg, LegState::Lost);
+            self.leg_changed(leg, LegState::Lost, now);
             self.set(FlowTimer::Legs, now);
         }
     }

@@ -6,7 +6,7 @@ use super::FlowDriver;
 use super::replication::AFTER_FALL_BACK;
 use crate::ack::AckTracker;
 use crate::control::{Action, Anchor, RungNotice};
-use crate::receiver::timer::{FlowTimer, Timer, TunnelTimer};
+use crate::receiver::timer::{FlowTimer, Timer};
 use crate::wire::VARINT_MAX;
 use crate::{Cause, PathId, Rung};
 
@@ -248,7 +248,7 @@ impl FlowDriver<'_> {
         let too_slow = notice.cause == Cause::TooSlow && was.is_some();
         let held = rung == Rung::Unicast && (notice.cause == Cause::Held || too_slow);
         self.set_held(held, now);
-        self.tunnel_after_move(was_on, now);
+        self.tunnels_after_move(was_on, now);
         if was != self.flow.membership.path() {
             self.moved(rung, notice.cause);
         }
@@ -312,7 +312,7 @@ impl FlowDriver<'_> {
             self.set(FlowTimer::Replication, now + AFTER_FALL_BACK);
         }
         self.moved(Rung::Unicast, Cause::HeartbeatLost);
-        self.tunnel_after_move(was, now);
+        self.tunnels_after_move(was, now);
     }
 
     /// Grants the flow a grace period: what it has sent while this receiver was away is still on
@@ -328,9 +328,7 @@ impl FlowDriver<'_> {
         // The silence is noticed before the rungs that bring the flow are doubted.
         let later = now + heartbeat * 2;
         self.put_off(Timer::Flow(self.id, FlowTimer::Rejoin), later);
-        if self.flow.tunnel.is_open() {
-            self.put_off(Timer::Tunnel(self.id, TunnelTimer::Retry), later);
-        }
+        self.put_off_tunnels(later);
     }
 }
 

@@ -48,7 +48,8 @@ use proof::Proof;
 use rebuilding::Rebuilding;
 use replication::Replication;
 use suspicion::Suspicion;
-use tunnel::Tunnel;
+pub(super) use tunnel::RelayLeg;
+use tunnel::Tunnels;
 
 /// Maximum number of flows that a source may announce on one connection.
 const MAX_FLOWS: usize = 256;
@@ -63,7 +64,7 @@ pub(super) struct Flow {
     suspicion: Suspicion,
     membership: Membership,
     native: NativeJoin,
-    tunnel: Tunnel,
+    tunnels: Tunnels,
     replication: Replication,
     proof: Proof,
     keys: Keys,
@@ -119,7 +120,7 @@ impl Flow {
             suspicion: Suspicion::default(),
             membership: Membership::Unicast,
             native: NativeJoin::default(),
-            tunnel: Tunnel::default(),
+            tunnels: Tunnels::default(),
             replication: Replication::default(),
             proof: Proof::default(),
             keys: Keys::default(),
@@ -326,7 +327,7 @@ impl FlowDriver<'_> {
         let replicated = flow.replication.requested || flow.rung() == Rung::Replicated;
         let path = match flow.native.is_joined() {
             true => PathId::UNICAST,
-            false if flow.tunnel.is_open() => flow.path(Rung::Amt),
+            false if flow.tunnels.is_open() => flow.path(Rung::Amt),
             false if replicated => flow.path(Rung::Replicated),
             false => return,
         };
@@ -361,7 +362,7 @@ impl FlowDriver<'_> {
 
     /// Cleans up after a flow that the source has withdrawn.
     fn withdraw(&mut self) {
-        self.drop_tunnel();
+        self.drop_tunnels();
         if self.flow.native.leave() {
             self.events
                 .push_back(ReceiverEvent::Leave { flow: self.id });
@@ -377,7 +378,7 @@ impl FlowDriver<'_> {
             self.events
                 .push_back(ReceiverEvent::Leave { flow: self.id });
         }
-        self.drop_tunnel();
+        self.drop_tunnels();
     }
 
     fn on_timer(&mut self, timer: FlowTimer, now: Instant) {
@@ -513,9 +514,15 @@ impl Receiver {
         self.drive(id, |flow| flow.on_timer(timer, now));
     }
 
-    /// Handles an expired timer of a flow's tunnel.
-    pub(super) fn on_tunnel_timer(&mut self, id: FlowId, timer: TunnelTimer, now: Instant) {
-        self.drive(id, |flow| flow.on_tunnel_timer(timer, now));
+    /// Handles an expired timer of one of a flow's tunnels.
+    pub(super) fn on_tunnel_timer(
+        &mut self,
+        id: FlowId,
+        relay: RelayLeg,
+        timer: TunnelTimer,
+        now: Instant,
+    ) {
+        self.drive(id, |flow| flow.on_tunnel_timer(relay, timer, now));
     }
 
     /// Takes the next acknowledgement that is due, and its flow.

@@ -8,7 +8,7 @@ use super::probe::Probe;
 use super::replication::STAGGER;
 use crate::control::{Action, Announce, Leg};
 use crate::receiver::ReceiverEvent;
-use crate::receiver::timer::{FlowTimer, TunnelTimer};
+use crate::receiver::timer::FlowTimer;
 use crate::{PathId, Rung};
 
 /// State of a native join.
@@ -129,9 +129,7 @@ impl FlowDriver<'_> {
 
     /// Returns the time that the better rungs get before replication is requested.
     fn head_start(&self) -> Duration {
-        let tunnel =
-            self.is_tunnel_set(TunnelTimer::Close) || self.is_tunnel_set(TunnelTimer::Retry);
-        match self.flow.native.is_joined() || tunnel {
+        match self.flow.native.is_joined() || self.awaits_tunnel() {
             true => STAGGER,
             false => Duration::ZERO,
         }
@@ -158,7 +156,7 @@ impl FlowDriver<'_> {
             self.events
                 .push_back(ReceiverEvent::Rejoin { flow: self.id });
         }
-        self.reopen_tunnel(now);
+        self.reopen_tunnels(now);
         if self.flow.membership.path().is_none() {
             self.want_replication(now + self.head_start());
         }

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use signing::Forgery;
 
-use super::FlowDriver;
 use super::backoff::REJOIN_FIRST;
+use super::{FlowDriver, RelayLeg};
 use crate::ack::AckTracker;
 use crate::authentication::{Held, SIGNATURE_LEN, Verdict, split_signature};
 use crate::control::{Action, Leg};
@@ -176,6 +176,11 @@ impl Receiver {
         }
         let Some(path) = self.flows.get(&id).map(|flow| flow.path(rung)) else {
             return FlowInput::UnknownFlow;
+        };
+        #[cfg(feature = "fault-injection")]
+        let path = match self.legs_unmerged && number > 0 {
+            true => PathId::new(path.flow_index(), Rung::Multicast),
+            false => path,
         };
         let arrival = Arrival {
             path,
@@ -621,8 +626,12 @@ impl FlowDriver<'_> {
                 }
                 self.on_native_packet(owes, now);
             }
-            Rung::Amt if number == 0 => self.on_tunnelled_packet(now),
-            Rung::Amt | Rung::Replicated | Rung::Unicast => {}
+            Rung::Amt => {
+                if let Some(relay) = RelayLeg::of_number(number) {
+                    self.on_tunnelled_packet(relay, now);
+                }
+            }
+            Rung::Replicated | Rung::Unicast => {}
         }
     }
 

@@ -110,7 +110,7 @@ impl FlowDriver<'_> {
             self.events
                 .push_back(ReceiverEvent::Leave { flow: self.id });
         }
-        self.close_tunnel();
+        self.close_tunnels();
     }
 
     /// Leaves a flow of which too much is invalid or forged.
@@ -151,7 +151,7 @@ impl FlowDriver<'_> {
         // The source gives them again with the next first JOIN.
         self.flow.keys.clear();
         self.stop(FlowTimer::KeyDiscard);
-        self.drop_tunnel();
+        self.drop_tunnels();
         self.report(Action::Leave, PathId::UNICAST, Some(Cause::FlowInvalid));
         if self.flow.membership.leave().is_some() {
             self.moved(Rung::Unicast, Cause::FlowInvalid);

@@ -53,7 +53,7 @@ impl FlowDriver<'_> {
         let (heartbeat, keyed, on) = (flow.announce.heartbeat, flow.keys.since(), flow.rung());
         let merges = flow.merged.is_some();
         let probe = match rung {
-            Rung::Amt => flow.tunnel.probe(),
+            Rung::Amt => flow.tunnels.probe(),
             _ => flow.native.probe(),
         };
         let failed = |probe: &mut Probe| probe.settle_failed(heartbeat, keyed, now);

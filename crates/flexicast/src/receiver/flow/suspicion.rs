@@ -90,7 +90,7 @@ impl FlowDriver<'_> {
             Some(Rung::Multicast) if self.flow.native.is_joined() => {
                 self.report(Action::Join, PathId::UNICAST, None);
             }
-            Some(Rung::Amt) if self.flow.tunnel.is_open() => {
+            Some(Rung::Amt) if self.flow.tunnels.is_open() => {
                 self.report(Action::Join, self.flow.path(Rung::Amt), None);
             }
             _ => {}

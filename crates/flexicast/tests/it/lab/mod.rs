@@ -39,7 +39,7 @@ enum Event {
 enum Down {
     Control(Vec<u8>),
     Stream { id: u64, bytes: Vec<u8>, fin: bool },
-    Flow(Rung, Ecn, Vec<u8>),
+    Flow(Leg, Ecn, Vec<u8>),
     Datagram(Vec<u8>),
 }
 
@@ -57,12 +57,16 @@ pub struct Node {
     pub multicast: bool,
     /// A relay that brings flow packets can be reached.
     pub relay: bool,
-    /// Additional losses of the native path and of the relay's, in percent, each by itself.
-    pub leg_loss: [u32; 2],
-    /// Additional delays of the two.
-    pub leg_delay: [Duration; 2],
+    /// So can another one, for a second tunnel.
+    pub second_relay: bool,
+    /// Additional losses of the native path and of the relays', in percent, each by itself.
+    pub leg_loss: [u32; 3],
+    /// Additional delays of these.
+    pub leg_delay: [Duration; 3],
     /// Tunnel requests to its owner, with their times.
     pub asked: Vec<(Duration, Asked)>,
+    /// The same for a second relay.
+    pub asked_second: Vec<(Duration, Asked)>,
     /// Of flow packets, in percent.
     pub loss: u32,
     /// Share of flow packets that its path marks with CE, in percent; `None` without ECN.
@@ -103,10 +107,20 @@ pub struct Node {
     pub reconnects: usize,
     must_reconnect: bool,
     joined: bool,
-    tunnel: bool,
+    tunnels: [bool; 2],
     life: u64,
     next_stream: u64,
     catch_up: Option<u64>,
+}
+
+impl Node {
+    /// Returns the requests about one of its tunnels.
+    fn requests(&mut self, number: u64) -> &mut Vec<(Duration, Asked)> {
+        match number {
+            0 => &mut self.asked,
+            _ => &mut self.asked_second,
+        }
+    }
 }
 
 /// A link with a rate and a queue each for flow packets and for unicast streams, as a router with
@@ -387,9 +401,11 @@ impl Lab {
             connected: false,
             multicast: true,
             relay: false,
-            leg_loss: [0; 2],
-            leg_delay: [Duration::ZERO; 2],
+            second_relay: false,
+            leg_loss: [0; 3],
+            leg_delay: [Duration::ZERO; 3],
             asked: Vec::new(),
+            asked_second: Vec::new(),
             loss: 0,
             marks: None,
             jitter: Duration::ZERO,
@@ -412,7 +428,7 @@ impl Lab {
             reconnects: 0,
             must_reconnect: false,
             joined: false,
-            tunnel: false,
+            tunnels: [false; 2],
             life: 0,
             next_stream: 3,
             catch_up: None,
@@ -513,14 +529,26 @@ impl Lab {
     /// The owner of a receiver has a relay that answers, after none did.
     pub fn relay_found(&mut self, i: usize) {
         let (flow, now) = (self.config.flow, self.now);
-        self.nodes[i].core.relay_found(flow, now);
+        self.nodes[i].core.relay_found(flow, 0, now);
         self.pump();
     }
 
     /// The owner of a receiver has found out that its relay is gone.
     pub fn relay_lost(&mut self, i: usize) {
+        self.tunnel_lost(i, 0);
+    }
+
+    /// The owner of a receiver has found out that the relay of one of its tunnels is gone.
+    pub fn tunnel_lost(&mut self, i: usize, number: u64) {
         let (flow, now) = (self.config.flow, self.now);
-        self.nodes[i].core.relay_lost(flow, now);
+        self.nodes[i].core.relay_lost(flow, number, now);
+        self.pump();
+    }
+
+    /// The owner of a receiver has found no relay for one of its tunnels.
+    pub fn no_relay(&mut self, i: usize, number: u64) {
+        let (flow, now) = (self.config.flow, self.now);
+        self.nodes[i].core.no_relay(flow, number, now);
         self.pump();
     }
 
@@ -557,7 +585,12 @@ impl Lab {
 
     /// The same by one of its rungs.
     pub fn inject_by(&mut self, i: usize, rung: Rung, packet: Vec<u8>) {
-        self.send_down(i, Down::Flow(rung, Ecn::NotEct, packet));
+        self.inject_by_leg(i, Leg { rung, number: 0 }, packet);
+    }
+
+    /// A packet that a receiver gets by one of several legs.
+    pub fn inject_by_leg(&mut self, i: usize, leg: Leg, packet: Vec<u8>) {
+        self.send_down(i, Down::Flow(leg, Ecn::NotEct, packet));
     }
 
     /// From the next update on, the source signs with the key of this seed, as its only one from

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use flexicast::control::{Control, ControlReader, Credential, Refusal};
+use flexicast::control::{Control, ControlReader, Credential, Leg, Refusal};
 use flexicast::protect::FlowSecret;
 use flexicast::receiver::{FlowInput, Output, ReceiverEvent};
 use flexicast::source::{SourceEvent, Unicast};
-use flexicast::{Cursor, Ecn, Rung};
+use flexicast::{Cursor, Ecn};
 use rand::RngExt;
 
 use super::{Asked, CHANNEL, Down, Event, INCARNATION, Lab, Up, VIOLATION};
@@ -132,23 +132,28 @@ impl Lab {
             let lost = lost || self.drops.is_some_and(|drops| drops(i, packet));
             let lost = lost || node.max_payload.is_some_and(|most| packet.len() > most);
             let native = node.joined && node.multicast;
-            let relayed = node.tunnel && node.relay;
+            let relays = [node.relay, node.second_relay];
+            let [first, second] = [0, 1].map(|n| node.tunnels[n] && relays[n]);
             let node = &mut self.nodes[i];
             // A native path and a relay's share the last link; no test has both.
             let passed = match &mut node.bottleneck {
-                Some(link) if native || relayed => link.pass(self.now, packet.len(), true),
+                Some(link) if native || first => link.pass(self.now, packet.len(), true),
                 _ => Some(self.now),
             };
             let Some(passed) = passed else { continue };
             let (at, life) = (passed + self.delay + jitter, node.life);
-            let ways = [(native, Rung::Multicast), (relayed, Rung::Amt)];
+            let ways = [
+                (native, Leg::NATIVE),
+                (first, Leg::RELAY),
+                (second, Leg::SECOND_RELAY),
+            ];
             let (losses, delays) = (node.leg_loss, node.leg_delay);
-            for (leg, (_, rung)) in ways.into_iter().enumerate().filter(|(_, w)| w.0 && !lost) {
-                if losses[leg] > 0 && self.rng.random_range(0..100) < losses[leg] {
+            for (at_leg, (_, leg)) in ways.into_iter().enumerate().filter(|(_, w)| w.0 && !lost) {
+                if losses[at_leg] > 0 && self.rng.random_range(0..100) < losses[at_leg] {
                     continue;
                 }
-                let at = at + delays[leg];
-                let what = Down::Flow(rung, mark, packet.to_vec());
+                let at = at + delays[at_leg];
+                let what = Down::Flow(leg, mark, packet.to_vec());
                 self.schedule(
                     at,
                     Event::ToReceiver {
@@ -298,18 +303,19 @@ impl Lab {
                 ReceiverEvent::Join { .. } => node.joined = true,
                 ReceiverEvent::Leave { .. } => node.joined = false,
                 ReceiverEvent::Rejoin { .. } => node.rejoins += 1,
-                ReceiverEvent::Tunnel { relays, .. } => {
-                    node.tunnel = true;
-                    node.asked.push((elapsed, Asked::Tunnel(relays)));
+                ReceiverEvent::Tunnel { number, relays, .. } => {
+                    node.tunnels[number as usize] = true;
+                    node.requests(number).push((elapsed, Asked::Tunnel(relays)));
                 }
-                ReceiverEvent::Retunnel { .. } => {
-                    assert!(node.tunnel, "there is no tunnel to be looked at");
-                    node.asked.push((elapsed, Asked::Again));
+                ReceiverEvent::Retunnel { number, .. } => {
+                    let is_open = node.tunnels[number as usize];
+                    assert!(is_open, "there is no tunnel to be looked at");
+                    node.requests(number).push((elapsed, Asked::Again));
                 }
-                ReceiverEvent::EndTunnel { .. } => {
-                    assert!(node.tunnel, "there is no tunnel to be ended");
-                    node.tunnel = false;
-                    node.asked.push((elapsed, Asked::End));
+                ReceiverEvent::EndTunnel { number, .. } => {
+                    let was_open = std::mem::take(&mut node.tunnels[number as usize]);
+                    assert!(was_open, "there is no tunnel to be ended");
+                    node.requests(number).push((elapsed, Asked::End));
                 }
                 ReceiverEvent::Explained {
                     rung, on, cause, ..
@@ -410,10 +416,10 @@ impl Lab {
                                 node.core.on_unicast(id, &bytes, fin).unwrap();
                             }
                             Down::Datagram(bytes) => node.core.on_datagram(&bytes, now),
-                            Down::Flow(rung, mark, mut packet) => {
-                                let input =
-                                    node.core
-                                        .on_marked_flow_datagram(rung, mark, &mut packet, now);
+                            // A gateway without the tunnel drops them.
+                            Down::Flow(Leg::SECOND_RELAY, ..) if !node.tunnels[1] => {}
+                            Down::Flow(leg, mark, mut packet) => {
+                                let input = node.core.on_leg_datagram(leg, mark, &mut packet, now);
                                 assert!(
                                     self.hostile
                                         || !matches!(
