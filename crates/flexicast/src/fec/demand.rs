@@ -4,6 +4,9 @@ use std::time::{Duration, Instant};
 
 /// Interval at which the losses are looked at.
 const EVERY: Duration = Duration::from_millis(200);
+/// The same after the first loss of a flow whose packets are not protected yet; each further one is
+/// twice as long. What is lost until then no symbol can bring.
+const FIRST: Duration = Duration::from_millis(25);
 /// Packets are protected for so long after a loss.
 const LOSSY_FOR: Duration = Duration::from_secs(30);
 /// Lost packets per repair symbol, of a member with the usual losses: a window has enough symbols
@@ -27,6 +30,8 @@ pub(crate) struct MemberLoss {
 pub(crate) struct Demand {
     /// When the losses were last looked at.
     updated_at: Option<Instant>,
+    /// Time until they are looked at again, while losses are new.
+    soon: Option<Duration>,
     members: usize,
     /// Lost packets of all members together, per packet sent.
     lost: f64,
@@ -41,7 +46,16 @@ pub(crate) struct Demand {
 impl Demand {
     /// Whether the losses have to be looked at again.
     pub(crate) fn is_stale(&self, now: Instant) -> bool {
-        self.updated_at.is_none_or(|at| now >= at + EVERY)
+        let every = self.soon.unwrap_or(EVERY);
+        self.updated_at.is_none_or(|at| now >= at + every)
+    }
+
+    /// Notes that a member that rebuilds has lost a packet: where none are protected, the losses
+    /// are looked at soon.
+    pub(crate) fn on_loss(&mut self, now: Instant) {
+        if self.soon.is_none() && self.lossy_until.is_none_or(|until| now >= until) {
+            self.soon = Some(FIRST);
+        }
     }
 
     /// Has the losses looked at at once: members have come or gone.
@@ -65,6 +79,8 @@ impl Demand {
         // One packet for those that get it by multicast, and one for each other.
         self.cost = replicated + usize::from(all > replicated);
         (self.members, self.lost, self.updated_at) = (members, lost, Some(now));
+        let soon = self.soon.map(|soon| soon * 2);
+        self.soon = soon.filter(|soon| *soon < EVERY);
         self.spacing = None;
         if lost <= 0.0 {
             return;
@@ -146,6 +162,36 @@ mod tests {
         assert_eq!(demand(&[(100, 0.05, true)]).spacing(), Some(20));
         assert_eq!(demand(&[(100, 0.05, true)]).cost(), 100);
         assert_eq!(demand(&[(9, 0.0, true), (1000, 0.05, false)]).cost(), 10);
+    }
+
+    /// The first loss is not waited for, and neither is what the next ones say; from then on the
+    /// losses of many members are looked at rarely.
+    #[test]
+    fn first_losses_are_looked_at_soon() {
+        let start = Instant::now();
+        let mut demand = Demand::default();
+        let looks = |demand: &mut Demand, share: f64, from: u64, to: u64| {
+            let mut looks = Vec::new();
+            for ms in from..to {
+                let now = start + Duration::from_millis(ms);
+                if share > 0.0 {
+                    demand.on_loss(now);
+                }
+                if demand.is_stale(now) {
+                    let loss = MemberLoss {
+                        share: Some(share),
+                        is_replicated: false,
+                    };
+                    demand.update(std::iter::once(loss), now);
+                    looks.push(ms);
+                }
+            }
+            looks
+        };
+        assert_eq!(looks(&mut demand, 0.0, 0, 450), [0, 200, 400]);
+        let lossy = looks(&mut demand, 0.05, 450, 1_000);
+        assert_eq!(lossy, [450, 500, 600, 800]);
+        assert_eq!(looks(&mut demand, 0.0, 1_000, 1_300), [1_000, 1_200]);
     }
 
     /// Replicated members that do not rebuild cost as much.

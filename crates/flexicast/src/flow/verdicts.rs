@@ -101,6 +101,7 @@ impl FlowSender {
             return;
         };
         self.stats.rebuilt += settled.rebuilt;
+        let rebuilds = member.rebuilds;
         let (rtt, size) = (member.rtt.smoothed(), &mut member.size);
         self.pmtu
             .on_resolution(id, size, &mut settled, &self.ledger);
@@ -111,6 +112,10 @@ impl FlowSender {
             self.checks.note_settled();
         }
         self.pacer.on_resolution(id, &settled, rtt, now);
+        let loses = rebuilds && !settled.lost.is_empty();
+        if let Some(fec) = self.fec.as_mut().filter(|_| loses) {
+            fec.demand().on_loss(now);
+        }
     }
 
     /// Does what the rate controller has decided: members that are too slow or lose too much leave,

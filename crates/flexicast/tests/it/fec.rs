@@ -247,6 +247,24 @@ fn receivers_that_know_symbols_on_the_flow_alone_are_repaired() {
     assert!(lab.source.counters().repairs > 10);
 }
 
+/// Symbols begin as soon as the first losses are reported, whenever members were looked at before:
+/// until then each loss costs a repair, and a round trip.
+#[test]
+fn symbols_begin_with_the_first_losses() {
+    for idle in 0..5 {
+        let mut lab = lab(6, 20, policy(FecPolicy::Adaptive));
+        lab.run(idle * 45 * MS);
+        lab.nodes.iter_mut().for_each(|node| node.loss = 10);
+        let (mut begun, step) = (Duration::ZERO, 5 * MS);
+        while flow_stats(&lab).repair_symbols == 0 && begun < 1_000 * MS {
+            lab.publish(LEN);
+            lab.run(step);
+            begun += step;
+        }
+        assert!(begun < 150 * MS, "{begun:?}, {idle}");
+    }
+}
+
 /// Rate control sees what was lost on the way, whether it was rebuilt or not (RFC 9265).
 #[test]
 fn rebuilt_packets_count_as_lost() {

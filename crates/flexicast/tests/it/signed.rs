@@ -33,7 +33,10 @@ pub fn signer(seed: u8) -> Signer {
 
 /// A source that signs, and four members.
 pub fn members() -> Lab {
-    let mut lab = Lab::new(SEED, NODES);
+    joined(Lab::new(SEED, NODES))
+}
+
+fn joined(mut lab: Lab) -> Lab {
     lab.hostile = true;
     lab.sign_with(KEY);
     (0..NODES).for_each(|i| lab.connect(i));
@@ -247,7 +250,7 @@ fn members_that_lose_many_updates_to_forgeries_move_to_unicast() {
 /// first frame: wherever in a packet the update begins, and where it is repaired on the flow.
 #[test]
 fn headers_are_never_split() {
-    let mut lab = members();
+    let mut lab = joined(Lab::without_fec(SEED, NODES));
     lab.recording = true;
     lab.shared_loss = 20;
     let mut length = 0;
