@@ -10,7 +10,7 @@ mod goodput;
 mod mcquic_file;
 mod mcquic_video;
 mod million;
-mod parallel;
+pub mod parallel;
 mod thesis_codes;
 mod thesis_losses;
 
