@@ -240,14 +240,14 @@ impl AckTracker {
     }
 
     /// Notes a packet that did not arrive and was rebuilt. It is none that arrived: no round trip
-    /// is measured with it.
+    /// is measured with it, and it is reported once a later one has arrived.
     pub fn on_rebuilt(&mut self, pn: u64, now: Instant, hold: Duration, owes: bool) {
-        if self.is_duplicate(pn) || self.largest().is_none_or(|largest| pn >= largest) {
+        if self.is_duplicate(pn) {
             return;
         }
         self.rebuilt.insert_one(pn);
         self.rebuilt.truncate_low(MAX_REBUILT);
-        if owes {
+        if owes && self.largest().is_some_and(|largest| pn < largest) {
             self.owe(now, hold);
         }
     }
@@ -310,10 +310,12 @@ impl AckTracker {
     /// Returns the packets that were rebuilt and have not arrived since, newest range first.
     fn rebuilt_ranges(&self) -> Vec<Range<u64>> {
         let mut missing = RangeSet::new();
+        let largest = self.largest().unwrap_or_default();
         for range in self.rebuilt.iter() {
-            let start = range.start.max(self.floor).min(range.end);
+            let end = range.end.min(largest);
+            let start = range.start.max(self.floor).min(end);
             self.received
-                .gaps(start..range.end)
+                .gaps(start..end)
                 .for_each(|gap| _ = missing.insert(gap));
         }
         missing.iter().rev().take(MAX_REBUILT).cloned().collect()

@@ -12,11 +12,8 @@ use crate::status::Leg;
 const ALL: [&str; 3] = ["r1", "r2", "r3"];
 /// New entries of the feed per second.
 const RATE: f64 = 25.0;
-/// The same where both legs are relays.
-const FASTER: f64 = 200.0;
 /// Updates that are to come while a leg is dead: enough for it to be known as lost.
 const MEANWHILE: u64 = 100;
-const MEANWHILE_FASTER: u64 = 400;
 /// The legs of either scenario.
 const NATIVE_AND_RELAY: [&str; 2] = ["multicast", "amt"];
 const TWO_RELAYS: [&str; 2] = ["amt", "amt-2"];
@@ -73,7 +70,6 @@ pub fn either_relay_is_lost(fault: Option<Fault>) -> Result<()> {
         seat.args.extend(["--redundancy", "two"]);
     });
     plan.relays = 2;
-    (plan.new_at_once, plan.poll_interval) = (25, 0.1);
     Stage::play(plan, |stage| {
         stage.wait_rung(&ALL[1..], "multicast")?;
         stage.wait_rung(&["r1"], "amt")?;
@@ -81,12 +77,12 @@ pub fn either_relay_is_lost(fault: Option<Fault>) -> Result<()> {
         wait_legs(stage, TWO_RELAYS, ["working", "working"])?;
         check_relays(stage)?;
         let before = stage.settle()?;
-        stage.set_rate(FASTER)?;
-        stage.wait_cursor(&ALL, before + 50)?;
+        stage.set_rate(RATE)?;
+        stage.wait_cursor(&ALL, before + 25)?;
 
         stage.relay(0)?.kill()?;
         let killed = stage.source_status_now()?.head;
-        stage.wait_cursor(&ALL, killed + MEANWHILE_FASTER)?;
+        stage.wait_cursor(&ALL, killed + MEANWHILE)?;
         check_hitless(stage, before)?;
         wait_legs(stage, TWO_RELAYS, ["lost", "working"])?;
 
@@ -96,7 +92,7 @@ pub fn either_relay_is_lost(fault: Option<Fault>) -> Result<()> {
 
         stage.relay(1)?.kill()?;
         let killed = stage.source_status_now()?.head;
-        stage.wait_cursor(&ALL, killed + MEANWHILE_FASTER)?;
+        stage.wait_cursor(&ALL, killed + MEANWHILE)?;
         wait_legs(stage, TWO_RELAYS, ["working", "lost"])?;
         stage.set_rate(0.0)?;
         stage.settle()?;

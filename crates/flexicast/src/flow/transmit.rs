@@ -102,8 +102,8 @@ impl FlowSender {
             self.pacer.on_app_limited(now);
         }
         self.postpone_probe(now);
-        self.send_symbols_apart(now);
-        if !self.wants_to_send(now) || self.pacer.ready_at(now) > now {
+        let is_followed = self.send_symbols_apart(now);
+        if !(is_followed || self.wants_to_send(now)) || self.pacer.ready_at(now) > now {
             return false;
         }
         self.switch_if_due(now);

@@ -157,7 +157,7 @@ fn symbols_on_connections_outlive_a_burst_of_losses() {
             packets: 10,
         })
     };
-    let mut waits = [Duration::ZERO; 2];
+    let (mut waits, mut repairs) = ([Duration::ZERO; 2], Vec::new());
     for (path, wait) in [SymbolPath::Flow, SymbolPath::Unicast]
         .into_iter()
         .zip(&mut waits)
@@ -186,17 +186,14 @@ fn symbols_on_connections_outlive_a_burst_of_losses() {
             path == SymbolPath::Unicast,
             "{path:?}"
         );
-        assert_eq!(
-            counters.repairs == 0,
-            path == SymbolPath::Unicast,
-            "{path:?}"
-        );
+        repairs.push(counters.repairs);
         let late = lab.nodes[0].got.iter();
         let late = late.map(|(seq, _, at)| *at - lab.published[*seq as usize - 1] - 5 * MS);
         *wait = late.max().unwrap_or_default();
     }
-    println!("longest delays {waits:?}");
+    println!("longest delays {waits:?}, repairs {repairs:?}");
     assert!(waits[1] * 2 < waits[0], "{waits:?}");
+    assert!(repairs[1] * 4 < repairs[0], "{repairs:?}");
 }
 
 /// Each policy works on connections as it does on the flow; none of its symbols takes of the flow.

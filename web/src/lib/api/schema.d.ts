@@ -883,7 +883,8 @@ export interface components {
             deadline_ms: number | null;
             /**
              * @description Erasure coding of its flow: `off`, or a policy, `adaptive`, `tail`, `reactive` or
-             *     `proactive:SYMBOLS/PACKETS`, by the code RLC or with `,reed-solomon` or `,xor`.
+             *     `proactive:SYMBOLS/PACKETS`, by the code RLC or with `,reed-solomon` or `,xor`, and on the
+             *     flow, or with `,unicast` at the end on each receiver's own connection.
              */
             fec: string;
             /** @description Number of feeds it has. */
