@@ -68,14 +68,11 @@ impl FlowSender {
     }
 
     /// Has the symbols that are due sent on the connections of members, where they travel there.
-    /// Returns whether a PING is to follow them: an acknowledgement reports what was rebuilt below
-    /// its largest packet alone.
-    pub(super) fn send_symbols_apart(&mut self, now: Instant) -> bool {
+    pub(super) fn send_symbols_apart(&mut self, now: Instant) {
         let (is_idle, next_pn) = (self.is_idle(), self.next_pn());
         let Some(fec) = self.fec.as_mut().filter(|fec| fec.is_apart()) else {
-            return false;
+            return;
         };
-        let mut any = false;
         while fec.is_due(is_idle, now)
             && let Some(symbol) = fec.apart_symbol(self.config.flow)
         {
@@ -85,14 +82,13 @@ impl FlowSender {
             let members: Vec<_> = served.map(|(id, _)| *id).collect();
             // Who acknowledges the next packet had time for the symbol, too.
             fec.on_sent(next_pn);
-            any |= !members.is_empty();
+            self.owes_ping |= is_idle && !members.is_empty();
             self.stats.repair_symbols += members.len() as u64;
             self.events.push_back(FlowEvent::Symbol {
                 members,
                 symbol: symbol.into(),
             });
         }
-        any && is_idle
     }
 
     /// Fills a packet, whose frames end at `limit` at most, with a repair symbol that is due.

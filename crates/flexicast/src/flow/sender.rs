@@ -210,6 +210,9 @@ pub struct FlowSender {
     pub(super) checks: MemberChecks,
     /// Newest packet with data.
     pub(super) last_data: Option<u64>,
+    /// Whether a PING is owed behind repair symbols on connections: an acknowledgement reports what
+    /// was rebuilt below its largest packet alone.
+    pub(super) owes_ping: bool,
     pub(super) events: VecDeque<FlowEvent>,
     pub(super) stats: FlowStats,
     /// The last packet's frames, while they are traced.
@@ -251,6 +254,7 @@ impl FlowSender {
             fec: config.fec.map(|fec| Scheduler::new(fec, config.ack_delay)),
             checks: MemberChecks::default(),
             last_data: None,
+            owes_ping: false,
             events: VecDeque::new(),
             stats: FlowStats {
                 epochs: 1,
@@ -529,7 +533,10 @@ impl FlowSender {
     pub(super) fn wants_to_send(&self, now: Instant) -> bool {
         let first = self.pings.last_sent().is_none();
         self.is_heard()
-            && (first || self.has_frames() || self.ping_at().is_some_and(|at| at <= now))
+            && (first
+                || self.owes_ping
+                || self.has_frames()
+                || self.ping_at().is_some_and(|at| at <= now))
     }
 
     /// Whether there is more to send than a PING.
@@ -550,7 +557,7 @@ impl FlowSender {
     pub fn poll_timeout(&mut self, now: Instant) -> Option<Instant> {
         let send_at = if !self.is_heard() || (self.is_spent() && self.epochs.next.is_none()) {
             None
-        } else if self.has_frames() {
+        } else if self.owes_ping || self.has_frames() {
             Some(self.pacer.ready_at(now))
         } else {
             // The very first packet of a flow has no predecessor to be timed from.

@@ -102,8 +102,8 @@ impl FlowSender {
             self.pacer.on_app_limited(now);
         }
         self.postpone_probe(now);
-        let is_followed = self.send_symbols_apart(now);
-        if !(is_followed || self.wants_to_send(now)) || self.pacer.ready_at(now) > now {
+        self.send_symbols_apart(now);
+        if !self.wants_to_send(now) || self.pacer.ready_at(now) > now {
             return false;
         }
         self.switch_if_due(now);
@@ -129,7 +129,10 @@ impl FlowSender {
         }
         let is_ping = out.len() == start + HEADER_LEN;
         if is_ping {
-            if self.window.is_blocked() && self.ping_at().is_some_and(|at| at > now) {
+            if self.window.is_blocked()
+                && !self.owes_ping
+                && self.ping_at().is_some_and(|at| at > now)
+            {
                 // Only now did it show that the members' windows are used up.
                 out.truncate(start);
                 return false;
@@ -194,6 +197,7 @@ impl FlowSender {
             }
             self.note_sent(pn, &contents, now);
         }
+        self.owes_ping = false;
         self.ledger.push(now, contents, self.members.len(), fill);
         if self.ledger.len() > 0 {
             // No member that owes nothing can be late before: tails are repaired later, after 2.5

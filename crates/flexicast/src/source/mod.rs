@@ -505,6 +505,10 @@ impl Source {
         };
         let tag_packets = flow.stats().tag_packets;
         if !flow.append_packet(now, out) {
+            // Repair symbols may have been made for connections all the same.
+            if let Some(mut scope) = self.scope(channel) {
+                scope.flow_events(now);
+            }
             return false;
         }
         if self.tracer.is_on() {

@@ -193,7 +193,7 @@ fn symbols_on_connections_outlive_a_burst_of_losses() {
     }
     println!("longest delays {waits:?}, repairs {repairs:?}");
     assert!(waits[1] * 2 < waits[0], "{waits:?}");
-    assert!(repairs[1] * 4 < repairs[0], "{repairs:?}");
+    assert!(repairs[0] > 0 && repairs[1] == 0, "{repairs:?}");
 }
 
 /// Each policy works on connections as it does on the flow; none of its symbols takes of the flow.
