@@ -25,6 +25,7 @@ mod intake;
 mod ladder;
 mod latency;
 mod mcquic;
+mod mcquic_fec;
 mod network;
 mod pair;
 mod parcel;
@@ -59,7 +60,7 @@ struct Arguments {
     prefix: String,
     /// Measure what this folder's benchmarks.md has tables and charts of, and rewrite those; the
     /// prefix selects them: million, goodput, failures, authentication, codes, losses,
-    /// mcquic-video, mcquic-file
+    /// mcquic-fec, mcquic-video, mcquic-file
     #[arg(long, value_name = "FOLDER")]
     plots: Option<PathBuf>,
     /// Draw the last results of --plots again

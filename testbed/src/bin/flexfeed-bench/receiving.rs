@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use flexicast::authentication::{AuthenticationConfig, PacketAuthentication};
 use flexicast::control::{Credential, Endpoint};
+use flexicast::fec::FecConfig;
 use flexicast::flow::{FlowConfig, RateControl};
 use flexicast::protect::{Algorithm, FlowSecret};
 use flexicast::receiver::{FlowInput, Output, Receiver, ReceiverConfig, ReceiverEvent};
@@ -31,16 +32,16 @@ pub const NAMES: [&str; 3] = ["recv_vs_quiche_recv", "recv_flow_ns", "recv_quich
 const STREAM: usize = 50_000_000;
 const RUNS: usize = 7;
 
-const CHANNEL: &str = "bench";
+pub(super) const CHANNEL: &str = "bench";
 const INCARNATION: Uuid = Uuid::from_u128(7);
 /// The first stream that a server opens.
-const FIRST_STREAM: u64 = 3;
+pub(super) const FIRST_STREAM: u64 = 3;
 /// Packets with which quiche's client may answer a train.
 const ANSWERS: usize = 4;
 /// Time between two trains: 49 Mbit/s.
 const STEP: Duration = Duration::from_millis(10);
 /// Time that fills a flow's token bucket.
-const BURST_TIME: Duration = Duration::from_micros(10);
+pub(super) const BURST_TIME: Duration = Duration::from_micros(10);
 /// Steps within which a receiver becomes a member.
 const PATIENCE: usize = 1_000;
 
@@ -207,7 +208,7 @@ fn receive(
 
 /// Delivers the parcel as updates of [`PIECE`] bytes by quiche, a stream each, a train at a time.
 /// Timed is the client: its packets, the streams' bytes that it hands out and its acknowledgements.
-fn by_quiche(mut pair: Pair, parcel: &Parcel) -> Result<Cost> {
+pub(super) fn by_quiche(mut pair: Pair, parcel: &Parcel) -> Result<Cost> {
     let mut watch = Stopwatch::new();
     let (mut offered, mut stream, mut packets) = (0, FIRST_STREAM, 0);
     let (mut train, mut got) = (vec![[0; UDP_PAYLOAD]; TRAIN], vec![0; PIECE]);
@@ -278,6 +279,8 @@ pub(super) struct Setup {
     pub(super) signing: Signing,
     /// Authentication of the flow.
     pub(super) packets: Option<PacketAuthentication>,
+    /// Its erasure coding.
+    pub(super) fec: Option<FecConfig>,
     pub(super) receivers: usize,
 }
 
@@ -288,6 +291,7 @@ impl Setup {
             algorithm,
             signing: Signing::Off,
             packets: None,
+            fec: None,
             receivers: 1,
         }
     }
@@ -295,10 +299,10 @@ impl Setup {
 
 /// The state machines of a source and of its receivers, joined in memory.
 pub(super) struct Ends {
-    source: Source,
+    pub(super) source: Source,
     signing: Signing,
-    receivers: Vec<Receiver>,
-    now: Instant,
+    pub(super) receivers: Vec<Receiver>,
+    pub(super) now: Instant,
     members: BTreeSet<usize>,
 }
 
@@ -319,6 +323,7 @@ impl Ends {
             rate: None,
             control: RateControl::fixed(),
             authentication,
+            fec: setup.fec,
             ..FlowConfig::new(id, secret)
         };
         let endpoint = Endpoint {

@@ -7,6 +7,7 @@ mod chart;
 mod document;
 mod failures;
 mod goodput;
+mod mcquic_fec;
 mod mcquic_file;
 mod mcquic_video;
 mod million;
@@ -24,13 +25,14 @@ use serde::de::DeserializeOwned;
 use crate::figures::target;
 
 /// Names of the charts.
-const NAMES: [&str; 8] = [
+const NAMES: [&str; 9] = [
     "million",
     "goodput",
     "failures",
     "authentication",
     "codes",
     "losses",
+    "mcquic-fec",
     "mcquic-video",
     "mcquic-file",
 ];
@@ -70,6 +72,10 @@ pub fn run(docs: &Path, prefix: &str, redraw: bool) -> Result<()> {
     if wanted("losses") {
         let results = kept("losses", redraw, thesis_losses::measure)?;
         thesis_losses::publish(&results, &mut document)?;
+    }
+    if wanted("mcquic-fec") {
+        let points = kept("mcquic-fec", redraw, mcquic_fec::measure)?;
+        mcquic_fec::publish(&points, &mut document)?;
     }
     if wanted("mcquic-video") {
         let points = kept("mcquic-video", redraw, mcquic_video::measure)?;
