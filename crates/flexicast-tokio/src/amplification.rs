@@ -102,7 +102,7 @@ fn initials(datagram: &[u8]) -> usize {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
     use crate::config::UDP_PAYLOAD;
@@ -112,10 +112,11 @@ mod tests {
         SocketAddr::from(([127, 0, 0, 1], port))
     }
 
-    const SERVER: u16 = 1;
-    const CLIENT: u16 = 2;
+    pub(crate) const SERVER: u16 = 1;
+    pub(crate) const CLIENT: u16 = 2;
 
-    fn pair() -> (quiche::Connection, quiche::Connection) {
+    /// Both ends of a connection, before the handshake: the client's, and the server's.
+    pub(crate) fn pair() -> (quiche::Connection, quiche::Connection) {
         let id = |byte| quiche::ConnectionId::from_vec(vec![byte; 16]);
         let (server, client) = (addr(SERVER), addr(CLIENT));
         let mut config = tls::unverified().unwrap();
@@ -125,7 +126,7 @@ mod tests {
         (client_end, server_end)
     }
 
-    fn datagrams(conn: &mut quiche::Connection) -> Vec<Vec<u8>> {
+    pub(crate) fn datagrams(conn: &mut quiche::Connection) -> Vec<Vec<u8>> {
         let mut all = Vec::new();
         let mut out = [0; UDP_PAYLOAD];
         while let Ok((len, _)) = conn.send(&mut out) {
@@ -134,7 +135,7 @@ mod tests {
         all
     }
 
-    fn info(from: u16, to: u16) -> quiche::RecvInfo {
+    pub(crate) fn info(from: u16, to: u16) -> quiche::RecvInfo {
         quiche::RecvInfo {
             from: addr(from),
             to: addr(to),

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use flexicast::WireError;
@@ -24,6 +24,11 @@ const TRAIN: usize = 10;
 const MAX_CONTROL: usize = 256 << 10;
 /// Bytes of messages that may wait for a connection's capacity.
 const MAX_DATAGRAM_BYTES: usize = 512 << 10;
+/// Part of the round-trip time after which a PING follows repairs: with the time threshold for
+/// losses (RFC 9002 section 6.1.2), its acknowledgement comes just when they count as lost.
+const FOLLOWED_WITHIN: u32 = 8;
+/// Repair symbols that may wait for a connection's capacity.
+const MAX_SYMBOLS: usize = 32;
 /// Burst of a session after a pause, in bytes.
 const BURST: usize = 32 * UDP_PAYLOAD;
 
@@ -47,12 +52,17 @@ pub(crate) struct Link {
     /// Messages that quiche has not taken, and the bytes in them.
     datagrams: VecDeque<Datagram>,
     datagram_bytes: usize,
+    /// Repair symbols that it has not taken.
+    symbols: VecDeque<Datagram>,
     /// Streams that were written to their end, in this order; some may be on their way still.
     ended: VecDeque<u64>,
     bucket: TokenBucket,
     rate: u64,
     /// Pacing holds packets back until then.
     held_until: Option<Instant>,
+    /// Whether a PING is to follow what waits, and when it does.
+    owes_ping: bool,
+    ping_at: Option<Instant>,
     recall: Recall,
     /// Limit until the peer's address is validated; `None` afterwards, and at a client.
     amplification: Option<Amplification>,
@@ -60,6 +70,13 @@ pub(crate) struct Link {
     pub(crate) dropped_fragments: u64,
     /// Trains that the kernel refused because of their destination.
     pub(crate) refused: u64,
+}
+
+/// Hands a DATAGRAM to quiche, unless it is late. Returns whether it is done with.
+fn hand_over(conn: &mut quiche::Connection, datagram: &Datagram, now: Instant) -> bool {
+    let is_late = datagram.until.is_some_and(|until| until <= now);
+    // Done: it has as many as it holds.
+    is_late || conn.dgram_send(&datagram.bytes) != Err(quiche::Error::Done)
 }
 
 /// Why a link's socket cannot go on.
@@ -77,10 +94,13 @@ impl Link {
             waiting_bytes: 0,
             datagrams: VecDeque::new(),
             datagram_bytes: 0,
+            symbols: VecDeque::new(),
             ended: VecDeque::new(),
             bucket,
             rate,
             held_until: None,
+            owes_ping: false,
+            ping_at: None,
             recall: Recall::default(),
             amplification: None,
             dropped_fragments: 0,
@@ -202,16 +222,40 @@ impl Link {
         });
     }
 
-    /// Queues fragments of whole messages. Those for which there is no room are dropped, all of
-    /// them, and counted.
+    /// Has a PING follow the repairs that wait: its acknowledgement shows whether they got lost,
+    /// long before a probe timeout would.
+    pub(crate) fn follow_repairs(&mut self) {
+        self.owes_ping = true;
+    }
+
+    /// Sends the PING behind repairs if it is due, or times it once they are written.
+    fn follow(&mut self, now: Instant) {
+        if self.ping_at.take_if(|at| *at <= now).is_some() {
+            let _ = self.conn.send_ack_eliciting();
+        }
+        if self.waiting.is_empty() && std::mem::take(&mut self.owes_ping) {
+            let rtt = self.conn.path_stats().find(|path| path.active);
+            let after = rtt.map_or(Duration::ZERO, |path| path.rtt / FOLLOWED_WITHIN);
+            self.ping_at = Some(now + after);
+        }
+    }
+
+    /// Queues repair symbols, whose oldest make room for them, and fragments of whole messages:
+    /// those for which there is no room are dropped, all of them, and counted.
     pub(crate) fn datagrams(&mut self, datagrams: Vec<Datagram>) {
-        let bytes: usize = datagrams.iter().map(|datagram| datagram.bytes.len()).sum();
+        let (symbols, fragments): (Vec<_>, Vec<_>) = datagrams
+            .into_iter()
+            .partition(|datagram| datagram.is_symbol);
+        self.symbols.extend(symbols);
+        let too_many = self.symbols.len().saturating_sub(MAX_SYMBOLS);
+        self.symbols.drain(..too_many);
+        let bytes: usize = fragments.iter().map(|datagram| datagram.bytes.len()).sum();
         if self.datagram_bytes + bytes > MAX_DATAGRAM_BYTES {
-            self.dropped_fragments += datagrams.len() as u64;
+            self.dropped_fragments += fragments.len() as u64;
             return;
         }
         self.datagram_bytes += bytes;
-        self.datagrams.extend(datagrams);
+        self.datagrams.extend(fragments);
     }
 
     fn pop_datagram(&mut self) {
@@ -220,15 +264,20 @@ impl Link {
         }
     }
 
-    /// Moves messages into quiche as far as it takes them. Those that are late are dropped.
+    /// Moves messages, and then repair symbols, into quiche as far as it takes them. Those that are
+    /// late are dropped.
     fn write_datagrams(&mut self, now: Instant) {
         while let Some(first) = self.datagrams.front() {
-            let is_late = first.until.is_some_and(|until| until <= now);
-            if !is_late && self.conn.dgram_send(&first.bytes) == Err(quiche::Error::Done) {
-                // It has as many as it holds.
-                break;
+            if !hand_over(&mut self.conn, first, now) {
+                return;
             }
             self.pop_datagram();
+        }
+        while let Some(first) = self.symbols.front() {
+            if !hand_over(&mut self.conn, first, now) {
+                return;
+            }
+            self.symbols.pop_front();
         }
     }
 
@@ -306,6 +355,7 @@ impl Link {
         now: Instant,
     ) -> SendResult {
         self.write(now);
+        self.follow(now);
         self.recall(socket, buffer, now).await?;
         self.held_until = None;
         let mut train = Train::default();
@@ -355,10 +405,8 @@ impl Link {
     /// When the connection has to be looked at again.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let recall = self.recall.deadline();
-        [self.conn.timeout_instant(), self.held_until, recall]
-            .into_iter()
-            .flatten()
-            .min()
+        let timers = [self.conn.timeout_instant(), self.held_until, recall];
+        timers.into_iter().chain([self.ping_at]).flatten().min()
     }
 
     /// Pieces, and bytes in them, that should wait inside a link at most.
@@ -445,5 +493,83 @@ impl Train {
         let segment = (train.packets > 1).then_some(train.segment);
         let taken = send_train(socket, to, from, &buffer[..train.len], segment).await?;
         Ok(u64::from(!taken))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::amplification::tests::{CLIENT, SERVER, datagrams, info, pair};
+
+    /// A lost repair shows before a probe timeout, by the PING behind it, which does not follow
+    /// other streams.
+    #[test]
+    fn a_lost_repair_shows_by_the_ping_behind_it() {
+        for is_repair in [true, false] {
+            let (mut client, mut server) = pair();
+            for _ in 0..10 {
+                for mut packet in datagrams(&mut client) {
+                    server.recv(&mut packet, info(CLIENT, SERVER)).unwrap();
+                }
+                for mut packet in datagrams(&mut server) {
+                    client.recv(&mut packet, info(SERVER, CLIENT)).unwrap();
+                }
+            }
+            assert!(server.is_established());
+            let mut link = Link::new(server, 1_000_000);
+            link.stream(3, [Bytes::from_static(b"repair")], true);
+            if is_repair {
+                link.follow_repairs();
+            }
+            let now = Instant::now();
+            link.write(now);
+            link.follow(now);
+            assert_eq!(datagrams(&mut link.conn).len(), 1, "it gets lost");
+            assert_eq!(link.ping_at.is_some(), is_repair);
+            let at = link.ping_at.unwrap_or(now);
+            assert!(!is_repair || link.deadline().is_some_and(|next| next <= at));
+            link.follow(at);
+            let pings = datagrams(&mut link.conn);
+            assert_eq!(pings.len(), usize::from(is_repair));
+            for mut ping in pings {
+                client.recv(&mut ping, info(SERVER, CLIENT)).unwrap();
+            }
+            for mut ack in datagrams(&mut client) {
+                link.receive(&mut ack, info(CLIENT, SERVER)).unwrap();
+            }
+            if is_repair {
+                let until = Instant::now() + Duration::from_secs(5);
+                while link.conn.stats().lost == 0 && Instant::now() < until {
+                    std::thread::sleep(Duration::from_millis(1));
+                    link.conn.on_timeout();
+                }
+                assert_eq!(link.conn.stats().lost, 1);
+                assert_eq!(datagrams(&mut link.conn).len(), 1, "it is sent again");
+            }
+        }
+    }
+
+    /// Messages go before repair symbols, of which the newest are kept; what is late goes nowhere.
+    #[test]
+    fn repair_symbols_take_no_room_from_messages() {
+        let (_, server) = pair();
+        let mut link = Link::new(server, 1_000_000);
+        let datagram = |is_symbol| Datagram {
+            bytes: Bytes::from(vec![0; 1024]),
+            until: None,
+            is_symbol,
+        };
+        link.datagrams((0..100).map(|_| datagram(true)).collect());
+        assert_eq!(link.symbols.len(), MAX_SYMBOLS);
+        for _ in 0..MAX_DATAGRAM_BYTES / 1024 {
+            link.datagrams(vec![datagram(false)]);
+        }
+        assert_eq!(link.dropped_fragments, 0);
+        link.datagrams(vec![datagram(false), datagram(true)]);
+        assert_eq!(
+            (link.dropped_fragments, link.symbols.len()),
+            (1, MAX_SYMBOLS)
+        );
     }
 }

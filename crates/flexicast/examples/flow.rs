@@ -75,7 +75,7 @@ fn step(
         }
     }
     receiver.on_control(&source.take_control(SESSION), now)?;
-    while let Unicast::Stream { head, body } = source.poll_unicast(SESSION, now) {
+    while let Unicast::Stream { head, body, .. } = source.poll_unicast(SESSION, now) {
         receiver.on_unicast(*stream, &[&head[..], &body[..]].concat(), true)?;
         *stream += 4;
     }

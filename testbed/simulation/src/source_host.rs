@@ -291,7 +291,7 @@ impl World {
                 return Ok(moved);
             };
             match core.poll_unicast(session, now) {
-                Unicast::Stream { head, body } => {
+                Unicast::Stream { head, body, .. } => {
                     let stream = path.open();
                     self.stream(session, stream, head, &body, true);
                 }

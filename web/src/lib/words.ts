@@ -264,7 +264,7 @@ export const DEFINITIONS = {
   head: "The number of the channel's newest update. Updates are numbered without gaps.",
   flow_rate: "Rate at which the flow may be sent now: what its members' paths sustain, but no more than the channel's maximum. A member that holds it below the minimum rate, or loses too much, is moved to unicast.",
   packet_size: "UDP payload of a full packet of the flow: the most that the paths of all its members take. A member with a narrower path, as in a tunnel, decides for all.",
-  fec: "Repair packets on the flow, from which each receiver rebuilds packets that it lost: every packet rebuilt saves a repair on the receiver's own connection. Counted since the flow began.",
+  fec: "Repair packets on the flow, or on the receivers' own connections, from which each receiver rebuilds packets that it lost: every packet rebuilt saves a repair on the receiver's own connection. Counted since the flow began.",
   flow_bytes: "Bytes sent on the flow: sealed and sent once, for all receivers on multicast and amt together.",
   copy_bytes: "Bytes of the flow's packets replicated to receivers on rung replicated. They are sealed once.",
   unicast_bytes: "Bytes of updates sent to single receivers on their own connections, because the flow does not reach them or they are catching up.",

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use super::config::SymbolPath;
+
 /// Interval at which the losses are looked at.
 const EVERY: Duration = Duration::from_millis(200);
 /// The same after the first loss of a flow whose packets are not protected yet; each further one is
@@ -28,6 +30,8 @@ pub(crate) struct MemberLoss {
 /// Demand for repair symbols.
 #[derive(Debug, Default)]
 pub(crate) struct Demand {
+    /// Whether symbols travel on the connections of the members that lose packets.
+    is_apart: bool,
     /// When the losses were last looked at.
     updated_at: Option<Instant>,
     /// Time until they are looked at again, while losses are new.
@@ -44,6 +48,14 @@ pub(crate) struct Demand {
 }
 
 impl Demand {
+    /// The demand of a flow whose symbols travel so.
+    pub(crate) fn new(path: SymbolPath) -> Self {
+        Demand {
+            is_apart: path == SymbolPath::Unicast,
+            ..Demand::default()
+        }
+    }
+
     /// Whether the losses have to be looked at again.
     pub(crate) fn is_stale(&self, now: Instant) -> bool {
         let every = self.soon.unwrap_or(EVERY);
@@ -66,18 +78,22 @@ impl Demand {
     /// Takes the losses of all members.
     pub(crate) fn update(&mut self, losses: impl Iterator<Item = MemberLoss>, now: Instant) {
         let (mut all, mut replicated) = (0, 0);
-        let (mut members, mut lost, mut squares) = (0, 0.0, 0.0);
+        let (mut members, mut losing, mut lost, mut squares) = (0, 0, 0.0, 0.0);
         for loss in losses {
             all += 1;
             replicated += usize::from(loss.is_replicated);
             if let Some(share) = loss.share {
                 members += 1;
+                losing += usize::from(share > 0.0);
                 lost += share;
                 squares += share * share;
             }
         }
-        // One packet for those that get it by multicast, and one for each other.
-        self.cost = replicated + usize::from(all > replicated);
+        self.cost = match self.is_apart {
+            true => losing,
+            // One packet for those that get it by multicast, and one for each other.
+            false => replicated + usize::from(all > replicated),
+        };
         (self.members, self.lost, self.updated_at) = (members, lost, Some(now));
         let soon = self.soon.map(|soon| soon * 2);
         self.soon = soon.filter(|soon| *soon < EVERY);
@@ -127,7 +143,11 @@ mod tests {
     use super::*;
 
     fn demand(losses: &[(usize, f64, bool)]) -> Demand {
-        let mut demand = Demand::default();
+        demand_by(SymbolPath::Flow, losses)
+    }
+
+    fn demand_by(path: SymbolPath, losses: &[(usize, f64, bool)]) -> Demand {
+        let mut demand = Demand::new(path);
         let all = losses.iter().flat_map(|&(members, share, is_replicated)| {
             let loss = MemberLoss {
                 share: Some(share),
@@ -162,6 +182,15 @@ mod tests {
         assert_eq!(demand(&[(100, 0.05, true)]).spacing(), Some(20));
         assert_eq!(demand(&[(100, 0.05, true)]).cost(), 100);
         assert_eq!(demand(&[(9, 0.0, true), (1000, 0.05, false)]).cost(), 10);
+    }
+
+    /// On connections each member that loses packets has a symbol of its own, and no other pays.
+    #[test]
+    fn symbols_on_connections_cost_one_for_each_member_that_loses() {
+        let few = demand_by(SymbolPath::Unicast, &[(9, 0.0, false), (10, 0.05, false)]);
+        assert_eq!((few.cost(), few.spacing()), (10, Some(20)));
+        let rare = demand_by(SymbolPath::Unicast, &[(1000, 0.01, false)]);
+        assert_eq!((rare.cost(), rare.spacing()), (1000, None));
     }
 
     /// The first loss is not waited for, and neither is what the next ones say; from then on the

@@ -8,4 +8,4 @@ mod scheduler;
 pub use config::{FecConfig, FecError, FecParameters, FecPolicy, SymbolPath};
 pub(crate) use demand::MemberLoss;
 pub use erasure::Scheme as FecScheme;
-pub(crate) use scheduler::{Expected, RESERVE, Scheduler};
+pub(crate) use scheduler::{Expected, RESERVE, Scheduler, Served};

@@ -37,11 +37,47 @@ pub(crate) struct Expected {
 }
 
 impl Expected {
-    /// Whether a symbol may still bring a packet to a member that acknowledged `largest`.
-    pub(crate) fn brings(&self, pn: u64, largest: u64) -> bool {
-        let is_unseen =
-            |(carrier, window): &(u64, Window)| *carrier > largest && window.contains(pn);
-        self.coming.is_some_and(|window| window.contains(pn)) || self.sent.iter().any(is_unseen)
+    /// Whether a symbol may still bring a packet to a member that acknowledged `largest` and was
+    /// sent these of the newest symbols.
+    pub(crate) fn brings(&self, pn: u64, largest: u64, served: Served) -> bool {
+        let is_coming = self.coming.is_some_and(|window| window.contains(pn));
+        is_coming
+            || served
+                .unseen(&self.sent, largest)
+                .any(|window| window.contains(pn))
+    }
+}
+
+/// Those of a flow's newest repair symbols that were sent to a member: a bit for each, the lowest
+/// for the last one. What travels on the flow is sent to everybody.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Served(u16);
+
+const _: () = assert!(REMEMBERED <= u16::BITS as usize);
+
+impl Default for Served {
+    fn default() -> Self {
+        Served(u16::MAX)
+    }
+}
+
+impl Served {
+    /// Notes whether another symbol was sent to the member.
+    pub(crate) fn note(&mut self, is_sent: bool) {
+        self.0 = self.0 << 1 | u16::from(is_sent);
+    }
+
+    /// Returns the windows of those symbols, `newest` with the numbers of their packets, that a
+    /// member has not seen that acknowledged `largest`.
+    fn unseen<'a>(
+        self,
+        newest: impl IntoIterator<Item = &'a (u64, Window), IntoIter: DoubleEndedIterator>,
+        largest: u64,
+    ) -> impl Iterator<Item = &'a Window> {
+        let newest = newest.into_iter().rev().zip(0..u16::BITS);
+        newest.filter_map(move |((carrier, window), at)| {
+            (*carrier > largest && self.0 >> at & 1 == 1).then_some(window)
+        })
     }
 }
 
@@ -92,7 +128,7 @@ impl Scheduler {
             appended: None,
             newest: VecDeque::new(),
             targets: BTreeMap::new(),
-            demand: Demand::default(),
+            demand: Demand::new(config.path),
             #[cfg(feature = "fault-injection")]
             window_across_epochs: false,
         }
@@ -194,15 +230,15 @@ impl Scheduler {
     }
 
     /// Takes that a member misses so many packets of those that can be rebuilt, having acknowledged
-    /// `largest` (Listing 1 of MCQUIC).
+    /// `largest`, with those of the newest symbols that were sent to it (Listing 1 of MCQUIC).
     pub(crate) fn on_missing(
         &mut self,
         member: MemberId,
         missing: usize,
-        largest: u64,
+        (largest, served): (u64, Served),
         now: Instant,
     ) {
-        let unseen = self.newest.iter().filter(|(pn, _)| *pn > largest).count();
+        let unseen = served.unseen(&self.newest, largest).count();
         let coming = unseen + self.coming(now);
         let needs = missing.saturating_sub(coming).min(MAX_UNKNOWNS);
         if needs == 0 {
@@ -449,10 +485,13 @@ mod tests {
         let mut expected = Expected::default();
         tail.expect(false, start + TAIL, &mut expected);
         assert!(
-            expected.brings(0, 4) && !expected.brings(0, 5),
+            expected.brings(0, 4, Served::default()) && !expected.brings(0, 5, Served::default()),
             "it has come"
         );
-        assert!(!expected.brings(5, 4), "no packet of the window");
+        assert!(
+            !expected.brings(5, 4, Served::default()),
+            "no packet of the window"
+        );
         assert_eq!(
             drain(&mut tail, true, &mut next, start + MS * 99),
             [],
@@ -479,13 +518,13 @@ mod tests {
         let (start, mut next) = (Instant::now(), 0);
         let mut reactive = scheduler(FecPolicy::Reactive);
         send(&mut reactive, 10, &mut next, start);
-        reactive.on_missing(1, 1, 9, start);
-        reactive.on_missing(2, 3, 9, start);
+        reactive.on_missing(1, 1, (9, Served::default()), start);
+        reactive.on_missing(2, 3, (9, Served::default()), start);
         assert_eq!(drain(&mut reactive, false, &mut next, start), [10, 11, 12]);
         // Acknowledged before the symbols came.
-        reactive.on_missing(3, 4, 10, start);
+        reactive.on_missing(3, 4, (10, Served::default()), start);
         assert_eq!(drain(&mut reactive, false, &mut next, start), [13, 14]);
-        reactive.on_missing(1, 1000, 14, start);
+        reactive.on_missing(1, 1000, (14, Served::default()), start);
         assert_eq!(
             drain(&mut reactive, false, &mut next, start).len(),
             MAX_UNKNOWNS
@@ -509,12 +548,13 @@ mod tests {
         assert!(coming(&adaptive, false, start).is_some());
         // A burst that all have lost.
         let largest = next;
-        let miss = |member| adaptive.on_missing(member, 4, largest, start);
+        let miss = |member| adaptive.on_missing(member, 4, (largest, Served::default()), start);
         (0..1000).for_each(miss);
         let symbols = drain(&mut adaptive, false, &mut next, start).len();
         assert_eq!(symbols, 1, "three more come with packets");
         let largest = next;
-        let miss = |member| adaptive.on_missing(member, 3, largest, start + HOLD);
+        let miss =
+            |member| adaptive.on_missing(member, 3, (largest, Served::default()), start + HOLD);
         (0..1000).for_each(miss);
         assert_eq!(drain(&mut adaptive, false, &mut next, start).len(), 3);
         losses(&mut adaptive, 1000, 0.0, start + MS);
@@ -571,5 +611,32 @@ mod tests {
             send(&mut tail, 2, &mut next, start);
             assert_eq!(coming(&tail, true, start), Some(first));
         }
+    }
+
+    /// Symbols on connections bring nothing to members that they were not sent to.
+    #[test]
+    fn symbols_bring_packets_to_those_that_they_were_sent_to() {
+        let start = Instant::now();
+        let mut tail = scheduler(FecPolicy::Tail);
+        let mut served = [Served::default(); 2];
+        for burst in 0..3 {
+            let now = start + HOLD * burst;
+            tail.on_packet(burst.into(), &[1; 9], 0, now);
+            assert!(tail.is_due(true, now + TAIL) && tail.put_repair(&mut Vec::new(), LIMIT));
+            tail.on_sent(u64::from(burst) + 1);
+            served[0].note(burst == 1);
+            served[1].note(true);
+        }
+        let mut expected = Expected::default();
+        tail.expect(false, start + HOLD * 3, &mut expected);
+        let brings = |largest, served| [0, 1, 2].map(|pn| expected.brings(pn, largest, served));
+        assert_eq!(brings(0, served[1]), [true, true, true]);
+        assert_eq!(
+            brings(0, served[0]),
+            [true, true, false],
+            "the second one alone"
+        );
+        assert_eq!(brings(2, served[0]), [false; 3], "seen");
+        assert_eq!(brings(2, served[1]), [true; 3], "the third is not");
     }
 }

@@ -76,10 +76,13 @@ impl FlowSender {
         while fec.is_due(is_idle, now)
             && let Some(symbol) = fec.apart_symbol(self.config.flow)
         {
-            let served = self.members.iter().filter(|(id, member)| {
-                member.rebuilds && fec.serves(**id, self.pacer.estimated_loss(**id))
-            });
-            let members: Vec<_> = served.map(|(id, _)| *id).collect();
+            let mut members = Vec::new();
+            for (id, member) in &mut self.members {
+                let lost = self.pacer.estimated_loss(*id);
+                let is_sent = member.rebuilds && fec.serves(*id, lost);
+                member.served.note(is_sent);
+                members.extend(is_sent.then_some(*id));
+            }
             // Who acknowledges the next packet had time for the symbol, too.
             fec.on_sent(next_pn);
             self.owes_ping |= is_idle && !members.is_empty();
@@ -122,7 +125,7 @@ impl FlowSender {
         let member = self.members.get(&id).filter(|member| member.rebuilds);
         if let (Some(fec), Some(member)) = (&mut self.fec, member) {
             let missing = member.awaited().filter(|pn| fec.covers(*pn)).count();
-            fec.on_missing(id, missing, largest, now);
+            fec.on_missing(id, missing, (largest, member.served), now);
         }
     }
 }

@@ -14,7 +14,7 @@ use super::reordering::Reordering;
 use super::tail::{RepairedPacket, RepairedTail};
 use crate::ack::PathAck;
 use crate::ecn::EcnValidation;
-use crate::fec::Expected;
+use crate::fec::{Expected, Served};
 use crate::range::{RangeSet, append};
 use crate::rtt::RttEstimator;
 use crate::{Cause, PathId, Rung};
@@ -116,6 +116,8 @@ pub(crate) struct Member {
     repaired: RepairedTail,
     /// Whether it rebuilds packets from repair symbols.
     pub(crate) rebuilds: bool,
+    /// Which of the newest repair symbols it was sent.
+    pub(super) served: Served,
     /// Lost packets that it still owes, because a repair symbol may bring them, and until when.
     awaited: BTreeMap<u64, Instant>,
     largest: Option<u64>,
@@ -211,6 +213,7 @@ impl Member {
             resolved: RangeSet::new(),
             repaired: RepairedTail::default(),
             rebuilds: false,
+            served: Served::default(),
             awaited: BTreeMap::new(),
             largest: None,
             silent_since: None,
@@ -375,7 +378,7 @@ impl Member {
     /// on request or by itself, but never so long that a repair would be late, and then comes to
     /// show.
     fn awaits(&self, pn: u64, delays: &Delays, now: Instant) -> Option<Instant> {
-        let is_expected = self.rebuilds && delays.expected.brings(pn, self.largest?);
+        let is_expected = self.rebuilds && delays.expected.brings(pn, self.largest?, self.served);
         let comes_within = self.rtt.smoothed().max(delays.ack * 2);
         let comes_within = comes_within.min(delays.fall_back / 3);
         let patience = delays.ack * 5 / 4 + comes_within;
@@ -410,7 +413,7 @@ impl Member {
                     out.lost.extend((from < pn).then_some(from..pn));
                     settled.extend((from < pn).then_some(from..pn));
                     from = pn + 1;
-                    if until > now && delays.expected.brings(pn, largest) {
+                    if until > now && delays.expected.brings(pn, largest, self.served) {
                         self.note_loss_timer(until);
                         continue;
                     }

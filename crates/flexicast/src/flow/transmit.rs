@@ -8,6 +8,7 @@ use super::ledger::{Fill, PacketContents, StreamRange};
 use super::pings::MIN_TAIL_PROBE;
 use super::sender::{FlowEvent, FlowSender};
 use crate::authentication::Sealer;
+use crate::fec::RESERVE;
 use crate::frame;
 use crate::protect::{HEADER_LEN, OVERHEAD, TAG_LEN};
 use crate::trace;
@@ -179,6 +180,10 @@ impl FlowSender {
         let len = len + tags;
         let fill = match probe {
             Some(_) => Fill::Short,
+            // One that ends far earlier, so that a symbol of it fits connections, is a short one.
+            None if reserve.is_some_and(|reserve| reserve > RESERVE) => {
+                self.pmtu.fill(end, usize::MAX)
+            }
             None => self.pmtu.fill(end, limit),
         };
         if probe.is_some() {

@@ -206,7 +206,8 @@ impl Delivery {
         self.fetched.remove(&seq);
         // A range beyond the end is answered by that end: the receiver was deceived.
         let within = |offset: u64| offset.min(bytes.len() as u64) as usize;
-        self.stream(seq, &bytes, within(range.start)..within(range.end))
+        let range = within(range.start)..within(range.end);
+        self.stream(seq, &bytes, range, ItemKind::Repair)
     }
 
     fn poll_update(&mut self, recent: &Recent, ahead: bool) -> Unicast {
@@ -232,7 +233,7 @@ impl Delivery {
         }
         self.backlog.done_below(seq + 1);
         if !many {
-            return self.stream(seq, &bytes, 0..bytes.len());
+            return self.stream(seq, &bytes, 0..bytes.len(), ItemKind::Update);
         }
         let mut head = Vec::new();
         if !std::mem::replace(&mut self.catching_up, true) {
@@ -257,7 +258,7 @@ impl Delivery {
     }
 
     /// Returns a range of an update on a stream of its own.
-    fn stream(&self, seq: u64, bytes: &Bytes, range: Range<usize>) -> Unicast {
+    fn stream(&self, seq: u64, bytes: &Bytes, range: Range<usize>, kind: ItemKind) -> Unicast {
         let header = RangeHeader {
             channel: channel_number(self.channel),
             seq,
@@ -270,6 +271,7 @@ impl Delivery {
         Unicast::Stream {
             head,
             body: bytes.slice(range),
+            is_repair: kind == ItemKind::Repair,
         }
     }
 

@@ -1,7 +1,6 @@
 //! Membership of flows: promotion on proof, fall-back, back-off, replication (protocol.md section
 //! 8).
 
-use std::slice;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -406,9 +405,14 @@ impl ChannelScope<'_> {
                     }
                 }
                 FlowEvent::Symbol { members, symbol } => {
+                    let Some(flow) = &self.channel.flow else {
+                        continue;
+                    };
+                    // By then, what it would bring has been repaired.
+                    let until = now + flow.config().fall_back;
                     for id in members {
                         if let Some(session) = self.sessions.get_mut(id) {
-                            session.datagrams.push(slice::from_ref(&symbol), None);
+                            session.datagrams.push_symbol(symbol.clone(), until);
                             self.out.mark_dirty(id);
                         }
                     }

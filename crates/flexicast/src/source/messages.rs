@@ -15,6 +15,8 @@ use crate::message::{MAX_FRAGMENT, MAX_MESSAGE, fragments};
 
 /// Bytes of messages that wait for a session's connection at most.
 const MAX_WAITING: usize = 256 << 10;
+/// Bytes of repair symbols that wait for a session's connection at most.
+const MAX_SYMBOLS_WAITING: usize = 32 << 10;
 
 /// Payload of a DATAGRAM frame for a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +25,8 @@ pub struct Datagram {
     pub bytes: Bytes,
     /// When it is worthless.
     pub until: Option<Instant>,
+    /// Whether it is a repair symbol, for which messages never lack room.
+    pub is_symbol: bool,
 }
 
 /// Reason for which a message is not sent.
@@ -54,25 +58,42 @@ pub enum MessageError {
 #[derive(Debug, Default)]
 pub(super) struct Datagrams {
     waiting: VecDeque<Datagram>,
+    /// Bytes of fragments, and of repair symbols, among them.
     bytes: usize,
+    symbol_bytes: usize,
 }
 
 impl Datagrams {
-    /// Adds all fragments of a message, or a repair symbol. Returns whether there was room.
-    pub(super) fn push(&mut self, fragments: &[Bytes], until: Option<Instant>) -> bool {
+    /// Adds all fragments of a message. Returns whether there was room.
+    fn push(&mut self, fragments: &[Bytes], until: Option<Instant>) -> bool {
         let bytes: usize = fragments.iter().map(Bytes::len).sum();
         let has_room = self.bytes + bytes <= MAX_WAITING;
         if has_room {
             self.bytes += bytes;
             let bytes = fragments.iter().cloned();
-            self.waiting
-                .extend(bytes.map(|bytes| Datagram { bytes, until }));
+            self.waiting.extend(bytes.map(|bytes| Datagram {
+                bytes,
+                until,
+                is_symbol: false,
+            }));
         }
         has_room
     }
 
+    /// Adds a repair symbol, unless too many wait already: what it would bring is repaired.
+    pub(super) fn push_symbol(&mut self, bytes: Bytes, until: Instant) {
+        if self.symbol_bytes + bytes.len() <= MAX_SYMBOLS_WAITING {
+            self.symbol_bytes += bytes.len();
+            self.waiting.push_back(Datagram {
+                bytes,
+                until: Some(until),
+                is_symbol: true,
+            });
+        }
+    }
+
     fn take(&mut self) -> Vec<Datagram> {
-        self.bytes = 0;
+        (self.bytes, self.symbol_bytes) = (0, 0);
         self.waiting.drain(..).collect()
     }
 }
@@ -179,5 +200,12 @@ mod tests {
         assert_eq!(taken, MAX_WAITING / 65_536);
         assert_eq!(datagrams.take().len(), taken * 64);
         assert!(datagrams.push(&message, None) && datagrams.bytes == 65_536);
+        // Repair symbols take no room from messages, and have a bound of their own.
+        let (symbol, now) = (Bytes::from(vec![0; 1024]), Instant::now());
+        (0..100).for_each(|_| datagrams.push_symbol(symbol.clone(), now));
+        let taken = (0..10).filter(|_| datagrams.push(&message, None)).count();
+        assert_eq!(taken, MAX_WAITING / 65_536 - 1);
+        let symbols = datagrams.take().iter().filter(|it| it.is_symbol).count();
+        assert_eq!(symbols, MAX_SYMBOLS_WAITING / 1024);
     }
 }

@@ -462,6 +462,8 @@ pub enum Unicast {
         head: Vec<u8>,
         /// The range's bytes.
         body: Bytes,
+        /// Whether the flow was to bring them: the loss of a repair should show soon.
+        is_repair: bool,
     },
     /// More for the channel's catch-up stream, which is opened if there is none.
     CatchUp {

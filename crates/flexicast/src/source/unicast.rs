@@ -53,7 +53,7 @@ impl UnicastSchedule {
     /// Notes what was handed to a session's unicast path; returns the bytes of updates in it.
     pub(super) fn note(&mut self, id: SessionId, channel: ChannelIndex, item: &Unicast) -> usize {
         let (head, body) = match item {
-            Unicast::Stream { head, body } => (head, body),
+            Unicast::Stream { head, body, .. } => (head, body),
             Unicast::CatchUp { head, body, .. } => {
                 self.catching_up.insert((id, channel));
                 (head, body)

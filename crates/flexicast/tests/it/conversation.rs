@@ -347,14 +347,14 @@ fn the_encoding_is_the_first_byte_of_the_update() {
     source.on_control(1, &named("hello"), now).unwrap();
     source.authorised(1, Ok(()), now);
     source.publish(0, 301, Bytes::from(named("encoded-update")));
-    let Unicast::Stream { head, body } = source.poll_unicast(1, now) else {
+    let Unicast::Stream { head, body, .. } = source.poll_unicast(1, now) else {
         panic!("a stream with the update");
     };
     assert_eq!([&head[..], &body].concat(), named("stream-range"));
     let mut zstd = named("encoded-update");
     zstd[0] = 1;
     source.publish(0, 302, Bytes::from(zstd));
-    let Unicast::Stream { head, body } = source.poll_unicast(1, now) else {
+    let Unicast::Stream { head, body, .. } = source.poll_unicast(1, now) else {
         panic!("a stream with the update");
     };
     let mut reader = StreamReader::new();

@@ -225,6 +225,34 @@ fn each_policy_sends_symbols_on_connections() {
     }
 }
 
+/// The first packet of a key epoch is as good as any other: the symbol says where the epoch begins.
+#[test]
+fn symbols_on_connections_bring_the_first_packet_of_an_epoch() {
+    let fec = FecConfig {
+        path: SymbolPath::Unicast,
+        ..policy(FecPolicy::Tail)
+    };
+    let mut lab = lab(24, 2, fec);
+    publish_bursts(&mut lab, 3, 1, 30 * MS);
+    let before = rebuilt(&lab, 0);
+    lab.source.rekey(0, FlowSecret::from([200; 32]), lab.now);
+    lab.run(3000 * MS);
+    // Nothing but PINGs was sent under the new key, and the receiver has none of them.
+    lab.source.rekey(0, FlowSecret::from([201; 32]), lab.now);
+    lab.drops = Some(|node, _| node == 0);
+    let begun = lab.now;
+    while flow_stats(&lab).epochs < 3 && lab.now < begun + 5000 * MS {
+        lab.run(MS);
+    }
+    assert_eq!(flow_stats(&lab).epochs, 3);
+    lab.publish(LEN);
+    lab.run(20 * MS);
+    lab.drops = None;
+    assert_eq!(rebuilt(&lab, 0), before + 1);
+    lab.run(2000 * MS);
+    lab.assert_complete(1);
+}
+
 /// Receivers that know repair symbols on the flow alone get none of the others, and are repaired.
 #[test]
 fn receivers_that_know_symbols_on_the_flow_alone_are_repaired() {

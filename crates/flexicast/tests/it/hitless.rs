@@ -419,6 +419,44 @@ fn a_forger_on_one_leg_of_a_plain_flow_costs_no_update() {
     assert!(matches!(rung(&lab, 0), Rung::Multicast | Rung::Amt));
 }
 
+/// Legs that change all the time are neither events without number nor moves.
+#[test]
+fn a_leg_that_flaps_is_recorded_and_followed_now_and_then() {
+    let mut lab = merging(plain(13), 13, 1);
+    lab.run(10 * SECOND);
+    let (events, moves) = (lab.legs.len(), lab.nodes[0].moves.len());
+    let flow = Lab::flow_id(13);
+    for n in 0..500_u64 {
+        let state = match n % 2 {
+            0 => LegState::Lost,
+            _ => WORKING,
+        };
+        let leg = |rung, state| LegReport {
+            path: PathId::new(1, rung),
+            number: 0,
+            state,
+            largest: Some(1),
+            missed: 0,
+            lag: MS,
+        };
+        let mut bytes = Vec::new();
+        let frame = Legs {
+            flow,
+            sequence: 1_000 + n,
+            legs: vec![leg(Rung::Multicast, state), leg(Rung::Amt, WORKING)],
+        };
+        Control::Legs(frame).encode(&mut bytes);
+        lab.say(0, bytes);
+        lab.run(2 * MS);
+    }
+    let (events, moves) = (lab.legs.len() - events, lab.nodes[0].moves.len() - moves);
+    // Ten at once and two a second, within one second.
+    assert!((10..=13).contains(&events) && moves <= 13, "{events}, {moves}");
+    stream(&mut lab, 100);
+    lab.run(SECOND);
+    lab.assert_complete(1);
+}
+
 /// A receiver may report anything: it names only legs by which it listens, and the source believes
 /// no packet that it did not send.
 #[test]

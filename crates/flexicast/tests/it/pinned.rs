@@ -179,7 +179,7 @@ impl Pair {
                         .on_unicast(CATCH_UP_STREAM, &[], true)
                         .unwrap();
                 }
-                Unicast::Stream { head, body } => {
+                Unicast::Stream { head, body, .. } => {
                     let item = [&head[..], &body].concat();
                     self.streams += 1;
                     let id = self.streams * 4 + 3;

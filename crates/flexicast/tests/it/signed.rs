@@ -438,7 +438,7 @@ fn by_unicast(source: &mut Source, session: u64, now: Instant) -> Vec<Bytes> {
     let mut all = Vec::new();
     loop {
         match source.poll_unicast(session, now) {
-            Unicast::Stream { head, body } => {
+            Unicast::Stream { head, body, .. } => {
                 let mut reader = StreamReader::default();
                 reader.push(&[&head[..], &body].concat());
                 match reader.next_piece().unwrap().unwrap() {

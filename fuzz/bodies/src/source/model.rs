@@ -498,7 +498,7 @@ impl Model {
                 return;
             }
             match self.source.poll_unicast(s, self.now) {
-                Unicast::Stream { head, body } => {
+                Unicast::Stream { head, body, .. } => {
                     let mut reader = StreamReader::new();
                     self.arrives(s, &mut reader, &[&head[..], &body].concat());
                     assert!(reader.may_end());

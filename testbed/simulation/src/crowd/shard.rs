@@ -462,7 +462,7 @@ impl Shard {
     fn read(&mut self, session: SessionId, item: Unicast) -> Result<Vec<Piece>, CrowdError> {
         let mut stream = StreamReader::new();
         let (reader, head, body) = match item {
-            Unicast::Stream { head, body } => {
+            Unicast::Stream { head, body, .. } => {
                 self.counts.streams += 1;
                 (&mut stream, head, body)
             }

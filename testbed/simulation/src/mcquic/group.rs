@@ -393,7 +393,14 @@ impl<'a> Group<'a> {
         }
         loop {
             match self.source.poll_unicast(session, now) {
-                Unicast::Stream { mut head, body } => {
+                Unicast::Stream {
+                    mut head,
+                    body,
+                    is_repair,
+                } => {
+                    if is_repair {
+                        peer.server.follow_repairs();
+                    }
                     head.extend_from_slice(&body);
                     peer.server.send_stream(peer.next_stream, head.into(), true);
                     peer.next_stream += 4;

@@ -1,6 +1,7 @@
 //! One end of a QUIC connection without its packets' bytes: streams and datagrams, acknowledgements
 //! (RFC 9000 section 13.2) and the detection of losses (RFC 9002 sections 5 and 6). There is no
-//! congestion control, as in the paper's runs, and no limit of flow control.
+//! congestion control, as in the paper's runs, and no limit of flow control. A PING follows repairs
+//! (protocol.md section 7.3).
 //!
 //! quiche reads the system's clock, so that it cannot run in virtual time.
 
@@ -29,6 +30,8 @@ const MAX_ACK_DELAY: Duration = Duration::from_millis(25);
 /// Packets after which an earlier one is lost.
 const PACKET_THRESHOLD: u64 = 3;
 const GRANULARITY: Duration = Duration::from_millis(1);
+/// Part of the round-trip time after which a PING follows repairs.
+const FOLLOWED_WITHIN: u32 = 8;
 
 /// Content of a packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,6 +110,9 @@ pub(super) struct Endpoint {
     largest_at: Option<Instant>,
     unacknowledged: u32,
     ack_at: Option<Instant>,
+    /// Whether a PING is to follow what is queued, and when it does.
+    owes_ping: bool,
+    ping_at: Option<Instant>,
     /// Packets that were taken for lost.
     pub(super) lost: u64,
 }
@@ -146,9 +152,19 @@ impl Endpoint {
         self.queue.push_back(Item::Datagram(data));
     }
 
+    /// Has a PING follow what is queued, once that is sent.
+    pub(super) fn follow_repairs(&mut self) {
+        self.owes_ping = true;
+    }
+
     /// Returns the next packet to be sent.
     pub(super) fn poll_transmit(&mut self, now: Instant) -> Option<Packet> {
         let must_ack = self.ack_at.is_some_and(|at| at <= now);
+        if self.queue.is_empty()
+            && let (true, Some(rtt)) = (std::mem::take(&mut self.owes_ping), self.rtt)
+        {
+            self.ping_at = Some(now + rtt.smoothed / FOLLOWED_WITHIN);
+        }
         if self.queue.is_empty() && !must_ack {
             return None;
         }
@@ -318,11 +334,17 @@ impl Endpoint {
     /// Returns when to call [`Endpoint::handle_timeout`] next.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let recovery = self.loss_at.or_else(|| self.probe_at());
-        [self.ack_at, recovery].into_iter().flatten().min()
+        [self.ack_at, recovery, self.ping_at]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Handles timers that have expired.
     pub(super) fn handle_timeout(&mut self, now: Instant) {
+        if self.ping_at.take_if(|at| *at <= now).is_some() {
+            self.queue.push_back(Item::Ping);
+        }
         if self.loss_at.is_some_and(|at| at <= now) {
             self.detect_losses(now);
         } else if self.loss_at.is_none() && self.probe_at().is_some_and(|at| at <= now) {
@@ -468,6 +490,27 @@ mod tests {
         let whole = converse(&[(0, 100)], |down, pn| down && pn == 0);
         // RTT 20 + 4 × variation 10 + acknowledgement delay 25, and the path.
         assert_eq!(whole, [95]);
+    }
+
+    /// The PING of a repair shows its loss by the time threshold, 9/8 of the round-trip time.
+    #[test]
+    fn a_lost_repair_shows_by_the_ping_behind_it() {
+        let start = Instant::now();
+        let mut ends = [Endpoint::new(MS * 16), Endpoint::new(MS * 16)];
+        ends[0].send_stream(3, vec![1; 100].into(), true);
+        ends[0].follow_repairs();
+        assert!(ends[0].poll_transmit(start).is_some(), "and it gets lost");
+        assert!(ends[0].poll_transmit(start).is_none());
+        let at = ends[0].poll_timeout().unwrap();
+        assert_eq!(at, start + MS * 2);
+        ends[0].handle_timeout(at);
+        let ping = ends[0].poll_transmit(at).unwrap();
+        assert_eq!(ping.items, [Item::Ping]);
+        ends[1].on_packet(ping, at + MS * 8);
+        let ack = ends[1].poll_transmit(at + MS * 8).unwrap();
+        ends[0].on_packet(ack, at + MS * 16);
+        let again = ends[0].poll_transmit(at + MS * 16).unwrap();
+        assert!(matches!(again.items[..], [Item::Stream { id: 3, .. }]));
     }
 
     #[test]

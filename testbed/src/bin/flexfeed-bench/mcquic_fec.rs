@@ -221,7 +221,7 @@ fn answer(
         receiver.on_control(&source.take_control(SESSION), now)?;
         loop {
             match source.poll_unicast(SESSION, now) {
-                Unicast::Stream { mut head, body } => {
+                Unicast::Stream { mut head, body, .. } => {
                     head.extend_from_slice(&body);
                     receiver.on_unicast(*stream, &head, true)?;
                     *stream += 4;

@@ -142,8 +142,13 @@ impl Session {
                 self.hand_over(&mut piece, &mut load.work);
             }
             match next {
-                Unicast::Stream { head, body } => {
+                Unicast::Stream {
+                    head,
+                    body,
+                    is_repair,
+                } => {
                     load.bytes += body.len() as u64;
+                    load.work.repairs |= is_repair;
                     let stream = self.open();
                     self.queue(stream, [Bytes::from(head), body], true, &mut load.work);
                 }

@@ -36,6 +36,8 @@ pub(in crate::source) struct SessionWork {
     pub(in crate::source) control: Zeroizing<Vec<u8>>,
     /// Bytes of other streams, in order.
     pub(in crate::source) pieces: Vec<StreamPiece>,
+    /// Whether repairs are among these.
+    pub(in crate::source) repairs: bool,
     /// Messages, in order.
     pub(in crate::source) datagrams: Vec<Datagram>,
     /// Pacing from now on, in bit/s, if it changes.

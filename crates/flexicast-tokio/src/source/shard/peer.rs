@@ -209,6 +209,9 @@ impl Peer {
             self.backlog.bytes += piece.parts.iter().map(|p| p.len() as u64).sum::<u64>();
             self.link.stream(piece.stream, piece.parts, piece.fin);
         }
+        if work.repairs {
+            self.link.follow_repairs();
+        }
         self.link.datagrams(work.datagrams);
         if let Some(rate) = work.rate {
             self.link.set_rate(rate, now);

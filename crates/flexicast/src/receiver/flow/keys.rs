@@ -65,6 +65,11 @@ impl Keys {
         self.live.first().map(|l| l.sequence)
     }
 
+    /// Returns the sequence of the newest epoch and where it begins.
+    pub(super) fn newest(&self) -> Option<(u64, u64)> {
+        self.live.first().map(|l| (l.sequence, l.first_pn))
+    }
+
     pub(super) fn clear(&mut self) {
         self.live.clear();
     }

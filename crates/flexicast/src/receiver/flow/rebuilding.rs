@@ -1,5 +1,6 @@
 //! Packets that a receiver rebuilds from repair symbols (protocol.md section 5.6).
 
+use std::collections::VecDeque;
 use std::time::Instant;
 
 use erasure::{Decoder, Event, Intake, RepairError, RepairHeader};
@@ -16,7 +17,13 @@ pub(super) struct Rebuilding {
     decoder: Decoder,
     /// Sequence of the epoch, and its first packet number; `None` before the first packet.
     epoch: Option<(u64, u64)>,
+    /// Repair symbols of connections that have overtaken so many packets that they are of no use
+    /// yet, with the last packets of their windows.
+    early: VecDeque<(u64, Vec<u8>)>,
 }
+
+/// Repair symbols at most that wait for the packets that they have overtaken.
+const MAX_EARLY: usize = 8;
 
 impl Rebuilding {
     /// Returns the state of a flow from which nothing came yet; `None` if its code is not known.
@@ -25,6 +32,7 @@ impl Rebuilding {
         Some(Rebuilding {
             decoder: Decoder::new(parameters.span.into(), 0),
             epoch: None,
+            early: VecDeque::new(),
         })
     }
 
@@ -33,6 +41,7 @@ impl Rebuilding {
         if self.epoch.is_none_or(|(known, _)| sequence > known) {
             self.epoch = Some((sequence, first_pn));
             self.decoder.begin_epoch(first_pn);
+            self.early.clear();
         }
     }
 
@@ -40,6 +49,7 @@ impl Rebuilding {
     pub(super) fn discard(&mut self) {
         let first = self.epoch.map_or(0, |(_, first)| first);
         self.decoder.begin_epoch(first);
+        self.early.clear();
         while self.decoder.poll_event().is_some() {}
     }
 
@@ -51,14 +61,40 @@ impl Rebuilding {
         )
     }
 
-    /// Takes a packet of the source, or the repair symbol that it carries. Returns whether it fits
-    /// the others.
+    /// Takes a repair symbol that came on the connection, and ends with packet `last`. Returns
+    /// whether it fits.
+    fn take_apart(&mut self, last: u64, symbol: &[u8]) -> bool {
+        match self.decoder.on_repair(symbol) {
+            Err(RepairError::Contradiction | RepairError::Short(_)) => return false,
+            Err(RepairError::Unknowns) => {
+                if self.early.len() == MAX_EARLY {
+                    self.early.pop_front();
+                }
+                self.early.push_back((last, symbol.to_vec()));
+            }
+            Err(_) | Ok(_) => {}
+        }
+        true
+    }
+
+    /// Takes a packet of the source, or the repair symbol that it carries, and the symbols that had
+    /// overtaken it. Returns whether it fits the others.
     fn take(&mut self, pn: u64, frames: &[u8], symbol: Option<&[u8]>) -> bool {
-        match symbol {
+        let fits = match symbol {
             Some(symbol) if !is_of_earlier(symbol, pn) => true,
             Some(symbol) => self.take_symbol(symbol),
             None => self.decoder.on_packet(pn, frames) != Intake::Contradiction,
+        };
+        fits && self.take_early(pn)
+    }
+
+    /// Takes the symbols that waited for packets up to `pn`, or longer.
+    fn take_early(&mut self, pn: u64) -> bool {
+        let mut fits = true;
+        while let Some((_, symbol)) = self.early.pop_front_if(|(last, _)| *last <= pn) {
+            fits &= self.take_symbol(&symbol);
         }
+        fits
     }
 }
 
@@ -99,11 +135,19 @@ impl FlowDriver<'_> {
         let (Some(path), Some(rebuilding)) = (flow.membership.path(), &mut flow.rebuilding) else {
             return;
         };
-        // Before the first packet nothing is known of the epoch.
+        let Ok((RepairHeader { window, .. }, _)) = RepairHeader::parse(symbol) else {
+            return;
+        };
+        // All packets of the newest epoch that were sent so far may be lost.
+        if let Some((sequence, first)) = flow.keys.newest()
+            && window.first() >= first
+        {
+            rebuilding.follow(sequence, first);
+        }
         if is_suspect || rebuilding.epoch.is_none() {
             return;
         }
-        if !rebuilding.take_symbol(symbol) {
+        if !rebuilding.take_apart(window.last(), symbol) {
             return rebuilding.discard();
         }
         let arrival = Arrival::of_member(path, flow.rung(), now);
@@ -191,5 +235,34 @@ impl FlowDriver<'_> {
             };
         }
         Some(accepts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fec::FecConfig;
+    use erasure::Encoder;
+
+    /// A symbol that overtakes a whole window of packets is used when they are there.
+    #[test]
+    fn a_symbol_waits_for_the_packets_that_it_has_overtaken() {
+        let parameters = FecConfig::default().parameters();
+        let mut rebuilding = Rebuilding::new(parameters).unwrap();
+        rebuilding.follow(1, 0);
+        let mut encoder = Encoder::new(FecScheme::Rlc, parameters.span.into());
+        (0..40).for_each(|pn| encoder.push(pn, &[pn as u8; 100]).unwrap());
+        let mut symbol = Vec::new();
+        let last = encoder.repair(&mut symbol).unwrap().last();
+        (0..20).for_each(|_| assert!(rebuilding.take_apart(last, &symbol)));
+        assert_eq!(rebuilding.early.len(), MAX_EARLY, "bounded");
+        for pn in (0..40).filter(|pn| *pn != 7) {
+            assert_eq!(rebuilding.decoder.poll_event(), None);
+            assert!(rebuilding.take(pn, &[pn as u8; 100], None));
+        }
+        let packet = vec![7; 100];
+        let event = rebuilding.decoder.poll_event();
+        assert_eq!(event, Some(Event::Rebuilt { pn: 7, packet }));
+        assert!(rebuilding.early.is_empty());
     }
 }

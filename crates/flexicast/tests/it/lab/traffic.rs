@@ -185,7 +185,7 @@ impl Lab {
         }
         loop {
             match self.source.poll_unicast(session, self.now) {
-                Unicast::Stream { mut head, body } => {
+                Unicast::Stream { mut head, body, .. } => {
                     head.extend_from_slice(&body);
                     let id = self.nodes[i].next_stream;
                     self.nodes[i].next_stream += 4;

@@ -279,7 +279,7 @@ fn exchange(
     }
     while let Some(id) = source.poll_dirty() {
         take(id, Output::Control(&source.take_control(id)))?;
-        while let Unicast::Stream { head, body } = source.poll_unicast(id, now) {
+        while let Unicast::Stream { head, body, .. } = source.poll_unicast(id, now) {
             take(id, Output::Stream([&head[..], &body[..]].concat()))?;
         }
     }
