@@ -29,6 +29,8 @@ const MAX_DATAGRAM_BYTES: usize = 512 << 10;
 const FOLLOWED_WITHIN: u32 = 8;
 /// Repair symbols that may wait for a connection's capacity.
 const MAX_SYMBOLS: usize = 32;
+/// DATAGRAMs that quiche has at least when it gets no repair symbol.
+const SYMBOLS_AHEAD: usize = 4;
 /// Burst of a session after a pause, in bytes.
 const BURST: usize = 32 * UDP_PAYLOAD;
 
@@ -228,12 +230,17 @@ impl Link {
         self.owes_ping = true;
     }
 
-    /// Sends the PING behind repairs if it is due, or times it once they are written.
-    fn follow(&mut self, now: Instant) {
+    /// Has quiche send the PING behind repairs, if it is due.
+    fn ping_if_due(&mut self, now: Instant) {
         if self.ping_at.take_if(|at| *at <= now).is_some() {
             let _ = self.conn.send_ack_eliciting();
         }
-        if self.waiting.is_empty() && std::mem::take(&mut self.owes_ping) {
+    }
+
+    /// Times the PING behind repairs, once they have left.
+    fn time_ping(&mut self, now: Instant) {
+        let has_left = self.waiting.is_empty() && self.held_until.is_none();
+        if has_left && std::mem::take(&mut self.owes_ping) {
             let rtt = self.conn.path_stats().find(|path| path.active);
             let after = rtt.map_or(Duration::ZERO, |path| path.rtt / FOLLOWED_WITHIN);
             self.ping_at = Some(now + after);
@@ -264,19 +271,24 @@ impl Link {
         }
     }
 
-    /// Moves messages, and then repair symbols, into quiche as far as it takes them. Those that are
-    /// late are dropped.
+    /// Moves messages into quiche as far as it takes them. Those that are late are dropped.
     fn write_datagrams(&mut self, now: Instant) {
         while let Some(first) = self.datagrams.front() {
             if !hand_over(&mut self.conn, first, now) {
-                return;
+                break;
             }
             self.pop_datagram();
         }
-        while let Some(first) = self.symbols.front() {
-            if !hand_over(&mut self.conn, first, now) {
-                return;
-            }
+    }
+
+    /// Moves a few repair symbols into quiche, behind all messages: there, they would not expire.
+    fn write_symbols(&mut self, now: Instant) {
+        while let Some(first) = self.symbols.front()
+            && self.conn.is_established()
+            && self.datagrams.is_empty()
+            && self.conn.dgram_send_queue_len() < SYMBOLS_AHEAD
+            && hand_over(&mut self.conn, first, now)
+        {
             self.symbols.pop_front();
         }
     }
@@ -355,7 +367,7 @@ impl Link {
         now: Instant,
     ) -> SendResult {
         self.write(now);
-        self.follow(now);
+        self.ping_if_due(now);
         self.recall(socket, buffer, now).await?;
         self.held_until = None;
         let mut train = Train::default();
@@ -377,6 +389,7 @@ impl Link {
                 // The peer's next datagram brings more; its arrival brings the caller back.
                 break;
             }
+            self.write_symbols(now);
             // Done is the usual end; any other error has closed the connection, which its owner
             // sees.
             let Ok((len, info)) = self.conn.send(room) else {
@@ -399,6 +412,7 @@ impl Link {
             }
         }
         self.refused += train.flush(socket, buffer).await?;
+        self.time_ping(now);
         Ok(())
     }
 
@@ -502,21 +516,27 @@ mod tests {
     use super::*;
     use crate::amplification::tests::{CLIENT, SERVER, datagrams, info, pair};
 
+    /// Both ends of an established connection.
+    fn connected() -> (quiche::Connection, quiche::Connection) {
+        let (mut client, mut server) = pair();
+        for _ in 0..10 {
+            for mut packet in datagrams(&mut client) {
+                server.recv(&mut packet, info(CLIENT, SERVER)).unwrap();
+            }
+            for mut packet in datagrams(&mut server) {
+                client.recv(&mut packet, info(SERVER, CLIENT)).unwrap();
+            }
+        }
+        assert!(server.is_established());
+        (client, server)
+    }
+
     /// A lost repair shows before a probe timeout, by the PING behind it, which does not follow
     /// other streams.
-    #[test]
-    fn a_lost_repair_shows_by_the_ping_behind_it() {
+    #[tokio::test]
+    async fn a_lost_repair_shows_by_the_ping_behind_it() {
         for is_repair in [true, false] {
-            let (mut client, mut server) = pair();
-            for _ in 0..10 {
-                for mut packet in datagrams(&mut client) {
-                    server.recv(&mut packet, info(CLIENT, SERVER)).unwrap();
-                }
-                for mut packet in datagrams(&mut server) {
-                    client.recv(&mut packet, info(SERVER, CLIENT)).unwrap();
-                }
-            }
-            assert!(server.is_established());
+            let (mut client, server) = connected();
             let mut link = Link::new(server, 1_000_000);
             link.stream(3, [Bytes::from_static(b"repair")], true);
             if is_repair {
@@ -524,12 +544,16 @@ mod tests {
             }
             let now = Instant::now();
             link.write(now);
-            link.follow(now);
+            link.held_until = Some(now);
+            link.time_ping(now);
+            assert_eq!(link.ping_at, None, "pacing holds it");
+            link.held_until = None;
             assert_eq!(datagrams(&mut link.conn).len(), 1, "it gets lost");
+            link.time_ping(now);
             assert_eq!(link.ping_at.is_some(), is_repair);
             let at = link.ping_at.unwrap_or(now);
             assert!(!is_repair || link.deadline().is_some_and(|next| next <= at));
-            link.follow(at);
+            link.ping_if_due(at);
             let pings = datagrams(&mut link.conn);
             assert_eq!(pings.len(), usize::from(is_repair));
             for mut ping in pings {
@@ -541,7 +565,7 @@ mod tests {
             if is_repair {
                 let until = Instant::now() + Duration::from_secs(5);
                 while link.conn.stats().lost == 0 && Instant::now() < until {
-                    std::thread::sleep(Duration::from_millis(1));
+                    tokio::time::sleep(Duration::from_millis(1)).await;
                     link.conn.on_timeout();
                 }
                 assert_eq!(link.conn.stats().lost, 1);
@@ -553,23 +577,55 @@ mod tests {
     /// Messages go before repair symbols, of which the newest are kept; what is late goes nowhere.
     #[test]
     fn repair_symbols_take_no_room_from_messages() {
-        let (_, server) = pair();
+        let (mut client, server) = connected();
         let mut link = Link::new(server, 1_000_000);
-        let datagram = |is_symbol| Datagram {
-            bytes: Bytes::from(vec![0; 1024]),
-            until: None,
+        let now = Instant::now();
+        let datagram = |is_symbol, content: u8, until| Datagram {
+            bytes: Bytes::from(vec![content; 1024]),
+            until,
             is_symbol,
         };
-        link.datagrams((0..100).map(|_| datagram(true)).collect());
+        let symbols = (0..100).map(|n| {
+            let is_late = n % 2 == 1;
+            datagram(true, n, is_late.then_some(now))
+        });
+        link.datagrams(symbols.collect());
         assert_eq!(link.symbols.len(), MAX_SYMBOLS);
         for _ in 0..MAX_DATAGRAM_BYTES / 1024 {
-            link.datagrams(vec![datagram(false)]);
+            link.datagrams(vec![datagram(false, 200, None)]);
         }
         assert_eq!(link.dropped_fragments, 0);
-        link.datagrams(vec![datagram(false), datagram(true)]);
+        link.datagrams(vec![datagram(false, 201, None), datagram(true, 100, None)]);
         assert_eq!(
             (link.dropped_fragments, link.symbols.len()),
             (1, MAX_SYMBOLS)
         );
+        let (mut got, mut buffer) = (Vec::new(), [0; UDP_PAYLOAD]);
+        let until = now + Duration::from_secs(20);
+        while !link.symbols.is_empty() && Instant::now() < until {
+            link.write_datagrams(now);
+            link.write_symbols(now);
+            assert!(link.symbols.is_empty() || link.conn.dgram_send_queue_len() > 0);
+            for mut packet in datagrams(&mut link.conn) {
+                client.recv(&mut packet, info(SERVER, CLIENT)).unwrap();
+                while let Ok(len) = client.dgram_recv(&mut buffer) {
+                    assert_eq!(len, 1024);
+                    got.push(buffer[0]);
+                }
+            }
+            for mut ack in datagrams(&mut client) {
+                link.receive(&mut ack, info(CLIENT, SERVER)).unwrap();
+            }
+        }
+        for mut packet in datagrams(&mut link.conn) {
+            client.recv(&mut packet, info(SERVER, CLIENT)).unwrap();
+            while let Ok(len) = client.dgram_recv(&mut buffer) {
+                got.push(buffer[..len][0]);
+            }
+        }
+        let (messages, symbols) = got.split_at(MAX_DATAGRAM_BYTES / 1024);
+        assert!(messages.iter().all(|content| *content == 200));
+        let newest: Vec<u8> = (70..=100).filter(|n| n % 2 == 0).collect();
+        assert_eq!(symbols, newest);
     }
 }

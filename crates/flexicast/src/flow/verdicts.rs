@@ -283,6 +283,40 @@ mod tests {
         assert_eq!(flow.pacer.member_loss(2), loss);
     }
 
+    /// Packets that end earlier for a symbol on connections say nothing about the size of packets;
+    /// those that leave a little room for one on the flow may be lost by it.
+    #[test]
+    fn packets_cut_for_symbols_on_connections_are_short() {
+        for (policy, full) in [("tail", 3..=5), ("tail,unicast", 0..=0)] {
+            let mut now = Instant::now();
+            let config = FlowConfig {
+                udp_payload: 1_472,
+                max_udp_payload: 1_472,
+                control: RateControl::fixed(),
+                fec: Some(policy.parse().unwrap()),
+                ..config()
+            };
+            let mut flow = FlowSender::new(config).unwrap();
+            flow.set_listeners(1, now);
+            flow.admit(1, path(), MS * RTT, 1, now);
+            flow.set_rebuilding(1);
+            let (mut packet, mut all) = (Vec::new(), RangeSet::new());
+            for (seq, len) in [(1, 100), (2, 6_000)] {
+                let begin = flow.next_pn();
+                flow.push(seq, Bytes::from(vec![7; len]));
+                while flow.poll_transmit(now, &mut packet) {
+                    all.insert_one(flow.next_pn() - 1);
+                }
+                let sent = begin..flow.next_pn();
+                let is_full = flow.ledger.full_in(sent.clone());
+                assert_eq!(flow.ledger.proving_in(sent), 0, "{policy}");
+                assert!(seq == 1 || full.contains(&is_full), "{policy}: {is_full}");
+                now += MS * RTT;
+                flow.on_ack(1, &ack(&all, Duration::ZERO), now).unwrap();
+            }
+        }
+    }
+
     /// A flow with a member that has acknowledged 20 packets, each after 1 ms; returns the time.
     fn with_quick_member() -> (FlowSender, Instant) {
         let mut now = Instant::now();

@@ -451,7 +451,10 @@ fn a_leg_that_flaps_is_recorded_and_followed_now_and_then() {
     }
     let (events, moves) = (lab.legs.len() - events, lab.nodes[0].moves.len() - moves);
     // Ten at once and two a second, within one second.
-    assert!((10..=13).contains(&events) && moves <= 13, "{events}, {moves}");
+    assert!(
+        (10..=13).contains(&events) && moves <= 13,
+        "{events}, {moves}"
+    );
     stream(&mut lab, 100);
     lab.run(SECOND);
     lab.assert_complete(1);

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use erasure::{Decoder, Event, Intake, RepairError, RepairHeader};
+use erasure::{Decoder, Event, Intake, MAX_UNKNOWNS, RepairError, RepairHeader};
 
 use super::FlowDriver;
 use super::packet::Arrival;
@@ -18,8 +18,18 @@ pub(super) struct Rebuilding {
     /// Sequence of the epoch, and its first packet number; `None` before the first packet.
     epoch: Option<(u64, u64)>,
     /// Repair symbols of connections that have overtaken so many packets that they are of no use
-    /// yet, with the last packets of their windows.
-    early: VecDeque<(u64, Vec<u8>)>,
+    /// yet.
+    early: VecDeque<EarlySymbol>,
+}
+
+/// Repair symbol that has overtaken packets of its window.
+#[derive(Debug)]
+struct EarlySymbol {
+    symbol: Vec<u8>,
+    /// Packet number from which on it is tried again.
+    at: u64,
+    /// Whether it was.
+    is_retried: bool,
 }
 
 /// Repair symbols at most that wait for the packets that they have overtaken.
@@ -70,7 +80,11 @@ impl Rebuilding {
                 if self.early.len() == MAX_EARLY {
                     self.early.pop_front();
                 }
-                self.early.push_back((last, symbol.to_vec()));
+                self.early.push_back(EarlySymbol {
+                    symbol: symbol.to_vec(),
+                    at: last,
+                    is_retried: false,
+                });
             }
             Err(_) | Ok(_) => {}
         }
@@ -88,13 +102,23 @@ impl Rebuilding {
         fits && self.take_early(pn)
     }
 
-    /// Takes the symbols that waited for packets up to `pn`, or longer.
+    /// Takes the symbols that waited for packets up to `pn`. Those of which too many packets are
+    /// on the way still wait for as many more, once.
     fn take_early(&mut self, pn: u64) -> bool {
-        let mut fits = true;
-        while let Some((_, symbol)) = self.early.pop_front_if(|(last, _)| *last <= pn) {
-            fits &= self.take_symbol(&symbol);
+        while let Some(at) = self.early.iter().position(|early| early.at <= pn) {
+            let Some(mut early) = self.early.remove(at) else {
+                break;
+            };
+            match self.decoder.on_repair(&early.symbol) {
+                Err(RepairError::Contradiction | RepairError::Short(_)) => return false,
+                Err(RepairError::Unknowns) if !early.is_retried => {
+                    (early.at, early.is_retried) = (pn + MAX_UNKNOWNS as u64, true);
+                    self.early.push_back(early);
+                }
+                Err(_) | Ok(_) => {}
+            }
         }
-        fits
+        true
     }
 }
 

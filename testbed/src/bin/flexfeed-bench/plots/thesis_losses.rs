@@ -18,14 +18,14 @@ use super::parallel;
 use crate::figures::median;
 
 /// Conditions of each loss model.
-const POINTS: usize = 16;
-/// Runs at each, of which the median counts; the thesis has three.
-const SEEDS: u64 = 1;
+const POINTS: usize = 32;
+/// Runs at each, of which the median counts, as in the thesis.
+const SEEDS: u64 = 3;
 /// Conditions with many receivers, and the receivers.
 const MANY: (usize, usize) = (5, 10);
 /// Packets of files, of 1,000 bytes each, and conditions of each size.
 const FILES: [u64; 3] = [10, 100, 1_000];
-const FILE_POINTS: usize = 16;
+const FILE_POINTS: usize = 32;
 /// Rates of files in bit/s.
 const RATES: (f64, f64) = (1e6, 50e6);
 /// Steps of the one-way delay in the univariate analysis, and their length in ms.
