@@ -393,6 +393,24 @@ impl Finder {
         order(relays, self.seed)
     }
 
+    /// Returns the addresses of the other family that have a name in common with this one: they may
+    /// be the same host. The two anycast addresses lead to the same relays, too.
+    pub(crate) fn other_family(&self, ip: IpAddr) -> Vec<IpAddr> {
+        let ip = ip.to_canonical();
+        let hosts = self.known.values().filter_map(|lookup| match lookup {
+            Lookup::Found(found) => Some(found.iter().map(|a| a.ip().to_canonical()).collect()),
+            Lookup::UnderWay | Lookup::Failed(_) => None,
+        });
+        let published = self.published().flat_map(|relays| relays.names.values());
+        let anycast = anycast().map(|relay| relay.addr.ip());
+        let names = hosts.chain(published.cloned()).chain([anycast.into()]);
+        let shared = names.filter(|addresses: &Vec<IpAddr>| addresses.contains(&ip));
+        let others = shared.flatten();
+        others
+            .filter(|other| other.is_ipv4() != ip.is_ipv4())
+            .collect()
+    }
+
     /// Returns all names with their origin and rank in it.
     fn names(&self) -> impl Iterator<Item = (Origin, u32, &RelayName)> {
         let configured = self.relays.iter().zip(0..);
@@ -438,6 +456,11 @@ impl Finder {
             self.again = None;
             self.resolve(true);
         }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn know(&mut self, name: RelayName, found: Vec<SocketAddr>) {
+        self.known.insert(name, Lookup::Found(found));
     }
 
     pub(crate) fn status(&self) -> Vec<NameStatus> {

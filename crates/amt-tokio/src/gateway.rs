@@ -1,6 +1,6 @@
 //! The gateway with its sockets and timers.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::future::pending;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use amt::gateway::{
     Candidate, CandidateStatus, Counters, Event, Gateway as Core, Input, RelayStatus,
-    SubscribeError, Subscription, SubscriptionId, TunnelProof,
+    SubscribeError, Subscription, SubscriptionId, TunnelProof, UsedRelay,
 };
 use amt::ip::decapsulated_ecn;
 use netio::RecvBatch;
@@ -21,6 +21,8 @@ use crate::config::Faults;
 use crate::config::{Config, Hint};
 use crate::finder::{Finder, Lookup, NameStatus};
 use crate::memory::Memory;
+#[cfg(test)]
+use crate::name::RelayName;
 use crate::sockets::{SendOutcome, Sockets};
 
 /// Time limit of a stop, if the kernel's buffers are full.
@@ -110,6 +112,8 @@ impl Status {
 pub struct Gateway {
     core: Core,
     finder: Finder,
+    /// Relays of other gateways, which must not be used.
+    excluded: BTreeSet<UsedRelay>,
     sockets: Sockets,
     alarm: Alarm,
     /// Message waiting for room in the socket's buffer.
@@ -159,6 +163,7 @@ impl Gateway {
                 config.timing.hold_down,
                 rand::rng().random(),
             ),
+            excluded: BTreeSet::new(),
             sockets: Sockets::new(preferred),
             alarm: Alarm::default(),
             unsent: None,
@@ -195,7 +200,7 @@ impl Gateway {
             self.started = true;
             self.resume();
             self.finder.resolve(false);
-            self.core.set_candidates(self.finder.candidates(), now);
+            self.update_candidates(now);
         }
         let id = self.core.subscribe(subscription, now)?;
         if let Some(source) = subscription.source {
@@ -220,23 +225,55 @@ impl Gateway {
         self.finder.set_hints(hints);
         if self.started {
             self.finder.resolve(false);
-            let candidates = self.finder.candidates();
-            if !candidates.is_empty() {
+            if !self.finder.candidates().is_empty() {
                 // Hints often arrive right after the subscription, and end the lack of candidates.
                 let is_past = |event: &Event| matches!(event, Event::NoRelay { candidates: 0, .. });
                 self.events.retain(|event| !is_past(event));
             }
-            self.core.set_candidates(candidates, now);
+            self.update_candidates(now);
             self.drive(now);
         }
     }
 
-    /// Replaces the relays that must not be used, by their IP addresses: other gateways have them.
-    /// A relay in use that is among them is left.
-    pub fn exclude(&mut self, relays: impl IntoIterator<Item = IpAddr>) {
+    /// Replaces the relays that must not be used: other gateways have them. A relay in use that is
+    /// among them is left. Of a name with addresses of both families, those of the other family may
+    /// be the same relay, and are left out, too.
+    pub fn exclude(&mut self, relays: impl IntoIterator<Item = UsedRelay>) {
         let now = Instant::now();
-        self.core.exclude(relays, now);
+        self.excluded = relays.into_iter().collect();
+        self.core.exclude(self.excluded_addresses(), now);
         self.drive(now);
+    }
+
+    /// Returns the addresses of the relay in use.
+    pub fn relay(&self) -> Option<UsedRelay> {
+        self.core.relay()
+    }
+
+    /// Whether the relay in use is, or may be, this one of another gateway.
+    pub fn may_share(&self, other: UsedRelay) -> bool {
+        let own = self.core.relay();
+        own.is_some_and(|own| self.addresses_of(other).contains(&own.relay))
+    }
+
+    /// Returns the addresses under which another gateway's relay may be known here.
+    fn addresses_of(&self, other: UsedRelay) -> BTreeSet<IpAddr> {
+        let known = [other.relay, other.found_at];
+        let others = known.map(|ip| self.finder.other_family(ip));
+        let others = others.into_iter().flatten();
+        others.chain([other.relay]).collect()
+    }
+
+    fn excluded_addresses(&self) -> BTreeSet<IpAddr> {
+        let relays = self.excluded.iter();
+        relays.flat_map(|relay| self.addresses_of(*relay)).collect()
+    }
+
+    /// Hands the known candidates to the state machine.
+    fn update_candidates(&mut self, now: Instant) {
+        // First, or one that is excluded by its name would be asked.
+        self.core.exclude(self.excluded_addresses(), now);
+        self.core.set_candidates(self.finder.candidates(), now);
     }
 
     /// Reports that packets are missing. The relay is asked at once whether it is alive; others are
@@ -451,7 +488,7 @@ impl Gateway {
             self.core.network_changed(now);
         }
         if std::mem::take(&mut self.lookups_ended) {
-            self.core.set_candidates(self.finder.candidates(), now);
+            self.update_candidates(now);
         }
         if self.core.poll_timeout().is_some_and(|at| at <= now) {
             self.core.handle_timeout(now);
@@ -538,6 +575,12 @@ impl Gateway {
 
 #[cfg(test)]
 impl Gateway {
+    /// Notes a name as looked up.
+    pub(crate) fn know(&mut self, name: RelayName, found: Vec<SocketAddr>) {
+        self.finder.know(name, found);
+        self.update_candidates(Instant::now());
+    }
+
     /// Makes sending to `to` fail.
     pub(crate) fn break_socket(&mut self, to: SocketAddr) {
         self.sockets.break_socket(to);

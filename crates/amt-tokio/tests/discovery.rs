@@ -126,6 +126,10 @@ async fn records_of_all_kinds() {
         ]
     );
     assert!(!found.refused && found.unresolved.is_empty());
+    // The addresses of the name, by which they are those of one relay.
+    let mut names: Vec<_> = found.names.values().flatten().copied().collect();
+    names.sort();
+    assert_eq!(names, [ip("203.0.113.128"), ip("2001:db8::128")]);
     // The shortest TTL is that of one of the name's addresses.
     let valid = valid_for(&found);
     assert!((60..=120).contains(&valid), "{valid}");

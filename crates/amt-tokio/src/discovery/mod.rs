@@ -98,6 +98,8 @@ pub struct Relays {
     /// Whether the source forbids all relays, and names none: not even anycast addresses may be
     /// tried.
     pub refused: bool,
+    /// Addresses of the relays with names, by these.
+    pub names: BTreeMap<String, Vec<IpAddr>>,
     /// Names of relays without an address, and the reasons.
     pub unresolved: Vec<(String, String)>,
     /// End of the validity: from the TTLs, within bounds.
@@ -160,6 +162,7 @@ impl Resolver {
                 return Ok(Relays {
                     candidates: Vec::new(),
                     refused: false,
+                    names: BTreeMap::new(),
                     unresolved: Vec::new(),
                     valid_until: within_bounds(Instant::now() + valid),
                 });
@@ -245,6 +248,8 @@ impl Resolver {
                     answer.add(record, *ip);
                 }
             }
+            let known = answer.names.entry(name.clone()).or_default();
+            known.extend(addresses);
             with_address.insert(name);
         }
         for (name, (left, why)) in missing {
@@ -339,6 +344,7 @@ fn records(lookup: &Lookup, name: &str) -> Vec<AmtRelay> {
 /// [`Relays`] in progress.
 struct RelaysBuilder {
     found: Vec<RankedRelay>,
+    names: BTreeMap<String, Vec<IpAddr>>,
     unresolved: Vec<(String, String)>,
     valid_until: Instant,
 }
@@ -348,6 +354,7 @@ impl RelaysBuilder {
     fn new(records: &[AmtRelay], valid_until: Instant) -> Self {
         let mut answer = RelaysBuilder {
             found: Vec::new(),
+            names: BTreeMap::new(),
             unresolved: Vec::new(),
             valid_until,
         };
@@ -383,6 +390,7 @@ impl RelaysBuilder {
         self.unresolved.sort();
         Relays {
             candidates: order(self.found, rand::random()),
+            names: self.names,
             refused: !records.is_empty() && records.iter().all(|r| r.relay == RelayTarget::None),
             unresolved: self.unresolved,
             valid_until: within_bounds(self.valid_until),

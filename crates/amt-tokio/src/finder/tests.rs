@@ -72,6 +72,7 @@ async fn a_source_is_looked_up_once_and_may_forbid_anycast() {
             })
             .collect(),
         refused,
+        names: BTreeMap::new(),
         unresolved: Vec::new(),
         valid_until: Instant::now(),
     };
@@ -130,6 +131,7 @@ async fn an_expired_answer_without_relays_is_repeated() {
     let none = Relays {
         candidates: Vec::new(),
         refused: false,
+        names: BTreeMap::new(),
         unresolved: Vec::new(),
         valid_until,
     };
@@ -180,6 +182,7 @@ async fn sources_beyond_the_bound_are_deferred() {
     let refused = Relays {
         candidates: Vec::new(),
         refused: true,
+        names: BTreeMap::new(),
         unresolved: Vec::new(),
         valid_until: Instant::now(),
     };
@@ -192,4 +195,39 @@ async fn sources_beyond_the_bound_are_deferred() {
         "the other sources allow anycast"
     );
     assert_eq!((finder.status().len(), is_deferred(&finder)), (17, 1));
+}
+
+#[tokio::test]
+async fn the_other_family_of_a_name_is_known() {
+    let nowhere = discovery::Config {
+        nameservers: vec![addr("127.0.0.1:9")],
+        timeout: Duration::from_millis(20),
+    };
+    let mut finder = Finder::new(Vec::new(), Some(nowhere), true, PAUSE, 1);
+    let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+    let name = RelayName::new("relay.invalid", 7).unwrap();
+    let found = ["192.0.2.1:7", "192.0.2.2:7", "[2001:db8::1]:7"].map(addr);
+    finder.know(name, found.into());
+    let source = ip("10.0.0.1");
+    finder.wants(source);
+    let in_dns = vec![ip("192.0.2.9"), ip("2001:db8::9"), ip("2001:db8::8")];
+    let relays = Relays {
+        candidates: Vec::new(),
+        refused: false,
+        names: [("other.invalid.".to_owned(), in_dns)].into(),
+        unresolved: Vec::new(),
+        valid_until: Instant::now(),
+    };
+    finder.store_dns_relays(source, Ok(relays));
+    for (one, others) in [
+        ("192.0.2.1", &["2001:db8::1"][..]),
+        ("2001:db8::1", &["192.0.2.1", "192.0.2.2"]),
+        ("::ffff:192.0.2.9", &["2001:db8::9", "2001:db8::8"]),
+        ("2001:db8::9", &["192.0.2.9"]),
+        ("192.52.193.1", &["2001:3::1"]),
+        ("192.0.2.3", &[]),
+    ] {
+        let others: Vec<_> = others.iter().map(|other| ip(other)).collect();
+        assert_eq!(finder.other_family(ip(one)), others, "{one}");
+    }
 }

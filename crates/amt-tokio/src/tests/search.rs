@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
+use amt::gateway::UsedRelay;
 use rand::RngExt;
 
 use super::*;
@@ -138,4 +139,57 @@ async fn relays_of_unsubscribed_sources_are_forgotten() {
     gateway.unsubscribe(ids[1]);
     let status = gateway.status();
     assert!(status.names.is_empty() && status.candidates.is_empty());
+}
+
+/// A relay's addresses of both families are those of one relay if they have one name.
+#[tokio::test]
+async fn the_other_address_of_an_excluded_relay_is_left_alone() {
+    let (v4, mut v6) = (
+        relay("127.0.0.1:0", false).await,
+        relay("[::1]:0", false).await,
+    );
+    let name = RelayName::new("relay.invalid", 2268).unwrap();
+    let config = |relays| Config {
+        relays,
+        dns: None,
+        timing: quickly(),
+        ..Config::default()
+    };
+    let ip = v4.addr.ip();
+    let taken = UsedRelay {
+        relay: ip,
+        found_at: ip,
+    };
+    let mut gateway = Gateway::start(config(vec![name.clone()])).unwrap();
+    gateway.know(name, vec![v4.addr, v6.addr]);
+    gateway.exclude([taken]);
+    gateway.subscribe(flow()).unwrap();
+    let none = event(&mut gateway).await;
+    assert!(
+        matches!(none, Event::NoRelay { candidates: 2, .. }),
+        "{none}"
+    );
+    assert!(v6.heard.try_recv().is_err(), "it was asked");
+    gateway.exclude([]);
+    let connected = event(&mut gateway).await;
+    assert!(matches!(connected, Event::Connected { .. }), "{connected}");
+    // Which of the two was the first to answer is chance.
+    let relay = gateway.relay().unwrap().relay;
+    assert!(gateway.may_share(taken), "{relay}");
+    gateway.exclude([taken]);
+    let why = RelayFailure::Excluded;
+    let lost = event(&mut gateway).await;
+    assert!(
+        matches!(lost, Event::Lost { why: it, .. } if it == why),
+        "{lost}"
+    );
+
+    // With names of their own, they are two.
+    let relays = vec![v4.name.clone(), v6.name.clone()];
+    let mut gateway = Gateway::start(config(relays)).unwrap();
+    gateway.exclude([taken]);
+    gateway.subscribe(flow()).unwrap();
+    let connected = event(&mut gateway).await;
+    assert!(matches!(connected, Event::Connected { relay, .. } if relay == v6.addr));
+    assert!(!gateway.may_share(taken));
 }

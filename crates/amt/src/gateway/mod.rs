@@ -152,14 +152,27 @@ impl Gateway {
         if retiring.is_some_and(|r| self.candidates.is_excluded(r.association.relay)) {
             self.finish_retiring();
         }
-        let excluded = |a: &mut Association| self.candidates.is_excluded(a.relay);
-        if let Some(association) = self.current.take_if(excluded) {
-            self.lose(&association, RelayFailure::Excluded, now);
-            self.leave(&association);
+        let current = self.current.as_ref();
+        if current.is_some_and(|a| self.candidates.is_excluded(a.relay)) {
+            if self.retiring.is_some() {
+                // Nothing else brings packets until another relay is found.
+                self.reinstate(RelayFailure::Excluded, now);
+            } else if let Some(association) = self.current.take() {
+                self.lose(&association, RelayFailure::Excluded, now);
+                self.leave(&association);
+            }
         }
         self.retry = None;
         self.start_discovery(now);
         self.handle_timeout(now);
+    }
+
+    /// Returns the addresses of the relay in use.
+    pub fn relay(&self) -> Option<UsedRelay> {
+        self.current.as_ref().map(|association| UsedRelay {
+            relay: association.relay.ip().to_canonical(),
+            found_at: association.candidate.addr.ip().to_canonical(),
+        })
     }
 
     /// Tears down a tunnel of an earlier run that this run cannot continue. Otherwise its packets

@@ -106,6 +106,15 @@ pub struct Candidate {
     pub origin: Origin,
 }
 
+/// Addresses of a relay in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct UsedRelay {
+    /// Address to which Requests go.
+    pub relay: IpAddr,
+    /// Address of its candidate: the same, unless Relay Discovery led from there to the relay.
+    pub found_at: IpAddr,
+}
+
 /// Proof by which a gateway can tear its tunnel down (RFC 7450, section 5.1.7), even in a later
 /// run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

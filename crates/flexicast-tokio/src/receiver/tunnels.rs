@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
 
-use amt::gateway::{Event as Happened, RelayFailure, Subscription, SubscriptionId};
+use amt::gateway::{Event as Happened, RelayFailure, Subscription, SubscriptionId, UsedRelay};
 use amt_tokio::{Config, Gateway, Hint, Lookup, MemoryFile, Packet};
 use flexicast::control::{Endpoint, Leg, RelayAddress, RelayHint};
 use flexicast::receiver::Receiver as Core;
@@ -22,7 +22,11 @@ use tracing::{debug, warn};
 use super::Relays;
 use super::batch::with_batch;
 
-/// Bound on gateways: a source that announces ever new addresses gets no more.
+#[cfg(test)]
+mod tests;
+
+/// Bound on the gateways for first tunnels, and on those for further ones: a source that announces
+/// ever new addresses gets no more.
 const MAX_PLACES: usize = 32;
 
 /// Which gateway: that of a source, or of any source, for the tunnels with one number.
@@ -55,7 +59,7 @@ struct GatewaySlot {
     gateway: Gateway,
     relay: Option<SocketAddr>,
     /// Relays that bring its flows already, by other tunnels.
-    taken: BTreeSet<IpAddr>,
+    taken: BTreeSet<UsedRelay>,
     /// Last reported event: a continuing absence of relays is not repeated.
     reported: String,
     /// By which subscriptions packets have come since they were doubted last.
@@ -68,16 +72,26 @@ struct GatewaySlot {
 
 impl GatewaySlot {
     /// Keeps the gateway from these relays. One that it has is left.
-    fn keep_from(&mut self, taken: BTreeSet<IpAddr>) {
+    fn keep_from(&mut self, taken: BTreeSet<UsedRelay>) {
         if self.taken == taken {
             return;
         }
-        let relay = self
-            .relay
-            .filter(|relay| !taken.contains(&relay.ip().to_canonical()));
-        self.relay = relay;
         self.gateway.exclude(taken.iter().copied());
+        let left = self.used().map(|used| used.relay);
+        let is_left = |relay: &SocketAddr| left == Some(relay.ip().to_canonical());
+        self.relay = self.relay.filter(is_left);
         self.taken = taken;
+    }
+
+    /// Returns the relay in use.
+    fn used(&self) -> Option<UsedRelay> {
+        self.gateway.relay().filter(|_| !self.abandoned)
+    }
+
+    /// Whether its relay is, or may be, one of these.
+    fn conflicts(&self, taken: &BTreeSet<UsedRelay>) -> bool {
+        let has = |other: &UsedRelay| self.gateway.may_share(*other);
+        !self.abandoned && taken.iter().any(has)
     }
 }
 
@@ -99,6 +113,9 @@ pub(super) struct Tunnels {
     slots: BTreeMap<GatewayKey, GatewaySlot>,
     /// The tunnels of each flow, by their numbers.
     tunnels: BTreeMap<(FlowId, u64), Tunnel>,
+    /// Tunnels that have left a gateway which others share, because its relay is their flow's other
+    /// one; to be reported.
+    yielded: Vec<(FlowId, u64)>,
     #[cfg(feature = "fault-injection")]
     faults: super::Faults,
 }
@@ -112,6 +129,7 @@ impl Tunnels {
             relays,
             slots: BTreeMap::new(),
             tunnels: BTreeMap::new(),
+            yielded: Vec::new(),
             #[cfg(feature = "fault-injection")]
             faults: super::Faults::default(),
         }
@@ -143,7 +161,7 @@ impl Tunnels {
         // Reported again below.
         let _ = self.end(flow, number);
         let tunnel = Tunnel {
-            channel: channel.clone(),
+            channel,
             endpoints,
             relays,
             at: 0,
@@ -151,21 +169,36 @@ impl Tunnels {
             subscription: None,
         };
         self.tunnels.insert((flow, number), tunnel);
-        self.subscribe(flow, number).map_err(|error| RelayStatus {
-            channel: channel.clone(),
-            number,
-            relay: None,
-            text: format!("cannot begin to look for a relay: {error}"),
-        })?;
+        if let Err(error) = self.subscribe(flow, number) {
+            let text = format!("cannot begin to look for a relay: {error}");
+            return self.status(flow, number, None, text).map_or(Ok(None), Err);
+        }
         self.hint();
-        let tunnel = self.tunnels.get(&(flow, number));
-        let slot = tunnel.and_then(|t| self.slots.get(&t.subscription.as_ref()?.0));
-        Ok(slot.and_then(|slot| slot.relay).map(|relay| RelayStatus {
-            channel,
+        Ok(self.present(flow, number))
+    }
+
+    fn status(
+        &self,
+        flow: FlowId,
+        number: u64,
+        relay: Option<SocketAddr>,
+        text: String,
+    ) -> Option<RelayStatus> {
+        let tunnel = self.tunnels.get(&(flow, number))?;
+        Some(RelayStatus {
+            channel: tunnel.channel.clone(),
             number,
-            relay: Some(relay),
-            text: format!("the AMT relay {relay} is there already"),
-        }))
+            relay,
+            text,
+        })
+    }
+
+    /// Returns the relay that a tunnel has from its beginning.
+    fn present(&self, flow: FlowId, number: u64) -> Option<RelayStatus> {
+        let tunnel = self.tunnels.get(&(flow, number))?;
+        let relay = self.slots.get(&tunnel.subscription?.0)?.relay?;
+        let text = format!("the AMT relay {relay} is there already");
+        self.status(flow, number, Some(relay), text)
     }
 
     /// Whether a lost relay is replaced by another one, as it always is but for an injected fault.
@@ -178,20 +211,39 @@ impl Tunnels {
 
     /// Subscribes to the endpoint whose turn it is.
     fn subscribe(&mut self, flow: FlowId, number: u64) -> io::Result<()> {
-        let taken = self.taken_by_others(flow, number).collect();
-        let Some(tunnel) = self.tunnels.get_mut(&(flow, number)) else {
+        let own: BTreeSet<_> = self.taken_by_others(flow, number).collect();
+        let Some(tunnel) = self.tunnels.get(&(flow, number)) else {
             return Ok(());
         };
-        let Some(endpoint) = tunnel.endpoints.get(tunnel.at) else {
+        let Some(endpoint) = tunnel.endpoints.get(tunnel.at).copied() else {
             return Ok(());
         };
         let source = endpoint.source;
         let key = GatewayKey { number, source };
-        if self.slots.len() >= MAX_PLACES && !self.slots.contains_key(&key) {
-            return Err(io::Error::other(format!(
-                "flows of {MAX_PLACES} sources come through relays already"
-            )));
+        let users = self.users_but(key, (flow, number));
+        let taken: BTreeSet<_> = users
+            .flat_map(|id| self.taken_by_others(id.0, id.1))
+            .collect();
+        let is_shared = self.users_but(key, (flow, number)).next().is_some();
+        match self.slots.get(&key) {
+            Some(slot) if number > 0 && is_shared && slot.conflicts(&own) => {
+                // It stays where it is: flows come by it.
+                return Err(io::Error::other("the flow's other leg comes by its relay"));
+            }
+            Some(_) => {}
+            None if self.is_full(number) => {
+                self.drop_unused();
+                if self.is_full(number) {
+                    return Err(io::Error::other(format!(
+                        "flows of {MAX_PLACES} sources come through relays already"
+                    )));
+                }
+            }
+            None => {}
         }
+        let Some(tunnel) = self.tunnels.get_mut(&(flow, number)) else {
+            return Ok(());
+        };
         let slot = match self.slots.entry(key) {
             std::collections::btree_map::Entry::Occupied(slot) => slot.into_mut(),
             std::collections::btree_map::Entry::Vacant(free) => {
@@ -224,7 +276,11 @@ impl Tunnels {
             // Hints come before any request: an absence of relays would be reported too soon.
             let hints: Vec<_> = tunnel.relays.iter().map(as_hint).collect();
             slot.gateway.set_hints(&hints);
-            slot.keep_from(taken);
+        }
+        // As is the exclusion of the other tunnels' relays. The relay of a first tunnel is not left
+        // for that of a further one.
+        if number > 0 || slot.used().is_none() {
+            slot.keep_from(taken.into_iter().chain(own).collect());
         }
         let wanted = Subscription {
             source: endpoint.source,
@@ -236,6 +292,32 @@ impl Tunnels {
         tunnel.subscription = Some((key, subscription));
         self.keep_apart();
         Ok(())
+    }
+
+    /// Returns the tunnels that use a gateway, but for one.
+    fn users_but(
+        &self,
+        key: GatewayKey,
+        but: (FlowId, u64),
+    ) -> impl Iterator<Item = (FlowId, u64)> {
+        let users = self.tunnels.iter();
+        let users = users.filter(move |(id, tunnel)| tunnel.uses(key) && **id != but);
+        users.map(|(id, _)| *id)
+    }
+
+    /// Whether there are as many gateways for tunnels with this number as there may be. Further
+    /// tunnels keep no first one from being opened.
+    fn is_full(&self, number: u64) -> bool {
+        let is_first = |number: u64| number == 0;
+        let keys = self.slots.keys();
+        let alike = keys.filter(|key| is_first(key.number) == is_first(number));
+        alike.count() >= MAX_PLACES
+    }
+
+    /// Drops the gateways without a flow.
+    fn drop_unused(&mut self) {
+        let used = |key: &GatewayKey| self.tunnels.values().any(|tunnel| tunnel.uses(*key));
+        self.slots.retain(|key, _| used(key));
     }
 
     /// Gives each gateway the relays announced by the sources of its flows.
@@ -251,12 +333,10 @@ impl Tunnels {
     }
 
     /// Nothing comes, or nothing any more: the relay is asked whether it lives, and the next
-    /// endpoint, if there is one, has its turn.
-    pub(super) fn doubt(&mut self, flow: FlowId, number: u64) {
+    /// endpoint, if there is one, has its turn. Returns the relay if there is another one at once.
+    pub(super) fn doubt(&mut self, flow: FlowId, number: u64) -> Option<RelayStatus> {
         let fails_over = self.fails_over();
-        let Some(tunnel) = self.tunnels.get_mut(&(flow, number)) else {
-            return;
-        };
+        let tunnel = self.tunnels.get_mut(&(flow, number))?;
         let old = tunnel.subscription;
         let slot = old.and_then(|(key, _)| self.slots.get_mut(&key));
         let heard = slot.zip(old);
@@ -264,10 +344,11 @@ impl Tunnels {
         // An endpoint that has worked until now has another chance; and every second time it may be
         // that its relay brings nothing, which the gateway finds out only as long as it is asked
         // for that endpoint.
-        let turn = !heard && tunnel.silent.is_multiple_of(2);
+        let turn = !heard && tunnel.silent.is_multiple_of(2) && tunnel.endpoints.len() > 1;
         tunnel.silent = if heard { 0 } else { tunnel.silent + 1 };
-        if tunnel.endpoints.len() > 1 && turn {
-            tunnel.at = (tunnel.at + 1) % tunnel.endpoints.len();
+        if turn || old.is_none() {
+            let next = (tunnel.at + 1).checked_rem(tunnel.endpoints.len());
+            tunnel.at = next.unwrap_or_default();
             match self.subscribe(flow, number) {
                 Ok(()) => self.release(old),
                 Err(error) => {
@@ -282,6 +363,9 @@ impl Tunnels {
         {
             slot.gateway.suspect();
         }
+        let tunnel = self.tunnels.get(&(flow, number))?;
+        let moved = tunnel.subscription.map(|(key, _)| key) != old.map(|(key, _)| key);
+        moved.then(|| self.present(flow, number)).flatten()
     }
 
     fn release(&mut self, subscription: Option<(GatewayKey, SubscriptionId)>) {
@@ -299,8 +383,7 @@ impl Tunnels {
         self.release(tunnel.subscription);
         self.hint();
         if self.slots.len() > MAX_PLACES / 2 {
-            let used = |key: &GatewayKey| self.tunnels.values().any(|tunnel| tunnel.uses(*key));
-            self.slots.retain(|key, _| used(key));
+            self.drop_unused();
         }
         self.keep_apart();
         Some(RelayStatus {
@@ -313,13 +396,19 @@ impl Tunnels {
 
     /// Keeps the gateways of a flow's tunnels from each other's relays.
     fn keep_apart(&mut self) {
-        if self.slots.keys().all(|key| key.number == 0) {
+        // One that kept others from its relay may be gone.
+        let is_alone =
+            |(key, slot): (&GatewayKey, &GatewaySlot)| key.number == 0 && slot.taken.is_empty();
+        if self.slots.iter().all(is_alone) {
             return;
         }
         // Of two that have the same relay, by an endpoint that is new to them, the further one
         // leaves.
         let keys: Vec<_> = self.slots.keys().rev().copied().collect();
         for key in keys {
+            if key.number > 0 {
+                self.yield_relay(key);
+            }
             let its = self.tunnels.iter().filter(|(_, tunnel)| tunnel.uses(key));
             let taken = its.flat_map(|((flow, number), _)| self.taken_by_others(*flow, *number));
             let taken = taken.collect();
@@ -329,13 +418,34 @@ impl Tunnels {
         }
     }
 
+    /// Ends the subscriptions of those tunnels whose flow has the gateway's relay by another one,
+    /// unless no tunnel would stay: the others keep the relay.
+    fn yield_relay(&mut self, key: GatewayKey) {
+        let Some(slot) = self.slots.get(&key) else {
+            return;
+        };
+        let users = self.tunnels.iter().filter(|(_, tunnel)| tunnel.uses(key));
+        let (yielding, staying): (Vec<_>, Vec<_>) = users.map(|(id, _)| *id).partition(|id| {
+            let taken = self.taken_by_others(id.0, id.1).collect();
+            slot.conflicts(&taken)
+        });
+        if staying.is_empty() {
+            return;
+        }
+        for id in yielding {
+            let tunnel = self.tunnels.get_mut(&id);
+            let subscription = tunnel.and_then(|tunnel| tunnel.subscription.take());
+            self.release(subscription);
+            self.yielded.push(id);
+        }
+    }
+
     /// Returns the relays of the other tunnels of a flow.
-    fn taken_by_others(&self, flow: FlowId, number: u64) -> impl Iterator<Item = IpAddr> {
+    fn taken_by_others(&self, flow: FlowId, number: u64) -> impl Iterator<Item = UsedRelay> {
         let all = self.tunnels.range((flow, 0)..=(flow, u64::MAX));
         let others = all.filter(move |((_, other), _)| *other != number);
         let slots = others.filter_map(|(_, tunnel)| self.slots.get(&tunnel.subscription?.0));
-        let relays = slots.filter_map(|slot| slot.relay);
-        relays.map(|relay| relay.ip().to_canonical())
+        slots.filter_map(GatewaySlot::used)
     }
 
     /// This machine's network has changed.
@@ -372,6 +482,11 @@ impl Tunnels {
         // A relay that one gateway has chosen must not be chosen by the next one.
         while self.receive_until_moved(core, &mut statuses) {
             self.keep_apart();
+        }
+        for (flow, number) in std::mem::take(&mut self.yielded) {
+            core.no_relay(flow, number, Instant::now());
+            let text = "the flow's other leg comes by the AMT relay, too".to_owned();
+            statuses.extend(self.status(flow, number, None, text));
         }
         statuses
     }
@@ -414,7 +529,10 @@ impl Tunnels {
                     let status = slot.gateway.status();
                     looking = status.names.iter().any(|n| n.lookup == Lookup::UnderWay);
                     let taken = slot.taken.iter();
-                    let taken = taken.map(|relay| format!("{relay}: it has the flow's other leg"));
+                    let taken = taken.map(|taken| {
+                        let relay = taken.relay;
+                        format!("{relay}: it has the flow's other leg")
+                    });
                     for failure in status.failures().into_iter().chain(taken) {
                         text.push_str("; ");
                         text.push_str(&failure);

@@ -503,3 +503,26 @@ fn a_relay_that_is_excluded_while_it_is_asked_is_not_selected() {
         assert_eq!(world.using(), Some(addr(A)));
     }
 }
+
+/// Nothing comes by a previous relay while there is no current one.
+#[test]
+fn the_previous_relay_serves_again_if_the_next_one_is_excluded() {
+    let mut world = connected();
+    world.relay(A).limited = true;
+    while world.using() != Some(addr(B)) {
+        world.run(ms(100));
+        assert!(world.elapsed() < secs(60));
+    }
+    let flow = ("10.0.0.1:4000", "232.1.1.1:5000");
+    world.send_data(A, flow.0, flow.1, b"of the previous one");
+    world.run(ms(100));
+    assert_eq!(world.data.len(), 1);
+    world.gateway.exclude([addr(B).ip()], world.now);
+    assert_eq!(world.using(), Some(addr(A)));
+    world.send_data(A, flow.0, flow.1, b"without a gap");
+    world.run(secs(1));
+    assert_eq!(world.data.len(), 2);
+    let lost = world.lost().into_iter().map(|(relay, _)| relay);
+    assert_eq!(lost.collect::<Vec<_>>(), [addr(A), addr(B)]);
+    assert!(world.tunnel(B).is_empty(), "it was left");
+}

@@ -41,7 +41,10 @@ impl Engine {
                         self.report_relays([status]);
                     }
                 },
-                ReceiverEvent::Retunnel { flow, number } => self.tunnels.doubt(flow, number),
+                ReceiverEvent::Retunnel { flow, number } => {
+                    let statuses = self.tunnels.doubt(flow, number);
+                    self.report_relays(statuses);
+                }
                 ReceiverEvent::EndTunnel { flow, number } => {
                     let statuses = self.tunnels.end(flow, number);
                     self.report_relays(statuses);
