@@ -369,3 +369,125 @@ fn legs_beyond_the_second_relay_prove_nothing() {
     lab.run(SECOND);
     lab.assert_complete(1);
 }
+
+/// Returns the fall-backs that were explained by the loss of a relay.
+fn blamed(lab: &Lab) -> usize {
+    let explained = lab.nodes[0].explained.iter();
+    explained
+        .filter(|(.., cause)| *cause == Cause::RelayLost)
+        .count()
+}
+
+/// The one by which the flow came until the fall-back may explain it, whenever the owner finds out.
+#[test]
+fn a_relay_that_was_lost_before_is_not_blamed_for_a_fall_back() {
+    for early in [0, 1] {
+        let mut lab = behind_relays(plain(8), 8, false);
+        match early {
+            0 => lab.nodes[0].relay = false,
+            _ => lab.nodes[0].second_relay = false,
+        }
+        lab.tunnel_lost(0, early);
+        lab.no_relay(0, early);
+        stream(&mut lab, 1_000);
+        assert_eq!(lab.moves(0), [ON_RELAY]);
+        (lab.nodes[0].relay, lab.nodes[0].second_relay) = (false, false);
+        stream(&mut lab, 200);
+        let fell = (Rung::Unicast, Cause::AckTimeout);
+        assert_eq!(lab.moves(0).last(), Some(&fell));
+        for _ in 0..3 {
+            lab.no_relay(0, early);
+            lab.run(100 * MS);
+        }
+        assert_eq!(blamed(&lab), 0, "relay {early} was gone long before");
+        for _ in 0..3 {
+            lab.no_relay(0, 1 - early);
+            lab.run(100 * MS);
+        }
+        assert_eq!(blamed(&lab), 1);
+        // Once it has come back, a later loss of the other explains nothing.
+        match early {
+            0 => lab.nodes[0].second_relay = true,
+            _ => lab.nodes[0].relay = true,
+        }
+        stream(&mut lab, 1_000);
+        assert_eq!(lab.moves(0).last(), Some(&ON_RELAY));
+        lab.no_relay(0, early);
+        lab.run(SECOND);
+        assert_eq!(blamed(&lab), 1);
+        assert_eq!(rung(&lab, 0), Rung::Amt);
+    }
+}
+
+#[test]
+fn searches_in_vain_leave_the_pauses_between_attempts_as_they_are() {
+    for number in [0, 1] {
+        let mut lab = behind_relays(plain(9), 9, false);
+        match number {
+            0 => lab.nodes[0].relay = false,
+            _ => lab.nodes[0].second_relay = false,
+        }
+        lab.tunnel_lost(0, number);
+        let asked = |lab: &Lab| match number {
+            0 => lab.nodes[0].asked.len(),
+            _ => lab.nodes[0].asked_second.len(),
+        };
+        let before = asked(&lab);
+        for _ in 0..15 {
+            stream(&mut lab, 800);
+            lab.no_relay(0, number);
+        }
+        // 3 s, 6 s, 12 s, 24 s.
+        let again = asked(&lab) - before;
+        assert!((3..7).contains(&again), "relay {number}: {again} times");
+        assert_eq!(lab.moves(0), [ON_RELAY]);
+    }
+}
+
+/// Returns the legs that are shown last, but for those that are tried.
+fn shown(lab: &Lab) -> Vec<(Leg, LegState)> {
+    let mut shown = std::collections::BTreeMap::new();
+    for (_, leg, state) in &lab.nodes[0].legs {
+        shown.insert(*leg, *state);
+    }
+    let shown = shown.into_iter();
+    shown
+        .filter(|(_, state)| *state != LegState::Trying)
+        .collect()
+}
+
+#[test]
+fn one_that_listens_to_nothing_shows_no_legs() {
+    for falls in [false, true] {
+        let mut lab = behind_relays(plain(10), 10, true);
+        lab.nodes[0].multicast = true;
+        stream(&mut lab, 400);
+        assert!(shown(&lab).contains(&(Leg::NATIVE, WORKING)));
+        if falls {
+            // On unicast, with legs that work again and have not proved themselves to the source.
+            let node = &mut lab.nodes[0];
+            (node.multicast, node.relay, node.second_relay) = (false, false, false);
+            while rung(&lab, 0) != Rung::Unicast {
+                stream(&mut lab, 10);
+            }
+            let node = &mut lab.nodes[0];
+            (node.multicast, node.relay, node.second_relay) = (true, true, true);
+            while shown(&lab).is_empty() {
+                lab.publish(700);
+                lab.run(MS);
+            }
+            assert_eq!(rung(&lab, 0), Rung::Unicast);
+        }
+        let held = [uuid::Uuid::from_u128(1)].into_iter().collect();
+        lab.source.set_held(held, lab.now);
+        lab.run(SECOND);
+        assert_eq!(shown(&lab), [], "falls: {falls}");
+        stream(&mut lab, 100);
+        assert_eq!(shown(&lab), []);
+        let none = std::collections::BTreeSet::new();
+        lab.source.set_held(none, lab.now);
+        stream(&mut lab, 4_000);
+        assert!(shown(&lab).contains(&(Leg::NATIVE, WORKING)));
+        assert!(shown(&lab).contains(&(Leg::RELAY, WORKING)));
+    }
+}

@@ -72,6 +72,17 @@ impl Default for LegRecord {
     }
 }
 
+impl LegRecord {
+    /// Whether the leg works, or did before all packets were forgotten.
+    fn is_expected(&self) -> bool {
+        match self.state {
+            LegState::Working => true,
+            LegState::Trying => self.tried,
+            LegState::Lost => false,
+        }
+    }
+}
+
 /// Result of [`Merged::on_packet`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LegInput {
@@ -221,15 +232,11 @@ impl Merged {
         };
     }
 
-    /// Whether a leg that works, or did before all packets were forgotten, is silent while others
-    /// bring packets. A silence of all of them is none.
+    /// Whether a leg that is expected to bring packets is silent while others bring some. A silence
+    /// of all of them is none.
     fn is_silent(record: &LegRecord, heartbeat: Duration, now: Instant) -> bool {
         let since = record.behind_since.map(|at| at + heartbeat + heartbeat / 4);
-        let is_expected = record.state == LegState::Working || record.tried;
-        is_expected
-            && record.state != LegState::Lost
-            && record.behind >= BEHIND
-            && since.is_some_and(|since| since <= now)
+        record.is_expected() && record.behind >= BEHIND && since.is_some_and(|since| since <= now)
     }
 
     fn has_silent(&self, heartbeat: Duration, now: Instant) -> bool {
@@ -255,17 +262,23 @@ impl Merged {
         records.any(|(at, record)| record.state == LegState::Working && !but.contains(&at))
     }
 
-    /// Takes a leg for lost. Returns its state before, if that was another. A further relay that
-    /// never brought a packet was no leg.
+    /// Whether a leg is not known to be lost. A further relay that never brought a packet was no
+    /// leg.
+    pub(super) fn may_lose(&self, leg: Leg) -> bool {
+        index(leg).is_some_and(|at| {
+            let record = &self.records[at];
+            let is_leg = leg.number == 0 || record.is_judged || record.tried;
+            is_leg && record.state != LegState::Lost
+        })
+    }
+
+    /// Takes a leg for lost. Returns its state before, if that is new.
     fn lose(&mut self, leg: Leg) -> Option<LegState> {
-        let record = &mut self.records[index(leg)?];
-        if leg.number > 0 && !record.is_judged && !record.tried {
-            return None;
-        }
+        let at = index(leg).filter(|_| self.may_lose(leg))?;
+        let record = &mut self.records[at];
         record.is_judged = true;
-        let was = std::mem::replace(&mut record.state, LegState::Lost);
-        self.changed |= was != LegState::Lost;
-        (was != LegState::Lost).then_some(was)
+        self.changed = true;
+        Some(std::mem::replace(&mut record.state, LegState::Lost))
     }
 
     /// Forgets a leg that is given up.
@@ -299,6 +312,11 @@ impl Merged {
     /// Returns the state of a leg.
     pub(super) fn state(&self, leg: Leg) -> LegState {
         index(leg).map_or(LegState::Trying, |at| self.records[at].state)
+    }
+
+    /// Whether a leg is expected to bring packets.
+    pub(super) fn is_expected(&self, leg: Leg) -> bool {
+        index(leg).is_some_and(|at| self.records[at].is_expected())
     }
 
     /// Whether another leg than this one works.
@@ -411,6 +429,21 @@ impl FlowDriver<'_> {
             leg,
             state,
         });
+    }
+
+    /// Forgets by which legs packets came, and shows that: each has to prove itself again.
+    pub(super) fn forget_legs(&mut self) {
+        let Some(merged) = &mut self.flow.merged else {
+            return;
+        };
+        let known = LEGS.into_iter();
+        let known: Vec<_> = known
+            .filter(|leg| merged.state(*leg) != LegState::Trying)
+            .collect();
+        merged.restart();
+        for leg in known {
+            self.show_leg(leg, LegState::Trying);
+        }
     }
 
     /// Judges the legs, and reports them to the source.

@@ -240,6 +240,7 @@ impl FlowDriver<'_> {
                 if !matches!(self.flow.membership, Membership::Unicast) {
                     self.flow.feedback.doubt(notice.cause, now);
                 }
+                self.note_fall_back();
                 self.dismissed(notice.first_pn, jitter, now);
             }
             _ => self.promoted(notice, now),
@@ -265,10 +266,8 @@ impl FlowDriver<'_> {
         for tracker in flow.trackers.values_mut() {
             *tracker = AckTracker::starting_at(first_pn);
         }
-        if let Some(merged) = &mut flow.merged {
-            merged.restart();
-        }
         flow.replication.requested = false;
+        self.forget_legs();
         if was_member && !self.is_set(FlowTimer::Replication) {
             self.want_replication(now + AFTER_FALL_BACK.mul_f64(jitter));
         }
@@ -306,6 +305,7 @@ impl FlowDriver<'_> {
     /// Falls back because three heartbeats were missed.
     pub(super) fn on_silence(&mut self, now: Instant) {
         let was = self.flow.rung();
+        self.note_fall_back();
         let path = self.flow.membership.leave().unwrap_or(PathId::UNICAST);
         self.report(Action::Leave, path, Some(Cause::HeartbeatLost));
         if self.can_replicate() {

@@ -362,6 +362,7 @@ impl FlowDriver<'_> {
 
     /// Cleans up after a flow that the source has withdrawn.
     fn withdraw(&mut self) {
+        self.forget_legs();
         self.drop_tunnels();
         if self.flow.native.leave() {
             self.events

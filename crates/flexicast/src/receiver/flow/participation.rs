@@ -103,9 +103,7 @@ impl FlowDriver<'_> {
         self.stop(FlowTimer::Rejoin);
         self.stop(FlowTimer::Replication);
         self.flow.replication.requested = false;
-        if let Some(merged) = &mut self.flow.merged {
-            merged.restart();
-        }
+        self.forget_legs();
         if self.flow.native.leave() {
             self.events
                 .push_back(ReceiverEvent::Leave { flow: self.id });

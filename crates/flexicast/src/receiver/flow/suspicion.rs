@@ -81,9 +81,7 @@ impl FlowDriver<'_> {
         // Authenticated packets have numbers of the source's.
         if self.flow.opener.is_none() {
             self.flow.trackers.clear();
-            if let Some(merged) = &mut self.flow.merged {
-                merged.restart();
-            }
+            self.forget_legs();
         }
         // The source may have taken the LEAVE for the end of the listening by this path.
         match left.and_then(PathId::rung) {

@@ -75,7 +75,8 @@ enum TunnelState {
     Open {
         probe: Probe,
         retry: Backoff,
-        /// Whether the receiver fell back from it without knowing whether its relay is to blame.
+        /// Whether the flow came by it until the receiver fell back, and the cause of that may be
+        /// the loss of its relay.
         fell: bool,
     },
 }
@@ -115,11 +116,17 @@ impl Tunnels {
 
     /// Returns whether the receiver fell back from this one, and forgets that of both.
     fn take_fell(&mut self, relay: RelayLeg) -> bool {
-        let fell = self.get_mut(relay).take_fell();
+        let fell = self.get(relay).fell();
         if fell {
-            self.get_mut(relay.other()).take_fell();
+            self.forget_fall_back();
         }
         fell
+    }
+
+    fn forget_fall_back(&mut self) {
+        for relay in RelayLeg::ALL {
+            self.get_mut(relay).set_fell(false);
+        }
     }
 
     /// Returns the probe of rung 2, if the first tunnel is open.
@@ -210,11 +217,14 @@ impl Tunnel {
         native && now < since + NATIVE_PATIENCE
     }
 
-    /// Returns whether the receiver fell back from it, and forgets that.
-    fn take_fell(&mut self) -> bool {
-        match &mut self.state {
-            TunnelState::Open { fell, .. } => std::mem::take(fell),
-            TunnelState::Closed | TunnelState::Wanted { .. } => false,
+    /// Whether the receiver fell back from it.
+    fn fell(&self) -> bool {
+        matches!(self.state, TunnelState::Open { fell: true, .. })
+    }
+
+    fn set_fell(&mut self, falls: bool) {
+        if let TunnelState::Open { fell, .. } = &mut self.state {
+            *fell = falls;
         }
     }
 }
@@ -367,6 +377,9 @@ impl FlowDriver<'_> {
         let rung = self.flow.rung();
         let relay = RelayLeg::First;
         let retries = self.is_tunnel_set(relay, TunnelTimer::Retry);
+        if rung <= Rung::Amt {
+            self.flow.tunnels.forget_fall_back();
+        }
         if self.flow.merged.is_some() {
             self.doubt_second_tunnel(was, now);
             self.follow_second_tunnel(now);
@@ -382,8 +395,7 @@ impl FlowDriver<'_> {
             return;
         }
         match (&mut self.flow.tunnels.first.state, rung) {
-            (TunnelState::Open { fell, .. }, Rung::Multicast) => {
-                *fell = false;
+            (TunnelState::Open { .. }, Rung::Multicast) => {
                 self.stop_tunnel(relay, TunnelTimer::Retry);
                 self.set_tunnel(relay, TunnelTimer::Close, now + HOLD);
             }
@@ -391,8 +403,7 @@ impl FlowDriver<'_> {
                 *state = TunnelState::Closed;
                 self.stop_tunnel(relay, TunnelTimer::Retry);
             }
-            (TunnelState::Open { fell, retry, .. }, Rung::Unicast) if was == Rung::Amt => {
-                *fell = true;
+            (TunnelState::Open { retry, .. }, Rung::Unicast) if was == Rung::Amt => {
                 retry.reset();
                 self.stop_tunnel(relay, TunnelTimer::Close);
                 // Perhaps the relay is dead: the owner asks it.
@@ -415,15 +426,25 @@ impl FlowDriver<'_> {
         }
     }
 
-    /// Doubts the second relay after a fall-back to which it has contributed.
+    /// Notes from which relays the receiver is about to fall back: those by which the flow came
+    /// until now. One that was lost before has no part in it.
+    pub(super) fn note_fall_back(&mut self) {
+        if self.flow.rung() != Rung::Amt {
+            return;
+        }
+        for relay in RelayLeg::ALL {
+            let legs = self.flow.merged.as_ref();
+            let came = legs.map_or(relay == RelayLeg::First, |l| l.is_expected(relay.leg()));
+            self.flow.tunnels.get_mut(relay).set_fell(came);
+        }
+    }
+
+    /// Doubts the second relay after a fall-back from rung 2.
     fn doubt_second_tunnel(&mut self, was: Rung, now: Instant) {
         let fell_back = was == Rung::Amt && self.flow.rung() == Rung::Unicast;
-        let second = &mut self.flow.tunnels.second;
-        let is_settled = second.is_settled();
-        if let TunnelState::Open { fell, retry, .. } = &mut second.state
+        if let TunnelState::Open { retry, .. } = &mut self.flow.tunnels.second.state
             && fell_back
         {
-            *fell = is_settled;
             retry.reset();
             self.set_tunnel(RelayLeg::Second, TunnelTimer::Retry, now);
         }
@@ -557,19 +578,24 @@ impl FlowDriver<'_> {
     }
 
     fn relay_lost(&mut self, relay: RelayLeg, now: Instant) {
-        if relay == RelayLeg::Second && !self.flow.tunnels.second.is_settled() {
-            // It was no leg yet.
+        let legs = self.flow.merged.as_ref();
+        // A leg that is known to be lost is lost no more by each search that finds nothing, and a
+        // second relay that never brought a packet was no leg.
+        let is_new = legs.map_or(relay == RelayLeg::First, |l| l.may_lose(relay.leg()));
+        if !is_new && !self.flow.tunnels.get(relay).fell() {
             return;
         }
-        let legs = self.flow.merged.as_ref();
         // Another relay proves the same rung.
         let is_proved = legs.is_some_and(|l| l.state(relay.other().leg()) == LegState::Working);
         let others = legs.is_some_and(|l| l.works_without(relay.leg()));
         if is_proved || (self.flow.rung() <= Rung::Amt && others) {
             // The other leg goes on.
-            self.lose_leg(relay.leg(), now);
-            self.flow.tunnels.get_mut(relay).lost();
-            return self.set_tunnel(relay, TunnelTimer::Retry, now + REJOIN_FIRST);
+            if is_new {
+                self.lose_leg(relay.leg(), now);
+                self.flow.tunnels.get_mut(relay).lost();
+                self.set_tunnel(relay, TunnelTimer::Retry, now + REJOIN_FIRST);
+            }
+            return;
         }
         if self.flow.rung() < Rung::Amt {
             return;
@@ -698,7 +724,7 @@ mod tests {
         tunnel.want(start);
         assert!(tunnel.probe().is_none() && !tunnel.close());
         tunnel.open(start);
-        assert!(tunnel.probe().is_some() && !tunnel.take_fell());
+        assert!(tunnel.probe().is_some() && !tunnel.fell());
         assert!(tunnel.close() && !tunnel.is_open());
     }
 }
