@@ -299,6 +299,30 @@ async fn one_of_two_legs_dies_without_a_fall_back() {
     assert_eq!(probe.rung_of("lore"), Rung::Multicast);
 }
 
+/// A relay that answers and brings nothing, while multicast works, was no leg that could be lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_relay_that_never_worked_is_recorded_as_no_lost_leg() {
+    let site = Site::new();
+    let deaf = Relay::start(site.group(7)).await;
+    let source = site.lively_source().await;
+    let mut config = site.receiver_config(source.addr);
+    config.amt = Some(Relays {
+        configured: vec![RelayName::Address(deaf.addr)],
+        ..Relays::default()
+    });
+    config.redundancy = Redundancy::Two;
+    let mut probe = site.start_receiver(config);
+    probe.until_rung(Rung::Multicast).await;
+    let one = ["multicast working", "amt lost"];
+    source
+        .until("the attempt", |status| legs(status) == one)
+        .await;
+    let status = source.status().await;
+    assert_eq!(status.counters.protocol.legs_lost, 0);
+    let moves: Vec<_> = status.moves.iter().map(|m| &m.cause[..]).collect();
+    assert!(!moves.contains(&"leg-lost"), "{moves:?}");
+}
+
 /// Two relays at different addresses, and a receiver behind them, which is on both.
 async fn on_two_relays(site: &Site, server: SocketAddr) -> ([Relay; 2], Probe) {
     let first = Relay::start(site.group(0)).await;

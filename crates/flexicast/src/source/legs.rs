@@ -85,6 +85,7 @@ impl ChannelScope<'_> {
                 channel: self.index,
                 leg,
                 state,
+                worked,
                 at: now,
             });
         }

@@ -328,6 +328,8 @@ pub enum SourceEvent {
         leg: Leg,
         /// Its new state.
         state: LegState,
+        /// Whether it worked until then.
+        worked: bool,
         /// When.
         at: Instant,
     },

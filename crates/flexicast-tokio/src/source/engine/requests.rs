@@ -213,8 +213,9 @@ impl Engine {
                     channel,
                     leg,
                     state,
+                    worked,
                     ..
-                } => self.note_leg(session, channel, leg, state),
+                } => self.note_leg(session, channel, (leg, state), worked),
                 SourceEvent::Forged {
                     session,
                     channel,
@@ -273,14 +274,21 @@ impl Engine {
     }
 
     /// Reports a change of one of a receiver's legs. The loss of the only one by its rung is a
-    /// move; that of another one is recorded here.
-    fn note_leg(&mut self, session: SessionId, channel: ChannelIndex, leg: Leg, state: LegState) {
+    /// move; that of another one that worked is recorded here.
+    fn note_leg(
+        &mut self,
+        session: SessionId,
+        channel: ChannelIndex,
+        (leg, state): (Leg, LegState),
+        worked: bool,
+    ) {
         let Some((_, name)) = self.core.receiver(session) else {
             return;
         };
         info!(receiver = name, channel = self.core.channel_name(channel), %leg, %state, "leg");
         let on = self.core.rung(session, channel);
-        if state == LegState::Lost
+        if worked
+            && state == LegState::Lost
             && let Some(on) = on.filter(|on| leg.rung == Rung::Amt && leg.rung >= *on)
         {
             self.note_move(
