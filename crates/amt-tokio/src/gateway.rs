@@ -114,6 +114,8 @@ pub struct Gateway {
     finder: Finder,
     /// Relays of other gateways, which must not be used.
     excluded: BTreeSet<UsedRelay>,
+    /// Whether a relay in use is kept though it is among them.
+    keeps_relay: bool,
     sockets: Sockets,
     alarm: Alarm,
     /// Message waiting for room in the socket's buffer.
@@ -164,6 +166,7 @@ impl Gateway {
                 rand::rng().random(),
             ),
             excluded: BTreeSet::new(),
+            keeps_relay: false,
             sockets: Sockets::new(preferred),
             alarm: Alarm::default(),
             unsent: None,
@@ -239,8 +242,18 @@ impl Gateway {
     /// among them is left. Of a name with addresses of both families, those of the other family may
     /// be the same relay, and are left out, too.
     pub fn exclude(&mut self, relays: impl IntoIterator<Item = UsedRelay>) {
+        self.replace_excluded(relays, false);
+    }
+
+    /// Replaces the relays that must not be used like [`exclude`](Self::exclude), but keeps a relay
+    /// in use that is among them.
+    pub fn avoid(&mut self, relays: impl IntoIterator<Item = UsedRelay>) {
+        self.replace_excluded(relays, true);
+    }
+
+    fn replace_excluded(&mut self, relays: impl IntoIterator<Item = UsedRelay>, keeps_relay: bool) {
         let now = Instant::now();
-        self.excluded = relays.into_iter().collect();
+        (self.excluded, self.keeps_relay) = (relays.into_iter().collect(), keeps_relay);
         self.core.exclude(self.excluded_addresses(), now);
         self.drive(now);
     }
@@ -250,10 +263,30 @@ impl Gateway {
         self.core.relay()
     }
 
+    /// Returns the addresses of the relay in use, and then those of the other family that have a
+    /// name in common with it.
+    pub fn relay_with_aliases(&self) -> Vec<UsedRelay> {
+        let Some(own) = self.core.relay() else {
+            return Vec::new();
+        };
+        let aliases = self.addresses_of(own);
+        let aliases = aliases.into_iter().filter(|alias| *alias != own.relay);
+        let aliases = aliases.map(|alias| UsedRelay {
+            relay: alias,
+            found_at: alias,
+        });
+        std::iter::once(own).chain(aliases).collect()
+    }
+
     /// Whether the relay in use is, or may be, this one of another gateway.
     pub fn may_share(&self, other: UsedRelay) -> bool {
-        let own = self.core.relay();
-        own.is_some_and(|own| self.addresses_of(other).contains(&own.relay))
+        let addresses = self.addresses_of(other);
+        let has = |own: UsedRelay| {
+            [own.relay, own.found_at]
+                .iter()
+                .any(|a| addresses.contains(a))
+        };
+        self.core.relay().is_some_and(has)
     }
 
     /// Returns the addresses under which another gateway's relay may be known here.
@@ -266,7 +299,13 @@ impl Gateway {
 
     fn excluded_addresses(&self) -> BTreeSet<IpAddr> {
         let relays = self.excluded.iter();
-        relays.flat_map(|relay| self.addresses_of(*relay)).collect()
+        let mut addresses: BTreeSet<_> =
+            relays.flat_map(|relay| self.addresses_of(*relay)).collect();
+        if let Some(own) = self.core.relay().filter(|_| self.keeps_relay) {
+            addresses.remove(&own.relay);
+            addresses.remove(&own.found_at);
+        }
+        addresses
     }
 
     /// Hands the known candidates to the state machine.

@@ -176,7 +176,7 @@ async fn serve(settings: &Settings, data: &DataFolder) -> anyhow::Result<()> {
     tokio::spawn(leave(Arc::clone(&board), stop.clone()));
     tokio::spawn(memory::keep_trimmed());
     let notified = notify::keep(Arc::clone(&board), stop.clone(), ended.clone());
-    tokio::spawn(notified);
+    let notified = tokio::spawn(notified);
 
     info!(
         "receiver {name} (id {}) connects to {source}, {}",
@@ -252,6 +252,8 @@ async fn serve(settings: &Settings, data: &DataFolder) -> anyhow::Result<()> {
     }
     board.ended();
     ended.cancel();
+    // A stop that takes no time is reported, too.
+    let _ = notified.await;
     if tokio::time::timeout(LAST_STATUS, status).await.is_err() {
         warn!("last status not written in time");
     }

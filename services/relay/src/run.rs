@@ -72,7 +72,7 @@ async fn serve(settings: &Settings) -> anyhow::Result<()> {
     });
     let done = CancellationToken::new();
     let notified = notify::keep(Arc::clone(&engine), stop.clone(), done.clone());
-    tokio::spawn(notified);
+    let notified = tokio::spawn(notified);
     let broken = tokio::select! {
         () = stop.cancelled() => false,
         () = engine.ended() => true,
@@ -87,6 +87,8 @@ async fn serve(settings: &Settings) -> anyhow::Result<()> {
         let _ = answering.await;
     }
     done.cancel();
+    // A stop that takes no time is reported, too.
+    let _ = notified.await;
     let stopping = Arc::clone(&engine);
     let stopped = tokio::task::spawn_blocking(move || stopping.stop()).await;
     if broken || stopped.is_err() {

@@ -176,6 +176,17 @@ async fn the_other_address_of_an_excluded_relay_is_left_alone() {
     // Which of the two was the first to answer is chance.
     let relay = gateway.relay().unwrap().relay;
     assert!(gateway.may_share(taken), "{relay}");
+    let known: Vec<_> = gateway.relay_with_aliases();
+    assert_eq!((known[0].relay, known.len()), (relay, 2));
+    assert!(known.iter().any(|known| known.relay == v6.addr.ip()));
+    // A first gateway keeps its relay for a further one, whatever it learns of their names.
+    gateway.avoid([taken]);
+    gateway.know(
+        RelayName::new("other.invalid", 2268).unwrap(),
+        vec![v4.addr, v6.addr],
+    );
+    assert_eq!(gateway.relay().map(|own| own.relay), Some(relay));
+    assert!(gateway.poll_event().is_none());
     gateway.exclude([taken]);
     let why = RelayFailure::Excluded;
     let lost = event(&mut gateway).await;

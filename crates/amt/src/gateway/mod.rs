@@ -133,8 +133,8 @@ impl Gateway {
         self.start_discovery(now);
     }
 
-    /// Replaces the relays that must not be used, by their IP addresses: other gateways have them.
-    /// A relay in use that is among them is left.
+    /// Replaces the relays that must not be used, because other gateways have them, by their IP
+    /// addresses and those that lead to them. A relay in use that is among them is left.
     pub fn exclude(&mut self, relays: impl IntoIterator<Item = IpAddr>, now: Instant) {
         let relays = relays.into_iter().map(|relay| relay.to_canonical());
         if !self.candidates.exclude(relays.collect()) {
@@ -148,12 +148,19 @@ impl Gateway {
             self.candidates
                 .failed(addr, why, &self.timing, &mut self.entropy, now);
         }
-        let retiring = self.retiring.as_ref();
-        if retiring.is_some_and(|r| self.candidates.is_excluded(r.association.relay)) {
+        let candidates = &self.candidates;
+        let is_excluded = |a: &Association| {
+            let addresses = [a.relay, a.candidate.addr];
+            addresses.iter().any(|a| candidates.is_excluded(*a))
+        };
+        let is_left = self.current.as_ref().is_some_and(is_excluded);
+        let is_over = |retiring: &RetiringRelay| {
+            is_excluded(&retiring.association) || (is_left && !retiring.may_serve())
+        };
+        if self.retiring.as_ref().is_some_and(is_over) {
             self.finish_retiring();
         }
-        let current = self.current.as_ref();
-        if current.is_some_and(|a| self.candidates.is_excluded(a.relay)) {
+        if is_left {
             if self.retiring.is_some() {
                 // Nothing else brings packets until another relay is found.
                 self.reinstate(RelayFailure::Excluded, now);

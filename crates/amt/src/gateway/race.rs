@@ -85,8 +85,9 @@ impl Race {
     pub(super) fn exclude(&mut self, is_excluded: impl Fn(SocketAddr) -> bool) -> Vec<SocketAddr> {
         self.waiting
             .retain(|candidate| !is_excluded(candidate.addr));
+        // The address that led to a relay counts, too.
         let dropped = self.attempts.extract_if(.., |attempt| {
-            is_excluded(attempt.relay.unwrap_or(attempt.candidate.addr))
+            is_excluded(attempt.candidate.addr) || attempt.relay.is_some_and(&is_excluded)
         });
         let dropped = dropped.map(|attempt| attempt.candidate);
         dropped.filter(|c| c.discover).map(|c| c.addr).collect()

@@ -30,6 +30,11 @@ impl RetiringRelay {
             alone: BTreeSet::new(),
         }
     }
+
+    /// Whether it was left while it answered.
+    pub(super) fn may_serve(&self) -> bool {
+        matches!(self.why, RelayFailure::Limited | RelayFailure::NoTraffic)
+    }
 }
 
 impl Gateway {
@@ -139,9 +144,7 @@ impl Gateway {
     /// Ends the time of the previous relay. If it answers and brings flows that the new one does
     /// not, it is used again.
     pub(super) fn end_overlap(&mut self, now: Instant) {
-        let works = |r: &RetiringRelay| {
-            !r.alone.is_empty() && matches!(r.why, RelayFailure::Limited | RelayFailure::NoTraffic)
-        };
+        let works = |r: &RetiringRelay| !r.alone.is_empty() && r.may_serve();
         if self.retiring.as_ref().is_some_and(works) {
             self.reinstate(RelayFailure::NoTraffic, now);
         } else {

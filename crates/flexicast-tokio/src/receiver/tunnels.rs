@@ -71,12 +71,17 @@ struct GatewaySlot {
 }
 
 impl GatewaySlot {
-    /// Keeps the gateway from these relays. One that it has is left.
-    fn keep_from(&mut self, taken: BTreeSet<UsedRelay>) {
+    /// Keeps the gateway for tunnels with this number from these relays. One that it has is left,
+    /// but by the gateway for first tunnels.
+    fn keep_from(&mut self, taken: BTreeSet<UsedRelay>, number: u64) {
         if self.taken == taken {
             return;
         }
-        self.gateway.exclude(taken.iter().copied());
+        if number == 0 {
+            self.gateway.avoid(taken.iter().copied());
+        } else {
+            self.gateway.exclude(taken.iter().copied());
+        }
         let left = self.used().map(|used| used.relay);
         let is_left = |relay: &SocketAddr| left == Some(relay.ip().to_canonical());
         self.relay = self.relay.filter(is_left);
@@ -86,6 +91,14 @@ impl GatewaySlot {
     /// Returns the relay in use.
     fn used(&self) -> Option<UsedRelay> {
         self.gateway.relay().filter(|_| !self.abandoned)
+    }
+
+    /// Returns the relay in use with all addresses that it may have.
+    fn used_with_aliases(&self) -> Vec<UsedRelay> {
+        match self.abandoned {
+            true => Vec::new(),
+            false => self.gateway.relay_with_aliases(),
+        }
     }
 
     /// Whether its relay is, or may be, one of these.
@@ -277,11 +290,8 @@ impl Tunnels {
             let hints: Vec<_> = tunnel.relays.iter().map(as_hint).collect();
             slot.gateway.set_hints(&hints);
         }
-        // As is the exclusion of the other tunnels' relays. The relay of a first tunnel is not left
-        // for that of a further one.
-        if number > 0 || slot.used().is_none() {
-            slot.keep_from(taken.into_iter().chain(own).collect());
-        }
+        // As is the exclusion of the other tunnels' relays.
+        slot.keep_from(taken.into_iter().chain(own).collect(), number);
         let wanted = Subscription {
             source: endpoint.source,
             group: endpoint.group.ip(),
@@ -413,7 +423,7 @@ impl Tunnels {
             let taken = its.flat_map(|((flow, number), _)| self.taken_by_others(*flow, *number));
             let taken = taken.collect();
             if let Some(slot) = self.slots.get_mut(&key) {
-                slot.keep_from(taken);
+                slot.keep_from(taken, key.number);
             }
         }
     }
@@ -445,7 +455,7 @@ impl Tunnels {
         let all = self.tunnels.range((flow, 0)..=(flow, u64::MAX));
         let others = all.filter(move |((_, other), _)| *other != number);
         let slots = others.filter_map(|(_, tunnel)| self.slots.get(&tunnel.subscription?.0));
-        slots.filter_map(GatewaySlot::used)
+        slots.flat_map(GatewaySlot::used_with_aliases)
     }
 
     /// This machine's network has changed.

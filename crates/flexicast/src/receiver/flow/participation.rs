@@ -149,6 +149,7 @@ impl FlowDriver<'_> {
         // The source gives them again with the next first JOIN.
         self.flow.keys.clear();
         self.stop(FlowTimer::KeyDiscard);
+        self.forget_legs();
         self.drop_tunnels();
         self.report(Action::Leave, PathId::UNICAST, Some(Cause::FlowInvalid));
         if self.flow.membership.leave().is_some() {
