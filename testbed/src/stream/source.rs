@@ -234,7 +234,7 @@ async fn status(handle: &SourceHandle) -> Result<SourceStatus> {
 fn members(status: &SourceStatus) -> usize {
     let member = |one: &&ReceiverStatus| {
         let mut channels = one.channels.iter();
-        channels.any(|channel| channel.rung == "multicast")
+        channels.any(|channel| matches!(channel.rung.as_str(), "multicast" | "amt"))
     };
     status.receivers.iter().filter(member).count()
 }
