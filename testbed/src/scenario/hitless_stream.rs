@@ -1,6 +1,7 @@
 //! A stream of 200 messages a second to receivers that lose a leg in the middle: one with multicast
 //! and a relay and one with one leg lose multicast, one with two relays loses one of them.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -17,9 +18,10 @@ use crate::waiting::{pause, wait_for};
 const GROUP: &str = "232.70.70.1:4434";
 const SIZE: usize = 1_100;
 const PER_S: u64 = 200;
-/// Time before multicast is cut, in which both legs are proved, and after it.
-const BEFORE: Duration = Duration::from_secs(5);
-const AFTER: Duration = Duration::from_secs(5);
+/// Time before multicast is cut, in which both legs are proved.
+const BEFORE: Duration = Duration::from_secs(6);
+/// Time after the cut in which gaps are looked for, and before it, undisturbed.
+const LOOK: Duration = Duration::from_secs(5);
 /// Time limit for the start, and for deliveries after the last message.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -35,9 +37,14 @@ const KILLED: usize = 1;
 /// Effect of the loss on a receiver.
 #[derive(Debug, Clone, Copy)]
 pub struct Noticed {
-    /// The longest time between two messages around the cut, in intervals of the stream.
+    /// The longest time between two messages from the cut on, in intervals of the stream.
     pub gap_intervals: f64,
-    /// Messages since the second before the cut that did not come by the flow alone.
+    /// The end of that time, in milliseconds after the cut.
+    pub gap_at_ms: i64,
+    /// The longest one in as long a time before the cut, in intervals: the share of the machine's
+    /// scheduling.
+    pub calm_gap_intervals: f64,
+    /// Messages from the second before the cut on that did not come by the flow alone.
     pub repairs: usize,
 }
 
@@ -79,7 +86,7 @@ fn play(run: &RunDir) -> Result<[Noticed; 3]> {
         node.hand_over(&folder(node.name()))?;
     }
     let report = folder("source").join("report.json");
-    let count = (BEFORE + AFTER).as_secs() * PER_S;
+    let count = (BEFORE + LOOK).as_secs() * PER_S;
     let source = format!(
         "source --group {GROUP} --interface {} --receivers 3 --count {count} --size {SIZE} --rate \
          {} --report {}",
@@ -154,15 +161,30 @@ fn judge(arrivals: &[Arrival], count: u64, cut_ns: u64) -> Result<Noticed> {
         "not every message came once and in order"
     );
     let interval_ns = 1_000_000_000 / PER_S;
-    let from = cut_ns - 1_000_000_000;
-    let around: Vec<_> = arrivals.iter().filter(|a| a.sent_ns >= from).collect();
-    let gaps = around
-        .windows(2)
-        .map(|pair| pair[1].received_ns.saturating_sub(pair[0].received_ns));
-    let gap = gaps.max().context("no messages around the cut")?;
-    let repairs = around.iter().filter(|a| a.way != Route::Flow).count();
+    let look_ns = u64::try_from(LOOK.as_nanos())?;
+    // The last message before the cut is the beginning of a gap that it makes.
+    let from = cut_ns - interval_ns;
+    let (gap_ns, at_ns) = longest_gap(arrivals, from..u64::MAX).context("nothing after the cut")?;
+    let calm = from.saturating_sub(look_ns)..from;
+    let (calm_ns, _) = longest_gap(arrivals, calm).context("nothing before the cut")?;
+    let from = cut_ns.saturating_sub(1_000_000_000);
+    let around = arrivals.iter().filter(|arrival| arrival.sent_ns >= from);
     Ok(Noticed {
-        gap_intervals: gap as f64 / interval_ns as f64,
-        repairs,
+        gap_intervals: gap_ns as f64 / interval_ns as f64,
+        gap_at_ms: (at_ns as i64 - cut_ns as i64) / 1_000_000,
+        calm_gap_intervals: calm_ns as f64 / interval_ns as f64,
+        repairs: around.filter(|a| a.way != Route::Flow).count(),
     })
+}
+
+/// Returns the longest time between two messages that were sent within a time, and its end.
+fn longest_gap(arrivals: &[Arrival], within: Range<u64>) -> Option<(u64, u64)> {
+    let sent = arrivals
+        .iter()
+        .filter(|arrival| within.contains(&arrival.sent_ns));
+    let times: Vec<_> = sent.map(|arrival| arrival.received_ns).collect();
+    let gaps = times
+        .windows(2)
+        .map(|pair| (pair[1].saturating_sub(pair[0]), pair[1]));
+    gaps.max()
 }

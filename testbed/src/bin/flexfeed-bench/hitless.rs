@@ -8,16 +8,19 @@ use testbed::urgent::RealTime;
 use crate::figures::{Figures, median};
 
 /// All figures of this file.
-pub const NAMES: [&str; 6] = [
+pub const NAMES: [&str; 9] = [
     "hitless_gap_intervals",
+    "hitless_calm_gap_intervals",
     "hitless_repairs",
     "hitless_one_leg_gap_intervals",
+    "hitless_one_leg_calm_gap_intervals",
     "hitless_one_leg_repairs",
     "hitless_relays_gap_intervals",
+    "hitless_relays_calm_gap_intervals",
     "hitless_relays_repairs",
 ];
 
-const RUNS: usize = 3;
+const RUNS: usize = 5;
 
 /// Measures what is asked for.
 ///
@@ -27,7 +30,7 @@ pub fn measure(figures: &mut Figures) -> Result<()> {
     if !figures.wants(&NAMES) {
         return Ok(());
     }
-    let mut values: [Vec<f64>; 6] = Default::default();
+    let mut values: [Vec<f64>; 9] = Default::default();
     for _ in 0..RUNS {
         let urgent = RealTime::begin(RealTime::MEASURED);
         if let Err(error) = &urgent {
@@ -35,7 +38,10 @@ pub fn measure(figures: &mut Figures) -> Result<()> {
         }
         let seen = play_hitless().context("two legs")?;
         eprintln!("two legs, one, two relays: {seen:?}");
-        let seen = seen.map(|noticed| [noticed.gap_intervals, noticed.repairs as f64]);
+        let seen = seen.map(|noticed| {
+            let repairs = noticed.repairs as f64;
+            [noticed.gap_intervals, noticed.calm_gap_intervals, repairs]
+        });
         for (all, value) in values.iter_mut().zip(seen.into_iter().flatten()) {
             all.push(value);
         }
