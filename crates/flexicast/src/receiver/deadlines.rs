@@ -13,12 +13,12 @@ use crate::control::{Clock, Control, Expired};
 use crate::deadline::UnixClock;
 use crate::merge::Delivered;
 
-/// Questions for the time that are asked soon, of which the best answer counts.
+/// Questions for the time that wait for no more than the answer before and an update with a
+/// deadline: an answer that a lost packet held up is wrong by tens of milliseconds.
 const FIRST_QUESTIONS: u64 = 4;
-/// Time between these.
+/// Time until the next question, which doubles from each to the next, and the longest such time.
 const SOON: Duration = Duration::from_secs(1);
-/// Time between questions from then on, while updates have deadlines.
-const LATER: Duration = Duration::from_secs(30);
+const LATEST: Duration = Duration::from_secs(30);
 /// Part of the time since an answer by which two clocks may have drifted apart.
 const DRIFT: u32 = 5_000;
 /// Ends of expired updates that were not passed over yet. Later ones make up for those that are
@@ -114,9 +114,9 @@ impl SourceClock {
     fn next_question(&self, seen: u64) -> Option<Instant> {
         // The control stream loses no answer; another question would make this one's worthless.
         let wanted = self.answers && self.open.is_none() && seen > self.seen;
-        let span = match self.questions < FIRST_QUESTIONS {
-            true => SOON,
-            false => LATER,
+        let span = match self.questions.checked_sub(FIRST_QUESTIONS) {
+            None => Duration::ZERO,
+            Some(asked) => LATEST.min(SOON * 2_u32.pow(asked.min(5) as u32)),
         };
         self.last_question
             .filter(|_| wanted)
@@ -356,11 +356,13 @@ mod tests {
         clock.connected(true);
         exchange(&mut clock, start, [1, 1], BASE_US);
         assert_eq!(clock.next_question(0), None);
-        assert_eq!(clock.next_question(1), Some(start + SOON));
-        for _ in 0..3 {
+        let mut waits = Vec::new();
+        for _ in 0..10 {
+            let at = clock.next_question(1).unwrap();
+            waits.push((at - start).as_secs());
             exchange(&mut clock, start, [1, 1], BASE_US);
         }
-        assert_eq!(clock.next_question(1), Some(start + LATER));
+        assert_eq!(waits, [0, 0, 0, 1, 2, 4, 8, 16, 30, 30]);
         assert_eq!(clock.next_question(0), None);
         let open = clock.ask(1, start);
         assert_eq!(clock.next_question(2), None, "one question is open");
@@ -372,7 +374,7 @@ mod tests {
             start + MS,
         );
         assert_eq!(clock.next_question(1), None);
-        assert_eq!(clock.next_question(2), Some(start + LATER));
+        assert_eq!(clock.next_question(2), Some(start + LATEST));
     }
 
     /// What a source said of a flow says nothing of the next connection's.

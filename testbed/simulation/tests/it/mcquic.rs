@@ -37,6 +37,20 @@ fn more_receivers_have_the_file_with_a_longer_expiration_timer() {
     assert_eq!(ratios[2..], [1.0, 1.0]);
 }
 
+/// A lost packet makes the first answer about the source's time late: what comes before the next one
+/// must not be taken for expired.
+#[test]
+fn losses_at_the_start_do_not_mislead_about_the_time() {
+    let file = File {
+        bytes: FILE.chunk * 25,
+        ..FILE
+    };
+    let fec = Some(FecConfig::default());
+    let plays = (1..=60).map(|seed| file_transfer(file, 0.05, MS * 200, fec, seed).unwrap());
+    let expired: Vec<_> = plays.map(|report| report.expired).collect();
+    assert_eq!(expired.iter().sum::<u64>(), 0, "{expired:?}");
+}
+
 #[test]
 fn losses_are_rebuilt_rather_than_repaired() {
     let without = transfer(0.05, MS * 200, None);
