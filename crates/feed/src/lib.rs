@@ -29,6 +29,7 @@
 //! - [`gap`]: archives and searches with entries that left a feed between two polls.
 //! - [`payload`]: the encoding of an update, a CloudEvents event with a JSON Feed item.
 //! - [`message`]: messages of live channels, which are no updates, and their encoding.
+//! - [`publication`]: entries that a publisher sends, as CloudEvents events or texts.
 //! - [`atom`], [`json_feed`]: the feed files of a receiver; [`feed_file`] is common to both.
 //! - [`opml`]: lists of feeds.
 //!
@@ -52,6 +53,7 @@ pub mod message;
 pub mod opml;
 pub mod parse;
 pub mod payload;
+pub mod publication;
 pub mod schedule;
 mod snapshot;
 mod window;

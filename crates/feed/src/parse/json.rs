@@ -62,6 +62,14 @@ pub(super) fn parse(document: &str, base: Option<&Url>) -> Result<ParsedFeed, Pa
     Ok(parsed)
 }
 
+/// Returns the entry of one item.
+///
+/// # Errors
+/// A text that says why it is none.
+pub(crate) fn json_item(item: &Value) -> Result<Entry, String> {
+    entry(item, &[], None, None)
+}
+
 fn links(feed: &Map<String, Value>, base: Option<&Url>) -> FeedLinks {
     let mut links = FeedLinks::default();
     for (relation, member) in [("next", "next_url"), ("self", "feed_url")] {
