@@ -41,7 +41,7 @@ impl Store {
         session.unsigned(version)
     }
 
-    /// Wakes the caller at changes, commands or messages, of this process or another one. A hint:
+    /// Wakes the caller at changes, commands, messages or publications, of this process or another one. A hint:
     /// it may come without need, and may be lost with the connection, so look every two seconds all
     /// the same. Within a tokio runtime only.
     pub fn watch(&self, topic: Topic) -> Watch {
@@ -143,6 +143,9 @@ handles! {
     /// Messages of live channels, on their way to the source. Times are the database's. They are
     /// in no backup.
     messages: Messages,
+    /// Publications: entries that publishers send, on their way to the source. Times are the
+    /// database's.
+    publications: Publications,
     /// Users of the console.
     users: Users,
     /// Browsers that are signed in to the console. Their cookies are stored as hashes.

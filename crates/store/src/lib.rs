@@ -25,8 +25,8 @@ pub use archive::{BackupReport, Contents, Progress, RestoreReport};
 pub use database::{Failure, Fault, FaultRule, Faults};
 pub use error::StoreError;
 pub use handles::{
-    ApiTokens, AuditLog, Channels, Commands, Entries, Feeds, Gaps, Leases, Messages, Receivers,
-    Records, SigningEras, SigningKeys, Store, Tokens, Updates, Users, WebSessions,
+    ApiTokens, AuditLog, Channels, Commands, Entries, Feeds, Gaps, Leases, Messages, Publications,
+    Receivers, Records, SigningEras, SigningKeys, Store, Tokens, Updates, Users, WebSessions,
 };
 pub use mark::{Adoption, HeadMark, Renewal};
 pub use model::{
@@ -35,11 +35,11 @@ pub use model::{
     EncodeUpdate, FecSetting, FecSettingError, FeedEdit, FeedEvent, FeedHour, FeedRow,
     FeedSettings, Fence, ForgeryRow, GapRecord, GapState, Hash, Holder, Identity, KeyStanding,
     Kind, Lease, LeaseOutcome, LeaseRow, MessageReceipt, MoveFilter, MoveRow, NewApiToken,
-    NewAudit, NewCommand, NewToken, NewUser, NewWebSession, Origin, OverloadRow, PollRecord,
-    ProgressRow, PulseRow, ReceiverCounts, ReceiverEdit, ReceiverRow, RelayRow, Retention, Role,
-    SampleRow, SentBytes, SessionRow, Setup, SigningEra, SigningKeyRow, SourceInfo, Stamp,
-    StateRow, StoredMessage, StoredUpdate, TokenRow, UpdateItem, UserChange, UserEdit, UserRow,
-    Validators, Verdict, WebSession,
+    NewAudit, NewCommand, NewPublication, NewToken, NewUser, NewWebSession, Origin, OverloadRow,
+    PollRecord, ProgressRow, PulseRow, ReceiverCounts, ReceiverEdit, ReceiverRow, RelayRow,
+    Retention, Role, SampleRow, SentBytes, SessionRow, Setup, SigningEra, SigningKeyRow,
+    SourceInfo, Stamp, StateRow, StoredMessage, StoredPublication, StoredUpdate, TokenRow,
+    UpdateItem, UserChange, UserEdit, UserRow, Validators, Verdict, WebSession,
 };
 pub use watch::{Topic, Watch};
 

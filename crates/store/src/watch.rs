@@ -15,10 +15,17 @@ pub enum Topic {
     Commands,
     /// Messages of live channels.
     Messages,
+    /// Publications.
+    Publications,
 }
 
 impl Topic {
-    pub(crate) const ALL: [Self; 3] = [Self::Changes, Self::Commands, Self::Messages];
+    pub(crate) const ALL: [Self; 4] = [
+        Self::Changes,
+        Self::Commands,
+        Self::Messages,
+        Self::Publications,
+    ];
 
     /// The name of PostgreSQL's notifications.
     pub(crate) fn channel(self) -> &'static str {
@@ -26,6 +33,7 @@ impl Topic {
             Self::Changes => "flexfeed_changes",
             Self::Commands => "flexfeed_commands",
             Self::Messages => "flexfeed_messages",
+            Self::Publications => "flexfeed_publications",
         }
     }
 }
@@ -55,6 +63,7 @@ pub(crate) struct Notifier {
     changes: watch::Sender<u64>,
     commands: watch::Sender<u64>,
     messages: watch::Sender<u64>,
+    publications: watch::Sender<u64>,
 }
 
 impl Notifier {
@@ -73,6 +82,7 @@ impl Notifier {
             Topic::Changes => &self.changes,
             Topic::Commands => &self.commands,
             Topic::Messages => &self.messages,
+            Topic::Publications => &self.publications,
         }
     }
 }
@@ -92,6 +102,7 @@ impl WriteNotices {
                 changes: watch::Sender::new(0),
                 commands: watch::Sender::new(0),
                 messages: watch::Sender::new(0),
+                publications: watch::Sender::new(0),
             },
             stop: watch::Sender::new(false),
             task: Mutex::new(None),

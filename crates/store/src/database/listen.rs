@@ -44,28 +44,31 @@ async fn poll_commits(
     notifier: &Notifier,
 ) -> Result<Infallible, sqlx::Error> {
     let mut version = None;
-    let mut seen = None;
+    let mut seen: Option<(i64, i64, i64, i64)> = None;
     loop {
         let now: i64 = sqlx::query_scalar("PRAGMA data_version")
             .fetch_one(&mut *connection)
             .await?;
         if version != Some(now) {
             version = Some(now);
-            let present: (i64, i64, i64) = sqlx::query_as(
+            let present: (i64, i64, i64, i64) = sqlx::query_as(
                 "SELECT (SELECT number FROM change_number), (SELECT COALESCE(MAX(id), 0) FROM \
-                 commands), (SELECT COALESCE(MAX(id), 0) FROM messages)",
+                 commands), (SELECT COALESCE(MAX(id), 0) FROM messages), (SELECT \
+                 COALESCE(MAX(id), 0) FROM publications)",
             )
             .fetch_one(&mut *connection)
             .await?;
             // The first look may come after the change that a caller waits for.
-            if seen.is_none_or(|(changes, _, _)| changes != present.0) {
-                notifier.ring(Topic::Changes);
-            }
-            if seen.is_none_or(|(_, commands, _)| commands != present.1) {
-                notifier.ring(Topic::Commands);
-            }
-            if seen.is_none_or(|(_, _, messages)| messages != present.2) {
-                notifier.ring(Topic::Messages);
+            let news = [
+                (Topic::Changes, seen.map(|seen| seen.0), present.0),
+                (Topic::Commands, seen.map(|seen| seen.1), present.1),
+                (Topic::Messages, seen.map(|seen| seen.2), present.2),
+                (Topic::Publications, seen.map(|seen| seen.3), present.3),
+            ];
+            for (topic, before, now) in news {
+                if before != Some(now) {
+                    notifier.ring(topic);
+                }
             }
             seen = Some(present);
         }

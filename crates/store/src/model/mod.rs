@@ -8,6 +8,7 @@ mod fec;
 mod feed;
 mod lease;
 mod message;
+mod publication;
 mod record;
 mod signing_era;
 mod signing_key;
@@ -26,6 +27,7 @@ pub use fec::{FecSetting, FecSettingError};
 pub use feed::{FeedEdit, FeedRow, FeedSettings, GapRecord, GapState, PollRecord, Validators};
 pub use lease::{Holder, Lease, LeaseOutcome, LeaseRow};
 pub use message::{MessageReceipt, StoredMessage};
+pub use publication::{NewPublication, StoredPublication};
 pub use record::{
     Batch, Changes, FeedEvent, FeedHour, Fence, ForgeryRow, MoveFilter, MoveRow, OverloadRow,
     ProgressRow, PulseRow, ReceiverCounts, ReceiverEdit, RelayRow, SampleRow, SentBytes,

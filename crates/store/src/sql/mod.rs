@@ -8,6 +8,7 @@ mod feeds;
 mod gaps;
 mod leases;
 mod messages;
+mod publications;
 mod receivers;
 mod records;
 mod signing_eras;

@@ -17,6 +17,7 @@ mod leases;
 mod messages;
 mod migrations;
 mod outage;
+mod publications;
 mod records;
 mod retention;
 mod rows;
