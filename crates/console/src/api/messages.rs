@@ -80,7 +80,7 @@ impl<S: Send + Sync> FromRequest<S> for MessageBody {
     }
 }
 
-fn header(headers: &HeaderMap, name: &str) -> Result<Option<String>, Problem> {
+pub(super) fn header(headers: &HeaderMap, name: &str) -> Result<Option<String>, Problem> {
     let value = headers.get(name).map(|value| value.to_str());
     let value = value.transpose().map_err(|_| {
         Problem::malformed("other than ASCII, the value has to be percent-encoded").of_field(name)
@@ -89,7 +89,7 @@ fn header(headers: &HeaderMap, name: &str) -> Result<Option<String>, Problem> {
 }
 
 /// Decodes a header's value by the HTTP binding of CloudEvents, section 3.1.3.2.
-fn decode(value: &str) -> String {
+pub(super) fn decode(value: &str) -> String {
     let mut bytes = Vec::with_capacity(value.len());
     let mut rest = value.as_bytes();
     while let Some((first, after)) = rest.split_first() {
@@ -145,7 +145,7 @@ impl MessageBody {
     }
 }
 
-fn new_id() -> String {
+pub(super) fn new_id() -> String {
     Uuid::new_v4().to_string()
 }
 
@@ -188,14 +188,7 @@ pub async fn publish_message(
     caller
         .may_do(&site, Scope::Publish, "message.publish", &name)
         .await?;
-    let key = match &caller.via {
-        Via::Session { hash, .. } | Via::Token { hash, .. } => *hash,
-    };
-    let room = site.limits.messages.take(key, Instant::now());
-    room.map_err(|wait| {
-        let what = "100 messages a second, or 500 at once, are the limit of a token or session";
-        Problem::too_many(what, seconds(wait))
-    })?;
+    take_room(&site, &caller)?;
     let message = body.into_message(query)?;
     let sent = site
         .store
@@ -218,6 +211,19 @@ pub async fn publish_message(
         expires_ms: receipt.expires_ms,
     };
     Ok((status, Json(published)))
+}
+
+/// Takes room for a request that publishes.
+pub(super) fn take_room(site: &Site, caller: &Caller) -> Result<(), Problem> {
+    let key = match &caller.via {
+        Via::Session { hash, .. } | Via::Token { hash, .. } => *hash,
+    };
+    let room = site.limits.messages.take(key, Instant::now());
+    room.map_err(|wait| {
+        let what = "100 requests to publish a second, or 500 at once, are the limit of a token or \
+                    session";
+        Problem::too_many(what, seconds(wait))
+    })
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ pub mod messages;
 pub mod moves;
 pub mod overview;
 pub mod problem;
+pub mod publications;
 pub mod receivers;
 pub mod relays;
 pub mod samples;
@@ -79,6 +80,7 @@ fn calls() -> OpenApiRouter<Arc<Site>> {
         .routes(routes!(channels::channel))
         .routes(routes!(channels::rekey_channel))
         .routes(routes!(messages::publish_message))
+        .routes(routes!(publications::publish_entries))
         .routes(routes!(feeds::feeds, feeds::add::add_feed))
         .routes(routes!(feeds::test::test_feed))
         .routes(routes!(

@@ -28,7 +28,7 @@ pub struct Limits {
     pub refusals: Buckets<i64>,
     /// To have the console fetch something.
     pub fetches: Buckets<i64>,
-    /// To publish messages, by the hash of a token or session.
+    /// To publish messages and entries, by the hash of a token or session.
     pub messages: Buckets<store::Hash>,
 }
 

@@ -16,7 +16,7 @@ pub enum Scope {
     Feeds,
     /// Create channels, and have them rekeyed.
     Channels,
-    /// Send messages to the receivers of live channels.
+    /// Publish entries, and send messages to the receivers of live channels.
     Publish,
     /// See, make and revoke enrolment links.
     Enrolments,

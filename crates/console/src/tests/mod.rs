@@ -11,6 +11,7 @@ mod live;
 mod long;
 mod messages;
 mod odd;
+mod publications;
 mod reading;
 mod signing;
 mod surface;

@@ -58,8 +58,9 @@ pub enum Action {
     /// Manage the key that signs updates
     #[command(subcommand)]
     Key(Key),
-    /// Send a message to the receivers of a live channel, once, and print its id
-    Publish(Publication),
+    /// Publish an entry in a channel, durably, and print its id. In a live channel, send a message
+    /// to the connected receivers, once
+    Publish(NewPublication),
     /// List suspected gaps: polls of a feed without an entry of the previous one
     #[command(subcommand)]
     Gap(Gap),
@@ -267,23 +268,28 @@ pub enum Key {
 
 /// `publish`.
 #[derive(Debug, Args)]
-pub struct Publication {
-    /// Channel with a deadline
+pub struct NewPublication {
+    /// Channel
     #[arg(id = "to-channel", value_name = "CHANNEL")]
     pub channel: String,
-    /// Message, of at most 64 KiB; - for standard input
+    /// Entry, of at most 1 MiB, or message, of at most 64 KiB; - for standard input
     #[arg(default_value = "-", hide_default_value = true)]
     pub file: PathBuf,
-    /// Id of the message; one that was sent in the last ten minutes is not sent again [default: a
-    /// new UUID]
+    /// Id; an entry that the channel has already, and a message that was sent in the last ten
+    /// minutes, is not published again [default: a new UUID]
     #[arg(long, value_name = "ID")]
     pub id: Option<String>,
-    /// Media type of the message [default: text/plain for UTF-8, else application/octet-stream]
+    /// Title [default: the first line of a text; messages: none]
+    #[arg(long, visible_alias = "subject", value_name = "TEXT")]
+    pub title: Option<String>,
+    /// Page that the entry is about
+    #[arg(long, value_name = "URL")]
+    pub url: Option<String>,
+    /// Media type: text/plain, text/html or application/json for an entry (an object with the
+    /// members of a JSON Feed item is that item); any for a message [default: text/plain; for
+    /// messages that are not UTF-8, application/octet-stream]
     #[arg(long, value_name = "TYPE")]
     pub content_type: Option<String>,
-    /// Subject of the message
-    #[arg(long, value_name = "TEXT")]
-    pub subject: Option<String>,
 }
 
 /// `gap …`.

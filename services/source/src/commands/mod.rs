@@ -201,8 +201,8 @@ impl Action {
                 with_database(config, action.note(), work).await
             }
             Action::Publish(new) => {
-                let message = publication::read(new)?;
-                let work = async |s: &Store| publication::answer(s, &new.channel, &message).await;
+                let body = publication::read(&new.file)?;
+                let work = async |s: &Store| publication::answer(s, new, &body).await;
                 with_database(config, None, work).await
             }
             Action::Gap(action) => {

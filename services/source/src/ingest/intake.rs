@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 use std::mem;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use feed::detect::Draft;
 use feed::{Entry, Kind, payload};
 use jiff::Timestamp;
-use signing::Statement;
+use signing::{Signer, Statement};
 use store::{Hash, StoreError};
 use tracing::{debug, error, info};
 
@@ -23,7 +23,7 @@ pub(super) const PART: usize = 64;
 
 /// Approximate bytes per transaction, but at least one entry: updates are encoded while the
 /// database keeps others from writing, renewals of leases among them.
-const PART_BYTES: usize = 1 << 20;
+pub(super) const PART_BYTES: usize = 1 << 20;
 
 /// Changes in stored documents.
 #[derive(Debug, Default, Clone, Copy)]
@@ -250,34 +250,15 @@ impl Ingest {
         Ok(())
     }
 
-    /// Returns the Unix time in ms at which an update that is stored now expires; 0 for
-    /// none.
-    fn deadline_ms(&self) -> u64 {
-        match self.settings.deadline_ms.load(Ordering::Relaxed) {
-            0 => 0,
-            lifetime => now_ms().unsigned_abs().saturating_add(lifetime),
-        }
-    }
-
-    /// Returns the signed update. One that cannot be signed stays as it is: receivers take it on
-    /// their unicast paths.
+    /// Returns the signed update.
     fn sign(&self, seq: u64, content: Vec<u8>) -> Vec<u8> {
-        let Some(signer) = &self.settings.signer else {
-            return content;
-        };
         let statement = Statement {
             channel: &self.settings.channel,
             incarnation: self.settings.incarnation,
             seq,
-            deadline_ms: self.deadline_ms(),
+            deadline_ms: expiry_ms(&self.settings.deadline_ms),
         };
-        match signer.sign(&statement, &rand::random(), &content) {
-            Ok(signed) => signed,
-            Err(problem) => {
-                error!(seq, %problem, "update is not signed");
-                content
-            }
-        }
+        sign(self.settings.signer.as_deref(), &statement, content)
     }
 
     /// Removes known entries that left the feed long ago, periodically.
@@ -348,6 +329,33 @@ impl Ingest {
     }
 }
 
+/// Returns the Unix time in ms at which an update that is stored now expires; 0 for none.
+pub(super) fn expiry_ms(lifetime_ms: &AtomicU64) -> u64 {
+    match lifetime_ms.load(Ordering::Relaxed) {
+        0 => 0,
+        lifetime => now_ms().unsigned_abs().saturating_add(lifetime),
+    }
+}
+
+/// Returns the signed update. One that cannot be signed stays as it is: receivers take it on their
+/// unicast paths.
+pub(super) fn sign(
+    signer: Option<&Signer>,
+    statement: &Statement<'_>,
+    content: Vec<u8>,
+) -> Vec<u8> {
+    let Some(signer) = signer else {
+        return content;
+    };
+    match signer.sign(statement, &rand::random(), &content) {
+        Ok(signed) => signed,
+        Err(problem) => {
+            error!(seq = statement.seq, %problem, "update is not signed");
+            content
+        }
+    }
+}
+
 /// Returns the end of the part that begins at `from`.
 fn part_end(drafts: &[Draft], from: usize) -> usize {
     let mut bytes = 0_usize;
@@ -359,7 +367,7 @@ fn part_end(drafts: &[Draft], from: usize) -> usize {
     from + fits.count()
 }
 
-fn rows(drafts: &[Draft]) -> Vec<store::Draft> {
+pub(super) fn rows(drafts: &[Draft]) -> Vec<store::Draft> {
     let rows = drafts.iter().enumerate();
     rows.map(|(index, draft)| store::Draft {
         entry_id: draft.entry.id.clone(),

@@ -16,6 +16,7 @@ mod late_arrivals;
 mod left_gap;
 mod poll;
 mod problems;
+mod publications;
 mod rate_limit;
 mod search;
 mod store_retries;
@@ -46,6 +47,7 @@ pub use gap::GapSettings;
 use gap::Gaps;
 pub use hooks::{Hooks, PollReport, RefreshError, Refreshes, Reports};
 use problems::Problems;
+pub use publications::{PublicationIntake, PublicationSettings};
 use store_retries::StoreRetries;
 
 /// Interval of checks whether all feeds together still hold too much.

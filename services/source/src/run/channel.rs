@@ -270,6 +270,7 @@ impl Channel {
     pub(super) async fn run(mut self, stop: CancellationToken) -> ChannelEnd {
         let wanted = self.wanted.borrow_and_update().clone();
         self.feeds.set(&wanted.feeds);
+        self.feeds.take_publications();
         let ended = loop {
             match self.until_changed(&stop).await {
                 Step::Change(sending) => {

@@ -16,7 +16,9 @@ use tracing::{debug, error, info};
 use uuid::Uuid;
 
 use super::context::Context;
-use crate::ingest::{EndReason, GapSettings, Hooks, Ingest, IngestSettings};
+use crate::ingest::{
+    EndReason, GapSettings, Hooks, Ingest, IngestSettings, PublicationIntake, PublicationSettings,
+};
 use crate::metrics::ChannelMetrics;
 use crate::status::{FeedState, IngestStatus};
 
@@ -48,6 +50,9 @@ pub(super) struct Feeds {
     running: HashMap<task::Id, (String, u64)>,
     /// Number of the last started ingest.
     number: u64,
+    /// Intake of publications, until `stopped`.
+    publications: JoinSet<()>,
+    stopped: CancellationToken,
 }
 
 /// A feed with its ingest, which may have ended by itself.
@@ -99,7 +104,34 @@ impl Feeds {
             tasks: JoinSet::new(),
             running: HashMap::new(),
             number: 0,
+            publications: JoinSet::new(),
+            stopped: CancellationToken::new(),
         }
+    }
+
+    /// Takes publications, besides the feeds.
+    pub(super) fn take_publications(&mut self) {
+        self.take_publications_after(Duration::ZERO);
+    }
+
+    fn take_publications_after(&mut self, pause: Duration) {
+        let context = &self.context;
+        let settings = PublicationSettings {
+            channel: self.channel.clone(),
+            incarnation: self.incarnation,
+            fence: self.fence,
+            signer: Some(Arc::clone(&context.signer)),
+            deadline_ms: Arc::clone(&self.deadline_ms),
+            store_retry: STORE_RETRY,
+            bounds: context.bounds.clone(),
+        };
+        let (store, wake) = (context.store.clone(), Arc::clone(&self.wake));
+        let intake = PublicationIntake::new(settings, store, wake, self.metrics.clone());
+        let stop = self.stopped.clone();
+        self.publications.spawn(async move {
+            tokio::time::sleep(pause).await;
+            intake.run(stop).await;
+        });
     }
 
     /// Sets the time in ms after which an update that is stored from now on expires.
@@ -216,6 +248,9 @@ impl Feeds {
         };
         tokio::select! {
             Some(ended) = self.tasks.join_next_with_id() => self.note(ended),
+            Some(Err(failure)) = self.publications.join_next(), if !self.stopped.is_cancelled() => {
+                self.note_publications(&failure);
+            }
             () = again => self.restart_due(),
         }
     }
@@ -274,6 +309,22 @@ impl Feeds {
         }
     }
 
+    /// Restarts the intake of publications after a failure.
+    fn note_publications(&mut self, failure: &JoinError) {
+        if failure.is_cancelled() {
+            return;
+        }
+        self.metrics.breakdowns.inc();
+        let pause = RESTARTS.after(1);
+        error!(
+            channel = self.channel,
+            %failure,
+            retry_in = ?pause,
+            "intake of publications failed, which is a bug of this program; restarting"
+        );
+        self.take_publications_after(pause);
+    }
+
     /// Restarts the feeds that are due.
     fn restart_due(&mut self) {
         let now = Instant::now();
@@ -296,9 +347,14 @@ impl Feeds {
         }
         self.known.clear();
         self.running.clear();
-        let all = async { while self.tasks.join_next().await.is_some() {} };
+        self.stopped.cancel();
+        let all = async {
+            while self.tasks.join_next().await.is_some() {}
+            while self.publications.join_next().await.is_some() {}
+        };
         if tokio::time::timeout(LAST_WORK, all).await.is_err() {
             self.tasks.shutdown().await;
+            self.publications.shutdown().await;
         }
     }
 }

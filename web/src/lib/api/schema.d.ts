@@ -147,6 +147,31 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/channels/{name}/publish": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Publishes entries in a channel
+         * @description The body is a text, HTML or JSON (an object with the members of a JSON Feed item is that item),
+         *     a CloudEvents 1.0 event in structured (`application/cloudevents+json`) or binary mode (headers
+         *     `ce-…`), or a batch of at most 1,000 events (`application/cloudevents-batch+json`), which is
+         *     taken whole or not at all. An entry is durable when this is answered; the source stores it as an
+         *     update, and sends it to every receiver. An id that was published in the channel before is not
+         *     published again; 200 where that holds for all. The audit log has failures only.
+         */
+        post: operations["publish_entries"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/channels/{name}/rekey": {
         parameters: {
             query?: never;
@@ -1829,6 +1854,18 @@ export interface components {
              */
             p99_ms: number | null;
         };
+        /** @description Entries that were handed to the source, in the order of the request. */
+        PublishedEntries: {
+            /** @description The entries. */
+            entries: components["schemas"]["PublishedEntry"][];
+        };
+        /** @description Entry that was handed to the source. */
+        PublishedEntry: {
+            /** @description Its id; that of an event is SOURCE#ID. */
+            id: string;
+            /** @description Whether an entry with this id was published before: it is not published again. */
+            repeated: boolean;
+        };
         /** @description Message that was handed to the source. */
         PublishedMessage: {
             /**
@@ -2643,6 +2680,62 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["PublishedMessage"];
+                };
+            };
+            /** @description Failed; the reason */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    publish_entries: {
+        parameters: {
+            query?: {
+                /** @description Id, by which an entry that is sent again is recognised; else a new UUID. */
+                id?: string;
+                /** @description Title; else the first line of a text. */
+                title?: string;
+                /** @description Page that the entry is about. */
+                url?: string;
+            };
+            header?: never;
+            path: {
+                /** @description Name of the channel */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/cloudevents+json": string;
+                "application/cloudevents-batch+json": string;
+                "application/json": string;
+                "text/html": string;
+                "text/plain": string;
+            };
+        };
+        responses: {
+            /** @description Published before */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PublishedEntries"];
+                };
+            };
+            /** @description Accepted */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PublishedEntries"];
                 };
             };
             /** @description Failed; the reason */

@@ -11,6 +11,7 @@ mod long_run;
 mod lost_database;
 mod moving;
 mod public_inbox;
+mod publications;
 mod troubles;
 
 use std::path::PathBuf;

@@ -38,6 +38,7 @@ fn everything(site: &Site) {
     tokens::tokens(site);
     channels::channels(site);
     messages::messages(site);
+    messages::entries(site);
     feeds::feeds(site, &feed);
     feeds::lists_of_feeds(site);
     nothing_is_there_yet(site);
