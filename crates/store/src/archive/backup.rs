@@ -9,8 +9,8 @@ use tokio::sync::mpsc;
 
 use super::format::{FAMILY, put, writer};
 use super::record::{
-    ApiToken, Audit, Channel, Entry, Feed, Gap, Receiver, Record, SigningEra, SigningKey, Token,
-    Update, User,
+    ApiToken, Audit, Channel, Entry, Feed, Gap, Publication, Receiver, Record, SigningEra,
+    SigningKey, Token, Update, User,
 };
 use super::{BackupReport, Contents};
 use crate::StoreError;
@@ -19,6 +19,8 @@ use crate::sql::updates_within;
 
 /// Rows of one read.
 const ROWS: i64 = 500;
+/// The same of publications, of which each may have megabytes.
+const LARGE_ROWS: i64 = 16;
 /// Bytes of one read of updates.
 const BYTES: i64 = 4 << 20;
 
@@ -184,7 +186,8 @@ async fn read(database: &Database, output: &mut Output) -> Result<(), Failure> {
                      (SELECT COUNT(*) FROM receivers), (SELECT COUNT(*) FROM users),
                      (SELECT COUNT(*) FROM api_tokens), (SELECT COUNT(*) FROM audit),
                      (SELECT COUNT(*) FROM signing_eras),
-                     (SELECT COUNT(*) FROM signing_keys), " NOW
+                     (SELECT COUNT(*) FROM signing_keys),
+                     (SELECT COUNT(*) FROM publications), " NOW
             ),
             values![],
         )
@@ -203,9 +206,10 @@ async fn read(database: &Database, output: &mut Output) -> Result<(), Failure> {
         audit: session.count(&row, 9)?,
         signing_eras: session.count(&row, 10)?,
         signing_keys: session.count(&row, 11)?,
+        publications: session.count(&row, 12)?,
     };
     let head = Record::Head {
-        made_ms: session.get(&row, 12)?,
+        made_ms: session.get(&row, 13)?,
         program: env!("CARGO_PKG_VERSION").to_owned(),
         contents,
     };
@@ -217,6 +221,7 @@ async fn read(database: &Database, output: &mut Output) -> Result<(), Failure> {
     }
     for channel in channels {
         updates(&mut session, output, channel).await?;
+        publications(&mut session, output, channel).await?;
         signing_eras(&mut session, output, channel).await?;
     }
     signing_keys(&mut session, output).await?;
@@ -327,6 +332,35 @@ async fn updates(session: &mut Session, output: &mut Output, channel: i64) -> Re
             let encoded: Vec<u8> = session.get(row, 0)?;
             output
                 .put(&Update::read(session, row, 1)?, &encoded)
+                .await?;
+        }
+    }
+}
+
+async fn publications(
+    session: &mut Session,
+    output: &mut Output,
+    channel: i64,
+) -> Result<(), Failure> {
+    let mut after = 0_i64;
+    loop {
+        let rows = session
+            .rows(
+                sql!(
+                    "SELECT id, payload, channel_id, entry_id, created_at FROM publications
+                     WHERE channel_id = $1 AND id > $2 ORDER BY id LIMIT $3"
+                ),
+                values![channel, after, LARGE_ROWS],
+            )
+            .await?;
+        let Some(last) = rows.last() else {
+            return Ok(());
+        };
+        after = session.get(last, 0)?;
+        for row in &rows {
+            let payload: Vec<u8> = session.get(row, 1)?;
+            output
+                .put(&Publication::read(session, row, 2)?, &payload)
                 .await?;
         }
     }

@@ -30,6 +30,9 @@ pub struct Contents {
     pub entries: u64,
     /// Stored updates.
     pub updates: u64,
+    /// Publications that wait for the source.
+    #[serde(default)]
+    pub publications: u64,
     /// Signing eras of channels.
     #[serde(default)]
     pub signing_eras: u64,
@@ -57,12 +60,13 @@ impl fmt::Display for Contents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} channels, {} feeds, {} entries, {} updates, {} signing eras, {} signing keys, \
-             {} gaps, {} tokens, {} receivers, {} users, {} API tokens, {} lines of the audit log",
+            "{} channels, {} feeds, {} entries, {} updates, {} publications, \
+             {} signing eras, {} signing keys, {} gaps, {} tokens, {} receivers, {} users, {} API tokens, {} lines of the audit log",
             self.channels,
             self.feeds,
             self.entries,
             self.updates,
+            self.publications,
             self.signing_eras,
             self.signing_keys,
             self.gaps,

@@ -110,6 +110,12 @@ records! {
         kind: String,
         created: i64,
     }
+    /// Its bytes are the payload.
+    Publication {
+        channel: i64,
+        entry: String,
+        created: i64,
+    }
     /// Its bytes are the public key.
     SigningEra {
         channel: i64,
@@ -203,6 +209,7 @@ impl Contents {
             Record::Feed(_) => &mut self.feeds,
             Record::Entry(_) => &mut self.entries,
             Record::Update(_) => &mut self.updates,
+            Record::Publication(_) => &mut self.publications,
             Record::SigningEra(_) => &mut self.signing_eras,
             Record::SigningKey(_) => &mut self.signing_keys,
             Record::Gap(_) => &mut self.gaps,

@@ -260,6 +260,14 @@ impl Restore<'_> {
                 let id = self.session.scalar(sql, &row.values(&[])).await?;
                 self.feeds.insert(row.key, id);
             }
+            Record::Publication(mut row) => {
+                row.channel = self.new_key(&self.channels, row.channel)?;
+                let sql = sql!(
+                    "INSERT INTO publications (channel_id, entry_id, created_at, payload)
+                     VALUES ($1, $2, $3, $4)"
+                );
+                self.session.execute(sql, &row.values(&[blob])).await?;
+            }
             Record::SigningEra(mut row) => {
                 row.channel = self.new_key(&self.channels, row.channel)?;
                 self.check_era(&row, key_length)?;

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use store::{
     Applicant, AuthenticationType, Batch, ChannelSettings, Contents, FecSetting, FeedSettings,
-    GapRecord, GapState, Holder, NewToken, Origin, PollRecord, Progress, ReceiverEdit,
-    RestoreReport, Retention, Store, StoreError, Verdict,
+    GapRecord, GapState, Holder, NewPublication, NewToken, Origin, PollRecord, Progress,
+    ReceiverEdit, RestoreReport, Retention, Store, StoreError, Verdict,
 };
 use uuid::Uuid;
 
@@ -114,6 +114,14 @@ async fn full(site: &Site) -> Store {
         after: Some(1690),
     };
     store.gaps().record("lore", &gap).await.unwrap();
+    let publications: Vec<_> = (0..20)
+        .map(|number| NewPublication {
+            entry_id: format!("p{number}"),
+            payload: vec![number; 1000],
+        })
+        .collect();
+    let added = store.publications();
+    added.add("lore", "urn:x", &publications).await.unwrap();
     store
         .signing_eras()
         .begin("lore", None, &[6; 32])
@@ -172,9 +180,10 @@ fn applicant(id: u128, channels: &[String]) -> Applicant<'_> {
 
 const FULL: Contents = Contents {
     channels: 2,
-    feeds: 2,
+    feeds: 3,
     entries: 1703,
     updates: 1603,
+    publications: 20,
     signing_eras: 1,
     signing_keys: 1,
     gaps: 1,
@@ -284,6 +293,14 @@ async fn is_the_same(store: &Store, restored: &Store) {
         store.feeds().list(None).await.unwrap(),
         restored.feeds().list(None).await.unwrap()
     );
+    let mut waiting = Vec::new();
+    for store in [store, restored] {
+        let read = store.publications().waiting("lore", 100, 1 << 20).await;
+        let read = read.unwrap().into_iter();
+        waiting.push(read.map(|one| (one.entry_id, one.payload)).collect());
+    }
+    let [before, after]: [Vec<_>; 2] = waiting.try_into().unwrap();
+    assert_eq!((before.len(), before), (20, after));
     let ids: Vec<_> = (0..1700).map(|n| format!("e{n}")).collect();
     let ids: Vec<_> = ids.iter().map(String::as_str).collect();
     assert_eq!(
